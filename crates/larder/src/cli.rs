@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
 use crate::config::{Overrides, Program, nearest, parse_address};
 use crate::mock_origin::OriginOptions;
-use crate::output;
+use crate::{default_file, output};
 
 /// A shared HTTP cache in front of origin servers (`serve`), and a cache server for Redis clients (`kv`).
 #[derive(Debug, Parser)]
@@ -40,6 +41,18 @@ pub(crate) enum Command {
     /// Run a mock origin server, for demos and tests
     Origin(OriginOptions),
     Version(crate::version::VersionArguments),
+    /// Print the completions of a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages
+    #[command(hide = true)]
+    Manual {
+        /// Directory that the pages are written to
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
     /// Write the reference pages
     #[command(hide = true)]
     Reference {
@@ -52,12 +65,27 @@ pub(crate) enum Command {
 /// Reads the command line, and the environment for what it leaves out. A misspelt variable is told of before anything else: what it was to
 /// set may be what the command lacks.
 pub(crate) fn parse() -> Cli {
-    let command = with_environment(Cli::command(), "LARDER");
+    let command = definition();
     if std::env::args().nth(1).is_some_and(|name| WARNING_COMMANDS.contains(&name.as_str())) {
         let present = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         unknown_variables(&command, present).iter().for_each(|line| output::warning(line));
     }
     Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+}
+
+/// All commands and options, with their variables.
+pub(crate) fn definition() -> clap::Command {
+    with_environment(Cli::command(), "LARDER")
+}
+
+/// Ends the process as the parser does where something is missing: the default file would have said it.
+fn lacking(command: &str, what: &str) -> ! {
+    let mut definition = definition();
+    definition.build();
+    let command = definition.find_subcommand_mut(command).expect("it is the one that was parsed");
+    let file = default_file::path();
+    let message = format!("without {what}, {} is read, and there is no such file", file.display());
+    command.error(ErrorKind::MissingRequiredArgument, message).exit()
 }
 
 /// Commands whose settings outlive the moment, so that one that doesn't count would be found late.
@@ -115,15 +143,15 @@ fn with_environment(command: clap::Command, prefix: &str) -> clap::Command {
 
 /// Arguments override the file; their values are checked like those of the file.
 #[derive(Args, Debug)]
-#[command(group(clap::ArgGroup::new("sites").required(true).args(["origin", "config"])))]
+#[command(group(clap::ArgGroup::new("sites").args(["origin", "config"])))]
 pub(crate) struct ServeArguments {
     /// Origin server that all requests go to, instead of a configuration file
     #[arg(long, value_name = "URL")]
     origin: Option<String>,
 
-    /// Configuration file (TOML)
+    /// Configuration file (TOML) [default without --origin: /etc/larder/larder.toml]
     #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    config: Option<PathBuf>,
 
     /// Address for clients; may be given more than once, or with commas [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
@@ -160,8 +188,8 @@ pub(crate) struct ServeArguments {
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArguments {
-    /// Configuration file (TOML)
-    pub(crate) file: PathBuf,
+    /// Configuration file (TOML) [default: /etc/larder/larder.toml]
+    file: Option<PathBuf>,
 
     /// Check for this node of [kv.cluster] [default: that of the file, or any]
     #[arg(long, value_name = "NAME")]
@@ -169,6 +197,12 @@ pub(crate) struct CheckArguments {
 }
 
 impl CheckArguments {
+    /// The file to check.
+    pub(crate) fn file(&self) -> PathBuf {
+        let file = self.file.clone().or_else(default_file::find);
+        file.unwrap_or_else(|| lacking("check", "<FILE>"))
+    }
+
     /// What overrides the file.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides::to_look(Program::Serve, self.cluster_node.clone())
@@ -324,6 +358,15 @@ pub(crate) struct PairArguments {
 }
 
 impl ServeArguments {
+    /// The configuration file; none where the origin is said.
+    pub(crate) fn file(&self) -> Option<PathBuf> {
+        if self.origin.is_some() {
+            return None;
+        }
+        let file = default_file::or_named(self.config.as_deref());
+        Some(file.unwrap_or_else(|| lacking("serve", "--origin <URL>|--config <FILE>")))
+    }
+
     /// What goes over the file.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
@@ -357,7 +400,7 @@ mod tests {
             }
             command.get_subcommands().for_each(|inner| visit(inner, names));
         }
-        let command = with_environment(Cli::command(), "LARDER");
+        let command = definition();
         let mut names = Vec::new();
         visit(&command, &mut names);
         let count = names.len();
@@ -377,7 +420,7 @@ mod tests {
 
     #[test]
     fn variables_that_belong_to_no_option_are_told() {
-        let command = with_environment(Cli::command(), "LARDER");
+        let command = definition();
         let check = |name: &str, expected: Option<&str>| {
             let told = unknown_variables(&command, [name.to_owned()].into_iter());
             assert_eq!(told.first().map(String::as_str), expected, "{name}");
@@ -443,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn serve_needs_sites_from_one_place() {
+    fn serve_takes_sites_from_one_place() {
         #[track_caller]
         fn check(arguments: &str, accepted: bool) {
             let arguments = arguments.split_whitespace();
@@ -454,7 +497,7 @@ mod tests {
         }
         check("--origin http://a", true);
         check("--config larder.toml --listen 1.2.3.4:5 --listen [::1]:5", true);
-        check("", false);
+        check("", true);
         check("--origin http://a --config larder.toml", false);
     }
 }

@@ -11,7 +11,7 @@ use kv::{Control, Measures, SaveFile, Server, TextProtocol};
 
 use crate::config::{Environment, KvOverrides, KvSettings, Overrides, Program};
 use crate::doctor;
-use crate::{allocator, lifecycle};
+use crate::{allocator, default_file, lifecycle};
 
 /// Run a cache server for Redis clients
 ///
@@ -28,9 +28,9 @@ use crate::{allocator, lifecycle};
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct KvArguments {
-    /// Configuration file (TOML) with a table [kv]
+    /// Configuration file (TOML) with a table [kv] [default: /etc/larder/larder.toml, if it is there]
     #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    config: Option<PathBuf>,
 
     /// Address for clients; may be given more than once, or with commas; port 0 takes a free one [default: 127.0.0.1:6379]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
@@ -77,6 +77,11 @@ enum Predecessor {
 }
 
 impl KvArguments {
+    /// The configuration file, if there is one.
+    pub(crate) fn file(&self) -> Option<PathBuf> {
+        default_file::or_named(self.config.as_deref())
+    }
+
     /// What overrides the file.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {

@@ -8,11 +8,13 @@ mod assemble;
 mod bench;
 mod cli;
 mod config;
+mod default_file;
 mod doctor;
 mod explain;
 mod inherited;
 mod kv;
 mod lifecycle;
+mod manual;
 mod measures;
 mod mock_origin;
 mod notify;
@@ -41,8 +43,8 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let outcome = match cli::parse().command {
-        Command::Serve(arguments) => return run(arguments.config.as_deref(), &arguments.overrides()),
-        Command::Kv(arguments) => return run(arguments.config.as_deref(), &arguments.overrides()),
+        Command::Serve(arguments) => return run(arguments.file().as_deref(), &arguments.overrides()),
+        Command::Kv(arguments) => return run(arguments.file().as_deref(), &arguments.overrides()),
         Command::Check(arguments) => return check(&arguments),
         Command::Doctor(arguments) => return doctor::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
@@ -56,6 +58,11 @@ fn main() -> ExitCode {
             version::run(&arguments);
             Ok(())
         }
+        Command::Completions { shell } => {
+            manual::print_completions(shell);
+            Ok(())
+        }
+        Command::Manual { out } => manual::write_pages(&out),
         Command::Reference { out } => reference::write(&out),
     };
     finish(outcome)
@@ -74,8 +81,8 @@ fn run(file: Option<&Path>, overrides: &Overrides) -> ExitCode {
 }
 
 fn check(arguments: &CheckArguments) -> ExitCode {
-    let file = &arguments.file;
-    let checked = config::check(Some(file), &arguments.overrides());
+    let file = arguments.file();
+    let checked = config::check(Some(&file), &arguments.overrides());
     output::check_result(&checked);
     if checked.settings.is_none() {
         return ExitCode::FAILURE;

@@ -5,10 +5,14 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
+/// What is installed on this machine is not meant.
+const NOWHERE: &str = "/nonexistent";
+
 fn larder(arguments: &[&str]) -> Output {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config_cases");
     Command::new(env!("CARGO_BIN_EXE_larder"))
         .current_dir(directory)
+        .env("CONFIGURATION_DIRECTORY", NOWHERE)
         .args(arguments)
         .output()
         .expect("the binary runs")
@@ -128,9 +132,9 @@ fn serve_refuses_what_check_refuses() {
 #[test]
 fn wrong_usage_has_its_own_status() {
     check("", 2, "", "Usage");
-    check("serve", 2, "", "--origin <URL>|--config <FILE>");
+    check("serve", 2, "", "without --origin <URL>|--config <FILE>, /nonexistent/larder.toml is read");
     check("serve --origin http://a --config b", 2, "", "cannot be used with");
-    check("check", 2, "", "<FILE>");
+    check("check", 2, "", "without <FILE>, /nonexistent/larder.toml is read, and there is no such file");
     check("purge http://a --admin nowhere", 2, "", "--admin");
 }
 
@@ -196,6 +200,7 @@ fn check_warns_of_secrets_that_everybody_can_read() {
 fn options_may_be_variables() {
     let run = |arguments: &[&str], variables: &[(&str, &str)]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+        command.env("CONFIGURATION_DIRECTORY", NOWHERE);
         let output =
             command.args(arguments).envs(variables.iter().copied()).output().expect("the binary runs");
         String::from_utf8_lossy(&output.stderr).into_owned()
@@ -214,6 +219,59 @@ fn options_may_be_variables() {
         text.contains("--origin: error: ") && text.contains("listen[2].address: not an address"),
         "{text}"
     );
+}
+
+/// An installed server needs no options.
+#[test]
+fn the_default_file_is_read_where_nothing_else_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("larder.toml");
+    let run = |arguments: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+        command.env("CONFIGURATION_DIRECTORY", folder.path()).args(arguments.split(' '));
+        let output = command.output().expect("the binary runs");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    };
+    fs::write(&file, "drain_limt = \"5s\"\n").expect("a file");
+    let problem = format!("{}:1:1: error: drain_limt: unknown key", file.display());
+    for command in ["serve", "serve --listen 127.0.0.1:0", "kv --listen 127.0.0.1:0", "check"] {
+        let (status, text) = run(command);
+        assert!(status == Some(1) && text.contains(&problem), "{command}: {text}");
+        let said = format!("larder: configuration: {}\n", file.display());
+        assert_eq!(text.contains(&said), command != "check", "{command}: {text}");
+    }
+    for command in ["serve --origin ftp://a", "serve --config no-such-file", "check no-such-file"] {
+        let (status, text) = run(command);
+        assert!(status == Some(1) && !text.contains("drain_limt"), "{command}: {text}");
+    }
+    fs::write(&file, "[kv]\n").expect("a file");
+    assert_eq!(run("check"), (Some(0), format!("{}: usable\n", file.display())));
+}
+
+/// What is made from the definition of the command line, so that it can't lag behind.
+#[test]
+fn each_command_has_a_page_and_completions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("man1");
+    assert!(larder(&["manual", "--out", &out.display().to_string()]).status.success());
+    let page =
+        |name: &str| fs::read_to_string(out.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let help = String::from_utf8(larder(&["--help"]).stdout).expect("UTF-8");
+    let listed =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let commands: Vec<_> = listed.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(commands.contains(&"serve") && commands.contains(&"completions"), "{help}");
+    for command in commands.iter().filter(|command| **command != "help") {
+        assert!(page(&format!("larder-{command}.1")).contains(".SH NAME"), "{command}");
+    }
+    let serve = page("larder-serve.1");
+    assert!(serve.contains("\\-\\-access\\-log") && serve.contains("LARDER_SERVE_LISTEN"), "{serve}");
+    for (shell, sign) in [("bash", "complete -F"), ("zsh", "#compdef larder"), ("fish", "complete -c larder")]
+    {
+        let text = String::from_utf8(larder(&["completions", shell]).stdout).expect("UTF-8");
+        assert!(text.contains(sign) && text.contains("maxmemory-policy"), "{shell}: {text}");
+    }
 }
 
 /// Sites were compared with each other, which took minutes where there are many.

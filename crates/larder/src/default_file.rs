@@ -1,0 +1,48 @@
+//! The configuration file of an installed server, which is read where nothing else says what to run.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::output;
+
+/// The file, if it is there. One that nobody may look for is told of by who reads it.
+pub(crate) fn find() -> Option<PathBuf> {
+    let file = path();
+    file.try_exists().unwrap_or(true).then_some(file)
+}
+
+/// The file that is named, else the default one: said, because it is easily forgotten.
+pub(crate) fn or_named(named: Option<&Path>) -> Option<PathBuf> {
+    let found = || find().inspect(|file| output::note(&format!("configuration: {}", file.display())));
+    named.map(Path::to_owned).or_else(found)
+}
+
+/// In the folder of the service, where a service manager says which that is.
+pub(crate) fn path() -> PathBuf {
+    folder(env::var_os("CONFIGURATION_DIRECTORY")).join("larder.toml")
+}
+
+/// The first of a list.
+fn folder(variable: Option<OsString>) -> PathBuf {
+    let first = variable.and_then(|list| env::split_paths(&list).next());
+    first.filter(|folder| folder.is_absolute()).unwrap_or_else(|| PathBuf::from("/etc/larder"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_the_service_goes_first() {
+        #[track_caller]
+        fn check(variable: Option<&str>, expected: &str) {
+            assert_eq!(folder(variable.map(OsString::from)), Path::new(expected), "{variable:?}");
+        }
+        check(None, "/etc/larder");
+        check(Some(""), "/etc/larder");
+        check(Some("/srv/larder"), "/srv/larder");
+        check(Some("/srv/larder:/srv/other"), "/srv/larder");
+        check(Some("larder"), "/etc/larder");
+    }
+}
