@@ -10,6 +10,8 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 use cargo_metadata::MetadataCommand;
 
+use crate::tool::execute;
+
 /// What to do with the generated pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codegen {
@@ -52,12 +54,6 @@ fn target_folder(root: &Path) -> anyhow::Result<PathBuf> {
 fn build(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
     execute(Command::new("cargo").current_dir(root).args(["build", "--quiet", "--package", "larder"]))?;
     Ok(target.join("debug").join("larder"))
-}
-
-fn execute(command: &mut Command) -> anyhow::Result<()> {
-    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
-    anyhow::ensure!(status.success(), "{command:?} ended with {status}");
-    Ok(())
 }
 
 fn empty_folder(folder: &Path) -> anyhow::Result<()> {

@@ -1,10 +1,11 @@
-//! `cargo xtask tidy`, and `codegen`, `requirements` and `vectors`, each also with `--check`.
+//! `cargo xtask tidy`, `codegen`, `requirements` and `vectors`, each also with `--check`, and what makes a release.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use xtask::codegen::{self, Codegen};
+use xtask::release::{self, Options, changelog};
 use xtask::requirements::{self, Mode};
 use xtask::vectors::{self, Vectors};
 use xtask::{structure, tidy};
@@ -22,6 +23,10 @@ const HELP: &str = "cargo xtask <command>
                     requirement has neither code and test nor an excuse
   vectors           write the vectors of conformance/store
   vectors --check   compare them with what the code says; exit status 1 if they differ
+  release [--binary FILE] [--version VERSION] [--out FOLDER]
+                    build a release, or take a binary, and make its archive, Debian package, list of components and checksums
+  changelog         print what a release would add to CHANGELOG.md
+  changelog VERSION move the fragments of changelog.d into it
 ";
 
 fn main() -> ExitCode {
@@ -36,6 +41,11 @@ fn main() -> ExitCode {
         ["requirements"] => requirements::run(&root(), Mode::Write),
         ["vectors"] => vectors::run(&root(), Vectors::Write),
         ["vectors", "--check"] => vectors::run(&root(), Vectors::Check),
+        ["release", options @ ..] => {
+            Options::parse(options).and_then(|options| release::run(&root(), &options))
+        }
+        ["changelog"] => changelog::preview(&root()),
+        ["changelog", version] => today().and_then(|date| changelog::collect(&root(), version, &date)),
         ["requirements", "--check"] => requirements::run(&root(), Mode::Check),
         _ => Err(anyhow::anyhow!("{HELP}")),
     };
@@ -49,6 +59,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn today() -> anyhow::Result<String> {
+    let output = Command::new("date").args(["--utc", "+%F"]).output()?;
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
 fn run_tidy() -> anyhow::Result<Vec<String>> {

@@ -1,0 +1,110 @@
+//! What a release consists of: a binary and what belongs to it, as an archive and as a Debian package, a list of what is in them, and checksums.
+//!
+//! [`binary`] finds the program and its version, [`stage`] lays an installation out in a folder, [`debian`] and the archive pack it, [`sbom`] lists the crates, [`changelog`] collects the
+//! fragments of changes. The binary says of itself which version it is.
+
+mod binary;
+pub mod changelog;
+mod debian;
+pub mod sbom;
+mod stage;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+use cargo_metadata::MetadataCommand;
+
+use crate::tool::{execute, output};
+use binary::Release;
+
+/// What to release.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// A binary that is there already, such as one that tests were run with; without it a release is built.
+    pub binary: Option<PathBuf>,
+    /// The version of the packages, where it is not that of the binary.
+    pub version: Option<String>,
+    /// Where the artefacts go; `release` in the target folder, if it isn't said.
+    pub out: Option<PathBuf>,
+}
+
+impl Options {
+    /// Reads the arguments behind `cargo xtask release`.
+    ///
+    /// # Errors
+    /// When one of them is none, or lacks its value.
+    pub fn parse(arguments: &[&str]) -> anyhow::Result<Self> {
+        let mut options = Self::default();
+        for pair in arguments.chunks(2) {
+            let [name, value] = pair else { anyhow::bail!("{} lacks its value", pair[0]) };
+            match *name {
+                "--binary" => options.binary = Some(PathBuf::from(value)),
+                "--version" => options.version = Some((*value).to_owned()),
+                "--out" => options.out = Some(PathBuf::from(value)),
+                name => anyhow::bail!("{name} is none of --binary, --version, --out"),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Makes all artefacts; answers with lines for people.
+///
+/// # Errors
+/// When the release does not build, a tool is missing, or a tag names another version than the package.
+pub fn run(root: &Path, options: &Options) -> anyhow::Result<Vec<String>> {
+    let metadata =
+        MetadataCommand::new().current_dir(root).no_deps().exec().context("cargo metadata failed")?;
+    let target = metadata.target_directory.as_std_path();
+    let out = options.out.clone().unwrap_or_else(|| target.join("release-artefacts"));
+    let out = std::path::absolute(out)?;
+    fs::create_dir_all(&out)?;
+    let work = target.join("release-work");
+    stage::empty(&work)?;
+    let release =
+        binary::prepare(root, options.binary.as_deref(), options.version.as_deref(), target, &work)?;
+    let installation = work.join(format!("larder-{}-{}", release.version, release.target));
+    stage::lay_out(root, &release.binary, &installation)?;
+    let files = [
+        archive(&release, &installation, &out)?,
+        debian::pack(root, &release, &installation, &out)?,
+        bill(root, &release, &out)?,
+    ];
+    let sums = checksums(&out, &files)?;
+    Ok(files.iter().chain([&sums]).map(|name| format!("release: {}", out.join(name).display())).collect())
+}
+
+/// The installation in one folder, to be unpacked anywhere. The same bytes from the same commit and compiler.
+fn archive(release: &Release, installation: &Path, out: &Path) -> anyhow::Result<String> {
+    let folder = installation.file_name().context("it has a name")?.to_string_lossy().into_owned();
+    let name = format!("{folder}.tar.gz");
+    let mut tar = Command::new("tar");
+    tar.args([
+        "--sort=name",
+        "--owner=0",
+        "--group=0",
+        "--numeric-owner",
+        "--use-compress-program=gzip -n -6",
+    ]);
+    tar.arg(format!("--mtime=@{}", release.made_at)).arg("-cf").arg(out.join(&name));
+    tar.arg("-C").arg(installation.with_file_name("")).arg(&folder);
+    execute(&mut tar)?;
+    Ok(name)
+}
+
+fn bill(root: &Path, release: &Release, out: &Path) -> anyhow::Result<String> {
+    let name = format!("larder-{}-{}.cdx.json", release.version, release.target);
+    let bill = sbom::of_binary(root, &release.version, &release.target)?;
+    fs::write(out.join(&name), serde_json::to_string_pretty(&bill)? + "\n")?;
+    Ok(name)
+}
+
+fn checksums(out: &Path, files: &[String]) -> anyhow::Result<String> {
+    let sums = output(Command::new("sha256sum").current_dir(out).args(files))?;
+    fs::write(out.join(CHECKSUMS), sums + "\n")?;
+    Ok(CHECKSUMS.to_owned())
+}
+
+const CHECKSUMS: &str = "SHA256SUMS";

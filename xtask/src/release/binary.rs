@@ -1,0 +1,84 @@
+//! The binary of a release, and which version it is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use serde::Deserialize;
+
+use crate::tool::{execute, output};
+
+/// What the binary says of itself.
+#[derive(Debug, Deserialize)]
+struct Build {
+    version: String,
+    commit: Option<String>,
+    target: String,
+}
+
+/// A binary that is to be packed.
+pub(super) struct Release {
+    /// As in names of files and packages.
+    pub(super) version: String,
+    pub(super) target: String,
+    pub(super) binary: PathBuf,
+    /// Seconds since 1970: of the commit, so that who builds it again gets the same bytes.
+    pub(super) made_at: String,
+}
+
+/// Takes the binary that is there, or builds one, and leaves a copy in `work`.
+pub(super) fn prepare(
+    root: &Path,
+    given: Option<&Path>,
+    given_version: Option<&str>,
+    target: &Path,
+    work: &Path,
+) -> anyhow::Result<Release> {
+    let built = match given {
+        Some(binary) => std::path::absolute(binary)?,
+        None => build(root, target)?,
+    };
+    let told = output(Command::new(&built).args(["version", "--json"]))?;
+    let build: Build = serde_json::from_str(&told).context("`larder version --json` says something else")?;
+    let version = match given_version {
+        Some(version) => version.to_owned(),
+        None => version(root, &build)?,
+    };
+    let binary = work.join("larder");
+    // What addresses are in the source stays out: it is nine tenths of the file.
+    execute(Command::new("strip").arg("-o").arg(&binary).arg(&built))?;
+    let made_at = output(Command::new("git").current_dir(root).args(["log", "-1", "--format=%ct"]))?;
+    Ok(Release { version, target: build.target, binary, made_at })
+}
+
+fn build(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
+    let arguments = ["build", "--release", "--locked", "--package", "larder"];
+    execute(Command::new("cargo").current_dir(root).args(arguments))?;
+    Ok(target.join("release/larder"))
+}
+
+/// That of the binary where its commit has a tag. Any other is one on the way to it, which the next release is newer than.
+fn version(root: &Path, build: &Build) -> anyhow::Result<String> {
+    let git = |arguments: &[&str]| output(Command::new("git").current_dir(root).args(arguments));
+    let describe = ["describe", "--tags", "--exact-match", "--match", "v[0-9]*", "HEAD"];
+    if let Ok(tag) = git(&describe) {
+        let tagged = tag.trim_start_matches('v');
+        ensure!(tagged == build.version, "the tag says {tagged}, and the binary {}", build.version);
+        let package = package_version(root)?;
+        ensure!(
+            tagged == package,
+            "the tag says {tagged}, and Cargo.toml {package}: archives of the source would have the latter"
+        );
+        return Ok(build.version.clone());
+    }
+    let commits = git(&["rev-list", "--count", "HEAD"])?;
+    let commit = build.commit.as_deref().unwrap_or("debug");
+    Ok(format!("{}~{commits}.{commit}", build.version))
+}
+
+fn package_version(root: &Path) -> anyhow::Result<String> {
+    let manifest: toml::Table = fs::read_to_string(root.join("Cargo.toml"))?.parse()?;
+    let version = manifest["workspace"]["package"]["version"].as_str();
+    Ok(version.context("the workspace has no version")?.to_owned())
+}

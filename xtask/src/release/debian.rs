@@ -1,0 +1,133 @@
+//! The package for Debian and Ubuntu. `dpkg-deb` makes it, which every Debian has: nothing has to be installed for it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+use super::binary::Release;
+use super::stage;
+use crate::tool::execute;
+
+const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
+/// Files that an operator edits: an upgrade asks before it replaces one.
+const CONFIGURATION: &str = "/etc/larder/kv.toml\n/etc/larder/larder.toml\n";
+
+/// Packs the installation; answers with the name of the file.
+pub(super) fn pack(
+    root: &Path,
+    release: &Release,
+    installation: &Path,
+    out: &Path,
+) -> anyhow::Result<String> {
+    let architecture = architecture(&release.target)?;
+    let folder = installation.with_file_name("debian");
+    execute(Command::new("cp").arg("-a").arg(installation).arg(&folder))?;
+    let control = folder.join("DEBIAN");
+    stage::write(&folder.join("usr/share/doc/larder/copyright"), COPYRIGHT, 0o644)?;
+    stage::write(&control.join("conffiles"), CONFIGURATION, 0o644)?;
+    for script in SCRIPTS {
+        let text = fs::read_to_string(root.join("deploy/debian").join(script))?;
+        stage::write(&control.join(script), &text, 0o755)?;
+    }
+    let facts = Facts {
+        version: &release.version,
+        architecture,
+        libc: newest_libc(&fs::read(&release.binary)?)?,
+        size_kib: size_bytes(&folder)? / 1024,
+    };
+    stage::write(&control.join("control"), &facts.control(), 0o644)?;
+    let name = format!("larder_{}_{architecture}.deb", release.version);
+    let mut pack = Command::new("dpkg-deb");
+    pack.env("SOURCE_DATE_EPOCH", &release.made_at).args(["--root-owner-group", "-Zgzip", "-z6", "--build"]);
+    execute(pack.arg(&folder).arg(out.join(&name)))?;
+    Ok(name)
+}
+
+struct Facts<'a> {
+    version: &'a str,
+    architecture: &'a str,
+    libc: String,
+    size_kib: u64,
+}
+
+impl Facts<'_> {
+    fn control(&self) -> String {
+        let Self { version, architecture, libc, size_kib } = self;
+        format!(
+            "Package: larder\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: Larder <maintainers@larder.invalid>\n\
+             Installed-Size: {size_kib}\nDepends: libc6 (>= {libc}), libgcc-s1, passwd\nRecommends: ca-certificates\n\
+             Section: web\nPriority: optional\nDescription: shared HTTP cache, and cache server for Redis clients\n{DESCRIPTION}"
+        )
+    }
+}
+
+const DESCRIPTION: &str = " larder serve stands in front of origin servers and answers from memory where\n \
+                           RFC 9111 allows it. larder kv keeps strings in memory for clients that speak\n \
+                           the Redis protocol. One binary, with units for systemd.\n";
+
+/// What Debian calls the processor of a target.
+fn architecture(target: &str) -> anyhow::Result<&'static str> {
+    match target.split('-').next() {
+        Some("x86_64") => Ok("amd64"),
+        Some("aarch64") => Ok("arm64"),
+        _ => bail!("there is no package for {target}"),
+    }
+}
+
+/// The newest version of the C library that a program wants, from the names of versions in it.
+fn newest_libc(program: &[u8]) -> anyhow::Result<String> {
+    let wanted = program.windows(LIBC.len()).enumerate().filter(|(_, window)| *window == LIBC);
+    let versions = wanted.filter_map(|(at, _)| {
+        let rest = &program[at + LIBC.len()..];
+        let end = rest.iter().position(|byte| !byte.is_ascii_digit() && *byte != b'.')?;
+        let numbers: Option<Vec<u32>> = rest[..end]
+            .split(|byte| *byte == b'.')
+            .map(|part| str::from_utf8(part).ok()?.parse().ok())
+            .collect();
+        numbers
+    });
+    let newest = versions.max().context("the program wants no C library")?;
+    Ok(newest.iter().map(ToString::to_string).collect::<Vec<_>>().join("."))
+}
+
+const LIBC: &[u8] = b"GLIBC_";
+
+fn size_bytes(folder: &Path) -> anyhow::Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        sum += if entry.file_type()?.is_dir() { size_bytes(&entry.path())? } else { entry.metadata()?.len() };
+    }
+    Ok(sum)
+}
+
+const COPYRIGHT: &str = "\
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: larder
+
+Files: *
+Copyright: the authors of Larder
+License: MIT or Apache-2.0
+ The texts are LICENSE-MIT and LICENSE-APACHE in /usr/share/doc/larder. What is linked into the binary, and under which licences, is in the
+ list of components (CycloneDX) that comes with each release.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_is_by_number() {
+        let program = b"..GLIBC_2.9\0GLIBC_2.34\0GLIBC_2.4\0GLIBC_PRIVATE\0GLIBC_2.17.1\0";
+        assert_eq!(newest_libc(program).expect("there are some"), "2.34");
+        assert!(newest_libc(b"GLIBC_PRIVATE\0").is_err());
+    }
+
+    #[test]
+    fn processors_have_names_of_debian() {
+        assert_eq!(architecture("aarch64-unknown-linux-gnu").expect("it is known"), "arm64");
+        assert!(architecture("riscv64gc-unknown-linux-gnu").is_err());
+    }
+}

@@ -1,0 +1,157 @@
+//! What makes a release: versions, the list of components, the page of changes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use xtask::release::{changelog, sbom};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate stands in the repository").to_owned()
+}
+
+/// Of a repository of its own, whose package is built by the script of Larder.
+struct Package(tempfile::TempDir);
+
+impl Package {
+    fn new() -> Self {
+        let package = Self(tempfile::tempdir().expect("a folder"));
+        let script = root().join("crates/larder/build.rs");
+        let manifest = format!(
+            "[package]\nname = \"built\"\nversion = \"1.2.3\"\nedition = \"2024\"\nbuild = {script:?}\n[workspace]\n"
+        );
+        let path = package.0.path();
+        fs::create_dir(path.join("src")).expect("a folder");
+        fs::write(path.join("Cargo.toml"), manifest).expect("a file");
+        fs::write(path.join(".gitignore"), "/target\n").expect("a file");
+        let program = "fn main() { println!(\"{}\", env!(\"LARDER_VERSION\")) }\n";
+        fs::write(path.join("src/main.rs"), program).expect("a file");
+        package.run("git init --quiet --initial-branch main");
+        package.run("git config user.name nobody");
+        package.run("git config user.email nobody@example.org");
+        package.run("git add .");
+        package
+    }
+
+    #[track_caller]
+    fn run(&self, line: &str) -> String {
+        let mut words = line.split(' ');
+        let mut command = Command::new(words.next().expect("a program"));
+        command.args(words).current_dir(self.0.path());
+        let here = ["LARDER_COMMIT", "CARGO_TARGET_DIR", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"];
+        here.iter().for_each(|name| {
+            command.env_remove(name);
+        });
+        let output = command.output().expect("it runs");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    fn commit(&self) -> String {
+        self.run("git commit --quiet --allow-empty --message change");
+        self.run("git rev-parse --short=12 HEAD")
+    }
+}
+
+/// A fast-forward moves the branch, and HEAD goes on to name it: the version was that of the commit before.
+#[test]
+fn a_version_follows_the_commit() {
+    let package = Package::new();
+    let built = || package.run("cargo run --quiet --release --offline");
+    let first = package.commit();
+    assert_eq!(built(), format!("1.2.3 ({first})"));
+    package.run("git checkout --quiet -b next");
+    let second = package.commit();
+    package.run("git checkout --quiet main");
+    assert_eq!(built(), format!("1.2.3 ({first})"));
+    package.run("git merge --quiet --ff-only next");
+    assert_eq!(built(), format!("1.2.3 ({second})"));
+    package.run("git tag v1.3.0");
+    assert_eq!(built(), format!("1.3.0 ({second})"));
+    let third = package.commit();
+    assert_eq!(built(), format!("1.2.3 ({third})"));
+    assert_eq!(package.run("cargo run --quiet --offline"), "1.2.3 (debug build)");
+}
+
+/// What the binary is linked with, all of it, and nothing that only builds or tests it.
+#[test]
+fn the_list_of_components_is_that_of_the_binary() {
+    let bill = sbom::of_binary(&root(), "9.9.9", "x86_64-unknown-linux-gnu").expect("cargo knows it");
+    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    assert_eq!(text(&bill["metadata"]["component"], "version"), "9.9.9");
+    let components = bill["components"].as_array().expect("a list");
+    let names: BTreeSet<_> = components.iter().map(|component| text(component, "name")).collect();
+    for linked in ["gateway", "kv", "tokio", "rustls", "h2", "tikv-jemallocator"] {
+        assert!(names.contains(linked), "{linked} is linked");
+    }
+    for other in ["larder", "testkit", "proptest", "xtask", "winapi", "cc"] {
+        assert!(!names.contains(other), "{other} is not linked");
+    }
+    let tokio = components.iter().find(|component| component["name"] == "tokio").expect("it is there");
+    assert_eq!(text(&tokio["licenses"][0], "expression"), "MIT");
+    assert_eq!(text(&tokio["hashes"][0], "content").len(), 64);
+    assert!(text(tokio, "purl").starts_with("pkg:cargo/tokio@1."));
+    let references: BTreeSet<_> = components
+        .iter()
+        .chain([&bill["metadata"]["component"]])
+        .map(|component| text(component, "bom-ref"))
+        .collect();
+    assert_eq!(references.len(), components.len() + 1, "each is there once");
+    for entry in bill["dependencies"].as_array().expect("a list") {
+        let named = entry["dependsOn"].as_array().expect("a list").iter().chain([&entry["ref"]]);
+        named.for_each(|name| assert!(references.contains(name.as_str().expect("a text")), "{name}"));
+    }
+}
+
+fn with_fragments(fragments: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::create_dir(folder.path().join("changelog.d")).expect("a folder");
+    let page = "# Changelog\n\nFor operators.\n\n## Unreleased\n\nThe second version.\n\n## 0.1.0 (2026-01-01)\n\nThe first.\n";
+    fs::write(folder.path().join("CHANGELOG.md"), page).expect("a file");
+    for (name, text) in [("README.md", "the rules")].iter().chain(fragments) {
+        fs::write(folder.path().join("changelog.d").join(name), text).expect("a file");
+    }
+    folder
+}
+
+#[test]
+fn fragments_move_into_the_page() {
+    let folder = with_fragments(&[
+        ("b.fix.md", "Second fix.\n"),
+        ("a.fix.md", "First fix,\non two lines.\n\nSee [limits](../docs/limits.md).\n"),
+        ("c.breaking.md", "A key is renamed."),
+    ]);
+    changelog::collect(folder.path(), "0.2.0", "2026-11-24").expect("they are in order");
+    let page = fs::read_to_string(folder.path().join("CHANGELOG.md")).expect("the page");
+    let expected = "# Changelog\n\nFor operators.\n\n## Unreleased\n\n## 0.2.0 (2026-11-24)\n\nThe second version.\n\n\
+                    ### Breaking\n\n- A key is renamed.\n\n### Fixed\n\n- First fix,\n  on two lines.\n\n  See [limits](docs/limits.md).\n\
+                    - Second fix.\n\n## 0.1.0 (2026-01-01)\n\nThe first.\n";
+    assert_eq!(page, expected);
+    let left = fs::read_dir(folder.path().join("changelog.d")).expect("the folder").count();
+    assert_eq!(left, 1, "the rules stay");
+    let again = changelog::collect(folder.path(), "0.2.0", "2026-11-24").expect_err("it is there");
+    assert_eq!(again.to_string(), "CHANGELOG.md has version 0.2.0 already");
+}
+
+#[test]
+fn a_fragment_that_is_wrong_moves_nothing() {
+    for (name, text, problem) in [
+        ("a.bug.md", "x", "changelog.d/a.bug.md: kinds are breaking, feature, change, fix"),
+        ("a.md", "x", "changelog.d/a.md is not SLUG.KIND.md"),
+        ("a.fix.md", " \n", "changelog.d/a.fix.md says nothing"),
+    ] {
+        let folder = with_fragments(&[(name, text), ("b.fix.md", "x")]);
+        let error = changelog::collect(folder.path(), "0.2.0", "2026-11-24").expect_err("it is wrong");
+        assert_eq!(error.to_string(), problem);
+        let page = fs::read_to_string(folder.path().join("CHANGELOG.md")).expect("the page");
+        assert!(!page.contains("0.2.0") && folder.path().join("changelog.d/b.fix.md").exists());
+    }
+}
+
+#[test]
+fn the_fragments_of_the_tree_are_in_order() {
+    let lines = changelog::preview(&root()).expect("all of them have a kind and a text");
+    assert!(lines.iter().any(|line| line.starts_with("- ")), "there are some");
+}
