@@ -18,6 +18,7 @@
 
 mod backoff;
 mod bounded;
+mod clock;
 mod connections;
 mod dial;
 mod examine;

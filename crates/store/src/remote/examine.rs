@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use redis::{Cmd, Pipeline, Value, pipe};
 use tokio::sync::Notify;
 
+use super::clock::Told;
 use super::heartbeat::{self, Role};
 use super::names::Names;
 use super::reply::{self, Refused};
@@ -64,9 +65,9 @@ pub async fn examine(settings: &RemoteSettings) -> Result<Examined, ExamineError
 async fn ask(wire: &Wire, names: &Names) -> Result<Examined, BackingError> {
     let refused = refused(wire, names).await?;
     let [info, memory, policy, tracked] = wire.ask_for(&settings()).await?;
-    let (sent, asked) = (SystemTime::now(), Instant::now());
+    let (asked, sent) = (SystemTime::now(), Instant::now());
     let pulse = heartbeat::pulse(wire.ask(&heartbeat::question()).await?)?;
-    let round_trip = asked.elapsed();
+    let round_trip = sent.elapsed();
     Ok(Examined {
         version: text(info).as_deref().and_then(version),
         is_master: match pulse.role {
@@ -74,7 +75,7 @@ async fn ask(wire: &Wire, names: &Names) -> Result<Examined, BackingError> {
             Role::Other => Some(false),
             Role::Unknown => None,
         },
-        clock_ahead_ms: pulse.clock_us.map(|clock_us| heartbeat::ahead_ms(clock_us, sent, round_trip)),
+        clock_ahead_ms: pulse.clock_us.map(|clock_us| Told { clock_us, asked, round_trip }.ahead_us() / 1000),
         round_trip: median_round_trip(wire).await?,
         memory_bytes_max: setting(memory).and_then(|text| text.parse().ok()),
         eviction_policy: setting(policy),

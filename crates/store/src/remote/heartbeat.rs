@@ -1,7 +1,5 @@
 //! What a heartbeat asks, and what its answer means.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use redis::{Pipeline, Value, pipe};
 
 use super::reply::{self, Refused};
@@ -68,14 +66,6 @@ fn clock_us(value: Value) -> Result<Option<u64>, BackingError> {
     }
 }
 
-/// How far the server's clock is ahead, when it showed `clock_us` half-way between a question that was sent at `sent` by our clock and
-/// its answer, `round_trip` later.
-pub(super) fn ahead_ms(clock_us: u64, sent: SystemTime, round_trip: Duration) -> i64 {
-    let ours = sent.duration_since(UNIX_EPOCH).unwrap_or_default() + round_trip / 2;
-    let difference_us = i128::from(clock_us) - i128::try_from(ours.as_micros()).unwrap_or(i128::MAX);
-    i64::try_from(difference_us.div_euclid(1000)).unwrap_or(i64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,13 +93,5 @@ mod tests {
         );
         assert!(pulse(vec![Value::Okay, time()]).is_err());
         assert!(pulse(vec![time()]).is_err());
-    }
-
-    #[test]
-    fn the_answer_is_from_half_way() {
-        let sent = UNIX_EPOCH + Duration::from_millis(1000);
-        for (clock_us, expected) in [(1_010_000, 0), (1_030_000, 20), (1_000_000, -10), (1_010_999, 0)] {
-            assert_eq!(ahead_ms(clock_us, sent, Duration::from_millis(20)), expected);
-        }
     }
 }

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::backoff;
+use super::clock::{ServerClock, Told};
 use super::connections::Connections;
 use super::followed::{Followed, Watchers};
 use super::heartbeat::{self, Role};
@@ -113,8 +114,9 @@ impl Link {
         let followed = Arc::new(Followed::new(source, self.names.clone(), watchers, self.followed_bytes_max));
         let (connections, control) = Connections::open(&self.opening, followed, source, &self.names).await?;
         let bulk = connections.open_bulk().await?;
-        let generation = Generation { connections: Arc::new(connections), control, bulk };
-        match self.beat(&generation.connections).await {
+        let (connections, clock) = (Arc::new(connections), ServerClock::default());
+        let mut generation = Generation { connections, control, bulk, clock };
+        match self.beat(&generation.connections, &mut generation.clock).await {
             Ok(Role::Master | Role::Unknown) => {}
             Ok(Role::Other) => return Err(OpenError::NoMaster),
             Err(error) => return Err(OpenError::SetUp(error)),
@@ -133,22 +135,22 @@ impl Link {
     }
 
     /// Until something says that it is over.
-    async fn live(&self, Generation { connections, control, bulk }: Generation) -> Ending {
+    async fn live(&self, Generation { connections, control, bulk, clock }: Generation) -> Ending {
         tokio::select! {
             _ = control => Ending::Closed,
             () = connections.doubted() => Ending::NotInCharge,
-            ending = self.beat_on(&connections) => ending,
+            ending = self.beat_on(&connections, clock) => ending,
             never = self.keep_bulk(&connections, bulk) => match never {},
             never = self.follow_log(&connections) => match never {},
         }
     }
 
-    async fn beat_on(&self, connections: &Connections) -> Ending {
+    async fn beat_on(&self, connections: &Connections, mut clock: ServerClock) -> Ending {
         let mut beats = interval(self.verification / BEATS);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             beats.tick().await;
-            match timeout(self.verification, self.beat(connections)).await {
+            match timeout(self.verification, self.beat(connections, &mut clock)).await {
                 Ok(Ok(Role::Master | Role::Unknown)) => {}
                 Ok(Ok(Role::Other)) => return Ending::NotInCharge,
                 Ok(Err(error)) => return Ending::Failed(error),
@@ -158,14 +160,15 @@ impl Link {
     }
 
     /// All that was told before the answer came is known to those who are told.
-    async fn beat(&self, connections: &Connections) -> Result<Role, BackingError> {
-        let (sent, sent_at) = (Instant::now(), SystemTime::now());
+    async fn beat(&self, connections: &Connections, clock: &mut ServerClock) -> Result<Role, BackingError> {
+        let (sent, asked) = (Instant::now(), SystemTime::now());
         let pulse = heartbeat::pulse(connections.control.ask(&heartbeat::question()).await?)?;
         if pulse.role == Role::Other {
             return Ok(Role::Other);
         }
         if let Some(clock_us) = pulse.clock_us {
-            self.reliance.clock_is_ahead(heartbeat::ahead_ms(clock_us, sent_at, sent.elapsed()));
+            let told = Told { clock_us, asked, round_trip: sent.elapsed() };
+            self.reliance.clock_is_ahead(clock.hear(told, Instant::now()));
         }
         self.reliance.verify(sent, self.verification);
         Ok(pulse.role)
@@ -205,11 +208,12 @@ impl Link {
     }
 }
 
-/// Connections with the tasks of two of them.
+/// Connections with the tasks of two of them, and what they have told of the server's clock.
 struct Generation {
     connections: Arc<Connections>,
     control: JoinHandle<()>,
     bulk: JoinHandle<()>,
+    clock: ServerClock,
 }
 
 async fn bulk_again(connections: &Connections) -> JoinHandle<()> {

@@ -1,0 +1,110 @@
+//! The server's clock, as far as it can be told from here.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// An answer to TIME.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    /// Since the Unix epoch.
+    pub(super) clock_us: u64,
+    /// When it was asked, by our clock.
+    pub(super) asked: SystemTime,
+    pub(super) round_trip: Duration,
+}
+
+impl Told {
+    /// How far the server's clock is ahead, if it was read half-way between the question and the answer.
+    pub(super) fn ahead_us(self) -> i64 {
+        let ours = self.asked.duration_since(UNIX_EPOCH).unwrap_or_default() + self.round_trip / 2;
+        let ahead_us = i128::from(self.clock_us) - i128::try_from(ours.as_micros()).unwrap_or(i128::MAX);
+        i64::try_from(ahead_us).unwrap_or(i64::MAX)
+    }
+}
+
+/// How far the server's clock is ahead, by the best of its answers. Half a round trip is the most that an answer can be wrong by, so the
+/// shortest one counts (RFC 5905 section 10), until clocks may have drifted further than that: on a busy machine the last answer may be wrong
+/// by hundreds of milliseconds.
+#[derive(Debug, Default)]
+pub(super) struct ServerClock {
+    best: Option<Estimate>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Estimate {
+    ahead_us: i64,
+    /// In either direction, when it was made.
+    doubt: Duration,
+    made: Instant,
+}
+
+/// One part in 2,000: no clock that is kept by NTP is slewed faster.
+const DRIFT_PARTS: u32 = 2_000;
+
+impl Estimate {
+    fn doubt_us(&self, now: Instant) -> i64 {
+        let doubt = self.doubt + now.saturating_duration_since(self.made) / DRIFT_PARTS;
+        i64::try_from(doubt.as_micros()).unwrap_or(i64::MAX)
+    }
+}
+
+impl ServerClock {
+    /// Takes one more answer into account, and says how far the clock is ahead, in milliseconds.
+    pub(super) fn hear(&mut self, told: Told, now: Instant) -> i64 {
+        let new = Estimate { ahead_us: told.ahead_us(), doubt: told.round_trip / 2, made: now };
+        let better = self.best.filter(|best| {
+            let (doubt_us, new_doubt_us) = (best.doubt_us(now), new.doubt_us(now));
+            // Two that cannot both be right: somebody has set a clock.
+            let agree =
+                best.ahead_us.abs_diff(new.ahead_us) <= doubt_us.saturating_add(new_doubt_us).unsigned_abs();
+            agree && doubt_us < new_doubt_us
+        });
+        let best = better.unwrap_or(new);
+        self.best = Some(best);
+        best.ahead_us.div_euclid(1000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer of a clock that is ahead by so much, had it been read half-way.
+    fn told(ahead_ms: i64, round_trip_ms: u64) -> Told {
+        let round_trip = Duration::from_millis(round_trip_ms);
+        let clock_ms = 1_000_000 + ahead_ms + i64::try_from(round_trip_ms / 2).unwrap();
+        let clock_us = u64::try_from(clock_ms * 1000).unwrap();
+        Told { clock_us, asked: UNIX_EPOCH + Duration::from_millis(1_000_000), round_trip }
+    }
+
+    #[test]
+    fn the_answer_is_from_half_way() {
+        let asked = UNIX_EPOCH + Duration::from_millis(1000);
+        let round_trip = Duration::from_millis(20);
+        for (clock_us, expected) in
+            [(1_010_000, 0), (1_030_000, 20_000), (1_000_000, -10_000), (1_010_999, 999)]
+        {
+            assert_eq!(Told { clock_us, asked, round_trip }.ahead_us(), expected);
+        }
+    }
+
+    #[test]
+    fn the_shortest_round_trip_counts_while_answers_agree() {
+        let begun = Instant::now();
+        let mut clock = ServerClock::default();
+        // After so many milliseconds, ahead by so much with this round trip: what is believed then.
+        let cases = [
+            (0, told(90, 200), 90),
+            (500, told(2, 10), 2),
+            (1_000, told(-140, 300), 2),
+            (1_500, told(3, 4), 3),
+            // A clock was set: neither can be right beside the other.
+            (2_000, told(60_000, 400), 60_000),
+            (2_500, told(60_150, 2), 60_150),
+            // An hour of drift leaves more open than a long round trip does.
+            (3_600_000, told(60_300, 1_000), 60_300),
+        ];
+        for (after_ms, told, expected) in cases {
+            assert_eq!(clock.hear(told, begun + Duration::from_millis(after_ms)), expected, "{after_ms} ms");
+        }
+    }
+}
