@@ -61,7 +61,8 @@ pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
             () = log.posted() => false,
         };
         let begun = Instant::now();
-        if step(&shared, (cache, log), &mut told).await.is_err() {
+        let when = if is_tick { When::Tick } else { When::Told };
+        if keep(&shared, (cache, log), &mut told, when).await.is_err() {
             log.failed(begun);
             // It is told when there is a connection again.
             let _ = timeout(RETRY, hearing.log_changed.notified()).await;
@@ -69,12 +70,38 @@ pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
             continue;
         }
         cache.tier_answers();
-        if is_tick {
-            // Of those that share the tier, one that is not listed is found by nobody; the next tick tries again.
-            let _ = log.enlist().await;
-            told = None;
-        }
     }
+}
+
+/// Why it is time to look.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// It is, from time to time.
+    Tick,
+    /// Something was told, or is to be told.
+    Told,
+}
+
+/// Keeps in step, and in the list of those that share the tier: one that is not listed is found by nobody.
+async fn keep(
+    shared: &Shared,
+    (cache, log): (&Cache, &FleetLog),
+    told: &mut Option<LogCursor>,
+    when: When,
+) -> Result<(), BackingError> {
+    step(shared, (cache, log), told).await?;
+    if !log.is_listed() {
+        // Purges were complete without this instance until now. They stand in the log, so that is read again before anything is used.
+        log.enlist().await?;
+        *told = None;
+        return step(shared, (cache, log), told).await;
+    }
+    if when == When::Tick {
+        // The next tick tries again.
+        let _ = log.enlist().await;
+        *told = None;
+    }
+    Ok(())
 }
 
 /// Writes what is to be written, reads what is new, and tells the others how far that went.
@@ -84,8 +111,9 @@ async fn step(
     told: &mut Option<LogCursor>,
 ) -> Result<(), BackingError> {
     log.send().await?;
-    let sent = log.sent();
+    let (sent, source) = (log.sent(), log.source());
     let read = heard::read_on(shared, (cache, log)).await?;
+    log.has_read_over(source);
     cache.own_purges_are_read(sent);
     if *told != Some(read) {
         log.beat(read).await?;

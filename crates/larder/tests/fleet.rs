@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use instances::{LARDER, status};
 use purges::purge;
 use stores::on_each_store;
-use testkit::{Larder, Redis, Response, ScriptedOrigin, Setup, Signal, wait};
+use testkit::{FaultProxy, Faults, Larder, Redis, Response, ScriptedOrigin, Setup, Signal, wait};
 
 /// Gateways that share a store, and an origin that numbers its versions.
 struct Fleet {
@@ -385,6 +385,34 @@ fn an_instance_that_is_new_or_comes_back_knows_what_was_purged() {
         fleet.gateways[1].metric("larder_tier_purges_heard_total", &[]) >= 1.0
     });
     assert_eq!(fleet.gateways[1].get("/page").body, b"version 2");
+}
+
+/// Purges are complete without an instance that nobody knows of yet.
+#[test]
+fn an_instance_that_starts_uses_nothing_before_purges_wait_for_it() {
+    let redis = Redis::start("");
+    let fleet = Fleet::start(1, redis.address());
+    // From now on it takes the list for complete.
+    fleet.purge("everything=true");
+    fleet.store_at_first("/page");
+    let far = FaultProxy::start(redis.address());
+    far.set(Faults { latency_ms: 30, ..Faults::default() });
+    let config = format!(
+        "[[site]]\nname = \"default\"\norigin = \"{}\"\n[store.remote]\nurl = \"redis://{}/0\"\nrecord_timeout = \"5s\"\n",
+        fleet.origin.url(),
+        far.address()
+    );
+    let mut late = Setup::config(LARDER, &config).start();
+    // From the store, or from the origin: from now on it is in memory.
+    assert_eq!(late.get("/page").body, b"version 1");
+    fleet.version.fetch_add(1, Ordering::SeqCst);
+    let purged = purge(&fleet.gateways[0], "everything=true");
+    assert!(purged.is_complete, "{}", purged.text);
+    assert_eq!(late.get("/page").body, b"version 2", "{}", purged.text);
+    late.signal(Signal::TERM);
+    assert!(late.service().end().success());
+    let purged = purge(&fleet.gateways[0], "everything=true");
+    assert!(purged.is_complete, "it has said that it ends: {}", purged.text);
 }
 
 /// It has not heard of purges that were complete without it, and its clients ask before it can have.

@@ -111,7 +111,7 @@ impl Fleet {
     /// Sees to it that this instance is in the list, and looks who else is. To be called twice in the time of verification.
     ///
     /// # Errors
-    /// What the tier answered.
+    /// What the tier answered; [`BackingError::Full`] where the list has no place left. This instance may not be in it then.
     pub async fn enlist(&self) -> Result<(), BackingError> {
         let (listed, members) = self.look().await?;
         let gone = |id: &InstanceId| *id != self.me && !members.iter().any(|member| member.id == *id);
@@ -125,16 +125,20 @@ impl Fleet {
                 ids.push(self.me);
             }
         })
-        .await
+        .await?
+        .contains(&self.me)
+        .then_some(())
+        .ok_or(BackingError::Full)
     }
 
-    /// Tells the others that this instance ends: nobody is to wait for it.
+    /// Tells the others that this instance ends: nobody is to wait for it. Its record says so to those that have seen it, as long as they
+    /// would count on it: that it is gone could mean that the tier has forgotten it.
     ///
     /// # Errors
     /// What the tier answered: the others wait for its record to end.
     pub async fn leave(&self) -> Result<(), BackingError> {
-        self.backing.remove(&key_of(self.me)).await?;
-        self.change(|ids| ids.retain(|id| *id != self.me)).await
+        self.beat(bytes::HAS_LEFT).await?;
+        self.change(|ids| ids.retain(|id| *id != self.me)).await.map(drop)
     }
 
     /// How far each instance says now that it has read the log.
@@ -204,12 +208,15 @@ impl Fleet {
         let keys: Vec<Vec<u8>> = ids.iter().map(|id| key_of(*id)).collect();
         let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         let records = self.backing.load(&keys, Tracking::Off).await?;
-        let members: Vec<Member> = ids
+        let members = ids
             .iter()
             .zip(records)
-            .filter_map(|(id, record)| Member::decode(&record?.bytes).ok().filter(|member| member.id == *id))
-            .collect();
-        self.known.lock().note(&listed, &members, Instant::now(), self.lifetime());
+            .filter_map(|(id, record)| Member::decode(&record?.bytes).ok().filter(|member| member.id == *id));
+        let (left, members): (Vec<_>, Vec<_>) = members.partition(Member::has_left);
+        let mut known = self.known.lock();
+        left.iter().for_each(|member| drop(known.members.remove(&member.id)));
+        known.note(&listed, &members, Instant::now(), self.lifetime());
+        drop(known);
         Ok((listed, members))
     }
 
@@ -221,14 +228,14 @@ impl Fleet {
         Ok(Listed { loaded, id, ids })
     }
 
-    /// Changes the list, which others change too.
-    async fn change(&self, change: impl Fn(&mut Vec<InstanceId>)) -> Result<(), BackingError> {
+    /// Changes the list, which others change too, and returns it.
+    async fn change(&self, change: impl Fn(&mut Vec<InstanceId>)) -> Result<Vec<InstanceId>, BackingError> {
         for _ in 0..ATTEMPTS {
             let listed = self.list().await?;
             let mut ids = listed.ids.clone();
             change(&mut ids);
             if ids == listed.ids && listed.id.is_some() {
-                return Ok(());
+                return Ok(ids);
             }
             let id = listed.id.unwrap_or_else(|| self.next_list());
             let expected = listed.loaded.as_ref().map_or(Expected::Absent, Expected::Is);
@@ -237,7 +244,8 @@ impl Fleet {
             let write = Write { bytes, expected, ttl: LIST_LIFETIME.max(2 * self.lifetime()), lease: None };
             match self.backing.put(LIST, write).await? {
                 Put::Conflict(_) => {}
-                Put::Stored(_) | Put::LeaseLost | Put::NotStored(_) => return Ok(()),
+                Put::Stored(_) => return Ok(ids),
+                Put::LeaseLost | Put::NotStored(_) => return Ok(listed.ids),
             }
         }
         Err(BackingError::Contended { attempts: ATTEMPTS })
@@ -342,8 +350,10 @@ mod tests {
         assert_eq!(names(&reached), [("cache-1", true), ("cache-2", true), ("cache-3", false)]);
         two.leave().await.unwrap();
         let reached = one.reach(cursor(9), LIMIT).await;
-        assert_eq!(names(&reached).len(), 3, "it was seen lately");
+        assert_eq!(names(&reached), [("cache-1", true), ("cache-3", true)], "it has said that it ends");
         assert!(reached.is_complete);
+        one.enlist().await.unwrap();
+        assert!(!one.list().await.unwrap().ids.contains(&two.me));
         tokio::time::sleep(Duration::from_secs(7)).await;
         one.beat(cursor(10)).await.unwrap();
         one.enlist().await.unwrap();

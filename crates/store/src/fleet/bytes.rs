@@ -21,12 +21,20 @@ pub struct Member {
     pub name: Box<str>,
 }
 
+/// Where an instance has read to that ends, and that nobody is to wait for: no log is so long.
+pub(super) const HAS_LEFT: LogCursor = LogCursor { id: LogId([0; 16]), offset: LogOffset(u64::MAX) };
+
 /// These are no bytes of a fleet, or of a version that is not known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no record of a fleet in this version of Larder")]
 pub struct FormatError;
 
 impl Member {
+    /// Whether it has said that it ends.
+    pub(super) fn has_left(&self) -> bool {
+        self.read == HAS_LEFT
+    }
+
     /// Its record.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = MEMBER.to_vec();

@@ -59,7 +59,7 @@ impl Process {
         if let (Some(Rule::LogIsReadFirst), Some(log)) =
             (planted, worker.shared.stores.first().cache.fleet_log())
         {
-            log.has_read();
+            log.pretend_to_be_in_step();
         }
         let process = Arc::new(Self {
             worker,

@@ -111,7 +111,6 @@ pub(crate) async fn read_on(
         let end = records.last().map_or(from.offset, |record| record.end);
         records.iter().for_each(|record| apply((shared, cache), record));
         if end >= state.end || records.is_empty() {
-            log.has_read();
             return Ok(LogCursor { id: state.id, offset: end });
         }
     }

@@ -66,11 +66,13 @@ impl Tiers {
     }
 
     /// Whether a copy that the tier cannot vouch for, even if it was asked, may not be used as it is. Own ones too, while the tier
-    /// is not heard: others may have changed the same.
+    /// is not heard, and until the log of what they have purged meanwhile is read: others may have changed the same.
     pub(crate) fn needs_verification(&self, entry: &CacheEntry) -> bool {
         let standing = |source| self.backing.standing(source);
+        let source = self.backing.source();
         self.coherence == Coherence::Strict
-            && (standing(self.backing.source()) != Standing::Verified
+            && (standing(source) != Standing::Verified
+                || !self.log.was_read_over(source)
                 || entry.copy().reliance(self.flushes.now(), standing) != Reliance::Trusted)
     }
 

@@ -2,13 +2,15 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use store::FillId;
-use store::backing::{Appended, Backing, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogPart, LogState};
+use store::backing::{
+    Appended, Backing, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogPart, LogState, Source,
+};
 use store::fleet::{Fleet, InstanceId, Reached};
 use store::purge::{PurgeMode, PurgeRecord, What};
 use tokio::sync::Notify;
@@ -22,8 +24,12 @@ pub(crate) struct FleetLog {
     fleet: Fleet,
     verification: Duration,
     touch: Touch,
-    /// Whether the log was read: before, nobody knows what of the tier was purged.
+    /// Whether others find this instance when they ask who has reached a purge.
+    is_listed: AtomicBool,
+    /// Whether the log was read since: before, nobody knows what of the tier was purged.
     is_read: AtomicBool,
+    /// Over which connection it was read last.
+    read_over: AtomicU32,
     /// What is to be written.
     outbox: Mutex<Outbox>,
     /// Held by whoever writes, so that all is written in order.
@@ -61,7 +67,9 @@ impl FleetLog {
             backing,
             verification,
             touch: Touch::new(Instant::now(), verification),
+            is_listed: AtomicBool::new(false),
             is_read: AtomicBool::new(false),
+            read_over: AtomicU32::new(0),
             outbox: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             waiting: Notify::new(),
@@ -81,8 +89,34 @@ impl FleetLog {
         self.is_read.load(Ordering::Acquire)
     }
 
-    pub(crate) fn has_read(&self) {
+    pub(crate) fn is_listed(&self) -> bool {
+        self.is_listed.load(Ordering::Acquire)
+    }
+
+    /// The connection that there is.
+    pub(crate) fn source(&self) -> Source {
+        self.backing.source()
+    }
+
+    /// The log was read to its end over this connection, or a later one.
+    pub(crate) fn has_read_over(&self, source: Source) {
+        self.read_over.store(source.generation, Ordering::Release);
+        if self.is_listed() {
+            self.is_read.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether it was read over this connection: what was purged while there was none is known.
+    pub(crate) fn was_read_over(&self, source: Source) -> bool {
+        self.is_read() && self.read_over.load(Ordering::Acquire) == source.generation
+    }
+
+    /// As if others knew of this instance, and it of all purges.
+    #[cfg(test)]
+    pub(crate) fn pretend_to_be_in_step(&self) {
+        self.is_listed.store(true, Ordering::Release);
         self.is_read.store(true, Ordering::Release);
+        self.touch.told(Instant::now(), Duration::from_secs(3600));
     }
 
     /// Puts a purge on its way to the others.
@@ -156,7 +190,9 @@ impl FleetLog {
     pub(crate) async fn beat(&self, read: LogCursor) -> Result<(), BackingError> {
         let sent = Instant::now();
         self.fleet.beat(read).await?;
-        self.touch.told(sent, self.fleet.lifetime());
+        if self.is_listed() {
+            self.touch.told(sent, self.fleet.lifetime());
+        }
         Ok(())
     }
 
@@ -178,7 +214,9 @@ impl FleetLog {
     }
 
     pub(crate) async fn enlist(&self) -> Result<(), BackingError> {
-        self.fleet.enlist().await
+        self.fleet.enlist().await?;
+        self.is_listed.store(true, Ordering::Release);
+        Ok(())
     }
 
     pub(crate) async fn leave(&self) -> Result<(), BackingError> {

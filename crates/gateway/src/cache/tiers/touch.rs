@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 pub(super) struct Touch {
     begun: Instant,
     verification: Duration,
-    /// In milliseconds after `begun`. Before the first record nobody counts on this instance.
+    /// In milliseconds after `begun`. Before the first record nobody counts on this instance, and purges are complete without it.
     until_ms: AtomicU64,
     failing: Mutex<Option<Failing>>,
     changed: Notify,
@@ -30,6 +30,8 @@ struct Failing {
 
 /// After so long without an answer the tier is away. A connection that has ended while the process was stopped is another one before.
 const AWAY_AFTER: Duration = Duration::from_secs(1);
+/// The same for a process that has just begun, and had no connection that could have ended.
+const AWAY_AT_START_AFTER: Duration = Duration::from_millis(500);
 /// No client waits longer.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
@@ -38,7 +40,7 @@ impl Touch {
         Self {
             begun: now,
             verification,
-            until_ms: AtomicU64::new(u64::MAX),
+            until_ms: AtomicU64::new(0),
             failing: Mutex::default(),
             changed: Notify::new(),
         }
@@ -59,16 +61,15 @@ impl Touch {
 
     /// The tier was asked from `asked` on, and has not answered by now.
     pub(super) fn failed(&self, asked: Instant, now: Instant) {
-        if self.until_ms.load(Ordering::Acquire) == u64::MAX {
-            return;
-        }
         let mut failing = self.failing.lock();
         let before =
             failing.filter(|failing| asked.saturating_duration_since(failing.last) < self.verification);
         let since = before.map_or(asked, |failing| failing.since);
         *failing = Some(Failing { since, last: now });
         drop(failing);
-        if now.saturating_duration_since(since) >= AWAY_AFTER {
+        let is_new = self.until_ms.load(Ordering::Acquire) == 0;
+        let away_after = if is_new { AWAY_AT_START_AFTER } else { AWAY_AFTER };
+        if now.saturating_duration_since(since) >= away_after {
             self.holds_until(now + self.verification);
         }
     }
@@ -110,11 +111,19 @@ mod tests {
     fn it_holds_as_long_as_the_others_wait() {
         let begun = Instant::now();
         let touch = Touch::new(begun, T);
-        assert!(touch.holds(begun + after(1_000_000)), "before anybody waits for it");
-        touch.failed(begun, begun + after(500));
-        assert!(touch.holds(begun + after(1_000_000)));
+        assert!(!touch.holds(begun), "before anybody waits for it");
         touch.told(begun + after(1000), 3 * T);
         assert!(touch.holds(begun + after(5999)) && !touch.holds(begun + after(6000)));
+    }
+
+    #[test]
+    fn a_process_that_begins_without_a_tier_does_not_wait_for_it() {
+        let begun = Instant::now();
+        let touch = Touch::new(begun, T);
+        for (from, to, holds) in [(0, 1, false), (100, 499, false), (450, 500, true), (2_400, 2_499, true)] {
+            touch.failed(begun + after(from), begun + after(to));
+            assert_eq!(touch.holds(begun + after(to)), holds, "{to} ms");
+        }
     }
 
     #[test]
