@@ -101,6 +101,7 @@ fn report_tier(sample: &mut Sample, store: &str, counts: &TierCounts) {
         ("expired", counts.leases_expired),
         ("lost", counts.leases_lost),
         ("failed", counts.leases_failed),
+        ("told_failure", counts.failures_told),
     ];
     for (event, count) in leases {
         sample.add(Metric::TierLeasesTotal, &[store, event], count);

@@ -482,6 +482,8 @@ fn all_see(world: &World, mut clients: Vec<Client>, (code, detail, requests): (u
     let shared = |response: &&Response| status(response).contains(&format!("collapsed; detail={detail}"));
     assert_eq!(world.origin.total(), requests, "{detail}");
     assert_eq!(responses.iter().filter(shared).count(), 8 - requests, "{detail}");
+    let told: f64 = world.gateways.iter().map(|gateway| leases(gateway, "told_failure")).sum();
+    assert!(told > 0.0, "{detail}: those who have waited at other instances are counted");
 }
 
 /// The gate stays shut, and nobody answers.

@@ -225,6 +225,11 @@ impl Cache {
         self.tiers.as_ref()?.told_failure((key, since), there)
     }
 
+    /// A failure that was told is the answer of those who wait here.
+    pub(crate) fn shares_told_failure(&self) {
+        self.tiers.as_ref().into_iter().for_each(Tiers::shares_told_failure);
+    }
+
     /// The tier behind memory, for bodies on their way to or from other instances.
     pub(in crate::cache) fn tiers(&self) -> Option<&Tiers> {
         self.tiers.as_ref()

@@ -220,6 +220,7 @@ impl<'a> Seeking<'a> {
             }
             _ => return happened,
         }
+        job.cache().shares_told_failure();
         self.failure = Some(failure);
         Happened::FailedForAll
     }

@@ -44,6 +44,8 @@ pub struct TierCounts {
     pub leases_lost: u64,
     /// Leases that the tier did not answer for: this instance went on alone.
     pub leases_failed: u64,
+    /// Failed forwards of other instances that requests of this one shared in place of asking.
+    pub failures_told: u64,
     /// How long was waited in all, in milliseconds.
     pub leases_waited_ms: u64,
     /// Bodies that others followed, or may have, while this instance fetched them.
@@ -80,6 +82,7 @@ pub(crate) enum Event {
     LeaseExpired,
     LeaseLost,
     LeaseFailed,
+    FailureTold,
     LeaseWaitedMs,
     BodyShared,
     BodyFollowed,
@@ -123,6 +126,7 @@ impl Counts {
             leases_expired: of(Event::LeaseExpired),
             leases_lost: of(Event::LeaseLost),
             leases_failed: of(Event::LeaseFailed),
+            failures_told: of(Event::FailureTold),
             leases_waited_ms: of(Event::LeaseWaitedMs),
             bodies_shared: of(Event::BodyShared),
             bodies_followed: of(Event::BodyFollowed),

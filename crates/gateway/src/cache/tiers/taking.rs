@@ -112,6 +112,11 @@ impl Tiers {
         portable::told_failure(key, &record.bytes, (since, self.backing.clock_ahead_ms()?))
     }
 
+    /// A failure that was told is the answer of those who wait here.
+    pub(crate) fn shares_told_failure(&self) {
+        self.counts.add(Event::FailureTold);
+    }
+
     /// The longest wait for what another instance fetches.
     pub(crate) fn lease_wait_max(&self) -> Duration {
         self.leases.limits().wait_max
