@@ -31,6 +31,7 @@ pub(crate) enum Refusal {
     Purge(PurgeError),
     Explain(ExplainError),
     ConfigurationRefused { problems: Vec<String> },
+    UpgradeFailed { reason: String },
 }
 
 /// An answer in JSON.
@@ -102,6 +103,7 @@ impl Refusal {
             Self::RequestInvalid { reason } => return request_invalid(reason),
             Self::Purge(error) => return purge_parts(error),
             Self::Explain(error) => return explain_parts(*error),
+            Self::UpgradeFailed { reason } => (StatusCode::CONFLICT, "upgrade_failed", reason.as_str()),
             Self::ConfigurationRefused { .. } => (
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "configuration_refused",

@@ -22,6 +22,11 @@ pub trait Control: Send + Sync {
     /// Loads the configuration again and returns its warnings, or returns its problems and leaves the running one in
     /// force. The implementation counts `larder_reloads_total`, because signals lead there too.
     fn reload(&self) -> ControlFuture<'_, Result<Vec<String>, Vec<String>>>;
+
+    /// Starts the program anew and gives it the listening sockets. Returns the id of the new process, once that serves; this one
+    /// then finishes its requests and ends. Otherwise it goes on, and what it returns is the reason. The implementation counts
+    /// `larder_upgrades_total`, because a signal leads there too.
+    fn upgrade(&self) -> ControlFuture<'_, Result<u32, String>>;
 }
 
 /// Whether new requests are welcome.

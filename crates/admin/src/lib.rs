@@ -13,6 +13,7 @@
 //! | `POST /explain` | make one request and tell what was decided about it |
 //! | `POST /purge` | purge one URL with all its variants |
 //! | `POST /reload` | load the configuration again |
+//! | `POST /upgrade` | start the program anew, and give it the listening sockets |
 //!
 //! Main types: [`AdminConfig`], [`Control`], [`serve`] and what it returns, [`Admin`].
 //!

@@ -23,6 +23,7 @@ pub(crate) enum Action {
     Metrics,
     Purge,
     Reload,
+    Upgrade,
 }
 
 /// A parameter: a member of the JSON body, or in the query.
@@ -194,6 +195,26 @@ pub static ROUTES: &[Route] = &[
             (422, "`configuration_refused` with all `problems`; the old configuration stays in force"),
         ],
         action: Action::Reload,
+    },
+    Route {
+        method: Method::POST,
+        path: "/upgrade",
+        reach: Reach::Admin,
+        summary: "Starts the program that is now at this process's path, with the same arguments, and gives it the listening sockets. \
+                  Waits until the new process serves; this one then finishes the requests in flight and ends.",
+        parameters: &[],
+        answers: &[
+            (
+                200,
+                "`{\"process\":4712,\"predecessor\":4711}`: the new process accepts connections, the old one no longer does",
+            ),
+            (
+                409,
+                "`upgrade_failed`: the new process did not start, an upgrade is under way, or this process serves Redis clients too; \
+                 it goes on as before",
+            ),
+        ],
+        action: Action::Upgrade,
     },
 ];
 

@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::io;
 use std::net::{self, SocketAddr};
-use std::sync::Arc;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -97,10 +99,21 @@ pub struct Admin {
     pub reach: Reach,
     /// The address of the probes listener, with the port taken.
     pub probes_address: Option<SocketAddr>,
+    /// They belong to the tasks.
+    listening: Vec<Weak<TcpListener>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Admin {
+    /// The sockets that accept connections, for a process that is to take them over.
+    ///
+    /// # Errors
+    /// The process has no file descriptor left.
+    pub fn listening(&self) -> io::Result<Vec<OwnedFd>> {
+        let open = self.listening.iter().filter_map(Weak::upgrade);
+        open.map(|listener| listener.as_fd().try_clone_to_owned()).collect()
+    }
+
     /// Waits until the shutdown has come and the connections are closed.
     pub async fn finished(self) {
         for task in self.tasks {
@@ -118,8 +131,8 @@ struct Context {
     limits: AdminLimits,
 }
 
-/// How long connections may take to finish after the shutdown.
-const GRACE: Duration = Duration::from_secs(2);
+/// How long connections may take to finish after the shutdown: a purge waits so long for other instances that are silent, and a little longer.
+const GRACE: Duration = Duration::from_secs(5);
 /// Pause after a failed accept: without one, a process out of descriptors would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -155,6 +168,8 @@ pub async fn serve(
         let (control, telemetry) = (Arc::clone(&control), Arc::clone(&telemetry));
         Arc::new(Context { control, telemetry, guard, reach, limits: config.limits })
     };
+    let listening = [Some(&listener), probes.as_ref().map(|(listener, _)| listener)];
+    let listening = listening.into_iter().flatten().map(Arc::downgrade).collect();
     let (end, ended) = watch::channel(());
     let mut tasks = vec![tokio::spawn(listen(listener, context(guard, reach), ended.clone()))];
     if let Some((listener, address)) = probes {
@@ -165,7 +180,7 @@ pub async fn serve(
         // Receivers see the end of the channel.
         drop(end);
     });
-    Ok(Admin { address, reach, probes_address, tasks })
+    Ok(Admin { address, reach, probes_address, listening, tasks })
 }
 
 /// Nobody can change anything there; on loopback no web page is to read it either.
@@ -176,7 +191,7 @@ fn probes_guard(address: SocketAddr) -> Guard {
 async fn bind(
     address: SocketAddr,
     inherited: Option<net::TcpListener>,
-) -> Result<(TcpListener, SocketAddr), AdminError> {
+) -> Result<(Arc<TcpListener>, SocketAddr), AdminError> {
     let not_bound = |source| AdminError::AddressNotBound { address, source };
     let listener = match inherited {
         Some(socket) => socket.set_nonblocking(true).and_then(|()| TcpListener::from_std(socket)),
@@ -184,10 +199,10 @@ async fn bind(
     };
     let listener = listener.map_err(not_bound)?;
     let bound = listener.local_addr().map_err(not_bound)?;
-    Ok((listener, bound))
+    Ok((Arc::new(listener), bound))
 }
 
-async fn listen(listener: TcpListener, context: Arc<Context>, mut ended: watch::Receiver<()>) {
+async fn listen(listener: Arc<TcpListener>, context: Arc<Context>, mut ended: watch::Receiver<()>) {
     let mut open: VecDeque<Open> = VecDeque::new();
     let mut connections = JoinSet::new();
     loop {
@@ -313,6 +328,7 @@ impl Context {
             Action::Ready => Ok(self.ready()),
             Action::Purge => self.purge(head.uri.query(), &self.read(body).await?).await,
             Action::Reload => self.reload().await,
+            Action::Upgrade => self.upgrade().await,
         }
     }
 
@@ -405,5 +421,10 @@ impl Context {
             }
             Err(problems) => Err(Refusal::ConfigurationRefused { problems }),
         }
+    }
+
+    async fn upgrade(&self) -> Result<Answer, Refusal> {
+        let process = self.control.upgrade().await.map_err(|reason| Refusal::UpgradeFailed { reason })?;
+        Ok(answer::json(StatusCode::OK, &json!({ "process": process, "predecessor": std::process::id() })))
     }
 }

@@ -83,6 +83,11 @@ impl Control for Scripted {
         let warnings = vec!["c: stays".to_owned()];
         Box::pin(async move { if problems.is_empty() { Ok(warnings) } else { Err(problems) } })
     }
+
+    fn upgrade(&self) -> ControlFuture<'_, Result<u32, String>> {
+        let problems = self.problems.lock().expect("not poisoned").clone();
+        Box::pin(async move { problems.first().map_or(Ok(4712), |problem| Err(problem.clone())) })
+    }
 }
 
 struct Running {
@@ -217,6 +222,7 @@ async fn routes_and_their_answers() {
         ("POST /explain", r#"{"url":"http://busy/"}"#, 503, "busy"),
         ("POST /explain?url=http://a/", "", 400, "not in the query"),
         ("POST /reload", "", 200, r#"{"reloaded":true,"warnings":["c: stays"]}"#),
+        ("POST /upgrade", "", 200, r#","process":4712}"#),
     ];
     for (line, body, status, part) in cases {
         let reply = call(running.admin.address, line, "", body).await;
@@ -284,6 +290,9 @@ async fn a_refused_reload_lists_every_problem() {
     let reply = call(running.admin.address, "POST /reload", "", "").await;
     assert_eq!(reply.status, 422);
     assert_eq!(reply.json()["problems"], json!(["a: wrong", "b: wrong"]));
+    let reply = call(running.admin.address, "POST /upgrade", "", "").await;
+    assert_eq!(reply.status, 409);
+    assert_eq!(reply.json(), json!({"error": "upgrade_failed", "message": "a: wrong"}));
     running.stop().await;
 }
 

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ use crate::fleet;
 use crate::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
 use crate::route::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
-use crate::server::listener::{self, Claim, Listener};
+use crate::server::listener::{self, Claim, InheritedSockets, Listener, SocketOwner};
 use crate::server::tls;
 use crate::stores::Stores;
 use crate::transform::loops::Instance;
@@ -50,6 +51,8 @@ pub struct Start<'a> {
     pub tiers: Vec<Option<StartTier>>,
     /// Sockets that listen already, opened by who started the process: those of each listener, in their order; the last ones may be missing.
     pub inherited: Vec<Vec<TcpListener>>,
+    /// Of those.
+    pub inherited_owner: SocketOwner,
 }
 
 /// Why a gateway can't start, or a configuration can't come into force.
@@ -87,6 +90,7 @@ pub enum StartError {
 pub struct Gateway {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
+    listening: Arc<[Weak<TcpListener>]>,
     threads: Vec<JoinHandle<()>>,
     background: Handle,
     drain_limit: Duration,
@@ -108,8 +112,18 @@ impl Gateway {
     /// # Errors
     /// See [`StartError`]; nothing runs then.
     pub fn start(start: Start<'_>) -> Result<Self, StartError> {
-        let Start { config, telemetry, access_log, background, on_failure, tiers, inherited } = start;
+        let Start {
+            config,
+            telemetry,
+            access_log,
+            background,
+            on_failure,
+            tiers,
+            inherited,
+            inherited_owner: owner,
+        } = start;
         let (workers, drain_limit) = (config.workers.max(1), config.drain_limit);
+        let inherited = inherited.into_iter().map(|sockets| InheritedSockets { sockets, owner });
         let bound = bind_all(&config.listeners, inherited, workers)?;
         let stores = Stores::new(&config, tiers);
         let memory = stores.first().cache.budget();
@@ -135,6 +149,7 @@ impl Gateway {
                 worker.extend(listeners.into_iter().map(|listener| (number, listener)));
             }
         }
+        let listening = per_worker.iter().flatten().map(|(_, listener)| listener.socket()).collect();
         let mut explain_jobs = Some(explain_jobs);
         let threads = per_worker
             .into_iter()
@@ -145,7 +160,7 @@ impl Gateway {
             })
             .collect::<io::Result<_>>()
             .map_err(StartError::Worker)?;
-        Ok(Self { shared, addresses, threads, background, drain_limit })
+        Ok(Self { shared, addresses, listening, threads, background, drain_limit })
     }
 
     /// The addresses that accept connections, in the order of the configuration.
@@ -155,7 +170,7 @@ impl Gateway {
 
     /// A handle for other parts of the process.
     pub fn control(&self) -> GatewayControl {
-        GatewayControl { shared: Arc::clone(&self.shared) }
+        GatewayControl { shared: Arc::clone(&self.shared), listening: Arc::clone(&self.listening) }
     }
 
     /// Waits until all workers have finished, see [`GatewayControl::drain`], and the tier behind memory knows what they have stored.
@@ -188,6 +203,8 @@ pub struct StoreMeasures<'a> {
 #[derive(Clone)]
 pub struct GatewayControl {
     shared: Arc<Shared>,
+    /// They belong to the workers, and are closed when these stop to accept.
+    listening: Arc<[Weak<TcpListener>]>,
 }
 
 impl GatewayControl {
@@ -231,6 +248,23 @@ impl GatewayControl {
     /// Stops accepting, lets requests in flight finish up to the drain limit, then ends the workers.
     pub fn drain(&self) {
         self.shared.drain.begin();
+    }
+
+    /// The same, while a successor goes on to accept connections from the sockets of [`GatewayControl::listening`].
+    pub fn drain_for_successor(&self) {
+        self.shared.drain.begin_for_successor();
+    }
+
+    /// The sockets that accept connections, for a process that is to take them over.
+    ///
+    /// # Errors
+    /// The process has no file descriptor left.
+    pub fn listening(&self) -> io::Result<Vec<OwnedFd>> {
+        let mut open: Vec<_> = self.listening.iter().filter_map(Weak::upgrade).collect();
+        // Several workers may share one.
+        open.sort_by_key(Arc::as_ptr);
+        open.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        open.iter().map(|listener| listener.as_fd().try_clone_to_owned()).collect()
     }
 
     /// Whether the data plane is on its way to a stop.
@@ -284,11 +318,12 @@ type Bound = (SocketAddr, Vec<Vec<Listener>>);
 /// Listeners of one process may have a port in common: `0.0.0.0:80` beside `[::]:80`.
 fn bind_all(
     listeners: &[ListenerConfig],
-    inherited: Vec<Vec<TcpListener>>,
+    inherited: impl Iterator<Item = InheritedSockets>,
     workers: usize,
 ) -> Result<Vec<Bound>, StartError> {
     let mut all: Vec<Bound> = Vec::with_capacity(listeners.len());
-    let inherited = inherited.into_iter().chain(std::iter::repeat_with(Vec::new));
+    let none = || InheritedSockets { sockets: Vec::new(), owner: SocketOwner::Process };
+    let inherited = inherited.chain(std::iter::repeat_with(none));
     for (ListenerConfig { address, .. }, inherited) in listeners.iter().zip(inherited) {
         let is_ours = all.iter().any(|(ours, _)| ours.port() == address.port());
         let claim = if is_ours { Claim::Joins } else { Claim::First };

@@ -54,4 +54,5 @@ pub use http1::{BodyError, RequestError};
 pub use question::{ExplainError, Explanation, Question};
 pub use reason::{Reason, Refused};
 pub use route::route_of;
+pub use server::listener::SocketOwner;
 pub use store::purge::{PurgeMode, TagsMatch};

@@ -87,6 +87,8 @@ impl Worker {
 #[derive(Default)]
 pub(crate) struct Drain {
     begun: AtomicBool,
+    /// Another process accepts connections from the same sockets.
+    has_successor: AtomicBool,
     wake: Notify,
 }
 
@@ -94,6 +96,15 @@ impl Drain {
     pub(crate) fn begin(&self) {
         self.begun.store(true, Ordering::Release);
         self.wake.notify_waiters();
+    }
+
+    pub(crate) fn begin_for_successor(&self) {
+        self.has_successor.store(true, Ordering::Release);
+        self.begin();
+    }
+
+    pub(crate) fn has_successor(&self) -> bool {
+        self.has_successor.load(Ordering::Acquire)
     }
 
     pub(crate) fn has_begun(&self) -> bool {

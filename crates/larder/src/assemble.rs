@@ -1,5 +1,7 @@
 //! Puts the parts together and runs them: logs, metrics, data plane, admin API; then waits for events.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,6 +21,7 @@ use crate::notify::Manager;
 use crate::output;
 use crate::process::{Controls, Process, Running};
 use crate::tier;
+use crate::upgrade::{Predecessor, Succession};
 use crate::version::BUILD;
 
 /// Runs the cache until a signal stops it.
@@ -43,6 +46,8 @@ pub(crate) fn run(
 async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) -> anyhow::Result<()> {
     // Before anything listens: a signal that comes while starting must not kill the process half-way.
     let mut signals = Signals::listen().context("signals can't be handled")?;
+    let (mut succession, orders) =
+        Succession::new(inherited.owner()).context("the program can't be found for upgrades")?;
     let keeps_data = running.settings.kv.as_ref().is_some_and(|kv| kv.save_file.is_some());
     let workers = running.settings.gateway.as_ref().map_or(0, |gateway| gateway.workers);
     let telemetry = Telemetry::with_build(workers, BUILD);
@@ -52,9 +57,10 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     let controls = planes.controls();
     controls.report(&telemetry);
     let manager = Manager::of_environment();
-    let process = Process::new(running, controls, levels, access, Arc::clone(&telemetry), manager);
+    let process = Process::new(running, controls, levels, access, Arc::clone(&telemetry), orders, manager);
 
     let (stop_admin, admin_stopped) = oneshot::channel::<()>();
+    let mut stop_admin = Some(stop_admin);
     let shutdown = async move {
         // Both a message and the end of the channel mean the same.
         let _ = admin_stopped.await;
@@ -67,14 +73,22 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
         }
         None => None,
     };
-    inherited.close_rest();
+    let predecessor = inherited.close_rest();
     process.begin();
     planes.announce();
     admin.as_ref().into_iter().for_each(announce_admin);
+    predecessor.into_iter().for_each(|predecessor| relieve(predecessor, &process));
 
-    let asker = wait_for_stop(&mut signals, &process).await;
-    tracing::info!("stopping: requests in flight may finish");
-    process.drain();
+    let served = Served { planes: &planes, admin: admin.as_ref() };
+    let asker = wait_for_stop(&mut signals, &process, &mut succession, served).await;
+    if asker == Asker::Successor {
+        // Operators talk to the new process from now on.
+        stop_admin = None;
+        process.drain_for_successor();
+    } else {
+        tracing::info!("stopping: requests in flight may finish");
+        process.drain();
+    }
     let stopped = tokio::select! {
         joined = tokio::task::spawn_blocking(|| planes.join()) => {
             tracing::info!("stopped");
@@ -135,6 +149,7 @@ impl Planes {
         let of_gateway = listeners.map(|listener| inherited.at(listener.address)).collect();
         let listen = settings.kv.iter().flat_map(|kv| &kv.listen);
         let of_kv = listen.map(|listen| inherited.at(listen.address)).collect();
+        let owner = inherited.owner();
         let tiers = tier::start(&settings.tiers)?;
         let start = |config| {
             Gateway::start(Start {
@@ -145,6 +160,7 @@ impl Planes {
                 on_failure: lifecycle::end_process,
                 tiers,
                 inherited: of_gateway,
+                inherited_owner: owner,
             })
         };
         let gateway = settings.gateway.clone().map(start).transpose()?;
@@ -183,12 +199,74 @@ impl Planes {
     }
 }
 
-async fn wait_for_stop(signals: &mut Signals, process: &Arc<Process>) -> Asker {
+/// What accepts connections.
+#[derive(Clone, Copy)]
+struct Served<'a> {
+    planes: &'a Planes,
+    admin: Option<&'a admin::Admin>,
+}
+
+impl Served<'_> {
+    /// Starts a process that goes on with the same sockets, and returns its id.
+    async fn hand_over(self, succession: &mut Succession) -> Result<u32, String> {
+        if self.planes.kv.is_some() {
+            return Err(
+                "this process has a data set in memory (kv), which no other can take over: restart it"
+                    .to_owned(),
+            );
+        }
+        succession.start(self.sockets()).await.map_err(|error| output::causes(&error))
+    }
+
+    fn sockets(self) -> io::Result<Vec<OwnedFd>> {
+        let mut sockets = Vec::new();
+        if let Some(gateway) = &self.planes.gateway {
+            sockets.extend(gateway.control().listening()?);
+        }
+        if let Some(admin) = self.admin {
+            sockets.extend(admin.listening()?);
+        }
+        Ok(sockets)
+    }
+}
+
+/// Tells the process that this one takes over from.
+fn relieve(predecessor: Predecessor, process: &Process) {
+    match predecessor.relieve() {
+        Ok(()) => process.has_relieved_predecessor(),
+        Err(error) => tracing::warn!(%error, "the process that started this one no longer waits for it"),
+    }
+}
+
+async fn wait_for_stop(
+    signals: &mut Signals,
+    process: &Arc<Process>,
+    succession: &mut Succession,
+    served: Served<'_>,
+) -> Asker {
     loop {
-        match signals.next().await {
+        let (event, order) = tokio::select! {
+            event = signals.next() => (event, None),
+            order = succession.ordered() => (Event::Upgrade, Some(order)),
+        };
+        match event {
             // It may wait for files and look-ups without end, and a stop does not wait for it. Problems are logged where they are found.
             Event::Reload => tokio::select! {
                 _ = process.reload_in_background() => {}
+                asker = signals.stopped() => return asker,
+            },
+            Event::Upgrade => tokio::select! {
+                outcome = served.hand_over(succession) => {
+                    process.note_upgrade(&outcome);
+                    let has_successor = outcome.is_ok();
+                    if let Some(order) = order {
+                        // Whoever asked may have left.
+                        let _ = order.send(outcome);
+                    }
+                    if has_successor {
+                        return Asker::Successor;
+                    }
+                }
                 asker = signals.stopped() => return asker,
             },
             Event::Reopen => process.reopen_access_log(),

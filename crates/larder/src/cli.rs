@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Purge(PurgeArguments),
     /// Make a running cache read its configuration again
     Reload(AdminArguments),
+    /// Replace a running cache with the program that is installed now, without a failed request
+    Upgrade(AdminArguments),
     /// Measure servers, and show what was measured
     Bench {
         #[command(subcommand)]

@@ -6,12 +6,19 @@
 use std::net::{SocketAddr, TcpListener};
 
 use anyhow::{Context as _, ensure};
+use gateway::SocketOwner;
 use listenfd::ListenFd;
 use rustix::net::sockopt::socket_acceptconn;
 
+use crate::upgrade::Predecessor;
+
 /// Those that nobody has got yet.
 #[derive(Debug, Default)]
-pub(crate) struct Inherited(Vec<(SocketAddr, TcpListener)>);
+pub(crate) struct Inherited {
+    sockets: Vec<(SocketAddr, TcpListener)>,
+    /// Who gave them, if it was one like this process.
+    predecessor: Option<Predecessor>,
+}
 
 impl Inherited {
     /// Those that the environment tells of, unless it tells another process; from then on it tells nobody. To be called before there are other
@@ -27,19 +34,32 @@ impl Inherited {
                 format!("descriptor {} (LISTEN_FDS) can't be used", FIRST_DESCRIPTOR + index)
             })
         });
-        Ok(Self(sockets.collect::<anyhow::Result<_>>()?))
+        Ok(Self {
+            sockets: sockets.collect::<anyhow::Result<_>>()?,
+            predecessor: Predecessor::of_this_process(),
+        })
+    }
+
+    /// Whose they are. Without any, they are those that this process will open.
+    pub(crate) fn owner(&self) -> SocketOwner {
+        match &self.predecessor {
+            Some(predecessor) => predecessor.owner(),
+            None if self.sockets.is_empty() => SocketOwner::Process,
+            None => SocketOwner::Starter,
+        }
     }
 
     /// Those that are bound to an address: several, where their owner spreads connections over them.
     pub(crate) fn at(&mut self, address: SocketAddr) -> Vec<TcpListener> {
-        self.0.extract_if(.., |(bound, _)| *bound == address).map(|(_, listener)| listener).collect()
+        self.sockets.extract_if(.., |(bound, _)| *bound == address).map(|(_, listener)| listener).collect()
     }
 
-    /// The last moment of those that nobody wants: clients are refused there as soon as who opened them closes them too.
-    pub(crate) fn close_rest(self) {
-        for (address, _) in self.0 {
+    /// The last moment of those that nobody wants: clients are refused there as soon as who opened them closes them too. Who gave them can go.
+    pub(crate) fn close_rest(self) -> Option<Predecessor> {
+        for (address, _) in self.sockets {
             tracing::warn!(%address, "a socket that was inherited is closed: no listener of the configuration has its address");
         }
+        self.predecessor
     }
 }
 

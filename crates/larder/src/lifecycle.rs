@@ -13,6 +13,8 @@ pub(crate) enum Event {
     Reload,
     /// Open the access log anew (SIGUSR1).
     Reopen,
+    /// Start a successor (SIGUSR2).
+    Upgrade,
     /// Finish the requests in flight, then stop.
     Stop(Asker),
 }
@@ -24,6 +26,8 @@ pub(crate) enum Asker {
     Operator,
     /// A client, by SHUTDOWN.
     Client,
+    /// A new process, which serves in its place.
+    Successor,
 }
 
 /// Wakes [`Signals::next`] when a client has asked for the end.
@@ -39,6 +43,7 @@ pub(crate) fn stop_process() {
 pub(crate) struct Signals {
     hangup: Signal,
     user1: Signal,
+    user2: Signal,
     terminate: Signal,
     interrupt: Signal,
 }
@@ -54,6 +59,7 @@ impl Signals {
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,
             user1: signal(SignalKind::user_defined1())?,
+            user2: signal(SignalKind::user_defined2())?,
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
         })
@@ -64,6 +70,7 @@ impl Signals {
         tokio::select! {
             _ = self.hangup.recv() => Event::Reload,
             _ = self.user1.recv() => Event::Reopen,
+            _ = self.user2.recv() => Event::Upgrade,
             _ = self.terminate.recv() => Event::Stop(Asker::Operator),
             _ = self.interrupt.recv() => Event::Stop(Asker::Operator),
             () = ASKED_BY_CLIENT.notified() => Event::Stop(Asker::Client),
@@ -78,9 +85,9 @@ impl Signals {
         }
     }
 
-    /// Resolves when the operator insists on the stop that `asker` has begun: with the second signal. A client has sent none.
+    /// Resolves when the operator insists on the stop that `asker` has begun: with the second signal. A client and a successor have sent none.
     pub(crate) async fn insisted(&mut self, asker: Asker) {
-        if asker == Asker::Client {
+        if asker != Asker::Operator {
             self.signalled().await;
             tracing::info!("stopping already: another signal ends it at once");
         }

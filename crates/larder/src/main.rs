@@ -26,6 +26,7 @@ mod reference;
 #[cfg(feature = "test-store")]
 mod test_store;
 mod tier;
+mod upgrade;
 mod version;
 
 use std::path::Path;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
             return operate::purge::run(&arguments).unwrap_or_else(|error| failed(&error));
         }
         Command::Reload(arguments) => operate::reload(&arguments),
+        Command::Upgrade(arguments) => operate::upgrade(&arguments),
         Command::Bench { command } => bench::run(command),
         Command::Origin(options) => run_mock_origin(options),
         Command::Version(arguments) => {

@@ -21,6 +21,8 @@ pub(crate) enum State {
     Reloading,
     /// No more clients come in.
     Stopping,
+    /// Another process serves clients, and is the main one from now on.
+    Succeeded(u32),
 }
 
 /// Who is told. Nobody, where the process was not started by a service manager that wants to know.
@@ -66,6 +68,7 @@ fn message(state: State) -> String {
         }
         // The time is what a manager tells this reload from earlier ones by.
         State::Reloading => format!("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS=reading the configuration", monotonic_us()),
+        State::Succeeded(process) => format!("MAINPID={process}\nREADY=1\nSTATUS=serving clients"),
         State::Stopping => "STOPPING=1\nSTATUS=stopping: requests in flight may finish".to_owned(),
     }
 }

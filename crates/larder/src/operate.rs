@@ -46,6 +46,15 @@ pub(crate) fn reload(arguments: &AdminArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Makes the process start its successor.
+pub(crate) fn upgrade(arguments: &AdminArguments) -> anyhow::Result<()> {
+    let answer = post(arguments, "/upgrade", &Value::Null)?;
+    let process = |key| answer.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let (new, old) = (process("process"), process("predecessor"));
+    output::result(&format!("process {new} serves; process {old} finishes its requests and ends"));
+    Ok(())
+}
+
 /// Sends a request to the admin API.
 ///
 /// # Errors

@@ -2,19 +2,23 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use admin::{ControlFuture, Readiness};
 use gateway::{ExplainError, Explanation, GatewayControl, PurgeError, PurgeOrder, PurgeOutcome, Question};
 use parking_lot::Mutex;
 use telemetry::logging::LogLevels;
 use telemetry::{AccessLog, Telemetry};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
 
 use crate::config::{self, Overrides, Settings, Severity};
 use crate::kv::KvControl;
 use crate::measures;
 use crate::notify::{Manager, State};
 use crate::predecessor;
+use crate::upgrade::Order;
 
 /// What the process was started with, and the configuration in force.
 pub(crate) struct Running {
@@ -55,6 +59,9 @@ pub(crate) struct Process {
     access: AccessLog,
     telemetry: Arc<Telemetry>,
     readiness: AtomicU8,
+    succession: mpsc::Sender<Order>,
+    /// Until then a predecessor may still answer requests that begin.
+    alone_from: OnceLock<Instant>,
     manager: Manager,
 }
 
@@ -65,6 +72,7 @@ impl Process {
         levels: LogLevels,
         access: AccessLog,
         telemetry: Arc<Telemetry>,
+        succession: mpsc::Sender<Order>,
         manager: Manager,
     ) -> Arc<Self> {
         let readiness = AtomicU8::new(encode(Readiness::Starting));
@@ -77,6 +85,8 @@ impl Process {
             access,
             telemetry,
             readiness,
+            succession,
+            alone_from: OnceLock::new(),
             manager,
         })
     }
@@ -99,6 +109,32 @@ impl Process {
         if let Some(gateway) = &self.controls.gateway {
             gateway.drain();
         }
+    }
+
+    /// The same, while another process accepts connections.
+    pub(crate) fn drain_for_successor(&self) {
+        self.set_readiness(Readiness::Draining);
+        if let Some(gateway) = &self.controls.gateway {
+            gateway.drain_for_successor();
+        }
+    }
+
+    /// A predecessor has stopped accepting, and answers what comes on open connections for a moment.
+    pub(crate) fn has_relieved_predecessor(&self) {
+        // Set once: a process has one predecessor.
+        let _ = self.alone_from.set(Instant::now() + PREDECESSOR_LIMIT);
+    }
+
+    /// Counts an attempt to start a successor, and tells those who read the log.
+    pub(crate) fn note_upgrade(&self, outcome: &Result<u32, String>) {
+        match outcome {
+            Ok(process) => {
+                tracing::info!(process, "the new process serves: this one finishes its requests and ends");
+                self.manager.tell(State::Succeeded(*process));
+            }
+            Err(reason) => tracing::error!(reason, "upgrade failed: this process goes on"),
+        }
+        self.telemetry.background().upgrade(if outcome.is_ok() { "took-over" } else { "failed" });
     }
 
     /// Writes what is queued in the access log.
@@ -184,7 +220,11 @@ impl admin::Control for Process {
         Box::pin(async move {
             let gateway = self.controls.gateway.as_ref();
             let gateway = gateway.ok_or_else(|| PurgeError::SiteUnknown { sites: Vec::new() })?;
-            gateway.purge(order).await
+            let outcome = gateway.purge(order).await;
+            if let Some(alone_from) = self.alone_from.get() {
+                sleep_until(*alone_from).await;
+            }
+            outcome
         })
     }
 
@@ -198,7 +238,23 @@ impl admin::Control for Process {
     fn reload(&self) -> ControlFuture<'_, Result<Vec<String>, Vec<String>>> {
         Box::pin(self.reload_in_background())
     }
+
+    fn upgrade(&self) -> ControlFuture<'_, Result<u32, String>> {
+        Box::pin(async move {
+            let (order, outcome) = oneshot::channel();
+            let is_taken = self.succession.try_send(order).is_ok();
+            let refused = |why: &str| Err(why.to_owned());
+            if !is_taken {
+                return refused("an upgrade is under way, or the process ends");
+            }
+            outcome.await.unwrap_or_else(|_| refused("the process ends"))
+        })
+    }
 }
+
+/// How long a predecessor may answer further requests on connections that are open: it has no word of purges that come to this process, so
+/// that these are not complete before. Twice the time that idle connections are left.
+const PREDECESSOR_LIMIT: Duration = Duration::from_secs(1);
 
 const READINESS: [Readiness; 3] = [Readiness::Starting, Readiness::Ready, Readiness::Draining];
 

@@ -12,7 +12,8 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::Value;
 use testkit::{
-    Authority, Client, End, Gate, Identity, Larder, Output, ScriptedOrigin, Setup, Signal, run, wait,
+    Authority, Client, End, Gate, Identity, Larder, Output, ScriptedOrigin, Setup, Signal, Successor, run,
+    wait,
 };
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -614,6 +615,119 @@ fn stop_under_load_fails_no_request() {
         cut_off += load.finish();
     }
     assert!(cut_off <= 1, "{cut_off} clients were connected and got no answer");
+}
+
+/// Starts its successor, which the admin API names.
+#[track_caller]
+fn upgrade(process: &Larder) -> Successor {
+    let answer = process.ask_admin("POST", "/upgrade", "");
+    assert_eq!(answer.status(), 200, "{}{}", answer.text(), process.stderr());
+    let answer: Value = serde_json::from_str(&answer.text()).expect("JSON");
+    Successor::new(answer["process"].as_u64().expect("the id of a process"))
+}
+
+/// With as many workers as before, with more, and with fewer: every socket goes on.
+#[test]
+fn upgrades_under_load_fail_no_request() {
+    let origin = mixed();
+    let text =
+        |workers: usize| format!("workers = {workers}\n{}", RELOADED.replace("@origin@", &origin.url()));
+    let text = |workers: usize| text(workers).replace("@name@", &format!("with-{workers}"));
+    let mut process = Setup::config(LARDER, &text(2)).start();
+    let load = Load::start(&process, 16, Refused::Fails);
+    let mut last: Option<Successor> = None;
+    for workers in [2, 5, 1, 3] {
+        load.wait_for_answers(200);
+        process.write_config(&text(workers));
+        let next = upgrade(&process);
+        match last.replace(next) {
+            Some(predecessor) => predecessor.end(),
+            None => assert!(process.service().end().success(), "{}", process.stderr()),
+        }
+        assert!(process.get("/hit").cache_status().starts_with(&format!("with-{workers};")));
+    }
+    load.wait_for_answers(200);
+    assert_eq!(load.finish(), 0);
+    let last = last.expect("there were some");
+    last.signal(Signal::TERM);
+    last.end();
+}
+
+/// What is under way is finished by the old process, while the new one answers. What it is told to purge is complete when the old one begins
+/// nothing any more.
+#[test]
+fn requests_in_flight_finish_after_an_upgrade() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.target() == "/fast" {
+            exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "fast");
+            return;
+        }
+        exchange.head("200 OK", "Content-Length: 10\r\n").send("hello");
+        released.pass();
+        exchange.send("world");
+    });
+    let mut process = in_front_of(&origin);
+    let mut idle = process.client();
+    let mut busy = process.client();
+    assert!(process.get("/fast").cache_status().contains("stored"));
+    busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    busy.head();
+    let successor = upgrade(&process);
+    assert!(
+        process.get("/fast").cache_status().contains("stored"),
+        "the new process has a memory of its own"
+    );
+    assert_eq!(process.ask_admin("GET", "/ready", "").status(), 200, "the new process answers");
+    assert_eq!(process.ask_admin("POST", "/purge", "{\"everything\":true}").status(), 200);
+    assert_eq!(idle.rest(), b"", "by then, idle connections are closed");
+    process.service().assert_runs();
+    gate.open();
+    assert_eq!(busy.bytes(10), b"helloworld");
+    assert!(process.service().end().success());
+    assert!(process.get("/fast").cache_status().contains("stored"));
+    successor.signal(Signal::TERM);
+    successor.end();
+}
+
+/// A new program, or its configuration, may be broken: clients do not notice.
+#[test]
+fn an_upgrade_that_fails_changes_nothing() {
+    let origin = mixed();
+    let text = |name: &str| RELOADED.replace("@origin@", &origin.url()).replace("@name@", name);
+    let mut process = Setup::config(LARDER, &text("good")).start();
+    let load = Load::start(&process, 4, Refused::Fails);
+    let admin = process.admin().to_string();
+    process.write_config("unknown_key = 1\n");
+    let output = larder(&["upgrade", "--admin", &admin]);
+    assert_eq!(output.status, 1, "{}", output.text());
+    let told = "the new process ended: exit status: 1; its messages are among those of this process";
+    assert!(output.stderr.contains(told), "{}", output.stderr);
+    assert!(process.stderr().contains("unknown_key: unknown key"), "{}", process.stderr());
+    process.signal(Signal::USR2);
+    wait::until_true("the signal is obeyed", || process.metric("larder_upgrades_total", &["failed"]) == 2.0);
+    assert!(process.get("/hit").cache_status().starts_with("good"));
+    load.wait_for_answers(50);
+    assert_eq!(load.finish(), 0);
+    process.write_config(&text("better"));
+    let output = larder(&["upgrade", "--admin", &admin]).succeeded();
+    let told = format!("serves; process {} finishes its requests and ends", process.service().id());
+    let output = output.text();
+    assert!(output.contains(&told), "{output}");
+    let id = output.split(' ').nth(1).and_then(|id| id.parse().ok()).expect("the new process");
+    let _successor = Successor::new(id);
+    assert!(process.get("/hit").cache_status().starts_with("better"));
+}
+
+#[test]
+fn a_data_set_is_not_handed_over() {
+    let origin = mixed();
+    let text = format!("[kv]\nlisten = [\"127.0.0.1:0\"]\n{}", RELOADED.replace("@origin@", &origin.url()));
+    let process = Setup::config(LARDER, &text.replace("@name@", "both")).start();
+    let answer = process.ask_admin("POST", "/upgrade", "");
+    assert_eq!(answer.status(), 409);
+    assert!(answer.text().contains("data set in memory (kv)"), "{}", answer.text());
 }
 
 /// Readiness flips, nobody new gets in, and what is under way is finished.

@@ -225,7 +225,7 @@ metrics! {
     TierLeaseWaitSecondsTotal "larder_tier_lease_wait_seconds_total" Counter Seconds ["store"],
         "Time that forwards have waited for what another instance fetched.";
     TierLeasesTotal "larder_tier_leases_total" Counter Count ["store", "event"],
-        "Leases that let one instance fetch for all that share the tier: `taken` by this one, `waited` (another one had it, and its response was waited for), `expired` (a lease that was waited for ended, and its holder had said nothing: it died, stood still, or a server without memory took no word of it), `lost` (this one's ended, or another one took it, before the response was written, so it was not), `failed` (the tier did not answer, and this instance asked the origin without one).";
+        "Leases that let one instance fetch for all that share the tier: `taken` by this one, `waited` (another one had it, and its response was waited for), `expired` (a lease that was waited for ended, and its holder had said nothing: it died, stood still, or a server without memory took no word of it), `lost` (this one's ended, or another one took it, before the response was written, so it was not), `failed` (the tier did not answer, and this instance asked the origin without one), `told_failure` (the holder's forward failed and it said so: requests that waited here share the failure, and do not ask the origin).";
     TierLoadsTotal "larder_tier_loads_total" Counter Count ["store", "result"],
         "Look-ups in the tier behind memory, where there is one: `hit` (a record that can be used), `miss`, `failed` (no answer in time, which counts as a miss).";
     TierPendingKeys "larder_tier_pending_keys" Gauge Count ["store"],
@@ -236,6 +236,8 @@ metrics! {
         "Records and segments that the tier behind memory had, and that were not what was written there: `corrupt`, or `forged` (without a valid tag where one is required).";
     TierWritesTotal "larder_tier_writes_total" Counter Count ["store", "result"],
         "Changes of records in the tier behind memory: `written`, `removed`, `failed` (tried again), `given_up` (what can't be written is removed instead), `refused` (too many wait: what was written before is not believed any more).";
+    UpgradesTotal "larder_upgrades_total" Counter Count ["outcome"],
+        "Attempts to hand over to a new process.";
     ProcessCpuSecondsTotal "process_cpu_seconds_total" Counter Seconds [],
         "Processor time of the process, user and system.";
     ProcessOpenFds "process_open_fds" Gauge Count [],
@@ -265,7 +267,7 @@ static LABELS: &[(&str, &str)] = &[
     ("commit", "the commit of the build"),
     (
         "event",
-        "what became of a lease: `taken`, `waited`, `expired`, `lost` or `failed`; of a validation that no client waits for: `ahead`, `stale`, `in_vain`",
+        "what became of a lease: `taken`, `waited`, `expired`, `lost`, `failed` or `told_failure`; of a validation that no client waits for: `ahead`, `stale`, `in_vain`",
     ),
     ("form", "what a purge said: `url`, `tag`, `site`, `host`, `prefix` or `everything`"),
     ("method", "request method; `other` for every method that the gateway has no name for"),
@@ -273,7 +275,7 @@ static LABELS: &[(&str, &str)] = &[
     ("origin", "name of the origin in the configuration"),
     (
         "outcome",
-        "status class, `304`, or `failed`; for reloads `applied` or `refused`; for missing parts `spliced` (a part of the stored response), `replaced` (by a complete one), `discarded` (neither) or `failed`",
+        "status class, `304`, or `failed`; for reloads `applied` or `refused`; for upgrades `took-over` or `failed`; for missing parts `spliced` (a part of the stored response), `replaced` (by a complete one), `discarded` (neither) or `failed`",
     ),
     ("protocol", "`http1`, `http2`, `tls`"),
     (

@@ -182,6 +182,11 @@ impl WorkerRecorder {
         self.event(Metric::ReloadsTotal, outcome);
     }
 
+    /// A successor was started: it `took-over`, or it `failed` and this process goes on.
+    pub fn upgrade(&self, outcome: &'static str) {
+        self.event(Metric::UpgradesTotal, outcome);
+    }
+
     fn event(&self, metric: Metric, value: &'static str) {
         self.shard.tables.lock().event(Event { metric, origin: OriginId::NONE, value });
     }

@@ -147,6 +147,7 @@ fn full_telemetry() -> Arc<Telemetry> {
     recorder.origin_retry(origin);
     telemetry.background().purge("url", "hard");
     telemetry.background().reload("applied");
+    telemetry.background().upgrade("failed");
     telemetry.collect_from(Box::new(|sample| {
         sample.add(Metric::OriginConnections, &["back", "idle"], 2);
         sample.add(Metric::OriginExchanges, &["back", "queued"], 3);

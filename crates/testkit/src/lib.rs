@@ -47,7 +47,7 @@ pub use nginx::Nginx;
 pub use origin::{Exchange, Received};
 pub use origin_server::ScriptedOrigin;
 pub use ports::Port;
-pub use process::{Larder, Service, Setup};
+pub use process::{Larder, Service, Setup, Successor};
 pub use proxy::{Accept, Cut, FaultProxy, Faults, Stall};
 pub use real::RealServer;
 pub use redis::{Redis, RedisCluster};

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
 use crate::client::{Client, Response};
@@ -42,6 +42,38 @@ pub struct Service {
     child: Child,
     log: PathBuf,
     errors: PathBuf,
+}
+
+/// A process that the process under test has started. Killed when dropped.
+pub struct Successor(Pid);
+
+impl Successor {
+    /// That with this id, as the process under test tells it.
+    ///
+    /// # Panics
+    /// When it is not the id of a process.
+    pub fn new(id: u64) -> Self {
+        let id = i32::try_from(id).ok().and_then(Pid::from_raw);
+        Self(id.expect("the id of a process"))
+    }
+
+    /// Sends a signal. It may have ended already.
+    pub fn signal(&self, signal: Signal) {
+        // What is gone can't be told anything.
+        let _ = kill_process(self.0, signal);
+    }
+
+    /// Waits until it has ended.
+    #[track_caller]
+    pub fn end(&self) {
+        wait::until_true("the successor ends", || test_kill_process(self.0).is_err());
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
 }
 
 impl Setup {

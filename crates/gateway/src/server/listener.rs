@@ -4,8 +4,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::panic::resume_unwind;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ::http1::proxy_protocol::{ProxiedPeer, parse_proxy_header};
@@ -55,10 +55,10 @@ pub(crate) enum Claim {
     Joins,
 }
 
-/// Whose socket a listener is.
+/// Whose a listening socket is, and so what becomes of it at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// This process alone.
+pub enum SocketOwner {
+    /// This process, or those before it that it took over from.
     Process,
     /// Who started the process, and gives it to the next one too.
     Starter,
@@ -67,34 +67,41 @@ pub(crate) enum Owner {
 /// Where a worker accepts connections.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    socket: TcpListener,
-    owner: Owner,
+    socket: Arc<TcpListener>,
+    owner: SocketOwner,
+}
+
+/// Sockets that listen already at an address.
+#[derive(Debug)]
+pub(crate) struct InheritedSockets {
+    pub(crate) sockets: Vec<TcpListener>,
+    pub(crate) owner: SocketOwner,
 }
 
 /// Binds an address for all workers; answers with it, as it is bound, and with the listeners of each. The kernel spreads connections over them.
 ///
-/// Sockets that are `inherited` go round. Workers that get none join them; a single one they share, since it may have another owner, and an
-/// address that only root can have.
+/// Sockets that are `inherited` go round. Workers that get none join them; a single one of another owner they share, since its address may be
+/// one that only root can have.
 ///
 /// # Errors
 /// The address can't be bound: another process has it, for example.
 pub(crate) fn bind(
     address: SocketAddr,
-    inherited: Vec<TcpListener>,
+    InheritedSockets { sockets, owner }: InheritedSockets,
     workers: usize,
     claim: Claim,
 ) -> io::Result<(SocketAddr, Vec<Vec<Listener>>)> {
-    let count = inherited.len();
+    let count = sockets.len();
     let mut bound = address;
     let mut spread: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
-    for (number, socket) in inherited.into_iter().enumerate() {
+    for (number, socket) in sockets.into_iter().enumerate() {
         prepare(&SockRef::from(&socket))?;
-        spread[number % workers].push(Listener { socket, owner: Owner::Starter });
+        spread[number % workers].push(Listener { socket: Arc::new(socket), owner });
     }
     for worker in count..workers {
         let listener = match (count, worker) {
             (0, 0) => bind_one(address, claim)?,
-            (1, _) => spread[0][0].share()?,
+            (1, _) if owner == SocketOwner::Starter => spread[0][0].share(),
             _ => bind_one(bound, Claim::Joins)?,
         };
         bound = listener.socket.local_addr()?;
@@ -118,13 +125,18 @@ fn bind_one(address: SocketAddr, claim: Claim) -> io::Result<Listener> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     socket.set_reuse_port(true)?;
-    Ok(Listener { socket: socket.into(), owner: Owner::Process })
+    Ok(Listener { socket: Arc::new(socket.into()), owner: SocketOwner::Process })
 }
 
 impl Listener {
-    /// Another descriptor of the same socket, with the one queue.
-    fn share(&self) -> io::Result<Self> {
-        Ok(Self { socket: self.socket.try_clone()?, owner: self.owner })
+    /// The same socket, with the one queue.
+    fn share(&self) -> Self {
+        Self { socket: Arc::clone(&self.socket), owner: self.owner }
+    }
+
+    /// For those who want to know whether it is still open.
+    pub(crate) fn socket(&self) -> Weak<TcpListener> {
+        Arc::downgrade(&self.socket)
     }
 }
 
@@ -150,8 +162,8 @@ pub(crate) async fn serve(worker: Arc<Worker>, listeners: Vec<(usize, Listener)>
                     // Counted as a connection until it stops, so that what waits in its backlog at the end is served too.
                     let _accepting = OpenConnections::enter(&open);
                     accept(&worker, &socket, index, &open).await;
-                    // Who comes to the socket of another from now on waits in its queue for the next process.
-                    if owner == Owner::Process {
+                    // What comes to a socket that lives on waits in its queue for the next process.
+                    if owner == SocketOwner::Process && !worker.shared.drain.has_successor() {
                         stop_accepting(&worker, socket.get_ref(), index, &open);
                     }
                 });
@@ -188,13 +200,13 @@ async fn panic_with<T>(tasks: &mut JoinSet<()>, until: impl Future<Output = T>) 
 
 /// The runtime's own listener registers each connection before anybody can look whether that is necessary.
 #[expect(deprecated, reason = "what replaces it is unsafe, for types that name descriptors they do not own")]
-fn watched(listener: TcpListener) -> io::Result<AsyncFd<TcpListener>> {
+fn watched(listener: Arc<TcpListener>) -> io::Result<AsyncFd<Arc<TcpListener>>> {
     AsyncFd::with_interest(listener, Interest::READABLE)
 }
 
 async fn accept(
     worker: &Arc<Worker>,
-    listener: &AsyncFd<TcpListener>,
+    listener: &AsyncFd<Arc<TcpListener>>,
     index: usize,
     open: &Arc<OpenConnections>,
 ) {

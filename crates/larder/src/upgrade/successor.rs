@@ -1,0 +1,136 @@
+//! The side of the old process.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener as StdUnixListener};
+use std::path::PathBuf;
+use std::process::Command as StdCommand;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use command_fds::{CommandFdExt, FdMapping};
+use gateway::SocketOwner;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::net::UnixListener;
+use tokio::process::Command;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::{Predecessor, VARIABLE};
+
+/// Within this time a new process has to serve. The admin client waits longer.
+const READY_LIMIT: Duration = Duration::from_secs(20);
+/// The first inherited descriptor, by the protocol of socket activation (sd_listen_fds(3)).
+const FIRST_DESCRIPTOR: i32 = 3;
+
+/// An operator asks for an upgrade, and waits for the id of the new process or the reason why there is none.
+pub(crate) type Order = oneshot::Sender<Result<u32, String>>;
+
+/// What it takes to start a successor.
+pub(crate) struct Succession {
+    /// Where the program was when this process started: by now another version may be there.
+    program: PathBuf,
+    orders: mpsc::Receiver<Order>,
+    /// Of the sockets that it gets.
+    owner: SocketOwner,
+    attempts: u32,
+}
+
+impl Succession {
+    /// And where orders are sent to.
+    ///
+    /// # Errors
+    /// The system does not tell where the program is.
+    pub(crate) fn new(owner: SocketOwner) -> io::Result<(Self, mpsc::Sender<Order>)> {
+        let (ask, orders) = mpsc::channel(1);
+        Ok((Self { program: std::env::current_exe()?, orders, owner, attempts: 0 }, ask))
+    }
+
+    /// The next order.
+    pub(crate) async fn ordered(&mut self) -> Order {
+        match self.orders.recv().await {
+            Some(order) => order,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Starts a process that takes the sockets over, and returns its id once it serves. Dropping the future ends it.
+    ///
+    /// # Errors
+    /// The process does not start, ends, or does not serve in time.
+    pub(crate) async fn start(&mut self, sockets: io::Result<Vec<OwnedFd>>) -> anyhow::Result<u32> {
+        self.attempts += 1;
+        let name = format!("larder-upgrade-{}-{}", std::process::id(), self.attempts);
+        let reports = listen(&name).context("the new process could not report: no socket for it")?;
+        let mut command =
+            self.command(&name, sockets.context("the listening sockets can't be passed on")?)?;
+        let mut child =
+            command.spawn().with_context(|| format!("{} can't be started", self.program.display()))?;
+        let id = child.id().context("the new process ended at once")?;
+        let newborn = Newborn(Pid::from_raw(id.cast_signed()));
+        let ready = tokio::select! {
+            ready = timeout(READY_LIMIT, reported(&reports, id)) => ready,
+            ended = child.wait() => {
+                // The id may be another process's by now.
+                newborn.grow_up();
+                bail!("the new process ended: {}; its messages are among those of this process", ended?)
+            }
+        };
+        ready.map_err(|_| anyhow!("the new process did not serve within {READY_LIMIT:?}"))??;
+        newborn.grow_up();
+        Ok(id)
+    }
+
+    fn command(&self, report_to: &str, sockets: Vec<OwnedFd>) -> anyhow::Result<Command> {
+        let mut command = StdCommand::new(&self.program);
+        command
+            .args(std::env::args_os().skip(1))
+            .env(VARIABLE, Predecessor::named(report_to, self.owner))
+            .env("LISTEN_FDS", sockets.len().to_string())
+            .env_remove("LISTEN_PID")
+            .env_remove("LISTEN_FDNAMES")
+            .env_remove("WATCHDOG_PID");
+        let mappings = (FIRST_DESCRIPTOR..)
+            .zip(sockets)
+            .map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd })
+            .collect();
+        command.fd_mappings(mappings).context("two sockets have one descriptor")?;
+        Ok(command.into())
+    }
+}
+
+/// A name of the abstract namespace: no file is left behind.
+fn listen(name: &str) -> io::Result<UnixListener> {
+    let listener = StdUnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+    listener.set_nonblocking(true)?;
+    UnixListener::from_std(listener)
+}
+
+/// Resolves when the process with this id connects. Anybody on this machine can, but nobody else has its id.
+async fn reported(reports: &UnixListener, id: u32) -> io::Result<()> {
+    loop {
+        let (stream, _) = reports.accept().await?;
+        if stream.peer_cred()?.pid() == Some(id.cast_signed()) {
+            return Ok(());
+        }
+    }
+}
+
+/// A process that does not serve yet. Dropping it ends it: with a predecessor that goes on, there would be two.
+struct Newborn(Option<Pid>);
+
+impl Newborn {
+    fn grow_up(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Newborn {
+    fn drop(&mut self) {
+        if let Some(process) = self.0 {
+            // It may have ended by itself.
+            let _ = kill_process(process, Signal::KILL);
+        }
+    }
+}
