@@ -7,7 +7,7 @@ use std::net::{self, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use gateway::PurgeOutcome;
@@ -389,11 +389,12 @@ impl Context {
 
     async fn purge(&self, query: Option<&str>, body: &[u8]) -> Result<Answer, Refusal> {
         let order = purge::read(query, body)?;
+        let begun = Instant::now();
         let outcome = self.control.purge(&order).await.map_err(Refusal::Purge)?;
         if outcome.dry_run {
             return Ok(answer::json(StatusCode::OK, &outcome));
         }
-        self.telemetry.background().purge(outcome.form, order.mode.as_str());
+        self.telemetry.background().purge(&outcome.counted(order.mode, begun.elapsed()));
         // Queries may hold secrets, and this log has no redaction.
         let url = order.url.as_deref().and_then(|url| url.split('?').next());
         let PurgeOutcome { keys_matched, responses_purged, fills_doomed, ref id, .. } = outcome;

@@ -1,6 +1,6 @@
 //! One line of the access log and one count per request, written after its last byte.
 
-use telemetry::{AccessRecord, CacheResult, Method, RequestOutcome, SiteId};
+use telemetry::{AccessRecord, CacheResult, Method, RequestOutcome, RuleId, SiteId};
 use tokio::time::Instant;
 
 use crate::client::address_of;
@@ -70,6 +70,7 @@ fn count(worker: &Worker, method: &str, reply: &Reply, sent: Sent) -> (Instant, 
     };
     let outcome = RequestOutcome {
         site: account.site.as_ref().map_or(SiteId::NONE, |site| site.metrics),
+        rule: account.rule,
         method: Method::from_token(method.as_bytes()),
         status: sent.status,
         cache,
@@ -109,6 +110,7 @@ fn log(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, outcome: &Requ
 pub(crate) fn record_refused(worker: &Worker, client: &ClientEnd, problem: &Problem, body_bytes: u64) {
     worker.recorder.request(&RequestOutcome {
         site: SiteId::NONE,
+        rule: RuleId::NONE,
         method: Method::Other,
         status: problem.status,
         cache: CacheResult::Local,

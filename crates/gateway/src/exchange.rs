@@ -110,7 +110,11 @@ pub(crate) fn begin(
         content: None,
         tier: Tier::Unasked,
     };
-    look_up::settle(&lookup, key, started).map_or_else(plan, Step::Reply)
+    let mut settled = look_up::settle(&lookup, key, started);
+    if let Ok(reply) = &mut settled {
+        reply.account.rule = site.rule_metrics(rule);
+    }
+    settled.map_or_else(plan, Step::Reply)
 }
 
 /// Carries out a plan: asks the origin, or waits for somebody who does.
@@ -120,6 +124,12 @@ pub(crate) async fn finish(
     body: RequestBody,
     interims: &Interims,
 ) -> Reply {
+    let mut reply = carry_out(worker, plan, body, interims).await;
+    reply.account.rule = plan.site.rule_metrics(plan.rule);
+    reply
+}
+
+async fn carry_out(worker: &Arc<Worker>, plan: &Plan, body: RequestBody, interims: &Interims) -> Reply {
     if worker.shared.instance.goes_in_circles(&plan.request, &plan.live.config.server_name) {
         return circle(worker, plan);
     }

@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 use caching::CacheName;
 use futures_util::future::join_all;
 use store::Usage;
+use store::backing::Health;
 use telemetry::{AccessLog, Telemetry};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
@@ -189,7 +190,7 @@ impl Gateway {
 }
 
 /// What a store holds right now.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct StoreMeasures<'a> {
     /// None for that of sites that name none.
     pub name: Option<&'a str>,
@@ -197,6 +198,8 @@ pub struct StoreMeasures<'a> {
     pub usage: Usage,
     /// What was asked of the tier behind memory, if there is one.
     pub tier: Option<TierCounts>,
+    /// How that tier does.
+    pub health: Option<Health>,
 }
 
 /// A handle to a running data plane.
@@ -278,7 +281,13 @@ impl GatewayControl {
             name: store.given_name(),
             usage: store.cache.usage(),
             tier: store.cache.tier_counts(),
+            health: store.cache.tier_health(),
         })
+    }
+
+    /// How many client connections may be open.
+    pub fn connections_max(&self) -> usize {
+        self.shared.live.load().config.limits.connections_max
     }
 
     /// Counts by origin name.
@@ -377,9 +386,7 @@ fn live(
     let tls = tls.collect::<Result<_, _>>()?;
     let before = running.map(|running| running.routes.by_name()).unwrap_or_default();
     let sites = config.sites.iter().map(|site| {
-        let metrics = telemetry.register_site(&site.name);
-        let origin_metrics = telemetry.register_origin(&site.origin.name);
-        let live = LiveSite::new(site, upstreams.upstream(&site.origin), metrics, origin_metrics);
+        let live = LiveSite::new(site, upstreams.upstream(&site.origin), telemetry);
         Arc::new(match running {
             // A moment later: what is stored until the new configuration is in force was judged by the old one.
             Some(_) => live.replacing(before.get(site.name.as_str()).copied(), now().plus_ms(1000)),

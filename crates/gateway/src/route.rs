@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use caching::{StoredCredentialed, Timestamp};
-use telemetry::{OriginId, SiteId};
+use telemetry::{OriginId, RuleId, SiteId, Telemetry};
 
 use self::sites::SiteIndex;
 use crate::config::{CacheRule, Config, Site, StoreIndex};
@@ -18,6 +18,8 @@ pub(crate) struct LiveSite {
     pub(crate) config: Arc<Site>,
     /// The site's rules, and behind them the built-in one that takes what is left.
     rules: Vec<CacheRule>,
+    /// What each of them is counted as.
+    rule_metrics: Vec<RuleId>,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) metrics: SiteId,
     pub(crate) origin_metrics: OriginId,
@@ -25,19 +27,15 @@ pub(crate) struct LiveSite {
 }
 
 impl LiveSite {
-    pub(crate) fn new(
-        config: &Arc<Site>,
-        upstream: Arc<Upstream>,
-        metrics: SiteId,
-        origin_metrics: OriginId,
-    ) -> Self {
+    pub(crate) fn new(config: &Arc<Site>, upstream: Arc<Upstream>, telemetry: &Telemetry) -> Self {
         let rules = all_rules(config);
         Self {
             config: Arc::clone(config),
+            rule_metrics: rules.iter().map(|rule| telemetry.register_rule(&rule.name)).collect(),
             rules,
             upstream,
-            metrics,
-            origin_metrics,
+            metrics: telemetry.register_site(&config.name),
+            origin_metrics: telemetry.register_origin(&config.origin.name),
             warnings: Warnings::default(),
         }
     }
@@ -62,6 +60,11 @@ impl LiveSite {
 
     pub(crate) fn rule_at(&self, index: RuleIndex) -> &CacheRule {
         &self.rules[index.0]
+    }
+
+    /// What the requests of a rule are counted as.
+    pub(crate) fn rule_metrics(&self, index: RuleIndex) -> RuleId {
+        self.rule_metrics[index.0]
     }
 }
 

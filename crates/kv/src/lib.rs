@@ -68,7 +68,7 @@ pub use command::commands_markdown;
 pub use endings::Ending;
 pub use fixed_limits::{Amount, fixed_limits};
 pub use limits::{BuffersLimit, Limits, OutputLimit};
-pub use measures::{CommandMeasures, Measures};
+pub use measures::{CommandMeasures, Measures, SavingMeasures};
 pub use offline::{Offline, OfflineClient};
 pub use resp::SLOTS;
 pub use saved::{ReserveError, SaveError, SaveFile};

@@ -13,6 +13,8 @@ pub struct Measures {
     pub clients: u64,
     /// Connections since the start.
     pub clients_made: u64,
+    /// How many may be open.
+    pub clients_max: u64,
     /// Connections that were not admitted.
     pub clients_refused: u64,
     /// Connections of clients that were not let in yet: they have given no password, or not finished the handshake of TLS.
@@ -33,6 +35,12 @@ pub struct Measures {
     pub trimmed_bytes: u64,
     /// Save files that were of no use at the start.
     pub saves_refused: u64,
+    /// Changes of keys since all were written to disk, or since the start.
+    pub changes_unsaved: u64,
+    /// Of the save file, where there is one.
+    pub saving: Option<SavingMeasures>,
+    /// Commands that were slow enough for the slow log.
+    pub slow_commands: u64,
     /// Replies that were errors, by the first word of each.
     pub errors_by_code: BTreeMap<String, u64>,
 }
@@ -43,8 +51,21 @@ pub struct CommandMeasures {
     /// In small letters.
     pub name: &'static str,
     pub calls: u64,
-    /// Of all calls, by samples.
+    /// Of all calls, by samples. It may fall: each sample changes what the others stand for.
     pub total_us: u64,
+    /// Of those calls whose time was taken, in nanoseconds.
+    pub samples_ns: u64,
+    /// How many of these took so long at most, in nanoseconds, and longer than the one before.
+    pub times: Vec<(u64, u64)>,
+}
+
+/// What a save file tells of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavingMeasures {
+    /// When all keys were written to it last; the start until then.
+    pub saved_at_ms: u64,
+    /// Whether the last attempt to write it beside those who go on has failed.
+    pub has_failed: bool,
 }
 
 impl Measures {
@@ -69,10 +90,20 @@ impl Control {
         let total = |count: fn(&Statistics) -> u64| shared.statistics.iter().map(count).sum();
         let commands = shared.table.with_parts().iter().enumerate().map(|(number, command)| {
             let sum = Sum::of(shared.statistics.iter(), number);
-            CommandMeasures { name: command.name, calls: sum.calls, total_us: sum.total_us() }
+            let (samples_ns, times) = (sum.samples_ns(), sum.times());
+            CommandMeasures {
+                name: command.name,
+                calls: sum.calls,
+                total_us: sum.total_us(),
+                samples_ns,
+                times,
+            }
         });
+        let changes = shared.changes();
+        let save_file = shared.save_file.as_ref();
         Measures {
             clients: shared.clients.count() as u64,
+            clients_max: shared.limits().clients_max as u64,
             clients_made: shared.clients.made(),
             clients_refused: shared.refused(),
             strangers: shared.strangers.count() as u64,
@@ -83,7 +114,10 @@ impl Control {
             hits: total(|worker| worker.hits.get()),
             misses: total(|worker| worker.misses.get()),
             trimmed_bytes: shared.trimming.trimmed_bytes(),
-            saves_refused: shared.save_file.as_ref().map_or(0, |file| u64::from(file.is_refused())),
+            saves_refused: save_file.map_or(0, |file| u64::from(file.is_refused())),
+            changes_unsaved: save_file.map_or(changes, |file| file.unsaved(changes)),
+            saving: save_file.map(|file| file.measures()),
+            slow_commands: shared.slow.logged(),
             commands: commands.filter(|command| command.calls > 0).collect(),
             errors_by_code: shared.errors.all(),
         }

@@ -20,6 +20,7 @@ use thiserror::Error;
 
 use crate::background::{self, JoinHandle};
 use crate::databases::Databases;
+use crate::measures::SavingMeasures;
 use crate::shared::Shared;
 use crate::worker::now_ms;
 
@@ -479,6 +480,17 @@ impl SaveFile {
 
     pub(crate) fn saved_at_s(&self) -> u64 {
         self.state.lock().saved_at_ms / 1000
+    }
+
+    /// Changes of keys since all were written. `changes`: how many there were since the begin.
+    pub(crate) fn unsaved(&self, changes: u64) -> u64 {
+        changes.saturating_sub(self.state.lock().saved_changes.unwrap_or_default())
+    }
+
+    /// For whoever watches the server.
+    pub(crate) fn measures(&self) -> SavingMeasures {
+        let state = self.state.lock();
+        SavingMeasures { saved_at_ms: state.saved_at_ms, has_failed: state.background.has_failed }
     }
 
     /// What `INFO` says of it. `changes`: how many there were since the begin.

@@ -135,6 +135,11 @@ impl Slow {
         log.shorten(self.length_max(), bytes_max);
     }
 
+    /// How many were logged since the start.
+    pub(crate) fn logged(&self) -> u64 {
+        self.log.lock().next_id
+    }
+
     /// What the log takes.
     pub(crate) fn bytes(&self) -> usize {
         self.log.lock().bytes

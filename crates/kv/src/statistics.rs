@@ -232,6 +232,17 @@ impl Sum {
         (scaled_ns / u128::from(self.samples.max(1)) / 1000) as u64
     }
 
+    /// Of those calls whose time was taken.
+    pub(crate) fn samples_ns(&self) -> u64 {
+        self.samples_ns
+    }
+
+    /// How many of these took at most so many nanoseconds, and longer than the one before.
+    pub(crate) fn times(&self) -> Vec<(u64, u64)> {
+        let steps = self.times.iter().enumerate().filter(|(_, count)| **count > 0);
+        steps.map(|(step, count)| (end_ns(step), *count)).collect()
+    }
+
     /// The time that this share of the calls did not exceed, in microseconds.
     pub(crate) fn percentile_us(&self, percent: f64) -> f64 {
         let wanted = (self.samples as f64 * percent / 100.0).ceil().max(1.0) as u64;

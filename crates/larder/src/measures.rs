@@ -3,33 +3,41 @@
 use std::time::Duration;
 
 use gateway::{GatewayControl, StoreMeasures, TierCounts};
+use kv::CommandMeasures;
 use store::Usage;
-use telemetry::{Metric, Sample, Telemetry};
+use store::backing::{BreakerState, Health, Operation};
+use telemetry::{Buckets, COMMAND_BOUNDS, Metric, Number, Sample, Telemetry};
 
 use crate::kv::KvControl;
 
 /// Adds the gauges of the store and of the origins' connections to every scrape.
 pub(crate) fn report(telemetry: &Telemetry, gateway: GatewayControl) {
     telemetry.collect_from(Box::new(move |sample| {
-        for StoreMeasures { name, usage, tier } in gateway.stores() {
+        for StoreMeasures { name, usage, tier, health } in gateway.stores() {
             let store = name.unwrap_or_default();
             report_store(sample, store, &usage);
             tier.iter().for_each(|counts| report_tier(sample, store, counts));
+            health.iter().for_each(|health| report_health(sample, store, health));
         }
         report_origins(sample, &gateway);
+        sample.add(Metric::ConnectionsMax, &[], gateway.connections_max() as u64);
     }));
 }
 
 /// Adds what the server for Redis clients counts to every scrape.
 pub(crate) fn report_kv(telemetry: &Telemetry, kv: KvControl) {
     telemetry.collect_from(Box::new(move |sample| {
+        let measures = kv.measures();
         report_engine(sample, kv.engine());
-        report_clients(sample, &kv.measures());
+        report_clients(sample, &measures);
+        report_saving(sample, &measures);
+        report_commands(sample, &measures.commands);
     }));
 }
 
 fn report_clients(sample: &mut Sample, measures: &kv::Measures) {
     sample.add(Metric::KvConnections, &[], measures.clients);
+    sample.add(Metric::KvConnectionsMax, &[], measures.clients_max);
     sample.add(Metric::KvConnectionsTotal, &[], measures.clients_made);
     sample.add(Metric::KvConnectionsUnauthenticated, &[], measures.strangers);
     for (ending, count) in &measures.endings {
@@ -42,14 +50,31 @@ fn report_clients(sample: &mut Sample, measures: &kv::Measures) {
     sample.add(Metric::KvHitsTotal, &[], measures.hits);
     sample.add(Metric::KvMissesTotal, &[], measures.misses);
     sample.add(Metric::KvMemoryTrimmedBytesTotal, &[], measures.trimmed_bytes);
-    sample.add(Metric::KvSavesRefusedTotal, &[], measures.saves_refused);
-    for command in &measures.commands {
-        sample.add(Metric::KvCommandsTotal, &[command.name], command.calls);
-        let seconds = command.total_us as f64 / 1e6;
-        sample.add(Metric::KvCommandSecondsTotal, &[command.name], seconds);
-    }
+    sample.add(Metric::KvSlowCommandsTotal, &[], measures.slow_commands);
     for (code, count) in &measures.errors_by_code {
         sample.add(Metric::KvErrorsTotal, &[code], *count);
+    }
+}
+
+fn report_saving(sample: &mut Sample, measures: &kv::Measures) {
+    sample.add(Metric::KvSavesRefusedTotal, &[], measures.saves_refused);
+    sample.add(Metric::KvChangesUnsaved, &[], measures.changes_unsaved);
+    if let Some(saving) = measures.saving {
+        let seconds = Duration::from_millis(saving.saved_at_ms).as_secs_f64();
+        sample.add(Metric::KvLastSaveTimestampSeconds, &[], seconds);
+        sample.add(Metric::KvSaveFailed, &[], u64::from(saving.has_failed));
+    }
+}
+
+fn report_commands(sample: &mut Sample, commands: &[CommandMeasures]) {
+    for command in commands {
+        sample.add(Metric::KvCommandsTotal, &[command.name], command.calls);
+        let total = Number::Nanoseconds(command.total_us.saturating_mul(1000));
+        sample.add(Metric::KvCommandSecondsTotal, &[command.name], total);
+        let mut durations = Buckets::new(&COMMAND_BOUNDS);
+        command.times.iter().for_each(|(at_most_ns, count)| durations.add(*at_most_ns, *count));
+        durations.add_sum(command.samples_ns);
+        sample.histogram(Metric::KvCommandDurationSeconds, &[command.name], &durations);
     }
 }
 
@@ -122,6 +147,24 @@ fn report_tier(sample: &mut Sample, store: &str, counts: &TierCounts) {
     sample.add(Metric::TierUnusableTotal, &[store, "forged"], counts.forged);
 }
 
+fn report_health(sample: &mut Sample, store: &str, health: &Health) {
+    let Health { state, opened, is_verified, durations } = health;
+    let states = [
+        ("closed", *state == BreakerState::Closed),
+        ("open", matches!(state, BreakerState::Open { .. })),
+        ("half_open", *state == BreakerState::HalfOpen),
+    ];
+    for (name, holds) in states {
+        sample.add(Metric::TierBreaker, &[store, name], u64::from(holds));
+    }
+    sample.add(Metric::TierBreakerOpenedTotal, &[store], *opened);
+    sample.add(Metric::TierVerified, &[store], u64::from(*is_verified));
+    for operation in Operation::ALL {
+        let durations = Buckets::from(durations.of(operation));
+        sample.histogram(Metric::TierOperationDurationSeconds, &[store, operation.as_str()], &durations);
+    }
+}
+
 fn report_origins(sample: &mut Sample, gateway: &GatewayControl) {
     for (name, stats) in gateway.origin_stats() {
         let active = stats.connections_open.saturating_sub(stats.connections_idle);
@@ -137,6 +180,8 @@ fn report_origins(sample: &mut Sample, gateway: &GatewayControl) {
         exchanges
             .into_iter()
             .for_each(|(state, count)| sample.add(Metric::OriginExchanges, &[&name, state], count));
+        sample.add(Metric::OriginConnectionsOpenedTotal, &[&name], stats.connections_opened);
+        sample.add(Metric::OriginConnectionsReusedTotal, &[&name], stats.connections_reused);
         sample.add(Metric::OriginRetriesTotal, &[&name], stats.retries);
     }
 }

@@ -10,6 +10,7 @@ mod contract;
 pub mod double;
 mod error;
 mod guard;
+mod health;
 mod lease;
 mod log;
 mod record;
@@ -17,12 +18,13 @@ mod record;
 pub mod suite;
 mod watch;
 
-pub use breaker::{Options as BreakerOptions, Settings as BreakerSettings};
+pub use breaker::{Options as BreakerOptions, Settings as BreakerSettings, State as BreakerState};
 #[cfg(any(test, feature = "test-double"))]
 pub use chance::Chance;
 pub use contract::{Backing, Pending};
 pub use error::BackingError;
 pub use guard::{Deadlines, Guarded};
+pub use health::{Durations, Health, Operation};
 pub use lease::{LEASE_NOTE_BYTES_MAX, Lease, LeaseMode, LeaseRequest, Renewed, Taken, Token};
 pub use log::{
     Appended, Continuity, LOG_APPEND_BYTES_MAX, LogCursor, LogId, LogOffset, LogPart, LogRecord, LogState,

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use crate::histogram::DURATION_BOUNDS;
+use crate::histogram::{Bound, COMMAND_BOUNDS, DURATION_BOUNDS};
 use crate::labels::CacheResult;
 
 /// How a metric moves.
@@ -112,6 +112,8 @@ metrics! {
         "Open client connections; one over TLS counts as tls and as the protocol inside.";
     ConnectionsEvictedTotal "larder_connections_evicted_total" Counter Count [],
         "Client connections that were closed to make room for others, since `limits.connections_max` is reached: those that waited for a request, or were in use by a client with more than `limits.client_share_percent`.";
+    ConnectionsMax "larder_connections_max" Gauge Count [],
+        "The limit for open client connections: `limits.connections_max`.";
     ConnectionsRefusedTotal "larder_connections_refused_total" Counter Count ["reason"],
         "Client connections closed before their first request was read.";
     ConnectionsTotal "larder_connections_total" Counter Count ["protocol"],
@@ -126,6 +128,10 @@ metrics! {
         "URLs (`url`) and groups (`group`) that unsafe requests invalidated, whether anything was stored or not.";
     KvBuffersBytes "larder_kv_buffers_bytes" Gauge Bytes [],
         "Requests and replies of all Redis clients that are under way.";
+    KvChangesUnsaved "larder_kv_changes_unsaved" Gauge Count [],
+        "Changes of keys since all were written to `save_file`, or since the start.";
+    KvCommandDurationSeconds "larder_kv_command_duration_seconds" Histogram Seconds ["command"],
+        "How long commands took in the server, of those calls whose time was taken: of quick commands a few.";
     KvCommandSecondsTotal "larder_kv_command_seconds_total" Counter Seconds ["command"],
         "Time that commands took in the server, by samples.";
     KvCommandsTotal "larder_kv_commands_total" Counter Count ["command"],
@@ -134,6 +140,8 @@ metrics! {
         "Open connections of Redis clients.";
     KvConnectionsEndedTotal "larder_kv_connections_ended_total" Counter Count ["reason"],
         "Connections of Redis clients that the server has ended: `auth_timeout` and `strangers` (too many, or too much kept of them) before they have given a password, `buffers`, `messages`, `replies` and `request` for what they take, `idle`, and `http` for POST and `Host:`.";
+    KvConnectionsMax "larder_kv_connections_max" Gauge Count [],
+        "The limit for open connections of Redis clients: `limits.clients_max`.";
     KvConnectionsRefusedTotal "larder_kv_connections_refused_total" Counter Count [],
         "Connections of Redis clients that were not admitted: too many, protected mode, no TLS.";
     KvConnectionsTotal "larder_kv_connections_total" Counter Count [],
@@ -152,6 +160,8 @@ metrics! {
         "Keys in all databases.";
     KvKeysExpiring "larder_kv_keys_expiring" Gauge Count [],
         "Keys that have an expiry.";
+    KvLastSaveTimestampSeconds "larder_kv_last_save_timestamp_seconds" Gauge Seconds [],
+        "When all keys were written to `save_file` last, in seconds since the Unix epoch; the start until then. Only with a `save_file`.";
     KvMemoryBytes "larder_kv_memory_bytes" Gauge Bytes [],
         "Bytes of keys, values and their index.";
     KvMemoryMaxBytes "larder_kv_memory_max_bytes" Gauge Bytes [],
@@ -162,10 +172,14 @@ metrics! {
         "Keys that Redis clients asked for and that were not there.";
     KvReceivedBytesTotal "larder_kv_received_bytes_total" Counter Bytes [],
         "Bytes received from Redis clients.";
+    KvSaveFailed "larder_kv_save_failed" Gauge Count [],
+        "1 where the last write of `save_file` beside running clients has failed, else 0. Only with a `save_file`.";
     KvSavesRefusedTotal "larder_kv_saves_refused_total" Counter Count [],
         "Save files that were damaged or foreign: the server went on without any of their keys.";
     KvSentBytesTotal "larder_kv_sent_bytes_total" Counter Bytes [],
         "Bytes of replies to Redis clients.";
+    KvSlowCommandsTotal "larder_kv_slow_commands_total" Counter Count [],
+        "Commands that took longer than `slowlog-log-slower-than`.";
     MissingPartBytesTotal "larder_missing_part_bytes_total" Counter Bytes [],
         "Bytes that stored responses lacked and that were fetched from origins.";
     MissingPartsTotal "larder_missing_parts_total" Counter Count ["outcome"],
@@ -174,20 +188,32 @@ metrics! {
         "Responses forwarded but not stored; the reason is the detail code of Cache-Status.";
     OriginConnections "larder_origin_connections" Gauge Count ["origin", "state"],
         "Connections to origins.";
+    OriginConnectionsOpenedTotal "larder_origin_connections_opened_total" Counter Count ["origin"],
+        "Connections to origins that were opened.";
+    OriginConnectionsReusedTotal "larder_origin_connections_reused_total" Counter Count ["origin"],
+        "Requests to origins on a connection that had carried one before.";
     OriginErrorsTotal "larder_origin_errors_total" Counter Count ["origin", "reason"],
-        "Requests to origins that got no complete response.";
+        "Requests to origins that got no response, or none whose head was complete. Bodies that break off later are in `larder_fills_aborted_total`.";
     OriginExchanges "larder_origin_exchanges" Gauge Count ["origin", "state"],
         "Exchanges with origins now, by the limit that they count against.";
     OriginFetchDurationSeconds "larder_origin_fetch_duration_seconds" Histogram Seconds ["origin"],
         "Time from the first attempt to the complete head of the origin's response.";
     OriginRequestsTotal "larder_origin_requests_total" Counter Count ["origin", "outcome"],
         "Requests to origins, by status class.";
+    OriginResponseSecondsTotal "larder_origin_response_seconds_total" Counter Seconds ["origin", "method", "status"],
+        "Time until the heads of `larder_origin_responses_total` were complete, or it was clear that there would be none.";
+    OriginResponsesTotal "larder_origin_responses_total" Counter Count ["origin", "method", "status"],
+        "Requests to origins, by method and exact status.";
     OriginRetriesTotal "larder_origin_retries_total" Counter Count ["origin"],
         "Requests sent again on a new connection, because a pooled one turned out dead.";
     PartsStoredTotal "larder_parts_stored_total" Counter Count [],
         "Parts of representations (206) that were stored.";
+    PurgeDurationSeconds "larder_purge_duration_seconds" Histogram Seconds [],
+        "Time from the order of a purge to its answer: until all instances that share a store have reached it, or are not waited for any longer.";
     PurgeFormsTotal "larder_purge_forms_total" Counter Count ["form"],
         "Purges that operators asked for, by what they said.";
+    PurgeReachTotal "larder_purge_reach_total" Counter Count ["reach"],
+        "Purges that operators asked for, by how far they had come when they were answered.";
     PurgesTotal "larder_purges_total" Counter Count ["mode"],
         "Purges that operators asked for.";
     ReloadsTotal "larder_reloads_total" Counter Count ["outcome"],
@@ -202,6 +228,12 @@ metrics! {
         "Body bytes sent to clients.";
     ResponseDurationSeconds "larder_response_duration_seconds" Histogram Seconds ["site", "cache"],
         "Time from the complete request head to the last byte of the response given to the kernel.";
+    ResponseSecondsTotal "larder_response_seconds_total" Counter Seconds ["site", "method", "status", "cache"],
+        "Time that the responses of `larder_requests_total` took.";
+    RuleRequestsTotal "larder_rule_requests_total" Counter Count ["site", "rule", "cache"],
+        "Requests answered, by the cache rule that decided.";
+    RuleResponseBytesTotal "larder_rule_response_bytes_total" Counter Bytes ["site", "rule", "cache"],
+        "Body bytes sent to clients, by the cache rule that decided.";
     StoreBytes "larder_store_bytes" Gauge Bytes ["store", "class"],
         "Bytes held by the memory tier, metadata included.";
     StoreEntries "larder_store_entries" Gauge Count ["store"],
@@ -218,6 +250,10 @@ metrics! {
         "The limit for the memory tier.";
     TierBodiesTotal "larder_tier_bodies_total" Counter Count ["store", "event"],
         "Bodies that went from one instance to others while they were fetched: `shared` (this instance fetched it, and another one waited), `followed` (another one fetched it, and this one passed it on as it came), `lost` (one that was followed broke off, because the other instance died, stood still or gave up, or the tier forgot a piece: the rest is asked of the origin, or the reply breaks off).";
+    TierBreaker "larder_tier_breaker" Gauge Count ["store", "state"],
+        "1 for the state that the circuit breaker of the tier behind memory is in, 0 for the others.";
+    TierBreakerOpenedTotal "larder_tier_breaker_opened_total" Counter Count ["store"],
+        "How often the circuit breaker of the tier behind memory has opened: the tier failed, and is not asked for a while.";
     TierDoubtsTotal "larder_tier_doubts_total" Counter Count ["store", "reason"],
         "What the tier behind memory has told, or not told, about copies in memory: `changed` (a record was changed by somebody: its copy is read again before its next use), `all` (all may have changed: the server was emptied, or the connection to it was lost), `unverified` (a copy was used while the tier could not be asked).";
     TierInstances "larder_tier_instances" Gauge Count ["store"],
@@ -228,18 +264,26 @@ metrics! {
         "Leases that let one instance fetch for all that share the tier: `taken` by this one, `waited` (another one had it, and its response was waited for), `expired` (a lease that was waited for ended, and its holder had said nothing: it died, stood still, or a server without memory took no word of it), `lost` (this one's ended, or another one took it, before the response was written, so it was not), `failed` (the tier did not answer, and this instance asked the origin without one), `told_failure` (the holder's forward failed and it said so: requests that waited here share the failure, and do not ask the origin).";
     TierLoadsTotal "larder_tier_loads_total" Counter Count ["store", "result"],
         "Look-ups in the tier behind memory, where there is one: `hit` (a record that can be used), `miss`, `failed` (no answer in time, which counts as a miss).";
+    TierOperationDurationSeconds "larder_tier_operation_duration_seconds" Histogram Seconds ["store", "operation"],
+        "How long the tier behind memory took to answer, or was waited for.";
     TierPendingKeys "larder_tier_pending_keys" Gauge Count ["store"],
         "Cache keys whose last change the tier behind memory does not know yet.";
     TierPurgesHeardTotal "larder_tier_purges_heard_total" Counter Count ["store"],
         "Purges, and invalidations by unsafe requests, that other instances have made and that took effect here.";
     TierUnusableTotal "larder_tier_unusable_total" Counter Count ["store", "reason"],
         "Records and segments that the tier behind memory had, and that were not what was written there: `corrupt`, or `forged` (without a valid tag where one is required).";
+    TierVerified "larder_tier_verified" Gauge Count ["store"],
+        "1 while copies in memory can be relied upon, because the tier behind memory answers heartbeats; else 0.";
     TierWritesTotal "larder_tier_writes_total" Counter Count ["store", "result"],
         "Changes of records in the tier behind memory: `written`, `removed`, `failed` (tried again), `given_up` (what can't be written is removed instead), `refused` (too many wait: what was written before is not believed any more).";
     UpgradesTotal "larder_upgrades_total" Counter Count ["outcome"],
         "Attempts to hand over to a new process.";
+    WorkerConnections "larder_worker_connections" Gauge Count ["worker"],
+        "Open client connections of a worker, each counted once. Connections never move between workers.";
     ProcessCpuSecondsTotal "process_cpu_seconds_total" Counter Seconds [],
         "Processor time of the process, user and system.";
+    ProcessMaxFds "process_max_fds" Gauge Count [],
+        "How many file descriptors the process may have open.";
     ProcessOpenFds "process_open_fds" Gauge Count [],
         "Open file descriptors of the process.";
     ProcessResidentMemoryBytes "process_resident_memory_bytes" Gauge Bytes [],
@@ -272,12 +316,20 @@ static LABELS: &[(&str, &str)] = &[
     ("form", "what a purge said: `url`, `tag`, `site`, `host`, `prefix` or `everything`"),
     ("method", "request method; `other` for every method that the gateway has no name for"),
     ("mode", "`hard` (removed), `soft` (stale from now) or `refresh` (the same, and fetched anew)"),
+    (
+        "operation",
+        "of a tier behind memory: `record` (metadata and leases), `segment` (up to 1 MiB of a body) or `log` (purges)",
+    ),
     ("origin", "name of the origin in the configuration"),
     (
         "outcome",
         "status class, `304`, or `failed`; for reloads `applied` or `refused`; for upgrades `took-over` or `failed`; for missing parts `spliced` (a part of the stored response), `replaced` (by a complete one), `discarded` (neither) or `failed`",
     ),
     ("protocol", "`http1`, `http2`, `tls`"),
+    (
+        "reach",
+        "`complete`: all instances that share a store have reached the purge, or there is one alone; `partial`: some were not heard of in time",
+    ),
     (
         "reason",
         "a short code, from a fixed list; those of `larder_client_errors_total`, `larder_not_stored_total` and `larder_origin_errors_total` are on the page on `Cache-Status`",
@@ -286,16 +338,21 @@ static LABELS: &[(&str, &str)] = &[
         "result",
         "of a tier behind memory: look-ups `hit`, `miss` or `failed`; changes `written`, `removed`, `failed`, `given_up` or `refused`",
     ),
+    (
+        "rule",
+        "name of the rule in its site; `built-in` where none fits, `none` for requests that were answered before one was chosen",
+    ),
     ("rustc", "version of the compiler"),
     ("site", "name of the site in the configuration; `none` when no site took the request"),
     (
         "state",
-        "fills: `waiting` for the head or `streaming` the body; connections: `idle`, `active`, `connecting`; exchanges: `queued`, `in_flight` (`requests_in_flight_max`), `upload` and `delivery` (`transfers_max`), `tunnel` (`tunnels_max`)",
+        "fills: `waiting` for the head or `streaming` the body; connections: `idle`, `active`, `connecting`; circuit breakers: `closed`, `open`, `half_open`; exchanges: `queued`, `in_flight` (`requests_in_flight_max`), `upload` and `delivery` (`transfers_max`), `tunnel` (`tunnels_max`)",
     ),
     ("status", "status code sent; `0` for none or one out of 100 to 999"),
     ("store", "name of a `[stores.NAME]`; series of `[store]` go without this label"),
     ("version", "version of Larder"),
     ("what", "what was invalidated: `url` or `group`"),
+    ("worker", "number of a worker thread, from 0 on"),
 ];
 
 /// The reference page of all metrics, generated from the table.
@@ -319,8 +376,10 @@ pub fn metrics_markdown() -> String {
     }
     let results = CacheResult::ALL.map(|result| format!("`{}`", result.as_str())).join(", ");
     let _ = writeln!(page, "\nValues of `cache`: {results}.");
-    let bounds = DURATION_BOUNDS.iter().map(|(_, text)| *text).collect::<Vec<_>>().join(", ");
-    let _ = writeln!(page, "\n## Buckets\n\nUpper bounds of every duration, in seconds: {bounds}, +Inf.");
+    let words = |bounds: &[Bound]| bounds.iter().map(|(_, text)| *text).collect::<Vec<_>>().join(", ");
+    let (all, commands) = (words(&DURATION_BOUNDS), words(&COMMAND_BOUNDS));
+    let _ = writeln!(page, "\n## Buckets\n\nUpper bounds of durations, in seconds: {all}, +Inf.");
+    let _ = writeln!(page, "\nOf `larder_kv_command_duration_seconds`: {commands}, +Inf.");
     page
 }
 

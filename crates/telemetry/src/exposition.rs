@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Formatter, Write};
 
 use crate::declarations::{Metric, MetricType};
-use crate::histogram::Histogram;
+use crate::histogram::Buckets;
 
 /// The content type of [`Telemetry::exposition`](crate::Telemetry::exposition).
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -16,13 +16,15 @@ pub enum Number {
     Whole(u64),
     /// Seconds, mostly.
     Real(f64),
+    /// Seconds that were added up: a sum of whole numbers never falls by what was rounded off, which would be a reset to Prometheus.
+    Nanoseconds(u64),
 }
 
 /// What a scrape sees. Values of equal labels add up, so that several providers can report parts.
 #[derive(Debug, Default)]
 pub struct Sample {
     values: BTreeMap<Metric, BTreeMap<Vec<String>, Number>>,
-    histograms: BTreeMap<Metric, BTreeMap<Vec<String>, Histogram>>,
+    histograms: BTreeMap<Metric, BTreeMap<Vec<String>, Buckets>>,
 }
 
 impl From<u64> for Number {
@@ -42,6 +44,7 @@ impl Display for Number {
         match self {
             Self::Whole(value) => value.fmt(f),
             Self::Real(value) => value.fmt(f),
+            Self::Nanoseconds(value) => write!(f, "{}.{:09}", value / 1_000_000_000, value % 1_000_000_000),
         }
     }
 }
@@ -50,6 +53,9 @@ impl Number {
     fn plus(self, other: Self) -> Self {
         match (self, other) {
             (Self::Whole(left), Self::Whole(right)) => Self::Whole(left.saturating_add(right)),
+            (Self::Nanoseconds(left), Self::Nanoseconds(right)) => {
+                Self::Nanoseconds(left.saturating_add(right))
+            }
             (left, right) => Self::Real(left.as_f64() + right.as_f64()),
         }
     }
@@ -58,6 +64,7 @@ impl Number {
         match self {
             Self::Whole(value) => value as f64,
             Self::Real(value) => value,
+            Self::Nanoseconds(value) => value as f64 / 1e9,
         }
     }
 }
@@ -82,10 +89,17 @@ impl Sample {
     }
 
     /// Adds a histogram; one without a single duration makes no series.
-    pub(crate) fn histogram(&mut self, metric: Metric, labels: &[&str], histogram: &Histogram) {
-        if histogram.count() > 0 {
+    ///
+    /// # Panics
+    /// As [`add`](Self::add), or when one of the same metric has other bounds.
+    pub fn histogram(&mut self, metric: Metric, labels: &[&str], buckets: &Buckets) {
+        let declaration = metric.declaration();
+        assert_eq!(labels.len(), declaration.labels.len(), "labels of {}", declaration.name);
+        assert_eq!(declaration.metric_type, MetricType::Histogram, "{}", declaration.name);
+        if buckets.count() > 0 {
             let family = self.histograms.entry(metric).or_default();
-            family.entry(owned(labels)).or_default().merge(histogram);
+            let of_labels = family.entry(owned(labels));
+            of_labels.and_modify(|sum| sum.merge(buckets)).or_insert_with(|| buckets.clone());
         }
     }
 
@@ -117,14 +131,14 @@ fn encode_values(text: &mut String, metric: Metric, series: &BTreeMap<Vec<String
     }
 }
 
-fn encode_histograms(text: &mut String, metric: Metric, series: &BTreeMap<Vec<String>, Histogram>) {
+fn encode_histograms(text: &mut String, metric: Metric, series: &BTreeMap<Vec<String>, Buckets>) {
     header(text, metric);
-    for (labels, histogram) in series {
-        for (bound, count) in histogram.cumulative() {
+    for (labels, buckets) in series {
+        for (bound, count) in buckets.cumulative() {
             line(text, metric, "_bucket", labels, Some(bound), Number::Whole(count));
         }
-        line(text, metric, "_sum", labels, None, Number::Real(histogram.sum_seconds()));
-        line(text, metric, "_count", labels, None, Number::Whole(histogram.count()));
+        line(text, metric, "_sum", labels, None, Number::Real(buckets.sum_seconds()));
+        line(text, metric, "_count", labels, None, Number::Whole(buckets.count()));
     }
 }
 

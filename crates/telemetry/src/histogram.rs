@@ -1,9 +1,12 @@
 //! Histograms of durations with fixed buckets, so that series of different instances add up.
 
+/// The upper bound of a bucket: nanoseconds, and the same in seconds as the exposition writes it.
+pub type Bound = (u64, &'static str);
+
 /// Upper bounds of the buckets: nanoseconds, and the same in seconds as the exposition writes it.
 /// Steps of 1, 2.5, 5 from 10 µs to 10 s: a hit from memory takes tens of microseconds, and an
 /// origin that is given up on takes seconds.
-pub const DURATION_BOUNDS: [(u64, &str); 19] = [
+pub const DURATION_BOUNDS: [Bound; 19] = [
     (10_000, "0.00001"),
     (25_000, "0.000025"),
     (50_000, "0.00005"),
@@ -25,16 +28,35 @@ pub const DURATION_BOUNDS: [(u64, &str); 19] = [
     (10_000_000_000, "10"),
 ];
 
-/// Counts per bucket, not cumulative; the last bucket has no bound.
+/// The same steps from 100 ns on, for commands that are executed in less than a microsecond.
+pub const COMMAND_BOUNDS: [Bound; 25] = {
+    let below = [
+        (100, "0.0000001"),
+        (250, "0.00000025"),
+        (500, "0.0000005"),
+        (1_000, "0.000001"),
+        (2_500, "0.0000025"),
+        (5_000, "0.000005"),
+    ];
+    let mut bounds = [(0, ""); 25];
+    let mut at = 0;
+    while at < bounds.len() {
+        bounds[at] = if at < below.len() { below[at] } else { DURATION_BOUNDS[at - below.len()] };
+        at += 1;
+    }
+    bounds
+};
+
+/// Durations by the bounds of [`DURATION_BOUNDS`]. Counts per bucket, not cumulative; the last bucket has no bound.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Histogram {
+pub struct Histogram {
     counts: [u64; DURATION_BOUNDS.len() + 1],
     sum_ns: u64,
 }
 
 impl Histogram {
-    /// A bound belongs to its bucket: `le` means less or equal.
-    pub(crate) fn record(&mut self, duration_ns: u64) {
+    /// Adds one. A bound belongs to its bucket: `le` means less or equal.
+    pub fn record(&mut self, duration_ns: u64) {
         let bucket = DURATION_BOUNDS.partition_point(|(bound_ns, _)| *bound_ns < duration_ns);
         self.counts[bucket] += 1;
         self.sum_ns = self.sum_ns.saturating_add(duration_ns);
@@ -51,15 +73,62 @@ impl Histogram {
     pub(crate) fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
+}
+
+/// A histogram as a scrape sees it, whatever its bounds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Buckets {
+    bounds: &'static [Bound],
+    /// One more than there are bounds.
+    counts: Vec<u64>,
+    sum_ns: u64,
+}
+
+impl From<&Histogram> for Buckets {
+    fn from(histogram: &Histogram) -> Self {
+        Self { bounds: &DURATION_BOUNDS, counts: histogram.counts.to_vec(), sum_ns: histogram.sum_ns }
+    }
+}
+
+impl Buckets {
+    /// Without a single duration.
+    pub fn new(bounds: &'static [Bound]) -> Self {
+        Self { bounds, counts: vec![0; bounds.len() + 1], sum_ns: 0 }
+    }
+
+    /// Adds durations that are at most so long each.
+    pub fn add(&mut self, at_most_ns: u64, count: u64) {
+        let bucket = self.bounds.partition_point(|(bound_ns, _)| *bound_ns < at_most_ns);
+        self.counts[bucket] += count;
+    }
+
+    /// Adds to the sum of all durations.
+    pub fn add_sum(&mut self, sum_ns: u64) {
+        self.sum_ns = self.sum_ns.saturating_add(sum_ns);
+    }
+
+    /// Number of durations.
+    pub(crate) fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
 
     /// Sum of the durations, in seconds.
     pub(crate) fn sum_seconds(&self) -> f64 {
         self.sum_ns as f64 / 1e9
     }
 
+    /// Adds one with the same bounds.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        assert_eq!(self.bounds.len(), other.bounds.len(), "a metric has the same bounds everywhere");
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+        self.add_sum(other.sum_ns);
+    }
+
     /// The text of each bound with the number of durations up to it, the unbounded one last.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let bounds = DURATION_BOUNDS.iter().map(|(_, text)| *text).chain(["+Inf"]);
+        let bounds = self.bounds.iter().map(|(_, text)| *text).chain(["+Inf"]);
         bounds.zip(self.counts.iter().scan(0, |sum, count| {
             *sum += count;
             Some(*sum)
@@ -73,8 +142,9 @@ mod tests {
 
     #[test]
     fn bounds_grow_and_match_their_text() {
-        assert!(DURATION_BOUNDS.windows(2).all(|pair| pair[0].0 < pair[1].0));
-        for (bound_ns, text) in DURATION_BOUNDS {
+        assert!(COMMAND_BOUNDS.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        assert!(COMMAND_BOUNDS.ends_with(&DURATION_BOUNDS));
+        for (bound_ns, text) in COMMAND_BOUNDS {
             let seconds: f64 = text.parse().expect("a number");
             assert_eq!((seconds * 1e9).round() as u64, bound_ns, "{text}");
         }
@@ -95,7 +165,8 @@ mod tests {
         for (duration_ns, want) in cases {
             let mut histogram = Histogram::default();
             histogram.record(duration_ns);
-            let first = histogram.cumulative().find(|(_, count)| *count == 1).map(|(text, _)| text);
+            let first =
+                Buckets::from(&histogram).cumulative().find(|(_, count)| *count == 1).map(|(text, _)| text);
             assert_eq!(first, Some(want), "{duration_ns}");
             assert_eq!(histogram.count(), 1);
         }
@@ -108,8 +179,21 @@ mod tests {
         right.record(2_000_000_000);
         right.record(1);
         left.merge(&right);
-        assert_eq!(left.count(), 3);
-        assert!((left.sum_seconds() - 3.0).abs() < 1e-6);
-        assert_eq!(left.cumulative().last(), Some(("+Inf", 3)));
+        let mut buckets = Buckets::from(&left);
+        assert_eq!((left.count(), buckets.count()), (3, 3));
+        assert!((buckets.sum_seconds() - 3.0).abs() < 1e-6);
+        buckets.merge(&Buckets::from(&right));
+        assert_eq!(buckets.cumulative().last(), Some(("+Inf", 5)));
+    }
+
+    #[test]
+    fn counts_of_others_go_where_they_belong() {
+        let mut buckets = Buckets::new(&COMMAND_BOUNDS);
+        buckets.add(250, 3);
+        buckets.add(251, 4);
+        buckets.add_sum(2_000);
+        let counted: Vec<_> = buckets.cumulative().skip(1).take(2).collect();
+        assert_eq!(counted, [("0.00000025", 3), ("0.0000005", 7)]);
+        assert_eq!((buckets.count(), buckets.sum_seconds()), (7, 2e-6));
     }
 }

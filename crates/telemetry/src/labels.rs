@@ -8,6 +8,15 @@ pub struct SiteId(pub(crate) u16);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OriginId(pub(crate) u16);
 
+/// A cache rule, by the place of its name in the registry. Rules of the same name share a number: the site tells them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RuleId(pub(crate) u16);
+
+impl RuleId {
+    /// Of requests that were answered before a rule was chosen, and of rules beyond the registry's limit.
+    pub const NONE: Self = Self(0);
+}
+
 impl SiteId {
     /// The site of requests that no site took, and of sites beyond the registry's limit.
     pub const NONE: Self = Self(0);
@@ -213,6 +222,16 @@ pub enum OriginOutcome {
 }
 
 impl OriginOutcome {
+    /// All values.
+    pub const ALL: [Self; 6] = [
+        Self::Success,
+        Self::NotModified,
+        Self::Redirection,
+        Self::ClientError,
+        Self::ServerError,
+        Self::Failed,
+    ];
+
     /// The outcome for a final status.
     pub const fn from_status(status: u16) -> Self {
         match status {

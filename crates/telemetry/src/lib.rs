@@ -21,11 +21,12 @@
 //! use telemetry::{CacheResult, Method, RequestOutcome, Telemetry};
 //!
 //! let telemetry = Telemetry::new(1);
-//! let site = telemetry.register_site("shop");
+//! let (site, rule) = (telemetry.register_site("shop"), telemetry.register_rule("images"));
 //! let recorder = telemetry.worker(0);
 //! let in_flight = recorder.in_flight();
 //! recorder.request(&RequestOutcome {
 //!     site,
+//!     rule,
 //!     method: Method::Get,
 //!     status: 200,
 //!     cache: CacheResult::Hit,
@@ -55,7 +56,7 @@ pub use access_format::{AccessFormat, AccessRecord, Redaction};
 pub use access_log::{AccessLog, AccessLogError, AccessLogOptions, AccessRecorder, AccessTarget};
 pub use declarations::{Declaration, METRICS, Metric, MetricType, Unit, metrics_markdown};
 pub use exposition::{CONTENT_TYPE, Number, Sample};
-pub use histogram::DURATION_BOUNDS;
-pub use labels::{CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, SiteId};
-pub use recorder::{FillGuard, GaugeGuard, RequestOutcome, WorkerRecorder};
+pub use histogram::{Bound, Buckets, COMMAND_BOUNDS, DURATION_BOUNDS, Histogram};
+pub use labels::{CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, RuleId, SiteId};
+pub use recorder::{FillGuard, GaugeGuard, OriginAnswer, PurgeAnswer, RequestOutcome, WorkerRecorder};
 pub use registry::{BuildInfo, Telemetry};

@@ -15,6 +15,9 @@ pub(crate) fn collect(sample: &mut Sample) {
     if let Some(seconds) = read("/proc/self/stat").as_deref().and_then(cpu_seconds) {
         sample.add(Metric::ProcessCpuSecondsTotal, &[], seconds);
     }
+    if let Some(files) = read("/proc/self/limits").as_deref().and_then(files_max) {
+        sample.add(Metric::ProcessMaxFds, &[], files);
+    }
     if let Ok(entries) = fs::read_dir("/proc/self/fd") {
         // The directory itself is open while it is read.
         sample.add(Metric::ProcessOpenFds, &[], entries.count().saturating_sub(1) as u64);
@@ -29,6 +32,12 @@ fn resident_bytes(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
+}
+
+/// The soft limit; none where there is no limit.
+fn files_max(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Fields 14 and 15, counted from behind the name of the program, which may hold blanks and
@@ -49,6 +58,14 @@ mod tests {
         let stat = "7 (a ) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 1 1 1";
         assert_eq!(cpu_seconds(stat), Some(3.0));
         assert_eq!(cpu_seconds("7 (x) S 1"), None);
+    }
+
+    #[test]
+    fn the_soft_limit_of_files_counts() {
+        let limits =
+            "Limit  Soft Limit\nMax open files            1024                 524288               files\n";
+        assert_eq!(files_max(limits), Some(1024));
+        assert_eq!(files_max("Max open files            unlimited  unlimited  files\n"), None);
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use parking_lot::Mutex;
 
 use crate::declarations::Metric;
-use crate::labels::{CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, SiteId};
+use crate::labels::{
+    CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, RuleId, SiteId,
+};
 use crate::tables::{Event, Tables};
 
 /// Everything that is counted about one answered request.
@@ -14,6 +16,8 @@ use crate::tables::{Event, Tables};
 pub struct RequestOutcome {
     /// The site that took the request; [`SiteId::NONE`] if none did.
     pub site: SiteId,
+    /// The rule of the site that decided; [`RuleId::NONE`] if none was chosen.
+    pub rule: RuleId,
     /// The request method.
     pub method: Method,
     /// The status sent; outside 100 to 999 counts as 0.
@@ -26,6 +30,32 @@ pub struct RequestOutcome {
     pub body_bytes_sent: u64,
     /// Body bytes received, without framing.
     pub body_bytes_received: u64,
+}
+
+/// What is counted about one request to an origin when the head of its response is there, or there will be none.
+#[derive(Debug, Clone, Copy)]
+pub struct OriginAnswer {
+    /// The origin that was asked.
+    pub origin: OriginId,
+    /// The method of the request to it.
+    pub method: Method,
+    /// The final status; none without a complete head.
+    pub status: Option<u16>,
+    /// From the first attempt to the complete head.
+    pub duration_ns: u64,
+}
+
+/// What is counted about one purge when it is answered.
+#[derive(Debug, Clone, Copy)]
+pub struct PurgeAnswer {
+    /// A `url`, a `tag`, ...
+    pub form: &'static str,
+    /// `hard`, `soft` or `refresh`.
+    pub mode: &'static str,
+    /// How far it had come: `complete` or `partial`.
+    pub reach: &'static str,
+    /// From the order to the answer.
+    pub duration_ns: u64,
 }
 
 /// Counts for one worker. Cheap to clone; clones count into the same place, so that each worker
@@ -136,15 +166,17 @@ impl WorkerRecorder {
     }
 
     /// A request to an origin ended: the head of its response is there, or there will be none.
-    pub fn origin_request(&self, origin: OriginId, outcome: OriginOutcome, duration_ns: u64) {
-        let event = Event { metric: Metric::OriginRequestsTotal, origin, value: outcome.as_str() };
+    pub fn origin_request(&self, answer: &OriginAnswer) {
+        let outcome = answer.status.map_or(OriginOutcome::Failed, OriginOutcome::from_status);
+        let metric = Metric::OriginRequestsTotal;
+        let event = Event { metric, origin: answer.origin, value: outcome.as_str() };
         let mut tables = self.shard.tables.lock();
         tables.event(event);
-        tables.origin_duration(origin, duration_ns);
+        tables.origin_answer(answer);
     }
 
-    /// A request to an origin got no complete response. Counted beside
-    /// [`origin_request`](Self::origin_request), also when the body breaks later.
+    /// A request to an origin got no response, or none whose head was complete. Counted beside
+    /// [`origin_request`](Self::origin_request).
     pub fn origin_error(&self, origin: OriginId, reason: &'static str) {
         let event = Event { metric: Metric::OriginErrorsTotal, origin, value: reason };
         self.shard.tables.lock().event(event);
@@ -166,10 +198,16 @@ impl WorkerRecorder {
         self.event(Metric::ExplanationsTotal, "");
     }
 
-    /// An operator purged a `url`, a `tag`, ...
-    pub fn purge(&self, form: &'static str, mode: &'static str) {
-        self.event(Metric::PurgesTotal, mode);
-        self.event(Metric::PurgeFormsTotal, form);
+    /// A purge was answered.
+    pub fn purge(&self, answer: &PurgeAnswer) {
+        let PurgeAnswer { form, mode, reach, duration_ns } = *answer;
+        let mut tables = self.shard.tables.lock();
+        for (metric, value) in
+            [(Metric::PurgesTotal, mode), (Metric::PurgeFormsTotal, form), (Metric::PurgeReachTotal, reach)]
+        {
+            tables.event(Event { metric, origin: OriginId::NONE, value });
+        }
+        tables.purge_duration(duration_ns);
     }
 
     /// An unsafe request invalidated a `url` or a `group`.
@@ -220,6 +258,13 @@ impl Shard {
     pub(crate) fn exchange(&self, tables: &mut Box<Tables>) {
         std::mem::swap(&mut *self.tables.lock(), tables);
     }
+}
+
+/// Open client connections of one worker, each counted once.
+pub(crate) fn connections(shard: &Shard) -> u64 {
+    let open = [ConnectionKind::Http1, ConnectionKind::Http2]
+        .map(|kind| shard.gauges[CONNECTIONS + kind as usize].load(Ordering::Relaxed));
+    u64::try_from(open.iter().sum::<i64>()).unwrap_or(0)
 }
 
 /// The gauges of all shards, as metric, label value and sum. Relaxed reads are enough: a guard

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::declarations::{METRICS, Metric, MetricType};
 use crate::exposition::Sample;
-use crate::labels::{ConnectionKind, OriginId, SiteId};
+use crate::labels::{ConnectionKind, OriginId, RuleId, SiteId};
 use crate::names::NumberedNames;
 use crate::process;
 use crate::recorder::{self, Shard, WorkerRecorder};
@@ -30,6 +30,7 @@ pub struct Telemetry {
     shards: Vec<Arc<Shard>>,
     totals: Mutex<Totals>,
     sites: RwLock<NumberedNames>,
+    rules: RwLock<NumberedNames>,
     origins: RwLock<NumberedNames>,
     providers: RwLock<Vec<Provider>>,
     strangers: RwLock<Vec<Stranger>>,
@@ -64,6 +65,7 @@ impl Telemetry {
             shards: (0..=workers).map(|_| Arc::default()).collect(),
             totals: Mutex::new(Totals { sum: Tables::default(), spare: Box::default() }),
             sites: RwLock::default(),
+            rules: RwLock::default(),
             origins: RwLock::default(),
             providers: RwLock::default(),
             strangers: RwLock::default(),
@@ -88,6 +90,11 @@ impl Telemetry {
     /// a reload; [`SiteId::NONE`] when 65,535 names are taken.
     pub fn register_site(&self, name: &str) -> SiteId {
         SiteId(self.sites.write().number(name))
+    }
+
+    /// The number of a rule's name, as [`register_site`](Self::register_site).
+    pub fn register_rule(&self, name: &str) -> RuleId {
+        RuleId(self.rules.write().number(name))
     }
 
     /// The number of an origin, as [`register_site`](Self::register_site).
@@ -136,6 +143,10 @@ impl Telemetry {
             for (metric, label, value) in recorder::gauges(&self.shards) {
                 sample.add(metric, label.as_slice(), value);
             }
+            self.collect_workers(&mut sample);
+        }
+        for outcome in ["applied", "refused"] {
+            sample.add(Metric::ReloadsTotal, &[outcome], 0);
         }
         sample.add(Metric::ProcessStartTimeSeconds, &[], self.start_time_seconds);
         if let Some(build) = self.build {
@@ -166,6 +177,17 @@ impl Telemetry {
         for kind in ConnectionKind::ALL {
             sample.add(Metric::ConnectionsTotal, &[kind.as_str()], 0);
         }
+        for reach in ["complete", "partial"] {
+            sample.add(Metric::PurgeReachTotal, &[reach], 0);
+        }
+    }
+
+    /// The last shard is that of the background, which has no connections.
+    fn collect_workers(&self, sample: &mut Sample) {
+        for (index, shard) in self.shards[..self.shards.len() - 1].iter().enumerate() {
+            let connections = recorder::connections(shard);
+            sample.add(Metric::WorkerConnections, &[&index.to_string()], connections);
+        }
     }
 
     fn collect_totals(&self, sample: &mut Sample) {
@@ -176,7 +198,8 @@ impl Telemetry {
             sum.merge(spare);
             spare.clear();
         }
-        let (sites, origins) = (self.sites.read(), self.origins.read());
-        sum.collect(&Names { sites: sites.all(), origins: origins.all() }, sample);
+        let (sites, rules, origins) = (self.sites.read(), self.rules.read(), self.origins.read());
+        let names = Names { sites: sites.all(), rules: rules.all(), origins: origins.all() };
+        sum.collect(&names, sample);
     }
 }

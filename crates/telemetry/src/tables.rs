@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 
 use crate::declarations::Metric;
-use crate::exposition::Sample;
-use crate::histogram::Histogram;
-use crate::labels::{CacheResult, Method, OriginId};
-use crate::recorder::RequestOutcome;
+use crate::exposition::{Number, Sample};
+use crate::histogram::{Buckets, Histogram};
+use crate::labels::{CacheResult, Method, OriginId, OriginOutcome};
+use crate::recorder::{OriginAnswer, RequestOutcome};
 
 const CACHE_RESULTS: usize = CacheResult::ALL.len();
 
@@ -25,44 +25,59 @@ pub(crate) struct Event {
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     /// By `request_key`; a cleared table keeps its capacity, so that it fills again without allocation.
-    requests: HashMap<u64, u64, FixedState>,
+    requests: HashMap<u64, Answers, FixedState>,
     /// By site.
     sites: Vec<SiteCells>,
     /// By origin.
     origins: Vec<Histogram>,
+    /// By `origin_key`.
+    origin_answers: HashMap<u64, Answers, FixedState>,
+    purges: Histogram,
     events: HashMap<Event, u64, FixedState>,
 }
 
 /// Names for the numbers in the tables.
 pub(crate) struct Names<'a> {
     pub(crate) sites: &'a [String],
+    pub(crate) rules: &'a [String],
     pub(crate) origins: &'a [String],
+}
+
+/// What requests with the same labels have in common.
+#[derive(Debug, Clone, Copy, Default)]
+struct Answers {
+    count: u64,
+    duration_ns: u64,
+    body_bytes: u64,
 }
 
 #[derive(Debug, Clone, Default)]
 struct SiteCells {
     received_bytes: u64,
-    by_cache: [CacheCells; CACHE_RESULTS],
-}
-
-#[derive(Debug, Clone, Default)]
-struct CacheCells {
-    sent_bytes: u64,
-    durations: Histogram,
+    durations: [Histogram; CACHE_RESULTS],
 }
 
 impl Tables {
     pub(crate) fn request(&mut self, outcome: &RequestOutcome) {
-        *self.requests.entry(request_key(outcome)).or_default() += 1;
+        self.requests.entry(request_key(outcome)).or_default().add(&Answers {
+            count: 1,
+            duration_ns: outcome.duration_ns,
+            body_bytes: outcome.body_bytes_sent,
+        });
         let site = cell(&mut self.sites, outcome.site.0);
         site.received_bytes += outcome.body_bytes_received;
-        let cells = &mut site.by_cache[outcome.cache as usize];
-        cells.sent_bytes += outcome.body_bytes_sent;
-        cells.durations.record(outcome.duration_ns);
+        site.durations[outcome.cache as usize].record(outcome.duration_ns);
     }
 
-    pub(crate) fn origin_duration(&mut self, origin: OriginId, duration_ns: u64) {
+    pub(crate) fn origin_answer(&mut self, answer: &OriginAnswer) {
+        let OriginAnswer { origin, duration_ns, .. } = *answer;
         cell(&mut self.origins, origin.0).record(duration_ns);
+        let more = Answers { count: 1, duration_ns, body_bytes: 0 };
+        self.origin_answers.entry(origin_key(answer)).or_default().add(&more);
+    }
+
+    pub(crate) fn purge_duration(&mut self, duration_ns: u64) {
+        self.purges.record(duration_ns);
     }
 
     pub(crate) fn event(&mut self, event: Event) {
@@ -75,9 +90,13 @@ impl Tables {
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
-        for (key, count) in &other.requests {
-            *self.requests.entry(*key).or_default() += count;
+        for (key, answers) in &other.requests {
+            self.requests.entry(*key).or_default().add(answers);
         }
+        for (key, answers) in &other.origin_answers {
+            self.origin_answers.entry(*key).or_default().add(answers);
+        }
+        self.purges.merge(&other.purges);
         for (event, count) in &other.events {
             *self.events.entry(*event).or_default() += count;
         }
@@ -92,14 +111,16 @@ impl Tables {
     /// Back to zero, without giving memory back.
     pub(crate) fn clear(&mut self) {
         self.requests.clear();
+        self.origin_answers.clear();
+        self.purges = Histogram::default();
         self.events.clear();
         self.sites.fill(SiteCells::default());
         self.origins.fill(Histogram::default());
     }
 
     pub(crate) fn collect(&self, names: &Names<'_>, sample: &mut Sample) {
-        for (key, count) in &self.requests {
-            collect_requests(*key, *count, names, sample);
+        for (key, answers) in &self.requests {
+            collect_requests(*key, answers, names, sample);
         }
         for (event, count) in &self.events {
             event.collect(*count, names, sample);
@@ -108,28 +129,36 @@ impl Tables {
             cells.collect(name, sample);
         }
         for (name, durations) in names.origins.iter().zip(&self.origins) {
-            sample.histogram(Metric::OriginFetchDurationSeconds, &[name], durations);
+            collect_origin(name, durations, sample);
         }
+        for (key, answers) in &self.origin_answers {
+            collect_origin_answers(*key, answers, names, sample);
+        }
+        sample.histogram(Metric::PurgeDurationSeconds, &[], &Buckets::from(&self.purges));
+    }
+}
+
+impl Answers {
+    fn add(&mut self, more: &Self) {
+        self.count += more.count;
+        self.duration_ns = self.duration_ns.saturating_add(more.duration_ns);
+        self.body_bytes += more.body_bytes;
     }
 }
 
 impl SiteCells {
     fn merge(&mut self, other: &Self) {
         self.received_bytes += other.received_bytes;
-        for (mine, theirs) in self.by_cache.iter_mut().zip(&other.by_cache) {
-            mine.sent_bytes += theirs.sent_bytes;
-            mine.durations.merge(&theirs.durations);
+        for (mine, theirs) in self.durations.iter_mut().zip(&other.durations) {
+            mine.merge(theirs);
         }
     }
 
     fn collect(&self, name: &str, sample: &mut Sample) {
         sample.add(Metric::RequestBytesTotal, &[name], self.received_bytes);
-        for (result, cells) in CacheResult::ALL.iter().zip(&self.by_cache) {
+        for (result, durations) in CacheResult::ALL.iter().zip(&self.durations) {
             let labels = [name, result.as_str()];
-            sample.histogram(Metric::ResponseDurationSeconds, &labels, &cells.durations);
-            if cells.durations.count() > 0 {
-                sample.add(Metric::ResponseBytesTotal, &labels, cells.sent_bytes);
-            }
+            sample.histogram(Metric::ResponseDurationSeconds, &labels, &Buckets::from(durations));
         }
     }
 }
@@ -146,22 +175,61 @@ impl Event {
     }
 }
 
-fn collect_requests(key: u64, count: u64, names: &Names<'_>, sample: &mut Sample) {
-    let [_, _, site_high, site_low, status_high, status_low, method, cache] = key.to_be_bytes();
+fn collect_requests(key: u64, answers: &Answers, names: &Names<'_>, sample: &mut Sample) {
+    let [rule_high, rule_low, site_high, site_low, status_high, status_low, method, cache] =
+        key.to_be_bytes();
+    let rule = name_at(names.rules, u16::from_be_bytes([rule_high, rule_low]));
     let site = name_at(names.sites, u16::from_be_bytes([site_high, site_low]));
     let status = u16::from_be_bytes([status_high, status_low]).to_string();
     let method = Method::ALL[usize::from(method)].as_str();
     let cache = CacheResult::ALL[usize::from(cache)].as_str();
-    sample.add(Metric::RequestsTotal, &[site, method, &status, cache], count);
+    let Answers { count, duration_ns, body_bytes } = *answers;
+    let exact = [site, method, &status, cache];
+    sample.add(Metric::RequestsTotal, &exact, count);
+    sample.add(Metric::ResponseSecondsTotal, &exact, Number::Nanoseconds(duration_ns));
+    sample.add(Metric::ResponseBytesTotal, &[site, cache], body_bytes);
+    sample.add(Metric::RuleRequestsTotal, &[site, rule, cache], count);
+    sample.add(Metric::RuleResponseBytesTotal, &[site, rule, cache], body_bytes);
 }
 
-/// Site, status, method and cache result in one number, which hashes in one step.
+/// An origin that was asked has all its outcomes: the first failure would be lost to a rate if its series began with it.
+fn collect_origin(name: &str, durations: &Histogram, sample: &mut Sample) {
+    sample.histogram(Metric::OriginFetchDurationSeconds, &[name], &Buckets::from(durations));
+    if durations.count() > 0 {
+        for outcome in OriginOutcome::ALL {
+            sample.add(Metric::OriginRequestsTotal, &[name, outcome.as_str()], 0);
+        }
+    }
+}
+
+fn collect_origin_answers(key: u64, answers: &Answers, names: &Names<'_>, sample: &mut Sample) {
+    let [.., origin_high, origin_low, status_high, status_low, method] = key.to_be_bytes();
+    let origin = name_at(names.origins, u16::from_be_bytes([origin_high, origin_low]));
+    let status = u16::from_be_bytes([status_high, status_low]).to_string();
+    let labels = [origin, Method::ALL[usize::from(method)].as_str(), &status];
+    sample.add(Metric::OriginResponsesTotal, &labels, answers.count);
+    sample.add(Metric::OriginResponseSecondsTotal, &labels, Number::Nanoseconds(answers.duration_ns));
+}
+
+/// Rule, site, status, method and cache result in one number, which hashes in one step.
 fn request_key(outcome: &RequestOutcome) -> u64 {
-    let status = if (100..=999).contains(&outcome.status) { outcome.status } else { 0 };
-    u64::from(outcome.site.0) << 32
-        | u64::from(status) << 16
+    u64::from(outcome.rule.0) << 48
+        | u64::from(outcome.site.0) << 32
+        | u64::from(status_label(outcome.status)) << 16
         | u64::from(outcome.method as u8) << 8
         | u64::from(outcome.cache as u8)
+}
+
+/// Origin, status and method.
+fn origin_key(answer: &OriginAnswer) -> u64 {
+    u64::from(answer.origin.0) << 24
+        | u64::from(status_label(answer.status.unwrap_or(0))) << 8
+        | u64::from(answer.method as u8)
+}
+
+/// 0 for what is no status: origins choose it, and every new value would be a new series.
+fn status_label(status: u16) -> u16 {
+    if (100..=999).contains(&status) { status } else { 0 }
 }
 
 /// The cell of an index; the table grows once per new site or origin.

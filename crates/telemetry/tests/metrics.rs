@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread;
 
 use telemetry::{
-    BuildInfo, CacheResult, ConnectionKind, FillState, METRICS, Method, Metric, MetricType, Number,
-    OriginOutcome, RequestOutcome, SiteId, Telemetry,
+    Buckets, BuildInfo, COMMAND_BOUNDS, CacheResult, ConnectionKind, FillState, METRICS, Method, Metric,
+    MetricType, Number, OriginAnswer, PurgeAnswer, RequestOutcome, RuleId, SiteId, Telemetry,
 };
 
 /// A series: its name with suffix, and its labels in order.
@@ -113,6 +113,7 @@ fn check_buckets(values: &BTreeMap<Series, f64>) {
 fn outcome(site: SiteId) -> RequestOutcome {
     RequestOutcome {
         site,
+        rule: RuleId::NONE,
         method: Method::Get,
         status: 200,
         cache: CacheResult::Hit,
@@ -142,14 +143,18 @@ fn full_telemetry() -> Arc<Telemetry> {
     recorder.background_validation("ahead");
     recorder.invalidation("url");
     recorder.missing_part("spliced");
-    recorder.origin_request(origin, OriginOutcome::from_status(304), 2_000_000_000);
+    let duration_ns = 2_000_000_000;
+    recorder.origin_request(&OriginAnswer { origin, method: Method::Get, status: Some(304), duration_ns });
     recorder.origin_error(origin, "connect");
     recorder.origin_retry(origin);
-    telemetry.background().purge("url", "hard");
+    let purge = PurgeAnswer { form: "url", mode: "hard", reach: "partial", duration_ns };
+    telemetry.background().purge(&purge);
     telemetry.background().reload("applied");
     telemetry.background().upgrade("failed");
     telemetry.collect_from(Box::new(|sample| {
         sample.add(Metric::OriginConnections, &["back", "idle"], 2);
+        sample.add(Metric::OriginConnectionsOpenedTotal, &["back"], 1);
+        sample.add(Metric::OriginConnectionsReusedTotal, &["back"], 1);
         sample.add(Metric::OriginExchanges, &["back", "queued"], 3);
         sample.add(Metric::StoreBytes, &["", "stored"], u64::MAX);
         sample.add(Metric::StoreMaxBytes, &[""], 1);
@@ -166,6 +171,15 @@ fn full_telemetry() -> Arc<Telemetry> {
         sample.add(Metric::TierPendingKeys, &[""], 1);
         sample.add(Metric::TierUnusableTotal, &["", "corrupt"], 1);
         sample.add(Metric::TierWritesTotal, &["", "written"], 1);
+        sample.add(Metric::ConnectionsMax, &[], 1);
+        sample.add(Metric::TierBreaker, &["", "open"], 1);
+        sample.add(Metric::TierBreakerOpenedTotal, &[""], 1);
+        sample.add(Metric::TierVerified, &[""], 1);
+        let mut durations = Buckets::new(&COMMAND_BOUNDS);
+        durations.add(200, 3);
+        durations.add_sum(400);
+        sample.histogram(Metric::TierOperationDurationSeconds, &["", "record"], &durations);
+        sample.histogram(Metric::KvCommandDurationSeconds, &["get"], &durations);
         kv_metrics().for_each(|metric| sample.add(metric, &[], 1));
         sample.add(Metric::KvCommandSecondsTotal, &["get"], 1);
         sample.add(Metric::KvCommandsTotal, &["get"], 1);
@@ -204,6 +218,51 @@ fn every_declared_metric_appears_and_reads_strictly() {
         value_of(&values, "larder_origin_fetch_duration_seconds_sum", &[("origin", "back")]),
         Some(2.0)
     );
+    let of_origin = [("origin", "back"), ("outcome", "failed")];
+    assert_eq!(value_of(&values, "larder_origin_requests_total", &of_origin), Some(0.0), "before the first");
+    let of_command = [("command", "get"), ("le", "0.00000025")];
+    assert_eq!(value_of(&values, "larder_kv_command_duration_seconds_bucket", &of_command), Some(3.0));
+}
+
+#[test]
+fn rules_are_told_apart_and_add_up_to_their_site() {
+    let telemetry = Telemetry::new(1);
+    let (shop, blog) = (telemetry.register_site("shop"), telemetry.register_site("blog"));
+    let (images, pages) = (telemetry.register_rule("images"), telemetry.register_rule("pages"));
+    let recorder = telemetry.worker(0);
+    for (site, rule, status) in
+        [(shop, images, 200), (shop, images, 404), (shop, pages, 200), (blog, images, 200)]
+    {
+        recorder.request(&RequestOutcome { rule, status, duration_ns: 1, ..outcome(site) });
+    }
+    let values = read_strictly(&telemetry.exposition());
+    let of_rule =
+        |name: &str, site, rule| value_of(&values, name, &[("site", site), ("rule", rule), ("cache", "hit")]);
+    assert_eq!(of_rule("larder_rule_requests_total", "shop", "images"), Some(2.0));
+    assert_eq!(of_rule("larder_rule_requests_total", "shop", "pages"), Some(1.0));
+    assert_eq!(of_rule("larder_rule_requests_total", "blog", "images"), Some(1.0));
+    assert_eq!(of_rule("larder_rule_response_bytes_total", "shop", "images"), Some(28.0));
+    let of_shop = [("site", "shop"), ("method", "GET"), ("status", "200"), ("cache", "hit")];
+    assert_eq!(value_of(&values, "larder_requests_total", &of_shop), Some(2.0), "of all rules");
+    // To the nanosecond: a sum that was rounded might fall from scrape to scrape.
+    assert_eq!(value_of(&values, "larder_response_seconds_total", &of_shop), Some(2e-9));
+    assert_eq!(value_of(&values, "larder_response_bytes_total", &[of_shop[0], of_shop[3]]), Some(42.0));
+}
+
+/// An origin may answer with any number; each would be a series.
+#[test]
+fn statuses_of_origins_are_bounded() {
+    let telemetry = Telemetry::new(1);
+    let origin = telemetry.register_origin("back");
+    for status in [None, Some(42), Some(1000), Some(200)] {
+        let answer = OriginAnswer { origin, method: Method::Post, status, duration_ns: 500 };
+        telemetry.worker(0).origin_request(&answer);
+    }
+    let values = read_strictly(&telemetry.exposition());
+    let labels = |status| [("origin", "back"), ("method", "POST"), ("status", status)];
+    assert_eq!(value_of(&values, "larder_origin_responses_total", &labels("0")), Some(3.0));
+    assert_eq!(value_of(&values, "larder_origin_responses_total", &labels("200")), Some(1.0));
+    assert_eq!(value_of(&values, "larder_origin_response_seconds_total", &labels("0")), Some(1.5e-6));
 }
 
 #[test]
@@ -213,7 +272,8 @@ fn an_empty_registry_reads_strictly() {
     assert_eq!(value_of(&values, "larder_connections_total", &[("protocol", "http2")]), Some(0.0));
     assert!(!values.keys().any(|(name, _)| name.starts_with("larder_kv_")), "no such server runs");
     let without_gateway = read_strictly(&Telemetry::new(0).exposition());
-    assert!(!without_gateway.keys().any(|(name, _)| name.starts_with("larder_")), "no gateway runs");
+    let is_of_gateway = |name: &str| name.starts_with("larder_") && name != "larder_reloads_total";
+    assert!(!without_gateway.keys().any(|(name, _)| is_of_gateway(name)), "no gateway runs");
 }
 
 #[test]
@@ -261,6 +321,8 @@ fn guards_raise_and_lower_gauges_from_any_thread() {
         );
     };
     check(Metric::Connections, &["http2"], 1);
+    check(Metric::WorkerConnections, &["0"], 1);
+    check(Metric::WorkerConnections, &["1"], 0);
     check(Metric::CollapsedWaiters, &[], 1);
     check(Metric::Fills, &["waiting"], 1);
     fill.enter(FillState::Streaming);

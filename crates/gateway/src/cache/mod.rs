@@ -26,7 +26,7 @@ use std::time::Duration;
 use caching::Timestamp;
 use caching::groups::Groups;
 use caching::invalidation::Target;
-use store::backing::{Version, Watcher};
+use store::backing::{Health, Version, Watcher};
 use store::purge::{PurgeId, PurgeRecord};
 use store::{Applied, Budget, Change, Memory, MemoryConfig, Usage, Walk};
 
@@ -428,6 +428,11 @@ impl Cache {
     /// What was asked of the tier behind memory.
     pub(crate) fn tier_counts(&self) -> Option<TierCounts> {
         self.tiers.as_ref().map(Tiers::counts)
+    }
+
+    /// How the tier behind memory does.
+    pub(crate) fn tier_health(&self) -> Option<Health> {
+        self.tiers.as_ref().map(Tiers::health)
     }
 
     /// Removes expired records, a few at a time, for ever.

@@ -10,11 +10,13 @@ mod order;
 mod url;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use serde::Serialize;
 use store::purge::{Force, PurgeId, PurgeMode, PurgeRecord, What};
 use store::{Change, FillId};
+use telemetry::PurgeAnswer;
 use tokio::sync::oneshot;
 
 pub use self::heard::{InstanceReach, PurgeReach};
@@ -74,6 +76,19 @@ pub struct PurgeOutcome {
     /// Only where nothing matched.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub hints: Option<PurgeHints>,
+}
+
+impl PurgeOutcome {
+    /// What metrics say of it.
+    pub fn counted(&self, mode: PurgeMode, took: Duration) -> PurgeAnswer {
+        let is_complete = self.fleet.as_ref().is_none_or(|fleet| fleet.complete);
+        PurgeAnswer {
+            form: self.form,
+            mode: mode.as_str(),
+            reach: if is_complete { "complete" } else { "partial" },
+            duration_ns: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]

@@ -10,7 +10,7 @@ use caching::range::{self, RangeSpec, write_content_range, write_unsatisfied};
 use caching::{
     ByteRange, CacheStatus, MethodClass, Outcome, Precondition, Ranges, RequestFacts, Timestamp, conditional,
 };
-use telemetry::CacheResult;
+use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
 use crate::cache::findings;
@@ -298,6 +298,7 @@ impl Serving<'_> {
             x_cache: None,
             account: Account {
                 site: Some(Arc::clone(self.site)),
+                rule: RuleId::NONE,
                 result: CacheResult::Hit,
                 started: self.started,
             },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use caching::partial::received_part;
 use caching::{CacheStatus, FwdReason, Outcome};
-use telemetry::CacheResult;
+use telemetry::{CacheResult, RuleId};
 
 use crate::clock::now;
 use crate::message::fields::PackedFields;
@@ -56,7 +56,12 @@ pub(crate) fn reply(plan: &Plan, mut response: Box<OriginResponse>, reason: Forw
         age_s: None,
         cache_status: CacheStatus { outcome, ttl_s: None, key: None, detail },
         x_cache: x_cache(site, result),
-        account: Account { site: Some(Arc::clone(&plan.site)), result, started: plan.started },
+        account: Account {
+            site: Some(Arc::clone(&plan.site)),
+            rule: RuleId::NONE,
+            result,
+            started: plan.started,
+        },
     }
 }
 

@@ -14,7 +14,7 @@ use caching::{CacheName, CacheStatus};
 use http::HeaderMap;
 use store::Budget;
 use store::Slice;
-use telemetry::CacheResult;
+use telemetry::{CacheResult, RuleId};
 
 use crate::cache::inflight::ahead::read_ahead;
 use crate::cache::inflight::fill::ranges::FillRanges;
@@ -345,6 +345,8 @@ fn write_selected(sink: &mut impl HeadSink, stored: &StoredHead, belongs: impl F
 #[derive(Clone)]
 pub(crate) struct Account {
     pub(crate) site: Option<Arc<LiveSite>>,
+    /// Set by [`crate::exchange`], when a rule was chosen.
+    pub(crate) rule: RuleId,
     pub(crate) result: CacheResult,
     pub(crate) started: tokio::time::Instant,
 }

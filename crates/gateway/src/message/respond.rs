@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use caching::{CacheStatus, NotReused, Outcome};
-use telemetry::CacheResult;
+use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
 use crate::cache::record::stored::Hit;
@@ -134,6 +134,6 @@ pub(crate) fn reply(
             detail: Some(problem.reason),
         },
         x_cache: site.and_then(|site| x_cache(&site.config, result)),
-        account: Account { site: site.cloned(), result, started },
+        account: Account { site: site.cloned(), rule: RuleId::NONE, result, started },
     }
 }

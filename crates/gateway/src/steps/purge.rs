@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use caching::{CacheStatus, MethodClass, Outcome, fields};
 use store::purge::PurgeMode;
-use telemetry::CacheResult;
+use telemetry::{CacheResult, RuleId};
+use tokio::time::Instant;
 
 use crate::cache::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
 use crate::config::PurgeMethod;
@@ -38,9 +39,10 @@ pub(crate) async fn answer(worker: &Arc<Worker>, plan: &Plan, method: &PurgeMeth
     let (scheme, authority) = (request.scheme.as_str(), &request.authority);
     let url = format!("{scheme}://{authority}{}", request.path_and_query);
     let order = PurgeOrder { url: Some(url), mode, ..PurgeOrder::default() };
+    let begun = Instant::now();
     match purge::purge(&worker.shared, &order).await {
         Ok(outcome) => {
-            worker.recorder.purge(outcome.form, mode.as_str());
+            worker.recorder.purge(&outcome.counted(mode, begun.elapsed()));
             told(worker, plan, &outcome)
         }
         Err(error) => respond::reply(&problem(&error), Some(&plan.site), plan.started, worker),
@@ -92,6 +94,7 @@ fn told(worker: &Worker, plan: &Plan, outcome: &PurgeOutcome) -> Reply {
         x_cache: None,
         account: Account {
             site: Some(Arc::clone(&plan.site)),
+            rule: RuleId::NONE,
             result: CacheResult::Local,
             started: plan.started,
         },

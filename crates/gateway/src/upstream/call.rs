@@ -2,7 +2,7 @@
 
 use caching::explain::{Finding, seconds};
 use http::{HeaderValue, Method};
-use telemetry::OriginOutcome;
+use telemetry::OriginAnswer;
 use tokio::time::Instant;
 
 use crate::client::Client;
@@ -105,16 +105,20 @@ impl OriginCall<'_> {
     }
 
     fn count(&self, result: &Result<Box<OriginResponse>, OriginError>, started: Instant) {
-        let outcome = match result {
-            Ok(response) => OriginOutcome::from_status(response.status.as_u16()),
+        let status = match result {
+            Ok(response) => Some(response.status.as_u16()),
             Err(error) => {
                 self.worker.recorder.origin_error(self.site.origin_metrics, error.reason());
                 events::emit(self.site, &self.request.path_and_query, &Event::OriginFailed(error));
-                OriginOutcome::Failed
+                None
             }
         };
-        let duration_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.worker.recorder.origin_request(self.site.origin_metrics, outcome, duration_ns);
+        self.worker.recorder.origin_request(&OriginAnswer {
+            origin: self.site.origin_metrics,
+            method: telemetry::Method::from_token(self.request.method.as_bytes()),
+            status,
+            duration_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        });
     }
 }
 

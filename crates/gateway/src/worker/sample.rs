@@ -23,9 +23,7 @@ pub(crate) fn of_site(site: Site, limits: ClientLimits, tier: Option<StartTier>)
     let telemetry = Telemetry::new(1);
     let upstreams = Arc::new(Upstreams::new(Handle::current()));
     let site = Arc::new(site);
-    let metrics = telemetry.register_site(&site.name);
-    let origin_metrics = telemetry.register_origin(&site.origin.name);
-    let live_site = LiveSite::new(&site, upstreams.upstream(&site.origin), metrics, origin_metrics);
+    let live_site = LiveSite::new(&site, upstreams.upstream(&site.origin), &telemetry);
     let live = ActiveConfig {
         config: sample::config(site, limits),
         routes: Routes::new(vec![Arc::new(live_site)]),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::error::BackingError;
+use super::health::Health;
 use super::lease::{Lease, LeaseRequest, Renewed, Taken};
 use super::log::{Appended, LogCursor, LogPart, LogState};
 use super::record::{Loaded, Put, Tracking, Version, Waited, Write};
@@ -109,6 +110,11 @@ pub trait Backing: Send + Sync {
 
     /// Whether copies from this source can be relied upon now. Cheap: for every hit.
     fn standing(&self, source: Source) -> Standing;
+
+    /// How it does, for metrics.
+    fn health(&self) -> Health {
+        Health::default()
+    }
 
     /// How far the clock of the tier is ahead of that of this process; `None` before it is known.
     fn clock_ahead_ms(&self) -> Option<i64>;

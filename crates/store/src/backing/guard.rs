@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::contract::{Backing, Pending};
 use super::error::BackingError;
+use super::health::{Durations, Health, Operation};
 use super::lease::{Lease, LeaseRequest, Renewed, Taken};
 use super::log::{Appended, LogCursor, LogPart, LogState};
 use super::record::{Loaded, Put, Tracking, Version, Waited, Write};
@@ -27,6 +28,16 @@ pub struct Deadlines {
     pub log: Duration,
 }
 
+impl Deadlines {
+    fn of(self, operation: Operation) -> Duration {
+        match operation {
+            Operation::Record => self.record,
+            Operation::Segment => self.segment,
+            Operation::Log => self.log,
+        }
+    }
+}
+
 impl Default for Deadlines {
     fn default() -> Self {
         let [record, segment, log] = [50, 500, 500].map(Duration::from_millis);
@@ -42,6 +53,7 @@ pub struct Guarded {
     inner: Box<dyn Backing>,
     deadlines: Deadlines,
     circuit: Mutex<Circuit>,
+    durations: Mutex<Durations>,
     begun: Instant,
 }
 
@@ -49,13 +61,16 @@ struct Circuit {
     breaker: Breaker,
     /// Which source failed when it opened, if one was verified then.
     failed: Option<Source>,
+    /// How often it has opened.
+    opened: u64,
 }
 
 impl Guarded {
     /// Around a tier that has no deadlines of its own.
     pub fn new(inner: Box<dyn Backing>, deadlines: Deadlines, settings: Settings) -> Self {
-        let circuit = Circuit { breaker: Breaker::new(settings), failed: None };
-        Self { inner, deadlines, circuit: Mutex::new(circuit), begun: Instant::now() }
+        let circuit = Circuit { breaker: Breaker::new(settings), failed: None, opened: 0 };
+        let durations = Mutex::default();
+        Self { inner, deadlines, circuit: Mutex::new(circuit), durations, begun: Instant::now() }
     }
 
     /// Whether the tier is asked.
@@ -93,17 +108,21 @@ impl Guarded {
         let mut circuit = self.circuit.lock();
         if let Effect::Opened { .. } = circuit.breaker.report(permit, outcome, self.now_ms()) {
             circuit.failed = self.verified();
+            circuit.opened += 1;
         }
     }
 
     fn ask<'a, T: Send + 'a>(
         &'a self,
-        deadline: Duration,
-        operation: impl FnOnce(&'a dyn Backing) -> Pending<'a, T> + Send + 'a,
+        operation: Operation,
+        ask: impl FnOnce(&'a dyn Backing) -> Pending<'a, T> + Send + 'a,
     ) -> Pending<'a, T> {
         Box::pin(async move {
             let permit = self.admit()?;
-            let answer = within(deadline, operation(&*self.inner)).await;
+            let begun = Instant::now();
+            let answer = within(self.deadlines.of(operation), ask(&*self.inner)).await;
+            let took_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.durations.lock().record(operation, took_ns);
             self.report(permit, &answer);
             answer
         })
@@ -116,31 +135,31 @@ async fn within<T>(deadline: Duration, answer: Pending<'_, T>) -> Result<T, Back
 
 impl Backing for Guarded {
     fn load<'a>(&'a self, keys: &'a [&'a [u8]], tracking: Tracking) -> Pending<'a, Vec<Option<Loaded>>> {
-        self.ask(self.deadlines.record, move |tier| tier.load(keys, tracking))
+        self.ask(Operation::Record, move |tier| tier.load(keys, tracking))
     }
 
     fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, Put> {
-        self.ask(self.deadlines.record, move |tier| tier.put(key, write))
+        self.ask(Operation::Record, move |tier| tier.put(key, write))
     }
 
     fn remove<'a>(&'a self, key: &'a [u8]) -> Pending<'a, bool> {
-        self.ask(self.deadlines.record, move |tier| tier.remove(key))
+        self.ask(Operation::Record, move |tier| tier.remove(key))
     }
 
     fn load_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32]) -> Pending<'a, Vec<Option<Bytes>>> {
-        self.ask(self.deadlines.segment, move |tier| tier.load_segments(fill, indexes))
+        self.ask(Operation::Segment, move |tier| tier.load_segments(fill, indexes))
     }
 
     fn put_segment(&self, id: SegmentId, bytes: Bytes, ttl: Duration) -> Pending<'_, SegmentPut> {
-        self.ask(self.deadlines.segment, move |tier| tier.put_segment(id, bytes, ttl))
+        self.ask(Operation::Segment, move |tier| tier.put_segment(id, bytes, ttl))
     }
 
     fn extend_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32], ttl: Duration) -> Pending<'a, usize> {
-        self.ask(self.deadlines.segment, move |tier| tier.extend_segments(fill, indexes, ttl))
+        self.ask(Operation::Segment, move |tier| tier.extend_segments(fill, indexes, ttl))
     }
 
     fn remove_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32]) -> Pending<'a, ()> {
-        self.ask(self.deadlines.segment, move |tier| tier.remove_segments(fill, indexes))
+        self.ask(Operation::Segment, move |tier| tier.remove_segments(fill, indexes))
     }
 
     fn watch(&self, watcher: Weak<dyn Watcher>) {
@@ -155,20 +174,27 @@ impl Backing for Guarded {
         self.inner.standing(source)
     }
 
+    fn health(&self) -> Health {
+        let is_verified = self.verified().is_some();
+        let durations = self.durations.lock().clone();
+        let circuit = self.circuit.lock();
+        Health { state: circuit.breaker.state(), opened: circuit.opened, is_verified, durations }
+    }
+
     fn clock_ahead_ms(&self) -> Option<i64> {
         self.inner.clock_ahead_ms()
     }
 
     fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, Taken> {
-        self.ask(self.deadlines.record, move |tier| tier.take_lease(key, request))
+        self.ask(Operation::Record, move |tier| tier.take_lease(key, request))
     }
 
     fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, Renewed> {
-        self.ask(self.deadlines.record, move |tier| tier.renew_lease(lease, ttl))
+        self.ask(Operation::Record, move |tier| tier.renew_lease(lease, ttl))
     }
 
     fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put> {
-        self.ask(self.deadlines.record, move |tier| tier.release_lease(lease, write))
+        self.ask(Operation::Record, move |tier| tier.release_lease(lease, write))
     }
 
     /// Takes long by nature, so it is no probe, and how it ends says nothing about the tier.
@@ -186,29 +212,30 @@ impl Backing for Guarded {
     }
 
     fn log_state(&self) -> Pending<'_, LogState> {
-        self.ask(self.deadlines.log, |tier| tier.log_state())
+        self.ask(Operation::Log, |tier| tier.log_state())
     }
 
     fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, Appended> {
-        self.ask(self.deadlines.log, move |tier| tier.append_log(records))
+        self.ask(Operation::Log, move |tier| tier.append_log(records))
     }
 
     fn read_log(&self, from: LogCursor) -> Pending<'_, LogPart> {
-        self.ask(self.deadlines.log, move |tier| tier.read_log(from))
+        self.ask(Operation::Log, move |tier| tier.read_log(from))
     }
 
     fn trim_log(&self, floor: LogCursor) -> Pending<'_, LogState> {
-        self.ask(self.deadlines.log, move |tier| tier.trim_log(floor))
+        self.ask(Operation::Log, move |tier| tier.trim_log(floor))
     }
 
     fn rename_log(&self, read: LogCursor) -> Pending<'_, LogState> {
-        self.ask(self.deadlines.log, move |tier| tier.rename_log(read))
+        self.ask(Operation::Log, move |tier| tier.rename_log(read))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use breaker::Options;
+    use telemetry::{Buckets, DURATION_BOUNDS};
 
     use super::super::double::{Behaviour, Double, DoubleLimits, DoubleServer};
     use super::super::lease::LeaseMode;
@@ -239,6 +266,14 @@ mod tests {
         ] {
             assert_eq!(elapsed, Duration::from_millis(deadline));
         }
+        for (operation, took_ms) in
+            [(Operation::Record, 50), (Operation::Segment, 500), (Operation::Log, 500)]
+        {
+            let mut expected = Buckets::new(&DURATION_BOUNDS);
+            expected.add(took_ms * 1_000_000, 1);
+            expected.add_sum(took_ms * 1_000_000);
+            assert_eq!(Buckets::from(tier.health().durations.of(operation)), expected, "{operation:?}");
+        }
     }
 
     async fn timed<T>(operation: impl Future<Output = Result<T, BackingError>>) -> Duration {
@@ -256,12 +291,15 @@ mod tests {
         }
         let Err(BackingError::Open { retry }) = ask(&tier).await else { panic!("it is asked no more") };
         assert_eq!(retry, Duration::from_secs(1));
+        let health = tier.health();
+        assert!(matches!(health.state, State::Open { .. }), "{health:?}");
+        assert_eq!(health.opened, 1);
         let waiting = tier.wait(b"key", None, Duration::from_secs(9)).await;
         assert!(matches!(waiting, Err(BackingError::Open { .. })), "nobody waits for it either");
         double.behave(Behaviour::GOOD);
         tokio::time::advance(retry).await;
         assert!(matches!(ask(&tier).await, Ok(false)), "the probe");
-        assert_eq!(tier.state(), State::Closed);
+        assert_eq!((tier.health().state, tier.health().opened), (State::Closed, 1));
     }
 
     #[tokio::test(start_paused = true)]

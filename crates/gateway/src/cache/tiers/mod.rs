@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use caching::Timestamp;
-use store::backing::Backing;
+use store::backing::{Backing, Health};
 use store::{Applied, Budget, Change, FillId, Memory};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -226,6 +226,11 @@ impl Tiers {
     /// What was asked of the tier.
     pub(crate) fn counts(&self) -> TierCounts {
         self.counts.read(self.working.pending_keys(), self.log.instances())
+    }
+
+    /// How the tier does.
+    pub(crate) fn health(&self) -> Health {
+        self.backing.health()
     }
 
     /// Whether the tier may have something under a key.

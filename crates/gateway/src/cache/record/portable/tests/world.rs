@@ -62,8 +62,7 @@ impl World {
         change(&mut site);
         let (site, telemetry) = (Arc::new(site), Telemetry::new(1));
         let upstream = Upstreams::new(runtime.handle().clone()).upstream(&site.origin);
-        let metrics = (telemetry.register_site(&site.name), telemetry.register_origin(&site.origin.name));
-        let live_site = Arc::new(LiveSite::new(&site, upstream, metrics.0, metrics.1));
+        let live_site = Arc::new(LiveSite::new(&site, upstream, &telemetry));
         let live = ActiveConfig {
             config: sample::config(site, sample::limits()),
             routes: Routes::new(vec![Arc::clone(&live_site)]),
