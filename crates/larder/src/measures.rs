@@ -1,9 +1,11 @@
 //! What the data plane holds right now, read anew at every scrape.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use gateway::{GatewayControl, StoreMeasures, TierCounts};
 use kv::CommandMeasures;
+use parking_lot::Mutex;
 use store::Usage;
 use store::backing::{BreakerState, Health, Operation};
 use telemetry::{Buckets, COMMAND_BOUNDS, Metric, Number, Sample, Telemetry};
@@ -26,13 +28,36 @@ pub(crate) fn report(telemetry: &Telemetry, gateway: GatewayControl) {
 
 /// Adds what the server for Redis clients counts to every scrape.
 pub(crate) fn report_kv(telemetry: &Telemetry, kv: KvControl) {
+    let spent = Spent::default();
     telemetry.collect_from(Box::new(move |sample| {
         let measures = kv.measures();
         report_engine(sample, kv.engine());
         report_clients(sample, &measures);
         report_saving(sample, &measures);
-        report_commands(sample, &measures.commands);
+        report_commands(sample, &measures.commands, &spent);
     }));
+}
+
+/// What was told last of the time that commands took. It is worked out from samples and may fall by a little with each: to
+/// Prometheus that would be a reset, and all time since the start would count once more.
+#[derive(Default)]
+struct Spent(Mutex<HashMap<&'static str, Told>>);
+
+#[derive(Clone, Copy, Default)]
+struct Told {
+    calls: u64,
+    total_us: u64,
+}
+
+impl Spent {
+    /// The time of all calls of a command, which falls only when its calls were reset.
+    fn total_us(&self, command: &CommandMeasures) -> u64 {
+        let mut all = self.0.lock();
+        let told = all.entry(command.name).or_default();
+        let least_us = if command.calls < told.calls { 0 } else { told.total_us };
+        *told = Told { calls: command.calls, total_us: command.total_us.max(least_us) };
+        told.total_us
+    }
 }
 
 fn report_clients(sample: &mut Sample, measures: &kv::Measures) {
@@ -66,10 +91,10 @@ fn report_saving(sample: &mut Sample, measures: &kv::Measures) {
     }
 }
 
-fn report_commands(sample: &mut Sample, commands: &[CommandMeasures]) {
+fn report_commands(sample: &mut Sample, commands: &[CommandMeasures], spent: &Spent) {
     for command in commands {
         sample.add(Metric::KvCommandsTotal, &[command.name], command.calls);
-        let total = Number::Nanoseconds(command.total_us.saturating_mul(1000));
+        let total = Number::Nanoseconds(spent.total_us(command).saturating_mul(1000));
         sample.add(Metric::KvCommandSecondsTotal, &[command.name], total);
         let mut durations = Buckets::new(&COMMAND_BOUNDS);
         command.times.iter().for_each(|(at_most_ns, count)| durations.add(*at_most_ns, *count));
@@ -183,5 +208,20 @@ fn report_origins(sample: &mut Sample, gateway: &GatewayControl) {
         sample.add(Metric::OriginConnectionsOpenedTotal, &[&name], stats.connections_opened);
         sample.add(Metric::OriginConnectionsReusedTotal, &[&name], stats.connections_reused);
         sample.add(Metric::OriginRetriesTotal, &[&name], stats.retries);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_commands_falls_only_when_they_are_reset() {
+        let spent = Spent::default();
+        let told = [(16, 80), (17, 51), (40, 90), (3, 9), (4, 8)].map(|(calls, total_us)| {
+            let command = CommandMeasures { name: "get", calls, total_us, samples_ns: 0, times: Vec::new() };
+            spent.total_us(&command)
+        });
+        assert_eq!(told, [80, 80, 90, 9, 9]);
     }
 }

@@ -47,3 +47,20 @@ fn each_part_has_its_metrics_where_it_runs() {
     let both = ["larder_access_log_dropped_total", "larder_reloads_total", "larder_reloads_total"];
     assert_eq!(others, both, "{kv:?}");
 }
+
+/// The time of a command is worked out from samples, each of which changes what the others stand for: were it to fall,
+/// Prometheus would take that for a start anew, and count all of it once more.
+#[test]
+fn the_time_of_a_command_never_falls() {
+    let kv = testkit::KvService::start(LARDER, "workers = 1");
+    let mut told = 0.0;
+    for _ in 0..40 {
+        kv.ask("STRLEN k\r\n");
+        let now = kv.metric("larder_kv_command_seconds_total{command=\"strlen\"}").expect("it was called");
+        assert!(now >= told, "{now} after {told}");
+        told = now;
+    }
+    kv.ask("CONFIG RESETSTAT\r\nSTRLEN k\r\n");
+    let counted = kv.metric("larder_kv_command_duration_seconds_count{command=\"strlen\"}");
+    assert_eq!(counted, Some(1.0), "the first call after a reset is a sample");
+}
