@@ -104,6 +104,11 @@ impl KvService {
         &self.addresses
     }
 
+    /// Where the admin API listens.
+    pub fn admin(&self) -> SocketAddr {
+        self.admin.address()
+    }
+
     /// The folder of this process.
     pub fn folder(&self) -> &Path {
         self.folder.path()

@@ -1,0 +1,167 @@
+//! Clients that make a gateway and a kv server count everything that a dashboard shows.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use testkit::{Client, Exchange, Response, ScriptedOrigin, converse};
+
+/// Ended when dropped.
+pub(crate) struct Load {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Where a gateway listens.
+#[derive(Clone, Copy)]
+pub(crate) struct Gateway {
+    pub(crate) clients: SocketAddr,
+    /// Where it lets nobody in but the balancer that it does not have.
+    pub(crate) of_balancer: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+/// Between two rounds: enough for Prometheus and its targets on two cores.
+const PAUSE: Duration = Duration::from_millis(50);
+
+impl Load {
+    pub(crate) fn start(gateways: &[Gateway], kv: SocketAddr) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let mut threads: Vec<_> = gateways
+            .iter()
+            .map(|gateway| {
+                let gateway = *gateway;
+                repeat(&over, move |round| gateway.round(round))
+            })
+            .collect();
+        threads.push(repeat(&over, move |round| round_of_kv(kv, round)));
+        Self { over, threads }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| {
+            // A client that failed has said so.
+            let _ = thread.join();
+        });
+    }
+}
+
+fn repeat(over: &Arc<AtomicBool>, round: impl Fn(usize) + Send + 'static) -> JoinHandle<()> {
+    let over = Arc::clone(over);
+    thread::spawn(move || {
+        for number in 0.. {
+            if over.load(Ordering::Relaxed) {
+                return;
+            }
+            round(number);
+            thread::park_timeout(PAUSE);
+        }
+    })
+}
+
+impl Gateway {
+    fn round(self, round: usize) {
+        for page in 0..8 {
+            self.ask("GET", &format!("/pages/{}", page % 4), "");
+        }
+        for target in ["/none", "/private", "/stale", "/old", &format!("/pages/new-{round}")] {
+            self.ask("GET", target, "");
+        }
+        let part = format!("/parts/{}", round / 2);
+        self.ask("GET", &part, "Range: bytes=0-9\r\n");
+        self.ask("GET", &part, "Range: bytes=5-14\r\n");
+        if round.is_multiple_of(10) {
+            self.odd(round);
+        }
+    }
+
+    fn odd(self, round: usize) {
+        self.ask("GET", &format!("/broken/{round}"), "");
+        self.ask("GET", &format!("/gone/{round}"), "");
+        self.ask("POST", "/pages/0", "Content-Length: 0\r\n");
+        self.ask("GET", "/", "Host: another\r\n");
+        send(self.of_balancer, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        let purge = "POST /purge?url=http://test.example/pages/1 HTTP/1.1\r\nHost: localhost\r\n\
+                     Content-Length: 0\r\nConnection: close\r\n\r\n";
+        send(self.admin, purge);
+    }
+
+    fn ask(self, method: &str, target: &str, fields: &str) {
+        let fields = format!("Connection: close\r\n{fields}");
+        send(self.clients, &format!("{method} {target} HTTP/1.1\r\nHost: test.example\r\n{fields}\r\n"));
+    }
+}
+
+/// Without an answer where the server, or its origin, is gone: that is part of what is looked at.
+fn send(address: SocketAddr, request: &str) -> Option<Response> {
+    let mut client = Client::over(TcpStream::connect(address).ok()?);
+    client.try_send(request).ok()?;
+    client.try_response_to("GET").ok()
+}
+
+fn round_of_kv(address: SocketAddr, round: usize) {
+    if TcpStream::connect(address).is_err() {
+        return;
+    }
+    let lines = format!(
+        "SET key-{round} value EX 1\r\nSET k v\r\nGET k\r\nGET none\r\nMGET k none\r\nINCR count\r\nINCR k\r\n\
+         EXPIRE k 100\r\nNOTACOMMAND\r\n"
+    );
+    converse(address, lines.as_bytes(), usize::MAX);
+}
+
+/// What the gateways forward to.
+pub(crate) fn origin() -> ScriptedOrigin {
+    let count = AtomicUsize::new(0);
+    ScriptedOrigin::start(move |exchange| {
+        let number = count.fetch_add(1, Ordering::Relaxed);
+        let target = exchange.request.target().to_owned();
+        match target.split('/').nth(1).unwrap_or_default() {
+            "none" => exchange.respond("404 Not Found", "Cache-Control: no-store\r\n", "none"),
+            "private" => exchange.respond("200 OK", "Cache-Control: private\r\n", "yours"),
+            "stale" => exchange.respond(
+                "200 OK",
+                "Cache-Control: max-age=1, stale-while-revalidate=60\r\n",
+                format!("{number}"),
+            ),
+            "old" => revalidated(exchange),
+            "parts" => part(exchange),
+            "broken" => exchange
+                .head("200 OK", "Cache-Control: max-age=60\r\nContent-Length: 10\r\n")
+                .send("half ")
+                .close(),
+            "gone" => exchange.close(),
+            _ => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "a page"),
+        };
+    })
+}
+
+fn revalidated<'a, 'b>(exchange: &'a mut Exchange<'b>) -> &'a mut Exchange<'b> {
+    let fields = "Cache-Control: no-cache\r\nETag: \"1\"\r\n";
+    match exchange.request.field("if-none-match").contains("\"1\"") {
+        true => exchange.respond("304 Not Modified", fields, ""),
+        false => exchange.respond("200 OK", fields, "as ever"),
+    }
+}
+
+/// Twenty bytes, or those of them that are asked for.
+fn part<'a, 'b>(exchange: &'a mut Exchange<'b>) -> &'a mut Exchange<'b> {
+    let fields = "Cache-Control: max-age=60\r\nETag: \"1\"\r\n";
+    let whole = "01234567890123456789";
+    let range = exchange.request.field("range").strip_prefix("bytes=").and_then(|range| {
+        let (first, last) = range.split_once('-')?;
+        Some((first.parse::<usize>().ok()?, last.parse::<usize>().ok()?))
+    });
+    match range {
+        Some((first, last)) => {
+            let fields = format!("{fields}Content-Range: bytes {first}-{last}/20\r\n");
+            exchange.respond("206 Partial Content", &fields, &whole[first..=last])
+        }
+        None => exchange.respond("200 OK", fields, whole),
+    }
+}
