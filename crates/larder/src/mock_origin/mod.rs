@@ -21,6 +21,7 @@ mod counters;
 mod knobs;
 mod metrics;
 mod options;
+mod prefix;
 mod products;
 mod routes;
 mod server;

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
 
+use super::prefix::Prefix;
 use crate::config::parse_listen_address;
 
 /// Options of `larder origin`.
@@ -26,6 +27,10 @@ pub(crate) struct OriginOptions {
     /// Write the certificate in use (PEM) to this file, so that clients can trust it
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     pub(crate) tls_cert_out: Option<PathBuf>,
+
+    /// Path below which every resource stands, such as /mocks; other paths get 404
+    #[arg(long, value_name = "PATH", default_value = "/")]
+    pub(crate) prefix: Prefix,
 
     /// Milliseconds of busy work in each handler of the products API
     #[arg(long, value_name = "MS", default_value_t = 1)]

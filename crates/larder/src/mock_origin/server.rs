@@ -108,6 +108,7 @@ fn state_of(options: &OriginOptions) -> Result<State, OriginError> {
         counters: Counters::new(options.counters_max),
         metrics: Metrics::default(),
         access_log,
+        prefix: options.prefix.clone(),
         cpu: Duration::from_millis(options.cpu_ms),
         started_at: SystemTime::now(),
         draws: Draws::default(),

@@ -5,13 +5,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{access_log::AccessLog, content::scramble, counters::Counters, metrics::Metrics};
+use super::{access_log::AccessLog, content::scramble, counters::Counters, metrics::Metrics, prefix::Prefix};
 
 /// Shared by all workers and connections; its locks are leaves and never held over an await.
 pub(crate) struct State {
     pub(crate) counters: Counters,
     pub(crate) metrics: Metrics,
     pub(crate) access_log: AccessLog,
+    pub(crate) prefix: Prefix,
     /// Busy work per handler of the products API.
     pub(crate) cpu: Duration,
     /// The base of `lm=SECONDS`: Last-Modified must not move from one request to the next.

@@ -397,6 +397,47 @@ async fn counters_and_metrics_tell_what_arrived() {
 }
 
 #[tokio::test]
+async fn every_resource_stands_below_the_prefix_and_nowhere_else() {
+    let origin = Origin::start_with(&["--prefix", "/mocks"]).await;
+    for path in [
+        "/",
+        "/style.css",
+        "/image.svg",
+        "/items/1",
+        "/status/200",
+        "/bytes/10",
+        "/stream/1",
+        "/gzip",
+        "/users",
+        "/users/1",
+        "/sse?events=1",
+        "/echo/a",
+        "/counters",
+        "/metrics",
+        "/api/products",
+        "/api/products/1",
+        "/api/products/category/books",
+        "/api/recommendations/1",
+        "/api/stats",
+        "/health",
+    ] {
+        assert_eq!(origin.get(&format!("/mocks{path}")).await.status(), 200, "{path}");
+        let outside = origin.get(path).await;
+        assert_eq!(outside.status(), 404, "{path}");
+        assert_eq!(outside.text(), "no such resource; /mocks/ lists what there is\n", "{path}");
+    }
+    for path in ["/private/basic", "/private/bearer"] {
+        assert_eq!(origin.get(&format!("/mocks{path}")).await.status(), 401, "{path}");
+    }
+    assert_eq!(origin.ask("POST", "/mocks/soap", &[], "a").await.status(), 200);
+    assert_eq!(origin.get("/mocks/ws").await.status(), 426);
+    let page = origin.get("/mocks").await.text();
+    let links: Vec<_> = page.split("=\"/").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert!(links.len() > 15 && links.iter().all(|link| link.starts_with("mocks/")), "{links:?}");
+    assert_eq!(origin.get("/mocks/counters?url=/mocks/items/1").await.text(), "1");
+}
+
+#[tokio::test]
 async fn tls_offers_both_versions_with_a_certificate_that_clients_can_trust() {
     let folder = tempfile::tempdir().unwrap();
     let pem = folder.path().join("origin.crt");

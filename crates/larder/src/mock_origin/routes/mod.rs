@@ -21,6 +21,7 @@ use super::{
     body::{Broken, OriginBody, Witness},
     connection::Flushes,
     knobs::{Failure, Knobs},
+    prefix::Prefix,
     state::State,
 };
 use call::{Call, target};
@@ -44,7 +45,7 @@ pub(crate) async fn respond(
     let Caller { state, peer, flushes } = caller;
     let (mut head, body) = request.into_parts();
     let url = target(&head);
-    let route = Route::of(head.uri.path());
+    let route = Route::below(&state.prefix, head.uri.path());
     if !route.is_about_the_origin() {
         state.counters.count_request(&url, &head.headers);
     }
@@ -144,6 +145,15 @@ enum Route<'a> {
 }
 
 impl<'a> Route<'a> {
+    /// Nothing is found outside of the prefix. The prefix itself is the index, with and without a slash.
+    fn below(prefix: &Prefix, path: &'a str) -> Self {
+        match prefix.strip(path) {
+            Some("") if !path.is_empty() => Self::Index,
+            Some(path) => Self::of(path),
+            None => Self::Unknown,
+        }
+    }
+
     fn of(path: &'a str) -> Self {
         let mut segments: Vec<&str> = path.split('/').skip(1).collect();
         // A slash at the end means the same resource; an empty last segment is never a name.
@@ -250,7 +260,7 @@ impl<'a> Route<'a> {
             return Answer::method_not_allowed(methods);
         }
         match self {
-            Self::Index => pages::index(),
+            Self::Index => pages::index(call),
             Self::Style => pages::style(),
             Self::Image => pages::image(),
             Self::Item(id) => basic::item(call, id),
@@ -277,11 +287,13 @@ impl<'a> Route<'a> {
             Self::Stats => products::stats(call),
             Self::InvalidateCache => products::invalidate_cache(call),
             Self::Health => products::health(call),
-            Self::Unknown => {
-                Answer::refusal(StatusCode::NOT_FOUND, "no such resource; / lists what there is")
-            }
+            Self::Unknown => Answer::refusal(StatusCode::NOT_FOUND, unknown(call.state)),
         }
     }
+}
+
+fn unknown(state: &State) -> String {
+    format!("no such resource; {}/ lists what there is", state.prefix.as_str())
 }
 
 const REQUEST_BODY_BYTES_MAX: usize = 64 << 20;

@@ -10,10 +10,11 @@ use crate::mock_origin::{
 
 use super::call::Call;
 
-/// `GET /`.
-pub(super) fn index() -> Answer {
-    Answer::new(StatusCode::OK, "text/html; charset=utf-8", Content::of(INDEX))
-        .cacheable("public, max-age=60")
+/// `GET /`, with links that have the prefix.
+pub(super) fn index(call: &Call<'_>) -> Answer {
+    let prefix = call.state.prefix.as_str();
+    let page = INDEX.replace("=\"/", &format!("=\"{prefix}/"));
+    Answer::new(StatusCode::OK, "text/html; charset=utf-8", Content::of(page)).cacheable("public, max-age=60")
 }
 
 /// `GET /style.css`.
