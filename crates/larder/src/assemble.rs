@@ -84,13 +84,13 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     if asker == Asker::Successor {
         // Operators talk to the new process from now on.
         stop_admin = None;
-        process.drain_for_successor();
-    } else {
-        tracing::info!("stopping: requests in flight may finish");
-        process.drain();
     }
+    let stop = async {
+        process.drain(asker).await;
+        tokio::task::spawn_blocking(|| planes.join()).await
+    };
     let stopped = tokio::select! {
-        joined = tokio::task::spawn_blocking(|| planes.join()) => {
+        joined = stop => {
             tracing::info!("stopped");
             joined.context("the stop broke off").flatten()
         }

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::config::{self, Overrides, Settings, Severity};
 use crate::kv::KvControl;
+use crate::lifecycle::Asker;
 use crate::measures;
 use crate::notify::{Manager, State};
 use crate::predecessor;
@@ -63,6 +64,8 @@ pub(crate) struct Process {
     /// Until then a predecessor may still answer requests that begin.
     alone_from: OnceLock<Instant>,
     manager: Manager,
+    /// Beside `running`, which a stop must not wait for.
+    drain_delay: Duration,
 }
 
 impl Process {
@@ -76,6 +79,7 @@ impl Process {
         manager: Manager,
     ) -> Arc<Self> {
         let readiness = AtomicU8::new(encode(Readiness::Starting));
+        let drain_delay = running.settings.drain_delay;
         let running = Mutex::new(running);
         Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
@@ -88,6 +92,7 @@ impl Process {
             succession,
             alone_from: OnceLock::new(),
             manager,
+            drain_delay,
         })
     }
 
@@ -102,20 +107,21 @@ impl Process {
         self.readiness.store(encode(readiness), Ordering::Release);
     }
 
-    /// Readiness goes first, so that balancers send no more; then accepting stops.
-    pub(crate) fn drain(&self) {
+    /// Readiness goes first. A successor accepts already; else balancers have time to see it, so that they send no more; then accepting stops.
+    pub(crate) async fn drain(&self, asker: Asker) {
         self.set_readiness(Readiness::Draining);
+        if asker == Asker::Successor {
+            self.controls.gateway.iter().for_each(GatewayControl::drain_for_successor);
+            return;
+        }
         self.manager.tell(State::Stopping);
+        if asker == Asker::Operator && !self.drain_delay.is_zero() {
+            tracing::info!(delay = ?self.drain_delay, "not ready any more: clients are served until balancers know");
+            tokio::time::sleep(self.drain_delay).await;
+        }
+        tracing::info!("stopping: requests in flight may finish");
         if let Some(gateway) = &self.controls.gateway {
             gateway.drain();
-        }
-    }
-
-    /// The same, while another process accepts connections.
-    pub(crate) fn drain_for_successor(&self) {
-        self.set_readiness(Readiness::Draining);
-        if let Some(gateway) = &self.controls.gateway {
-            gateway.drain_for_successor();
         }
     }
 

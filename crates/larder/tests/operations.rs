@@ -756,6 +756,29 @@ fn requests_in_flight_finish_after_the_stop() {
     assert!(process.service().end().success());
 }
 
+/// Balancers go on sending until they have seen that it is not ready; on connections that they have, too.
+#[test]
+fn clients_are_served_until_balancers_know_of_the_stop() {
+    let origin = stored();
+    let config = "drain_delay = \"1h\"\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
+    let mut process = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
+    let mut kept = process.client();
+    assert_eq!(kept.get("/").status(), 200);
+    process.signal(Signal::TERM);
+    wait::until_true("it is not ready", || process.ask_admin("GET", "/ready", "").status() == 503);
+    assert_eq!(kept.get("/").status(), 200, "on a connection that was there");
+    assert_eq!(process.get("/").status(), 200, "on a new one");
+    process.service().assert_runs();
+    process.signal(Signal::TERM);
+    assert!(process.service().end().success(), "a second signal waits for nobody");
+    assert_eq!(kept.rest(), b"");
+
+    let config = config.replace("1h", "50ms");
+    let mut process = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
+    process.signal(Signal::TERM);
+    assert!(process.service().end().success(), "it ends by itself");
+}
+
 #[test]
 fn the_drain_limit_ends_what_does_not_end() {
     let gate = Gate::new();

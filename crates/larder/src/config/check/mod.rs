@@ -23,6 +23,8 @@ pub(crate) use store::RemoteTier;
 pub(crate) use stores::StoreTier;
 use stores::Stores;
 
+use std::time::Duration;
+
 use super::address::Names;
 use super::locate::Sources;
 use super::overrides::{Overrides, Program};
@@ -39,6 +41,8 @@ pub(crate) struct Settings {
     /// Absent in `larder kv` where nobody asked for it.
     pub(crate) admin: Option<admin::AdminConfig>,
     pub(crate) log: LogSettings,
+    /// How long clients are served once the process is not ready any more.
+    pub(crate) drain_delay: Duration,
     /// What is behind the memory of each store of the gateway.
     pub(crate) tiers: Vec<StoreTier>,
     /// What the settings were made of; a reload compares with it.
@@ -68,7 +72,8 @@ pub(super) fn build(
     let kv = tree.optional_table("kv").map(|table| kv::kv(&mut scope, table));
     let gateway = (program == Program::Serve && has_gateway(&tree)).then_some(gateway);
     let admin = if has_admin { Some(admin?) } else { None };
-    Some(Settings { gateway, kv, admin, log, tiers, tree, names })
+    let drain_delay = tree.duration("drain_delay");
+    Some(Settings { gateway, kv, admin, log, drain_delay, tiers, tree, names })
 }
 
 fn gateway(

@@ -53,12 +53,20 @@ pub(crate) static ROOT: Section = Section {
             "From any other peer these fields are dropped, because anybody can write any address into them. The client is the last address in `X-Forwarded-For` that isn't in this list.",
         ),
         row(
+            "drain_delay",
+            Kind::Duration { min_ms: 0, max_ms: HOUR_MS },
+            Preset::Is("\"0s\""),
+            Reload::No,
+            "How long clients are still served after a stop was asked for, while `/ready` is 503 already.",
+            "For balancers that look at `/ready`: longer than they take to see it, and they send nothing more to the connections that are closed then. A client that asks for the stop (SHUTDOWN) does not wait.",
+        ),
+        row(
             "drain_limit",
             Kind::Duration { min_ms: 0, max_ms: HOUR_MS },
             Preset::Is("\"30s\""),
             Reload::No,
-            "How long requests in flight may go on after a stop was asked for.",
-            "Keep it below the time after which your supervisor kills the process.",
+            "How long requests in flight may go on after a stop was asked for, and `drain_delay` is over.",
+            "Keep both together below the time after which your supervisor kills the process.",
         ),
         row(
             "include",
