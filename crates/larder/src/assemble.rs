@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::config::{LogSettings, Overrides, Settings};
+use crate::doctor;
 use crate::inherited::Inherited;
 use crate::kv::{self, KvControl};
 use crate::lifecycle::{self, Asker, Event, Signals};
@@ -95,7 +96,7 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
             joined.context("the stop broke off").flatten()
         }
         () = signals.insisted(asker) => {
-            tracing::warn!("stopped at once: asked a second time");
+            tracing::warn!("stopped at once by a second signal");
             if keeps_data { Err(anyhow!("stopped before the data set was saved")) } else { Ok(()) }
         }
     };
@@ -123,7 +124,7 @@ enum Output {
     OfAccessLog,
 }
 
-/// The addresses of the gateway, then those of the server for Redis clients.
+/// The addresses of the gateway, then those of the Redis-compatible server.
 fn urls(settings: &Settings, gateway: Option<&Gateway>, kv: Option<&Server>) -> Vec<String> {
     let configured = settings.gateway.iter().flat_map(|gateway| &gateway.listeners);
     let http = configured.zip(gateway.into_iter().flat_map(Gateway::addresses)).map(|(listener, address)| {
@@ -145,6 +146,7 @@ impl Planes {
         telemetry: &Arc<Telemetry>,
         access: &AccessLog,
     ) -> anyhow::Result<Self> {
+        doctor::raise_open_files();
         let listeners = settings.gateway.iter().flat_map(|gateway| &gateway.listeners);
         let of_gateway = listeners.map(|listener| inherited.at(listener.address)).collect();
         let listen = settings.kv.iter().flat_map(|kv| &kv.listen);

@@ -1,4 +1,4 @@
-//! The server for Redis clients: its command line, and how it starts.
+//! The Redis-compatible server: its command line, and how it starts.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use crate::config::{Environment, KvOverrides, KvSettings, Overrides, Program};
 use crate::doctor;
 use crate::{allocator, default_file, lifecycle};
 
-/// Run a cache server for Redis clients
+/// Run a Redis-compatible cache server
 ///
-/// Keeps strings in memory, up to a limit; evicts those that are worth least. Speaks RESP2 and RESP3. Prints its address, and serves
-/// until it is told to stop (SIGTERM or Ctrl-C). Options override the file, which may have the tables of `larder serve` too.
+/// Keeps strings in memory up to `maxmemory`, and evicts the least useful ones beyond it. Speaks RESP2 and RESP3. Prints its address, and
+/// runs until SIGTERM or Ctrl-C. Options override the file, which may hold the tables of `larder serve` too.
 ///
 /// Examples:
 ///
@@ -28,11 +28,11 @@ use crate::{allocator, default_file, lifecycle};
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct KvArguments {
-    /// Configuration file (TOML) with a table [kv] [default: /etc/larder/larder.toml, if it is there]
+    /// Configuration file (TOML) with a [kv] table [default: /etc/larder/larder.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Address for clients; may be given more than once, or with commas; port 0 takes a free one [default: 127.0.0.1:6379]
+    /// Address to accept clients on; repeatable or comma-separated; port 0 picks a free one [default: 127.0.0.1:6379]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     listen: Vec<String>,
 
@@ -40,11 +40,11 @@ pub(crate) struct KvArguments {
     #[arg(long, value_name = "SIZE")]
     maxmemory: Option<String>,
 
-    /// What is evicted when memory is full [default: allkeys-s3fifo]
+    /// Eviction policy when memory is full [default: allkeys-s3fifo]
     #[arg(long, value_name = "POLICY")]
     maxmemory_policy: Option<String>,
 
-    /// File that keeps the data set while no server runs [default: none]
+    /// File to save the data set to at a stop, and to load it from at the next start [default: none]
     #[arg(long, value_name = "PATH")]
     save_file: Option<String>,
 
@@ -52,24 +52,24 @@ pub(crate) struct KvArguments {
     #[arg(long, value_name = "N")]
     workers: Option<u32>,
 
-    /// Which node of [kv.cluster] this server is
+    /// Name of this server among the nodes of [kv.cluster]
     #[arg(long, value_name = "NAME")]
     cluster_node: Option<String>,
 
-    /// Address of the admin API: probes, metrics, reload [default: none, unless the file has [admin]]
+    /// Address of the admin API: probes, metrics and reload [default: none, unless the file has [admin]]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
 
-    /// Least severe level that is logged: error, warn, info, debug, trace [default: info]
+    /// Log level: error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
 
-    /// Program whose environment variables are read too, in whose place this server is started
+    /// Also read the environment variables of this program, as its drop-in replacement
     #[arg(long, value_name = "PROGRAM", value_enum)]
     environment: Option<Predecessor>,
 }
 
-/// Who was there before.
+/// The program that this server replaces.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Predecessor {
     #[value(name = "poor-man-s-cache")]
@@ -148,7 +148,6 @@ pub(crate) fn start(
     settings: &KvSettings,
     inherited: Vec<Vec<TcpListener>>,
 ) -> anyhow::Result<(Server, KvControl)> {
-    doctor::raise_open_files();
     doctor::warn(settings);
     allocator::give_back_soon();
     let begin = engine::Settings {

@@ -1,28 +1,78 @@
-//! Which settings should be others, and why: a function of facts and needs.
+//! Which settings of the system should be others, and why: a function of facts and needs.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
-use super::facts::Facts;
-use crate::config::{KvSettings, format_size};
+use gateway::config::{Config, OriginConfig};
 
-/// What the server is going to use.
-#[derive(Clone, Copy, Debug)]
+use super::facts::Facts;
+use crate::config::{KvSettings, Settings, format_size};
+
+/// What the process is going to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
-    pub(crate) clients_max: u64,
-    pub(crate) memory_bytes: u64,
+    open_files: u64,
+    /// Of stored responses, and of keys and values.
+    memory_bytes: u64,
+    keys: Keys,
+}
+
+/// Whether the process keeps keys, whose index profits from huge pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Keys {
+    #[default]
+    None,
+    Some,
 }
 
 impl Needs {
-    /// Those of a server with these settings.
-    pub(crate) fn of(kv: &KvSettings) -> Self {
-        Self { clients_max: kv.limits.clients_max as u64, memory_bytes: kv.bytes_max }
+    /// Those of all that the settings ask for.
+    pub(crate) fn of_all(settings: &Settings) -> Self {
+        let gateway = settings.gateway.as_ref().map(Self::of_gateway).unwrap_or_default();
+        let kv = settings.kv.as_ref().map(Self::of_kv).unwrap_or_default();
+        Self {
+            open_files: gateway.open_files + kv.open_files,
+            memory_bytes: gateway.memory_bytes + kv.memory_bytes,
+            keys: kv.keys,
+        }
+    }
+
+    /// A file for each client; for those that are over and have not read their last reply; for listeners, logs and the admin API.
+    pub(crate) fn of_kv(kv: &KvSettings) -> Self {
+        let clients_max = kv.limits.clients_max as u64;
+        Self {
+            open_files: clients_max + (clients_max / 8).min(LEAVING) + FILES_BESIDE,
+            memory_bytes: kv.bytes_max,
+            keys: Keys::Some,
+        }
+    }
+
+    /// A file for each client and for each connection to an origin; a few for large bodies, listeners, logs and the admin API.
+    fn of_gateway(config: &Config) -> Self {
+        let origins: BTreeMap<&str, &OriginConfig> =
+            config.sites.iter().map(|site| (site.origin.name.as_str(), &*site.origin)).collect();
+        let connections = origins.values().map(|origin| {
+            let OriginConfig { admission, endpoint, .. } = origin;
+            admission.requests_in_flight_max
+                + admission.tunnels_max
+                + admission.transfers_max
+                + endpoint.pool.idle_connections_max
+        });
+        Self {
+            open_files: config.limits.connections_max as u64
+                + connections.sum::<usize>() as u64
+                + FILES_BESIDE,
+            memory_bytes: config.stores.iter().map(|store| store.memory_bytes_max).sum(),
+            keys: Keys::None,
+        }
     }
 }
 
 /// A setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
-    pub(crate) setting: &'static str,
+    pub(crate) setting: Cow<'static, str>,
     pub(crate) found: String,
     /// None where it is good as it is.
     pub(crate) advice: Option<Advice>,
@@ -37,7 +87,7 @@ pub(crate) struct Advice {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (setting, found) = (self.setting, &self.found);
+        let (setting, found) = (&self.setting, &self.found);
         match &self.advice {
             None => write!(f, "good  {setting} = {found}"),
             Some(Advice { set, why }) => write!(f, "SET   {setting} = {found}: set {set}; {why}"),
@@ -47,9 +97,9 @@ impl fmt::Display for Finding {
 
 /// Judges all facts that are there.
 pub(crate) fn findings(facts: &Facts, needs: &Needs) -> Vec<Finding> {
-    let least = |setting, found: Option<u64>, least, why| {
+    let least = |setting: &'static str, found: Option<u64>, least, why| {
         found.map(|found| Finding {
-            setting,
+            setting: Cow::Borrowed(setting),
             found: found.to_string(),
             advice: (found < least).then(|| Advice { set: format!("at least {least}"), why }),
         })
@@ -57,7 +107,7 @@ pub(crate) fn findings(facts: &Facts, needs: &Needs) -> Vec<Finding> {
     let checked = [
         least("net.core.somaxconn", facts.somaxconn, BACKLOG, SOMAXCONN),
         least("net.ipv4.tcp_max_syn_backlog", facts.syn_backlog, SYN_BACKLOG, SYNS),
-        least("open files (ulimit -n, LimitNOFILE=)", facts.open_files_max, files(needs), FILES),
+        least("open files (ulimit -n, LimitNOFILE=)", facts.open_files_max, needs.open_files, FILES),
         least(
             "net.ipv4.tcp_rmem (the last number)",
             facts.receive_buffer_bytes_max,
@@ -65,21 +115,21 @@ pub(crate) fn findings(facts: &Facts, needs: &Needs) -> Vec<Finding> {
             RECEIVE_BUFFER,
         ),
         least("net.ipv4.tcp_wmem (the last number)", facts.send_buffer_bytes_max, BUFFER_BYTES, SEND_BUFFER),
-        facts.huge_pages.as_deref().map(huge_pages),
+        facts.huge_pages.as_deref().map(|word| huge_pages(word, needs.keys)),
         facts.overcommit.map(overcommit),
         facts.memory_bytes.map(|bytes| memory(bytes, needs)),
     ];
     checked.into_iter().flatten().collect()
 }
 
-fn huge_pages(word: &str) -> Finding {
-    let why = match word {
-        "always" => Some(HUGE_PAGES),
-        "never" => Some(SMALL_PAGES),
+fn huge_pages(word: &str, keys: Keys) -> Finding {
+    let why = match (word, keys) {
+        ("always", _) => Some(HUGE_PAGES),
+        ("never", Keys::Some) => Some(SMALL_PAGES),
         _ => None,
     };
     Finding {
-        setting: "/sys/kernel/mm/transparent_hugepage/enabled",
+        setting: "/sys/kernel/mm/transparent_hugepage/enabled".into(),
         found: word.to_owned(),
         advice: why.map(|why| Advice { set: "madvise".to_owned(), why }),
     }
@@ -88,31 +138,28 @@ fn huge_pages(word: &str) -> Finding {
 fn overcommit(mode: u64) -> Finding {
     let advice = Advice { set: "0".to_owned(), why: OVERCOMMIT };
     Finding {
-        setting: "vm.overcommit_memory",
+        setting: "vm.overcommit_memory".into(),
         found: mode.to_string(),
         advice: (mode == 2).then_some(advice),
     }
 }
 
-/// Beside keys and values there are buffers of clients and what the allocator keeps.
+/// Beside what is stored there are buffers of clients and what the allocator keeps.
 fn memory(bytes: u64, needs: &Needs) -> Finding {
     let most = bytes / 10 * 8;
-    let advice =
-        || Advice { set: format!("`maxmemory` to at most {most} bytes, or give more memory"), why: MEMORY };
+    let advice = || Advice {
+        set: format!("`maxmemory` and `memory` to at most {} together, or add memory", mebibytes(most)),
+        why: MEMORY,
+    };
     Finding {
-        setting: "memory of the machine or the control group",
-        found: format!("{}, maxmemory {}", mebibytes(bytes), format_size(needs.memory_bytes)),
+        setting: "memory of the machine or the control group".into(),
+        found: format!("{}, configured {}", mebibytes(bytes), format_size(needs.memory_bytes)),
         advice: (needs.memory_bytes > most).then(advice),
     }
 }
 
 fn mebibytes(bytes: u64) -> String {
     format!("{}MiB", bytes >> 20)
-}
-
-/// One for each client; those that are over and have not read their last reply, listeners, logs and the admin API beside them.
-fn files(needs: &Needs) -> u64 {
-    needs.clients_max + (needs.clients_max / 8).min(LEAVING) + FILES_BESIDE
 }
 
 const LEAVING: u64 = 1024;
@@ -123,23 +170,22 @@ const SYN_BACKLOG: u64 = 1024;
 const BUFFER_BYTES: u64 = 4 << 20;
 
 const SOMAXCONN: &str =
-    "connections that come at once beyond it are dropped, and their clients try again after a second";
-const SYNS: &str = "connections that come at once beyond it get no room before their handshake ends";
-const FILES: &str = "every client takes one, and who finds none is not accepted";
-const RECEIVE_BUFFER: &str = "large values arrive in small pieces, one round trip each";
-const SEND_BUFFER: &str = "large values leave in small pieces, one round trip each";
-const HUGE_PAGES: &str = "memory comes in pieces of 2 MiB, so that more of it is resident than is used";
-const SMALL_PAGES: &str =
-    "keys and values lie in small pages: among millions, each look-up waits twice for where they are";
-const OVERCOMMIT: &str = "memory that is there is refused, and a server whose tables grow ends";
-const MEMORY: &str =
-    "buffers of clients need memory too, and what does not fit is swapped, or the server is killed";
+    "the kernel drops connections that arrive in a burst beyond it, and clients retry after a second";
+const SYNS: &str = "the kernel drops handshakes that arrive in a burst beyond it";
+const FILES: &str = "each connection needs one, and without one new connections are not accepted";
+const RECEIVE_BUFFER: &str = "large requests arrive in small pieces, one round trip each";
+const SEND_BUFFER: &str = "large responses leave in small pieces, one round trip each";
+const HUGE_PAGES: &str = "memory comes in pages of 2 MiB, so more of it is resident than in use";
+const SMALL_PAGES: &str = "with millions of keys, each look-up misses the TLB twice";
+const OVERCOMMIT: &str =
+    "the kernel refuses allocations that would fit, and the server exits when a table grows";
+const MEMORY: &str = "buffers of clients need memory too: the machine swaps, or the kernel kills the server";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NEEDS: Needs = Needs { clients_max: 1000, memory_bytes: 1 << 30 };
+    const NEEDS: Needs = Needs { open_files: 1253, memory_bytes: 1 << 30, keys: Keys::Some };
 
     fn good() -> Facts {
         Facts {
@@ -154,14 +200,18 @@ mod tests {
         }
     }
 
-    fn advised(facts: &Facts) -> Vec<&'static str> {
+    fn advised(facts: &Facts) -> Vec<Cow<'static, str>> {
         let findings = findings(facts, &NEEDS);
-        findings.iter().filter(|finding| finding.advice.is_some()).map(|finding| finding.setting).collect()
+        findings
+            .into_iter()
+            .filter(|finding| finding.advice.is_some())
+            .map(|finding| finding.setting)
+            .collect()
     }
 
     #[test]
     fn what_is_good_needs_no_advice() {
-        assert_eq!(advised(&good()), Vec::<&str>::new());
+        assert_eq!(advised(&good()), Vec::<Cow<'_, str>>::new());
         assert_eq!(findings(&good(), &NEEDS).len(), 8);
         assert_eq!(findings(&Facts::default(), &NEEDS), []);
     }
@@ -190,8 +240,8 @@ mod tests {
     fn a_finding_says_what_to_set_and_why() {
         let facts = Facts { somaxconn: Some(128), ..Facts::default() };
         let line = findings(&facts, &NEEDS)[0].to_string();
-        let told = "SET   net.core.somaxconn = 128: set at least 4096; connections that come at once beyond it are dropped, and \
-                    their clients try again after a second";
+        let told = "SET   net.core.somaxconn = 128: set at least 4096; the kernel drops connections that arrive in a burst beyond it, \
+                    and clients retry after a second";
         assert_eq!(line, told);
     }
 }

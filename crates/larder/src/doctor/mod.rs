@@ -1,54 +1,85 @@
-//! What of the system is set in a way that a cache server suffers from: as `larder doctor`, and at the start of the server.
+//! Whether this machine, and what is around it, lets the server work well: as `larder doctor`, and at the start of the Redis-compatible server.
 //!
-//! [`facts`] reads, [`checks`] judges. Nothing is changed, except that the process takes the open files that it may have.
+//! [`facts`] reads the system and [`checks`] judges it; [`origin`] and [`store`] ask other servers; [`certificate`] reads dates. Nothing is
+//! changed, except that the process takes the open files that it may have.
 
+mod certificate;
 mod checks;
 mod facts;
+mod origin;
 mod store;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use clap::Args;
 use gateway::config::DEFAULT_STORE;
 
 pub(crate) use checks::Needs;
 
-use crate::config::{self, KvSettings, Overrides, Program, StoreTier};
+use crate::config::{self, KvSettings, Overrides, Program, Settings, StoreTier};
 use crate::output;
 use checks::Finding;
 use facts::Facts;
 
-/// Tell which settings of this system hold the server for Redis clients back, and how fit the shared store is
+/// Check OS settings, origins, certificates and stores for what limits the server
 ///
-/// Prints each setting with what is there and, where it should be another, what to set and why. With [store.remote] or [stores.NAME.remote] in the file, or --store,
-/// it connects to those servers and looks at them too. Changes nothing. Exit status 1 if there is anything to set.
+/// Prints a line for each check, and for each problem what to set and why. Without --config or --origin it checks the OS settings for
+/// `larder kv` with its defaults. With a file it checks the OS settings for what the file asks for, connects to each origin (one HEAD request)
+/// and to each shared store, compares their clocks with this one, and looks at the expiry of certificates. Changes nothing. Exit status 1 if
+/// there is a problem.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
 pub(crate) struct DoctorArguments {
-    /// Configuration file whose [kv] says how many clients and how much memory there will be [default: that of an empty file]
+    /// Configuration file to check the system for [default: none, which checks for `larder kv`]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Which node of [kv.cluster] this machine is [default: that of the file, or any]
+    /// Origin server to check, as in `larder serve --origin`
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    origin: Option<String>,
+
+    /// Node of [kv.cluster] that this machine is [default: the one in the file, or any]
     #[arg(long, value_name = "NAME", requires = "config")]
     cluster_node: Option<String>,
 
-    /// Server of the Redis protocol to look at, instead of that of [store.remote]
+    /// Redis-compatible server to check, instead of that of [store.remote]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 }
 
+impl DoctorArguments {
+    /// What runs: all that the file or the origin says, or else the Redis-compatible server.
+    fn overrides(&self) -> Overrides {
+        let is_told = self.config.is_some() || self.origin.is_some();
+        let program = if is_told { Program::Serve } else { Program::Kv };
+        Overrides {
+            origin: self.origin.clone(),
+            store: self.store.clone(),
+            ..Overrides::to_look(program, self.cluster_node.clone())
+        }
+    }
+}
+
 /// Prints what is found.
 pub(crate) fn run(arguments: &DoctorArguments) -> ExitCode {
-    let overrides = Overrides {
-        store: arguments.store.clone(),
-        ..Overrides::to_look(Program::Kv, arguments.cluster_node.clone())
-    };
-    let checked = config::check(arguments.config.as_deref(), &overrides);
+    let checked = config::check(arguments.config.as_deref(), &arguments.overrides());
     output::problems(&checked);
     let Some(settings) = checked.settings else { return ExitCode::FAILURE };
-    let mut has_advice = settings.kv.as_ref().is_some_and(|kv| tell(&findings(kv)));
+    let mut has_advice = tell(&checks::findings(&Facts::read(), &Needs::of_all(&settings)));
+    has_advice |= settings.gateway.as_ref().is_some_and(|gateway| tell_gateway(gateway));
+    has_advice |= tell_stores(&settings);
+    if has_advice { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn tell_gateway(gateway: &gateway::config::Config) -> bool {
+    let now = SystemTime::now();
+    let has_old = tell(&certificate::findings(gateway, now));
+    tell(&origin::findings(gateway, now)) | has_old
+}
+
+fn tell_stores(settings: &Settings) -> bool {
+    let mut has_advice = false;
     for StoreTier { name, remote } in &settings.tiers {
         let Some(remote) = remote else { continue };
         if name != DEFAULT_STORE {
@@ -56,7 +87,7 @@ pub(crate) fn run(arguments: &DoctorArguments) -> ExitCode {
         }
         has_advice |= tell(&store::findings(remote));
     }
-    if has_advice { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    has_advice
 }
 
 /// Whether any of them should be otherwise.
@@ -67,19 +98,24 @@ fn tell(findings: &[Finding]) -> bool {
 
 /// Logs a warning for each setting that should be another.
 pub(crate) fn warn(kv: &KvSettings) {
-    for finding in findings(kv) {
+    for finding in checks::findings(&Facts::read(), &Needs::of_kv(kv)) {
         let Some(advice) = &finding.advice else { continue };
-        tracing::warn!(setting = finding.setting, found = %finding.found, set = %advice.set, "{}", advice.why);
+        tracing::warn!(setting = %finding.setting, found = %finding.found, set = %advice.set, "{}", advice.why);
     }
 }
 
 /// Takes as many open files as the system allows this process: the soft limit is low for the sake of programs that use `select`.
 pub(crate) fn raise_open_files() {
     if let Err(error) = facts::raise_open_files() {
-        tracing::warn!(%error, "the limit of open files stays as it is");
+        tracing::warn!(%error, "can't raise the limit of open files");
     }
 }
 
-fn findings(kv: &KvSettings) -> Vec<Finding> {
-    checks::findings(&Facts::read(), &Needs::of(kv))
+/// An error with all that led to it.
+fn told(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut told: Vec<String> = causes.map(ToString::to_string).collect();
+    // Some errors repeat what led to them.
+    told.dedup_by(|cause, error| error.ends_with(cause.as_str()));
+    told.join(": ")
 }

@@ -1,10 +1,11 @@
-//! How fit the server is that is to be the tier behind memory.
+//! Whether the shared store of a tier behind memory is fit for it.
 
 use std::time::Duration;
 
 use store::remote::{Examined, examine};
 
 use super::checks::{Advice, Finding};
+use super::told;
 use crate::config::{RemoteTier, format_size};
 
 /// Connects and looks.
@@ -17,20 +18,11 @@ pub(super) fn findings(tier: &RemoteTier) -> Vec<Finding> {
     match examined {
         Ok(examined) => judge(&examined, tier.deadlines.record),
         Err(error) => vec![Finding {
-            setting: "url of the store",
-            found: format!("{}, which can't be used: {error}", tier.server.address),
+            setting: "url of the store".into(),
+            found: format!("{} ({error})", tier.server.address),
             advice: Some(Advice { set: REACHABLE.to_owned(), why: ALONE }),
         }],
     }
-}
-
-/// Of an error, all that led to it.
-fn told(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let mut told: Vec<String> = causes.map(ToString::to_string).collect();
-    // Some errors repeat what led to them.
-    told.dedup_by(|cause, error| error.ends_with(cause.as_str()));
-    told.join(": ")
 }
 
 fn judge(examined: &Examined, record_timeout: Duration) -> Vec<Finding> {
@@ -49,11 +41,15 @@ fn judge(examined: &Examined, record_timeout: Duration) -> Vec<Finding> {
 }
 
 fn good(setting: &'static str, found: String) -> Finding {
-    Finding { setting, found, advice: None }
+    Finding { setting: setting.into(), found, advice: None }
 }
 
 fn advised(setting: &'static str, found: String, advice: Option<(&str, &'static str)>) -> Finding {
-    Finding { setting, found, advice: advice.map(|(set, why)| Advice { set: set.to_owned(), why }) }
+    Finding {
+        setting: setting.into(),
+        found,
+        advice: advice.map(|(set, why)| Advice { set: set.to_owned(), why }),
+    }
 }
 
 fn role(is_master: bool) -> Finding {
@@ -109,13 +105,13 @@ fn tracking(tracks: bool) -> Finding {
 
 fn permissions(refused: &[&str]) -> Finding {
     let found = if refused.is_empty() {
-        "all that is needed".to_owned()
+        "all required commands".to_owned()
     } else {
-        format!("not {}", refused.join(", "))
+        format!("without {}", refused.join(", "))
     };
     let needed = refused.iter().any(|command| !OPTIONAL.contains(command));
     advised(
-        "what the user of the store may do",
+        "permissions of the user of the store",
         found,
         needed.then_some(("these commands (ACL SETUSER)", NEEDED)),
     )
@@ -128,22 +124,25 @@ const TRACKED_MIN: u64 = 100_000;
 const LIMIT: &str = "a limit below the memory of its machine, and `maxmemory-policy volatile-lfu` with it";
 const VOLATILE: &str = "volatile-lfu or volatile-lru";
 
-const REACHABLE: &str = "the URL of a server that answers, with a user and a password that it accepts";
+const REACHABLE: &str = "the URL of a server that answers and accepts the user and password";
 const ALONE: &str =
-    "without it each instance is a cache of its own, and the origin is asked once for each of them";
-const REPLICA: &str = "a replica takes no writes, and it is not used";
+    "without a shared store each instance caches on its own, and the origin answers each instance separately";
+const REPLICA: &str = "a replica accepts no writes, so it is not used";
 const FAR: &str =
-    "a miss that waits longer than record_timeout goes to the origin at once, as if the store had nothing";
-const CLOCK: &str = "responses are taken to be older, or younger, than they are";
-const BOUNDLESS: &str = "a cache grows until the machine has no memory left";
-const FULL: &str = "a server that is full and evicts nothing refuses every write, those of purges too";
-const LOG_EVICTED: &str = "the log of purges, which has no time to live, can be evicted; all that was stored before is then validated";
+    "a miss that waits longer than record_timeout goes to the origin, as if the store had nothing";
+const CLOCK: &str = "responses count as older, or younger, than they are";
+const BOUNDLESS: &str = "the cache grows until the machine runs out of memory";
+const FULL: &str = "a full server that evicts nothing refuses every write, also those of purges";
+const LOG_EVICTED: &str =
+    "the purge log has no TTL and could be evicted; everything stored before would then be validated";
 const TABLE: &str = "copies in memory beyond it are read again before their next use";
-const DEAF: &str = "instances don't hear what the others change";
-const NEEDED: &str = "what is missing fails, and the store is as good as not there";
+const DEAF: &str = "instances don't notice changes by others";
+const NEEDED: &str = "without them operations fail, and the store is not used";
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use super::*;
 
     fn fit() -> Examined {
@@ -160,14 +159,18 @@ mod tests {
         }
     }
 
-    fn advised(examined: &Examined) -> Vec<&'static str> {
+    fn advised(examined: &Examined) -> Vec<Cow<'static, str>> {
         let findings = judge(examined, Duration::from_millis(50));
-        findings.iter().filter(|finding| finding.advice.is_some()).map(|finding| finding.setting).collect()
+        findings
+            .into_iter()
+            .filter(|finding| finding.advice.is_some())
+            .map(|finding| finding.setting)
+            .collect()
     }
 
     #[test]
     fn a_fit_server_needs_no_advice() {
-        assert_eq!(advised(&fit()), Vec::<&str>::new());
+        assert_eq!(advised(&fit()), Vec::<Cow<'_, str>>::new());
         assert_eq!(judge(&fit(), Duration::from_millis(50)).len(), 9);
         let silent = Examined {
             version: None,
@@ -179,7 +182,7 @@ mod tests {
             refused: vec!["ROLE", "TIME"],
             ..fit()
         };
-        assert_eq!(advised(&silent), Vec::<&str>::new());
+        assert_eq!(advised(&silent), Vec::<Cow<'_, str>>::new());
     }
 
     #[test]
@@ -199,6 +202,6 @@ mod tests {
         check(|server| server.eviction_policy = Some("allkeys-lru".to_owned()), "policy");
         check(|server| server.tracked_keys_max = Some(1000), "tracking-table");
         check(|server| server.tracks = false, "TRACKING");
-        check(|server| server.refused = vec!["ROLE", "APPEND"], "may do");
+        check(|server| server.refused = vec!["ROLE", "APPEND"], "permissions");
     }
 }

@@ -1,0 +1,218 @@
+//! Whether origin servers answer, as the gateway would ask them: one HEAD request to each.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, anyhow};
+use futures_util::{StreamExt as _, stream};
+use gateway::config::{
+    AddressFamily, Config, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol, OriginTls, Site,
+};
+use http::header::{AGE, DATE, HOST, USER_AGENT};
+use http::{HeaderMap, Request, StatusCode, Uri};
+use http_body_util::Empty;
+use hyper::body::Bytes;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpSocket, TcpStream, UnixStream, lookup_host};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::checks::{Advice, Finding};
+use super::{certificate, told};
+
+/// Asks each origin of the sites.
+pub(super) fn findings(config: &Config, now: SystemTime) -> Vec<Finding> {
+    // Some site has the host that the origin expects.
+    let sites: BTreeMap<&str, &Site> =
+        config.sites.iter().rev().map(|site| (site.origin.name.as_str(), &**site)).collect();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return vec![unreachable("origins".to_owned(), &told(&error))],
+    };
+    let look = |site| async move { judge(site, ask(site).await, now) };
+    let findings = stream::iter(sites.into_values()).map(look).buffered(AT_ONCE_MAX);
+    runtime.block_on(findings.collect::<Vec<_>>()).concat()
+}
+
+/// What an origin has shown of itself.
+struct Seen {
+    status: StatusCode,
+    took: Duration,
+    /// Its clock, and ours at that moment.
+    clocks: Option<(SystemTime, SystemTime)>,
+    certificate: Option<CertificateDer<'static>>,
+}
+
+fn judge(site: &Site, seen: anyhow::Result<Seen>, now: SystemTime) -> Vec<Finding> {
+    let origin = &*site.origin;
+    let name = format!("origin {}", shown(origin));
+    let seen = match seen {
+        Ok(seen) => seen,
+        Err(error) => return vec![unreachable(name, &told(error.as_ref()))],
+    };
+    let found = format!("answers HEAD with {} after {:.1} ms", seen.status, seen.took.as_secs_f64() * 1e3);
+    let answers = Finding { setting: name.clone().into(), found, advice: None };
+    let clock = seen.clocks.map(|(its, ours)| clock(format!("clock of {name}"), its, ours));
+    let certificate = seen
+        .certificate
+        .and_then(|certificate| certificate::expiry(format!("certificate of {name}"), &certificate, now));
+    [Some(answers), clock, certificate].into_iter().flatten().collect()
+}
+
+/// Its name where it has one, and its address.
+fn shown(origin: &OriginConfig) -> String {
+    let scheme = if origin.endpoint.tls.is_some() { "https" } else { "http" };
+    let address = match &origin.endpoint.address {
+        OriginAddress::Tcp { host, port } => format!("{scheme}://{host}:{port}"),
+        OriginAddress::Unix(path) => format!("unix:{}", path.display()),
+    };
+    match origin.name.as_str() {
+        name if name.contains("//") || name.starts_with("unix:") => address,
+        name => format!("{name} ({address})"),
+    }
+}
+
+fn unreachable(setting: String, error: &str) -> Finding {
+    let advice = Advice { set: REACHABLE.to_owned(), why: FAILS };
+    Finding { setting: setting.into(), found: format!("no answer ({error})"), advice: Some(advice) }
+}
+
+/// Seconds are all that `Date` tells.
+fn clock(setting: String, its: SystemTime, ours: SystemTime) -> Finding {
+    let (apart, word) = match its.duration_since(ours) {
+        Ok(ahead) => (ahead, "ahead of"),
+        Err(error) => (error.duration(), "behind"),
+    };
+    let advice = Advice { set: "both clocks by NTP".to_owned(), why: CLOCK };
+    Finding {
+        setting: setting.into(),
+        found: format!("{} s {word} this machine", apart.as_secs()),
+        advice: (apart > CLOCK_MAX).then_some(advice),
+    }
+}
+
+async fn ask(site: &Site) -> anyhow::Result<Seen> {
+    let limit = (site.timeouts.connect + site.timeouts.first_byte).min(LIMIT_MAX);
+    timeout(limit, exchange(site)).await.map_err(|_| anyhow!("not within {} ms", limit.as_millis()))?
+}
+
+async fn exchange(site: &Site) -> anyhow::Result<Seen> {
+    let endpoint = &site.origin.endpoint;
+    let began = Instant::now();
+    let (stream, certificate) = connect(endpoint).await?;
+    let (status, fields) = head(stream, endpoint.protocol, request(site)?).await?;
+    let took = began.elapsed();
+    let date = fields.get(DATE).filter(|_| !fields.contains_key(AGE));
+    let date = date.and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
+    Ok(Seen { status, took, clocks: date.map(|date| (date, SystemTime::now())), certificate })
+}
+
+fn request(site: &Site) -> anyhow::Result<Request<Empty<Bytes>>> {
+    let OriginConfig { endpoint, base_path, host_override, .. } = &*site.origin;
+    let address = match &endpoint.address {
+        OriginAddress::Tcp { host, port } => format!("{host}:{port}"),
+        OriginAddress::Unix(_) => "localhost".to_owned(),
+    };
+    let of_site = || site.hosts.iter().find(|host| !host.contains('*')).cloned();
+    let of_override = host_override.as_ref().and_then(|host| Some(host.to_str().ok()?.to_owned()));
+    let host = of_override.or_else(of_site).unwrap_or(address);
+    let path = format!("{base_path}/");
+    let agent = concat!("larder-doctor/", env!("CARGO_PKG_VERSION"));
+    let request = Request::head(path.as_str()).header(USER_AGENT, agent);
+    if endpoint.protocol != OriginProtocol::Http2 {
+        return Ok(request.header(HOST, host).body(Empty::new())?);
+    }
+    let scheme = if endpoint.tls.is_some() { "https" } else { "http" };
+    let target = Uri::builder().scheme(scheme).authority(host).path_and_query(path).build()?;
+    Ok(request.uri(target).body(Empty::new())?)
+}
+
+async fn head(
+    stream: Box<dyn Stream>,
+    protocol: OriginProtocol,
+    request: Request<Empty<Bytes>>,
+) -> anyhow::Result<(StatusCode, HeaderMap)> {
+    let stream = TokioIo::new(stream);
+    let response = if protocol == OriginProtocol::Http2 {
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
+        tokio::spawn(connection);
+        sender.send_request(request).await?
+    } else {
+        let (mut sender, connection) = http1::handshake(stream).await?;
+        tokio::spawn(connection);
+        sender.send_request(request).await?
+    };
+    let (head, _) = response.into_parts();
+    Ok((head.status, head.headers))
+}
+
+/// TCP or a Unix socket, with TLS or without.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+async fn connect(
+    endpoint: &EndpointConfig,
+) -> anyhow::Result<(Box<dyn Stream>, Option<CertificateDer<'static>>)> {
+    let (stream, host): (Box<dyn Stream>, &str) = match &endpoint.address {
+        OriginAddress::Tcp { host, port } => (Box::new(connect_tcp(endpoint, host, *port).await?), host),
+        OriginAddress::Unix(path) => (Box::new(UnixStream::connect(path).await?), ""),
+    };
+    let Some(OriginTls { server_name, client, .. }) = &endpoint.tls else { return Ok((stream, None)) };
+    let name = server_name.as_deref().unwrap_or(host).to_owned();
+    let name = ServerName::try_from(name).context("no valid server name")?;
+    let mut client = rustls::ClientConfig::clone(client);
+    client.alpn_protocols = match endpoint.protocol {
+        OriginProtocol::Http2 => vec![b"h2".to_vec()],
+        OriginProtocol::Http1 | OriginProtocol::Auto => vec![b"http/1.1".to_vec()],
+    };
+    let connector = TlsConnector::from(Arc::new(client));
+    let stream = connector.connect(name, stream).await.context("TLS handshake failed")?;
+    let chain = stream.get_ref().1.peer_certificates();
+    let certificate = chain.and_then(|chain| chain.first()).map(|first| first.clone().into_owned());
+    Ok((Box::new(stream), certificate))
+}
+
+async fn connect_tcp(endpoint: &EndpointConfig, host: &str, port: u16) -> anyhow::Result<TcpStream> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let addresses = lookup_host((host, port)).await.with_context(|| format!("can't resolve {host}"))?;
+    let mut failure = anyhow!("{host} has no address of the chosen family");
+    for address in addresses.filter(|address| is_tried(endpoint, address)) {
+        match connect_address(endpoint, address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failure = error.into(),
+        }
+    }
+    Err(failure)
+}
+
+fn is_tried(endpoint: &EndpointConfig, address: &SocketAddr) -> bool {
+    match endpoint.address_family {
+        AddressFamily::Any => true,
+        AddressFamily::Ipv4 => address.is_ipv4(),
+        AddressFamily::Ipv6 => address.is_ipv6(),
+    }
+}
+
+async fn connect_address(endpoint: &EndpointConfig, address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    if let Some(local) = endpoint.local_address {
+        socket.bind(SocketAddr::new(local, 0))?;
+    }
+    socket.connect(address).await
+}
+
+const AT_ONCE_MAX: usize = 64;
+/// Nobody at a terminal waits for the minute that a request may take.
+const LIMIT_MAX: Duration = Duration::from_secs(10);
+const CLOCK_MAX: Duration = Duration::from_secs(5);
+const REACHABLE: &str =
+    "the URL of a running server, with its certificate authority in `ca_file` if it has one of its own";
+const FAILS: &str = "requests that the cache can't answer get 502 or 504";
+const CLOCK: &str = "responses count as older, or younger, than they are";
