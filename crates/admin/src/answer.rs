@@ -81,16 +81,16 @@ impl Refusal {
             Self::TokenMissing => {
                 (StatusCode::UNAUTHORIZED, "token_missing", "send `Authorization: Bearer` with the token")
             }
-            Self::TokenWrong => (StatusCode::UNAUTHORIZED, "token_wrong", "this is not the token"),
+            Self::TokenWrong => (StatusCode::UNAUTHORIZED, "token_wrong", "wrong token"),
             Self::BrowserRequest => {
-                (StatusCode::FORBIDDEN, "browser_request", "without a token, web pages may not send this")
+                (StatusCode::FORBIDDEN, "browser_request", "requests from web pages need a token")
             }
             Self::HostNotLoopback => (
                 StatusCode::FORBIDDEN,
                 "host_not_loopback",
                 "without a token, the Host field must be localhost or an address: loopback for what changes anything",
             ),
-            Self::RouteUnknown => (StatusCode::NOT_FOUND, "route_unknown", "there is nothing at this path"),
+            Self::RouteUnknown => (StatusCode::NOT_FOUND, "route_unknown", "no such path"),
             Self::MethodNotAllowed { .. } => {
                 (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "see the Allow field")
             }
@@ -98,7 +98,7 @@ impl Refusal {
                 (StatusCode::REQUEST_TIMEOUT, "body_too_slow", "the body did not arrive in time")
             }
             Self::BodyTooLarge => {
-                (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "the body is over the limit")
+                (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "the body is larger than 64 KiB")
             }
             Self::RequestInvalid { reason } => return request_invalid(reason),
             Self::Purge(error) => return purge_parts(error),
@@ -107,7 +107,7 @@ impl Refusal {
             Self::ConfigurationRefused { .. } => (
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "configuration_refused",
-                "the new configuration has problems; the old one stays in force",
+                "the new configuration is invalid; the running one stays in use",
             ),
         };
         (status, code, message.to_owned())
@@ -131,7 +131,7 @@ impl Refusal {
 }
 
 fn request_invalid(reason: impl Display) -> (StatusCode, &'static str, String) {
-    (StatusCode::BAD_REQUEST, "request_invalid", format!("the request cannot be made: {reason}"))
+    (StatusCode::BAD_REQUEST, "request_invalid", format!("invalid request: {reason}"))
 }
 
 fn explain_parts(error: ExplainError) -> (StatusCode, &'static str, String) {

@@ -55,7 +55,7 @@ pub(crate) fn read(query: Option<&str>, body: &[u8]) -> Result<PurgeOrder, Refus
 
 fn from_json(body: &[u8]) -> Result<PurgeOrder, Refusal> {
     if body.is_empty() {
-        let says = "it is not said what to purge: send {\"url\": \"http://..\"} or ?url=http://.., or other parameters";
+        let says = "nothing to purge: send {\"url\": \"http://..\"} or ?url=http://.., or other parameters";
         return Err(bad(says));
     }
     let body = serde_json::from_slice(body);
@@ -187,7 +187,7 @@ mod tests {
         check(Some(""), r#"{"url":"http://h/","mode":"soft"}"#, Ok(of_url("http://h/", Soft)));
         check(Some("url=http://h/?a=1"), "", Ok(of_url("http://h/?a=1", Hard)));
         check(Some("mode=refresh&url=http%3A%2f%2Fh/a+b%26c"), "", Ok(of_url("http://h/a+b&c", Refresh)));
-        check(None, "", Err("not said what to purge"));
+        check(None, "", Err("nothing to purge"));
         check(None, "{", Err("EOF"));
         check(None, r#"{"url":"http://h/"} x"#, Err("trailing"));
         check(None, r#"{"url":"http://h/","url":"http://i/"}"#, Err("duplicate field `url`"));

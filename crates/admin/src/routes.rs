@@ -91,7 +91,7 @@ pub static ROUTES: &[Route] = &[
                 "`{\"status\":200,\"cache_status\":\"larder; hit; ttl=9\",\"complete\":true,\"findings\":[{\"step\",\"says\",\
                  \"section\",\"values\":[{\"name\",\"value\",\"section\"}]}]}`",
             ),
-            (400, "the body cannot be read, or `request_invalid`: the request cannot be made"),
+            (400, "the body cannot be read, or `request_invalid`: invalid request"),
             (503, "`busy`: too many explanations are under way; try again"),
         ],
         action: Action::Explain,
@@ -162,7 +162,7 @@ pub static ROUTES: &[Route] = &[
             ),
             (
                 400,
-                "the parameters cannot be read, one is unknown or missing, the URL cannot be used, or `site_missing`: a tag wants one \
+                "the parameters cannot be read, one is unknown or missing, an invalid URL, or `site_missing`: a tag wants one \
                  of these `sites`",
             ),
             (404, "`site_unknown`: no site serves this URL, or has this name; there are these `sites`"),
@@ -190,9 +190,9 @@ pub static ROUTES: &[Route] = &[
         answers: &[
             (
                 200,
-                "`{\"reloaded\":true,\"warnings\":[..]}`: the new configuration is in force, except for what the warnings name",
+                "`{\"reloaded\":true,\"warnings\":[..]}`: the new configuration applies, except for what the warnings name",
             ),
-            (422, "`configuration_refused` with all `problems`; the old configuration stays in force"),
+            (422, "`configuration_refused` with all `problems`; the running configuration stays in use"),
         ],
         action: Action::Reload,
     },

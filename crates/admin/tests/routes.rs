@@ -189,7 +189,7 @@ async fn routes_and_their_answers() {
         ("POST /live", "", 405, "method_not_allowed"),
         ("GET /purge", "", 405, "method_not_allowed"),
         ("OPTIONS /purge", "", 405, "method_not_allowed"),
-        ("POST /purge", "", 400, "not said what to purge"),
+        ("POST /purge", "", 400, "nothing to purge"),
         ("POST /purge", r#"{"tags":["a"]}"#, 400, r#""sites":[{"hosts":["a"],"name":"shop""#),
         ("POST /purge", "{", 400, "parameters_unusable"),
         ("POST /purge", "\u{7f}", 400, "parameters_unusable"),

@@ -388,7 +388,7 @@ fn live(
     let sites = config.sites.iter().map(|site| {
         let live = LiveSite::new(site, upstreams.upstream(&site.origin), telemetry);
         Arc::new(match running {
-            // A moment later: what is stored until the new configuration is in force was judged by the old one.
+            // A moment later: what is stored until the new configuration applies was judged by the old one.
             Some(_) => live.replacing(before.get(site.name.as_str()).copied(), now().plus_ms(1000)),
             None => live,
         })

@@ -42,7 +42,7 @@ pub enum ExplainError {
     #[error("there is no site")]
     NoSite,
     /// Too many explanations are under way, or the process stops. The caller tries again.
-    #[error("no more requests can be explained now")]
+    #[error("too many explanations are in progress")]
     Busy,
 }
 

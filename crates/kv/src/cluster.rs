@@ -32,11 +32,11 @@ pub struct Cluster {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClusterError {
-    #[error("no node is called `{0}`")]
+    #[error("no node is named `{0}`")]
     NoSuchNode(String),
-    #[error("two nodes are called `{0}`")]
+    #[error("two nodes are named `{0}`")]
     SameName(String),
-    #[error("slot {slot} belongs to `{first}` already")]
+    #[error("slot {slot} already belongs to `{first}`")]
     SameSlot { slot: u16, first: String },
     #[error("there is no slot {0}: the last is 16383")]
     NoSuchSlot(u16),

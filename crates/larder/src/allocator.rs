@@ -16,7 +16,7 @@ mod with_jemalloc {
     /// Otherwise freed memory goes back when a thousand others are allocated: late under load, never when idle.
     pub(crate) fn give_back_soon() {
         if let Err(error) = background_thread::write(true) {
-            tracing::warn!(%error, "freed memory is given back to the system late");
+            tracing::warn!(%error, "freed memory returns to the system late");
         }
     }
 

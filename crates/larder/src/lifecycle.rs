@@ -89,7 +89,7 @@ impl Signals {
     pub(crate) async fn insisted(&mut self, asker: Asker) {
         if asker != Asker::Operator {
             self.signalled().await;
-            tracing::info!("stopping already: another signal ends it at once");
+            tracing::info!("already stopping: another signal stops it at once");
         }
         self.signalled().await;
     }
@@ -115,6 +115,6 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
 /// A worker has ended by an error. Its clients are gone, and what it shares with others may be half-way through a change: whoever runs the
 /// process is to start it anew, and nothing of it is saved.
 pub(crate) fn end_process() {
-    tracing::error!("a worker has failed: the process ends");
+    tracing::error!("a worker failed: the process exits");
     std::process::exit(1);
 }

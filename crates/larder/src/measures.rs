@@ -26,7 +26,7 @@ pub(crate) fn report(telemetry: &Telemetry, gateway: GatewayControl) {
     }));
 }
 
-/// Adds what the server for Redis clients counts to every scrape.
+/// Adds what the Redis-compatible server counts to every scrape.
 pub(crate) fn report_kv(telemetry: &Telemetry, kv: KvControl) {
     let spent = Spent::default();
     telemetry.collect_from(Box::new(move |sample| {

@@ -9,7 +9,7 @@ use crate::config::{Checked, Severity};
 pub(crate) fn result(text: &str) {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            failure(&format!("the result can't be written: {error}"));
+            failure(&format!("can't write the result: {error}"));
         }
         _ => {}
     }

@@ -184,10 +184,10 @@ impl Process {
         };
         self.telemetry.background().reload(if applied { "applied" } else { "refused" });
         if !applied {
-            tracing::error!("configuration refused; the running one stays in force");
+            tracing::error!("configuration refused; the running one stays in use");
             return Err(lines);
         }
-        tracing::info!("the new configuration is in force");
+        tracing::info!("configuration reloaded");
         Ok(lines)
     }
 
@@ -211,8 +211,10 @@ impl Process {
     /// For log rotation. Without a file there is nothing to open, and nothing happens.
     pub(crate) fn reopen_access_log(&self) {
         match self.access.reopen() {
-            Ok(()) => tracing::info!("the access log is opened anew, where it is a file"),
-            Err(error) => tracing::error!(%error, "the access log goes on in the file that is open"),
+            Ok(()) => tracing::info!("access log reopened"),
+            Err(error) => {
+                tracing::error!(%error, "can't reopen the access log; it continues in the open file")
+            }
         }
     }
 }

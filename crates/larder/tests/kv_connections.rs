@@ -424,7 +424,7 @@ fn a_worker_that_panics_ends_the_process() {
     assert_eq!(other.read(&mut [0]).unwrap_or_default(), 0, "nobody is left alone");
     assert_eq!(kv.service.end().code(), Some(1));
     let log = kv.service.stderr();
-    assert!(log.contains("DEBUG PANIC") && log.contains("a worker has failed: the process ends"), "{log}");
+    assert!(log.contains("DEBUG PANIC") && log.contains("a worker failed: the process exits"), "{log}");
     assert!(!folder.path().join("saved").exists());
 }
 

@@ -327,7 +327,7 @@ fn one_signal_does_not_cut_short_what_a_client_began() {
         assert_says(&kv, "stopping: requests in flight may finish");
         if signals > 0 {
             kv.service.signal(Signal::TERM);
-            assert_says(&kv, "stopping already: another signal ends it at once");
+            assert_says(&kv, "already stopping: another signal stops it at once");
         }
         if signals == 2 {
             kv.service.signal(Signal::TERM);

@@ -30,7 +30,7 @@ fn a_file_of_200_megabytes_is_identical_with_and_without_the_cache() {
     identical::Files::start(200 << 20, "1GiB").check();
 }
 
-/// The same for the server for clients of Redis: its limit is what it takes, no more and no less.
+/// The same for the Redis-compatible server: its limit is what it takes, no more and no less.
 #[test]
 fn memory_of_kv_stays_at_its_limit_for_ten_minutes() {
     churn::run(Duration::from_secs(600), 1 << 30);

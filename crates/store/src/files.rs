@@ -28,7 +28,7 @@ use crate::SEGMENT_BYTES_MAX;
 #[non_exhaustive]
 pub enum FilesUnavailable {
     /// The system does not allow or does not know anonymous files, or there are too many open files.
-    #[error("the system gives no anonymous file for them")]
+    #[error("the system refuses to create an anonymous file for them")]
     System(#[from] Errno),
     /// A file limit would end the process when it writes far into a sparse file.
     #[error("the file size of the process is limited to {bytes} bytes (RLIMIT_FSIZE)")]

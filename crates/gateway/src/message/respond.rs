@@ -41,7 +41,7 @@ impl Problem {
     /// RFC 9111 section 5.2.1.7.
     //= RFC 9111 section 5.2.1.7: only-if-cached
     pub(crate) fn only_if_cached() -> Self {
-        Self::new(504, "only-if-cached", "the request wants a stored response, and none can be used")
+        Self::new(504, "only-if-cached", "only-if-cached: no stored response can be used")
     }
 
     /// The forward that a request waited for ended in this server error, whose response is for somebody else.
@@ -52,7 +52,7 @@ impl Problem {
 
     /// The request comes back again and again: an origin server is this gateway, or forwards to it.
     pub(crate) fn circle() -> Self {
-        let text = "the request goes in circles: CDN-Loop or Via names this gateway";
+        let text = "request loop: CDN-Loop or Via names this gateway";
         Self::new(508, "proxy-loop-detected", text)
     }
 
@@ -61,7 +61,7 @@ impl Problem {
     //= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS
     pub(crate) fn not_forwarded(method: &str) -> Self {
         let status = if method == "OPTIONS" { 200 } else { 501 };
-        Self::new(status, "max-forwards", "Max-Forwards forbids to forward the request")
+        Self::new(status, "max-forwards", "Max-Forwards is 0: the request is not forwarded")
     }
 
     /// The origin gave no response, and what is stored must not be used.

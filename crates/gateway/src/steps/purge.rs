@@ -56,7 +56,7 @@ fn check(authorization: Option<&[u8]>, method: &PurgeMethod) -> Result<(), Probl
     if scheme.eq_ignore_ascii_case(BEARER) && method.is_token(token.trim_ascii()) {
         return Ok(());
     }
-    Err(Problem::new(403, "purge-token-wrong", "this is not the token for PURGE"))
+    Err(Problem::new(403, "purge-token-wrong", "wrong token for PURGE"))
 }
 
 const BEARER: &[u8] = b"Bearer ";

@@ -12,24 +12,24 @@ use super::http::time;
 use super::outputs::OutputArguments;
 use crate::output;
 
-/// Run a whole experiment: start its servers on free ports, load them, stop them, judge
+/// Run an experiment: start its servers on free ports, load them, stop them, and judge the result
 ///
-/// Exit status 0 when everything came out as expected.
+/// Exit status 0 if the result is as expected.
 #[derive(Args, Debug)]
 #[command(after_help = format!("Experiments:\n{}", listed("  ")))]
 pub(crate) struct ExperimentArguments {
-    /// Which one; without a name all are listed
+    /// Name of the experiment [default: none, which lists them]
     name: Option<Experiment>,
 
-    /// How long each load lasts, such as 90s or 5m, up to 15m, where the experiment is a matter of time; a number alone is seconds
+    /// Length of each load, such as 90s or 5m, up to 15m, in experiments that run for a time; a bare number is seconds
     #[arg(short = 'd', long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
 
-    /// Requests of each load, where the experiment is a matter of their number
+    /// Requests of each load, in experiments that count requests
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
     requests: Option<u64>,
 
-    /// Connections at the same time, where the experiment can have any number
+    /// Concurrent connections, in experiments that don't fix them
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     connections: Option<u16>,
 
@@ -40,7 +40,7 @@ pub(crate) struct ExperimentArguments {
     #[command(flatten)]
     suites: SuiteArguments,
 
-    /// Tell no progress
+    /// Don't print progress
     #[arg(short, long)]
     quiet: bool,
 

@@ -9,13 +9,13 @@ use clap::Args;
 
 use crate::output;
 
-/// Run the smallest HTTP server that the kernel allows: the limit that ratios refer to
+/// Run a minimal HTTP server, as the baseline for ratios
 ///
 /// It counts the ends of request heads and writes as many copies of one response; it reads no request, so requests with
 /// bodies confuse it. Prints its address, and serves until it is killed.
 #[derive(Args, Debug)]
 pub(crate) struct NullHttpArguments {
-    /// Address to listen at; port 0 takes a free one
+    /// Address to listen on; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
 
@@ -23,7 +23,7 @@ pub(crate) struct NullHttpArguments {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_073_741_824))]
     body_bytes: u32,
 
-    /// Header field of the response beside Content-Length; may be given more than once
+    /// Header field of the response besides Content-Length; repeatable
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = super::http::field)]
     fields: Vec<(String, String)>,
 
@@ -31,11 +31,11 @@ pub(crate) struct NullHttpArguments {
     #[arg(long)]
     close: bool,
 
-    /// Stand still for so many milliseconds now and then, to see who notices
+    /// Stall for this many milliseconds now and then
     #[arg(long, value_name = "MS", requires = "stall_every", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     stall_ms: Option<u64>,
 
-    /// Milliseconds from one begin of a stall to the next
+    /// Milliseconds from the start of one stall to the start of the next
     #[arg(long, value_name = "MS", requires = "stall_ms", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     stall_every: Option<u64>,
 }

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::output;
 
-/// Run the smallest Redis-protocol server that the kernel allows: the limit that ratios refer to
+/// Run a minimal Redis-protocol server, as the baseline for ratios
 ///
 /// It counts commands and writes as many ready replies; it stores nothing, so a load on it needs --fixed-values and the
 /// same value size. What a connection asks first, it has to ask always, unless --replies tells the order. Prints its
@@ -24,11 +24,11 @@ use crate::output;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct NullRespArguments {
-    /// Address to listen at; port 0 takes a free one
+    /// Address to listen on; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
 
-    /// Bytes of the value that each GET is answered with
+    /// Size of the value that each GET returns, in bytes
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(0..=67_108_864))]
     value_size: u32,
 

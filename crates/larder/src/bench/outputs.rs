@@ -17,7 +17,7 @@ pub(crate) struct OutputArguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Write one HTML page with tables and charts, which needs no network to be shown
+    /// Write one HTML page with tables and charts that works offline
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 

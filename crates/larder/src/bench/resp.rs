@@ -21,7 +21,7 @@ use super::outputs::OutputArguments;
 use super::server::{Server, Watched};
 use crate::output;
 
-/// Put load on a server that speaks the Redis protocol, and compare every reply with the one expected
+/// Load-test a Redis-compatible server, and verify every reply
 ///
 /// The value of a key is a function of the key, so every reply is known byte for byte; a key that is asked for as missing is
 /// one that no load sets. Each command counts as one request, and its latency ends with its reply.
@@ -53,7 +53,7 @@ pub(crate) struct RespArguments {
     #[command(flatten)]
     server: ServerArguments,
 
-    /// Tell no progress
+    /// Don't print progress
     #[arg(short, long, help_heading = "Output")]
     quiet: bool,
 
@@ -64,15 +64,15 @@ pub(crate) struct RespArguments {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Commands")]
 struct Commands {
-    /// What is asked
+    /// Commands to send
     #[arg(long, value_enum, default_value_t = WorkloadName::Workflow)]
     workload: WorkloadName,
 
-    /// How it is said
+    /// Protocol to send them in
     #[arg(long, value_enum, default_value_t = ProtocolName::Resp2)]
     protocol: ProtocolName,
 
-    /// User for AUTH; the default user unless given
+    /// User for AUTH [default: the default user]
     #[arg(long, value_name = "NAME", requires = "password_file")]
     user: Option<String>,
 
@@ -80,15 +80,15 @@ struct Commands {
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
 
-    /// Bytes of a key
+    /// Size of a key in bytes
     #[arg(long, value_name = "N", default_value_t = 16)]
     key_size: usize,
 
-    /// Bytes of a value
+    /// Size of a value in bytes
     #[arg(long, value_name = "N", default_value_t = 12)]
     value_size: usize,
 
-    /// Let each key that is set expire after so many seconds
+    /// TTL of each key that is set, in seconds
     #[arg(long, value_name = "SECONDS")]
     expire: Option<u32>,
 
@@ -96,23 +96,23 @@ struct Commands {
     #[arg(long)]
     fixed_values: bool,
 
-    /// Different keys
+    /// Number of distinct keys
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     keys: u64,
 
-    /// Choose the key of rank r as often as 1 / r^S; all keys are equally likely without this
+    /// Zipf exponent: choose the key of rank r as often as 1 / r^S [default: all keys equally often]
     #[arg(long, value_name = "S", conflicts_with = "in_turn")]
     zipf: Option<f64>,
 
-    /// Take the keys one after the other
+    /// Take the keys in order
     #[arg(long)]
     in_turn: bool,
 
-    /// Set every key before: a GET that misses is then wrong
+    /// Set every key first; a GET that misses is then an error
     #[arg(long)]
     preload: bool,
 
-    /// The same number chooses the same keys
+    /// Seed: the same number chooses the same keys
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }
@@ -120,7 +120,7 @@ struct Commands {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Load")]
 struct Amount {
-    /// Connections open at the same time; on a cluster, to each node
+    /// Concurrent connections; on a cluster, to each node
     #[arg(short, long, value_name = "N", default_value_t = 50)]
     connections: usize,
 
@@ -128,15 +128,15 @@ struct Amount {
     #[arg(long)]
     connection_per_request: bool,
 
-    /// Commands that are sent on a connection before the first reply, 1 to 1000
+    /// Commands to send on a connection before reading replies, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 1)]
     pipeline: usize,
 
-    /// Stop after so many commands
+    /// Stop after this many commands
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration")]
     requests: Option<u64>,
 
-    /// Stop after this time, such as 10s or 5m; a number alone is seconds [default: 10s]
+    /// Stop after this time, such as 10s or 5m; a bare number is seconds [default: 10s]
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     duration: Option<Duration>,
 
@@ -144,15 +144,15 @@ struct Amount {
     #[arg(long, value_name = "R")]
     rate: Option<f64>,
 
-    /// Threads that generate; one is enough for most servers
+    /// Generator threads; one is enough for most servers
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
 
-    /// Load before the measured one, whose figures are dropped, for this time
+    /// Warm-up before the measured load, for this time
     #[arg(long, value_name = "TIME", value_parser = time)]
     warm_up: Option<Duration>,
 
-    /// Give the commands of a connection up when their replies take longer
+    /// Give up on a connection's commands when their replies take longer
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s")]
     timeout: Duration,
 }
@@ -160,15 +160,15 @@ struct Amount {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Server under load")]
 struct ServerArguments {
-    /// Tell the CPU time and the memory of this process and its children
+    /// Report CPU time and memory of this process and its children
     #[arg(long, value_name = "PID", conflicts_with = "server_cmd")]
     server_pid: Option<u32>,
 
-    /// Start this shell command first, wait until it listens, tell what it spends, and stop it
+    /// Start this shell command first, wait until it listens, report what it uses, and stop it
     #[arg(long, value_name = "COMMAND")]
     server_cmd: Option<String>,
 
-    /// Tell how long this core was busy; a server that is started runs on it
+    /// Report how long this core was busy; a server started by --server-cmd runs on it
     #[arg(long, value_name = "N")]
     server_core: Option<usize>,
 }

@@ -142,11 +142,10 @@ impl Environment {
     }
 }
 
-const OPEN: &str = "off, because clients of poor-man-s-cache have no password: whoever reaches the port reads and writes everything. Set \
-                    `protected_mode` in a configuration file, either way, to say what you want";
-const NO_SHARDS: &str =
-    "keys are divided among shards by themselves, and workers are as many as `workers` says";
-const NO_INLINE: &str = "requests of any size are read where they arrived, without slots of a fixed size";
+const OPEN: &str = "off, because clients of poor-man-s-cache have no password: anyone who can reach the port can read and write everything. \
+                    Set `protected_mode` in a configuration file to keep or change this";
+const NO_SHARDS: &str = "Larder chooses the number of shards itself; `workers` sets the number of threads";
+const NO_INLINE: &str = "requests of any size are read in place, without slots of a fixed size";
 
 #[cfg(test)]
 mod tests {

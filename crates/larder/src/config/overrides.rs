@@ -11,10 +11,10 @@ use super::tree::Table;
 /// What the process is to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Program {
-    /// Whatever the configuration has: the gateway, the server for Redis clients, or both.
+    /// Whatever the configuration has: the gateway, the Redis-compatible server, or both.
     #[default]
     Serve,
-    /// The server for Redis clients alone.
+    /// The Redis-compatible server alone.
     Kv,
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum Purpose {
     Look,
 }
 
-/// What the command line says about the server for Redis clients.
+/// What the command line says about the Redis-compatible server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KvOverrides {
     pub(crate) listen: Vec<String>,

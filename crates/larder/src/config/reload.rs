@@ -97,9 +97,5 @@ fn keep(after: &mut Node, before: &Node, problems: &mut Problems) {
 }
 
 fn warn(place: &Place, node: &Node, problems: &mut Problems) {
-    problems.warning(
-        place,
-        &node.path,
-        "changed, but a reload can't change it: the running value stays until a restart",
-    );
+    problems.warning(place, &node.path, "changed, but takes effect only after a restart");
 }

@@ -8,7 +8,7 @@ use crate::config::parse_listen_address;
 /// Options of `larder origin`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct OriginOptions {
-    /// Address for HTTP/1.1 and HTTP/2 without TLS; repeatable; port 0 takes a free port
+    /// Address for HTTP/1.1 and HTTP/2 without TLS; repeatable; port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3030", value_parser = parse_listen_address)]
     pub(crate) listen: Vec<SocketAddr>,
 

@@ -177,7 +177,7 @@ pub const PREFIX_BYTES_MAX: usize = 8 << 10;
 #[non_exhaustive]
 pub enum PurgeInvalid {
     /// It is empty, or longer than its limit.
-    #[error("{what} has {bytes} bytes: 1 to {bytes_max} are possible")]
+    #[error("{what} has {bytes} bytes; expected 1 to {bytes_max}")]
     Length {
         /// Which part.
         what: &'static str,
@@ -187,7 +187,7 @@ pub enum PurgeInvalid {
         bytes_max: usize,
     },
     /// It is not what such a part looks like.
-    #[error("{what} is none: {must}")]
+    #[error("{what} is invalid: {must}")]
     Form {
         /// Which part.
         what: &'static str,
@@ -201,7 +201,7 @@ pub enum PurgeInvalid {
         count: usize,
     },
     /// Nothing is said: what it would select is everything, which has a form of its own.
-    #[error("nothing is selected: give a URL, a tag, a site, a host, a prefix, or everything")]
+    #[error("nothing selected: give a URL, a tag, a site, a host, a prefix, or everything")]
     NothingSaid,
     /// A rule of what goes together.
     #[error("{0}")]
@@ -247,13 +247,13 @@ fn check_url(url: &str) -> Result<(), PurgeInvalid> {
     holds(
         is_one && url.contains("://"),
         "the URL",
-        "it has no blanks and no fragment, and begins with a scheme",
+        "it must begin with a scheme and can't contain spaces or a fragment",
     )
 }
 
 fn check_tag(tag: &str) -> Result<(), PurgeInvalid> {
     length("a tag", tag, TAG_BYTES_MAX)?;
-    holds(!tag.bytes().any(|byte| byte.is_ascii_control()), "a tag", "it has no control characters")
+    holds(!tag.bytes().any(|byte| byte.is_ascii_control()), "a tag", "a tag can't contain control characters")
 }
 
 fn check_host(host: &str) -> Result<(), PurgeInvalid> {
@@ -262,7 +262,7 @@ fn check_host(host: &str) -> Result<(), PurgeInvalid> {
     holds(
         host.bytes().all(is_one),
         "the host",
-        "it is a name in lower case or an address, and perhaps a port",
+        "it must be a lower-case name or an address, with an optional port",
     )
 }
 
@@ -270,7 +270,7 @@ fn check_prefix(prefix: &str) -> Result<(), PurgeInvalid> {
     length("the prefix", prefix, PREFIX_BYTES_MAX)?;
     let is_one = |byte: u8| !byte.is_ascii_control() && !b" ?#".contains(&byte);
     let is_path = prefix.starts_with('/') && prefix.bytes().all(is_one);
-    holds(is_path, "the prefix", "its path begins with / and has no blanks, query and fragment")
+    holds(is_path, "the prefix", "its path must begin with / and can't contain spaces, a query or a fragment")
 }
 
 fn length(what: &'static str, text: &str, bytes_max: usize) -> Result<(), PurgeInvalid> {

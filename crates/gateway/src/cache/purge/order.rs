@@ -35,7 +35,7 @@ pub struct PurgeOrder {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PurgeError {
     /// Not an absolute http or https URL without user information and fragment. The caller corrects it.
-    #[error("the URL cannot be used: {url:?} is not an absolute http or https URL")]
+    #[error("invalid URL: {url:?} is not an absolute http or https URL")]
     UrlInvalid {
         /// What was given.
         url: String,
@@ -58,7 +58,7 @@ pub enum PurgeError {
         sites: Vec<SiteUrls>,
     },
     /// A tag is one of a site, and there are several.
-    #[error("a tag is one of a site or a host: give the site, for there are several")]
+    #[error("give a site or a host with the tag: there are several sites")]
     SiteMissing {
         /// As above.
         sites: Vec<SiteUrls>,

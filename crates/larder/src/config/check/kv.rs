@@ -1,4 +1,4 @@
-//! Settings of the server for Redis clients.
+//! Settings of the Redis-compatible server.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use super::server::workers;
 use crate::config::tree::Table;
 use crate::config::{Purpose, parse_address};
 
-/// What the server for Redis clients runs with.
+/// What the Redis-compatible server runs with.
 #[derive(Clone, Debug)]
 pub(crate) struct KvSettings {
     pub(crate) listen: Vec<Listen>,

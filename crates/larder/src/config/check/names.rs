@@ -23,7 +23,7 @@ pub(super) fn host_name(text: &str) -> Result<String, String> {
         return Err("expected a host name alone, without a scheme such as `http://`".to_owned());
     }
     if host.contains(':') {
-        return Err("expected a host name without a port (an IPv6 address stands in brackets)".to_owned());
+        return Err("expected a host name without a port, with an IPv6 address in brackets".to_owned());
     }
     let label = |label: &str| {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
@@ -41,7 +41,7 @@ pub(super) fn host_pattern(text: &str) -> Result<String, String> {
     match text.strip_prefix("*.") {
         Some(rest) => host_name(rest).map(|host| format!("*.{host}")),
         None if text.contains('*') => {
-            Err("`*` stands only at the beginning and alone: `*.example.org`".to_owned())
+            Err("`*` is only allowed as the whole first label: `*.example.org`".to_owned())
         }
         None => host_name(text),
     }

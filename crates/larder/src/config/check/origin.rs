@@ -233,7 +233,7 @@ fn tls_options(scope: &mut Scope<'_>, table: &Table, protocol: OriginProtocol) -
 fn refuse_tls_keys(scope: &mut Scope<'_>, table: &Table) {
     for key in ["server_name", "verify", "ca_file", "client_certificate", "client_key"] {
         if let Some(node) = table.given(key) {
-            scope.error(node, "has a meaning only for an `https://` origin");
+            scope.error(node, "only applies to an `https://` origin");
         }
     }
 }
@@ -257,10 +257,10 @@ fn origin_url(text: &str) -> Result<OriginUrl, String> {
     let Some(rest) = rest.strip_prefix("//") else { return Err(URL_FORM.to_owned()) };
     let (authority, path) = rest.find(['/', '?', '#']).map_or((rest, ""), |at| rest.split_at(at));
     if authority.contains('@') {
-        return Err("credentials don't belong into a URL; use `[origin.credentials]`".to_owned());
+        return Err("a URL must not contain credentials; use `[origin.credentials]`".to_owned());
     }
     if path.contains(['?', '#']) {
-        return Err("an origin's URL ends with its path: no query, no fragment".to_owned());
+        return Err("an origin's URL can't have a query or a fragment".to_owned());
     }
     let (host, port) = host_and_port(authority, security)?;
     Ok(OriginUrl { address: OriginAddress::Tcp { host, port }, base_path: base_path(path)?, security })
@@ -355,8 +355,8 @@ mod tests {
         check("ftp://example.org", "http://host");
         check("http:example.org", "http://host");
         check("http://u:p@example.org", "credentials");
-        check("http://example.org?x", "no query");
-        check("http://example.org/#x", "no query");
+        check("http://example.org?x", "a query or a fragment");
+        check("http://example.org/#x", "a query or a fragment");
         check("http://example.org:0", "port");
         check("http://example.org:99999", "port");
         check("http://", "host name");

@@ -16,13 +16,13 @@ pub(super) fn check_rules(scope: &mut Scope<'_>, site: &Table) {
         });
         let message = match earlier {
             Some((earlier, Reach { paths: Paths::All, methods })) if methods.is_empty() => {
-                format!("never looked at: `{}` before it fits every request", earlier.path)
+                format!("unreachable: `{}` above it matches every request", earlier.path)
             }
             Some((earlier, _)) => {
-                format!("never looked at: `{}` before it fits every request that it fits", earlier.path)
+                format!("unreachable: `{}` above it matches every request that it does", earlier.path)
             }
             None if !reach.paths.are_below(prefix) => {
-                format!("never looked at: the paths of the site begin with `{prefix}/`")
+                format!("unreachable: the paths of the site begin with `{prefix}/`")
             }
             None => continue,
         };

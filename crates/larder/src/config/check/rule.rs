@@ -85,7 +85,7 @@ fn path(text: &str) -> Result<String, String> {
     match text {
         _ if !text.starts_with('/') => Err("must start with `/`".to_owned()),
         _ if text.contains(['?', '#']) => {
-            Err("a path has no `?` and no `#`; use `regex` to look at the query".to_owned())
+            Err("a path can't contain `?` or `#`; use `regex` to match the query".to_owned())
         }
         _ => Ok(text.to_owned()),
     }
@@ -93,7 +93,7 @@ fn path(text: &str) -> Result<String, String> {
 
 fn glob(text: &str) -> Result<globset::GlobMatcher, String> {
     if !text.starts_with(['/', '*', '{', '[', '?']) {
-        return Err("can't fit any path, because every path starts with `/`".to_owned());
+        return Err("can't match any path: every path starts with `/`".to_owned());
     }
     let glob = globset::GlobBuilder::new(text).literal_separator(true).build();
     glob.map(|glob| glob.compile_matcher()).map_err(|error| format!("not a glob: {}", error.kind()))
@@ -141,7 +141,10 @@ fn query(scope: &mut Scope<'_>, table: &Table) -> KeyRules {
         ([], Some(_)) => QueryParameters::Keep(parameters(scope, table, "query_keep")),
         (_, None) => QueryParameters::Ignore(parameters(scope, table, "query_ignore")),
         (_, Some(keep)) => {
-            scope.error(keep, "can't stand beside `query_ignore`: what is kept leaves out the rest already");
+            scope.error(
+                keep,
+                "can't be combined with `query_ignore`: `query_keep` already drops all other parameters",
+            );
             QueryParameters::All
         }
     };
@@ -152,7 +155,7 @@ fn query(scope: &mut Scope<'_>, table: &Table) -> KeyRules {
 fn parameters(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<Box<[u8]>> {
     scope.parsed_list(table, key, |text| match text.strip_suffix('*').unwrap_or(text) {
         name if name.contains(['*', '&', '=', '?', '#', ' ']) => {
-            Err("expected a parameter name as it stands in URLs; `*` may stand at its end".to_owned())
+            Err("expected a parameter name as written in URLs, with an optional `*` at the end".to_owned())
         }
         _ => Ok(text.as_bytes().into()),
     })
@@ -300,7 +303,7 @@ fn check_ahead(scope: &mut Scope<'_>, table: &Table, methods: &MethodSet) {
     if let Some(node) = table.given("refresh_ahead_percent")
         && !ANSWERED_METHODS.iter().any(|method| methods.contains(method))
     {
-        scope.warning(node, "has no effect for these `methods`: they are never answered from what is stored");
+        scope.warning(node, "has no effect for these `methods`: they are never answered from the cache");
     }
 }
 

@@ -69,7 +69,7 @@ impl Scope<'_> {
         let mode = std::fs::metadata(&path).map(|metadata| metadata.permissions().mode());
         if self.purpose == Purpose::Look && mode.is_ok_and(|mode| mode & EVERYBODY_READS != 0) {
             let path = path.display();
-            self.warning(node, format!("everybody on this machine can read {path}: `chmod o-r` it"));
+            self.warning(node, format!("every user of this machine can read {path}: run `chmod o-r` on it"));
         }
     }
 

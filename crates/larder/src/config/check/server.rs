@@ -187,7 +187,7 @@ pub(super) fn check_addresses(scope: &mut Scope<'_>, tree: &Table, asked: AskedF
         };
         match seen.iter().find(clashes) {
             Some((_, _, other)) => {
-                scope.error(node, format!("{address} is taken by `{}` already", other.path))
+                scope.error(node, format!("{address} is already used by `{}`", other.path))
             }
             None => seen.push((part, address, node)),
         }
@@ -234,5 +234,5 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-const OPEN_ADMIN: &str = "without `token_file` the admin API must listen on a loopback address: whoever reaches it can \
-                          purge everything (for probes and metrics alone, use `probes_listen`)";
+const OPEN_ADMIN: &str = "without `token_file` the admin API must listen on a loopback address: anyone who can reach it \
+                          could purge everything (for probes and metrics alone, use `probes_listen`)";

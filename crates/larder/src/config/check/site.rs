@@ -134,11 +134,11 @@ fn check_fields(scope: &mut Scope<'_>, table: &Table) {
         list.iter().any(|other| other.as_text().eq_ignore_ascii_case(node.as_text()))
     };
     for node in hidden.iter().filter(|node| has(forwarded, node)) {
-        scope.error(node, "stands in `request_fields_forwarded` as well");
+        scope.error(node, "also listed in `request_fields_forwarded`");
     }
     for node in table.list("request_fields_keyed") {
         if has(hidden, node) {
-            scope.error(node, "stands in `request_fields_hidden` as well: what the origin does not see is no part of the key");
+            scope.error(node, "also listed in `request_fields_hidden`: a field that the origin does not get can't be part of the key");
         }
         let is_client_s = matches!(class_of(node.as_text()), FieldClass::Ordinary | FieldClass::Override);
         if !is_client_s || is_own(node.as_text()) {

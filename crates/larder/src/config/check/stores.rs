@@ -64,6 +64,15 @@ impl<'a> Stores<'a> {
         self.all.iter().position(|(name, _)| *name == wanted)
     }
 
+    /// The store that a site names, or misspells: that it has no site is not the mistake then.
+    fn meant_by(&self, site: &Table) -> Option<usize> {
+        let near = || {
+            let near = nearest(site.text("store")?, self.all.iter().map(|(name, _)| *name))?;
+            self.all.iter().position(|(name, _)| *name == near)
+        };
+        self.named_by(site).or_else(near)
+    }
+
     fn unknown(&self, wanted: &str) -> String {
         let names: BTreeSet<_> = self.all.iter().map(|(name, _)| *name).collect();
         match nearest(wanted, names.iter().copied()) {
@@ -77,7 +86,7 @@ impl<'a> Stores<'a> {
 
     /// Names that can't be used, and stores that nobody uses.
     pub(super) fn check(&self, scope: &mut Scope<'_>, tree: &Table) {
-        let used: Vec<_> = tree.tables("site").filter_map(|site| self.named_by(site)).collect();
+        let used: Vec<_> = tree.tables("site").filter_map(|site| self.meant_by(site)).collect();
         if let (true, Some(node)) = (self.all.len() > STORES_MAX, tree.node("stores")) {
             scope.error(node, format!("more than {STORES_MAX} stores, with `[store]`"));
         }
@@ -88,7 +97,7 @@ impl<'a> Stores<'a> {
                 let message = "`default` is the name of `[store]`";
                 scope.problems.error(&table.place, &table.path, message);
             } else if !used.contains(&index) {
-                let message = "no site names it in `store`: nothing is stored here";
+                let message = "unused: no site has this name as its `store`";
                 scope.problems.warning(&table.place, &table.path, message);
             }
         }

@@ -1,10 +1,10 @@
-//! Keys of the server for Redis clients.
+//! Keys of the Redis-compatible server.
 
 use super::section::{DAY_MS, FILE, KIB, Kind, MIB, Preset, Reload, Section, TIB, row};
 
 pub(crate) static KV: Section = Section {
     name: "kv",
-    about: "The cache server for Redis clients: `larder kv`, or beside the gateway in `larder serve`. Without this table `larder serve` has none.",
+    about: "The Redis-compatible cache server: `larder kv`, or beside the gateway in `larder serve`. Without this table `larder serve` runs none.",
     options: &[
         row(
             "listen",
@@ -29,7 +29,7 @@ pub(crate) static KV: Section = Section {
             Kind::Size { min: 2 * MIB, max: 16 * TIB },
             Preset::Is("\"1GiB\""),
             Reload::Yes,
-            "Bytes for keys, values and their index together.",
+            "Memory for keys, values and their index together.",
             "Buffers of clients count within it, see `limits`. When a reload lowers it, keys are evicted as others are set.",
         ),
         row(
@@ -47,8 +47,8 @@ pub(crate) static KV: Section = Section {
             ]),
             Preset::Is("\"allkeys-s3fifo\""),
             Reload::Yes,
-            "What is evicted when memory is full.",
-            "The guide says what each means. `volatile-` policies leave keys that do not expire alone; `noeviction` refuses writes.",
+            "Eviction policy when memory is full.",
+            "The guide describes each policy. `volatile-` policies never evict keys without a TTL; `noeviction` refuses writes.",
         ),
         row(
             "save_file",
@@ -63,7 +63,7 @@ pub(crate) static KV: Section = Section {
             Kind::Choice(&["inline", "unit-separator"]),
             Preset::Is("\"inline\""),
             Reload::No,
-            "What a message is that does not begin with `*`: an inline command as Redis has them, or a message of the 0x1F protocol of poor-man-s-cache.",
+            "How a message without a leading `*` is read: as a Redis inline command, or as a message of the 0x1F text protocol.",
             "",
         ),
         row(
@@ -87,7 +87,7 @@ pub(crate) static KV: Section = Section {
             Kind::Choice(&["none", "lz4"]),
             Preset::Is("\"none\""),
             Reload::Yes,
-            "How large values are kept, where that makes them smaller by an eighth at least.",
+            "Compression of large values that it makes smaller by an eighth or more.",
             "A GET of such a value unpacks it. What clients see is the same. A reload changes how values are kept that are set from then on.",
         ),
         row(
@@ -95,7 +95,7 @@ pub(crate) static KV: Section = Section {
             Kind::Size { min: 16 * KIB, max: 512 * MIB },
             Preset::Is("\"16KiB\""),
             Reload::Yes,
-            "With `compression`: the shortest value that is compressed.",
+            "With `compression`: the smallest value that is compressed.",
             "Values that fit into 16 KiB with their key never are: a GET of a small value costs the same with and without compression.",
         ),
         row(
@@ -103,24 +103,24 @@ pub(crate) static KV: Section = Section {
             Kind::List(&Kind::SecretFile),
             Preset::Is("[]"),
             Reload::Yes,
-            "Files whose first lines are passwords (AUTH, HELLO); each of them opens the server.",
-            "Several, so that a new one can be given out before the old one goes: add it, reload, move the clients, take the old one away, reload. Who is connected stays connected.",
+            "Files with a password in their first line (AUTH, HELLO); each password is accepted.",
+            "With several you can rotate: add the new one, reload, move the clients, remove the old one, reload. Connected clients stay connected.",
         ),
         row(
             "protected_mode",
             Kind::Flag,
             Preset::Is("true"),
             Reload::Yes,
-            "Without a password, whether clients of other machines are refused.",
-            "Switch it off only where the network lets nobody in who may not read and write everything.",
+            "Whether clients on other machines are refused while no password is set.",
+            "Disable it only on a network where every client may read and write everything.",
         ),
         row(
             "enable_debug_command",
             Kind::Choice(&["no", "yes", "local"]),
             Preset::Is("\"no\""),
             Reload::Yes,
-            "Who may use DEBUG (`enable-debug-command`): nobody, everybody, or clients of this machine.",
-            "It is for tests: DEBUG SLEEP lets a worker stand still for up to a minute.",
+            "Who may use DEBUG (`enable-debug-command`): nobody, every client, or clients on this machine.",
+            "For tests only: DEBUG SLEEP blocks a worker for up to a minute.",
         ),
         row("tls", Kind::Table(&TLS), Preset::Absent("no TLS"), Reload::Inside, "Addresses with TLS.", ""),
         row("limits", Kind::Table(&LIMITS), Preset::Is("{}"), Reload::Yes, "What clients may use.", ""),
@@ -129,7 +129,7 @@ pub(crate) static KV: Section = Section {
             Kind::Table(&CLUSTER),
             Preset::Absent("this server has all keys"),
             Reload::No,
-            "Several servers that share the keys among them, for clients that know Redis Cluster.",
+            "Several servers that share the key space, for Redis Cluster clients.",
             "",
         ),
     ],
@@ -184,7 +184,7 @@ static LIMITS: Section = Section {
             Kind::Integer { min: 1, max: 10_000_000 },
             Preset::Is("10000"),
             Reload::Yes,
-            "Connections at once, over all workers (`maxclients`); more are told so and closed.",
+            "Open connections over all workers (`maxclients`); further ones get an error and are closed.",
             "Each needs a file descriptor.",
         ),
         row(
@@ -200,7 +200,7 @@ static LIMITS: Section = Section {
             NEVER_OR_LIMIT,
             Preset::Is("\"1m\""),
             Reload::Yes,
-            "How long a connection may take to give its password, or to finish the handshake of TLS, before it is closed; `0s` is for ever.",
+            "How long a connection may take to authenticate, or to finish the TLS handshake, before it is closed; `0s` disables the limit.",
             "",
         ),
         row(
@@ -208,7 +208,7 @@ static LIMITS: Section = Section {
             NEVER_OR_LIMIT,
             Preset::Is("\"0s\""),
             Reload::Yes,
-            "Clients that say nothing for so long are closed (`timeout`); `0s` is never.",
+            "Idle time after which a connection is closed (`timeout`); `0s` disables the limit.",
             "",
         ),
         row(
@@ -216,7 +216,7 @@ static LIMITS: Section = Section {
             NEVER_OR_LIMIT,
             Preset::Is("\"5m\""),
             Reload::Yes,
-            "Silence after which the kernel asks whether the client is still there (`tcp-keepalive`); `0s` is never.",
+            "Idle time after which the kernel probes the client (`tcp-keepalive`); `0s` disables probes.",
             "For connections that begin after the reload.",
         ),
         row(
@@ -224,7 +224,7 @@ static LIMITS: Section = Section {
             Kind::Size { min: MIB, max: 16 * GIB },
             Preset::Is("\"1GiB\""),
             Reload::Yes,
-            "Of a request that is not complete (`client-query-buffer-limit`); the client is closed.",
+            "Bytes of an incomplete request (`client-query-buffer-limit`); beyond it the client is closed.",
             "",
         ),
         row(
@@ -232,7 +232,7 @@ static LIMITS: Section = Section {
             Kind::Size { min: 64 * KIB, max: 16 * GIB },
             Preset::Is("\"32MiB\""),
             Reload::Yes,
-            "Messages that a client has not read (`client-output-buffer-limit pubsub`); the client is closed.",
+            "Bytes of messages that a client has not read (`client-output-buffer-limit pubsub`); beyond it the client is closed.",
             "",
         ),
         row(
@@ -240,7 +240,7 @@ static LIMITS: Section = Section {
             Kind::Size { min: 0, max: 16 * GIB },
             Preset::Is("\"0B\""),
             Reload::Yes,
-            "Replies that a client has not read (`client-output-buffer-limit normal`); the client is closed. 0 is no limit of its own.",
+            "Bytes of replies that a client has not read (`client-output-buffer-limit normal`); beyond it the client is closed. `0` sets no limit of its own.",
             "A client that does not read its replies is not read from, so that there is one reply, or 64 KiB of them. Large values in it are shared with the keys and take no memory; the rest has room within `maxmemory` and `buffers_bytes_max`, or is refused.",
         ),
         row(
@@ -248,7 +248,7 @@ static LIMITS: Section = Section {
             Kind::Size { min: MIB, max: TIB },
             Preset::Is("\"1GiB\""),
             Reload::Yes,
-            "Requests and replies of all clients together (`maxmemory-clients`); the client that has most is closed.",
+            "Bytes of requests and replies of all clients together (`maxmemory-clients`); beyond it the client with the most is closed.",
             "From half of it on, less is read from each client at once.",
         ),
     ],
@@ -256,14 +256,14 @@ static LIMITS: Section = Section {
 
 static CLUSTER: Section = Section {
     name: "kv.cluster",
-    about: "Servers that share the keys among them by hash slots. The map is what this table says, the same on all of them: it does not change while they run, and they don't talk to each other.",
+    about: "Servers that share the key space by hash slots. This table is the map, and it must be the same on all of them: it does not change while they run, and they don't talk to each other.",
     options: &[
         row(
             "node",
             Kind::Text("the name of a node"),
-            Preset::Absent("the command line says it"),
+            Preset::Absent("taken from the command line"),
             Reload::No,
-            "Which of the nodes this server is.",
+            "Name of this server among the nodes.",
             "`larder kv --cluster-node` overrides it, so that all servers can have the same file.",
         ),
         row(
@@ -294,16 +294,16 @@ static NODE: Section = Section {
             Kind::Text("host and port, such as `10.0.0.1:6379` or `cache-1.internal:6379`"),
             Preset::Required,
             Reload::No,
-            "Where clients reach it: what they are sent to.",
-            "Behind address translation this is not where it listens.",
+            "Address at which clients reach it; redirections name it.",
+            "Behind address translation it differs from the address that the server listens on.",
         ),
         row(
             "slots",
             Kind::List(&Kind::Text("a range of slots, such as `0-5460`, or one slot")),
             Preset::Is("[]"),
             Reload::No,
-            "Hash slots whose keys it has, from 0 to 16383.",
-            "Keys of a slot that no node has are refused with CLUSTERDOWN.",
+            "Hash slots of this node, from 0 to 16383.",
+            "Commands on keys in a slot without a node fail with CLUSTERDOWN.",
         ),
     ],
 };

@@ -52,7 +52,7 @@ pub(crate) static ORIGIN: Section = Section {
             Preset::Is("true"),
             Reload::Yes,
             "Whether the origin's certificate is verified: chain, name and time.",
-            "`false` believes whoever answers; `ca_file` is the safe way to a private certificate.",
+            "`false` disables certificate verification; for a private certificate authority, set `ca_file` instead.",
         ),
         row(
             "ca_file",
@@ -130,7 +130,7 @@ static CREDENTIALS: Section = Section {
             Kind::SecretFile,
             Preset::Absent("none"),
             Reload::Yes,
-            "File whose first line is `user:password` (RFC 7617).",
+            "File with `user:password` in its first line (RFC 7617).",
             "",
         ),
         row(
@@ -138,7 +138,7 @@ static CREDENTIALS: Section = Section {
             Kind::SecretFile,
             Preset::Absent("none"),
             Reload::Yes,
-            "File whose first line is a bearer token (RFC 6750).",
+            "File with a bearer token in its first line (RFC 6750).",
             "",
         ),
     ],
@@ -170,14 +170,14 @@ static POOL: Section = Section {
             Preset::Is("\"30s\""),
             Reload::Yes,
             "How long an idle connection is kept.",
-            "Best a little below the origin's own limit, so that it is Larder that closes.",
+            "Set it a little below the origin's own idle timeout, so that Larder closes first.",
         ),
         row(
             "requests_in_flight_max",
             Kind::Integer { min: 1, max: 1_000_000 },
             Preset::Is("1024"),
             Reload::Yes,
-            "Requests in flight in which the next step is the origin's; more wait in the queue.",
+            "Requests in flight that wait for the origin; more wait in the queue.",
             "What goes at the pace of a client counts against `transfers_max` and `tunnels_max` instead. With HTTP/2 each may hold 256 KiB of a response that its client does not read.",
         ),
         row(

@@ -86,13 +86,19 @@ pub(crate) enum Reload {
 impl Section {
     /// Whether somebody may have written a secret here.
     pub(crate) fn may_hold_secrets(&self) -> bool {
-        let is_secret = |kind: &Kind| matches!(kind, Kind::SecretFile | Kind::List(Kind::SecretFile));
-        self.options.iter().any(|option| is_secret(&option.kind))
+        self.options.iter().any(Opt::is_secret)
     }
 
     /// The option with this key.
     pub(crate) fn option(&self, key: &str) -> Option<&'static Opt> {
         self.options.iter().find(|option| option.key == key)
+    }
+}
+
+impl Opt {
+    /// Whether it names files with secrets. Whoever misspells it may have written the secret itself.
+    pub(crate) fn is_secret(&self) -> bool {
+        matches!(self.kind, Kind::SecretFile | Kind::List(Kind::SecretFile))
     }
 }
 

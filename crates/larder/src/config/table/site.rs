@@ -45,7 +45,7 @@ pub(super) static SITE: Section = Section {
             Kind::Text("URL of an origin, or the name of an `[[origin]]`"),
             Preset::Required,
             Reload::Yes,
-            "Where requests go that the cache can't answer.",
+            "Origin of the site: where requests go that the cache can't answer.",
             "",
         ),
         row(
@@ -62,14 +62,14 @@ pub(super) static SITE: Section = Section {
             Preset::Is("false"),
             Reload::Yes,
             "Whether bodies of error responses say what went wrong.",
-            "Helpful in development; elsewhere it tells strangers about the inside.",
+            "Helpful in development; in production it discloses internals.",
         ),
         row(
             "log_level",
             LEVEL,
             Preset::Absent("that of `log.level`"),
             Reload::Yes,
-            "Least severe level that is logged for this site.",
+            "Log level of this site.",
             "",
         ),
         row(
@@ -133,7 +133,7 @@ pub(super) static SITE: Section = Section {
             Kind::Choice(&["drop", "forward"]),
             Preset::Is("\"drop\""),
             Reload::Yes,
-            "What becomes of request fields with other characters than letters, digits and `-` in their names.",
+            "What happens to request fields whose names contain other characters than letters, digits and `-`.",
             "CGI, WSGI and PHP write `_` for `-` and other characters: `X_Forwarded_Host` and `X.Forwarded.Host` reach them as if they were `X-Forwarded-Host`. `forward` is for origins that tell the two apart.",
         ),
         row(
@@ -165,8 +165,8 @@ pub(super) static SITE: Section = Section {
             Kind::List(&Kind::Table(&RULE)),
             Preset::Is("[]"),
             Reload::Yes,
-            "Cache rules, in order; the first that fits a request decides.",
-            "A request that fits none is treated as by a rule without keys: by what the response itself says (RFC 9111).",
+            "Cache rules, in order; the first that matches a request decides.",
+            "A request that matches none is treated as by a rule without keys: by what the response itself says (RFC 9111).",
         ),
     ],
 };
@@ -255,7 +255,7 @@ static TIMEOUTS: Section = Section {
 
 static RULE: Section = Section {
     name: "site.rule",
-    about: "What is done with requests that fit. Keys that are absent leave the decision to the response (RFC 9111).",
+    about: "What happens to requests that match. Absent keys leave the decision to the response (RFC 9111).",
     options: &[
         row(
             "name",
@@ -270,7 +270,7 @@ static RULE: Section = Section {
             Kind::Table(&PATTERN),
             Preset::Absent("every path"),
             Reload::Yes,
-            "Paths that fit: one of `exact`, `prefix`, `glob`, `regex`.",
+            "Paths that match: one of `exact`, `prefix`, `glob`, `regex`.",
             "It is compared with the path as received, with the site's prefix, and nothing decoded.",
         ),
         row(
@@ -278,7 +278,7 @@ static RULE: Section = Section {
             Kind::List(&Kind::Text("method, such as `GET` (in capitals)")),
             Preset::Is("[]"),
             Reload::Yes,
-            "Methods that fit; an empty list means every method.",
+            "Methods that match; an empty list means every method.",
             "Only responses to GET and QUERY are stored, whatever stands here, and to POST where `store_post` says so; HEAD is answered from those to GET.",
         ),
         row(
@@ -518,7 +518,7 @@ static RULE: Section = Section {
             Kind::Choice(&["pass", "store"]),
             Preset::Is("\"pass\""),
             Reload::Yes,
-            "What becomes of a response without `Content-Length` and chunks, whose body only the end of the connection ends.",
+            "What happens to a response without `Content-Length` or chunks, whose body ends with the connection.",
             "`pass`: it goes to the client that asked and is not stored, because an origin that dies ends it too. `store`: it counts as complete (RFC 9112 section 8), for origins that are trusted and know no better. Absent under `profile = \"rfc9111\"`: `store`. With TLS a connection that ends without `close_notify` is broken in either case.",
         ),
         row(
@@ -550,7 +550,7 @@ static RULE: Section = Section {
 
 static PATTERN: Section = Section {
     name: "site.rule.path",
-    about: "Which paths fit: exactly one of these.",
+    about: "Which paths match: exactly one of these.",
     options: &[
         row(
             "exact",
@@ -573,7 +573,7 @@ static PATTERN: Section = Section {
             Kind::Text("glob: `*` within a segment, `**` across, `?`, `[a-z]`, `{a,b}`"),
             Preset::Absent("not compared"),
             Reload::Yes,
-            "The whole path fits this glob.",
+            "The whole path matches this glob.",
             "",
         ),
         row(
@@ -581,7 +581,7 @@ static PATTERN: Section = Section {
             Kind::Text("regular expression (syntax of the Rust `regex` crate)"),
             Preset::Absent("not compared"),
             Reload::Yes,
-            "The expression is found in the path and query.",
+            "The expression matches anywhere in the path and query.",
             "Unanchored: write `^` and `$` where you mean them. Matching takes time in proportion to the URL, whatever the expression.",
         ),
     ],

@@ -51,7 +51,7 @@ pub(super) static STORE: Section = Section {
             Kind::TextOrTable { short_for: "url", section: &REMOTE },
             Preset::Absent("nothing is behind memory"),
             Reload::No,
-            "A server of the Redis protocol that several instances share: a table, or only its URL.",
+            "Redis-compatible server that several instances share: a table, or only its URL.",
             "What one instance has stored, all have. `larder serve --store URL` sets the URL of `[store]`. No two stores have the same server, database and prefix.",
         ),
     ],
@@ -59,14 +59,14 @@ pub(super) static STORE: Section = Section {
 
 static REMOTE: Section = Section {
     name: "store.remote",
-    about: "The tier behind memory, on a server of the Redis protocol: Redis 6 or newer, Valkey, `larder kv`. Instances that share it behave as one cache. It is never needed: while it is away, instances go on alone.",
+    about: "The tier behind memory, on a Redis-compatible server: Redis 6 or newer, Valkey, `larder kv`. Instances that share it behave as one cache. It is never required: while it is down, each instance works alone.",
     options: &[
         row(
             "url",
             Kind::Text("`redis://HOST:PORT/DATABASE`, `rediss://...` for TLS, or `unix:///path/of/socket`"),
             Preset::Required,
             Reload::No,
-            "Where the server is.",
+            "URL of the server.",
             "User and password may stand in it (`redis://user:password@host`), with percent escapes; a file is the better place for a password. A server of a Redis Cluster can't be used yet.",
         ),
         row(
@@ -82,7 +82,7 @@ static REMOTE: Section = Section {
             Kind::SecretFile,
             Preset::Absent("the password in the URL, or none"),
             Reload::No,
-            "File whose first line is the password.",
+            "File with the password in its first line.",
             "",
         ),
         row(
@@ -90,7 +90,7 @@ static REMOTE: Section = Section {
             Kind::Text("up to 64 characters without spaces and braces"),
             Preset::Is("\"larder:\""),
             Reload::No,
-            "What all keys on the server begin with.",
+            "Prefix of all keys on the server.",
             "Instances that share what they store have the same prefix; two fleets on one server have different ones.",
         ),
         row(
@@ -98,7 +98,7 @@ static REMOTE: Section = Section {
             Kind::Text("a name"),
             Preset::Absent("the name of the machine, with the number of the process"),
             Reload::No,
-            "What this instance is called in the answer to a purge, which says how far it came on each.",
+            "Name of this instance in the answer to a purge, which reports on each instance.",
             "",
         ),
         row(
@@ -106,7 +106,7 @@ static REMOTE: Section = Section {
             Kind::Text("up to 64 characters without spaces and braces"),
             Preset::Is("\"larder\""),
             Reload::No,
-            "What `CLIENT LIST` of the server calls the connections.",
+            "Name of the connections in `CLIENT LIST` of the server.",
             "",
         ),
         row(
@@ -138,7 +138,7 @@ static REMOTE: Section = Section {
             LIMIT,
             Preset::Is("\"1s\""),
             Reload::No,
-            "Opening a connection, handshakes included.",
+            "Time limit for opening a connection, handshakes included.",
             "",
         ),
         row(
@@ -146,7 +146,7 @@ static REMOTE: Section = Section {
             LIMIT,
             Preset::Is("\"50ms\""),
             Reload::No,
-            "An operation on metadata: what a miss waits for at most before it goes to the origin.",
+            "Time limit for an operation on metadata: a miss waits no longer before it goes to the origin.",
             "",
         ),
         row(
@@ -154,7 +154,7 @@ static REMOTE: Section = Section {
             LIMIT,
             Preset::Is("\"500ms\""),
             Reload::No,
-            "An operation on up to 1 MiB of a body.",
+            "Time limit for an operation on up to 1 MiB of a body.",
             "",
         ),
         row(
@@ -162,7 +162,7 @@ static REMOTE: Section = Section {
             LIMIT,
             Preset::Is("\"500ms\""),
             Reload::No,
-            "An operation on the log of purges.",
+            "Time limit for an operation on the purge log.",
             "",
         ),
         row(
@@ -170,7 +170,7 @@ static REMOTE: Section = Section {
             Kind::Duration { min_ms: 100, max_ms: HOUR_MS },
             Preset::Is("\"2s\""),
             Reload::No,
-            "How long copies in memory are relied upon after the last heartbeat that the server has answered.",
+            "How long copies in memory are trusted after the last heartbeat that the server answered.",
             "Four heartbeats are sent in it. It is also how late an instance may notice that a connection has died without a sign.",
         ),
         row(
@@ -178,7 +178,7 @@ static REMOTE: Section = Section {
             Kind::Choice(&["available", "strict"]),
             Preset::Is("\"available\""),
             Reload::No,
-            "What becomes of fresh copies in memory while the server does not answer: `available` uses them, `strict` validates them at the origin before each use.",
+            "What happens to fresh copies in memory while the server does not answer: `available` serves them, `strict` validates them with the origin before each use.",
             "With `strict` no instance serves what another one has changed, at the price of a request to the origin for each request while the server is away; where the origin is away too, responses are stale.",
         ),
         row(
@@ -202,7 +202,7 @@ static REMOTE: Section = Section {
             Kind::Size { min: 64 * KIB, max: TIB },
             Preset::Is("\"16MiB\""),
             Reload::No,
-            "Keys whose changes the server is asked to tell.",
+            "Memory for the keys whose changes the server is asked to report.",
             "A copy in memory whose key had to make room is read again before its next use, so give more to a large cache: a key takes its length and some 100 bytes.",
         ),
         row(
@@ -210,7 +210,7 @@ static REMOTE: Section = Section {
             Kind::Table(&BREAKER),
             Preset::Is("{}"),
             Reload::No,
-            "When the server is not asked any more.",
+            "When the server counts as down.",
             "",
         ),
     ],
@@ -218,14 +218,14 @@ static REMOTE: Section = Section {
 
 static BREAKER: Section = Section {
     name: "store.remote.breaker",
-    about: "The circuit breaker: a server that fails or does not answer in time is left alone for a while, so that misses don't wait for it.",
+    about: "The circuit breaker: a server that fails or does not answer in time gets no requests for a while, so that misses don't wait for it.",
     options: &[
         row(
             "window",
             Kind::Duration { min_ms: 100, max_ms: HOUR_MS },
             Preset::Is("\"1s\""),
             Reload::No,
-            "For how long a result counts.",
+            "How long a result counts.",
             "",
         ),
         row(
@@ -233,7 +233,7 @@ static BREAKER: Section = Section {
             Kind::Integer { min: 1, max: 1_000_000 },
             Preset::Is("5"),
             Reload::No,
-            "Results within the window without which it does not open.",
+            "Results within the window before the breaker can open.",
             "",
         ),
         row(
@@ -241,7 +241,7 @@ static BREAKER: Section = Section {
             Kind::Integer { min: 1, max: 100 },
             Preset::Is("50"),
             Reload::No,
-            "Share of failures, in percent, from which it opens.",
+            "Percentage of failures at which the breaker opens.",
             "",
         ),
         row(
@@ -249,7 +249,7 @@ static BREAKER: Section = Section {
             Kind::Duration { min_ms: 1, max_ms: HOUR_MS },
             Preset::Is("\"500ms\""),
             Reload::No,
-            "How long it stays open at first; each failed probe doubles the time.",
+            "How long the breaker stays open at first; each failed probe doubles the time.",
             "",
         ),
         row(
@@ -257,7 +257,7 @@ static BREAKER: Section = Section {
             Kind::Duration { min_ms: 1, max_ms: HOUR_MS },
             Preset::Is("\"2s\""),
             Reload::No,
-            "How long it stays open at most.",
+            "How long the breaker stays open at most.",
             "",
         ),
     ],
