@@ -1,16 +1,19 @@
 //! The binary from outside: arguments, exit status, what is printed where.
 
+mod examples;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 /// What is installed on this machine is not meant.
 const NOWHERE: &str = "/nonexistent";
 
 fn larder(arguments: &[&str]) -> Output {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config_cases");
-    Command::new(env!("CARGO_BIN_EXE_larder"))
+    Command::new(LARDER)
         .current_dir(directory)
         .env("CONFIGURATION_DIRECTORY", NOWHERE)
         .args(arguments)
@@ -199,7 +202,7 @@ fn check_warns_of_secrets_that_everybody_can_read() {
 #[test]
 fn options_may_be_variables() {
     let run = |arguments: &[&str], variables: &[(&str, &str)]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+        let mut command = Command::new(LARDER);
         command.env("CONFIGURATION_DIRECTORY", NOWHERE);
         let output =
             command.args(arguments).envs(variables.iter().copied()).output().expect("the binary runs");

@@ -125,13 +125,16 @@ impl Setup {
         self
     }
 
-    /// Puts a file into the folder of this process.
+    /// Puts a file into the folder of this process, or into one below it.
     ///
     /// # Panics
     /// When it can't be written.
     #[must_use]
     pub fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
-        fs::write(self.folder.path().join(name), content).expect("a file in the folder");
+        let path = self.folder.path().join(name);
+        let folder = path.parent().expect("it is in a folder");
+        fs::create_dir_all(folder).expect("a folder");
+        fs::write(path, content).expect("a file in the folder");
         self
     }
 

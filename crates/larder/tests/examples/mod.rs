@@ -1,0 +1,320 @@
+//! The example configurations, started as they are: each with an origin that behaves as that of its job, and requests that show its point.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use testkit::{
+    Authority, Client, Exchange, Larder, Port, RespClient, Response, ScriptedOrigin, Service, Setup, Signal,
+    run, wait,
+};
+
+use super::LARDER;
+
+/// An example and its job.
+struct Example {
+    file: &'static str,
+    origin: fn(&mut Exchange<'_>),
+    steps: &'static [Step],
+}
+
+/// A request, with fields as lines, and what its answer has: part of `Cache-Status`, and the body.
+struct Step(&'static str, &'static str, &'static str, &'static str);
+
+const EXAMPLES: &[Example] = &[
+    Example {
+        file: "static-site.toml",
+        origin: |exchange| respond(exchange, "ETag: \"1\"\r\n", &["cookie"]),
+        steps: &[
+            Step("GET www.example.org/", "Cookie: a=1\r\n", "stored", "/ []"),
+            Step("GET www.example.org/?utm_source=x&fbclid=y", "", "hit; ttl=", "/ []"),
+            Step("GET www.example.org/app.3f9a2b1c.js", "", "stored", "/app.3f9a2b1c.js []"),
+            Step(
+                "GET www.example.org/app.3f9a2b1c.js",
+                "Cookie: b=1\r\n",
+                "hit; ttl=3153",
+                "/app.3f9a2b1c.js []",
+            ),
+        ],
+    },
+    Example {
+        file: "api.toml",
+        origin: |exchange| respond(exchange, "", &["authorization"]),
+        steps: &[
+            Step("GET api.example.org/v1/public/items?a=1&b=2", "", "stored", "/v1/public/items?a=1&b=2 []"),
+            Step("GET api.example.org/v1/public/items?b=2&a=1", "", "hit", "/v1/public/items?a=1&b=2 []"),
+            Step("GET api.example.org/v1/me", "Authorization: Bearer a\r\n", "detail=", "/v1/me [Bearer a]"),
+            Step("GET api.example.org/v1/me", "Authorization: Bearer b\r\n", "fwd=", "/v1/me [Bearer b]"),
+            Step("GET api.example.org/v1/public/list", "", "stored", "/v1/public/list []"),
+            Step(
+                "POST api.example.org/v1/public/list",
+                "Content-Length: 0\r\n",
+                "fwd=bypass",
+                "/v1/public/list []",
+            ),
+            Step("GET api.example.org/v1/public/list", "", "fwd=", "/v1/public/list []"),
+        ],
+    },
+    Example {
+        file: "wordpress.toml",
+        origin: wordpress,
+        steps: &[
+            Step("GET blog.example.org/hello/", "", "stored", "/hello/ []"),
+            Step("GET blog.example.org/hello/?utm_source=x", "", "hit", "/hello/ []"),
+            Step("GET blog.example.org/hello/", LOGIN, "fwd=", "/hello/ [wordpress_logged_in_1=ann]"),
+            Step("GET blog.example.org/hello/", LOGIN, "fwd=", "/hello/ [wordpress_logged_in_1=ann]"),
+            Step("GET blog.example.org/hello/", "", "hit", "/hello/ []"),
+            Step("GET blog.example.org/wp-admin/", "", "fwd=bypass", "/wp-admin/ []"),
+            Step("GET blog.example.org/?s=larder", "", "fwd=bypass", "/?s=larder []"),
+            Step("GET blog.example.org/wp-content/style.css", LOGIN, "stored", "/wp-content/style.css []"),
+            Step("GET blog.example.org/wp-content/style.css", "", "hit", "/wp-content/style.css []"),
+        ],
+    },
+    Example {
+        file: "nextjs.toml",
+        origin: nextjs,
+        steps: &[
+            Step("GET app.example.org/docs", "", "stored", "/docs []"),
+            Step("GET app.example.org/docs?_rsc=1a", "RSC: 1\r\n", "stored", "/docs?_rsc=1a [1]"),
+            Step("GET app.example.org/docs", "", "hit", "/docs []"),
+            Step("GET app.example.org/docs?_rsc=2b", "RSC: 1\r\n", "hit", "/docs?_rsc=1a [1]"),
+            // With a lifetime for caches, which is over: it is served, and fetched anew behind the client's back.
+            Step("GET app.example.org/old", "", "stored", "/old []"),
+            Step("GET app.example.org/old", "", "hit; ttl=-", "/old []"),
+            Step("GET app.example.org/dashboard", "", "fwd=", "/dashboard []"),
+            Step("GET app.example.org/dashboard", "", "fwd=", "/dashboard []"),
+            Step(
+                "GET app.example.org/_next/image?url=a&w=64&q=75",
+                "",
+                "stored",
+                "/_next/image?url=a&w=64&q=75 []",
+            ),
+            Step(
+                "GET app.example.org/_next/image?q=75&x=1&w=64&url=a",
+                "",
+                "hit",
+                "/_next/image?url=a&w=64&q=75 []",
+            ),
+        ],
+    },
+    Example {
+        file: "images.toml",
+        origin: |exchange| respond(exchange, "Vary: Accept\r\n", &["cookie"]),
+        steps: &[
+            Step("GET img.example.org/a.jpg?w=100&h=50", "Cookie: a=1\r\n", "stored", "/a.jpg?w=100&h=50 []"),
+            Step(
+                "GET img.example.org/a.jpg?h=50&utm_source=x&w=100",
+                "",
+                "hit; ttl=259",
+                "/a.jpg?w=100&h=50 []",
+            ),
+            Step("GET img.example.org/a.jpg?w=200&h=50", "", "stored", "/a.jpg?w=200&h=50 []"),
+        ],
+    },
+    Example {
+        file: "multi-site.toml",
+        origin: |exchange| respond(exchange, "Cache-Control: max-age=60\r\n", &[]),
+        steps: &[
+            Step("GET www.blog.example.org/a?fbclid=1", "", "stored", "/a?fbclid=1 []"),
+            Step("GET www.blog.example.org/a", "", "hit", "/a?fbclid=1 []"),
+            Step("GET shop.example.org/api/items", "", "stored", "/v1/items []"),
+            Step(
+                "GET shop.example.org/images/x/a.jpg?w=1&h=2&x=3",
+                "",
+                "stored",
+                "/images/x/a.jpg?w=1&h=2&x=3 []",
+            ),
+            Step("GET shop.example.org/images/x/a.jpg?h=2&w=1", "", "hit", "/images/x/a.jpg?w=1&h=2&x=3 []"),
+        ],
+    },
+    Example {
+        file: "behind-cdn.toml",
+        origin: cdn,
+        steps: &[
+            Step("GET www.example.org/", CDN, "shield; fwd=uri-miss", "/ [203.0.113.9, 127.0.0.1|https]"),
+            Step("GET www.example.org/?utm_source=x", CDN, "hit; ttl=", "/ [203.0.113.9, 127.0.0.1|https]"),
+            Step("GET www.example.org/", CDN_RELOAD, "hit; ttl=", "/ [203.0.113.9, 127.0.0.1|https]"),
+            Step("GET www.example.org/", "", "fwd=uri-miss", "/ [127.0.0.1|http]"),
+        ],
+    },
+];
+
+const LOGIN: &str = "Cookie: wordpress_logged_in_1=ann\r\n";
+const CDN: &str = "X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: https\r\n";
+const CDN_RELOAD: &str =
+    "X-Forwarded-For: 203.0.113.10\r\nX-Forwarded-Proto: https\r\nCache-Control: no-cache\r\n";
+
+/// Says what it was asked, and the values of some fields.
+fn respond(exchange: &mut Exchange<'_>, fields: &str, shown: &[&str]) {
+    let values: Vec<_> = shown.iter().map(|name| exchange.request.field(name).to_owned()).collect();
+    let body = format!("{} [{}]", exchange.request.target(), values.join("|"));
+    exchange.respond("200 OK", fields, body);
+}
+
+/// Visitors get pages without a lifetime, users theirs for themselves alone.
+fn wordpress(exchange: &mut Exchange<'_>) {
+    let is_user = exchange.request.field("cookie").contains("wordpress_logged_in");
+    let fields = if is_user { "Cache-Control: no-cache, no-store, private, max-age=0\r\n" } else { "" };
+    respond(exchange, fields, &["cookie"]);
+}
+
+fn nextjs(exchange: &mut Exchange<'_>) {
+    let of_page = "Cache-Control: s-maxage=60, stale-while-revalidate=31535940\r\n\
+                   Vary: RSC, Next-Router-State-Tree, Next-Router-Prefetch\r\n";
+    let fields = match exchange.request.target() {
+        "/dashboard" => {
+            "Cache-Control: private, no-cache, no-store, max-age=0, must-revalidate\r\n".to_owned()
+        }
+        "/old" => "CDN-Cache-Control: max-age=60, stale-while-revalidate=600\r\nAge: 100\r\n".to_owned(),
+        _ => of_page.to_owned(),
+    };
+    respond(exchange, &fields, &["rsc"]);
+}
+
+fn cdn(exchange: &mut Exchange<'_>) {
+    let fields = "Shield-Cache-Control: max-age=600\r\nCDN-Cache-Control: max-age=10\r\n\
+                  Cache-Control: max-age=0\r\nSurrogate-Key: home\r\n";
+    respond(exchange, fields, &["x-forwarded-for", "x-forwarded-proto"]);
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config"))
+}
+
+/// An example with addresses of this test in the place of its own.
+fn text(file: &str, origin: &ScriptedOrigin, more: &[(&str, &str)]) -> String {
+    let mut text = fs::read_to_string(folder().join(file)).expect(file);
+    let url = origin.url();
+    let usual = [
+        ("http://127.0.0.1:3030", url.as_str()),
+        ("127.0.0.1:8080", "@listen@"),
+        ("127.0.0.1:8081", "@admin@"),
+    ];
+    for (own, ours) in more.iter().chain(&usual) {
+        text = text.replace(own, ours);
+    }
+    text
+}
+
+fn ask(larder: &Larder, request: &str, fields: &str) -> Response {
+    let (method, url) = request.split_once(' ').expect("a method");
+    let (host, path) = url.split_at(url.find('/').expect("a path"));
+    let mut client = larder.client();
+    client.send(format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n"));
+    client.response_to(method)
+}
+
+#[test]
+fn examples_do_their_jobs() {
+    for Example { file, origin, steps } in EXAMPLES {
+        let origin = ScriptedOrigin::start(*origin);
+        let more = [("http://127.0.0.1:3031", &*origin.url()), ("198.51.100.0/24", "127.0.0.0/8")];
+        let mut setup = Setup::config(LARDER, &text(file, &origin, &more));
+        for site in ["sites.d/blog.toml", "sites.d/shop.toml"] {
+            setup = setup.file(site, text(site, &origin, &more));
+        }
+        let larder = setup.start();
+        for Step(request, fields, told, body) in *steps {
+            let answer = ask(&larder, request, fields);
+            assert!(answer.cache_status().contains(told), "{file}: {request}: {told}: {:?}", answer.head);
+            assert_eq!(answer.text(), *body, "{file}: {request}: {:?}", answer.head);
+        }
+    }
+}
+
+#[test]
+fn behind_haproxy_clients_come_from_the_proxy_header() {
+    let origin = ScriptedOrigin::start(|exchange| respond(exchange, "", &["x-forwarded-for"]));
+    let probes = Port::reserve().address().to_string();
+    let more =
+        [("0.0.0.0:8080", "@listen@"), ("0.0.0.0:8082", probes.as_str()), ("10.0.0.0/8", "127.0.0.0/8")];
+    let larder = Setup::config(LARDER, &text("behind-haproxy.toml", &origin, &more)).start();
+    let mut client = larder.client();
+    client.send("PROXY TCP4 203.0.113.9 127.0.0.1 4000 8080\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.response().text(), "/ [203.0.113.9]");
+    let mut checks = Client::connect(probes.parse().expect("an address"));
+    // As HAProxy asks.
+    checks.send("GET /ready HTTP/1.0\r\n\r\n");
+    assert_eq!(checks.response().status(), 200);
+    let mut stranger = larder.client();
+    stranger.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(stranger.try_response_to("GET").is_err(), "a connection without the header is closed");
+}
+
+#[test]
+fn tls_at_the_edge_has_a_certificate_for_each_name() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        respond(exchange, "Cache-Control: max-age=60\r\n", &["x-forwarded-proto"]);
+    });
+    let authority = Authority::new();
+    let plain = Port::reserve().address();
+    let plain_text = plain.to_string();
+    let more = [("0.0.0.0:8443", "@listen@"), ("0.0.0.0:8080", plain_text.as_str())];
+    let mut setup = Setup::config(LARDER, &text("tls-edge.toml", &origin, &more));
+    for (name, host) in [("example.org", "www.example.org"), ("example.net", "*.example.net")] {
+        let identity = authority.identity(&[host]);
+        setup = setup
+            .file(&format!("{name}.pem"), fs::read(identity.certificate).expect("a certificate"))
+            .file(&format!("{name}.key"), fs::read(identity.key).expect("a key"));
+    }
+    let larder = setup.start();
+    let ca = authority.file().display().to_string();
+    let curl = |host: &str| {
+        let resolve = format!("{host}:{}:127.0.0.1", larder.address().port());
+        let url = format!("https://{host}:{}/", larder.address().port());
+        let arguments = [
+            "-s",
+            "--cacert",
+            &ca,
+            "--resolve",
+            &resolve,
+            "-w",
+            " HTTP/%{http_version} %header{cache-status}",
+            &url,
+        ];
+        run("curl", arguments).succeeded().text()
+    };
+    for host in ["www.example.org", "shop.example.net"] {
+        assert!(curl(host).starts_with("/ [https] HTTP/2 "), "{host}");
+        let again = curl(host);
+        assert!(again.starts_with("/ [https] HTTP/2 ") && origin.count("/") > 0, "{again}");
+    }
+    assert_eq!(origin.total(), 2, "the second of each is a hit");
+    let mut client = Client::connect(plain);
+    client.send(format!("GET / HTTP/1.1\r\nHost: www.example.org:{}\r\n\r\n", larder.address().port()));
+    assert_eq!(client.response().text(), "/ [http]", "the scheme is part of the key");
+}
+
+#[test]
+fn sessions_outlive_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (kv, admin) = (Port::reserve(), Port::reserve());
+    let example = fs::read_to_string(self::folder().join("kv-sessions.toml")).expect("the example");
+    let config = example
+        .replace("127.0.0.1:6379", &kv.address().to_string())
+        .replace("127.0.0.1:8081", &admin.address().to_string());
+    let file = folder.path().join("kv-sessions.toml");
+    fs::write(&file, config).expect("a file");
+    fs::write(folder.path().join("kv-sessions.password"), "correct horse\n").expect("a file");
+    let start = || {
+        let mut command = Command::new(LARDER);
+        let mut service = Service::start(command.args(["kv", "--config"]).arg(&file), folder.path(), "kv");
+        wait::until_true("it listens", || {
+            service.assert_runs();
+            !service.listening().is_empty()
+        });
+        let client = RespClient::connect(kv.address());
+        (service, client)
+    };
+    let (mut service, mut client) = start();
+    assert!(client.ask(&[b"GET", b"session:1"]).starts_with(b"-NOAUTH"));
+    assert_eq!(client.ask(&[b"AUTH", b"correct horse"]), b"+OK\r\n");
+    assert_eq!(client.ask(&[b"SET", b"session:1", b"ann", b"EX", b"3600"]), b"+OK\r\n");
+    service.signal(Signal::TERM);
+    assert!(service.end().success());
+    let (_service, mut client) = start();
+    client.ask(&[b"AUTH", b"correct horse"]);
+    assert_eq!(client.value(b"session:1").as_deref(), Some(&b"ann"[..]));
+    assert!(client.ask(&[b"TTL", b"session:1"]) > b":3500\r\n".to_vec());
+    assert!(client.ask(&[b"CONFIG", b"GET", b"maxmemory-policy"]).ends_with(b"volatile-ttl\r\n"));
+}
