@@ -7,11 +7,11 @@ use clap::error::ErrorKind;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
-use crate::config::{Overrides, Program, nearest, parse_address};
+use crate::config::{Overrides, nearest, parse_address};
 use crate::mock_origin::OriginOptions;
 use crate::{default_file, output};
 
-/// A shared HTTP cache in front of origin servers (`serve`), and a cache server for Redis clients (`kv`).
+/// HTTP cache gateway (`larder serve`) and Redis-compatible cache server (`larder kv`)
 #[derive(Debug, Parser)]
 #[command(name = "larder", version = crate::VERSION, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -21,26 +21,25 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run the HTTP cache; with a table [kv] in its file, the server for Redis clients too
+    /// Run the HTTP cache gateway; with a [kv] table in the file, the Redis-compatible server too
     Serve(ServeArguments),
     Kv(crate::kv::KvArguments),
-    /// Check a configuration file and print every problem; exit status 0 or 1
-    Check(CheckArguments),
+    Check(crate::check::CheckArguments),
     Doctor(crate::doctor::DoctorArguments),
-    /// Tell why a response was, or was not, stored and reused
     Explain(ExplainArguments),
-    /// Purge URLs, tags, sites, hosts or all there is from a running cache
     Purge(PurgeArguments),
-    /// Make a running cache read its configuration again
+    /// Reload the configuration of a running server
     Reload(AdminArguments),
-    /// Replace a running cache with the program that is installed now, without a failed request
+    /// Replace a running gateway with the installed version, without failing a request
     Upgrade(AdminArguments),
-    /// Measure servers, and show what was measured
+    /// Show whether a running server is ready, its hit rate and what its stores hold
+    Status(AdminArguments),
+    /// Load-test servers and compare the results
     Bench {
         #[command(subcommand)]
         command: BenchCommand,
     },
-    /// Run a mock origin server, for demos and tests
+    /// Run a mock origin server for demos and tests
     Origin(OriginOptions),
     Version(crate::version::VersionArguments),
     /// Print the completions of a shell
@@ -64,14 +63,15 @@ pub(crate) enum Command {
     },
 }
 
-/// Reads the command line, and the environment for what it leaves out. A misspelt variable is told of before anything else: what it was to
-/// set may be what the command lacks.
+/// Reads the command line, and the environment for what it leaves out. Misspelt variables are reported first: one of them may have been
+/// meant to set what the command lacks.
 pub(crate) fn parse() -> Cli {
     let command = definition();
     if std::env::args().nth(1).is_some_and(|name| WARNING_COMMANDS.contains(&name.as_str())) {
         let present = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         unknown_variables(&command, present).iter().for_each(|line| output::warning(line));
     }
+    refuse_purge_all(&command);
     Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn definition() -> clap::Command {
 }
 
 /// Ends the process as the parser does where something is missing: the default file would have said it.
-fn lacking(command: &str, what: &str) -> ! {
+pub(crate) fn lacking(command: &str, what: &str) -> ! {
     let mut definition = definition();
     definition.build();
     let command = definition.find_subcommand_mut(command).expect("it is the one that was parsed");
@@ -90,7 +90,18 @@ fn lacking(command: &str, what: &str) -> ! {
     command.error(ErrorKind::MissingRequiredArgument, message).exit()
 }
 
-/// Commands whose settings outlive the moment, so that one that doesn't count would be found late.
+/// The parser would suggest `--all-tags`, which narrows a selection, to somebody who wants to empty the cache.
+fn refuse_purge_all(command: &clap::Command) {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|name| name == "purge") && words.any(|word| word == "--all") {
+        command.clone().error(ErrorKind::UnknownArgument, PURGE_ALL).exit();
+    }
+}
+
+const PURGE_ALL: &str = "larder purge has no --all: use --everything to purge the whole cache, --site NAME or --host HOST for a part \
+                         of it, and --all-tags with --tag for responses that have every tag";
+
+/// Commands that run for long, or check settings for them: a variable without effect would be found late.
 const WARNING_COMMANDS: [&str; 3] = ["serve", "kv", "check"];
 
 /// A line for each variable that looks like one of an option and is none: near to one, or with a command in its name. Others are nobody's
@@ -109,9 +120,9 @@ fn unknown_variables(command: &clap::Command, present: impl Iterator<Item = Stri
         .map(|inner| format!("LARDER_{}_", inner.get_name().to_ascii_uppercase()))
         .collect();
     let line = |name: &String| match nearest(name, known.iter().map(String::as_str)) {
-        Some(near) => Some(format!("{name}: warning: no option has this variable; did you mean `{near}`?")),
+        Some(near) => Some(format!("{name}: warning: unknown variable; did you mean `{near}`?")),
         None if commands.iter().any(|command| name.starts_with(command)) => {
-            Some(format!("{name}: warning: no option has this variable"))
+            Some(format!("{name}: warning: unknown variable"))
         }
         None => None,
     };
@@ -147,7 +158,7 @@ fn with_environment(command: clap::Command, prefix: &str) -> clap::Command {
 #[derive(Args, Debug)]
 #[command(group(clap::ArgGroup::new("sites").args(["origin", "config"])))]
 pub(crate) struct ServeArguments {
-    /// Origin server that all requests go to, instead of a configuration file
+    /// Origin server for all requests, instead of a configuration file
     #[arg(long, value_name = "URL")]
     origin: Option<String>,
 
@@ -155,7 +166,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Address for clients; may be given more than once, or with commas [default: 127.0.0.1:8080]
+    /// Address to accept clients on; repeatable or comma-separated; port 0 picks a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     listen: Vec<String>,
 
@@ -167,7 +178,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
 
-    /// Server of the Redis protocol that several instances share, such as redis://cache.internal/0 [default: none]
+    /// Redis-compatible server that several instances share, such as redis://cache.internal/0 [default: none]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 
@@ -175,40 +186,17 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "N")]
     workers: Option<u32>,
 
-    /// What is decided where the configuration says nothing: safe, or rfc9111 for all that the RFC permits [default: safe]
+    /// Defaults of the cache rules: safe, or rfc9111 for everything that the RFC permits [default: safe]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
 
-    /// Least severe level that is logged: error, warn, info, debug, trace [default: info]
+    /// Log level: error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
 
-    /// Where the access log goes: stdout, off or a file [default: off]
+    /// Access log destination: stdout, off or a file [default: off]
     #[arg(long, value_name = "TARGET")]
     access_log: Option<String>,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct CheckArguments {
-    /// Configuration file (TOML) [default: /etc/larder/larder.toml]
-    file: Option<PathBuf>,
-
-    /// Check for this node of [kv.cluster] [default: that of the file, or any]
-    #[arg(long, value_name = "NAME")]
-    cluster_node: Option<String>,
-}
-
-impl CheckArguments {
-    /// The file to check.
-    pub(crate) fn file(&self) -> PathBuf {
-        let file = self.file.clone().or_else(default_file::find);
-        file.unwrap_or_else(|| lacking("check", "<FILE>"))
-    }
-
-    /// What overrides the file.
-    pub(crate) fn overrides(&self) -> Overrides {
-        Overrides::to_look(Program::Serve, self.cluster_node.clone())
-    }
 }
 
 /// How to reach the admin API.
@@ -218,7 +206,7 @@ pub(crate) struct AdminArguments {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081", value_parser = parse_admin)]
     pub(crate) admin: SocketAddr,
 
-    /// File whose first line is the bearer token of the admin API
+    /// File with the bearer token of the admin API in its first line
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
@@ -235,13 +223,15 @@ fn parse_admin(text: &str) -> Result<SocketAddr, String> {
 
 const PURGE_STATUSES: &str = "\
 Exit status:
-  0  something was purged, or the purge does not count
-  1  the admin API did not answer, or refused the purge
+  0  at least one response was purged, or the purge works without counting
+  1  the admin API did not answer, or refused at least one purge
   2  the command line is wrong
-  3  nothing was found, for none of the URLs
-  4  in a fleet, an instance has not reached the purge in time, or nobody knows whether all have";
+  3  nothing matched: no stored response for any URL
+  4  in a fleet, an instance has not confirmed the purge in time, or it is unknown whether all have";
 
-/// URLs, with all their variants; or everything; or what fits all that is said otherwise.
+/// Purge responses from a running cache
+///
+/// Give URLs (each with all its variants), or --everything, or selectors: a response is purged if it matches all of them.
 #[derive(Args, Debug)]
 #[command(group(clap::ArgGroup::new("what").required(true).multiple(true)
     .args(["url", "tag", "site", "host", "prefix", "everything"])))]
@@ -249,51 +239,51 @@ Exit status:
 #[command(group(clap::ArgGroup::new("mode").args(["hard", "soft", "refresh"])))]
 #[command(after_help = PURGE_STATUSES)]
 pub(crate) struct PurgeArguments {
-    /// URL as clients ask for it; may be given more than once
+    /// URLs as clients request them; `-` reads more from standard input, one a line
     #[arg(conflicts_with_all = ["selection", "everything"])]
     pub(crate) url: Vec<String>,
 
-    /// Tag of responses, within a site or a host; may be given more than once
+    /// Responses with this tag, within a site or a host; repeatable
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Vec<String>,
 
-    /// Only what has all of the tags, instead of any
+    /// With several tags: only responses that have all of them
     #[arg(long, requires = "tag")]
     pub(crate) all_tags: bool,
 
-    /// What has any of the tags, which is the default
+    /// With several tags: responses that have any of them (the default)
     #[arg(long, requires = "tag", conflicts_with = "all_tags")]
     pub(crate) any: bool,
 
-    /// Site, by its name in the configuration
+    /// Responses of this site, by its name in the configuration
     #[arg(long, value_name = "NAME")]
     pub(crate) site: Option<String>,
 
-    /// Host; with a port, that port alone
+    /// Responses of this host; with a port, of that port only
     #[arg(long)]
     pub(crate) host: Option<String>,
 
-    /// With what URLs begin: https://host/path, host/path, or a path
+    /// Responses whose URL begins with https://host/path, host/path or a path
     #[arg(long, value_name = "URL")]
     pub(crate) prefix: Option<String>,
 
-    /// All there is
+    /// Everything in the cache
     #[arg(long, conflicts_with = "selection")]
     pub(crate) everything: bool,
 
-    /// Remove what is stored, which is the default
+    /// Remove the responses (the default)
     #[arg(long)]
     pub(crate) hard: bool,
 
-    /// Make it stale instead of removing it: the next request validates it
+    /// Mark the responses stale instead: the next request validates them with the origin
     #[arg(long)]
     pub(crate) soft: bool,
 
-    /// Make it stale, and fetch URLs anew at once
+    /// Mark the responses stale, and fetch the given URLs again at once
     #[arg(long)]
     pub(crate) refresh: bool,
 
-    /// Only count what would go
+    /// Count what would be purged, and purge nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 
@@ -301,18 +291,20 @@ pub(crate) struct PurgeArguments {
     pub(crate) admin: AdminArguments,
 }
 
-/// Of a running cache (URL), or of a request and a response in files.
+/// Explain why a response was, or wasn't, stored and reused
+///
+/// Give a URL to ask the running cache, or a request and a response in files to ask its rules alone.
 #[derive(Args, Debug)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["url", "request"])))]
 pub(crate) struct ExplainArguments {
-    /// URL as clients ask for it: the running cache makes this request, really, and tells what it decided
+    /// URL as clients request it: the running cache really makes this request, and reports each decision
     pub(crate) url: Option<String>,
 
     /// GET or HEAD
     #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET", conflicts_with = "request")]
     pub(crate) method: String,
 
-    /// Header field of the request, such as "Accept-Language: de"; may be given more than once
+    /// Header field of the request, such as "Accept-Language: de"; repeatable
     #[arg(short = 'H', long = "header", value_name = "FIELD", conflicts_with = "request")]
     pub(crate) header: Vec<String>,
 
@@ -330,7 +322,7 @@ pub(crate) struct ExplainArguments {
 /// An exchange in files, and what came after it.
 #[derive(Args, Debug)]
 pub(crate) struct PairArguments {
-    /// File with a request as HTTP/1.1 writes it: request line and header fields. No cache needs to run
+    /// File with a request in HTTP/1.1 form: request line and header fields; no cache needs to run
     #[arg(long, value_name = "FILE", requires = "response")]
     pub(crate) request: Option<PathBuf>,
 
@@ -342,7 +334,7 @@ pub(crate) struct PairArguments {
     #[arg(long, value_name = "DATE", requires = "request")]
     pub(crate) received: Option<String>,
 
-    /// How long after that the next request comes, such as 90s or 1h
+    /// Time from the response to the next request, such as 90s or 1h
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     pub(crate) after: String,
 
@@ -350,11 +342,11 @@ pub(crate) struct PairArguments {
     #[arg(long, value_name = "FILE", requires = "request")]
     pub(crate) again: Option<PathBuf>,
 
-    /// Configuration file whose site and rule for the request decide [default: the rules of the profile]
+    /// Configuration file with the site and rule to apply [default: the rules of the profile]
     #[arg(long, value_name = "FILE", requires = "request")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Profile without a configuration: safe or rfc9111 [default: safe]
+    /// Profile to apply without a configuration: safe or rfc9111 [default: safe]
     #[arg(long, value_name = "NAME", requires = "request", conflicts_with = "config")]
     pub(crate) profile: Option<String>,
 }
@@ -421,16 +413,15 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_belong_to_no_option_are_told() {
+    fn unknown_variables_are_reported() {
         let command = definition();
         let check = |name: &str, expected: Option<&str>| {
             let told = unknown_variables(&command, [name.to_owned()].into_iter());
             assert_eq!(told.first().map(String::as_str), expected, "{name}");
         };
-        let near =
-            "LARDER_SERVE_ORGN: warning: no option has this variable; did you mean `LARDER_SERVE_ORIGIN`?";
+        let near = "LARDER_SERVE_ORGN: warning: unknown variable; did you mean `LARDER_SERVE_ORIGIN`?";
         check("LARDER_SERVE_ORGN", Some(near));
-        check("LARDER_KV_XYZ", Some("LARDER_KV_XYZ: warning: no option has this variable"));
+        check("LARDER_KV_XYZ", Some("LARDER_KV_XYZ: warning: unknown variable"));
         for name in [
             "LARDER_SERVE_ORIGIN",
             "LARDER_PORT",

@@ -6,6 +6,7 @@
 mod allocator;
 mod assemble;
 mod bench;
+mod check;
 mod cli;
 mod config;
 mod default_file;
@@ -32,7 +33,7 @@ mod version;
 use std::path::Path;
 use std::process::ExitCode;
 
-use cli::{CheckArguments, Command};
+use cli::Command;
 use config::Overrides;
 use inherited::Inherited;
 pub(crate) use version::VERSION;
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
     let outcome = match cli::parse().command {
         Command::Serve(arguments) => return run(arguments.file().as_deref(), &arguments.overrides()),
         Command::Kv(arguments) => return run(arguments.file().as_deref(), &arguments.overrides()),
-        Command::Check(arguments) => return check(&arguments),
+        Command::Check(arguments) => return check::run(&arguments),
         Command::Doctor(arguments) => return doctor::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Purge(arguments) => {
@@ -54,6 +55,9 @@ fn main() -> ExitCode {
         }
         Command::Reload(arguments) => operate::reload(&arguments),
         Command::Upgrade(arguments) => operate::upgrade(&arguments),
+        Command::Status(arguments) => {
+            return operate::status::run(&arguments).unwrap_or_else(|error| failed(&error));
+        }
         Command::Bench { command } => bench::run(command),
         Command::Origin(options) => run_mock_origin(options),
         Command::Version(arguments) => {
@@ -80,17 +84,6 @@ fn run(file: Option<&Path>, overrides: &Overrides) -> ExitCode {
     output::problems(&checked);
     let Some(settings) = checked.settings else { return ExitCode::FAILURE };
     finish(assemble::run(settings, file, overrides, inherited))
-}
-
-fn check(arguments: &CheckArguments) -> ExitCode {
-    let file = arguments.file();
-    let checked = config::check(Some(&file), &arguments.overrides());
-    output::check_result(&checked);
-    if checked.settings.is_none() {
-        return ExitCode::FAILURE;
-    }
-    output::result(&format!("{}: usable", file.display()));
-    ExitCode::SUCCESS
 }
 
 fn run_mock_origin(options: mock_origin::OriginOptions) -> anyhow::Result<()> {

@@ -18,6 +18,7 @@ use crate::cli::AdminArguments;
 use crate::{lifecycle, output};
 
 pub(crate) mod purge;
+pub(crate) mod status;
 
 /// The texts in a list of the answer.
 fn texts<'a>(answer: &'a Value, key: &str) -> impl Iterator<Item = &'a str> {
@@ -38,11 +39,11 @@ fn sites(answer: &Value) -> impl Iterator<Item = String> {
     })
 }
 
-/// Makes the process read its configuration again.
+/// Reloads the configuration of the process.
 pub(crate) fn reload(arguments: &AdminArguments) -> anyhow::Result<()> {
     let answer = post(arguments, "/reload", &Value::Null)?;
     texts(&answer, "warnings").for_each(output::warning);
-    output::result("the new configuration is in force");
+    output::result("configuration reloaded");
     Ok(())
 }
 
@@ -60,7 +61,25 @@ pub(crate) fn upgrade(arguments: &AdminArguments) -> anyhow::Result<()> {
 /// # Errors
 /// Nobody answers, or the answer is a refusal.
 pub(crate) fn post(arguments: &AdminArguments, path: &str, body: &Value) -> anyhow::Result<Value> {
-    let request = request(arguments, path, body)?;
+    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+    let (status, body) = call(arguments, Request::post(path), body)?;
+    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+    if status != StatusCode::OK {
+        bail!(Refused(refusal(status, &answer)));
+    }
+    Ok(answer)
+}
+
+/// Asks the admin API, whatever the status of its answer.
+///
+/// # Errors
+/// Nobody answers.
+fn call(
+    arguments: &AdminArguments,
+    request: http::request::Builder,
+    body: Bytes,
+) -> anyhow::Result<(StatusCode, Bytes)> {
+    let request = completed(arguments, request, body)?;
     lifecycle::runtime()?.block_on(async {
         let exchange = exchange(arguments.admin, request);
         let answer = timeout(ANSWER_LIMIT, exchange).await;
@@ -68,9 +87,12 @@ pub(crate) fn post(arguments: &AdminArguments, path: &str, body: &Value) -> anyh
     })
 }
 
-fn request(arguments: &AdminArguments, path: &str, body: &Value) -> anyhow::Result<Request<Full<Bytes>>> {
-    let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-    let mut request = Request::post(path)
+fn completed(
+    arguments: &AdminArguments,
+    request: http::request::Builder,
+    body: Bytes,
+) -> anyhow::Result<Request<Full<Bytes>>> {
+    let mut request = request
         .header(HOST, arguments.admin.to_string())
         .header(CONTENT_TYPE, "application/json")
         .body(Full::new(body))?;
@@ -84,36 +106,37 @@ fn bearer(file: &Path) -> anyhow::Result<HeaderValue> {
     let text = std::fs::read_to_string(file).with_context(|| format!("{} can't be read", file.display()))?;
     let token = text.lines().next().unwrap_or_default().trim();
     let value = HeaderValue::from_str(&format!("Bearer {token}"));
-    let mut value = value.with_context(|| format!("the first line of {} is no token", file.display()))?;
+    let mut value = value.with_context(|| format!("the first line of {} isn't a token", file.display()))?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-async fn exchange(admin: SocketAddr, request: Request<Full<Bytes>>) -> anyhow::Result<Value> {
+async fn exchange(admin: SocketAddr, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Bytes)> {
     let stream = TcpStream::connect(admin).await.with_context(|| {
-        format!("no admin API on {admin}; is larder running, and is this the address of `[admin] listen`?")
+        format!("can't reach the admin API on {admin}; is larder running, and is this its `[admin] listen` address?")
     })?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
     let response =
-        sender.send_request(request).await.with_context(|| format!("{admin} doesn't speak HTTP"))?;
+        sender.send_request(request).await.with_context(|| format!("{admin} did not answer in HTTP"))?;
     let answer = read(response).await;
     driver.abort();
     answer
 }
 
-async fn read(response: Response<Incoming>) -> anyhow::Result<Value> {
+async fn read(response: Response<Incoming>) -> anyhow::Result<(StatusCode, Bytes)> {
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-    let body = body.map_err(|error| anyhow::anyhow!("the answer can't be read: {error}"))?.to_bytes();
-    let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-    if status != StatusCode::OK {
-        bail!("{}", refusal(status, &answer));
-    }
-    Ok(answer)
+    let body = body.map_err(|error| anyhow::anyhow!("the answer can't be read: {error}"))?;
+    Ok((status, body.to_bytes()))
 }
 
-/// What the API said against it: a sentence, and problems of a configuration or known sites, one per line.
+/// The API answered, and said no: it may do what it is asked next.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Refused(String);
+
+/// The API's reason in a sentence, with problems of a configuration or known sites, one per line.
 fn refusal(status: StatusCode, answer: &Value) -> String {
     let message = answer.get("message").and_then(Value::as_str).unwrap_or("no reason given");
     let lines: String = texts(answer, "problems")
@@ -125,4 +148,5 @@ fn refusal(status: StatusCode, answer: &Value) -> String {
 }
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Metrics of a thousand sites, or the problems of a large file.
+const ANSWER_BYTES_MAX: usize = 16 << 20;

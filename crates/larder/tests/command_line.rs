@@ -3,11 +3,13 @@
 mod examples;
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
 /// What is installed on this machine is not meant.
 const NOWHERE: &str = "/nonexistent";
 
@@ -43,6 +45,54 @@ fn check_prints_problems_with_excerpts() {
         "no-such-file.toml: error: can't be read: No such file or directory (os error 2)\n1 error, 0 warnings",
         "",
     );
+}
+
+#[test]
+fn check_reads_standard_input_and_writes_json() {
+    let run = |arguments: &[&str], input: &str| {
+        let mut command = Command::new(LARDER);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the binary runs");
+        child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
+        let output = child.wait_with_output().expect("it ends");
+        (String::from_utf8(output.stdout).expect("UTF-8"), output.status.code())
+    };
+    let site = "[[site]]\nname = \"a\"\norigin = \"http://a\"\n";
+    assert_eq!(run(&["check", "-"], site), ("stdin: usable\n".to_owned(), Some(0)));
+    let (text, status) = run(&["check", "-"], &format!("drain_limt = \"5s\"\n{site}"));
+    assert!(text.starts_with("stdin:1:1: error: drain_limt: unknown key") && status == Some(1), "{text}");
+    assert_eq!(run(&["check", "-", "--json"], site).0, "{\"problems\":[],\"usable\":true}\n");
+    let (text, status) = run(&["check", "--json", "-"], &format!("{site}cache = 1\n"));
+    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let problem = &report["problems"][0];
+    assert_eq!((&report["usable"], status), (&false.into(), Some(1)), "{text}");
+    let (key, place) = (&problem["key"], (&problem["file"], &problem["line"], &problem["column"]));
+    assert_eq!((key, place), (&"site[a].cache".into(), (&"stdin".into(), &4.into(), &1.into())), "{text}");
+}
+
+/// An origin that is away, or whose clock is wrong, is told before clients see it.
+#[test]
+fn doctor_looks_at_origins() {
+    let doctor = |origin: &str| {
+        let output = larder(&["doctor", "--origin", origin]);
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let origin = testkit::ScriptedOrigin::start(|exchange| {
+        exchange.respond("204 No Content", "Date: Tue, 24 Nov 2020 00:00:00 GMT\r\n", "");
+    });
+    let told = doctor(&origin.url());
+    let url = origin.url();
+    assert!(
+        told.contains(&format!("good  origin {url} = answers HEAD with 204 No Content after ")),
+        "{told}"
+    );
+    assert!(told.contains(&format!("SET   clock of origin {url} = ")), "{told}");
+    assert!(told.contains("s behind this machine: set both clocks by NTP"), "{told}");
+    assert!(told.contains("open files") && !told.contains("hugepage = never"), "{told}");
+    let request = origin.last("/");
+    assert_eq!((request.method(), request.field("host")), ("HEAD", url.trim_start_matches("http://")));
+    let told = doctor("http://127.0.0.1:1");
+    assert!(told.contains("SET   origin http://127.0.0.1:1 = no answer (Connection refused"), "{told}");
 }
 
 /// One file is for all nodes, and `node` is for the machine to know.
@@ -139,13 +189,14 @@ fn wrong_usage_has_its_own_status() {
     check("serve --origin http://a --config b", 2, "", "cannot be used with");
     check("check", 2, "", "without <FILE>, /nonexistent/larder.toml is read, and there is no such file");
     check("purge http://a --admin nowhere", 2, "", "--admin");
+    check("purge --all", 2, "", "use --everything to purge the whole cache");
 }
 
 #[test]
 fn purge_and_reload_say_when_nothing_answers() {
     // Port 1 of loopback: nothing listens there.
-    check("purge http://a/ --admin 127.0.0.1:1", 1, "", "no admin API on 127.0.0.1:1");
-    check("reload --admin 127.0.0.1:1", 1, "", "no admin API on 127.0.0.1:1");
+    check("purge http://a/ --admin 127.0.0.1:1", 1, "", "can't reach the admin API on 127.0.0.1:1");
+    check("reload --admin 127.0.0.1:1", 1, "", "can't reach the admin API on 127.0.0.1:1");
     check("reload --admin 127.0.0.1:1 --token-file no-such-file", 1, "", "no-such-file can't be read");
 }
 
@@ -163,7 +214,7 @@ fn version_is_that_of_the_package() {
 /// People write names, and a port that is taken shows that the name was understood.
 #[test]
 fn addresses_may_be_names() {
-    check("reload --admin localhost:1", 1, "", "no admin API on 127.0.0.1:1");
+    check("reload --admin localhost:1", 1, "", "can't reach the admin API on 127.0.0.1:1");
     check("purge http://a/ --admin no-such-name.invalid:1", 2, "", "no-such-name.invalid has no address");
     let taken = testkit::Port::reserve();
     let _listener = std::net::TcpListener::bind(taken.address()).expect("it is reserved");
@@ -193,7 +244,7 @@ fn check_warns_of_secrets_that_everybody_can_read() {
         let output = larder(&["check", &file.display().to_string()]);
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(output.status.code(), Some(0), "{told}");
-        let warning = "admin.token_file: everybody on this machine can read";
+        let warning = "admin.token_file: every user of this machine can read";
         assert_eq!(told.contains(warning), is_told, "{mode:o}: {told}");
     }
 }
@@ -213,7 +264,7 @@ fn options_may_be_variables() {
     let text = run(&["kv", "--maxmemory", "2"], &[("LARDER_KV_MAXMEMORY", "1GiB")]);
     assert!(text.contains("found \"2\""), "{text}");
     let text = run(&["serve"], &[("LARDER_SERVE_ORGN", "http://a"), ("LARDER_SERVICE_HOST", "10.0.0.1")]);
-    let near = "LARDER_SERVE_ORGN: warning: no option has this variable; did you mean `LARDER_SERVE_ORIGIN`?";
+    let near = "LARDER_SERVE_ORGN: warning: unknown variable; did you mean `LARDER_SERVE_ORIGIN`?";
     assert!(text.starts_with(near) && !text.contains("LARDER_SERVICE_HOST"), "{text}");
     let text = run(&["--version"], &[("LARDER_SERVE_ORGN", "http://a")]);
     assert_eq!(text, "", "what has no settings warns of none");

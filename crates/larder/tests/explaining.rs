@@ -231,7 +231,7 @@ fn questions_that_cannot_be_asked() {
     assert_eq!(origin.total(), 0);
     let nobody = ["explain", "http://a/", "--admin", "127.0.0.1:1"];
     let output = Command::new(LARDER).args(nobody).output().expect("the binary runs");
-    assert!(text(&output).contains("no admin API on 127.0.0.1:1"), "{}", text(&output));
+    assert!(text(&output).contains("can't reach the admin API on 127.0.0.1:1"), "{}", text(&output));
 }
 
 struct Pair {

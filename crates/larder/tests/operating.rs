@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -22,6 +22,18 @@ fn config(origin: &ScriptedOrigin, more: &str) -> String {
 fn operate(larder: &Larder, arguments: &[&str]) -> Output {
     let admin = larder.admin().to_string();
     Command::new(LARDER).args(arguments).args(["--admin", &admin]).output().expect("the binary runs")
+}
+
+/// The same, with lines on standard input.
+fn operate_with(larder: &Larder, arguments: &[&str], input: &str) -> Output {
+    let admin = larder.admin().to_string();
+    let mut command = Command::new(LARDER);
+    command.args(arguments).args(["--admin", &admin]).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(input.as_bytes()).expect("it reads");
+    drop(stdin);
+    child.wait_with_output().expect("it ends")
 }
 
 #[track_caller]
@@ -48,9 +60,51 @@ fn purge_by_command() {
     check(&operate(&larder, &["purge", "--soft", url]), 0, "(soft): stored responses 1");
     assert!(larder.get("/x").cache_status().contains("fwd=stale"));
     let nothing = operate(&larder, &["purge", "http://test.example/never-asked"]);
-    check(&nothing, 3, "nothing was stored under http://test.example/never-asked");
+    check(&nothing, 3, "no stored response for http://test.example/never-asked");
     check(&nothing, 3, "site default: any other host, paths below /");
     check(&operate(&larder, &["purge", "nonsense"]), 1, "refused (400 Bad Request)");
+}
+
+#[test]
+fn status_says_how_it_does() {
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "body");
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    for _ in 0..4 {
+        larder.get("/x");
+    }
+    let told = operate(&larder, &["status"]);
+    check(
+        &told,
+        0,
+        ": ready\nrequests: 4 answered, 75.0 % of them from the cache; 0 in flight\nstore: 1 responses, ",
+    );
+    check(&told, 0, " of 256.0 MiB\n");
+}
+
+/// A list of URLs has one result and one exit status, and one that is wrong does not keep the others in the cache.
+#[test]
+fn purge_of_many_urls() {
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "body");
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let store = || ["/a", "/b", "/c"].iter().for_each(|path| drop(larder.get(path)));
+    store();
+    let [a, b, c] = ["a", "b", "c"].map(|name| format!("http://test.example/{name}"));
+    check(
+        &operate(&larder, &["purge", &a, &b, &c]),
+        0,
+        "URLs: 3 purged, 0 without a stored response, 0 refused\n",
+    );
+    check(
+        &operate(&larder, &["purge", &a, &b]),
+        3,
+        "URLs: 0 purged, 2 without a stored response, 0 refused\n",
+    );
+    store();
+    let purged = operate_with(&larder, &["purge", "-"], &format!("{a}\n\nnonsense\n  {b}\r\n"));
+    check(&purged, 1, "URLs: 2 purged, 0 without a stored response, 1 refused\n");
+    check(&purged, 1, "larder: nonsense: refused (400 Bad Request)");
+    check(&operate_with(&larder, &["purge", &c, "-", "--soft"], &a), 0, "URLs: 1 purged, 1 without");
+    check(&operate_with(&larder, &["purge", "-"], ""), 3, "URLs: 0 purged");
 }
 
 /// There is no list of what lies under keys with more than the URL, but it goes out of use too.
@@ -67,7 +121,7 @@ fn a_purge_says_what_it_does_not_count() {
     let purge = || operate(&larder, &["purge", "http://test.example/x"]);
     let not_counted = "they are not counted";
     let before = purge();
-    check(&before, 3, "nothing was stored under http://test.example/x");
+    check(&before, 3, "no stored response for http://test.example/x");
     assert!(!String::from_utf8_lossy(&before.stderr).contains(not_counted), "nothing has such a key");
     assert!(query().contains("stored"));
     assert!(query().contains("hit"));
@@ -94,7 +148,7 @@ fn purge_with_a_token() {
         let arguments = ["purge", &url, "--admin", &admin].into_iter().chain(more.iter().copied());
         Command::new(LARDER).current_dir(larder.folder()).args(arguments).output().expect("the binary runs")
     };
-    check(&purge(&["--token-file", "token"]), 3, "nothing was stored under");
+    check(&purge(&["--token-file", "token"]), 3, "no stored response for");
     check(&purge(&["--token-file", "wrong"]), 1, "refused (401 Unauthorized)");
     check(&purge(&[]), 1, "refused (401 Unauthorized)");
     check(&operate(&larder, &["purge", &url]), 1, "refused (404 Not Found)");
@@ -114,8 +168,8 @@ fn a_purge_that_finds_nothing_says_what_there_is() {
     let port = format!(":{}", larder.address().port());
     for wrong in [url.replace(&port, ""), url.replace("http:", "https:"), url.replace(&port, ":1")] {
         let purged = operate(&larder, &["purge", &wrong]);
-        check(&purged, 3, &format!("nothing was stored under {wrong}"));
-        check(&purged, 3, &format!("stored is {url}\n"));
+        check(&purged, 3, &format!("no stored response for {wrong}"));
+        check(&purged, 3, &format!("did you mean {url}?\n"));
         check(&purged, 3, "site other: x.example, paths below /y\n");
     }
     let foreign = operate(&larder, &["purge", "http://foreign.example/"]);
@@ -129,14 +183,14 @@ fn a_reload_tells_what_it_leaves_as_it_was() {
     let mut larder = Setup::config(LARDER, &config(&origin, "")).start();
     larder.write_config(&config(&origin, "[store]\nmemory = \"300MiB\"\n"));
     let reloaded = operate(&larder, &["reload"]);
-    let stays = "warning: store.memory: changed, but a reload can't change it: the running value stays until a restart";
+    let stays = "warning: store.memory: changed, but takes effect only after a restart";
     check(&reloaded, 0, stays);
-    check(&reloaded, 0, "the new configuration is in force");
+    check(&reloaded, 0, "configuration reloaded");
     larder.write_config(&config(&origin, "[store]\nmemory = \"1\"\n"));
     let refused = operate(&larder, &["reload"]);
     check(&refused, 1, "error: store.memory: expected a size");
     let told = String::from_utf8_lossy(&refused.stderr).into_owned() + &larder.stderr();
-    assert_eq!(told.matches("changed, but a reload").count(), 1, "only of the reload before: {told}");
+    assert_eq!(told.matches("changed, but takes effect").count(), 1, "only of the reload before: {told}");
 }
 
 /// Connections to an origin server outlive a reload of everything but how it is reached.
@@ -150,7 +204,7 @@ fn a_reload_keeps_connections_while_the_server_is_the_same() {
     let mut larder = Setup::config(LARDER, &text(&first, "", "")).start();
     let mut body_after = |text: &str| {
         larder.write_config(text);
-        check(&operate(&larder, &["reload"]), 0, "the new configuration is in force");
+        check(&operate(&larder, &["reload"]), 0, "configuration reloaded");
         larder.get("/").text()
     };
     assert_eq!(body_after(&text(&first, "", "")), "first");
@@ -171,7 +225,7 @@ fn reload_by_command_and_by_signal() {
     assert_eq!(client.get("/x").field("x-cache"), "");
 
     larder.write_config(&config(&origin, "x_cache = true\n"));
-    check(&operate(&larder, &["reload"]), 0, "the new configuration is in force");
+    check(&operate(&larder, &["reload"]), 0, "configuration reloaded");
     // The same connection, and what was stored before.
     assert_eq!(client.get("/x").field("x-cache"), "HIT");
 
@@ -340,6 +394,19 @@ fn the_next_process_gets_the_address_while_the_last_drains() {
     gate.open();
     assert_eq!(client.bytes(10), b"helloworld");
     assert!(first.service().end().success());
+}
+
+/// The soft limit of a shell is for programs that use `select`: a gateway in it would end at a thousand connections.
+#[test]
+fn the_gateway_takes_the_open_files_that_it_may_have() {
+    let origin = ScriptedOrigin::fixed("", "body");
+    let larder =
+        Setup::origin(LARDER, &origin.url()).under(&["sh", "-c", "ulimit -S -n 256; exec \"$0\" \"$@\""]);
+    let mut larder = larder.start();
+    let limits = fs::read_to_string(format!("/proc/{}/limits", larder.service().id())).expect("it runs");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
+    let numbers: Vec<&str> = line.split_whitespace().skip(3).take(2).collect();
+    assert_eq!(numbers[0], numbers[1], "{line}");
 }
 
 /// One process may have a port for itself in several ways, and all its workers share it.

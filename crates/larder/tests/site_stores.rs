@@ -172,8 +172,8 @@ fn a_purge_reaches_the_stores_that_it_is_for() {
 
     let admin = world.gateways[0].admin().to_string();
     let told = run(LARDER, ["purge", "--everything", "--admin", &admin]).succeeded().stderr;
-    assert!(told.contains("all 2 instances have reached it"), "{told}");
-    assert!(told.contains("all 2 instances of the store static have reached it"), "{told}");
+    assert!(told.contains("all 2 instances have applied it"), "{told}");
+    assert!(told.contains("all 2 instances of the store static have applied it"), "{told}");
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn a_reload_moves_no_site_and_loses_nothing() {
         assert_eq!(hits, [true; 2], "{}", answer.text());
         (answer.status(), answer.text())
     };
-    let stays = "changed, but a reload can't change it: the running value stays until a restart";
+    let stays = "changed, but takes effect only after a restart";
     let (status, told) = reload(&[named, &site(SHOP, "static"), &site(ASSETS, "static")]);
     assert!(status == 200 && told.contains(&format!("site[shop].store: {stays}")), "{told}");
     let (status, told) = reload(&[&site(SHOP, "default"), &site(ASSETS, "static")]);

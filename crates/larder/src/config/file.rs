@@ -1,5 +1,6 @@
 //! One file as text, and what it says as a tree.
 
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use super::locate::{Place, Sources};
@@ -8,15 +9,37 @@ use super::raw::Reader;
 use super::table::Section;
 use super::tree::Table;
 
-/// Reads a file as `section`. One that can't be read counts as empty, so that the checks can go on.
-pub(super) fn read_file(
-    path: &Path,
+/// A text, or why there is none, and what it is called. Paths in it are relative to that name.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) name: String,
+    bytes: io::Result<Vec<u8>>,
+}
+
+impl Input {
+    pub(crate) fn of_file(path: &Path) -> Self {
+        Self { name: path.display().to_string(), bytes: std::fs::read(path) }
+    }
+
+    /// Whatever the other end of a pipe sends.
+    pub(crate) fn of_standard_input() -> Self {
+        let mut bytes = Vec::new();
+        let read = io::stdin().lock().take(BYTES_MAX).read_to_end(&mut bytes);
+        Self { name: "stdin".to_owned(), bytes: read.map(|_| bytes) }
+    }
+}
+
+/// Far more than ten thousand sites need.
+const BYTES_MAX: u64 = 256 << 20;
+
+/// Reads a text as `section`. One that can't be read counts as empty, so that the checks can go on.
+pub(super) fn read(
+    Input { name, bytes }: Input,
     section: &'static Section,
     sources: &mut Sources,
     problems: &mut Problems,
 ) -> Table {
-    let name = path.display().to_string();
-    let (text, failure) = match std::fs::read(path).map(String::from_utf8) {
+    let (text, failure) = match bytes.map(String::from_utf8) {
         Ok(Ok(text)) => (text, None),
         Ok(Err(error)) => {
             let valid = error.utf8_error().valid_up_to();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::file::read_file;
+use super::file::{Input, read};
 use super::locate::Sources;
 use super::problem::Problems;
 use super::table::INCLUDED;
@@ -29,7 +29,7 @@ pub(super) fn read_included(tree: &mut Table, sources: &mut Sources, problems: &
                 problems.error(&pattern.place, &pattern.path, message);
                 continue;
             }
-            let included = read_file(&file, &INCLUDED, sources, problems);
+            let included = read(Input::of_file(&file), &INCLUDED, sources, problems);
             append(tree, included);
             seen.push(file);
         }

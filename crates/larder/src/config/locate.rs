@@ -63,17 +63,22 @@ impl Sources {
     /// `file:line:column`, the name of a file in which nothing stands, or the name of the argument.
     pub(crate) fn describe(&self, place: &Place) -> String {
         match place {
+            Place::Text { source, .. } if self.0[*source].text.is_empty() => self.0[*source].name.clone(),
             Place::Text { source, span } => {
                 let source = &self.0[*source];
-                if source.text.is_empty() {
-                    return source.name.clone();
-                }
                 let at = line_column(&source.text, span.start);
                 format!("{}:{}:{}", source.name, at.line, at.column)
             }
             Place::Flag(flag) => (*flag).to_owned(),
             Place::Preset => "default".to_owned(),
         }
+    }
+
+    /// File, line and column, of what stands in a file.
+    pub(crate) fn position(&self, place: &Place) -> Option<(&str, LineColumn)> {
+        let Place::Text { source, span } = place else { return None };
+        let source = &self.0[*source];
+        Some((&source.name, line_column(&source.text, span.start)))
     }
 
     /// The line with carets below the place; empty for places outside files, and in those without text.

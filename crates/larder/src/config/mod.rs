@@ -28,6 +28,7 @@ use std::path::Path;
 pub(crate) use address::{parse_address, parse_listen_address};
 pub(crate) use check::{KvSettings, LogSettings, RemoteTier, Settings, StoreTier};
 pub(crate) use environment::Environment;
+pub(crate) use file::Input;
 pub(crate) use locate::Sources;
 pub(crate) use overrides::{KvOverrides, Overrides, Program, Purpose};
 pub(crate) use problem::{Problem, Severity};
@@ -35,7 +36,7 @@ pub(crate) use quantity::{format_size, parse_duration};
 pub(crate) use raw::nearest;
 
 use address::Names;
-use file::read_file;
+use file::read;
 use problem::Problems;
 use raw::Reader;
 
@@ -52,21 +53,26 @@ pub(crate) struct Checked {
 
 /// Reads and checks the configuration that a process starts with.
 pub(crate) fn check(file: Option<&Path>, overrides: &Overrides) -> Checked {
-    run(file, overrides, None)
+    run(file.map(Input::of_file), overrides, None)
+}
+
+/// Reads and checks a configuration that may stand in no file.
+pub(crate) fn check_input(input: Input, overrides: &Overrides) -> Checked {
+    run(Some(input), overrides, None)
 }
 
 /// Reads and checks the configuration anew for a process that runs with `running`.
 ///
 /// Keys that can't change while running keep their value, with a warning.
 pub(crate) fn check_again(file: Option<&Path>, overrides: &Overrides, running: &Settings) -> Checked {
-    run(file, overrides, Some(running))
+    run(file.map(Input::of_file), overrides, Some(running))
 }
 
-fn run(file: Option<&Path>, overrides: &Overrides, running: Option<&Settings>) -> Checked {
+fn run(input: Option<Input>, overrides: &Overrides, running: Option<&Settings>) -> Checked {
     let mut sources = Sources::default();
     let mut problems = Problems::default();
-    let mut tree = match file {
-        Some(file) => read_file(file, &table::ROOT, &mut sources, &mut problems),
+    let mut tree = match input {
+        Some(input) => read(input, &table::ROOT, &mut sources, &mut problems),
         None => Reader::of_flag("the command line", &mut problems).document(&table::ROOT, ""),
     };
     include::read_included(&mut tree, &mut sources, &mut problems);

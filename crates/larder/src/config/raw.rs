@@ -26,6 +26,14 @@ pub(crate) struct Reader<'a> {
     is_broken: bool,
 }
 
+/// Which values of an unknown key are hidden.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hidden {
+    All,
+    /// URLs with a password in them.
+    Userinfo,
+}
+
 /// What the spans of the document point into.
 #[derive(Clone, Copy, Debug)]
 enum ReadFrom {
@@ -58,7 +66,7 @@ impl<'a> Reader<'a> {
             self.problems.error(&self.place(span.clone()), "", format!("not TOML: {message}"));
         }
         if let (Some(from), ReadFrom::Source(source)) = (swallowed, self.origin) {
-            let message = "not TOML: expected `,` or `]`: an array that begins before is not closed";
+            let message = "not TOML: expected `,` or `]`: an array that starts above is not closed";
             self.problems.error(&self.place(from..from + 1), "", message);
             self.problems.ignore_from(source, from);
         }
@@ -87,10 +95,9 @@ impl<'a> Reader<'a> {
         // An empty key is what recovery makes of a line without one, and that is reported already.
         let unknown = |key: &str| !key.is_empty() && section.option(key).is_none();
         for (key, value) in raw.iter().filter(|(key, _)| unknown(key.get_ref())) {
-            self.unknown_key(section, key, &path);
-            if section.may_hold_secrets() {
-                self.hidden.push(value.span());
-            }
+            let near = self.unknown_key(section, key, &path);
+            let is_secret = section.may_hold_secrets() && near.is_none_or(Opt::is_secret);
+            self.hide_values(value, if is_secret { Hidden::All } else { Hidden::Userinfo });
         }
         for option in section.options {
             let key_path = join(&path, option.key);
@@ -170,14 +177,32 @@ impl<'a> Reader<'a> {
         Value::Map(entries)
     }
 
-    fn unknown_key(&mut self, section: &'static Section, key: &Spanned<DeString<'_>>, path: &str) {
+    /// Hides the values in an unknown one, however deep, and leaves its keys: they are what is wrong.
+    fn hide_values(&mut self, value: &Spanned<DeValue<'_>>, hidden: Hidden) {
+        match value.get_ref() {
+            DeValue::Table(table) => table.iter().for_each(|(_, value)| self.hide_values(value, hidden)),
+            DeValue::Array(array) => array.iter().for_each(|value| self.hide_values(value, hidden)),
+            DeValue::String(text) if has_userinfo(text) => self.hidden.push(value.span()),
+            _ => self.hidden.extend((hidden == Hidden::All).then(|| value.span())),
+        }
+    }
+
+    /// Notes it; the key that was probably meant.
+    fn unknown_key(
+        &mut self,
+        section: &'static Section,
+        key: &Spanned<DeString<'_>>,
+        path: &str,
+    ) -> Option<&'static Opt> {
         let place = self.place(key.span());
         let known = section.options.iter().map(|option| option.key);
-        let message = match nearest(key.get_ref(), known.clone()) {
+        let near = nearest(key.get_ref(), known.clone());
+        let message = match near {
             Some(near) => format!("unknown key; did you mean `{near}`?"),
-            None => format!("unknown key; known here: {}", known.collect::<Vec<_>>().join(", ")),
+            None => format!("unknown key; expected one of: {}", known.collect::<Vec<_>>().join(", ")),
         };
         self.problems.error(&place, &join(path, key.get_ref()), message);
+        near.and_then(|near| section.option(near))
     }
 
     fn place(&self, span: Range<usize>) -> Place {
@@ -231,7 +256,7 @@ pub(crate) fn expectation(kind: &Kind) -> String {
         }
         Kind::Table(section) => {
             let keys: Vec<_> = section.options.iter().map(|option| option.key).collect();
-            format!("a table with keys out of: {}", keys.join(", "))
+            format!("a table with any of these keys: {}", keys.join(", "))
         }
         Kind::TextOrTable { short_for, section } => {
             let short = section.option(short_for).map(|option| expectation(&option.kind)).unwrap_or_default();

@@ -67,6 +67,25 @@ fn secrets_stay_hidden() {
     assert!(shown.is_empty(), "{shown:#?}");
 }
 
+/// What is wrong with an unknown key is its name, so that is always seen; its value may be a secret that stands in the wrong place.
+#[test]
+fn values_of_unknown_keys_are_shown_unless_they_may_be_secret() {
+    #[track_caller]
+    fn shows(text: &str, line: &str) {
+        let checked = check_text(text.as_bytes());
+        let excerpts: Vec<_> =
+            checked.problems.iter().map(|problem| checked.sources.excerpt(&problem.place)).collect();
+        assert!(excerpts.iter().any(|excerpt| excerpt.contains(line)), "{line}: {excerpts:#?}");
+    }
+    shows("[kv]\nmaxmemroy = \"1GiB\"", "2 | maxmemroy = \"1GiB\"");
+    shows("[admin]\ntokn = \"abc\"", "2 | tokn = *****");
+    shows("[admin]\ntoken = \"abc\"", "2 | token = *****");
+    shows("[admin.tokens]\nx = \"abc\"", "1 | [admin.tokens]");
+    shows("[admin]\ntokens = { x = \"abc\", y = 1 }", "2 | tokens = { x = *****, y = * }");
+    shows("[admin]\npassword.value = \"abc\"", "2 | password.value = *****");
+    shows("[[site]]\norign = \"http://a:b@c\"", "2 | orign = **************");
+}
+
 #[test]
 fn examples_are_usable() {
     let folder = examples();

@@ -1,12 +1,14 @@
 //! `larder purge`: takes stored responses of a running cache out of use, or counts them.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use gateway::config::DEFAULT_STORE;
 use serde_json::{Value, json};
 
-use super::{list, post, sites, texts};
+use super::{Refused, list, post, sites, texts};
 use crate::cli::PurgeArguments;
 use crate::output;
 
@@ -15,16 +17,35 @@ pub(crate) fn run(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     if arguments.url.is_empty() {
         return selected(arguments);
     }
-    let mut ends = Vec::with_capacity(arguments.url.len());
-    for url in &arguments.url {
-        ends.push(of_url(arguments, url)?);
+    let mut ends = Vec::new();
+    for url in arguments.url.iter().flat_map(|url| urls(url)) {
+        ends.push(of_url(arguments, &url.context("can't read standard input")?)?);
     }
-    let has = |end: &End| ends.contains(end);
+    let count = |end: End| ends.iter().filter(|other| **other == end).count();
+    let [purged, absent, refused, late] =
+        [End::Purged, End::NothingStored, End::Refused, End::NotEverywhere].map(count);
+    if ends.len() != 1 {
+        let done = done(arguments);
+        output::result(&format!(
+            "URLs: {} {done}, {absent} without a stored response, {refused} refused",
+            purged + late
+        ));
+    }
     Ok(match () {
-        () if has(&End::NotEverywhere) => ExitCode::from(NOT_EVERYWHERE),
-        () if has(&End::Purged) => ExitCode::SUCCESS,
+        () if refused > 0 => ExitCode::FAILURE,
+        () if late > 0 => ExitCode::from(NOT_EVERYWHERE),
+        () if purged > 0 => ExitCode::SUCCESS,
         () => ExitCode::from(NOTHING_STORED),
     })
+}
+
+/// The URL, or those that standard input has, as they arrive.
+fn urls(url: &str) -> Box<dyn Iterator<Item = io::Result<String>>> {
+    if url != "-" {
+        return Box::new(std::iter::once(Ok(url.to_owned())));
+    }
+    let lines = io::stdin().lines().map(|line| line.map(|line| line.trim().to_owned()));
+    Box::new(lines.filter(|line| !line.as_ref().is_ok_and(String::is_empty)))
 }
 
 /// How the purge of a URL ended.
@@ -32,6 +53,8 @@ pub(crate) fn run(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
 enum End {
     Purged,
     NothingStored,
+    /// The URL is none, or no site serves it.
+    Refused,
     /// Not all instances that share a store have reached it.
     NotEverywhere,
 }
@@ -39,20 +62,27 @@ enum End {
 fn of_url(arguments: &PurgeArguments, url: &str) -> anyhow::Result<End> {
     let mode = mode(arguments);
     let order = json!({ "url": url, "mode": mode, "dry_run": arguments.dry_run });
-    let answer = post(&arguments.admin, "/purge", &order)?;
+    let answer = match post(&arguments.admin, "/purge", &order) {
+        Ok(answer) => answer,
+        Err(error) if error.is::<Refused>() => {
+            output::failure(&format!("{url}: {error}"));
+            return Ok(End::Refused);
+        }
+        Err(error) => return Err(error),
+    };
     if flag(&answer, "keyed_uncounted") {
         output::hint(KEYED_UNCOUNTED);
     }
     let matched = number(&answer, "keys_matched");
     if matched == 0 {
-        output::result(&format!("nothing was stored under {url}"));
-        texts(&answer, "elsewhere").for_each(|url| output::hint(&format!("stored is {url}")));
+        output::result(&format!("no stored response for {url}"));
+        texts(&answer, "elsewhere").for_each(|url| output::hint(&format!("did you mean {url}?")));
         sites(&answer).for_each(|site| output::hint(&site));
     } else {
         output::result(&format!("{} {url} ({mode}): {}", done(arguments), counts(&answer)));
     }
     if number(&answer, "refreshes") > 0 {
-        output::hint("it is being fetched anew");
+        output::hint("it is being fetched again");
     }
     Ok(match (reached(&answer), matched) {
         (false, _) => End::NotEverywhere,
@@ -69,18 +99,18 @@ fn reached(answer: &Value) -> bool {
     for late in instances.iter().filter(|instance| reached_ms(instance).is_none()) {
         let text = |key| late.get(key).and_then(Value::as_str).unwrap_or_default();
         let place = of_store(text("store"));
-        output::hint(&format!("{} ({}) has not reached it in time{place}", text("name"), text("id")));
+        output::hint(&format!("{} ({}) has not confirmed it in time{place}", text("name"), text("id")));
     }
     let is_complete = flag(fleet, "complete");
     if is_complete {
         tell_complete(&instances);
     } else if silent.is_empty() {
-        output::hint("it is not certain that these are all instances, and that they have reached it");
+        output::hint("unknown whether these are all instances, and whether all have applied it");
     }
     for store in silent {
         let which =
             if store == DEFAULT_STORE { "the shared store".to_owned() } else { format!("the store {store}") };
-        output::hint(&format!("{which} does not answer: other instances are told when it does"));
+        output::hint(&format!("{which} does not answer: other instances apply the purge once it does"));
     }
     is_complete
 }
@@ -94,7 +124,7 @@ fn tell_complete(instances: &[&Value]) {
         let sharing: Vec<_> = instances.iter().filter(|instance| store(instance) == name).collect();
         let last = sharing.iter().filter_map(|instance| reached_ms(instance)).max().unwrap_or_default();
         let (count, place) = (sharing.len(), of_store(&name));
-        output::hint(&format!("all {count} instances{place} have reached it, the last after {last} ms"));
+        output::hint(&format!("all {count} instances{place} have applied it, the last one after {last} ms"));
     }
 }
 
@@ -129,14 +159,14 @@ fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
             done(arguments)
         ));
         output::hint(
-            "stored responses are found out as they are looked up, and not counted; --dry-run counts them",
+            "stored responses are purged when they are next looked up, and not counted; --dry-run counts them",
         );
         let is_everywhere = reached(&answer);
         return Ok(if is_everywhere { ExitCode::SUCCESS } else { ExitCode::from(NOT_EVERYWHERE) });
     }
     output::result(&format!("{} by {form} ({mode}): {}", done(arguments), counts(&answer)));
     if flag(&answer, "cut") {
-        output::hint("there is more in memory than was counted");
+        output::hint("the count stopped early: memory holds more than was counted");
     }
     let is_nothing = number(&answer, "keys_matched") + number(&answer, "fills_doomed") == 0;
     Ok(if is_nothing { ExitCode::from(NOTHING_STORED) } else { ExitCode::SUCCESS })
@@ -171,8 +201,8 @@ fn flag(answer: &Value, key: &str) -> bool {
     answer.get(key).and_then(Value::as_bool) == Some(true)
 }
 
-const KEYED_UNCOUNTED: &str = "responses that were stored for this URL under keys with the content or fields of requests are out of \
-                               use too; they are not counted";
+const KEYED_UNCOUNTED: &str = "responses for this URL whose cache key includes request content or fields are purged too; \
+                               they are not counted";
 /// Exit status of a purge that found nothing.
 const NOTHING_STORED: u8 = 3;
 /// Exit status of a purge that not all instances have reached in time.

@@ -1,0 +1,72 @@
+//! `larder check`: what is wrong with a configuration, for people or as JSON.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::config::{self, Checked, Input, Overrides, Problem, Program, Severity, Sources};
+use crate::{cli, default_file, output};
+
+/// Check a configuration file and report every problem
+///
+/// Prints each problem with file, line, column and key, and exits with status 1 if there is an error. Warnings alone leave the file usable.
+#[derive(Args, Debug)]
+pub(crate) struct CheckArguments {
+    /// Configuration file (TOML); `-` reads standard input, with paths relative to the working directory [default: /etc/larder/larder.toml]
+    file: Option<PathBuf>,
+
+    /// Node of [kv.cluster] to check the file for [default: the one in the file, or any]
+    #[arg(long, value_name = "NAME")]
+    cluster_node: Option<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints what is wrong.
+pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
+    let overrides = Overrides::to_look(Program::Serve, arguments.cluster_node.clone());
+    let file = arguments.file.clone().or_else(default_file::find);
+    let file = file.unwrap_or_else(|| cli::lacking("check", "<FILE>"));
+    let input = if file == Path::new("-") { Input::of_standard_input() } else { Input::of_file(&file) };
+    let name = input.name.clone();
+    let checked = config::check_input(input, &overrides);
+    if arguments.json {
+        output::result(&report(&checked).to_string());
+    } else {
+        output::check_result(&checked);
+    }
+    if checked.settings.is_none() {
+        return ExitCode::FAILURE;
+    }
+    if !arguments.json {
+        output::result(&format!("{name}: usable"));
+    }
+    ExitCode::SUCCESS
+}
+
+/// For editors and pipelines.
+fn report(checked: &Checked) -> Value {
+    let problems: Vec<_> = checked.problems.iter().map(|problem| entry(problem, &checked.sources)).collect();
+    json!({ "usable": checked.settings.is_some(), "problems": problems })
+}
+
+/// `file`, `line` and `column` are null for a problem that stands in no file.
+fn entry(problem: &Problem, sources: &Sources) -> Value {
+    let severity = match problem.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    };
+    let position = sources.position(&problem.place);
+    json!({
+        "severity": severity,
+        "file": position.map(|(file, _)| file),
+        "line": position.map(|(_, at)| at.line),
+        "column": position.map(|(_, at)| at.column),
+        "key": problem.path,
+        "message": problem.message,
+    })
+}

@@ -1,0 +1,166 @@
+//! `larder status`: how a running server does, in a few lines.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use http::{Request, StatusCode};
+use hyper::body::Bytes;
+use serde_json::Value;
+
+use super::{Refused, call, refusal, texts};
+use crate::cli::AdminArguments;
+use crate::output;
+
+/// Asks, and prints; a server that is not ready has a status of its own.
+pub(crate) fn run(arguments: &AdminArguments) -> anyhow::Result<ExitCode> {
+    let (ready, answer) = call(arguments, Request::get("/ready"), Bytes::new())?;
+    let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+    let (status, metrics) = call(arguments, Request::get("/metrics"), Bytes::new())?;
+    if status != StatusCode::OK {
+        bail!(Refused(refusal(status, &answer)));
+    }
+    let metrics = Metrics::parse(&String::from_utf8_lossy(&metrics));
+    let reasons: Vec<_> = texts(&answer, "reasons").collect();
+    let state = if ready == StatusCode::OK { "ready".to_owned() } else { reasons.join(", ") };
+    lines(&metrics, &state).iter().for_each(|line| output::result(line));
+    Ok(if ready == StatusCode::OK { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn lines(metrics: &Metrics, state: &str) -> Vec<String> {
+    let version = metrics.label("larder_build_info", "version").unwrap_or_default();
+    let mut lines = vec![format!("larder {version}: {state}")];
+    if metrics.has("larder_requests_in_flight") {
+        lines.push(requests(metrics));
+    }
+    lines.extend(metrics.labels("larder_store_max_bytes", "store").iter().map(|name| store(metrics, name)));
+    if metrics.has("larder_kv_keys") {
+        lines.push(kv(metrics));
+    }
+    lines
+}
+
+fn requests(metrics: &Metrics) -> String {
+    let answered = metrics.sum("larder_requests_total", "");
+    let from_cache: f64 = ["hit", "stale", "revalidated", "collapsed"]
+        .iter()
+        .map(|word| metrics.sum("larder_requests_total", &format!("cache=\"{word}\"")))
+        .sum::<f64>();
+    let percent = if answered > 0.0 { from_cache / answered * 100.0 } else { 0.0 };
+    let in_flight = metrics.sum("larder_requests_in_flight", "");
+    format!("requests: {answered} answered, {percent:.1} % of them from the cache; {in_flight} in flight")
+}
+
+/// `name` is empty for the store without one.
+fn store(metrics: &Metrics, name: &str) -> String {
+    let of = |metric: &str| match name {
+        "" => metrics.without_label(metric, "store"),
+        name => metrics.sum(metric, &format!("store=\"{name}\"")),
+    };
+    let shown = if name.is_empty() { "store".to_owned() } else { format!("store {name}") };
+    let shared = match of("larder_tier_instances") {
+        0.0 => String::new(),
+        count => format!("; instances {count}"),
+    };
+    format!(
+        "{shown}: {} responses, {} of {}{shared}",
+        of("larder_store_entries"),
+        mebibytes(of("larder_store_bytes")),
+        mebibytes(of("larder_store_max_bytes"))
+    )
+}
+
+fn kv(metrics: &Metrics) -> String {
+    let of = |metric: &str| metrics.sum(metric, "");
+    format!(
+        "kv: {} keys, {} of {}; {} clients",
+        of("larder_kv_keys"),
+        mebibytes(of("larder_kv_memory_bytes")),
+        mebibytes(of("larder_kv_memory_max_bytes")),
+        of("larder_kv_connections")
+    )
+}
+
+fn mebibytes(bytes: f64) -> String {
+    format!("{:.1} MiB", bytes / f64::from(1 << 20))
+}
+
+/// Series of the Prometheus text format: labels as they are written, and values.
+struct Metrics(BTreeMap<String, Vec<(String, f64)>>);
+
+impl Metrics {
+    fn parse(text: &str) -> Self {
+        let mut series = BTreeMap::<String, Vec<(String, f64)>>::new();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let Some((name, value)) = line.rsplit_once(' ') else { continue };
+            let (name, labels) = name.split_once('{').unwrap_or((name, ""));
+            let Ok(value) = value.parse() else { continue };
+            series.entry(name.to_owned()).or_default().push((labels.to_owned(), value));
+        }
+        Self(series)
+    }
+
+    fn of(&self, name: &str) -> impl Iterator<Item = &(String, f64)> {
+        self.0.get(name).into_iter().flatten()
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// Of the series whose labels have this part.
+    fn sum(&self, name: &str, part: &str) -> f64 {
+        total(self.of(name).filter(|(labels, _)| labels.contains(part)))
+    }
+
+    fn without_label(&self, name: &str, label: &str) -> f64 {
+        total(self.of(name).filter(|(labels, _)| value_of(labels, label).is_none()))
+    }
+
+    fn label(&self, name: &str, label: &str) -> Option<String> {
+        self.of(name).find_map(|(labels, _)| value_of(labels, label)).map(str::to_owned)
+    }
+
+    /// All values of a label, with an empty one for a series that lacks it.
+    fn labels(&self, name: &str, label: &str) -> Vec<String> {
+        self.of(name).map(|(labels, _)| value_of(labels, label).unwrap_or_default().to_owned()).collect()
+    }
+}
+
+/// Of nothing, the sum of floating point numbers is -0.
+fn total<'a>(series: impl Iterator<Item = &'a (String, f64)>) -> f64 {
+    series.map(|(_, value)| value).sum::<f64>() + 0.0
+}
+
+fn value_of<'a>(labels: &'a str, label: &str) -> Option<&'a str> {
+    let (_, rest) = labels.split_once(&format!("{label}=\""))?;
+    Some(rest.split_once('"')?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_become_lines() {
+        let text = "# TYPE larder_build_info gauge\n\
+                    larder_build_info{version=\"1.2\",commit=\"abc\"} 1\n\
+                    larder_requests_total{site=\"a\",cache=\"hit\"} 3\n\
+                    larder_requests_total{site=\"a\",cache=\"miss\"} 1\n\
+                    larder_requests_in_flight 2\n\
+                    larder_store_max_bytes 2097152\nlarder_store_max_bytes{store=\"images\"} 4194304\n\
+                    larder_store_bytes{class=\"stored\"} 1048576\nlarder_store_bytes{class=\"filling\"} 524288\n\
+                    larder_store_bytes{store=\"images\",class=\"stored\"} 1048576\n\
+                    larder_store_entries 7\nlarder_store_entries{store=\"images\"} 1\n\
+                    larder_tier_instances{store=\"images\"} 3\n";
+        let told = [
+            "larder 1.2: draining",
+            "requests: 4 answered, 75.0 % of them from the cache; 2 in flight",
+            "store: 7 responses, 1.5 MiB of 2.0 MiB",
+            "store images: 1 responses, 1.0 MiB of 4.0 MiB; instances 3",
+        ];
+        assert_eq!(lines(&Metrics::parse(text), "draining"), told);
+        let kv = "larder_kv_keys 5\nlarder_kv_memory_bytes 1048576\nlarder_kv_memory_max_bytes 2097152\n";
+        assert_eq!(lines(&Metrics::parse(kv), "ready")[1], "kv: 5 keys, 1.0 MiB of 2.0 MiB; 0 clients");
+    }
+}
