@@ -6,6 +6,7 @@
 mod calm;
 mod coalescing;
 mod core_time;
+mod front;
 mod generators;
 mod kv;
 mod load;
@@ -46,8 +47,12 @@ struct Options {
     what: Vec<What>,
 
     /// Larder's binary
-    #[arg(long, value_name = "FILE")]
-    larder: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "redraw")]
+    larder: Option<PathBuf>,
+
+    /// Measure nothing: write the budgets, the chart and the page from the results that are there
+    #[arg(long, requires = "results", conflicts_with = "what")]
+    redraw: bool,
 
     /// How often each server has its turn
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -73,8 +78,8 @@ struct Options {
     #[arg(long, requires = "results")]
     add: bool,
 
-    /// Show the first table and the budgets in this page, between its lines `compare:begin` and `compare:end`
-    #[arg(long, value_name = "FILE")]
+    /// Show chart and summary in this page, between its lines `compare:begin` and `compare:end`
+    #[arg(long, value_name = "FILE", requires = "results")]
     page: Option<PathBuf>,
 }
 
@@ -102,28 +107,37 @@ fn peer_names() -> impl clap::builder::TypedValueParser<Value = Peer> {
 
 fn run(mut options: Options) -> anyhow::Result<()> {
     options.what = What::resolved(&options.what);
-    // Servers are started in folders of their own.
-    options.larder = fs::canonicalize(&options.larder)
-        .with_context(|| format!("--larder {}: it can't be measured", options.larder.display()))?;
+    if let Some(larder) = &options.larder {
+        // Servers are started in folders of their own.
+        let larder = fs::canonicalize(larder)
+            .with_context(|| format!("--larder {}: it can't be measured", larder.display()))?;
+        measure_all(&options, &larder)?;
+    }
+    match &options.results {
+        Some(folder) => front::write(folder, options.page.as_deref()),
+        None => Ok(()),
+    }
+}
+
+fn measure_all(options: &Options, larder: &Path) -> anyhow::Result<()> {
     stay_off_the_server_core()?;
     raise_open_files_limit();
-    let theatre = Theatre::new(&options.larder)?;
+    let theatre = Theatre::new(larder)?;
     let effort = Effort { rounds: options.rounds, seconds_each: options.seconds_each };
     let mut rows = Vec::new();
     for what in &options.what {
         let measured = match what {
-            What::Generators => generators::measure(&options.larder, effort)?,
-            what if what.is_kv() => kv::measure(
-                &kv::Wish { larder: &options.larder, effort, only: options.only.as_deref() },
-                *what,
-            )?,
+            What::Generators => generators::measure(larder, effort)?,
+            what if what.is_kv() => {
+                kv::measure(&kv::Wish { larder, effort, only: options.only.as_deref() }, *what)?
+            }
             _ => measure(&theatre, *what, &wanted(*what, &options.peers), effort)?,
         };
         measured.iter().for_each(|row| output::result(&report::row_table(row)));
         rows.extend(measured);
     }
     let name = if options.what.iter().all(|what| what.is_kv()) { "kv" } else { "latest" };
-    let machine = machine::Machine::look(&repository(), versions(&rows, &options.larder));
+    let machine = machine::Machine::look(&repository(), versions(&rows, larder));
     let mut report = Report::new(machine, effort, rows);
     if let Some(folder) = options.results.as_deref().filter(|_| options.add) {
         report = report.with_rows_of(&folder.join(format!("{name}.json")));
@@ -131,9 +145,6 @@ fn run(mut options: Options) -> anyhow::Result<()> {
     output::result(&report.conclusion());
     if let Some(folder) = &options.results {
         write_results(folder, name, &report)?;
-    }
-    if let Some(page) = &options.page {
-        write_page(page, &report)?;
     }
     Ok(())
 }
@@ -195,15 +206,6 @@ fn repository() -> PathBuf {
 fn write_results(folder: &Path, name: &str, report: &Report) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     fs::write(folder.join(format!("{name}.json")), report.json()?)?;
-    let title = if name == "kv" { "Latest comparison of kv" } else { "Latest comparison" };
-    fs::write(folder.join(format!("{name}.md")), format!("# {title}\n\n{}", report.markdown()))?;
     output::progress(&format!("written to {}", folder.display()));
     Ok(())
-}
-
-fn write_page(path: &Path, report: &Report) -> anyhow::Result<()> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let text = report::between_marks(&text, &report.summary())
-        .with_context(|| format!("{} has no lines {} and {}", path.display(), report::BEGIN, report::END))?;
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -76,19 +76,12 @@ impl Report {
         format!("{}{}{}", self.headline(), verdict_table(&self.verdicts), self.versions())
     }
 
-    /// What the front page shows: the first row and the budgets.
-    pub(crate) fn summary(&self) -> String {
-        let first = self.rows.first().map(row_table).unwrap_or_default();
-        format!("{}{first}{}", self.headline(), verdict_table(&self.verdicts))
-    }
-
     fn headline(&self) -> String {
         let Machine { date, commit, processor, cores, kernel, system, .. } = &self.machine;
         let Effort { rounds, seconds_each } = self.effort;
         format!(
             "{date}, commit {commit}, {processor}, {cores} cores, {kernel}, {system}. Medians of {rounds} interleaved rounds of\n\
-             {seconds_each} s; in brackets half the range. Core time is what the server's core was not\n\
-             idle, per request.\n"
+             {seconds_each} s, ± half the range. Core time is the time that the server's core was busy, per request.\n"
         )
     }
 
@@ -102,8 +95,8 @@ impl Report {
 }
 
 /// Around what is written anew in a page.
-pub(crate) const BEGIN: &str = "<!-- compare:begin -->";
-pub(crate) const END: &str = "<!-- compare:end -->";
+const BEGIN: &str = "<!-- compare:begin -->";
+const END: &str = "<!-- compare:end -->";
 
 /// `page` with `text` in the place of what stands between its marks; nothing when it has none.
 pub(crate) fn between_marks(page: &str, text: &str) -> Option<String> {
@@ -152,7 +145,7 @@ fn cell(figure: &Summary, measure: &Measure) -> String {
 }
 
 /// The budgets of the design, each met or missed.
-fn verdict_table(verdicts: &[Verdict]) -> String {
+pub(crate) fn verdict_table(verdicts: &[Verdict]) -> String {
     if verdicts.is_empty() {
         return String::new();
     }

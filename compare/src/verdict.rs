@@ -58,7 +58,7 @@ fn find(row: &Row, reference: Reference, median: impl Fn(&Series) -> Option<f64>
     }
 }
 
-fn is_rival(subject: Subject) -> bool {
+pub(crate) fn is_rival(subject: Subject) -> bool {
     matches!(subject, Subject::Peer(peer) if peer.is_cache() && !matches!(peer, Peer::Larder | Peer::LarderTier))
 }
 

@@ -24,6 +24,13 @@ pub(crate) enum Store {
     Memcached,
 }
 
+impl Store {
+    /// Whether it is a cache of somebody else.
+    pub(crate) fn is_peer(self) -> bool {
+        matches!(self, Self::Redis | Self::Memcached)
+    }
+}
+
 /// Whether a server can write what it has to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Saves {
