@@ -9,11 +9,11 @@ use clap::Args;
 use super::super::outputs::OutputArguments;
 use crate::config::parse_duration;
 
-/// Put load on HTTP servers and measure the answers
+/// Load-test HTTP servers
 ///
-/// In a closed loop (the default), each connection asks again as soon as it has its answer: this finds the most a
-/// server can do. With --rate, requests are due at fixed times, and their latency counts from then, even while the
-/// server stands still: this finds what its users would feel.
+/// In a closed loop (the default), each connection sends the next request as soon as it has the response: this finds a
+/// server's maximum. With --rate, requests are due at fixed times, and their latency counts from then, even while the
+/// server stalls: this finds what users would notice.
 ///
 /// Examples:
 ///
@@ -26,7 +26,7 @@ use crate::config::parse_duration;
 #[command(verbatim_doc_comment)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["urls", "list", "replay"])))]
 pub(crate) struct HttpArguments {
-    /// What is asked for, in turn
+    /// URLs to request, in turn
     #[arg(value_name = "URL")]
     pub(super) urls: Vec<String>,
 
@@ -34,15 +34,15 @@ pub(crate) struct HttpArguments {
     #[arg(long, value_name = "FILE")]
     pub(super) list: Option<PathBuf>,
 
-    /// Access log (common, combined, or Larder's JSON lines) whose GET and HEAD requests are made again
+    /// Access log to replay (common, combined, or Larder's JSON lines): its GET and HEAD requests
     #[arg(long, value_name = "FILE", requires = "base")]
     pub(super) replay: Option<PathBuf>,
 
-    /// Server that the paths of a list or of an access log are asked of
+    /// Server for the paths of a list or an access log
     #[arg(long, value_name = "URL")]
     pub(super) base: Option<String>,
 
-    /// Make the requests of the log at their times, so many times as fast, in an open loop
+    /// Replay the log at its own pace times this factor, in an open loop
     #[arg(long, value_name = "FACTOR", requires = "replay", conflicts_with_all = ["rate", "requests", "duration"])]
     pub(super) replay_speed: Option<f64>,
 
@@ -61,11 +61,11 @@ pub(crate) struct HttpArguments {
     #[command(flatten)]
     pub(super) server: ServerArguments,
 
-    /// Figures of each URL as well
+    /// Report each URL separately as well
     #[arg(long, help_heading = "Output")]
     pub(super) per_url: bool,
 
-    /// Tell no progress
+    /// Don't print progress
     #[arg(short, long, help_heading = "Output")]
     quiet: bool,
 
@@ -82,15 +82,15 @@ impl HttpArguments {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Load")]
 pub(super) struct Amount {
-    /// Connections open at the same time
+    /// Concurrent connections
     #[arg(short, long, value_name = "N", default_value_t = 1)]
     pub(super) connections: usize,
 
-    /// Stop after so many requests
+    /// Stop after this many requests
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration")]
     pub(super) requests: Option<u64>,
 
-    /// Stop after this time, such as 10s or 5m; a number alone is seconds [default: 10s]
+    /// Stop after this time, such as 10s or 5m; a bare number is seconds [default: 10s]
     #[arg(short, long, value_name = "TIME", value_parser = time)]
     pub(super) duration: Option<Duration>,
 
@@ -98,7 +98,7 @@ pub(super) struct Amount {
     #[arg(long, value_name = "R")]
     pub(super) rate: Option<f64>,
 
-    /// HTTP/1.1 requests sent on a connection before the first answer
+    /// HTTP/1.1 requests to send on a connection before the first response
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "http2")]
     pub(super) pipeline: usize,
 
@@ -106,19 +106,19 @@ pub(super) struct Amount {
     #[arg(long)]
     pub(super) http2: bool,
 
-    /// HTTP/2 requests under way on a connection
+    /// Concurrent HTTP/2 requests on a connection
     #[arg(long, value_name = "N", default_value_t = 1, requires = "http2")]
     pub(super) streams: usize,
 
-    /// Threads that generate; one is enough for most servers
+    /// Generator threads; one is enough for most servers
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) threads: usize,
 
-    /// A connection for each request
+    /// Open a connection for each request
     #[arg(long)]
     pub(super) no_keep_alive: bool,
 
-    /// Rest on a connection before each request, for a random time between two, such as 100ms-2s
+    /// Think time on a connection before each request: random within a range, such as 100ms-2s
     #[arg(long, value_name = "FROM-TO", value_parser = range)]
     pub(super) think: Option<(Duration, Duration)>,
 
@@ -126,15 +126,15 @@ pub(super) struct Amount {
     #[arg(long)]
     pub(super) random: bool,
 
-    /// Of random order and think times: the same number, the same sequence
+    /// Seed of random order and think times
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
 
-    /// Load before the measured one, whose figures are dropped, for this time
+    /// Warm-up before the measured load, for this time
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(super) warm_up: Option<Duration>,
 
-    /// Give a request up after this time
+    /// Give up on a request after this time
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "30s")]
     pub(super) timeout: Duration,
 }
@@ -142,11 +142,11 @@ pub(super) struct Amount {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Request")]
 pub(super) struct Request {
-    /// Method of the URLs that come without one
+    /// Method for URLs without one
     #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
     pub(super) method: String,
 
-    /// Header field; may be given more than once
+    /// Header field; repeatable
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = field)]
     pub(super) fields: Vec<(String, String)>,
 
@@ -158,11 +158,11 @@ pub(super) struct Request {
     #[arg(long, value_name = "FILE")]
     pub(super) body_file: Option<PathBuf>,
 
-    /// Count an answer with another status as wrong
+    /// Count responses with another status as errors
     #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..=999))]
     pub(super) expect_status: Option<u16>,
 
-    /// Ask with If-None-Match for what a connection has seen before
+    /// Send If-None-Match for what a connection has seen before
     #[arg(long, conflicts_with = "http2")]
     pub(super) conditional: bool,
 }
@@ -170,19 +170,19 @@ pub(super) struct Request {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "TLS")]
 pub(super) struct Tls {
-    /// Take any certificate
+    /// Disable certificate verification
     #[arg(long, conflicts_with = "cacert")]
     pub(super) insecure: bool,
 
-    /// PEM file of the authorities to trust, instead of the system's
+    /// PEM file with the certificate authorities to trust, instead of the system's
     #[arg(long, value_name = "FILE")]
     pub(super) cacert: Option<PathBuf>,
 
-    /// Name to ask for and to verify, instead of the URL's host
+    /// Name for SNI and verification, instead of the URL's host
     #[arg(long, value_name = "NAME")]
     pub(super) server_name: Option<String>,
 
-    /// Begin each connection without the session of an earlier one
+    /// Disable TLS session resumption
     #[arg(long)]
     pub(super) no_resumption: bool,
 }
@@ -190,15 +190,15 @@ pub(super) struct Tls {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Comparison")]
 pub(super) struct Compare {
-    /// Second server: the same paths are asked of it, in rounds that take turns
+    /// Second server to send the same paths to, in alternating rounds
     #[arg(long, value_name = "URL", conflicts_with_all = ["compare_replace", "replay_speed"])]
     pub(super) compare: Option<String>,
 
-    /// Give each URL a twin, with FROM in it replaced, and put the whole load on each URL and then on its twin
+    /// Give each URL a twin with FROM replaced by TO, and put the whole load on each URL and then on its twin
     #[arg(long, value_name = "FROM=TO", value_parser = replacement, conflicts_with = "replay_speed")]
     pub(super) compare_replace: Option<(String, String)>,
 
-    /// Rounds of --compare: each server has so many runs, by turns
+    /// Rounds of --compare: runs of each server, in turns
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: u32,
 }
@@ -206,15 +206,15 @@ pub(super) struct Compare {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Server under load")]
 pub(super) struct ServerArguments {
-    /// Tell the CPU time and the memory of this process and its children
+    /// Report CPU time and memory of this process and its children
     #[arg(long, value_name = "PID", conflicts_with_all = ["server_cmd", "compare", "compare_replace"])]
     pub(super) server_pid: Option<u32>,
 
-    /// Start this shell command first, wait until it listens, tell what it spends, and stop it
+    /// Start this shell command first, wait until it listens, report what it uses, and stop it
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["compare", "compare_replace"])]
     pub(super) server_cmd: Option<String>,
 
-    /// Tell how long this core was busy; a server that is started runs on it
+    /// Report how long this core was busy; a server started by --server-cmd runs on it
     #[arg(long, value_name = "N", conflicts_with_all = ["compare", "compare_replace"])]
     pub(super) server_core: Option<usize>,
 }
