@@ -94,7 +94,7 @@ const GENERALIZED_TIME: u8 = 0x18;
 /// From the first of March of year 0, counted from one.
 const DAYS_BEFORE_1970: u64 = 719_469;
 /// Authorities that renew by themselves do so earlier.
-const LEFT_MIN: Duration = Duration::from_hours(14 * 24);
+const LEFT_MIN: Duration = Duration::from_secs(14 * 86_400);
 const RENEWED: &str = "a renewed certificate";
 const REFUSED: &str = "clients refuse an expired certificate";
 

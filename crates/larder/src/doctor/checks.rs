@@ -95,6 +95,15 @@ impl fmt::Display for Finding {
     }
 }
 
+/// An error with all that led to it.
+pub(super) fn told(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut told: Vec<String> = causes.map(ToString::to_string).collect();
+    // Some errors repeat what led to them.
+    told.dedup_by(|cause, error| error.ends_with(cause.as_str()));
+    told.join(": ")
+}
+
 /// Judges all facts that are there.
 pub(crate) fn findings(facts: &Facts, needs: &Needs) -> Vec<Finding> {
     let least = |setting: &'static str, found: Option<u64>, least, why| {

@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &DoctorArguments) -> ExitCode {
     output::problems(&checked);
     let Some(settings) = checked.settings else { return ExitCode::FAILURE };
     let mut has_advice = tell(&checks::findings(&Facts::read(), &Needs::of_all(&settings)));
-    has_advice |= settings.gateway.as_ref().is_some_and(|gateway| tell_gateway(gateway));
+    has_advice |= settings.gateway.as_ref().is_some_and(tell_gateway);
     has_advice |= tell_stores(&settings);
     if has_advice { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
@@ -109,13 +109,4 @@ pub(crate) fn raise_open_files() {
     if let Err(error) = facts::raise_open_files() {
         tracing::warn!(%error, "can't raise the limit of open files");
     }
-}
-
-/// An error with all that led to it.
-fn told(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let mut told: Vec<String> = causes.map(ToString::to_string).collect();
-    // Some errors repeat what led to them.
-    told.dedup_by(|cause, error| error.ends_with(cause.as_str()));
-    told.join(": ")
 }

@@ -23,8 +23,8 @@ use tokio::net::{TcpSocket, TcpStream, UnixStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::checks::{Advice, Finding};
-use super::{certificate, told};
+use super::certificate;
+use super::checks::{Advice, Finding, told};
 
 /// Asks each origin of the sites.
 pub(super) fn findings(config: &Config, now: SystemTime) -> Vec<Finding> {

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use store::remote::{Examined, examine};
 
-use super::checks::{Advice, Finding};
-use super::told;
+use super::checks::{Advice, Finding, told};
 use crate::config::{RemoteTier, format_size};
 
 /// Connects and looks.
