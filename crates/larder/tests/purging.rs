@@ -124,7 +124,7 @@ fn each_form_takes_what_it_says_and_no_more() {
     for (order, status, part) in [
         (r#"{"tags":["x"]}"#, 400, "\"sites\":[{\"hosts\":[]"),
         (r#"{"site":"none"}"#, 404, "no site is named \\\"none\\\""),
-        ("{}", 400, "nothing is selected"),
+        ("{}", 400, "nothing selected"),
         (r#"{"url":"http://a.example/","site":"shop"}"#, 400, "go with nothing else"),
         (r#"{"tags":[""],"site":"shop"}"#, 400, "a tag has 0 bytes"),
         (r#"{"host":"a","prefix":"http://b/"}"#, 400, "stands in the prefix already"),

@@ -26,7 +26,7 @@ fn a_reload_changes_what_can_change_and_names_the_rest() {
     assert_eq!(kv.reload("maxmemory = \"16MiB\"\nworkers = 2").status(), 200);
     assert_eq!(parameter(&kv, "maxmemory"), (16 << 20).to_string());
     let log = kv.service.stderr();
-    assert!(log.contains("kv.workers: changed, but a reload can't change it"), "{log}");
+    assert!(log.contains("kv.workers: changed, but takes effect only after a restart"), "{log}");
 }
 
 /// Whatever the reference says a reload changes, beside passwords and certificates.

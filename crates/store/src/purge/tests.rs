@@ -247,16 +247,16 @@ fn bytes_that_are_no_purge_are_refused_with_a_reason() {
     refused(&head(3, 1, 2, b""), "flag 2");
     refused(&head(2, 1, 64, b"\0"), "flag 64");
     refused(&head(2, 1, 24, b"\0"), "flag 24");
-    refused(&head(2, 1, 0, b"\0"), "nothing is selected");
+    refused(&head(2, 1, 0, b"\0"), "nothing selected");
     refused(&head(2, 1, 1, b"\x01\x01\0x"), "two tags");
     refused(&head(2, 1, 8, b"\x01\x01\0x"), "a scheme is for a host");
     refused(&head(2, 1, 0, b"\x01\x01\0\xff"), "not text");
     refused(&head(2, 1, 0, b"\x01\0\0"), "a tag has 0 bytes");
     refused(&head(2, 1, 0, b"\x01\x01\0\n"), "control");
-    refused(&head(2, 1, 4, b"\0\x01\0X"), "lower case");
-    refused(&head(2, 1, 32, b"\0\x01\0x"), "begins with /");
+    refused(&head(2, 1, 4, b"\0\x01\0X"), "lower-case");
+    refused(&head(2, 1, 32, b"\0\x01\0x"), "must begin with /");
     refused(&head(2, 1, 0, &[&[31][..], &b"\x01\0x".repeat(31)].concat()), "31 tags");
-    refused(&head(1, 1, 0, b"\x01\0x"), "the URL is none");
+    refused(&head(1, 1, 0, b"\x01\0x"), "the URL is invalid");
     refused(&head(3, 1, 0, b"\0"), "length");
 }
 
