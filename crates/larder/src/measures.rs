@@ -151,6 +151,8 @@ fn report_tier(sample: &mut Sample, store: &str, counts: &TierCounts) {
         ("expired", counts.leases_expired),
         ("lost", counts.leases_lost),
         ("failed", counts.leases_failed),
+        ("released_late", counts.leases_released_late),
+        ("not_released", counts.leases_not_released),
         ("told_failure", counts.failures_told),
     ];
     for (event, count) in leases {

@@ -32,7 +32,7 @@ pub(crate) fn tier() -> anyhow::Result<Option<StartTier>> {
     if let Some(file) = dead_while {
         tokio::spawn(die_while(file, double.clone(), behaviour));
     }
-    let deadlines = Deadlines { record: deadline, segment: deadline, log: deadline };
+    let deadlines = Deadlines { record: deadline, segment: deadline, log: deadline, release: deadline };
     let options = BreakerOptions { reset_ms, ..BreakerOptions::default() };
     let settings = BreakerSettings::new(options)?;
     let backing = Guarded::new(Box::new(double), deadlines, settings);

@@ -5,19 +5,23 @@ mod on_their_way;
 mod stores;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use instances::{LARDER, is_written, status};
 use stores::on_each_store;
-use testkit::{Client, Exchange, Gate, Larder, Redis, Response, ScriptedOrigin, Setup, Signal, wait};
+use testkit::{
+    Client, Exchange, Fate, Gate, Larder, Redis, RespProxy, Response, ScriptedOrigin, Setup, Signal, wait,
+};
 
 /// A busy machine is no reason for a test to fail.
 const PATIENT: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"20s\"";
 /// The same for those that wait for a lease to end.
 const SHORT_LEASE: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"2s\"";
+/// Nobody waits until it ends.
+const LONG_LEASE: &str = "record_timeout = \"10s\"\nlease_wait_max = \"1m\"\nlease_time = \"1m\"";
 const FOR_LONG: &str = "Cache-Control: max-age=3600\r\n";
 const RELOAD: &str = "Cache-Control: no-cache\r\n";
 
@@ -335,11 +339,10 @@ fn a_reload_answers_those_who_wait_and_is_not_replaced_by_what_they_waited_for()
 /// A server that is full lets go of leases, although it takes no records.
 #[test]
 fn who_waits_for_what_a_full_server_does_not_take_asks_for_itself() {
-    let settings = "record_timeout = \"10s\"\nlease_wait_max = \"1m\"\nlease_time = \"1m\"";
     for bytes in [10, 300_000] {
         let redis = Redis::start("maxmemory 64MB\nmaxmemory-policy noeviction");
         let body = "x".repeat(bytes);
-        let world = World::start((3, redis.address()), settings, move |exchange| {
+        let world = World::start((3, redis.address()), LONG_LEASE, move |exchange| {
             exchange.respond("200 OK", FOR_LONG, &body);
         });
         let mut clients = world.all_want("/page");
@@ -422,6 +425,34 @@ fn after_a_failure_one_of_those_that_waited_asks() {
         assert_eq!(texts(&mut clients[1..]), ["version 2"; 7]);
         assert_eq!(world.origin.total(), 2);
     });
+}
+
+/// The store refuses it for longer than anybody would try by habit; those who wait stand until then, and no longer.
+#[test]
+fn a_lease_is_given_back_however_long_the_store_refuses_that() {
+    const ATTEMPTS: usize = 20;
+    let redis = Redis::start("");
+    let proxy = RespProxy::start(redis.address());
+    let world = World::start((3, proxy.address()), LONG_LEASE, |exchange| match exchange.request.earlier {
+        0 => _ = exchange.respond("500 Internal Server Error", "", "failed"),
+        _ => numbered(exchange),
+    });
+    let mut clients = world.all_want("/page");
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&refused);
+    proxy.decide(move |seen| {
+        if seen.name() != "WATCH" || count.fetch_add(1, Ordering::Relaxed) >= ATTEMPTS {
+            return Fate::Pass;
+        }
+        Fate::Replace(b"-ERR not now\r\n".to_vec())
+    });
+    world.gate.open();
+    assert_eq!(clients[0].response().status(), 500);
+    wait::until_true("it is tried on and on", || refused.load(Ordering::Relaxed) > ATTEMPTS);
+    assert_eq!(texts(&mut clients[1..]), ["version 2"; 2]);
+    assert_eq!(world.origin.total(), 2);
+    assert_eq!(leases(&world.gateways[0], "released_late"), 1.0);
+    assert_eq!(world.gateways.iter().map(|gateway| leases(gateway, "expired")).sum::<f64>(), 0.0);
 }
 
 /// An origin whose first answer is stale at once, and which then answers as it is told, to all that a gate lets through.

@@ -261,7 +261,7 @@ metrics! {
     TierLeaseWaitSecondsTotal "larder_tier_lease_wait_seconds_total" Counter Seconds ["store"],
         "Time that forwards have waited for what another instance fetched.";
     TierLeasesTotal "larder_tier_leases_total" Counter Count ["store", "event"],
-        "Leases that let one instance fetch for all that share the tier: `taken` by this one, `waited` (another one had it, and its response was waited for), `expired` (a lease that was waited for ended, and its holder had said nothing: it died, stood still, or a server without memory took no word of it), `lost` (this one's ended, or another one took it, before the response was written, so it was not), `failed` (the tier did not answer, and this instance asked the origin without one), `told_failure` (the holder's forward failed and it said so: requests that waited here share the failure, and do not ask the origin).";
+        "Leases that let one instance fetch for all that share the tier: `taken` by this one, `waited` (another one had it, and its response was waited for), `expired` (a lease that was waited for ended, and its holder had said nothing: it died, stood still, or a server without memory took no word of it), `lost` (this one's ended, or another one took it, before the response was written, so it was not), `failed` (the tier did not answer, and this instance asked the origin without one), `released_late` (the tier was slow to take back one of this instance's that brought no response: who waited for it elsewhere waited more than 0.1 s longer), `not_released` (it did not take it back at all, as far as is known here: others waited until it ended), `told_failure` (the holder's forward failed and it said so: requests that waited here share the failure, and do not ask the origin).";
     TierLoadsTotal "larder_tier_loads_total" Counter Count ["store", "result"],
         "Look-ups in the tier behind memory, where there is one: `hit` (a record that can be used), `miss`, `failed` (no answer in time, which counts as a miss).";
     TierOperationDurationSeconds "larder_tier_operation_duration_seconds" Histogram Seconds ["store", "operation"],
@@ -311,7 +311,7 @@ static LABELS: &[(&str, &str)] = &[
     ("commit", "the commit of the build"),
     (
         "event",
-        "what became of a lease: `taken`, `waited`, `expired`, `lost`, `failed` or `told_failure`; of a validation that no client waits for: `ahead`, `stale`, `in_vain`",
+        "what became of a lease: `taken`, `waited`, `expired`, `lost`, `failed`, `released_late`, `not_released` or `told_failure`; of a validation that no client waits for: `ahead`, `stale`, `in_vain`",
     ),
     ("form", "what a purge said: `url`, `tag`, `site`, `host`, `prefix` or `everything`"),
     ("method", "request method; `other` for every method that the gateway has no name for"),

@@ -26,6 +26,9 @@ pub struct Deadlines {
     pub segment: Duration,
     /// Of the log. By default 500 ms: nobody's response waits for it, and replicas may have to answer too.
     pub log: Duration,
+    /// Of giving a lease back. By default 1 s, a third of what leases last: no response of this process waits for it, and others wait for
+    /// the lease.
+    pub release: Duration,
 }
 
 impl Deadlines {
@@ -40,8 +43,8 @@ impl Deadlines {
 
 impl Default for Deadlines {
     fn default() -> Self {
-        let [record, segment, log] = [50, 500, 500].map(Duration::from_millis);
-        Self { record, segment, log }
+        let [record, segment, log, release] = [50, 500, 500, 1000].map(Duration::from_millis);
+        Self { record, segment, log, release }
     }
 }
 
@@ -193,8 +196,10 @@ impl Backing for Guarded {
         self.ask(Operation::Record, move |tier| tier.renew_lease(lease, ttl))
     }
 
+    /// Others wait for it, and who holds no lease gives none back: so it is asked for whatever else has failed, and how it ends is told to
+    /// nobody.
     fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put> {
-        self.ask(Operation::Record, move |tier| tier.release_lease(lease, write))
+        Box::pin(within(self.deadlines.release, self.inner.release_lease(lease, write)))
     }
 
     /// Takes long by nature, so it is no probe, and how it ends says nothing about the tier.

@@ -44,6 +44,10 @@ pub struct TierCounts {
     pub leases_lost: u64,
     /// Leases that the tier did not answer for: this instance went on alone.
     pub leases_failed: u64,
+    /// Leases that this instance gave back late: the tier did not answer at first.
+    pub leases_released_late: u64,
+    /// Leases that this instance could not give back before they ended, as far as it knows.
+    pub leases_not_released: u64,
     /// Failed forwards of other instances that requests of this one shared in place of asking.
     pub failures_told: u64,
     /// How long was waited in all, in milliseconds.
@@ -82,6 +86,8 @@ pub(crate) enum Event {
     LeaseExpired,
     LeaseLost,
     LeaseFailed,
+    LeaseReleasedLate,
+    LeaseNotReleased,
     FailureTold,
     LeaseWaitedMs,
     BodyShared,
@@ -126,6 +132,8 @@ impl Counts {
             leases_expired: of(Event::LeaseExpired),
             leases_lost: of(Event::LeaseLost),
             leases_failed: of(Event::LeaseFailed),
+            leases_released_late: of(Event::LeaseReleasedLate),
+            leases_not_released: of(Event::LeaseNotReleased),
             failures_told: of(Event::FailureTold),
             leases_waited_ms: of(Event::LeaseWaitedMs),
             bodies_shared: of(Event::BodyShared),

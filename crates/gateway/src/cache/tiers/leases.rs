@@ -7,21 +7,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
-use store::backing::{Backing, BackingError, Expected, Lease, Loaded, Put, Renewed, Tracking, Write};
-use store::{Record as _, Refusal};
+use store::backing::{Backing, Lease, Renewed};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use twox_hash::XxHash3_64;
 
 use super::answer::There;
 use super::counts::{Counts, Event};
 use super::doubt::Doubt;
-use super::names;
+use super::freeing::{self, Rooms, Unneeded};
 use crate::cache::inflight::known::{ForwardId, KnownForward, ToldCause, ToldFailure};
-use crate::cache::record::portable::{self, LastWord};
+use crate::cache::record::portable::LastWord;
 use crate::cache::record::stored::{CacheEntry, Uncacheable};
 use crate::clock::now;
 
@@ -36,10 +34,11 @@ pub struct LeaseLimits {
 
 /// What leases are taken and freed with.
 pub(super) struct Leases {
-    backing: Arc<dyn Backing>,
-    doubt: Arc<Doubt>,
-    counts: Arc<Counts>,
-    limits: LeaseLimits,
+    pub(super) backing: Arc<dyn Backing>,
+    pub(super) doubt: Arc<Doubt>,
+    pub(super) counts: Arc<Counts>,
+    pub(super) limits: LeaseLimits,
+    pub(super) rooms: Rooms,
     /// Who holds them, for operators who look at the tier.
     holder: Box<str>,
 }
@@ -86,15 +85,6 @@ pub(super) enum Right {
 pub(super) const VARIANT_DIGITS: usize = 16;
 /// A larger record is read again, and takes no memory while the origin is waited for.
 const BENEATH_BYTES_MAX: usize = 16 * 1024;
-/// Of a lease that nobody needs any more.
-const ATTEMPTS_TO_FREE: usize = 5;
-const PAUSE_TO_FREE: Duration = Duration::from_millis(100);
-/// How often a record that others change meanwhile is written anew.
-const ATTEMPTS: usize = 3;
-/// How long a note stays that stands alone: those who wait see it at once, and those who come within this time need not ask.
-const NOTE_TIME: Duration = Duration::from_secs(5);
-/// How long a record stays of which nobody here knows how long it is of use.
-const UNKNOWN_TIME: Duration = Duration::from_secs(60);
 
 impl Leases {
     pub(super) fn new(
@@ -103,7 +93,7 @@ impl Leases {
         counts: Arc<Counts>,
         (limits, holder): (LeaseLimits, &str),
     ) -> Self {
-        Self { backing, doubt, counts, limits, holder: holder.into() }
+        Self { backing, doubt, counts, limits, rooms: Rooms::default(), holder: holder.into() }
     }
 
     pub(super) fn limits(&self) -> LeaseLimits {
@@ -135,74 +125,6 @@ impl Leases {
             }
         }
     }
-
-    /// Frees a lease, with the last word on it under its key. What can't be said ends with the lease, and until then others wait: so one answer that
-    /// is late is not the end of it.
-    async fn free(&self, lease: &Lease, known: Option<&CacheEntry>, word: LastWord) {
-        for attempt in 0..ATTEMPTS_TO_FREE {
-            match self.free_once(lease, known, word).await {
-                // Without an answer to the first attempt, that may have freed it.
-                Ok(Put::LeaseLost) if attempt == 0 => return self.counts.add(Event::LeaseLost),
-                Ok(Put::Conflict(_)) | Err(_) => sleep(PAUSE_TO_FREE).await,
-                Ok(Put::LeaseLost | Put::Stored(_) | Put::NotStored(_)) => return,
-            }
-        }
-    }
-
-    async fn free_once(
-        &self,
-        lease: &Lease,
-        known: Option<&CacheEntry>,
-        word: LastWord,
-    ) -> Result<Put, BackingError> {
-        let mut there = self.there(&lease.key).await?;
-        for _ in 0..ATTEMPTS {
-            let Some(write) = self.written(lease, there.as_ref(), known, word) else {
-                return Ok(Put::NotStored(Refusal::TooLarge));
-            };
-            match self.backing.release_lease(lease, write).await? {
-                Put::Conflict(other) => there = other,
-                put => return Ok(put),
-            }
-        }
-        Ok(Put::Conflict(there))
-    }
-
-    async fn there(&self, name: &[u8]) -> Result<Option<Loaded>, BackingError> {
-        let loaded = self.backing.load(&[name], Tracking::Off).await?;
-        Ok(loaded.into_iter().next().flatten())
-    }
-
-    fn written<'a>(
-        &self,
-        lease: &Lease,
-        there: Option<&'a Loaded>,
-        known: Option<&CacheEntry>,
-        word: LastWord,
-    ) -> Option<Write<'a>> {
-        let key = names::key_of(&lease.key)?;
-        let bytes = match (word, there) {
-            (LastWord::Unchanged, Some(there)) => there.bytes.clone(),
-            _ => {
-                let at = (now(), self.backing.clock_ahead_ms().unwrap_or(0));
-                Bytes::from(portable::with_word(key, there.map(|there| &there.bytes[..]), word, at)?)
-            }
-        };
-        let ttl = match there {
-            None => NOTE_TIME,
-            Some(_) => known.map_or(UNKNOWN_TIME, useful_for),
-        };
-        let ttl = self.doubt.outlasted(ttl, Instant::now());
-        let expected = there.map_or(Expected::Absent, Expected::Is);
-        Some(Write { bytes, expected, ttl, lease: None })
-    }
-}
-
-/// How long a record is of use that stays as it is.
-fn useful_for(known: &CacheEntry) -> Duration {
-    let Some(end_ms) = known.expires_at_ms() else { return UNKNOWN_TIME };
-    let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);
-    Duration::from_millis(end_ms.saturating_sub(now_ms)).max(NOTE_TIME)
 }
 
 impl Held {
@@ -283,9 +205,13 @@ impl Held {
         *right = Right::Freed;
         drop(right);
         self.renewing.abort();
-        let (leases, lease) = (Arc::clone(&self.leases), self.lease.clone());
-        let (known, word) = (self.known.clone(), *self.last_word.lock());
-        drop(self.runtime.spawn(async move { leases.free(&lease, known.as_deref(), word).await }));
+        let unneeded = Unneeded {
+            lease: self.lease.clone(),
+            there: self.take_beneath(),
+            useful: freeing::useful_for(self.known.as_deref()),
+            word: *self.last_word.lock(),
+        };
+        self.leases.give_back(unneeded, &self.runtime);
     }
 }
 

@@ -10,6 +10,7 @@ mod copies;
 pub(crate) mod counts;
 mod doubt;
 pub(crate) mod fleet;
+mod freeing;
 pub(crate) mod leases;
 pub(crate) mod load;
 mod names;

@@ -32,14 +32,17 @@ pub(super) fn remote(scope: &mut Scope<'_>, store: &Table) -> Option<RemoteTier>
     let table = store.optional_table("remote")?;
     let breaker = breaker(scope, table);
     let server = server(scope, table);
-    let deadlines = Deadlines {
-        record: table.duration("record_timeout"),
-        segment: table.duration("segment_timeout"),
-        log: table.duration("log_timeout"),
-    };
-    let instance = scope.parsed(table, "instance", instance_name);
     let leases =
         LeaseLimits { time: table.duration("lease_time"), wait_max: table.duration("lease_wait_max") };
+    let record = table.duration("record_timeout");
+    let deadlines = Deadlines {
+        record,
+        segment: table.duration("segment_timeout"),
+        log: table.duration("log_timeout"),
+        // It is renewed no less often, so it is still held for the rest of its time.
+        release: record.max(leases.time / 3),
+    };
+    let instance = scope.parsed(table, "instance", instance_name);
     let coherence = match table.text("coherence") {
         Some("strict") => Coherence::Strict,
         _ => Coherence::Available,
