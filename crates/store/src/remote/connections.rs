@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use redis::{PushInfo, Value, pipe};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
 
@@ -39,11 +39,14 @@ pub(super) enum Comparison {
     ByUs,
 }
 
-/// The connections for WATCH. Opened when they are needed first.
+/// The connections for WATCH. Opened when they are needed first, and kept when those who ask have waited long enough: a server that is
+/// far away would otherwise be dialed again and again.
 struct Exclusive {
-    permits: Semaphore,
+    /// Each for a connection that is being opened, is lent, or has not answered yet.
+    permits: Arc<Semaphore>,
     shared: Arc<Idle>,
     runtime: Handle,
+    patience: Duration,
 }
 
 #[derive(Default)]
@@ -62,9 +65,8 @@ struct Closers {
 
 /// A connection of one's own, for now.
 pub(super) struct Borrowed<'a> {
-    wire: Option<Wire>,
-    idle: &'a Idle,
-    _permit: SemaphorePermit<'a>,
+    lent: Option<(Wire, OwnedSemaphorePermit)>,
+    exclusive: &'a Exclusive,
 }
 
 impl Connections {
@@ -91,7 +93,7 @@ impl Connections {
             comparison,
             bulk_room: Semaphore::new(BULK_ROOM_KIB),
             bulk: RwLock::new(None),
-            exclusive: Exclusive::new(),
+            exclusive: Exclusive::new(opening.timeout()),
             doubt,
             opening: opening.clone(),
         };
@@ -145,39 +147,59 @@ impl Connections {
 }
 
 impl Exclusive {
-    fn new() -> Self {
-        let permits = Semaphore::new(EXCLUSIVE_MAX);
-        Self { permits, shared: Arc::default(), runtime: Handle::current() }
+    fn new(patience: Duration) -> Self {
+        let permits = Arc::new(Semaphore::new(EXCLUSIVE_MAX));
+        Self { permits, shared: Arc::default(), runtime: Handle::current(), patience }
     }
 
     async fn borrow(&self, opening: &Opening, doubt: &Arc<Notify>) -> Result<Borrowed<'_>, BackingError> {
-        let permit =
-            self.permits.acquire().await.map_err(|error| BackingError::Unreachable(Box::new(error)))?;
-        let wire = match self.shared.take() {
-            Some(wire) => wire,
-            None => self.open(opening, doubt).await?,
+        let permit = Arc::clone(&self.permits)
+            .acquire_owned()
+            .await
+            .map_err(|error| BackingError::Unreachable(Box::new(error)))?;
+        let lent = match self.shared.take() {
+            Some(wire) => (wire, permit),
+            None => self.open(permit, opening, doubt).await?,
         };
-        Ok(Borrowed { wire: Some(wire), idle: &self.shared, _permit: permit })
+        Ok(Borrowed { lent: Some(lent), exclusive: self })
     }
 
     /// Where those who ask don't wait so long, the next one finds it.
-    async fn open(&self, opening: &Opening, doubt: &Arc<Notify>) -> Result<Wire, BackingError> {
+    async fn open(
+        &self,
+        permit: OwnedSemaphorePermit,
+        opening: &Opening,
+        doubt: &Arc<Notify>,
+    ) -> Result<(Wire, OwnedSemaphorePermit), BackingError> {
         let (opened, wanted) = oneshot::channel();
         let (idle, opening, doubt) = (Arc::clone(&self.shared), opening.clone(), Arc::clone(doubt));
         self.runtime.spawn(async move {
             let wire = opening
                 .open(EXCLUSIVE_REPLY_BYTES_MAX, ignore, doubt)
                 .await
-                .map(|(wire, _)| idle.register(wire));
-            if let Err(Ok(Some(wire))) = opened.send(wire) {
+                .map(|(wire, _)| idle.register(wire).map(|wire| (wire, permit)));
+            if let Err(Ok(Some((wire, _permit)))) = opened.send(wire) {
                 idle.put(wire);
             }
         });
         match wanted.await {
-            Ok(Ok(Some(wire))) => Ok(wire),
+            Ok(Ok(Some(lent))) => Ok(lent),
             Ok(Err(error)) => Err(BackingError::Unreachable(Box::new(error))),
             Ok(Ok(None)) | Err(_) => Err(BackingError::Unreachable("the connection has ended".into())),
         }
+    }
+
+    /// What has not answered in time may never answer; what does so later is as good as before.
+    fn answers_later(&self, wire: Wire, permit: OwnedSemaphorePermit) {
+        let (idle, patience) = (Arc::clone(&self.shared), self.patience);
+        self.runtime.spawn(async move {
+            let answered =
+                timeout(patience, wire.has_answered()).await.is_ok_and(|answered| answered.is_ok());
+            if answered {
+                idle.put(wire);
+            }
+            drop(permit);
+        });
     }
 }
 
@@ -215,15 +237,18 @@ impl std::ops::Deref for Borrowed<'_> {
     type Target = Wire;
 
     fn deref(&self) -> &Wire {
-        self.wire.as_ref().expect("only dropping takes it")
+        let (wire, _) = self.lent.as_ref().expect("only dropping takes it");
+        wire
     }
 }
 
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
-        // What has not answered in time may never answer.
-        let answered = self.wire.take().filter(|wire| !wire.is_given_up());
-        answered.into_iter().for_each(|wire| self.idle.put(wire));
+        match self.lent.take() {
+            Some((wire, permit)) if wire.is_given_up() => self.exclusive.answers_later(wire, permit),
+            Some((wire, _permit)) => self.exclusive.shared.put(wire),
+            None => {}
+        }
     }
 }
 

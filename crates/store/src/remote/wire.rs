@@ -147,6 +147,16 @@ impl Wire {
         self.unanswered.load(Relaxed) > 0
     }
 
+    /// Waits for all answers that somebody gave up waiting for; to be asked by the only one who uses it.
+    pub(super) async fn has_answered(&self) -> Result<(), BackingError> {
+        let mut sign = redis::pipe();
+        sign.cmd("PING");
+        // Answers come in order. A refusal is one, too.
+        self.ask(&sign).await?;
+        self.unanswered.store(0, Relaxed);
+        Ok(())
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         self.driver.is_finished()
     }

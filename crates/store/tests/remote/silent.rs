@@ -1,4 +1,4 @@
-//! A single connection that stands still, as some networks let them, while the others go on.
+//! A single connection that stands still, as some networks let them, while the others go on; and connections that are slow.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use store::backing::{Backing, Expected, Standing, Tracking};
 use store::remote::{Remote, RemoteSettings};
 use store::{FillId, SegmentId};
-use testkit::Redis;
+use testkit::{FaultProxy, Faults, Redis};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,6 +21,9 @@ use crate::kit::{connected, follow, load, put, settings, until, write};
 const CONTROL: Range<usize> = 0..1;
 const BULK: Range<usize> = 1..2;
 const EXCLUSIVE: Range<usize> = 2..3;
+/// Far away, for a server: opening a connection and using it are four of them each.
+const ONE_WAY: Duration = Duration::from_millis(ONE_WAY_MS);
+const ONE_WAY_MS: u64 = 20;
 /// A deadline that somebody has.
 const DEADLINE: Duration = Duration::from_millis(50);
 
@@ -114,4 +117,22 @@ async fn an_exclusive_connection_is_not_used_again_after_a_deadline() {
     assert!(timeout(DEADLINE, upon()).await.is_err());
     let stored = timeout(DEADLINE * 20, upon()).await.expect("another one answers");
     stored.unwrap();
+}
+
+/// To open a connection takes less than the deadline, and more with what it is opened for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_exclusive_connection_is_kept_that_answers_after_a_deadline() {
+    let redis = Redis::start("");
+    let proxy = FaultProxy::start(redis.address());
+    let direct = settings(&redis);
+    let through = RemoteSettings::from_url(&format!("redis://{}", proxy.address())).unwrap();
+    let tier = connected(RemoteSettings { address: through.address, ..direct }).await;
+    put(&tier, b"key", b"one").await;
+    let known = load(&tier, b"key").await.unwrap();
+    proxy.set(Faults { latency_ms: ONE_WAY_MS, ..Faults::default() });
+    until("one of them is used again", async || {
+        let put = timeout(ONE_WAY * 6, tier.put(b"key", write(b"one", Expected::Is(&known)))).await;
+        put.is_ok_and(|put| put.is_ok())
+    })
+    .await;
 }
