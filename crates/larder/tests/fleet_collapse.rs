@@ -22,6 +22,7 @@ const PATIENT: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease
 const SHORT_LEASE: &str = "record_timeout = \"10s\"\nlease_wait_max = \"20s\"\nlease_time = \"2s\"";
 /// Nobody waits until it ends.
 const LONG_LEASE: &str = "record_timeout = \"10s\"\nlease_wait_max = \"1m\"\nlease_time = \"1m\"";
+const SHARED: &str = "[site.collapse_limits]\non_failure = \"share\"";
 const FOR_LONG: &str = "Cache-Control: max-age=3600\r\n";
 const RELOAD: &str = "Cache-Control: no-cache\r\n";
 
@@ -481,7 +482,6 @@ fn stale_at_once(
 /// However an origin fails, those who wait at any instance share what came of one forward and of the one that took its place.
 #[test]
 fn a_failure_is_shared_by_all_who_waited_for_it() {
-    const SHARED: &str = "[site.collapse_limits]\non_failure = \"share\"";
     let failing = |exchange: &mut Exchange<'_>| {
         _ = exchange.respond("503 Service Unavailable", "", "not now");
     };
@@ -504,6 +504,35 @@ fn a_failure_is_shared_by_all_who_waited_for_it() {
             assert_eq!(world.origin.total(), requests + 1, "{detail}");
         }
     });
+}
+
+/// An instance hears late that another one has failed: those who came meanwhile have not waited for that.
+#[test]
+fn who_comes_after_a_failure_asks_anew_although_it_is_told_later() {
+    let redis = Redis::start("");
+    let proxy = RespProxy::start(redis.address());
+    let settings = format!("{PATIENT}\n{SHARED}");
+    let world = World::start((2, proxy.address()), &settings, |exchange| match exchange.request.earlier {
+        0 => _ = exchange.respond("503 Service Unavailable", "", "not now"),
+        _ => numbered(exchange),
+    });
+    let mut clients = world.all_want("/page");
+    proxy.decide(|seen| if seen.invalidates(b"larder:") { Fate::Hold } else { Fate::Pass });
+    world.gate.open();
+    assert_eq!(clients[0].response().status(), 503);
+    wait::until_true("others could take the lease", || {
+        let leases = testkit::converse(redis.address(), b"KEYS *:l:*\r\nQUIT\r\n", usize::MAX);
+        !String::from_utf8_lossy(&leases).contains(":l:")
+    });
+    let mut late: Vec<_> = (0..2).map(|_| asking(&world.gateways[1], "/page", "")).collect();
+    wait::until_true("they wait for the first", || {
+        world.gateways[1].metric("larder_collapsed_waiters", &[]) == 2.0
+    });
+    proxy.decide(|_| Fate::Pass);
+    proxy.release();
+    assert_eq!(clients[1].response().status(), 503);
+    assert_eq!(texts(&mut late), ["version 2"; 2]);
+    assert_eq!(world.origin.total(), 2);
 }
 
 #[track_caller]

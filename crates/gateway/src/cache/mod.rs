@@ -33,7 +33,7 @@ use store::{Applied, Budget, Change, Memory, MemoryConfig, Usage, Walk};
 use self::epochs::membership::{LookUp, Stamp};
 use self::epochs::{Epochs, Kept, Purgers, Verdict};
 use self::inflight::fill::INLINE_BODY_BYTES_MAX;
-use self::inflight::known::ToldFailure;
+use self::inflight::known::Told;
 use self::inflight::table::{FetchTable, Waiter};
 use self::pacing::Pauses;
 use self::record::inputs::KeepInputs;
@@ -221,7 +221,7 @@ impl Cache {
         &self,
         (key, since): (&[u8], Timestamp),
         there: &There,
-    ) -> Option<ToldFailure> {
+    ) -> Option<Told> {
         self.tiers.as_ref()?.told_failure((key, since), there)
     }
 

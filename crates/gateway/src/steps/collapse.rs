@@ -9,7 +9,7 @@ use caching::{NotReused, Outcome};
 use tokio::time::{Instant, sleep_until};
 
 use crate::cache::findings;
-use crate::cache::inflight::answer::{Answer, AskedBy, Failed, How};
+use crate::cache::inflight::answer::{Answer, Failed, FailedAt, How};
 use crate::cache::inflight::driven::Driven;
 use crate::cache::inflight::joining::{Role, join_or_lead};
 use crate::cache::inflight::next_move::{self, Ask, Attempts, Move};
@@ -187,6 +187,9 @@ impl CollapsedRequest<'_> {
                 self.tell("that answers a part of the request at most: asked for what is missing");
                 self.ask(ask);
             }
+            Again::Anew(Detail::Here(Reason::CollapseFailed)) => {
+                self.tell("another instance had failed before this request came: once more");
+            }
             Again::Anew(_) => self
                 .tell("the other request's answer is for that one alone, others may still share: once more"),
             Again::Forward(_) => {}
@@ -269,7 +272,7 @@ impl CollapsedRequest<'_> {
         };
         let reason = ForwardReason { fwd: self.fetch.reason.fwd(), detail };
         let mut reply = private::failed(self.worker, self.plan, &problem, reason);
-        if role == Role::Waiter || failed.asked_by == AskedBy::Another {
+        if role == Role::Waiter || failed.at != FailedAt::This {
             set_collapsed(&mut reply.cache_status.outcome);
         }
         reply

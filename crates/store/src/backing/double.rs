@@ -439,7 +439,7 @@ impl Backing for Double {
     }
 
     fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put> {
-        Box::pin(self.ask(move |state, now_ms| {
+        Box::pin(self.change(&lease.key, move |state, now_ms| {
             let write = Write { lease: Some(lease), ..write };
             let put = self.put_one(state, &lease.key, &write, now_ms);
             if matches!(put, Put::Stored(_)) {

@@ -307,6 +307,28 @@ mod tests {
         assert_eq!((tier.health().state, tier.health().opened), (State::Closed, 1));
     }
 
+    /// Others wait for it.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_given_back_past_an_open_breaker() {
+        let (double, tier) = guarded(Behaviour::GOOD);
+        let request = LeaseRequest { ttl: Duration::from_secs(60), note: b"", mode: LeaseMode::IfFree };
+        let Taken::Taken(lease) = tier.take_lease(b"key", request).await.unwrap() else { panic!("it is free") };
+        let write = || {
+            let expected = super::super::record::Expected::Any;
+            Write { bytes: Bytes::from_static(b"done"), expected, ttl: request.ttl, lease: None }
+        };
+        double.behave(Behaviour { silent_permille: 1000, ..Behaviour::GOOD });
+        for _ in 0..4 {
+            assert!(ask(&tier).await.is_err());
+        }
+        let elapsed = timed(tier.release_lease(&lease, write())).await;
+        assert_eq!(elapsed, Duration::from_secs(1), "it is waited for longer than a response is");
+        double.behave(Behaviour::GOOD);
+        assert!(matches!(ask(&tier).await, Err(BackingError::Open { .. })));
+        let put = tier.release_lease(&lease, write()).await;
+        assert!(matches!(put, Ok(Put::Stored(_) | Put::LeaseLost)), "it is free by now: {put:?}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_long_wait_is_no_failure() {
         let (_, tier) = guarded(Behaviour::GOOD);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use caching::{ContentRange, RefusalScope};
+use caching::{ContentRange, RefusalScope, Timestamp};
 use parking_lot::Mutex;
 
 use crate::cache::inflight::fill::Fill;
@@ -61,7 +61,18 @@ pub(crate) enum AskedBy {
 #[derive(Clone)]
 pub(crate) struct Failed {
     pub(crate) how: How,
-    pub(crate) asked_by: AskedBy,
+    pub(crate) at: FailedAt,
+}
+
+/// Which instance has failed to get a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailedAt {
+    This,
+    /// Another one, and this one waited for it. It was told later: of those who wait here by then, it is the failure of those who came before
+    /// this.
+    Another {
+        came_before: Timestamp,
+    },
 }
 
 /// How the origin failed.
@@ -73,9 +84,20 @@ pub(crate) enum How {
     Status(u16),
 }
 
+impl Answer {
+    /// Whether it is the failure of requests that came before this one.
+    pub(crate) fn failed_before(&self, came: impl FnOnce() -> Timestamp) -> bool {
+        match self {
+            Self::Failed(Failed { at: FailedAt::Another { came_before }, .. })
+            | Self::Stale(_, _, Failed { at: FailedAt::Another { came_before }, .. }) => came() >= *came_before,
+            _ => false,
+        }
+    }
+}
+
 impl Failed {
     pub(crate) fn here(how: How) -> Self {
-        Self { how, asked_by: AskedBy::This }
+        Self { how, at: FailedAt::This }
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use caching::Timestamp;
 use store::FillId;
 use store::format::{Failure, forward_id};
 use twox_hash::XxHash3_64;
@@ -39,6 +40,14 @@ pub(crate) enum ToldCause {
 pub(crate) struct ToldFailure {
     pub(crate) forward: KnownForward,
     pub(crate) cause: ToldCause,
+}
+
+/// The same, as a record tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) failure: ToldFailure,
+    /// It is one of requests that came before this, by the clock of this process.
+    pub(crate) came_before: Timestamp,
 }
 
 impl ForwardId {

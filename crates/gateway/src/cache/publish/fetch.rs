@@ -11,9 +11,9 @@ use caching::{
 };
 
 use crate::cache::findings;
-use crate::cache::inflight::answer::{Answer, AskedBy, Failed, Filling, How, PrivateAnswer};
+use crate::cache::inflight::answer::{Answer, Failed, FailedAt, Filling, How, PrivateAnswer};
 use crate::cache::inflight::fill::{Fill, NotKept, Writer, Written};
-use crate::cache::inflight::known::{ToldCause, ToldFailure};
+use crate::cache::inflight::known::{Told, ToldCause};
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::LeaderGuard;
 use crate::cache::publish::job::Job;
@@ -98,15 +98,16 @@ impl Job {
         self.land_failure(cause, Failed::here(How::Error(Arc::new(error))), leader);
     }
 
-    /// Another instance's forward failed, for which this one waited.
-    pub(super) fn failed_elsewhere(&self, failure: ToldFailure, leader: LeaderGuard) {
+    /// Another instance's forward failed, for which this one waited. Who joined since then asks anew.
+    pub(super) fn failed_elsewhere(&self, told: Told, leader: LeaderGuard) {
+        let Told { failure, came_before } = told;
         self.note(|| {
             let says = "the forward of another instance failed, for which this one waited";
             Finding::new("collapse", says, "RFC 9111 section 4")
         });
         leader.in_flight().is_known_as(failure.forward);
         let (cause, how) = failure.cause.means();
-        self.land_failure(cause, Failed { how, asked_by: AskedBy::Another }, leader);
+        self.land_failure(cause, Failed { how, at: FailedAt::Another { came_before } }, leader);
     }
 
     /// Those who wait at other instances are told, once the lease is freed.

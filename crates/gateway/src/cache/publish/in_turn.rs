@@ -12,7 +12,7 @@ use store::backing::Version;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::cache::inflight::answer::Answer;
-use crate::cache::inflight::known::{ForwardId, KnownForward, ToldFailure};
+use crate::cache::inflight::known::{ForwardId, KnownForward, Told, ToldFailure};
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::{InFlight, LeaderGuard};
 use crate::cache::inflight::turn::{self, Found, Happened, Patience, Step};
@@ -47,7 +47,7 @@ enum Turn {
     /// Another one fetches this, which is on its way.
     Follow(Following),
     /// Another one has failed, for all who waited for it.
-    Failed(ToldFailure),
+    Failed(Told),
 }
 
 /// One forward that wants its turn.
@@ -61,13 +61,13 @@ struct Seeking<'a> {
     loaded: Option<Arc<CacheEntry>>,
     lease: Option<Arc<Held>>,
     on_its_way: Option<Following>,
-    /// When the first of those came who wait for this turn.
+    /// When the first of those came who wait for this turn. Others may have come since, even after the failure that is told.
     since: Timestamp,
     /// The forward that is waited for, or was last: its failure is one of this request.
     awaited: Option<ForwardId>,
     /// The forward that was waited for and has failed: the next one is the last for all who wait.
     relieves: Option<ForwardId>,
-    failure: Option<ToldFailure>,
+    failure: Option<Told>,
     /// What of the request the response depends on, as far as that is known.
     variant: Vec<u8>,
     /// Whether a forward for another variant was waited for.
@@ -113,7 +113,7 @@ impl Job {
         match Seeking::new(&self, awaiting, leader.in_flight()).turn().await {
             Turn::Over(hit) => leader.land(Answer::FoundElsewhere(hit)),
             Turn::Follow(following) => Box::pin(self.follow(following, leader)).await,
-            Turn::Failed(failure) => self.failed_elsewhere(failure, leader),
+            Turn::Failed(told) => self.failed_elsewhere(told, leader),
             Turn::Own(lease) => {
                 lease.iter().for_each(|lease| leader.in_flight().is_known_as(lease.forward()));
                 self.stamp = self.cache().stamp();
@@ -206,9 +206,10 @@ impl<'a> Seeking<'a> {
     /// What has happened by the record as it was read since: it may tell of the failure of a forward that this one waited for.
     fn what_it_tells(&mut self, happened: Happened, there: &There) -> Happened {
         let job = self.job;
-        let Some(failure) = job.cache().told_failure((&job.fetch.key, self.since), there) else {
+        let Some(told) = job.cache().told_failure((&job.fetch.key, self.since), there) else {
             return happened;
         };
+        let failure = told.failure;
         let ends = |forward: Option<ForwardId>| forward.is_some_and(|id| failure.forward.ends(id));
         match happened {
             // Who comes late to relieve a forward may find that another one has done so, and failed.
@@ -221,7 +222,7 @@ impl<'a> Seeking<'a> {
             _ => return happened,
         }
         job.cache().shares_told_failure();
-        self.failure = Some(failure);
+        self.failure = Some(told);
         Happened::FailedForAll
     }
 

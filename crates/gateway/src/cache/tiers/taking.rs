@@ -14,7 +14,7 @@ use super::answer::There;
 use super::counts::Event;
 use super::leases::{Held, VARIANT_DIGITS, Wanted};
 use super::{Tiers, names};
-use crate::cache::inflight::known::{ForwardId, ToldFailure};
+use crate::cache::inflight::known::{ForwardId, Told};
 use crate::cache::record::portable;
 
 /// What became of taking a lease.
@@ -107,9 +107,10 @@ impl Tiers {
         &self,
         (key, since): (&[u8], Timestamp),
         there: &There,
-    ) -> Option<ToldFailure> {
+    ) -> Option<Told> {
         let There::Record(record) = there else { return None };
-        portable::told_failure(key, &record.bytes, (since, self.backing.clock_ahead_ms()?))
+        let told = portable::told_failure(key, &record.bytes, self.backing.clock_ahead_ms()?);
+        told.filter(|told| since < told.came_before)
     }
 
     /// A failure that was told is the answer of those who wait here.

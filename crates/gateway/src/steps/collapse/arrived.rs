@@ -4,28 +4,30 @@
 use std::sync::Arc;
 
 use caching::{
-    ContentRange, FieldLine, Outcome, RequestFacts, Reuse, Selecting, may_serve_stale, range, reuse,
-    was_shared_lately,
+    ContentRange, FieldLine, Outcome, RequestFacts, Reuse, Selecting, Timestamp, may_serve_stale, range,
+    reuse, was_shared_lately,
 };
 use telemetry::CacheResult;
 
 use crate::cache::Cache;
-use crate::cache::inflight::answer::{Answer, AskedBy, Failed, Filling, How, PrivateAnswer};
+use crate::cache::inflight::answer::{Answer, AskedBy, Failed, FailedAt, Filling, How, PrivateAnswer};
 use crate::cache::inflight::assemble::{Arriving, Assembly};
 use crate::cache::inflight::joining::Role;
-use crate::cache::inflight::next_move::{Came, Fact, MoveOf, Status, Trial, next_move};
+use crate::cache::inflight::next_move::{Again, Came, Fact, Move, MoveOf, Status, Trial, next_move};
 use crate::cache::inflight::scope::{FetchScope, MissingRange};
 use crate::cache::inflight::wanted::{Fetch, Tier};
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{Hit, StoredHead};
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
+use crate::clock::now;
 use crate::failure::FailureCause;
 use crate::message::head::RequestHead;
 use crate::message::interims::Interims;
 use crate::message::private;
 use crate::message::reply::Reply;
 use crate::plan::{Assemble, ForwardReason, Next, Plan};
+use crate::reason::Reason;
 use crate::upstream::OriginResponse;
 use crate::worker::Worker;
 
@@ -74,12 +76,21 @@ impl CollapsedRequest<'_> {
     }
 
     pub(super) fn next_move(&self, answer: &Answer, role: Role) -> MoveOf<Arrived<'_>> {
+        if answer.failed_before(|| self.came()) {
+            return Move::Again(Again::Anew(Reason::CollapseFailed.into()));
+        }
         let response = match answer {
             Answer::Private(answer) if role == Role::Leader => answer.response.lock().take(),
             _ => None,
         };
         let mut arrived = Arrived { seeking: self, answer, role, response };
         next_move(role, self.fetch.scope.kind(), came(answer), &mut arrived)
+    }
+
+    /// When the request began, or just before.
+    fn came(&self) -> Timestamp {
+        let ago_ms = i64::try_from(self.plan.started.elapsed().as_millis()).unwrap_or(i64::MAX - 1);
+        now().plus_ms(-(ago_ms + 1))
     }
 
     pub(super) fn job(&self) -> Job {
@@ -165,9 +176,9 @@ impl Trial for Arrived<'_> {
                 self.seeking.stored(hit, used, None)
             }
             Answer::Stale(hit, cause, failed) => {
-                let used = match failed.asked_by {
-                    AskedBy::This => self.asked(cause.status, CacheResult::Stale, Storing::No),
-                    AskedBy::Another => {
+                let used = match failed.at {
+                    FailedAt::This => self.asked(cause.status, CacheResult::Stale, Storing::No),
+                    FailedAt::Another { .. } => {
                         Use::Asked { outcome: self.elsewhere(Storing::No), result: CacheResult::Stale }
                     }
                 };

@@ -12,7 +12,7 @@ use store::{FillId, SegmentId};
 
 use super::bodies;
 use crate::cache::epochs::Epochs;
-use crate::cache::inflight::known::ToldFailure;
+use crate::cache::inflight::known::{Told, ToldFailure};
 use crate::cache::record::inputs::Inputs;
 use crate::cache::record::stored::{CacheEntry, StoredBody, StoredHead, StoredResponse, Uncacheable};
 
@@ -173,17 +173,13 @@ pub(crate) fn with_word(
     writing.sealed(RecordKind::Primary, Some(note), variants)
 }
 
-/// The failure that a record tells of, to a request that has waited `since`. It answers nobody who came after it, not even while the lease of the
-/// forward that failed is still there; where clocks leave that open, the request came after it.
-pub(crate) fn told_failure(
-    key: &[u8],
-    bytes: &[u8],
-    (since, clock_ahead_ms): (Timestamp, i64),
-) -> Option<ToldFailure> {
+/// The failure that a record tells of. It answers nobody who came after it, not even while the lease of the forward that failed is still there;
+/// where clocks leave that open, the request came after it.
+pub(crate) fn told_failure(key: &[u8], bytes: &[u8], clock_ahead_ms: i64) -> Option<Told> {
     let note = decode_record(bytes, RecordKind::Primary, key, None).ok()?.note?;
-    let until_if_now = since.plus_ms(clock_ahead_ms + CLOCK_DOUBT_MS + FAILURE_MS);
-    let came_before = u64::try_from(until_if_now.as_ms()).is_ok_and(|until_ms| until_ms < note.until_ms);
-    ToldFailure::of_reason(note.because).filter(|_| note.kind == NoteKind::GaveUp && came_before)
+    let failure = ToldFailure::of_reason(note.because).filter(|_| note.kind == NoteKind::GaveUp)?;
+    let until = Timestamp::from_ms(note.until_ms.try_into().ok()?);
+    Some(Told { failure, came_before: until.plus_ms(-(FAILURE_MS + CLOCK_DOUBT_MS + clock_ahead_ms)) })
 }
 
 /// Whether both are one, or answer the same requests.

@@ -8,7 +8,7 @@ use store::format::{NoteKind, RecordKind, decode_record};
 use tokio::time::sleep;
 
 use super::*;
-use crate::cache::inflight::known::{KnownForward, ToldCause};
+use crate::cache::inflight::known::{KnownForward, ToldCause, ToldFailure};
 use crate::cache::record::portable::tests::world::{KEY, inline};
 use crate::cache::record::stored::CacheEntry;
 use crate::cache::record::stored::Uncacheable;
@@ -173,7 +173,10 @@ fn a_lease_that_is_dropped_is_freed_with_a_word() {
         drop(held);
         assert_eq!(awaited(&bench, &other).await, Some((Some(NoteKind::GaveUp), 1)));
         let record = bench.there().await.expect("it has the note");
-        let told_since = |since| portable::told_failure(KEY, &record, (since, 0));
+        let told_since = |since| {
+            let told = portable::told_failure(KEY, &record, 0).expect("it tells");
+            (since < told.came_before).then_some(told.failure)
+        };
         assert_eq!(told_since(before), Some(told), "to those who waited for it");
         assert_eq!(told_since(now()), None, "whoever comes later asks");
 
@@ -184,6 +187,28 @@ fn a_lease_that_is_dropped_is_freed_with_a_word() {
         awaited(&bench, &other).await;
         assert_eq!(bench.there().await, before);
     });
+}
+
+/// Others wait for it that long.
+#[test]
+fn a_lease_is_given_back_as_long_as_it_lasts() {
+    let part = str::from_utf8(KEY).expect("it is text");
+    for (away_ms, late, never) in [(30, 0, 0), (2500, 1, 0), (4000, 0, 1)] {
+        let bench = Bench::new();
+        let other = bench.server.connect(Behaviour::GOOD);
+        bench.runtime.block_on(async {
+            let held = bench.taken().await;
+            bench.double.behave(Behaviour { contended_keys: part, ..Behaviour::GOOD });
+            drop(held);
+            sleep(Duration::from_millis(away_ms)).await;
+            assert_eq!(other_takes(&other, LeaseMode::IfFree).await.is_some(), never == 1, "{away_ms} ms");
+            bench.double.behave(Behaviour::GOOD);
+            sleep(Duration::from_millis(40)).await;
+            assert_eq!(other_takes(&other, LeaseMode::IfFree).await.is_some(), never == 0, "{away_ms} ms");
+        });
+        let counts = bench.tiers.counts();
+        assert_eq!((counts.leases_released_late, counts.leases_not_released), (late, never), "{away_ms} ms");
+    }
 }
 
 /// What is there once the lease is free: it is taken by another instance, and left to end.
