@@ -217,11 +217,7 @@ impl Cache {
     }
 
     /// The failure of another instance's forward, of which a record in the tier tells to a request that has waited `since`.
-    pub(crate) fn told_failure(
-        &self,
-        (key, since): (&[u8], Timestamp),
-        there: &There,
-    ) -> Option<Told> {
+    pub(crate) fn told_failure(&self, (key, since): (&[u8], Timestamp), there: &There) -> Option<Told> {
         self.tiers.as_ref()?.told_failure((key, since), there)
     }
 

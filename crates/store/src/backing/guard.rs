@@ -312,7 +312,9 @@ mod tests {
     async fn a_lease_is_given_back_past_an_open_breaker() {
         let (double, tier) = guarded(Behaviour::GOOD);
         let request = LeaseRequest { ttl: Duration::from_secs(60), note: b"", mode: LeaseMode::IfFree };
-        let Taken::Taken(lease) = tier.take_lease(b"key", request).await.unwrap() else { panic!("it is free") };
+        let Taken::Taken(lease) = tier.take_lease(b"key", request).await.unwrap() else {
+            panic!("it is free")
+        };
         let write = || {
             let expected = super::super::record::Expected::Any;
             Write { bytes: Bytes::from_static(b"done"), expected, ttl: request.ttl, lease: None }

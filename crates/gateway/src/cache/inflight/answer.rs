@@ -89,7 +89,9 @@ impl Answer {
     pub(crate) fn failed_before(&self, came: impl FnOnce() -> Timestamp) -> bool {
         match self {
             Self::Failed(Failed { at: FailedAt::Another { came_before }, .. })
-            | Self::Stale(_, _, Failed { at: FailedAt::Another { came_before }, .. }) => came() >= *came_before,
+            | Self::Stale(_, _, Failed { at: FailedAt::Another { came_before }, .. }) => {
+                came() >= *came_before
+            }
             _ => false,
         }
     }

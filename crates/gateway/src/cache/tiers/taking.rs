@@ -103,11 +103,7 @@ impl Tiers {
     }
 
     /// The failure of which a record tells to a request that has waited `since`. Without a clock in common nobody knows that.
-    pub(crate) fn told_failure(
-        &self,
-        (key, since): (&[u8], Timestamp),
-        there: &There,
-    ) -> Option<Told> {
+    pub(crate) fn told_failure(&self, (key, since): (&[u8], Timestamp), there: &There) -> Option<Told> {
         let There::Record(record) = there else { return None };
         let told = portable::told_failure(key, &record.bytes, self.backing.clock_ahead_ms()?);
         told.filter(|told| since < told.came_before)
