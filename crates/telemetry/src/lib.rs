@@ -1,4 +1,4 @@
-//! Metrics, the access log and the event log of Larder.
+//! Metrics, the access log, the event log and the traces of Larder.
 //!
 //! Decides: which metrics exist (one table, [`METRICS`]), how they are counted on the path of a
 //! request without cost to other cores, how they are written for Prometheus, what a line of the
@@ -51,6 +51,7 @@ mod process;
 mod recorder;
 mod registry;
 mod tables;
+pub mod trace;
 
 pub use access_format::{AccessFormat, AccessRecord, Redaction};
 pub use access_log::{AccessLog, AccessLogError, AccessLogOptions, AccessRecorder, AccessTarget};
