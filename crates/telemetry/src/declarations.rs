@@ -276,6 +276,10 @@ metrics! {
         "1 while copies in memory can be relied upon, because the tier behind memory answers heartbeats; else 0.";
     TierWritesTotal "larder_tier_writes_total" Counter Count ["store", "result"],
         "Changes of records in the tier behind memory: `written`, `removed`, `failed` (tried again), `given_up` (what can't be written is removed instead), `refused` (too many wait: what was written before is not believed any more).";
+    TraceExportsTotal "larder_trace_exports_total" Counter Count ["result"],
+        "Requests with spans to the collector: `accepted`, `partial` (it took a part of the spans), `again` (sent once more later), `failed` (given up).";
+    TraceSpansTotal "larder_trace_spans_total" Counter Count ["result"],
+        "Spans of traces: `exported`, `dropped` (the queue was full, because the collector was away or slower), `rejected` (the collector had no use for them), `failed` (the collector could not be reached, or answered with an error, for too long).";
     UpgradesTotal "larder_upgrades_total" Counter Count ["outcome"],
         "Attempts to hand over to a new process.";
     WorkerConnections "larder_worker_connections" Gauge Count ["worker"],
@@ -336,7 +340,7 @@ static LABELS: &[(&str, &str)] = &[
     ),
     (
         "result",
-        "of a tier behind memory: look-ups `hit`, `miss` or `failed`; changes `written`, `removed`, `failed`, `given_up` or `refused`",
+        "of a tier behind memory: look-ups `hit`, `miss` or `failed`; changes `written`, `removed`, `failed`, `given_up` or `refused`; of spans: `exported`, `dropped`, `rejected` or `failed`; of requests with them: `accepted`, `partial`, `again` or `failed`",
     ),
     (
         "rule",

@@ -180,6 +180,8 @@ fn full_telemetry() -> Arc<Telemetry> {
         durations.add_sum(400);
         sample.histogram(Metric::TierOperationDurationSeconds, &["", "record"], &durations);
         sample.histogram(Metric::KvCommandDurationSeconds, &["get"], &durations);
+        sample.add(Metric::TraceExportsTotal, &["accepted"], 1);
+        sample.add(Metric::TraceSpansTotal, &["exported"], 1);
         kv_metrics().for_each(|metric| sample.add(metric, &[], 1));
         sample.add(Metric::KvCommandSecondsTotal, &["get"], 1);
         sample.add(Metric::KvCommandsTotal, &["get"], 1);

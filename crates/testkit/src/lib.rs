@@ -8,11 +8,12 @@
 //!
 //! Main types: [`Larder`] (the binary), [`ScriptedOrigin`] (an origin server whose every byte a test chooses),
 //! [`FaultProxy`] (a bad network), [`RespProxy`] (one that knows the replies of a Redis), [`Client`] (HTTP/1.x by hand), [`Nginx`] and [`RealServer`] (real origin
-//! servers), [`Authority`] (certificates), [`conversation`] (case files of whole conversations).
+//! servers), [`Authority`] (certificates), [`Collector`] (what OpenTelemetry calls so), [`conversation`] (case files of whole conversations).
 
 mod bytes;
 mod certificates;
 mod client;
+mod collector;
 pub mod conversation;
 mod crowd;
 mod delay_line;
@@ -37,6 +38,7 @@ pub mod wait;
 pub use bytes::{Random, sha256};
 pub use certificates::{Authority, Identity};
 pub use client::{Client, End, Response};
+pub use collector::{CollectedSpan, Collector};
 pub use crowd::{Crowd, CrowdReport};
 pub use gate::Gate;
 pub use kv::{Kv, converse};

@@ -12,13 +12,14 @@ use super::problem::Problem;
 use super::purity::{IMPURE_DEPENDENCIES, PURE_CRATES};
 
 /// Every crate of the house, as in the table.
-pub(super) const OUR_CRATES: [&str; 15] = [
+pub(super) const OUR_CRATES: [&str; 16] = [
     "breaker",
     "caching",
     "http1",
     "resp",
     "engine",
     "telemetry",
+    "otlp",
     "store",
     "gateway",
     "kv",
@@ -31,13 +32,14 @@ pub(super) const OUR_CRATES: [&str; 15] = [
 ];
 
 /// The crates that each crate may use.
-const ALLOWED_EDGES: [(&str, &[&str]); 15] = [
+const ALLOWED_EDGES: [(&str, &[&str]); 16] = [
     ("breaker", &[]),
     ("caching", &[]),
     ("http1", &[]),
     ("resp", &[]),
     ("engine", &[]),
     ("telemetry", &[]),
+    ("otlp", &["telemetry"]),
     ("store", &["breaker", "telemetry"]),
     ("gateway", &["caching", "http1", "store", "telemetry"]),
     ("kv", &["resp", "engine", "telemetry"]),
@@ -45,7 +47,19 @@ const ALLOWED_EDGES: [(&str, &[&str]); 15] = [
     ("bench", &["resp", "telemetry"]),
     (
         "larder",
-        &["caching", "http1", "resp", "engine", "telemetry", "store", "gateway", "kv", "admin", "bench"],
+        &[
+            "caching",
+            "http1",
+            "resp",
+            "engine",
+            "telemetry",
+            "store",
+            "gateway",
+            "kv",
+            "otlp",
+            "admin",
+            "bench",
+        ],
     ),
     ("testkit", &["caching", "http1", "resp", "engine", "telemetry", "store"]),
     ("compare", &["bench"]),

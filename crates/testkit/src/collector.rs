@@ -1,0 +1,196 @@
+//! A collector of OpenTelemetry: takes spans by OTLP over HTTP, and reads them with the types that OpenTelemetry itself publishes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use prost::Message as _;
+
+use crate::origin::{Exchange, Received};
+use crate::origin_server::ScriptedOrigin;
+use crate::wait;
+
+/// A span as it came.
+#[derive(Clone, Debug)]
+pub struct CollectedSpan {
+    /// 32 hexadecimal digits.
+    pub trace: String,
+    /// 16 hexadecimal digits.
+    pub id: String,
+    /// That of the span that it is a part of; empty for a root.
+    pub parent: String,
+    /// `tracestate`
+    pub state: String,
+    /// What it is called.
+    pub name: String,
+    /// `server`, `client` or `internal`.
+    pub kind: &'static str,
+    /// When it began, in nanoseconds.
+    pub start_ns: u64,
+    /// When it ended, in nanoseconds.
+    pub end_ns: u64,
+    /// Whether its status is an error.
+    pub is_error: bool,
+    /// The attributes, numbers as text.
+    pub attributes: BTreeMap<String, String>,
+    /// Traces and spans that it has links to.
+    pub links: Vec<(String, String)>,
+    /// The attributes of the resource.
+    pub resource: BTreeMap<String, String>,
+}
+
+impl CollectedSpan {
+    /// An attribute; empty if it has none of this name.
+    pub fn attribute(&self, name: &str) -> &str {
+        self.attributes.get(name).map_or("", String::as_str)
+    }
+
+    /// Who has made it.
+    pub fn service(&self) -> &str {
+        self.resource.get("service.name").map_or("", String::as_str)
+    }
+}
+
+/// A collector on a port of its own.
+pub struct Collector {
+    server: ScriptedOrigin,
+    spans: Arc<Mutex<Vec<CollectedSpan>>>,
+}
+
+impl Collector {
+    /// One that takes everything.
+    pub fn start() -> Self {
+        Self::answering(|_| true)
+    }
+
+    /// One that takes what `is_taken` says of requests; for the others that has sent an answer itself, or none.
+    pub fn answering(is_taken: impl Fn(&mut Exchange<'_>) -> bool + Send + Sync + 'static) -> Self {
+        let spans: Arc<Mutex<Vec<CollectedSpan>>> = Arc::default();
+        let taken = Arc::clone(&spans);
+        let server = ScriptedOrigin::start(move |exchange| {
+            exchange.read_body();
+            if !is_taken(exchange) {
+                return;
+            }
+            let read = read(&exchange.request);
+            taken.lock().expect("no holder panics").extend(read);
+            exchange.respond("200 OK", PROTOBUF, ExportTraceServiceResponse::default().encode_to_vec());
+        });
+        Self { server, spans }
+    }
+
+    /// The answer of a collector that has no use for some of the spans.
+    pub fn partial_success(rejected_spans: i64) -> Vec<u8> {
+        let partial_success =
+            Some(ExportTracePartialSuccess { rejected_spans, error_message: "too old".to_owned() });
+        ExportTraceServiceResponse { partial_success }.encode_to_vec()
+    }
+
+    /// Where it is, without a path.
+    pub fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// The requests that came.
+    pub fn received(&self) -> Vec<Received> {
+        self.server.received()
+    }
+
+    /// What it has taken.
+    ///
+    /// # Panics
+    /// Never in practice: no holder of the lock panics.
+    pub fn spans(&self) -> Vec<CollectedSpan> {
+        self.spans.lock().expect("no holder panics").clone()
+    }
+
+    /// Waits until it has so many spans that `fit`, and gives them.
+    ///
+    /// # Panics
+    /// When they don't come.
+    #[track_caller]
+    pub fn wait_for(&self, count: usize, fit: impl Fn(&CollectedSpan) -> bool) -> Vec<CollectedSpan> {
+        wait::until("the collector has the spans", || {
+            let spans: Vec<_> = self.spans().into_iter().filter(&fit).collect();
+            (spans.len() >= count).then_some(spans)
+        })
+    }
+
+    /// No longer listens, until [`Collector::start_again`].
+    pub fn stop(&mut self) {
+        self.server.stop();
+    }
+
+    /// Listens again, on the same port.
+    pub fn start_again(&mut self) {
+        self.server.start_again();
+    }
+}
+
+const PROTOBUF: &str = "Content-Type: application/x-protobuf\r\n";
+
+/// The spans of a request, which must be as the specification says.
+fn read(request: &Received) -> Vec<CollectedSpan> {
+    assert_eq!((request.method(), request.field("content-type")), ("POST", "application/x-protobuf"));
+    let message = ExportTraceServiceRequest::decode(&*request.body).expect("a message");
+    let mut spans = Vec::new();
+    for of_resource in message.resource_spans {
+        let resource = attributes(&of_resource.resource.expect("a resource").attributes);
+        for of_scope in of_resource.scope_spans {
+            assert_eq!(of_scope.scope.expect("a scope").name, "larder");
+            spans.extend(of_scope.spans.into_iter().map(|span| collected(span, &resource)));
+        }
+    }
+    assert!(!spans.is_empty(), "a request without spans");
+    spans
+}
+
+fn collected(span: Span, resource: &BTreeMap<String, String>) -> CollectedSpan {
+    assert_eq!((span.trace_id.len(), span.span_id.len()), (16, 8));
+    assert!(span.end_time_unix_nano >= span.start_time_unix_nano && span.start_time_unix_nano > 0);
+    CollectedSpan {
+        trace: hex(&span.trace_id),
+        id: hex(&span.span_id),
+        parent: hex(&span.parent_span_id),
+        kind: match span.kind() {
+            SpanKind::Server => "server",
+            SpanKind::Client => "client",
+            SpanKind::Internal => "internal",
+            other => panic!("a span is {other:?}"),
+        },
+        is_error: span.status.as_ref().is_some_and(|status| status.code() == StatusCode::Error),
+        state: span.trace_state,
+        name: span.name,
+        start_ns: span.start_time_unix_nano,
+        end_ns: span.end_time_unix_nano,
+        attributes: attributes(&span.attributes),
+        links: span.links.iter().map(|link| (hex(&link.trace_id), hex(&link.span_id))).collect(),
+        resource: resource.clone(),
+    }
+}
+
+fn attributes(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+    let read = |attribute: &KeyValue| {
+        let value = attribute.value.clone().and_then(|value| value.value);
+        let value = match value {
+            Some(Value::StringValue(text)) => text,
+            Some(Value::IntValue(number)) => number.to_string(),
+            other => panic!("{} is {other:?}", attribute.key),
+        };
+        (attribute.key.clone(), value)
+    };
+    let all: BTreeMap<_, _> = attributes.iter().map(read).collect();
+    assert_eq!(all.len(), attributes.len(), "an attribute is there twice: {attributes:?}");
+    all
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
