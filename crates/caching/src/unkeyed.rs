@@ -220,7 +220,7 @@ const OVERRIDE_PREFIXES: [&str; 5] =
 pub fn is_written_or_dropped(name: &str) -> bool {
     class_of(name) != FieldClass::Ordinary
         || is_spelled_oddly(name)
-        || matches!(name, "via" | "expect" | "max-forwards")
+        || matches!(name, "via" | "expect" | "max-forwards" | "traceparent" | "tracestate" | "larder-timing")
         || hop_by_hop::is_written_by_sender(name)
         || hop_by_hop::ends_here(name)
 }

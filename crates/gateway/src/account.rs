@@ -9,6 +9,8 @@ use crate::message::fields::text;
 use crate::message::head::{ClientEnd, OwnedRequest, RequestHead};
 use crate::message::reply::Reply;
 use crate::message::respond::Problem;
+use crate::timeline::Timeline;
+use crate::traces;
 use crate::worker::Worker;
 
 /// What went to the client and came from it.
@@ -44,6 +46,9 @@ impl Reply {
 /// Counts and logs one request. Gives the time that it ended at, so that nobody needs to look at the clock again.
 pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, sent: Sent) -> Instant {
     let (ended, outcome) = count(worker, request.method, reply, sent);
+    if let Some(timeline) = request.timeline {
+        end(worker, timeline, reply, (sent, &outcome, ended));
+    }
     if worker.access.is_on() {
         log(worker, request, reply, &outcome);
     }
@@ -53,6 +58,9 @@ pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, 
 /// The same of a request whose head is not in the buffer of its connection any more.
 pub(crate) fn record_owned(worker: &Worker, request: &OwnedRequest, reply: &Reply, sent: Sent) -> Instant {
     let (ended, outcome) = count(worker, &request.method, reply, sent);
+    if let Some(timeline) = &request.timeline {
+        end(worker, timeline, reply, (sent, &outcome, ended));
+    }
     if worker.access.is_on() {
         log(worker, &request.borrow(&request.fields.to_lines()), reply, &outcome);
     }
@@ -82,6 +90,15 @@ fn count(worker: &Worker, method: &str, reply: &Reply, sent: Sent) -> (Instant, 
     (ended, outcome)
 }
 
+fn end(
+    worker: &Worker,
+    timeline: &Timeline,
+    reply: &Reply,
+    (sent, outcome, ended): (Sent, &RequestOutcome, Instant),
+) {
+    traces::end(timeline, reply, (&sent, outcome.cache), (ended, &worker.shared.live.load()));
+}
+
 fn log(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, outcome: &RequestOutcome) {
     let mut cache_status = Vec::with_capacity(96);
     let live = worker.shared.live.load();
@@ -103,6 +120,7 @@ fn log(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, outcome: &Requ
         user_agent: text(request.fields, "user-agent").map(str::as_bytes),
         tls_version: request.tls.map(|tls| tls.version),
         sni: request.tls.and_then(|tls| tls.server_name.as_deref()),
+        trace: request.timeline.and_then(|timeline| timeline.logged_context()),
     });
 }
 
@@ -135,6 +153,7 @@ pub(crate) fn record_refused(worker: &Worker, client: &ClientEnd, problem: &Prob
         user_agent: None,
         tls_version: client.tls.as_ref().map(|tls| tls.version),
         sni: client.tls.as_ref().and_then(|tls| tls.server_name.as_deref()),
+        trace: None,
     });
 }
 

@@ -13,6 +13,8 @@ pub(crate) struct ActiveConfig {
     pub(crate) config: Config,
     pub(crate) routes: Routes,
     pub(crate) cache_name: CacheName,
+    /// Whether there are requests with a timeline.
+    pub(crate) has_timelines: bool,
     /// By listener, in the order of the configuration.
     pub(crate) tls: Vec<Option<Arc<rustls::ServerConfig>>>,
 }

@@ -39,6 +39,7 @@ use crate::plan::{ForwardMode, Next, Plan, Step};
 use crate::steps::hit_for_miss::HitForMiss;
 use crate::steps::{assemble, collapse, forward, load, look_up, purge, query};
 use crate::trace::note;
+use crate::traces;
 use crate::transform::reading::{self, Inbound, Terms};
 use crate::upstream::RequestBody;
 use crate::worker::Worker;
@@ -142,7 +143,7 @@ async fn carry_out(worker: &Arc<Worker>, plan: &Plan, body: RequestBody, interim
         let plan = anew.as_deref().unwrap_or(plan);
         // Steps that few requests take are boxed: all others would carry their room along.
         next = match next {
-            Next::Reply(reply) => return reply,
+            Next::Reply(reply) => return told(plan, reply),
             Next::Query(body) => Box::pin(query::run(worker, plan, body)).await,
             Next::LookUp(content) => look_up::by_content(worker, plan, content, Tier::Unasked),
             Next::Load { key, content } => {
@@ -161,6 +162,12 @@ async fn carry_out(worker: &Arc<Worker>, plan: &Plan, body: RequestBody, interim
             }
         };
     }
+}
+
+/// A reply that also says what took how long, where its client wants to know.
+fn told(plan: &Plan, mut reply: Reply) -> Reply {
+    plan.request.timeline.iter().for_each(|timeline| traces::tell_in(timeline, &mut reply));
+    reply
 }
 
 /// The answer to a request that this process has forwarded before, or that goes round for ever.

@@ -58,6 +58,7 @@ async fn answer(worker: &Arc<Worker>, question: &Question) -> Explanation {
         },
         tls: None,
         record: Some(&record),
+        timeline: None,
     };
     let started = Instant::now();
     let mut reply = match exchange::begin(worker, &live, &request, &mut Vec::new(), started) {

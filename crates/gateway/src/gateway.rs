@@ -14,6 +14,7 @@ use caching::CacheName;
 use futures_util::future::join_all;
 use store::Usage;
 use store::backing::Health;
+use telemetry::trace::SpanSink;
 use telemetry::{AccessLog, Telemetry};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
@@ -23,7 +24,7 @@ use crate::cache::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
 use crate::cache::tiers::counts::TierCounts;
 use crate::cache::tiers::{StartTier, TIER_WRITERS};
 use crate::clock::now;
-use crate::config::{Config, ListenerConfig, StoreIndex};
+use crate::config::{Config, ListenerConfig, ServerTiming, Site, StoreIndex};
 use crate::explain;
 use crate::fleet;
 use crate::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
@@ -48,6 +49,8 @@ pub struct Start<'a> {
     pub background: Handle,
     /// What is done when a worker has panicked: its connections are gone, and nobody accepts others in its place. It need not return.
     pub on_failure: fn(),
+    /// Where spans go; absent: there are none.
+    pub spans: Option<Arc<dyn SpanSink>>,
     /// What is behind the memory of each store, in their order; the last ones may be missing.
     pub tiers: Vec<Option<StartTier>>,
     /// Sockets that listen already, opened by who started the process: those of each listener, in their order; the last ones may be missing.
@@ -119,6 +122,7 @@ impl Gateway {
             access_log,
             background,
             on_failure,
+            spans,
             tiers,
             inherited,
             inherited_owner: owner,
@@ -140,6 +144,7 @@ impl Gateway {
             instance: Instance::new(),
             doorway: Doorway::new(workers),
             drain: Drain::default(),
+            spans,
             explain_jobs: ask,
         });
         shared.stores.indices().for_each(|store| keep(&shared, store, &background));
@@ -395,7 +400,9 @@ fn live(
     });
     let routes = Routes::new(sites.collect());
     upstreams.forget_unused();
-    Ok(ActiveConfig { routes, cache_name, tls, config })
+    let is_told = |site: &Arc<Site>| site.server_timing != ServerTiming::Off;
+    let has_timelines = config.tracing.is_some() || config.sites.iter().any(is_told);
+    Ok(ActiveConfig { routes, cache_name, has_timelines, tls, config })
 }
 
 /// The TLS configuration of the listener with this index. The running one, where it would be the same: only then are

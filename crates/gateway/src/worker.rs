@@ -14,6 +14,7 @@ use arc_swap::ArcSwap;
 use caching::{Timestamp, date};
 use parking_lot::Mutex;
 use store::Budget;
+use telemetry::trace::SpanSink;
 use telemetry::{AccessRecorder, Telemetry, WorkerRecorder};
 use tokio::sync::{Notify, mpsc};
 
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) instance: Instance,
     pub(crate) doorway: Doorway,
     pub(crate) drain: Drain,
+    /// Where spans go.
+    pub(crate) spans: Option<Arc<dyn SpanSink>>,
     /// Questions for the first worker.
     pub(crate) explain_jobs: mpsc::Sender<ExplainJob>,
 }

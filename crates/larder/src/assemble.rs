@@ -4,11 +4,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::kv::{Security, Server};
 use anyhow::{Context, anyhow};
 use gateway::{Gateway, Start};
+use otlp::{Export, Exporter};
 use telemetry::logging::{self, LogLevels};
+use telemetry::trace::SpanSink;
 use telemetry::{AccessLog, AccessLogOptions, AccessTarget, Redaction, Telemetry};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -54,7 +57,8 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     let telemetry = Telemetry::with_build(workers, BUILD);
     let access = access_log(&running.settings.log, workers, &telemetry)?;
     let admin_config = running.settings.admin.clone();
-    let planes = Planes::start(&running.settings, &mut inherited, &telemetry, &access)?;
+    let (spans, export) = trace_export(&running.settings, &telemetry).unzip();
+    let planes = Planes::start(&running.settings, &mut inherited, &telemetry, &access, spans)?;
     let controls = planes.controls();
     controls.report(&telemetry);
     let manager = Manager::of_environment();
@@ -100,6 +104,9 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
             if keeps_data { Err(anyhow!("stopped before the data set was saved")) } else { Ok(()) }
         }
     };
+    if let Some(export) = export {
+        export.finish(LAST_SPANS_MAX).await;
+    }
     drop(stop_admin);
     if let Some(admin) = admin {
         admin.finished().await;
@@ -145,6 +152,7 @@ impl Planes {
         inherited: &mut Inherited,
         telemetry: &Arc<Telemetry>,
         access: &AccessLog,
+        spans: Option<Arc<Exporter>>,
     ) -> anyhow::Result<Self> {
         doctor::raise_open_files();
         let listeners = settings.gateway.iter().flat_map(|gateway| &gateway.listeners);
@@ -160,6 +168,7 @@ impl Planes {
                 access_log: access,
                 background: Handle::current(),
                 on_failure: lifecycle::end_process,
+                spans: spans.map(|spans| spans as Arc<dyn SpanSink>),
                 tiers,
                 inherited: of_gateway,
                 inherited_owner: owner,
@@ -277,6 +286,15 @@ async fn wait_for_stop(
     }
 }
 
+/// Starts to send spans, where there is somebody to take them and a gateway to make them.
+fn trace_export(settings: &Settings, telemetry: &Telemetry) -> Option<(Arc<Exporter>, Export)> {
+    settings.gateway.as_ref()?;
+    let spans = settings.spans.clone()?;
+    let (exporter, export) = otlp::start(spans);
+    exporter.counts().report_to(telemetry);
+    Some((exporter, export))
+}
+
 fn access_log(settings: &LogSettings, workers: usize, telemetry: &Telemetry) -> anyhow::Result<AccessLog> {
     let access = AccessLog::open(AccessLogOptions {
         target: settings.access.clone(),
@@ -306,3 +324,6 @@ fn announce_admin(admin: &admin::Admin) {
         tracing::info!(%address, "probes and metrics");
     }
 }
+
+/// For the spans of the last requests.
+const LAST_SPANS_MAX: Duration = Duration::from_secs(2);

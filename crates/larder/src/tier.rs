@@ -36,7 +36,7 @@ fn connect(tier: &RemoteTier) -> StartTier {
 }
 
 /// The name of the machine, with the process: several may run on one.
-fn of_machine() -> String {
+pub(crate) fn of_machine() -> String {
     let uname = rustix::system::uname();
     format!("{}:{}", uname.nodename().to_string_lossy(), std::process::id())
 }

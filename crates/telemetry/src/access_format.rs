@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use crate::calendar::{Civil, push_digits};
 use crate::labels::CacheResult;
+use crate::trace::TraceContext;
 
 /// How a line is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub struct AccessRecord<'a> {
     pub tls_version: Option<&'a str>,
     /// The server name that the client asked for in the handshake.
     pub sni: Option<&'a str>,
+    /// The trace and the span of the request, where it belongs to a trace.
+    pub trace: Option<TraceContext>,
 }
 
 /// Names of query parameters whose values stay out of the log.
@@ -76,6 +79,13 @@ impl Redaction {
     pub fn new(names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let lower = |name: &str| name.to_ascii_lowercase().into_bytes().into_boxed_slice();
         Self { names: names.into_iter().map(|name| lower(name.as_ref())).collect() }
+    }
+
+    /// The parts of a target or URL that may be shown, and no more of it than a line of the log has.
+    pub fn shown(&self, target: &[u8]) -> String {
+        let mut shown = Vec::with_capacity(target.len().min(FIELD_BYTES_MAX));
+        self.pieces(target, |piece| shown.extend_from_slice(piece));
+        String::from_utf8_lossy(&shown).into_owned()
     }
 
     /// Calls `piece` with the parts of a target or URL that may be logged, in order. The name is
@@ -184,6 +194,12 @@ impl AccessRecord<'_> {
         json_text(line, "user_agent", self.user_agent, plain);
         json_text(line, "tls", self.tls_version.map(str::as_bytes), plain);
         json_text(line, "sni", self.sni.map(str::as_bytes), plain);
+        if let Some(TraceContext { trace_id, span_id, .. }) = self.trace {
+            json_name(line, "trace_id");
+            let _ = write!(line, "\"{trace_id}\"");
+            json_name(line, "span_id");
+            let _ = write!(line, "\"{span_id}\"");
+        }
         line.push(b'}');
     }
 

@@ -41,6 +41,7 @@ fn record<'a>(target: &'a [u8], user_agent: &'a [u8]) -> AccessRecord<'a> {
         user_agent: Some(user_agent),
         tls_version: None,
         sni: None,
+        trace: None,
     }
 }
 

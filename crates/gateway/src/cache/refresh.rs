@@ -10,6 +10,7 @@ use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Hit;
 use crate::cache::using::Use;
 use crate::clock::now;
+use crate::message::head::RequestHead;
 use crate::trace::Record;
 use crate::transform::reading::Inbound;
 
@@ -35,12 +36,16 @@ fn start(lookup: &Lookup<'_>, fetch: Arc<Fetch>, event: &'static str) {
     let joined =
         fetch_table.join(place, usize::MAX, fetch.look_up.at(stamp), |began| cache.is_overtaken(began));
     if let Join::Lead(waiter) = joined {
+        // It is no part of a request, which does not wait for it.
+        let timeline = lookup.request.timeline.and_then(|timeline| timeline.behind("larder.refresh"));
+        let timeline = timeline.map(Arc::new);
+        let request = RequestHead { timeline: timeline.as_ref(), ..*lookup.request };
         let job = Job {
             worker: Arc::clone(lookup.worker),
             live: Arc::clone(lookup.live),
             site: Arc::clone(lookup.site),
             rule: lookup.rule,
-            request: Arc::new(Inbound::new(lookup.request, lookup.live, lookup.site, lookup.rule)),
+            request: Arc::new(Inbound::new(&request, lookup.live, lookup.site, lookup.rule)),
             noting: lookup.request.record.map(Record::open),
             facts: *lookup.facts,
             fetch,

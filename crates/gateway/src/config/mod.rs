@@ -24,12 +24,16 @@ pub use rule::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
     codings_of,
 };
+use telemetry::Redaction;
+use telemetry::trace::Sampling;
 
 use crate::server::pace::PaceLimits;
 
 /// Everything the data plane needs to run. Immutable; a reload replaces it as a whole.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// How requests are traced; absent: nothing is recorded, and what clients say of traces is forwarded as it is. A reload can't change it.
+    pub tracing: Option<TracingConfig>,
     /// Addresses that accept client connections. A reload can't change them.
     pub listeners: Vec<ListenerConfig>,
     /// Number of worker threads, each with its own runtime and `SO_REUSEPORT` listeners. A reload can't change it.
@@ -48,6 +52,28 @@ pub struct Config {
     pub trusted_proxies: Vec<IpNet>,
     /// How long requests in flight may go on after a stop was asked for.
     pub drain_limit: Duration,
+}
+
+/// Which requests are recorded as spans of a trace.
+#[derive(Clone, Debug)]
+pub struct TracingConfig {
+    /// Which of the traces that begin here.
+    pub sampling: Sampling,
+    /// Whose `traceparent` is believed.
+    pub accept_parent: AcceptParent,
+    /// What stays out of URLs.
+    pub redaction: Redaction,
+}
+
+/// Whose `traceparent` is believed: what it says decides whether a request is recorded, and under which name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcceptParent {
+    /// Everybody's.
+    Always,
+    /// That of a trusted proxy. Others get a trace of their own, which names theirs.
+    FromTrustedProxies,
+    /// Nobody's.
+    Never,
 }
 
 /// One of the stores: memory, with what is behind it, for the sites that name it.
@@ -275,6 +301,10 @@ pub struct Site {
     pub log_level: tracing::Level,
     /// Whether responses carry an `X-Cache: HIT|MISS|...` line.
     pub x_cache: XCache,
+    /// Whether responses tell what took how long.
+    pub server_timing: ServerTiming,
+    /// What becomes of `traceparent` and `tracestate`.
+    pub trace_fields: TraceFields,
 }
 
 /// What becomes of request fields with `_` in their names, which CGI and WSGI can't tell from those with `-`.
@@ -302,6 +332,26 @@ pub enum ErrorExposure {
     Hide,
     /// The cause in one line.
     Expose,
+}
+
+/// Whether responses tell in `Server-Timing` what took how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerTiming {
+    /// No.
+    Off,
+    /// To requests that ask for it with `Larder-Timing`.
+    OnRequest,
+    /// Yes.
+    Always,
+}
+
+/// What becomes of `traceparent` and `tracestate` on the way to the origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceFields {
+    /// They are forwarded like any field.
+    Forwarded,
+    /// They are written anew for each request to the origin.
+    Written,
 }
 
 /// Whether responses carry an `X-Cache` line.

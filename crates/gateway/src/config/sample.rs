@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{
     AddressFamily, AdmissionConfig, ClientLimits, Collapse, Config, DEFAULT_STORE, EndpointConfig,
     ErrorExposure, OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig, PrefixHandling,
-    Site, StoreConfig, StoreIndex, UnderscoreFields, XCache,
+    ServerTiming, Site, StoreConfig, StoreIndex, TraceFields, UnderscoreFields, XCache,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -36,6 +36,7 @@ pub(crate) fn limits() -> ClientLimits {
 
 pub(crate) fn config(site: Arc<Site>, limits: ClientLimits) -> Config {
     Config {
+        tracing: None,
         listeners: Vec::new(),
         workers: 1,
         limits,
@@ -75,6 +76,8 @@ pub(crate) fn site(origin: SocketAddr) -> Site {
         expose_errors: ErrorExposure::Expose,
         log_level: tracing::Level::INFO,
         x_cache: XCache::On,
+        server_timing: ServerTiming::Off,
+        trace_fields: TraceFields::Forwarded,
     }
 }
 

@@ -7,6 +7,7 @@ use caching::invalidation::Target;
 use caching::{FieldLine, authority};
 
 use crate::message::fields::PackedFields;
+use crate::timeline::Timeline;
 use crate::trace::Record;
 
 /// The URI scheme of the target, by the connection or a trusted proxy.
@@ -49,6 +50,15 @@ impl Version {
             Self::Http10 => "1.0",
             Self::Http11 => "1.1",
             Self::Http2 => "2.0",
+        }
+    }
+
+    /// As in spans.
+    pub(crate) fn of_protocol(self) -> &'static str {
+        match self {
+            Self::Http10 => "1.0",
+            Self::Http11 => "1.1",
+            Self::Http2 => "2",
         }
     }
 
@@ -122,6 +132,8 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) peer: Peer,
     /// Where decisions are noted, if anybody wants to know.
     pub(crate) record: Option<&'a Arc<Record>>,
+    /// What takes how long, if anybody wants to know.
+    pub(crate) timeline: Option<&'a Arc<Timeline>>,
     pub(crate) tls: Option<&'a Arc<TlsSession>>,
 }
 
@@ -140,6 +152,7 @@ impl<'a> RequestHead<'a> {
             upgrade: self.upgrade.map(str::to_owned),
             peer: self.peer,
             record: self.record.cloned(),
+            timeline: self.timeline.cloned(),
             tls: self.tls.cloned(),
         }
     }
@@ -177,6 +190,7 @@ pub(crate) struct OwnedRequest {
     pub(crate) upgrade: Option<String>,
     pub(crate) peer: Peer,
     pub(crate) record: Option<Arc<Record>>,
+    pub(crate) timeline: Option<Arc<Timeline>>,
     pub(crate) tls: Option<Arc<TlsSession>>,
 }
 
@@ -197,6 +211,7 @@ impl OwnedRequest {
             upgrade: self.upgrade.as_deref(),
             peer: self.peer,
             record: self.record.as_ref(),
+            timeline: self.timeline.as_ref(),
             tls: self.tls.as_ref(),
         }
     }

@@ -28,6 +28,7 @@ use crate::message::reply::Reply;
 use crate::message::respond::{self, Problem};
 use crate::plan::{ForwardReason, Next, Plan};
 use crate::reason::{Detail, Reason};
+use crate::timeline::{Stage, measure};
 use crate::trace::note;
 use crate::worker::Worker;
 
@@ -106,6 +107,8 @@ impl CollapsedRequest<'_> {
     async fn wait(&self, waiter: Waiter, limits: CollapseLimits) -> Result<Next, Again> {
         self.tell("it waits for the forward of another request, which is under way");
         let gauge = self.worker.recorder.collapsed();
+        let mut measuring = measure(self.plan.request.timeline.as_ref(), Stage::Collapse);
+        measuring.iter_mut().for_each(|measuring| measuring.linked(waiter.leader_trace()));
         let mut waiting = Waiting::of(waiter.order(), limits.on_failure);
         let mut late_at = Instant::now().checked_add(limits.wait_max);
         let mut places = Places { first: Place::of(waiter), relief: None };
@@ -128,7 +131,7 @@ impl CollapsedRequest<'_> {
                         self.tell(
                             "that failed, or takes too long: this request is forwarded, for all who wait",
                         );
-                        drop(gauge);
+                        drop((gauge, measuring));
                         let sharing = relief_shares(happened, &relief);
                         return self.lead(relief, sharing).await;
                     }
@@ -211,6 +214,8 @@ impl CollapsedRequest<'_> {
     /// The job of a forward that this request leads.
     fn begin(&self, waiter: &Waiter, sharing: Sharing) -> Option<Driven> {
         let leader = LeaderGuard::new(waiter, self.cache().fetches());
+        let timeline = self.plan.request.timeline.as_ref();
+        leader.in_flight().is_led_by(timeline.and_then(|timeline| timeline.recorded_context()));
         // Between the look-up and the join another forward may have ended and stored what we want.
         if let Some(hit) = self.stored_meanwhile() {
             self.tell("another request has just stored what this one wants");

@@ -12,6 +12,7 @@ use crate::cache::tiers::load::Asker;
 use crate::plan::{Content, ForwardMode, Next, Plan};
 use crate::reason::Reason;
 use crate::steps::look_up;
+use crate::timeline::{Stage, measure};
 use crate::trace::note;
 use crate::worker::Worker;
 
@@ -28,7 +29,10 @@ pub(crate) async fn run(
         groups_max: plan.live.config.store(&plan.site.config).groups_max,
         site_key: site_key.as_deref(),
     };
+    let mut asking = measure(plan.request.timeline.as_ref(), Stage::Store);
     let Answer { entry, said, .. } = worker.cache(&plan.site).load(key, asker).await;
+    asking.iter_mut().for_each(|asking| asking.with("larder.store.result", said.word()));
+    drop(asking);
     note(plan.request.record.as_ref(), || findings::tier(said, plan.started.elapsed()));
     let (plan, next) = match content {
         Content::Read(content) => {

@@ -15,6 +15,7 @@ use crate::message::reply::Reply;
 use crate::message::respond;
 use crate::plan::{Content, ForwardMode, ForwardReason, Next, Plan};
 use crate::reason::Reason;
+use crate::timeline::{Stage, measure};
 use crate::trace::note;
 use crate::upstream::RequestBody;
 use crate::worker::Worker;
@@ -26,7 +27,10 @@ use crate::worker::Worker;
 pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -> Result<Reply, ForwardMode> {
     let Lookup { site, request, facts, now, .. } = *lookup;
     let unavailable = |reason: NotReused| respond::unavailable(site, started, lookup.worker, reason);
-    match lookup.run(key) {
+    let looking = measure(request.timeline, Stage::Local);
+    let found = lookup.run(key);
+    drop(looking);
+    match found {
         Found::Forward(reason, stale) => {
             note(request.record, || {
                 findings::because("pass", "forwarded for this client alone", reason.detail)

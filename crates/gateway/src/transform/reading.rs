@@ -27,10 +27,11 @@ use http::header::HeaderName;
 
 use crate::active::ActiveConfig;
 use crate::cache::record::stored::CacheEntry;
-use crate::config::{CacheRule, Config, OverrideFields, Site, UnderscoreFields};
+use crate::config::{CacheRule, Config, OverrideFields, ServerTiming, Site, TraceFields, UnderscoreFields};
 use crate::message::fields::PackedFields;
 use crate::message::head::{Nominations, OwnedRequest, RequestHead, Trust};
 use crate::route::{LiveSite, RuleIndex};
+use crate::timeline::{ASKING_FIELD, PARENT_FIELD, STATE_FIELD};
 use crate::transform::loops;
 use crate::transform::way::{self, Told};
 
@@ -245,7 +246,9 @@ impl<'a> Fates<'a> {
 
     fn of(&self, name: &str) -> Fate {
         let Terms { site, .. } = self.terms;
-        let is_hidden = is_listed(&site.request_fields_hidden, name) || is_written_later(name);
+        let is_hidden = is_listed(&site.request_fields_hidden, name)
+            || is_written_later(name)
+            || is_for_timelines(site, name);
         if is_hidden || self.hop_by_hop.contains(name) || is_spelled_oddly(site, name) {
             return Fate::Dropped;
         }
@@ -291,6 +294,13 @@ fn is_forwarded_by(site: &Site, name: &str) -> bool {
     let is_chosen =
         || is_listed(&site.request_fields_forwarded, name) || name.eq_ignore_ascii_case(loops::FIELD);
     !is_listed(&site.request_fields_hidden, name) && (site.request_fields_forwarded.is_empty() || is_chosen())
+}
+
+/// What is said of traces is written for each request to the origin; the wish to be told of times is for this gateway.
+fn is_for_timelines(site: &Site, name: &str) -> bool {
+    let is_one_of = |fields: &[&str]| fields.iter().any(|field| name.eq_ignore_ascii_case(field));
+    (site.trace_fields == TraceFields::Written && is_one_of(&[PARENT_FIELD, STATE_FIELD]))
+        || (site.server_timing != ServerTiming::Off && is_one_of(&[ASKING_FIELD]))
 }
 
 fn is_listed(names: &[HeaderName], name: &str) -> bool {

@@ -25,6 +25,7 @@ use super::line::{Line, Obstacle, Rules};
 use super::stats::{Counters, Gauged};
 use crate::client::Client;
 use crate::config::AdmissionConfig;
+use crate::timeline::{Stage, Timeline, measure};
 
 #[derive(Debug)]
 pub(super) struct Admission {
@@ -33,6 +34,15 @@ pub(super) struct Admission {
     deliveries: Arc<Gate>,
     tunnels: Arc<Gate>,
     config: AdmissionConfig,
+}
+
+/// Who wants to enter.
+#[derive(Debug)]
+pub(super) struct Asker {
+    /// Whom it is counted for.
+    pub(super) client: Option<Client>,
+    /// Where the time in the queue is noted.
+    pub(super) timeline: Option<Arc<Timeline>>,
 }
 
 /// How a request enters.
@@ -113,9 +123,10 @@ impl Admission {
     pub(super) async fn enter(
         &self,
         entrance: Entrance,
-        client: Option<Client>,
+        Asker { client, timeline }: &Asker,
         total_at: Option<Instant>,
     ) -> Result<Arc<Permit>, OriginError> {
+        let client = *client;
         let tunnel = match entrance {
             Entrance::Tunnel => {
                 let tunnel = self.tunnels.enter(client);
@@ -130,7 +141,10 @@ impl Admission {
         let held = match gate.enter(client) {
             Some(held) => held,
             // On the heap: most exchanges find a place, and need no room for this.
-            None => Box::pin(self.queue(gate, client, total_at)).await?,
+            None => {
+                let _queueing = measure(timeline.as_ref(), Stage::Queue);
+                Box::pin(self.queue(gate, client, total_at)).await?
+            }
         };
         let deliveries = Arc::clone(&self.deliveries);
         Ok(Arc::new(Permit { held: Mutex::new(held), deliveries, tunnel: Mutex::new(tunnel) }))

@@ -1,15 +1,22 @@
 //! One request to an origin server, as the steps that need one make it.
 
+use std::sync::Arc;
+
 use caching::explain::{Finding, seconds};
 use http::{HeaderValue, Method};
 use telemetry::OriginAnswer;
+use telemetry::trace::{TraceContext, TraceFlags};
 use tokio::time::Instant;
 
 use crate::client::Client;
-use crate::config::OriginAddress;
+use crate::config::{OriginAddress, TraceFields};
 use crate::events::{self, Event};
 use crate::message::fields::PackedFields;
+use crate::message::head::Version;
 use crate::route::LiveSite;
+use crate::timeline::{
+    Measuring, PARENT_FIELD, STATE_FIELD, Stage, Timeline, measure, method_attributes, span_name,
+};
 use crate::trace::note;
 use crate::transform::reading::Inbound;
 use crate::transform::{self, Purpose};
@@ -30,17 +37,23 @@ impl OriginCall<'_> {
 
     pub(crate) async fn send(
         &self,
-        fields: PackedFields,
+        mut fields: PackedFields,
         body: RequestBody,
         interim: &mut (dyn FnMut(Interim) + Send),
     ) -> Result<Box<OriginResponse>, OriginError> {
         let started = Instant::now();
+        let timeline = self.request.timeline.as_ref();
+        let mut asking = measure(timeline, Stage::Origin);
+        if self.site.config.trace_fields == TraceFields::Written {
+            write_trace_fields(timeline, asking.as_ref(), &mut fields);
+        }
         let asked = self.request.record.as_ref().map(|_| asked_with(&fields));
         let result = match self.origin_request(fields, body) {
             Ok(request) => self.site.upstream.send(request, &self.site.config.timeouts, interim).await,
             Err(error) => Err(error),
         };
         self.count(&result, started);
+        asking.iter_mut().for_each(|asking| self.describe(asking, &result));
         note(self.request.record.as_ref(), || self.forwarded(&result, asked, started));
         result
     }
@@ -86,6 +99,7 @@ impl OriginCall<'_> {
             body,
             accepts_trailers: request.accepts_trailers(),
             client: self.client(),
+            timeline: request.timeline.clone(),
             upgrade: request.upgrade.as_deref().and_then(|protocol| HeaderValue::from_str(protocol).ok()),
         })
     }
@@ -104,6 +118,32 @@ impl OriginCall<'_> {
         }
     }
 
+    /// What is known of the request, for its span.
+    fn describe(&self, asking: &mut Measuring, result: &Result<Box<OriginResponse>, OriginError>) {
+        let method = &*self.request.method;
+        asking.named(span_name(method));
+        method_attributes(method).into_iter().for_each(|(name, value)| asking.with(name, value));
+        asking.with("larder.origin", self.site.config.origin.name.clone());
+        match &self.site.config.origin.endpoint.address {
+            OriginAddress::Tcp { host, port } => {
+                asking.with("server.address", host.clone());
+                asking.with("server.port", *port);
+            }
+            OriginAddress::Unix(path) => asking.with("server.address", path.display().to_string()),
+        }
+        match result {
+            Ok(response) => {
+                let status = response.status.as_u16();
+                asking.with("http.response.status_code", status);
+                asking.with("network.protocol.version", Version::received(response.version).of_protocol());
+                if status >= 400 {
+                    asking.failed(status.to_string());
+                }
+            }
+            Err(error) => asking.failed(error.reason()),
+        }
+    }
+
     fn count(&self, result: &Result<Box<OriginResponse>, OriginError>, started: Instant) {
         let status = match result {
             Ok(response) => Some(response.status.as_u16()),
@@ -119,6 +159,22 @@ impl OriginCall<'_> {
             status,
             duration_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
         });
+    }
+}
+
+/// Tells the origin which span asks it. What the client said is not in the fields any more.
+fn write_trace_fields(
+    timeline: Option<&Arc<Timeline>>,
+    asking: Option<&Measuring>,
+    fields: &mut PackedFields,
+) {
+    let own = asking.and_then(Measuring::context);
+    let context = own.or_else(|| timeline?.context());
+    // The origin is not to think that nobody has decided.
+    let context = context.unwrap_or_else(|| TraceContext::root(TraceFlags::NOT_SAMPLED));
+    fields.push(PARENT_FIELD, context.to_traceparent().as_bytes());
+    if let Some(state) = timeline.and_then(|timeline| timeline.state()) {
+        fields.push(STATE_FIELD, state.as_bytes());
     }
 }
 

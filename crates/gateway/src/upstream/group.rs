@@ -8,7 +8,7 @@ use std::time::Duration;
 use store::Budget;
 use tokio::time::Instant;
 
-use super::admission::{Admission, Entrance};
+use super::admission::{Admission, Asker, Entrance};
 use super::attempt::{Attempt, Outcome};
 use super::endpoint::{Eligible, Endpoint};
 use super::error::OriginError;
@@ -57,12 +57,12 @@ impl Upstream {
     ) -> impl Future<Output = Result<Box<OriginResponse>, OriginError>> + Send + use<'a> {
         let now = Instant::now();
         let mut waiting = HeadWait::new(Limits::new(timeouts, now), interim);
-        let client = request.client;
+        let asker = Asker { client: request.client, timeline: request.timeline.clone() };
         // Here, so that the future has no room for the request as it came.
         let request = RequestParts::new(&self.config, request).map(|(parts, body)| (Box::new(parts), body));
         async move {
             let sent = match request {
-                Ok((parts, body)) => self.send_admitted(&parts, body, client, &mut waiting).await,
+                Ok((parts, body)) => self.send_admitted(&parts, body, &asker, &mut waiting).await,
                 Err(error) => Err(error),
             };
             sent.inspect_err(|error| self.counters.count_error(error))
@@ -74,11 +74,11 @@ impl Upstream {
         &self,
         parts: &RequestParts,
         mut body: RequestBody,
-        client: Option<Client>,
+        asker: &Asker,
         waiting: &mut HeadWait<'_>,
     ) -> Result<Box<OriginResponse>, OriginError> {
         let entrance = self.entrance(parts, &mut body).await?;
-        let permit = self.admission.enter(entrance, client, waiting.limits.total_at).await?;
+        let permit = self.admission.enter(entrance, asker, waiting.limits.total_at).await?;
         let began = Instant::now();
         self.counters.requests.fetch_add(1, Relaxed);
         let mut eligible = Eligible::Any(began);

@@ -1,6 +1,7 @@
 //! Requests to an origin: what is asked for, and the head as either protocol sends it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use caching::hop_by_hop;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -14,6 +15,7 @@ use super::request_body::RequestBody;
 use crate::client::Client;
 use crate::config::{Credentials, OriginConfig};
 use crate::message::fields::PackedFields;
+use crate::timeline::Timeline;
 
 /// One request to forward.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub struct OriginRequest {
     pub upgrade: Option<HeaderValue>,
     /// Whom it is counted for; absent: nobody in particular.
     pub(crate) client: Option<Client>,
+    /// Where the time is noted that it waits for a place.
+    pub(crate) timeline: Option<Arc<Timeline>>,
 }
 
 /// Everything of a request but its body, as it came: what each attempt makes its head of.

@@ -28,6 +28,7 @@ pub(crate) fn of_site(site: Site, limits: ClientLimits, tier: Option<StartTier>)
         config: sample::config(site, limits),
         routes: Routes::new(vec![Arc::new(live_site)]),
         cache_name: CacheName::new("larder").unwrap(),
+        has_timelines: false,
         tls: Vec::new(),
     };
     let recorder = telemetry.worker(0);
@@ -40,6 +41,7 @@ pub(crate) fn of_site(site: Site, limits: ClientLimits, tier: Option<StartTier>)
         instance: Instance::new(),
         doorway: Doorway::new(1),
         drain: Drain::default(),
+        spans: None,
         explain_jobs: tokio::sync::mpsc::channel(1).0,
     };
     let log = AccessLogOptions {

@@ -5,6 +5,7 @@
 
 mod certificate;
 mod checks;
+mod collector;
 mod facts;
 mod origin;
 mod store;
@@ -27,7 +28,7 @@ use facts::Facts;
 ///
 /// Prints a line for each check, and for each problem what to set and why. Without --config or --origin it checks the OS settings for
 /// `larder kv` with its defaults. With a file it checks the OS settings for what the file asks for, connects to each origin (one HEAD request)
-/// and to each shared store, compares their clocks with this one, and looks at the expiry of certificates. Changes nothing. Exit status 1 if
+/// and to each shared store, posts an empty message to the collector of [tracing], compares their clocks with this one, and looks at the expiry of certificates. Changes nothing. Exit status 1 if
 /// there is a problem.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArguments {
@@ -69,6 +70,7 @@ pub(crate) fn run(arguments: &DoctorArguments) -> ExitCode {
     let mut has_advice = tell(&checks::findings(&Facts::read(), &Needs::of_all(&settings)));
     has_advice |= settings.gateway.as_ref().is_some_and(tell_gateway);
     has_advice |= tell_stores(&settings);
+    has_advice |= settings.spans.as_ref().is_some_and(|spans| tell(&[collector::finding(spans)]));
     if has_advice { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 

@@ -16,11 +16,12 @@ use caching::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use self::known::Marks;
 pub(crate) use self::purge::Doom;
 
 use crate::cache::epochs::membership::LookUp;
 use crate::cache::inflight::answer::Answer;
-use crate::cache::inflight::known::{ForwardId, KnownForward};
+use crate::cache::inflight::known::ForwardId;
 use crate::cache::inflight::order::{Exchanged, Order, Turn};
 use crate::cache::inflight::relief;
 use crate::cache::record::stored::StoredHead;
@@ -56,8 +57,8 @@ pub(crate) struct InFlight {
     moved: OnceLock<Box<[u8]>>,
     /// The forward that takes this one's place for those who wait. Set under the lock of the shard.
     relief: OnceLock<Arc<Self>>,
-    /// To other instances, where they may wait for it.
-    known: OnceLock<KnownForward>,
+    /// How others know it.
+    marks: Marks,
     relieves: Option<ForwardId>,
     /// When the first of those who wait came, also if it waited for another forward before.
     since: Timestamp,
@@ -150,7 +151,7 @@ impl FetchTable {
         let is_begun = joined.is_some();
         let relief = joined.unwrap_or_else(|| {
             let relief = InFlight::new(key, late.primary_bytes, self.turn(), relief::Order::Relief);
-            let relieves = late.known.get().map(|known| known.id);
+            let relieves = late.known().map(|known| known.id);
             let relief = Arc::new(InFlight { open_since: Some(now), relieves, since: late.since, ..relief });
             shard.insert(relief.key.clone(), Arc::clone(&relief));
             relief
@@ -287,7 +288,7 @@ impl InFlight {
             order,
             moved: OnceLock::new(),
             relief: OnceLock::new(),
-            known: OnceLock::new(),
+            marks: Marks::default(),
             relieves: None,
             since: now(),
             progress: Mutex::default(),

@@ -69,6 +69,7 @@ fn head<'a>(method: &'a str, url: &'a str) -> RequestHead<'a> {
         upgrade: None,
         peer: Peer { address, trust: Trust::Untrusted, scheme: Scheme::Http },
         record: None,
+        timeline: None,
         tls: None,
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use caching::explain::Finding;
 use caching::{Reuse, StoredFacts, Timestamp, reuse, sharing};
 use store::backing::Version;
+use telemetry::trace::TraceContext;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::cache::inflight::answer::Answer;
@@ -28,6 +29,7 @@ use crate::cache::tiers::load::Asker;
 use crate::cache::tiers::taking::{Awaited, Holder, Taking, Variant};
 use crate::clock::now;
 use crate::config::{Collapse, CollapseLimits, LeaderFailure};
+use crate::timeline::{Stage, measure};
 
 /// Who waits for the forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,8 @@ struct Seeking<'a> {
     since: Timestamp,
     /// The forward that is waited for, or was last: its failure is one of this request.
     awaited: Option<ForwardId>,
+    /// Where that is recorded.
+    awaited_trace: Option<TraceContext>,
     /// The forward that was waited for and has failed: the next one is the last for all who wait.
     relieves: Option<ForwardId>,
     failure: Option<Told>,
@@ -146,6 +150,7 @@ impl<'a> Seeking<'a> {
             on_its_way: None,
             since: in_flight.since(),
             awaited: relieves,
+            awaited_trace: None,
             relieves,
             failure: None,
             variant,
@@ -188,17 +193,21 @@ impl<'a> Seeking<'a> {
         let job = self.job;
         let forward = KnownForward::next(self.relieves);
         let (variant, known) = (&*self.variant, self.loaded.as_ref());
-        let wanted = Wanted { key: &job.fetch.key, variant, known, forward };
+        let trace = job.request.timeline.as_ref().and_then(|timeline| timeline.recorded_context());
+        let wanted = Wanted { key: &job.fetch.key, variant, known, forward, trace };
         match job.cache().take_lease(wanted).await {
             Taking::Taken(lease) => {
                 self.lease = Some(lease);
                 Happened::Taken
             }
-            Taking::Held(Holder { variant: Variant::This, forward }) => {
-                self.awaited = forward;
+            Taking::Held(Holder { variant: Variant::This, forward, trace }) => {
+                (self.awaited, self.awaited_trace) = (forward, trace);
                 Happened::Held
             }
-            Taking::Held(Holder { variant: Variant::Another, .. }) => self.held_for_others(),
+            Taking::Held(Holder { variant: Variant::Another, trace, .. }) => {
+                self.awaited_trace = trace;
+                self.held_for_others()
+            }
             Taking::Failed => Happened::Failed,
         }
     }
@@ -251,6 +260,8 @@ impl<'a> Seeking<'a> {
         self.job.note(|| Finding::new("collapse", says, "RFC 9111 section 4"));
         let limit = self.end.saturating_duration_since(Instant::now());
         let job = self.job;
+        let mut waiting = measure(job.request.timeline.as_ref(), Stage::Lease);
+        waiting.iter_mut().for_each(|waiting| waiting.linked(self.awaited_trace));
         let awaited = tokio::select! {
             biased;
             awaited = job.cache().await_other(&job.fetch.key, self.seen, limit) => awaited,

@@ -38,6 +38,21 @@ pub(crate) enum Said {
     Changing,
 }
 
+impl Said {
+    /// In spans.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Unasked => "unasked",
+            Self::Failed => "failed",
+            Self::Nothing => "nothing",
+            Self::Unchanged => "unchanged",
+            Self::Unusable => "unusable",
+            Self::Found => "found",
+            Self::Changing => "changing",
+        }
+    }
+}
+
 impl Answer {
     pub(crate) const UNASKED: Self = Self { entry: None, said: Said::Unasked, there: There::Unread };
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use store::backing::{Backing, Lease, Renewed};
+use telemetry::trace::TraceContext;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
@@ -18,7 +19,7 @@ use super::answer::There;
 use super::counts::{Counts, Event};
 use super::doubt::Doubt;
 use super::freeing::{self, Rooms, Unneeded};
-use crate::cache::inflight::known::{ForwardId, KnownForward, ToldCause, ToldFailure};
+use crate::cache::inflight::known::{KnownForward, ToldCause, ToldFailure};
 use crate::cache::record::portable::LastWord;
 use crate::cache::record::stored::{CacheEntry, Uncacheable};
 use crate::clock::now;
@@ -53,6 +54,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) known: Option<&'a Arc<CacheEntry>>,
     /// What is asked of the origin with it.
     pub(crate) forward: KnownForward,
+    /// Who asks, for the traces of those who wait.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 /// A lease that this instance holds, or has held.
@@ -100,9 +103,12 @@ impl Leases {
         self.limits
     }
 
-    /// What others read beside a lease: which variant it is for, in 16 digits that tell no more, which forward, and who holds it.
-    pub(super) fn note(&self, variant: &[u8], forward: ForwardId) -> String {
-        format!("{:016x} {} {}", XxHash3_64::oneshot(variant), forward.digits(), self.holder)
+    /// What others read beside a lease: which variant it is for, in 16 digits that tell no more, which forward, where that is recorded as a
+    /// `traceparent`, and who holds it.
+    pub(super) fn note(&self, wanted: &Wanted<'_>) -> String {
+        let (variant, forward) = (XxHash3_64::oneshot(wanted.variant), wanted.forward.id.digits());
+        let trace = wanted.trace.map(|trace| format!("{} ", trace.to_traceparent())).unwrap_or_default();
+        format!("{variant:016x} {forward} {trace}{}", self.holder)
     }
 
     /// Renews a lease until it is lost.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use caching::Timestamp;
 use store::backing::{LeaseMode, LeaseRequest, Taken, Version, Waited};
+use telemetry::trace::TraceContext;
 use tokio::time::Instant;
 
 use super::answer::There;
@@ -32,6 +33,8 @@ pub(crate) struct Holder {
     pub(crate) variant: Variant,
     /// What they ask of the origin; `None` where their version of Larder does not say.
     pub(crate) forward: Option<ForwardId>,
+    /// Where that is recorded, if it is.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 /// Which variant a lease is held for.
@@ -63,7 +66,7 @@ impl Tiers {
         let name = names::of_record(wanted.key).filter(|_| self.log.is_read() && !self.is_silent());
         let Some(name) = name else { return Taking::Failed };
         let leases = &self.leases;
-        let note = leases.note(wanted.variant, wanted.forward.id);
+        let note = leases.note(&wanted);
         let (ttl, note_bytes) = (leases.limits().time, note.as_bytes());
         let request = LeaseRequest { ttl, note: note_bytes, mode: LeaseMode::IfFree };
         match self.backing.take_lease(&name, request).await {
@@ -123,6 +126,8 @@ impl Tiers {
 fn holder_of(theirs: &[u8], ours: &str) -> Holder {
     let is_same = theirs.get(..VARIANT_DIGITS) == ours.as_bytes().get(..VARIANT_DIGITS);
     let variant = if is_same { Variant::This } else { Variant::Another };
-    let forward = std::str::from_utf8(theirs).ok().and_then(|note| note.split(' ').nth(1));
-    Holder { variant, forward: forward.and_then(ForwardId::read) }
+    let mut words = std::str::from_utf8(theirs).unwrap_or_default().split(' ').skip(1);
+    let forward = words.next().and_then(ForwardId::read);
+    let trace = words.next().and_then(|word| TraceContext::parse(word.as_bytes()));
+    Holder { variant, forward, trace }
 }

@@ -30,6 +30,7 @@ use crate::message::interims::{Awaited, Coming, Interims};
 use crate::message::reply::Reply;
 use crate::message::respond::Problem;
 use crate::plan::{Plan, Step};
+use crate::traces;
 use crate::transform::way;
 use crate::upstream::{Interim, RequestBody};
 use crate::worker::{IdleEnd, Worker};
@@ -181,8 +182,11 @@ impl<S: Stream> Connection<S> {
         }
         let completed = completed_path(&head);
         let path_and_query = completed.as_deref().unwrap_or(head.path_and_query);
-        let request = request_head(&head, path_and_query, &self.client);
-        let step = exchange::begin(&self.worker, &self.live, &request, &mut self.key, self.wire.seen());
+        let mut request = request_head(&head, path_and_query, &self.client);
+        let timeline = traces::begin(&self.worker, &self.live, &request, self.wire.seen());
+        request.timeline = timeline.as_ref();
+        let mut step = exchange::begin(&self.worker, &self.live, &request, &mut self.key, self.wire.seen());
+        traces::tell(request.timeline, &mut step);
         let head_bytes = head.bytes;
         // Used where it stands: to move a reply is a part of what a hit costs.
         if let Step::Reply(reply) = &step
@@ -431,6 +435,7 @@ fn request_head<'a>(
         },
         upgrade: head.upgrade.and_then(tunnelled),
         record: None,
+        timeline: None,
         peer: client.peer,
         tls: client.tls.as_ref(),
     }

@@ -59,6 +59,7 @@ use crate::exchange::{self};
 use crate::message::head::{ClientEnd, RequestHead};
 use crate::message::reply::Reply;
 use crate::plan::Step;
+use crate::traces;
 use crate::worker::Worker;
 
 /// What a client may send of one request body before the origin has taken any of it. It is memory that a slow
@@ -270,11 +271,16 @@ impl<S: Stream + 'static> Connection<S> {
             Ok(lines) => lines,
             Err(problem) => return responder.refuse(&problem, wanted),
         };
-        let head = match request::head(&request, &lines, stage, &self.client, limits) {
+        let mut head = match request::head(&request, &lines, stage, &self.client, limits) {
             Ok(head) => head,
             Err(problem) => return responder.refuse(&problem, wanted),
         };
-        match exchange::begin(&self.worker, &self.live, &head, &mut self.key, Instant::now()) {
+        let started = Instant::now();
+        let timeline = traces::begin(&self.worker, &self.live, &head, started);
+        head.timeline = timeline.as_ref();
+        let mut step = exchange::begin(&self.worker, &self.live, &head, &mut self.key, started);
+        traces::tell(head.timeline, &mut step);
+        match step {
             Step::Reply(reply) => self.reply(reply, &head, responder),
             Step::Forward(plan) => {
                 let budget = self.worker.shared.memory();

@@ -97,6 +97,7 @@ pub(super) fn head<'a, B>(
         content: content(request.headers(), stage),
         upgrade: None,
         record: None,
+        timeline: None,
         peer: client.peer,
         tls: client.tls.as_ref(),
     };

@@ -163,6 +163,7 @@ pub(super) fn request(method: Method, body: RequestBody) -> OriginRequest {
         accepts_trailers: false,
         upgrade: None,
         client: None,
+        timeline: None,
     }
 }
 

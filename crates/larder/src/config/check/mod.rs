@@ -14,6 +14,7 @@ mod server;
 mod site;
 mod store;
 mod stores;
+mod tracing;
 
 pub(crate) use kv::KvSettings;
 use scope::Scope;
@@ -43,6 +44,8 @@ pub(crate) struct Settings {
     pub(crate) log: LogSettings,
     /// How long clients are served once the process is not ready any more.
     pub(crate) drain_delay: Duration,
+    /// Where spans go; absent where there are none.
+    pub(crate) spans: Option<otlp::Settings>,
     /// What is behind the memory of each store of the gateway.
     pub(crate) tiers: Vec<StoreTier>,
     /// What the settings were made of; a reload compares with it.
@@ -69,11 +72,12 @@ pub(super) fn build(
     stores.check(&mut scope, &tree);
     let tiers = stores.tiers(&mut scope);
     let gateway = gateway(&mut scope, (&tree, &stores), &log, admin.as_ref().filter(|_| has_admin));
+    let spans = tracing::export(&mut scope, &tree);
     let kv = tree.optional_table("kv").map(|table| kv::kv(&mut scope, table));
     let gateway = (program == Program::Serve && has_gateway(&tree)).then_some(gateway);
     let admin = if has_admin { Some(admin?) } else { None };
     let drain_delay = tree.duration("drain_delay");
-    Some(Settings { gateway, kv, admin, log, drain_delay, tiers, tree, names })
+    Some(Settings { gateway, kv, admin, log, drain_delay, spans, tiers, tree, names })
 }
 
 fn gateway(
@@ -84,6 +88,7 @@ fn gateway(
 ) -> gateway::config::Config {
     let origins = origin::origins(scope, tree);
     let config = gateway::config::Config {
+        tracing: tracing::recorded(tree, log),
         listeners: listener::listeners(scope, tree),
         workers: server::workers(tree),
         limits: server::limits(tree.table("limits")),

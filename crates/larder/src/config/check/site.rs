@@ -9,8 +9,8 @@ use caching::hop_by_hop;
 use caching::tags::{TagField, TagRules};
 use caching::unkeyed::{FieldClass, class_of};
 use gateway::config::{
-    Collapse, CollapseLimits, ErrorExposure, LeaderFailure, OriginTimeouts, PrefixHandling, Site,
-    UnderscoreFields, XCache,
+    Collapse, CollapseLimits, ErrorExposure, LeaderFailure, OriginTimeouts, PrefixHandling, ServerTiming,
+    Site, TraceFields, UnderscoreFields, XCache,
 };
 use http::HeaderName;
 
@@ -38,6 +38,7 @@ pub(super) fn sites(
         log_level,
         stores,
         profile: tree.text("profile").and_then(Profile::from_name).unwrap_or_default(),
+        trace_fields: tree.optional_table("tracing").map_or(TraceFields::Forwarded, |_| TraceFields::Written),
     };
     let site = |table| site(scope, table, origins, &process).map(Arc::new);
     tree.tables("site").filter_map(site).collect()
@@ -48,6 +49,7 @@ struct OfProcess<'a> {
     log_level: tracing::Level,
     stores: &'a Stores<'a>,
     profile: Profile,
+    trace_fields: TraceFields,
 }
 
 fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfProcess<'_>) -> Option<Site> {
@@ -90,6 +92,12 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         expose_errors: if table.flag("expose_errors") { ErrorExposure::Expose } else { ErrorExposure::Hide },
         log_level: level(table, "log_level").unwrap_or(process.log_level),
         x_cache: if table.flag("x_cache") { XCache::On } else { XCache::Off },
+        server_timing: match table.text("server_timing") {
+            Some("always") => ServerTiming::Always,
+            Some("on_request") => ServerTiming::OnRequest,
+            _ => ServerTiming::Off,
+        },
+        trace_fields: process.trace_fields,
     })
 }
 

@@ -9,6 +9,7 @@ mod section;
 mod server;
 mod site;
 mod store;
+mod tracing;
 
 pub(crate) use kv::KV;
 pub(crate) use origin::ORIGIN;

@@ -81,6 +81,14 @@ pub(super) static SITE: Section = Section {
             "`Cache-Status` says more and is always there; this is for tools that look for the old line.",
         ),
         row(
+            "server_timing",
+            Kind::Choice(&["off", "on_request", "always"]),
+            Preset::Is("\"off\""),
+            Reload::Yes,
+            "Whether responses tell in `Server-Timing` how long the store, the origin and the like took.",
+            "`on_request`: to requests with a field `Larder-Timing`, which is not forwarded. Whoever may ask learns where time goes behind the gateway. What an origin says of its own stays beside it.",
+        ),
+        row(
             "collapse",
             Kind::Choice(&["off", "process", "fleet"]),
             Preset::Is("\"fleet\""),

@@ -5,6 +5,7 @@ use store::Change;
 use store::backing::double::{Behaviour, Double};
 use store::backing::{Backing, Lease, Tracking};
 use store::format::{NoteKind, RecordKind, decode_record};
+use telemetry::trace::TraceFlags;
 use tokio::time::sleep;
 
 use super::*;
@@ -25,7 +26,7 @@ impl Bench {
     async fn take(&self) -> Taking {
         let known = self.tiers.known(KEY);
         let forward = KnownForward::next(None);
-        let wanted = Wanted { key: KEY, variant: b"", known: known.as_ref(), forward };
+        let wanted = Wanted { key: KEY, variant: b"", known: known.as_ref(), forward, trace: None };
         self.tiers.take_lease(wanted).await
     }
 
@@ -243,18 +244,20 @@ fn a_tier_in_trouble_costs_one_deadline() {
 
 /// One lease for all variants, which says for which it is.
 #[test]
-fn a_lease_tells_for_which_variant_it_is() {
+fn a_lease_tells_for_which_variant_it_is_and_who_asks() {
     let bench = Bench::new();
     bench.runtime.block_on(async {
         let forward = KnownForward::next(None);
-        let wanted = |variant| Wanted { key: KEY, variant, known: None, forward };
-        let Taking::Taken(_held) = bench.tiers.take_lease(wanted(b"en")).await else {
+        let trace = Some(TraceContext::root(TraceFlags::SAMPLED));
+        let wanted = |variant| Wanted { key: KEY, variant, known: None, forward, trace: None };
+        let leader = Wanted { trace, ..wanted(b"en") };
+        let Taking::Taken(_held) = bench.tiers.take_lease(leader).await else {
             panic!("nobody else wants it");
         };
         for (variant, expected) in [(&b"en"[..], Variant::This), (b"de", Variant::Another)] {
             match bench.tiers.take_lease(wanted(variant)).await {
                 Taking::Held(found) => {
-                    assert_eq!(found, Holder { variant: expected, forward: Some(forward.id) });
+                    assert_eq!(found, Holder { variant: expected, forward: Some(forward.id), trace });
                 }
                 Taking::Taken(_) | Taking::Failed => panic!("it is held"),
             }

@@ -109,6 +109,7 @@ async fn the_head_of_a_hit_follows_time_and_configuration() {
         config: live.config.clone(),
         routes: Routes::new(vec![Arc::clone(site)]),
         cache_name: CacheName::new("renamed").unwrap(),
+        has_timelines: false,
         tls: Vec::new(),
     };
     worker.shared.live.store(Arc::new(renamed));

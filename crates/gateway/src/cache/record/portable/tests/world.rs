@@ -67,6 +67,7 @@ impl World {
             config: sample::config(site, sample::limits()),
             routes: Routes::new(vec![Arc::clone(&live_site)]),
             cache_name: CacheName::new("larder").unwrap(),
+            has_timelines: false,
             tls: Vec::new(),
         };
         let epochs = Arc::new(Epochs::new(Purgers::This));
@@ -97,6 +98,7 @@ impl World {
             upgrade: None,
             peer: Peer { address, trust: Trust::Untrusted, scheme: Scheme::Http },
             record: None,
+            timeline: None,
             tls: None,
         };
         let facts = reading::facts(&head, &self.site.config);

@@ -1,0 +1,373 @@
+//! What of an exchange took how long: spans of a trace, and `Server-Timing` for a client that wants to know.
+//!
+//! Requests carry a timeline where the configuration asks for one; for all others the price is one comparison a step. A
+//! step measures itself ([`measure`]) and says nothing else; where a span belongs and where it goes is decided here.
+//!
+//! Not every timeline is recorded: one whose trace nobody samples only knows what to tell the origin.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use telemetry::trace::{
+    Attribute, Span, SpanId, SpanKind, SpanSink, SpanStatus, SpanValue, TraceContext, TraceFlags,
+};
+use tokio::time::Instant;
+
+/// The field by which a client asks for `Server-Timing`. It ends here.
+pub(crate) const ASKING_FIELD: &str = "larder-timing";
+pub(crate) const PARENT_FIELD: &str = "traceparent";
+pub(crate) const STATE_FIELD: &str = "tracestate";
+
+/// What takes time in an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// A look into memory.
+    Local,
+    /// A question to the tier behind memory.
+    Store,
+    /// Another instance fetches, and is waited for.
+    Lease,
+    /// Another request fetches, and is waited for.
+    Collapse,
+    /// There is no place at the origin yet.
+    Queue,
+    /// A request to the origin, up to the head of its response.
+    Origin,
+}
+
+impl Stage {
+    const ALL: [Self; 6] = [Self::Queue, Self::Local, Self::Store, Self::Lease, Self::Collapse, Self::Origin];
+
+    /// In `Server-Timing`.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Store => "store",
+            Self::Lease => "lease",
+            Self::Collapse => "collapse",
+            Self::Queue => "queue",
+            Self::Origin => "origin",
+        }
+    }
+
+    /// Of its span, unless that has the name of a request's method.
+    fn span_name(self) -> &'static str {
+        match self {
+            Self::Local => "larder.local",
+            Self::Store => "larder.store",
+            Self::Lease => "larder.lease",
+            Self::Collapse => "larder.collapse",
+            Self::Queue => "larder.queue",
+            Self::Origin => "larder.origin",
+        }
+    }
+
+    fn kind(self) -> SpanKind {
+        if self == Self::Origin { SpanKind::Client } else { SpanKind::Internal }
+    }
+}
+
+/// Where a request belongs.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    /// The span of the exchange; of a trace that is not recorded, the one that was said to have asked.
+    pub(crate) context: TraceContext,
+    pub(crate) parent: Option<SpanId>,
+    pub(crate) state: Option<Box<str>>,
+    pub(crate) links: Vec<TraceContext>,
+}
+
+/// What of one exchange took how long.
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    started: Instant,
+    started_unix_ns: u64,
+    standing: Option<Standing>,
+    recording: Option<Recording>,
+    telling: Telling,
+    /// The sums of the stages that are over.
+    times: Mutex<[Option<Duration>; Stage::ALL.len()]>,
+}
+
+/// The span of the exchange itself, until it is over, and where spans go.
+#[derive(Debug)]
+struct Recording {
+    sink: Arc<dyn SpanSink>,
+    open: Mutex<Option<Box<Open>>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    name: &'static str,
+    kind: SpanKind,
+    attributes: Vec<Attribute>,
+    last_word: LastWord,
+}
+
+/// What it means that a timeline goes before anybody has said how it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LastWord {
+    /// The client did not wait for its response.
+    ClientGone,
+    /// That is how such a one ends.
+    Done,
+}
+
+/// Whether the client is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Telling {
+    Nothing,
+    ServerTiming,
+}
+
+/// How an exchange, or a part of it, ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: SpanStatus,
+    pub(crate) attributes: Vec<Attribute>,
+}
+
+impl Timeline {
+    pub(crate) fn new(started: Instant, telling: Telling) -> Self {
+        let now_unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let started_unix = now_unix.saturating_sub(started.elapsed());
+        Self {
+            started,
+            started_unix_ns: nanoseconds(started_unix),
+            standing: None,
+            recording: None,
+            telling,
+            times: Mutex::default(),
+        }
+    }
+
+    /// It belongs to a trace.
+    pub(crate) fn standing(mut self, standing: Standing) -> Self {
+        self.standing = Some(standing);
+        self
+    }
+
+    /// It is recorded, as the answer to a request.
+    pub(crate) fn recorded(
+        self,
+        sink: Arc<dyn SpanSink>,
+        name: &'static str,
+        attributes: Vec<Attribute>,
+    ) -> Self {
+        let open = Open { name, kind: SpanKind::Server, attributes, last_word: LastWord::ClientGone };
+        self.recorded_as(sink, open)
+    }
+
+    fn recorded_as(mut self, sink: Arc<dyn SpanSink>, open: Open) -> Self {
+        self.recording = Some(Recording { sink, open: Mutex::new(Some(Box::new(open))) });
+        self
+    }
+
+    /// That of work which a request has begun, and nobody waits for: a trace of its own, which names the request's.
+    pub(crate) fn behind(&self, name: &'static str) -> Option<Self> {
+        let sink = Arc::clone(&self.recording.as_ref()?.sink);
+        let links = self.standing.iter().map(|standing| standing.context).collect();
+        let context = TraceContext::root(TraceFlags::SAMPLED);
+        let standing = Standing { context, parent: None, state: None, links };
+        let open = Open { name, kind: SpanKind::Internal, attributes: Vec::new(), last_word: LastWord::Done };
+        Some(Self::new(Instant::now(), Telling::Nothing).standing(standing).recorded_as(sink, open))
+    }
+
+    /// The trace and the span of the exchange.
+    pub(crate) fn context(&self) -> Option<TraceContext> {
+        self.standing.as_ref().map(|standing| standing.context)
+    }
+
+    /// The same, for others who have to do with it.
+    pub(crate) fn recorded_context(&self) -> Option<TraceContext> {
+        self.recording.as_ref().and_then(|_| self.context())
+    }
+
+    /// The `tracestate` to pass on.
+    pub(crate) fn state(&self) -> Option<&str> {
+        self.standing.as_ref()?.state.as_deref()
+    }
+
+    /// The trace and the span for a line of the log: a trace that nobody else knows of says nothing.
+    pub(crate) fn logged_context(&self) -> Option<TraceContext> {
+        let standing = self.standing.as_ref()?;
+        (self.is_recorded() || standing.parent.is_some()).then_some(standing.context)
+    }
+
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.recording.is_some()
+    }
+
+    /// The exchange is over.
+    pub(crate) fn end(&self, ended: Instant, how: Ended) {
+        let Some(recording) = &self.recording else { return };
+        let open = recording.open.lock().take();
+        if let Some(open) = open {
+            self.send(*open, ended, how);
+        }
+    }
+
+    fn send(&self, open: Open, ended: Instant, how: Ended) {
+        let (Some(Recording { sink, .. }), Some(standing)) = (&self.recording, &self.standing) else {
+            return;
+        };
+        let mut attributes = open.attributes;
+        attributes.extend(how.attributes);
+        sink.take(Span {
+            context: standing.context,
+            parent: standing.parent,
+            state: standing.state.clone(),
+            name: open.name,
+            kind: open.kind,
+            start_unix_ns: self.started_unix_ns,
+            end_unix_ns: self.unix_ns(ended),
+            attributes,
+            links: standing.links.clone(),
+            status: how.status,
+        });
+    }
+
+    fn unix_ns(&self, at: Instant) -> u64 {
+        self.started_unix_ns.saturating_add(nanoseconds(at.saturating_duration_since(self.started)))
+    }
+
+    /// The value of `Server-Timing`, where the client is told.
+    pub(crate) fn server_timing(&self, cache: &str, now: Instant) -> Option<String> {
+        use std::fmt::Write as _;
+        if self.telling == Telling::Nothing {
+            return None;
+        }
+        let mut value = format!("cache;desc=\"{cache}\"");
+        let times = *self.times.lock();
+        let total = now.saturating_duration_since(self.started);
+        let stages = Stage::ALL.into_iter().map(|stage| (stage.word(), times[stage as usize]));
+        for (word, time) in stages.chain([("total", Some(total))]) {
+            // Writing to a String cannot fail.
+            let _ = time.map(|time| write!(value, ", {word};dur={:.3}", time.as_secs_f64() * 1e3));
+        }
+        Some(value)
+    }
+
+    fn add(&self, stage: Stage, time: Duration) {
+        let sum = &mut self.times.lock()[stage as usize];
+        *sum = Some(sum.unwrap_or_default().saturating_add(time));
+    }
+}
+
+impl Drop for Timeline {
+    fn drop(&mut self) {
+        let Some(open) = self.recording.as_ref().and_then(|recording| recording.open.lock().take()) else {
+            return;
+        };
+        let attributes = match open.last_word {
+            LastWord::ClientGone => vec![("error.type", SpanValue::from("client-gone"))],
+            LastWord::Done => Vec::new(),
+        };
+        self.send(*open, Instant::now(), Ended { status: SpanStatus::Unset, attributes });
+    }
+}
+
+/// A stage that goes on until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Measuring {
+    timeline: Arc<Timeline>,
+    stage: Stage,
+    began: Instant,
+    name: &'static str,
+    /// Where the stage is recorded.
+    context: Option<TraceContext>,
+    ended: Ended,
+    links: Vec<TraceContext>,
+}
+
+/// Begins to measure a stage, where somebody wants to know.
+pub(crate) fn measure(timeline: Option<&Arc<Timeline>>, stage: Stage) -> Option<Measuring> {
+    timeline.map(|timeline| Measuring {
+        timeline: Arc::clone(timeline),
+        stage,
+        began: Instant::now(),
+        name: stage.span_name(),
+        context: timeline.recorded_context().map(|context| context.child()),
+        ended: Ended { status: SpanStatus::Unset, attributes: Vec::new() },
+        links: Vec::new(),
+    })
+}
+
+impl Measuring {
+    /// Its own span, where it is recorded.
+    pub(crate) fn context(&self) -> Option<TraceContext> {
+        self.context
+    }
+
+    pub(crate) fn named(&mut self, name: &'static str) {
+        self.name = name;
+    }
+
+    pub(crate) fn with(&mut self, name: &'static str, value: impl Into<SpanValue>) {
+        if self.context.is_some() {
+            self.ended.attributes.push((name, value.into()));
+        }
+    }
+
+    pub(crate) fn failed(&mut self, error: impl Into<SpanValue>) {
+        self.ended.status = SpanStatus::Error;
+        self.with("error.type", error);
+    }
+
+    /// It has to do with a span of somebody else.
+    pub(crate) fn linked(&mut self, context: Option<TraceContext>) {
+        self.links.extend(context);
+    }
+}
+
+impl Drop for Measuring {
+    fn drop(&mut self) {
+        let ended = Instant::now();
+        self.timeline.add(self.stage, ended.saturating_duration_since(self.began));
+        let (Some(context), Some(recording)) = (self.context, &self.timeline.recording) else { return };
+        recording.sink.take(Span {
+            context,
+            parent: self.timeline.context().map(|context| context.span_id),
+            state: self.timeline.state().map(Into::into),
+            name: self.name,
+            kind: self.stage.kind(),
+            start_unix_ns: self.timeline.unix_ns(self.began),
+            end_unix_ns: self.timeline.unix_ns(ended),
+            attributes: std::mem::take(&mut self.ended.attributes),
+            links: std::mem::take(&mut self.links),
+            status: self.ended.status,
+        });
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Low in number, as names of spans are to be: the method, where it is a known one.
+pub(crate) fn span_name(method: &str) -> &'static str {
+    match method {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        "TRACE" => "TRACE",
+        "PATCH" => "PATCH",
+        "QUERY" => "QUERY",
+        "PURGE" => "PURGE",
+        _ => "HTTP",
+    }
+}
+
+pub(crate) fn method_attributes(method: &str) -> Vec<Attribute> {
+    match span_name(method) {
+        "HTTP" => vec![
+            ("http.request.method", "_OTHER".into()),
+            ("http.request.method_original", method.to_owned().into()),
+        ],
+        known => vec![("http.request.method", known.into())],
+    }
+}

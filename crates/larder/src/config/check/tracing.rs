@@ -1,0 +1,113 @@
+//! Settings of traces.
+
+use std::sync::Arc;
+
+use gateway::config::{AcceptParent, OriginProtocol, TracingConfig};
+use gateway::upstream::tls::{TlsOptions, Verification, client_config};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use otlp::Endpoint;
+use rustls::ClientConfig;
+use telemetry::Redaction;
+use telemetry::trace::Sampling;
+
+use super::scope::Scope;
+use super::server::LogSettings;
+use crate::config::tree::Table;
+
+/// Which requests are recorded. What the collector is called is a matter of [`export`].
+pub(super) fn recorded(tree: &Table, log: &LogSettings) -> Option<TracingConfig> {
+    let table = tree.optional_table("tracing")?;
+    Some(TracingConfig {
+        sampling: Sampling { one_in: table.number("sample_one_in") },
+        accept_parent: match table.text("accept_parent") {
+            Some("always") => AcceptParent::Always,
+            Some("never") => AcceptParent::Never,
+            _ => AcceptParent::FromTrustedProxies,
+        },
+        redaction: Redaction::new(&log.redact),
+    })
+}
+
+/// Where spans go. Nothing where a key is wrong.
+pub(super) fn export(scope: &mut Scope<'_>, tree: &Table) -> Option<otlp::Settings> {
+    let table = tree.optional_table("tracing")?;
+    let endpoint =
+        scope.parsed(table, "endpoint", |url| Endpoint::parse(url).map_err(|error| error.to_string()));
+    let fields = fields(scope, table);
+    let endpoint = endpoint?;
+    let tls = tls(scope, table, &endpoint)?;
+    Some(otlp::Settings {
+        endpoint,
+        fields,
+        tls,
+        resource: resource(tree, table),
+        version: env!("CARGO_PKG_VERSION"),
+        interval: table.duration("interval"),
+        timeout: table.duration("timeout"),
+        batch_spans_max: table.number("batch_spans_max"),
+        queue_spans_max: table.number("queue_spans_max"),
+    })
+}
+
+fn fields(scope: &mut Scope<'_>, table: &Table) -> HeaderMap {
+    let mut fields = HeaderMap::new();
+    for (name, node) in table.map("headers") {
+        // What is no file may be the secret itself, and that is not to be shown as the name of one.
+        if !scope.path_at(node).is_file() {
+            scope.error(node, "expected the path of a file whose first line is the value");
+            continue;
+        }
+        let Some(secret) = scope.secret_at(node) else { continue };
+        let value = HeaderValue::from_str(secret.reveal()).map_err(|_| "not a value of a field".to_owned());
+        let parsed = HeaderName::from_bytes(name.as_bytes()).ok().zip(scope.take(node, value));
+        if let Some((name, mut value)) = parsed {
+            value.set_sensitive(true);
+            fields.insert(name, value);
+        }
+    }
+    fields
+}
+
+/// Nothing where the keys are wrong; nothing inside where the way is not encrypted.
+fn tls(scope: &mut Scope<'_>, table: &Table, endpoint: &Endpoint) -> Option<Option<Arc<ClientConfig>>> {
+    if !endpoint.is_tls() {
+        return match table.given("ca_file") {
+            None => Some(None),
+            Some(node) => {
+                scope.error(node, "has a meaning only for an `https://` endpoint");
+                None
+            }
+        };
+    }
+    let ca_file = match table.node("ca_file") {
+        None => None,
+        Some(node) => Some(scope.bytes_at(node)?),
+    };
+    let options = TlsOptions {
+        ca_file,
+        client_certificate: None,
+        verification: Verification::On,
+        protocol: OriginProtocol::Http1,
+    };
+    let node = table.node("ca_file").or_else(|| table.node("endpoint"))?;
+    let (config, _) = scope.take(node, client_config(&options).map_err(|error| error.to_string()))?;
+    Some(Some(config))
+}
+
+/// What is said of this process; what the file says goes before.
+fn resource(tree: &Table, table: &Table) -> Vec<(String, String)> {
+    let given = table.map("resource_attributes").iter();
+    let mut resource: Vec<_> = given.map(|(name, node)| (name.clone(), node.as_text().to_owned())).collect();
+    let service = table.text("service_name").or_else(|| tree.text("server_name")).unwrap_or("larder");
+    let defaults = [
+        ("service.name", service.to_owned()),
+        ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("service.instance.id", crate::tier::of_machine()),
+    ];
+    for (name, value) in defaults {
+        if !resource.iter().any(|(given, _)| given == name) {
+            resource.push((name.to_owned(), value));
+        }
+    }
+    resource
+}
