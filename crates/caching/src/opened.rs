@@ -14,16 +14,51 @@ pub fn is_personal(request: &RequestFacts, rules: &Rules) -> bool {
 /// during which it may be used as it is. A lifetime that is guessed for requests without credentials alone says nothing
 /// to others.
 pub fn may_share(request: &RequestFacts, response: &ResponseFacts, rules: &Rules) -> bool {
-    is_shareable(freshness::lifetime(request, response, rules), response, rules)
+    opener(freshness::lifetime(request, response, rules), response, rules).is_some()
 }
 
-pub(crate) fn is_shareable(lifetime: Lifetime, response: &ResponseFacts, rules: &Rules) -> bool {
-    let is_for_anonymous = || {
-        lifetime.source == LifetimeSource::Heuristic
-            && rules.heuristic.is_some_and(|heuristic| heuristic.requests == HeuristicFor::Anonymous)
-    };
-    let has_lifetime = lifetime.ms > 0 && !response.must_always_validate() && !is_for_anonymous();
-    has_lifetime || response.directives.public
+/// Who said that a response may be shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opener {
+    /// The origin server, whose word holds whatever the rules are.
+    Origin,
+    /// The operator, whose word may be another one after a reload.
+    Operator,
+}
+
+pub(crate) fn opener(lifetime: Lifetime, response: &ResponseFacts, rules: &Rules) -> Option<Opener> {
+    if response.directives.public {
+        return Some(Opener::Origin);
+    }
+    if lifetime.ms == 0 || response.must_always_validate() {
+        return None;
+    }
+    match lifetime.source {
+        LifetimeSource::Heuristic => guesses_for_all(rules).then_some(Opener::Operator),
+        LifetimeSource::Override | LifetimeSource::Default => Some(Opener::Operator),
+        LifetimeSource::SMaxage | LifetimeSource::MaxAge | LifetimeSource::Expires => Some(Opener::Origin),
+        LifetimeSource::Nothing => None,
+    }
+}
+
+/// Whether the operator still says what opened a response with this status, whose lifetime came from there.
+pub(crate) fn still_opens(source: LifetimeSource, status: u16, rules: &Rules) -> bool {
+    let overridden = || rules.override_ttl.ttl_ms(status);
+    match source {
+        LifetimeSource::Override => overridden().is_some_and(|ms| ms > 0),
+        LifetimeSource::Default => {
+            overridden().or_else(|| rules.default_ttl.ttl_ms(status)).is_some_and(|ms| ms > 0)
+        }
+        LifetimeSource::Heuristic => guesses_for_all(rules),
+        LifetimeSource::SMaxage
+        | LifetimeSource::MaxAge
+        | LifetimeSource::Expires
+        | LifetimeSource::Nothing => false,
+    }
+}
+
+fn guesses_for_all(rules: &Rules) -> bool {
+    rules.heuristic.is_some_and(|heuristic| heuristic.requests != HeuristicFor::Anonymous)
 }
 
 //= RFC 9111 section 3: Authorization

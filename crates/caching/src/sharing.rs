@@ -10,7 +10,7 @@
 //!
 //! What each combination comes to stands in `tests/sharing.txt`.
 
-use crate::opened::is_open;
+use crate::opened::{Opener, is_open, still_opens};
 use crate::{
     ExchangeTimes, FieldLine, NominatedFields, RequestFacts, ResponseFacts, Rules, StoredCredentialed,
     StoredFacts,
@@ -21,12 +21,23 @@ pub use crate::opened::{is_personal, may_share};
 
 /// Whether a request may get a stored response at all: fresh, stale, or by a validation that names it.
 pub fn may_use(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> bool {
-    stored.is_shareable() || (!is_personal(request, rules) && is_judged_alike(stored, rules))
+    stored.is_for_all() || is_permitted(request, stored, rules)
 }
 
-/// Whether it was stored by the rules in force, which a reload may have changed: they decide which requests have credentials.
-fn is_judged_alike(stored: &StoredFacts, rules: &Rules) -> bool {
-    rules.credentialed == StoredCredentialed::All || stored.response_time > rules.judged_since
+/// What the rules in force say of it. A reload may have changed those that it was stored by: whose it was is not known then, so it is
+/// nobody's where they would not have it stored for all.
+fn is_permitted(request: &RequestFacts, stored: &StoredFacts, rules: &Rules) -> bool {
+    if stored.sets_cookie() && !rules.store_set_cookie {
+        return false;
+    }
+    if rules.credentialed == StoredCredentialed::All {
+        return true;
+    }
+    match stored.opener() {
+        Some(Opener::Origin) => true,
+        Some(Opener::Operator) => still_opens(stored.lifetime_source, stored.status, rules),
+        None => !request.has_credentials && stored.response_time > rules.judged_since,
+    }
 }
 
 /// Whether the response to this request says anything about what others get.
@@ -72,7 +83,7 @@ fn is_of_everybody(name: &str, rules: &Rules) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Timestamp;
+    use crate::{Heuristic, HeuristicFor, StatusMatch, Timestamp, TtlTable};
 
     #[test]
     fn what_was_stored_by_other_rules_is_nobodys() {
@@ -95,6 +106,39 @@ mod tests {
                 expected,
                 "{judged_since_ms} {credentialed:?} {lines:?}"
             );
+        }
+    }
+
+    #[test]
+    fn what_the_rules_in_force_would_not_store_is_nobodys() {
+        let at = Timestamp::from_ms(1000);
+        let times = ExchangeTimes { request: at, response: at };
+        let minute = || TtlTable::new([(StatusMatch::Exact(200), 60_000)]);
+        let guessed = Rules {
+            heuristic: Some(Heuristic { requests: HeuristicFor::All, ..Heuristic::default() }),
+            ..Rules::default()
+        };
+        let overridden = Rules { override_ttl: minute(), ..Rules::default() };
+        let with_default = Rules { default_ttl: minute(), ..Rules::default() };
+        let with_cookies = Rules { store_set_cookie: true, ..Rules::default() };
+        let old: &[FieldLine<'_>] = &[
+            ("last-modified", b"Thu, 01 Jan 1970 00:00:00 GMT"),
+            ("date", b"Thu, 01 Jan 1970 01:00:00 GMT"),
+        ];
+        for (stored_by, lines) in [
+            (guessed, old),
+            (overridden, &[]),
+            (with_default, &[]),
+            (with_cookies, &[("cache-control", &b"max-age=1"[..]), ("set-cookie", b"a=b")]),
+        ] {
+            let request = RequestFacts { has_credentials: true, ..RequestFacts::parse("GET", &[]) };
+            let response = ResponseFacts::parse(200, lines, times, &stored_by);
+            let stored = StoredFacts::new(&request, &response, &stored_by);
+            let may = |rules: &Rules| {
+                [request, RequestFacts::parse("GET", &[])].map(|request| may_use(&request, &stored, rules))
+            };
+            assert_eq!(may(&stored_by), [true; 2], "{lines:?}");
+            assert_eq!(may(&Rules::default()), [false; 2], "{lines:?}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! What is kept with a stored response for the decisions about its reuse.
 
 use crate::directives::DELTA_SECONDS_MAX;
+use crate::opened::Opener;
 use crate::{
     DeltaSeconds, Lifetime, LifetimeSource, RequestFacts, ResponseFacts, Rules, Timestamp, freshness, opened,
 };
@@ -31,10 +32,14 @@ pub struct StoredFacts {
 
 /// It has `ETag` or `Last-Modified`.
 const HAS_VALIDATOR: u8 = 1;
-/// Somebody said that it may be shared.
-const SHAREABLE: u8 = 2;
+/// The origin server said that it may be shared.
+const OPENED: u8 = 2;
 /// It says `immutable`.
 const IMMUTABLE: u8 = 4;
+/// The operator said that it may be shared, and the origin server did not.
+const GRANTED: u8 = 8;
+/// It was stored with `Set-Cookie`.
+const SETS_COOKIE: u8 = 16;
 
 impl StoredFacts {
     /// The facts to keep of a response. Whether it may be kept is for [`crate::may_store`] to say; this
@@ -45,6 +50,7 @@ impl StoredFacts {
         let directives = &response.directives;
         let stale_while_revalidate = Window::new(directives.stale_while_revalidate);
         let stale_if_error = Window::new(directives.stale_if_error);
+        let opener = opened::opener(lifetime, response, rules);
         let useful_ms = rules.useful_when_stale_ms(stale_while_revalidate.ms(), stale_if_error.ms());
         Self {
             status: response.status,
@@ -68,7 +74,9 @@ impl StoredFacts {
             //= RFC 8246 section 2: a stale response is validated as without
             no_cache: response.must_always_validate(),
             marks: mark(response.has_validator(), HAS_VALIDATOR)
-                | mark(opened::is_shareable(lifetime, response, rules), SHAREABLE)
+                | mark(opener == Some(Opener::Origin), OPENED)
+                | mark(opener == Some(Opener::Operator), GRANTED)
+                | mark(response.has_set_cookie && rules.store_set_cookie, SETS_COOKIE)
                 | mark(directives.immutable, IMMUTABLE),
         }
     }
@@ -87,7 +95,25 @@ impl StoredFacts {
 
     /// Whether somebody said that it may be shared: `public`, or a lifetime ([`crate::sharing::may_share`]).
     pub fn is_shareable(&self) -> bool {
-        self.marks & SHAREABLE != 0
+        self.opener().is_some()
+    }
+
+    /// Who said that.
+    pub(crate) fn opener(&self) -> Option<Opener> {
+        if self.marks & OPENED != 0 {
+            return Some(Opener::Origin);
+        }
+        (self.marks & GRANTED != 0).then_some(Opener::Operator)
+    }
+
+    /// Whether no rules keep it from anybody: the origin server said that it may be shared, and it sets no cookie.
+    pub(crate) fn is_for_all(&self) -> bool {
+        self.marks & (OPENED | SETS_COOKIE) == OPENED
+    }
+
+    /// Whether it was stored with `Set-Cookie`, as the operator permitted.
+    pub(crate) fn sets_cookie(&self) -> bool {
+        self.marks & SETS_COOKIE != 0
     }
 
     /// Whether it says that it never changes while it is fresh: `immutable`.

@@ -510,3 +510,60 @@ fn a_reload_that_names_credentials_reaches_what_is_stored() {
     }
     assert_eq!(larder.get("/public").text(), "alice", "its origin said that it is everybody's");
 }
+
+/// Field bug: what `heuristic_requests = "all"`, a lifetime of the operator's, or `store_set_cookie` had stored went on to be used
+/// after a reload to rules that store nothing of it.
+#[test]
+fn a_reload_to_stricter_rules_reaches_what_is_stored() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let user = exchange.request.field("cookie").to_owned();
+        let says = match exchange.request.target() {
+            "/set" => "Cache-Control: max-age=60\r\nSet-Cookie: session=1\r\n",
+            "/shared" => "Cache-Control: max-age=60\r\n",
+            _ => "Last-Modified: Mon, 02 Nov 2020 00:00:00 GMT\r\n",
+        };
+        exchange.respond("200 OK", &format!("{says}ETag: \"{user}\"\r\n"), format!("for {user}"));
+    });
+    let site = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n", origin.url());
+    let mut larder = Setup::config(LARDER, &site).start();
+    let all = "[[site.rule]]\ncredentials_stored = \"all\"\nheuristic_requests = \"all\"\n";
+    for (loose, target, strict) in [
+        (all, "/guess", ""),
+        ("profile = \"rfc9111\"\n", "/profile", ""),
+        ("[[site.rule]]\nheuristic_requests = \"all\"\n", "/guess2", ""),
+        ("[[site.rule]]\nttl_default = { 200 = \"60s\" }\n", "/default", ""),
+        ("[[site.rule]]\nttl_override = { 200 = \"60s\" }\n", "/override", ""),
+        ("[[site.rule]]\nstore_set_cookie = true\n", "/set", ""),
+    ] {
+        let reload = |larder: &mut Larder, more: &str| {
+            larder.write_config(&format!("{site}{more}"));
+            let answer = larder.ask_admin("POST", "/reload", "");
+            assert_eq!(answer.status(), 200, "{}", answer.text());
+        };
+        reload(&mut larder, loose);
+        larder.ask("GET", target, "Cookie: alice\r\n");
+        let other = larder.ask("GET", target, "Cookie: bob\r\n");
+        assert_eq!((other.is_hit(), &other.text()[..]), (true, "for alice"), "{loose}: {:?}", other.head);
+        reload(&mut larder, strict);
+        for (fields, own) in [
+            ("", "for "),
+            ("If-None-Match: \"alice\"\r\n", "for "),
+            ("Cookie: bob\r\n", "for bob"),
+            ("Cookie: bob\r\nCache-Control: max-stale\r\n", "for bob"),
+        ] {
+            let other = larder.ask("GET", target, fields);
+            assert_eq!((other.is_hit(), &other.text()[..]), (false, own), "{loose}: {:?}", other.head);
+            let asked = origin.last(target);
+            assert_eq!(asked.field("if-modified-since"), "", "{loose}: it is not named either");
+            // What this request may have had stored is not the one before.
+            larder.ask_admin("POST", "/purge", &format!("{{\"url\": \"http://test.example{target}\"}}"));
+            reload(&mut larder, loose);
+            larder.ask("GET", target, "Cookie: alice\r\n");
+            reload(&mut larder, strict);
+        }
+    }
+    larder.ask("GET", "/shared", "Cookie: alice\r\n");
+    larder.write_config(&format!("{site}{all}"));
+    larder.ask_admin("POST", "/reload", "");
+    assert!(larder.get("/shared").is_hit(), "its origin said that it is everybody's");
+}
