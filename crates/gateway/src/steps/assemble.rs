@@ -8,7 +8,7 @@ use std::sync::Arc;
 use caching::{MethodClass, Miss, NotReused, Reuse, on_miss};
 
 use crate::cache::inflight::assemble::Assembly;
-use crate::cache::inflight::scope::{FetchScope, MissingRange};
+use crate::cache::inflight::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::cache::inflight::wanted::{Fetch, Tier};
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Hit;
@@ -66,7 +66,8 @@ impl Assembling<'_> {
             return self.without();
         };
         if let Err(range) = assembly.begin().await {
-            let hole = MissingRange { hit: self.asked.hit.clone(), range };
+            let (hit, reply) = (self.asked.hit.clone(), ReplyOfParts::ToCome);
+            let hole = MissingRange { hit, range, reply };
             return self.ask(FetchScope::MissingRange(hole));
         }
         let (hit, used) = (&self.asked.hit, self.asked.used);

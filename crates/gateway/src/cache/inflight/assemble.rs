@@ -23,7 +23,7 @@ use store::{Segment, Slice};
 use crate::cache::inflight::answer::{Answer, Filling};
 use crate::cache::inflight::fill::FillReader;
 use crate::cache::inflight::joining::{Role, join_or_lead};
-use crate::cache::inflight::scope::{FetchScope, MissingRange};
+use crate::cache::inflight::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::cache::inflight::table::{LeaderGuard, News, Waiter};
 use crate::cache::inflight::wanted::Fetch;
 use crate::cache::publish::job::Job;
@@ -205,7 +205,7 @@ impl Assembly {
 
     /// Joins the forward for a missing part, or starts it.
     fn ask(&self, range: ByteRange) -> Waiter {
-        let hole = MissingRange { hit: self.hit.clone(), range };
+        let hole = MissingRange { hit: self.hit.clone(), range, reply: ReplyOfParts::Begun };
         let fetch = self.job.fetch.with_scope(FetchScope::MissingRange(hole));
         // What this reply has begun with it ends with, whatever is taken away meanwhile.
         let look_up = fetch.look_up.at(self.job.cache().stamp());

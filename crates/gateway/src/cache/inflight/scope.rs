@@ -41,6 +41,16 @@ pub(crate) enum ScopeKind {
 pub(crate) struct MissingRange {
     pub(crate) hit: Hit,
     pub(crate) range: ByteRange,
+    pub(crate) reply: ReplyOfParts,
+}
+
+/// The reply that missing bytes are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyOfParts {
+    /// What is taken away before it begins is no part of it.
+    ToCome,
+    /// It goes on to its end, whatever is taken away meanwhile.
+    Begun,
 }
 
 /// A range that begins so close behind what a fill of the whole has brought reads from that fill: its bytes come sooner
@@ -137,7 +147,7 @@ impl MissingRange {
             return None;
         }
         let range = hit.body.segmented()?.first_hole(wanted.first, wanted.last.saturating_add(1))?;
-        Some(Self { hit: hit.clone(), range })
+        Some(Self { hit: hit.clone(), range, reply: ReplyOfParts::ToCome })
     }
 
     /// Whether what is held can be combined with an answer for bytes that are missing.

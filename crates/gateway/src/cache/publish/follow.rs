@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::cache::inflight::answer::{Answer, AskedBy, Filling};
 use crate::cache::inflight::fill::{Fill, Writer, Written};
-use crate::cache::inflight::scope::{FetchScope, MissingRange};
+use crate::cache::inflight::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::cache::inflight::table::LeaderGuard;
 use crate::cache::publish::fetch::Validation;
 use crate::cache::publish::job::Job;
@@ -215,7 +215,7 @@ impl Job {
         while fill.arrived_bytes() < complete_bytes {
             let before = fill.arrived_bytes();
             let range = ByteRange { first: before, last: complete_bytes - 1 };
-            let rest = MissingRange { hit: hit.clone(), range };
+            let rest = MissingRange { hit: hit.clone(), range, reply: ReplyOfParts::ToCome };
             match self.rest(rest, leader).await {
                 Some(response) => match self.splice(response, (fill, leader)).await {
                     // It may have brought less than it was asked for.

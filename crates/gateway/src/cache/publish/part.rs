@@ -14,7 +14,7 @@ use store::{Applied, Change, Segment};
 use crate::cache::findings;
 use crate::cache::inflight::answer::{Answer, AskedBy, Filling};
 use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
-use crate::cache::inflight::scope::{FetchScope, MissingRange};
+use crate::cache::inflight::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::cache::inflight::table::LeaderGuard;
 use crate::cache::publish::freshen::{reason, split};
 use crate::cache::publish::job::Job;
@@ -69,6 +69,9 @@ impl Job {
         self.note(|| findings::missing_part(judgement));
         match judgement {
             HoleAnswer::Splice(range) => {
+                if self.is_for_begun_reply() && self.is_removed(&hole.hit) {
+                    leader.keep_from_others();
+                }
                 let part = Part { response: &response, times, range, base: Some(&hole.hit) };
                 match self.publication(&leader).part_filling(&part) {
                     Ok(filling) => self.fill(response, filling, leader).await,
@@ -87,7 +90,16 @@ impl Job {
 
     /// Whether it asks for a part of what was taken away meanwhile.
     pub(crate) fn lacks_what_it_completes(&self) -> bool {
-        self.is_for_hole() && self.is_taken_away()
+        self.is_for_hole() && !self.is_for_begun_reply() && self.is_taken_away()
+    }
+
+    fn is_for_begun_reply(&self) -> bool {
+        matches!(&self.fetch.scope, FetchScope::MissingRange(hole) if hole.reply == ReplyOfParts::Begun)
+    }
+
+    /// Whether a stored response is to be as if it had never been there.
+    fn is_removed(&self, stored: &Hit) -> bool {
+        self.is_taken_away() || self.cache().is_removed(&self.fetch.key, &stored.head)
     }
 
     pub(crate) fn is_for_hole(&self) -> bool {
@@ -237,7 +249,8 @@ impl Publication<'_> {
     //= RFC 9111 section 3.4: fields of the newer part
     //= RFC 9110 section 15.3.7.3: header fields of the most recent part
     fn combined_head(&self, base: &Hit, part: &Part<'_>) -> Result<StoredHead, Detail> {
-        if self.job.cache().is_removed(&self.job.fetch.key, &base.head) {
+        // A reply that has begun goes on to its end; nothing of that is stored ([`InFlight::is_invalidated`]).
+        if !self.job.is_for_begun_reply() && self.job.cache().is_removed(&self.job.fetch.key, &base.head) {
             return Err(Reason::Outdated.into());
         }
         let freshened = self.freshening().freshen(&base.head, part.response, part.times);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Answer, FetchTable, InFlight, Listed};
+use super::{Answer, FetchTable, InFlight, LeaderGuard, Listed};
 use crate::cache::record::stored::StoredHead;
 
 /// What a purge makes of a forward.
@@ -55,5 +55,13 @@ impl InFlight {
             Some(Answer::Filling(filling)) => doom(self.primary(), Some(&filling.head)),
             _ => doom(self.primary(), None),
         }
+    }
+}
+
+impl LeaderGuard {
+    /// What it brings is for those who wait: what it is a part of was taken away.
+    pub(crate) fn keep_from_others(&self) {
+        self.in_flight.invalidated.store(true, Ordering::Release);
+        self.hide();
     }
 }
