@@ -228,6 +228,9 @@ impl GatewayControl {
         }
         let fixed = keep_fixed(&running.config, &mut config);
         let live = live(config, Some(&running), &self.shared.upstreams, &self.shared.telemetry)?;
+        let stores = &self.shared.stores;
+        let moved = stores.indices().filter(|index| live.routes.may_hold_more(*index));
+        moved.for_each(|index| stores.at(index).cache.urls_move());
         self.shared.live.store(Arc::new(live));
         Ok(fixed)
     }
@@ -399,6 +402,10 @@ fn live(
         })
     });
     let routes = Routes::new(sites.collect());
+    let routes = match running {
+        Some(running) => routes.replacing(&running.routes),
+        None => routes,
+    };
     upstreams.forget_unused();
     let is_told = |site: &Arc<Site>| site.server_timing != ServerTiming::Off;
     let has_timelines = config.tracing.is_some() || config.sites.iter().any(is_told);

@@ -53,6 +53,18 @@ impl LiveSite {
         self
     }
 
+    /// Whether it gives the same URLs the same keys.
+    fn has_keys_of(&self, other: &Self) -> bool {
+        let place = |site: &Self| {
+            (site.config.name.clone(), site.config.hosts.clone(), site.config.path_prefix.clone())
+        };
+        let rules = |site: &Self| {
+            let of_rule = |rule: &CacheRule| (rule.path.clone(), rule.methods.clone(), rule.query.clone());
+            site.rules.iter().map(of_rule).collect::<Vec<_>>()
+        };
+        place(self) == place(other) && rules(self) == rules(other)
+    }
+
     /// The first rule that fits, in the order of the file.
     pub(crate) fn rule(&self, method: &str, path_and_query: &str) -> RuleIndex {
         RuleIndex(first_fit(&self.rules, method, path_and_query))
@@ -118,13 +130,28 @@ pub(crate) struct Routes {
     index: SiteIndex,
     /// Where any of them stores.
     stores: BTreeSet<StoreIndex>,
+    /// Where sites have stored that reloads since have taken away, or given other URLs or keys.
+    left: BTreeSet<StoreIndex>,
 }
 
 impl Routes {
     pub(crate) fn new(sites: Vec<Arc<LiveSite>>) -> Self {
         let index = SiteIndex::new(sites.iter().map(|site| &*site.config));
         let stores = sites.iter().map(|site| site.config.store).collect();
-        Self { sites, index, stores }
+        Self { sites, index, stores, left: BTreeSet::new() }
+    }
+
+    /// After a reload of those that were in force.
+    pub(crate) fn replacing(self, before: &Self) -> Self {
+        let is_kept = |site: &LiveSite| self.sites.iter().any(|other| other.has_keys_of(site));
+        let changed = before.sites.iter().filter(|site| !is_kept(site)).map(|site| site.config.store);
+        let left = changed.chain(before.left.iter().copied()).collect();
+        Self { left, ..self }
+    }
+
+    /// Whether a store may have what no site of now would find there.
+    pub(crate) fn may_hold_more(&self, store: StoreIndex) -> bool {
+        self.left.contains(&store) || !self.stores.contains(&store)
     }
 
     /// All sites by name.

@@ -13,6 +13,7 @@ use testkit::{Larder, Redis, Response, ScriptedOrigin, Setup, Signal, run, wait}
 const SHOP: &str = "shop.test";
 const ASSETS: &str = "assets.test";
 const TOKEN: &str = "0123456789abcdef";
+const TOKEN_FILE: &str = "[purge]\ntoken_file = \"token\"\n";
 
 /// Two instances with two sites: one in `[store]`, one in `[stores.static]`, each on a server of its own.
 struct World {
@@ -20,6 +21,7 @@ struct World {
     assets: Redis,
     origin: ScriptedOrigin,
     version: Arc<AtomicUsize>,
+    text: String,
     gateways: Vec<Larder>,
 }
 
@@ -37,9 +39,9 @@ impl World {
         let text = config(&origin)
             .replace("@shop@", &shop.address().to_string())
             .replace("@assets@", &assets.address().to_string());
-        let text = format!("{text}[purge]\ntoken_file = \"token\"\n");
+        let text = format!("{text}{TOKEN_FILE}");
         let gateways = instances::start(2, |_| Setup::config(LARDER, &text).file("token", TOKEN));
-        Self { shop, assets, origin, version, gateways }
+        Self { shop, assets, origin, version, text, gateways }
     }
 
     /// What the sites' URLs are answered with, by one instance; each says its version.
@@ -174,6 +176,39 @@ fn a_purge_reaches_the_stores_that_it_is_for() {
     let told = run(LARDER, ["purge", "--everything", "--admin", &admin]).succeeded().stderr;
     assert!(told.contains("all 2 instances have applied it"), "{told}");
     assert!(told.contains("all 2 instances of the store static have applied it"), "{told}");
+}
+
+/// Instances are told of a purge whose site this one doesn't have any more, and what this one hears of while it lacks the site
+/// is gone when the site is back.
+#[test]
+fn a_purge_reaches_sites_that_a_reload_took_away() {
+    let mut world = World::start();
+    let text = world.text.clone();
+    let without = text.rsplit_once("[[site]]").expect("a site").0.to_owned() + TOKEN_FILE;
+    let reload = |gateway: &mut Larder, text: &str| {
+        gateway.write_config(text);
+        let answer = gateway.ask_admin("POST", "/reload", "");
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+    };
+    for query in ["prefix=/pa", "prefix=assets.test/pa", "host=assets.test", "everything=true"] {
+        (0..2).for_each(|gateway| drop(world.stored_at(gateway, "/page")));
+        reload(&mut world.gateways[0], &without);
+        let purged = purge(&world.gateways[0], query);
+        assert!(purged.is_complete, "{query}: {}", purged.text);
+        assert!(!world.is_hit(1, ASSETS, "/page"), "{query}");
+        instances::is_written(&world.gateways[1]);
+        reload(&mut world.gateways[0], &text);
+        world.version.fetch_add(1, Ordering::SeqCst);
+    }
+    for query in ["url=http://assets.test/page", "url=http://assets.test/page?q"] {
+        let target = query.strip_prefix("url=http://assets.test").expect("a target");
+        (0..2).for_each(|gateway| drop(world.stored_at(gateway, target)));
+        reload(&mut world.gateways[1], &without);
+        let current = world.version.fetch_add(1, Ordering::SeqCst) + 1;
+        assert!(purge(&world.gateways[0], query).is_complete, "{query}");
+        reload(&mut world.gateways[1], &text);
+        assert_eq!(get(&world.gateways[1], ASSETS, target).text(), format!("assets.test {current}"));
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use store::backing::{LogCursor, LogId, LogOffset};
 use store::purge::{Force, Name, NameTable, PurgeId, PurgeIndex, PurgeMode, PurgeRecord, Subject};
 
-pub(crate) use self::log::{Kept, Reach};
+pub(crate) use self::log::{Kept, Reach, UrlKeys};
 
 use self::log::{Recent, place_of_key};
 use self::membership::{LookUp, Membership, Stamp};
@@ -39,6 +39,8 @@ pub(crate) struct Epochs {
     groups: NameTable,
     /// Whether anything depends on keys.
     keys_watched: AtomicBool,
+    /// Whether a URL may have had another key than it has now.
+    urls_moved: AtomicBool,
     recent: Recent,
     purgers: Purgers,
     shared: shared::Shared,
@@ -77,6 +79,7 @@ impl Epochs {
             purges: PurgeIndex::default(),
             groups: NameTable::default(),
             keys_watched: AtomicBool::new(false),
+            urls_moved: AtomicBool::new(false),
             recent: Recent::default(),
             purgers,
             shared: shared::Shared::default(),
@@ -230,10 +233,14 @@ impl Epochs {
     /// The same, where its record ends at a place in the log that several share.
     fn purge_at(&self, record: PurgeRecord, key: Option<&[u8]>, end: Option<LogOffset>) -> Arc<Kept> {
         let force = if record.mode == PurgeMode::Hard { Force::Hard } else { Force::Soft };
-        let reach = Reach::of(&record.what, key, &self.purges);
+        let reach = self.reach(&record.what, key);
         self.note(|number| {
             match &reach {
                 Reach::Key(key) => self.purges.mark_key(self.purges.key(key), force, number),
+                Reach::Url(key) => {
+                    self.purges.mark_key(self.purges.key(key), force, number);
+                    self.purges.mark_url(&place_of_key(key), force, number);
+                }
                 Reach::Clauses(clauses) => {
                     clauses.iter().for_each(|clause| self.purges.add(clause.clone(), force, number));
                 }
@@ -248,7 +255,16 @@ impl Epochs {
 
     /// What a purge would take.
     pub(crate) fn reach(&self, what: &store::purge::What, key: Option<&[u8]>) -> Reach {
-        Reach::of(what, key, &self.purges)
+        Reach::of(what, (key, self.url_keys()), &self.purges)
+    }
+
+    /// A reload gives URLs other keys: what is stored under those of before is still there if another one gives them back.
+    pub(crate) fn urls_move(&self) {
+        self.urls_moved.store(true, Ordering::Release);
+    }
+
+    fn url_keys(&self) -> UrlKeys {
+        if self.urls_moved.load(Ordering::Acquire) { UrlKeys::Several } else { UrlKeys::One }
     }
 
     /// The purge of a number, as long as it is remembered.

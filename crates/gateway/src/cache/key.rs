@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use caching::key::write_key;
-use caching::{KeyParts, MethodClass, RequestFacts};
+use caching::{CacheKey, KeyParts, KeyRules, MethodClass, RequestFacts};
 
 use crate::message::head::{OwnedRequest, Scheme};
 use crate::route::LiveSite;
@@ -20,12 +20,7 @@ pub(crate) struct Keyed<'a> {
 
 /// Writes the cache key of a URL of a site.
 //= RFC 9111 section 4: the target URIs match
-pub(crate) fn write_site_key(
-    keyed: &Keyed<'_>,
-    path_and_query: &str,
-    rules: &caching::KeyRules,
-    key: &mut Vec<u8>,
-) {
+pub(crate) fn write_site_key(keyed: &Keyed<'_>, path_and_query: &str, rules: &KeyRules, key: &mut Vec<u8>) {
     let extra = [keyed.fields];
     let extra = if keyed.fields.is_empty() { &[][..] } else { &extra };
     write_key(&KeyParts { extra, ..keyed.parts(path_and_query) }, rules, key);
@@ -48,6 +43,20 @@ impl<'a> Keyed<'a> {
             extra: &[],
         }
     }
+}
+
+/// Where a URL is that belongs to no site. Nothing is stored under it.
+pub(crate) fn key_without_site(scheme: Scheme, authority: &str, path: &str) -> Vec<u8> {
+    let parts = KeyParts {
+        site: b"",
+        scheme: scheme.as_str().as_bytes(),
+        authority: authority.as_bytes(),
+        path: path.as_bytes(),
+        query: None,
+        method: "GET",
+        extra: &[],
+    };
+    CacheKey::new(&parts, &KeyRules::default()).as_bytes().to_vec()
 }
 
 /// The key under which the response to a GET is stored.

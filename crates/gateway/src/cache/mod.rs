@@ -291,6 +291,11 @@ impl Cache {
         self.epochs.purge(record, key)
     }
 
+    /// To be called before a reload is in force that may give URLs other keys.
+    pub(crate) fn urls_move(&self) {
+        self.epochs.urls_move();
+    }
+
     /// The purge that took what was under a key, as far as anybody knows. Before it is looked up: what is found out is not found
     /// again.
     pub(crate) fn purge_behind(&self, key: &[u8]) -> Option<Arc<Kept>> {

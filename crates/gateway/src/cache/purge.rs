@@ -32,6 +32,7 @@ use crate::cache::key::key_of;
 use crate::cache::record::stored::{CacheEntry, StoredResponse};
 use crate::cache::tiers::load::Asker;
 use crate::clock::now;
+use crate::config::Site;
 use crate::question::{ExplainJob, Question};
 use crate::stores::Store;
 use crate::worker::Shared;
@@ -180,22 +181,27 @@ impl OfUrl<'_> {
         let asker = Asker { rule, groups_max, site_key: None };
         let store = shared.stores.of(&site.config);
         let _loaded = store.cache.load(&key, asker).await;
-        let outcome =
-            if order.dry_run { self.count(&store.cache, &key) } else { self.apply(store, &key).await };
+        let outcome = if order.dry_run {
+            self.count(&store.cache, &key)
+        } else {
+            self.apply((&site.config, store), &key).await
+        };
         store.cache.written(&key).await;
         let hints = (outcome.keys_matched == 0)
             .then(|| PurgeHints { elsewhere: elsewhere(shared, live, url), sites: sites(live) });
         Ok(PurgeOutcome { hints, ..outcome })
     }
 
-    async fn apply(&self, store: &Store, key: &[u8]) -> PurgeOutcome {
+    async fn apply(&self, (site, store): (&Site, &Store), key: &[u8]) -> PurgeOutcome {
         let (order, cache) = (self.order, &store.cache);
         let record = record(What::Url(self.url.to_owned()), order.mode);
         let kept = cache.note_purge(record, Some(key));
         let outcome = purge_key(cache, key, order.mode, None);
         // Those under keys that have this one as a part.
         let keyed = cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head));
-        let fleet = heard::tell(&[store], &kept.record).await;
+        let others = concerned::left(&self.shared.stores, self.live, site.store);
+        others.iter().for_each(|other| drop(other.cache.note_purge(kept.record.clone(), Some(key))));
+        let fleet = heard::tell(&[&[store], &others[..]].concat(), &kept.record).await;
         let is_refreshed = order.mode == PurgeMode::Refresh && outcome.responses_purged > 0;
         PurgeOutcome {
             id: Some(kept.record.id.to_string()),

@@ -158,6 +158,17 @@ pub enum PathPattern {
     Regex(Regex),
 }
 
+impl PartialEq for PathPattern {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Exact(own), Self::Exact(other)) | (Self::Prefix(own), Self::Prefix(other)) => own == other,
+            (Self::Glob(own), Self::Glob(other)) => own.glob() == other.glob(),
+            (Self::Regex(own), Self::Regex(other)) => own.as_str() == other.as_str(),
+            _ => false,
+        }
+    }
+}
+
 impl PathPattern {
     /// Whether a request for `path_and_query` matches.
     pub fn matches(&self, path_and_query: &str) -> bool {

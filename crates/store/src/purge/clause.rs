@@ -17,6 +17,11 @@ pub struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
+    /// Whether both are of one URL, but for the query.
+    pub fn is_same_url(&self, other: &Self) -> bool {
+        (self.scheme, self.authority, self.path) == (other.scheme, other.authority, other.path)
+    }
+
     /// Without the port.
     pub fn host(&self) -> &'a [u8] {
         host_of(self.authority)

@@ -21,6 +21,8 @@ pub struct PurgeIndex {
     clauses: RwLock<Clauses>,
     /// The greatest number of a clause: most look-ups need no lock.
     last_clause: AtomicU64,
+    /// The number of the last purge of a URL without regard to site and query.
+    last_url: AtomicU64,
     hasher: RandomState,
 }
 
@@ -67,6 +69,7 @@ impl PurgeIndex {
             hard_names: NameTable::with_sets(sets),
             clauses: RwLock::new(Clauses::new(clauses_max)),
             last_clause: AtomicU64::new(0),
+            last_url: AtomicU64::new(0),
             hasher: RandomState::new(),
         }
     }
@@ -84,6 +87,12 @@ impl PurgeIndex {
     /// Notes a purge of what is stored with a cache key as a part of its own.
     pub fn mark_key(&self, key: Name, force: Force, number: u64) {
         self.mark(key, force, number);
+    }
+
+    /// Notes a purge of a URL whose site is not known, or not what it was: of what is stored for it in any site, whatever the query.
+    pub fn mark_url(&self, place: &Place<'_>, force: Force, number: u64) {
+        self.mark(self.url(place), force, number);
+        self.last_url.store(number, Ordering::Release);
     }
 
     /// What a purge takes that is not of one URL: what one of these takes.
@@ -127,7 +136,8 @@ impl PurgeIndex {
         if self.last_clause.load(Ordering::Acquire) > since {
             (judged.last, judged.hard) = self.clauses.read().last(&subject.place, subject.tags, since);
         }
-        self.each_name(subject, |name| {
+        let url = || (self.last_url.load(Ordering::Acquire) > since).then(|| self.url(&subject.place));
+        self.each_name((subject, url()), |name| {
             let (last, hard) = (self.names.last(name), self.hard_names.last(name));
             judged.last = judged.last.max(if last > since { last } else { 0 });
             judged.hard = judged.hard.max(if hard > since { hard } else { 0 });
@@ -155,8 +165,8 @@ impl PurgeIndex {
     }
 
     /// Those that [`Self::as_names`] may have marked for what takes this response.
-    fn each_name(&self, subject: &Subject<'_>, mut look: impl FnMut(Name)) {
-        subject.key.iter().for_each(|key| look(*key));
+    fn each_name(&self, (subject, url): (&Subject<'_>, Option<Name>), mut look: impl FnMut(Name)) {
+        subject.key.into_iter().chain(url).for_each(&mut look);
         let tags = subject.tags.unwrap_or(&[ANY_TAG]);
         if tags.is_empty() {
             return;
@@ -167,6 +177,10 @@ impl PurgeIndex {
         for scope in [Some(self.site(site)), Some(self.host(host)), with_port].into_iter().flatten() {
             tags.iter().for_each(|tag| look(scope.of(*tag)));
         }
+    }
+
+    fn url(&self, place: &Place<'_>) -> Name {
+        Name(self.hasher.hash_one((b"url", place.scheme, place.authority, place.path)))
     }
 
     fn site(&self, site: &[u8]) -> Scope {

@@ -15,20 +15,35 @@ pub(crate) struct Kept {
     pub(crate) reach: Reach,
 }
 
+/// How many keys a URL has had since the process began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UrlKeys {
+    /// One, beside those with more than the URL.
+    One,
+    /// A reload may have given it another site, or other rules for its query.
+    Several,
+}
+
 /// What a purge takes, by what this process has at hand.
 #[derive(Debug)]
 pub(crate) enum Reach {
     /// What lies under this cache key.
     Key(Box<[u8]>),
+    /// What lies under it, and under those that are of the same URL in another site or with another query.
+    Url(Box<[u8]>),
     /// What one of these takes.
     Clauses(Vec<Clause>),
 }
 
 impl Reach {
-    /// `key` is that of the URL.
-    pub(super) fn of(what: &What, key: Option<&[u8]>, index: &PurgeIndex) -> Self {
+    /// `key` is that of the URL: one without a site stands for those of all sites.
+    pub(super) fn of(what: &What, (key, keys): (Option<&[u8]>, UrlKeys), index: &PurgeIndex) -> Self {
         match what {
-            What::Url(_) => Self::Key(key.unwrap_or_default().into()),
+            What::Url(_) => {
+                let key = key.unwrap_or_default();
+                let is_one = keys == UrlKeys::One && !place_of_key(key).site.is_empty();
+                if is_one { Self::Key(key.into()) } else { Self::Url(key.into()) }
+            }
             What::Selected(_) | What::Everything => Self::Clauses(index.clauses(what)),
         }
     }
@@ -37,6 +52,7 @@ impl Reach {
     pub(crate) fn takes(&self, key: &[u8], tags: Option<&[Name]>) -> bool {
         match self {
             Self::Key(own) => **own == *key || key.starts_with(of_any_request(own)),
+            Self::Url(own) => place_of_key(own).is_same_url(&place_of_key(key)),
             Self::Clauses(clauses) => {
                 let place = place_of_key(key);
                 clauses.iter().any(|clause| clause.takes(&place, tags))

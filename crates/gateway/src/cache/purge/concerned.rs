@@ -8,10 +8,13 @@ use crate::active::ActiveConfig;
 use crate::config::StoreIndex;
 use crate::stores::{Store, Stores};
 
-/// All of them, where no site has what is purged any more: it may have been stored when one had it.
+/// All of them, where no site has what is purged any more: it may have been stored when one had it. For the same reason those that no site
+/// uses, and those whose sites a reload has changed.
 pub(super) fn concerned<'a>(stores: &'a Stores, live: &ActiveConfig, what: &What) -> Vec<&'a Store> {
     let of_sites = of_sites(live, what);
-    let is_concerned = |index: &StoreIndex| of_sites.is_empty() || of_sites.contains(index);
+    let is_concerned = |index: &StoreIndex| {
+        of_sites.is_empty() || of_sites.contains(index) || live.routes.may_hold_more(*index)
+    };
     stores.indices().filter(is_concerned).map(|index| stores.at(index)).collect()
 }
 
@@ -25,4 +28,10 @@ fn of_sites(live: &ActiveConfig, what: &What) -> BTreeSet<StoreIndex> {
         What::Selected(_) => live.config.sites.iter().map(|site| site.store).collect(),
         What::Url(_) | What::Everything => BTreeSet::new(),
     }
+}
+
+/// Those that a purge of a URL is for beside the store of its site.
+pub(super) fn left<'a>(stores: &'a Stores, live: &ActiveConfig, site: StoreIndex) -> Vec<&'a Store> {
+    let is_left = |index: &StoreIndex| *index != site && live.routes.may_hold_more(*index);
+    stores.indices().filter(is_left).map(|index| stores.at(index)).collect()
 }

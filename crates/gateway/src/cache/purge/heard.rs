@@ -13,7 +13,7 @@ use super::record;
 use super::url::split_url;
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
-use crate::cache::key::key_of;
+use crate::cache::key::{key_of, key_without_site};
 use crate::cache::tiers::fleet::FleetLog;
 use crate::clock::now;
 use crate::message::head::Scheme;
@@ -121,13 +121,12 @@ fn apply((shared, cache): (&Shared, &Cache), LogRecord { bytes, end }: &LogRecor
         tracing::warn!(%error, "a record of the purge log can't be read: everything older counts as purged");
         unknown()
     });
-    let key = match &record.what {
-        What::Url(url) => key_of_url(&shared.live.load(), url),
-        What::Selected(_) | What::Everything => None,
-    };
-    match (&record.what, key) {
-        (What::Url(_), None) => cache.epochs().hear_nothing(*end),
-        (_, key) => heard(cache, record, key.as_deref(), *end),
+    match &record.what {
+        What::Url(url) => match key_of_url(&shared.live.load(), url) {
+            Some(key) => heard(cache, record, Some(&key), *end),
+            None => cache.epochs().hear_nothing(*end),
+        },
+        What::Selected(_) | What::Everything => heard(cache, record, None, *end),
     }
 }
 
@@ -147,10 +146,14 @@ fn unknown() -> PurgeRecord {
     PurgeRecord { id: PurgeId([0; 16]), at_ms, mode: PurgeMode::Hard, what: What::Everything }
 }
 
+/// Of a URL that belongs to no site here the key has none: a reload may have taken it away, and may give it back.
 fn key_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<u8>> {
     let (scheme, authority, path_and_query) = split_url(url)?;
     let path = path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path);
-    Some(key_of(live.routes.site(authority, path)?, scheme, authority, path_and_query))
+    Some(match live.routes.site(authority, path) {
+        Some(site) => key_of(site, scheme, authority, path_and_query),
+        None => key_without_site(scheme, authority, path),
+    })
 }
 
 /// Tells the others of a purge that has taken effect here, and waits until they have read it, in all of these stores at once.
