@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let (response, not_modified) = sections::two(bytes);
     let now = Timestamp::from_seconds(1_800_000_000);
-    let times = ExchangeTimes { request: now, response: now };
+    let times = ExchangeTimes { request: now, response: now, clock_ahead_ms: 0 };
     let rules = Rules::default();
     let stored: Vec<FieldLine<'_>> = StorageFilter::of(&response, &rules).kept().collect();
     check_kept(&stored, &response);

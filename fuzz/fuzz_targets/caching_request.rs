@@ -16,7 +16,7 @@ const COMPLETE_BYTES: u64 = 1000;
 fuzz_target!(|bytes: &[u8]| {
     let (request, response) = sections::two(bytes);
     let now = Timestamp::from_seconds(1_800_000_000);
-    let times = ExchangeTimes { request: now, response: now };
+    let times = ExchangeTimes { request: now, response: now, clock_ahead_ms: 0 };
     let rules = Rules::default();
     let facts = RequestFacts::parse("GET", &request);
     let stored = StoredFacts::new(&facts, &ResponseFacts::parse(200, &response, times, &rules), &rules);

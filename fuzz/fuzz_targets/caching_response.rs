@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let (stored, not_modified) = sections::two(bytes);
     let now = Timestamp::from_seconds(1_800_000_000);
-    let times = ExchangeTimes { request: now, response: now };
+    let times = ExchangeTimes { request: now, response: now, clock_ahead_ms: 0 };
     // Cache-Control would say nothing beside a targeted field, and no-store nothing beside must-understand.
     let rules = Rules { targeted_fields: Box::default(), ..Rules::default() };
     let request = RequestFacts::parse("GET", &[]);

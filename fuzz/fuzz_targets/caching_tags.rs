@@ -58,7 +58,7 @@ fn written(tag: &EntityTag<'_>) -> Vec<u8> {
 fn check_known(etag: &[u8], list: &[u8]) {
     let now = Timestamp::from_seconds(1_800_000_000);
     let response: &[FieldLine<'_>] = &[("ETag", etag)];
-    let times = ExchangeTimes { request: now, response: now };
+    let times = ExchangeTimes { request: now, response: now, clock_ahead_ms: 0 };
     let (rules, get) = (Rules::default(), RequestFacts::parse("GET", &[]));
     let stored = StoredFacts::new(&get, &ResponseFacts::parse(200, response, times, &rules), &rules);
     let validators = Validators::parse(response, now);

@@ -194,7 +194,7 @@ mod tests {
     fn decisions_are_told_with_their_values() {
         let (rules, then) = (Rules::default(), Timestamp::from_seconds(784_111_777));
         let request = RequestFacts::parse("GET", &[]);
-        let times = ExchangeTimes { request: then, response: then };
+        let times = ExchangeTimes { request: then, response: then, clock_ahead_ms: 0 };
         let lines: &[FieldLine<'_>] = &[("cache-control", b"max-age=60"), ("age", b"10")];
         let response = ResponseFacts::parse(200, lines, times, &rules);
         let stored = may_store(&request, &response, &rules, then);

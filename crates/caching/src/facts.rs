@@ -135,6 +135,15 @@ pub struct ExchangeTimes {
     pub request: Timestamp,
     /// The response's header section had arrived.
     pub response: Timestamp,
+    /// How far the clock that others go by is ahead of the one that has told these times: 0, unless a better one is known.
+    pub clock_ahead_ms: i64,
+}
+
+impl ExchangeTimes {
+    /// The arrival by the clock that others go by: to be compared with what origin servers say of their time.
+    pub fn arrival_by_others(&self) -> Timestamp {
+        self.response.plus_ms(self.clock_ahead_ms)
+    }
 }
 
 /// The value of `Expires`.
@@ -185,7 +194,7 @@ impl ResponseFacts {
             directives: control.directives(),
             //= RFC 9110 section 6.6.1: a response without Date is dated by its recipient
             //= RFC 9110 section 6.6.1: an invalid Date may be replaced by the arrival
-            date: fields::first(response, "date").and_then(read_date).unwrap_or(times.response),
+            date: fields::first(response, "date").and_then(read_date).unwrap_or(times.arrival_by_others()),
             //= RFC 9213 section 2.2: Cache-Control and Expires are ignored beside a targeted field
             expires: fields::first(response, "expires")
                 .filter(|_| !control.is_targeted())

@@ -83,13 +83,13 @@ mod tests {
         stored: &[FieldLine<'_>],
         head_sent_s: i64,
     ) -> HeadUpdate {
-        let times = ExchangeTimes { request: THEN, response: THEN };
+        let times = ExchangeTimes { request: THEN, response: THEN, clock_ahead_ms: 0 };
         let (request, rules) = (RequestFacts::parse("GET", &[]), Rules::default());
         let facts = StoredFacts::new(&request, &ResponseFacts::parse(200, stored, times, &rules), &rules);
         let validators = Validators::parse(stored, THEN);
         let stored = Stored { facts: &facts, validators: &validators, content_bytes: Some(8) };
         let sent = THEN.plus_ms(head_sent_s * 1000);
-        judge(status, answer, &stored, ExchangeTimes { request: sent, response: sent })
+        judge(status, answer, &stored, ExchangeTimes { request: sent, response: sent, clock_ahead_ms: 0 })
     }
 
     //= RFC 9111 section 4.3.5: a 200 to HEAD updates or invalidates

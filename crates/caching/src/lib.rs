@@ -27,7 +27,7 @@
 //!
 //! let (rules, then) = (Rules::default(), Timestamp::from_seconds(1_790_000_000));
 //! let request = RequestFacts::parse("GET", &[("host", b"example.com")]);
-//! let times = ExchangeTimes { request: then, response: then };
+//! let times = ExchangeTimes { request: then, response: then, clock_ahead_ms: 0 };
 //! let response = ResponseFacts::parse(200, &[("cache-control", b"max-age=60")], times, &rules);
 //!
 //! let stored = may_store(&request, &response, &rules, then).unwrap().facts;

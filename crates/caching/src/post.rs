@@ -66,7 +66,7 @@ mod tests {
     fn check(status: u16, fields: &[FieldLine<'_>], profile: Profile, expected: Result<(), NotStored>) {
         let rules = Rules::for_profile(profile);
         let request = RequestFacts::parse("POST", &[("content-length", b"3")]);
-        let times = ExchangeTimes { request: NOW, response: NOW };
+        let times = ExchangeTimes { request: NOW, response: NOW, clock_ahead_ms: 0 };
         let response = ResponseFacts::parse(status, fields, times, &rules);
         let stored = may_store_for_get(&request, &response, fields, &TARGET, &rules, NOW);
         assert_eq!(stored.map(drop), expected, "{status} {fields:?}");

@@ -90,7 +90,7 @@ mod tests {
         let received: &[FieldLine<'_>] = &[("etag", b"\"a\"")];
         let anonymous = RequestFacts::parse("GET", &[]);
         let at = Timestamp::from_ms(1000);
-        let times = ExchangeTimes { request: at, response: at };
+        let times = ExchangeTimes { request: at, response: at, clock_ahead_ms: 0 };
         for (judged_since_ms, credentialed, lines, expected) in [
             (999, StoredCredentialed::Explicit, received, true),
             (1000, StoredCredentialed::Explicit, received, false),
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn what_the_rules_in_force_would_not_store_is_nobodys() {
         let at = Timestamp::from_ms(1000);
-        let times = ExchangeTimes { request: at, response: at };
+        let times = ExchangeTimes { request: at, response: at, clock_ahead_ms: 0 };
         let minute = || TtlTable::new([(StatusMatch::Exact(200), 60_000)]);
         let guessed = Rules {
             heuristic: Some(Heuristic { requests: HeuristicFor::All, ..Heuristic::default() }),

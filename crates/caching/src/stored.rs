@@ -238,8 +238,12 @@ fn corrected_initial_age_ms(response: &ResponseFacts) -> u64 {
     // Date has whole seconds, so the arrival is rounded down to the same: its milliseconds would make
     // every response up to a second older than it is.
     //= RFC 9111 section 4.2.3: apparent age is never negative
-    let apparent_age_s =
-        response.times.response.whole_seconds().saturating_sub(response.date.whole_seconds()).max(0);
+    let apparent_age_s = response
+        .times
+        .arrival_by_others()
+        .whole_seconds()
+        .saturating_sub(response.date.whole_seconds())
+        .max(0);
     //= RFC 9111 section 4.2.3: the delay counts from the request
     let response_delay_ms = response.times.response.ms_since(response.times.request).max(0);
     //= RFC 9111 section 4.2.3: age_value
@@ -263,10 +267,28 @@ fn lifetime_ms(lifetime: Lifetime, initial_age_ms: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ExchangeTimes;
 
     #[test]
     fn the_facts_stay_small() {
         assert_eq!(size_of::<StoredFacts>(), 48);
+    }
+
+    /// A gateway whose clock is half a minute ahead, and knows it.
+    #[test]
+    fn what_is_dated_by_others_is_no_older_by_a_clock_that_is_ahead() {
+        let now = Timestamp::from_ms(1_030_500);
+        let lines: &[crate::FieldLine<'_>] =
+            &[("date", b"Thu, 01 Jan 1970 00:16:39 GMT"), ("cache-control", b"max-age=20")];
+        for (lines, clock_ahead_ms, expected) in
+            [(lines, 0, 31_000), (lines, -30_000, 1_000), (lines, 30_000, 61_000), (&lines[1..], -30_000, 0)]
+        {
+            let times = ExchangeTimes { request: now, response: now, clock_ahead_ms };
+            let rules = Rules::default();
+            let response = ResponseFacts::parse(200, lines, times, &rules);
+            let stored = StoredFacts::new(&RequestFacts::parse("GET", &[]), &response, &rules);
+            assert_eq!(stored.current_age_ms(now), expected, "{clock_ahead_ms}");
+        }
     }
 
     #[test]

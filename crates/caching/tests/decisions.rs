@@ -304,7 +304,7 @@ impl Case<'_> {
 
     fn times(&self) -> ExchangeTimes {
         let response = self.time("responded_s").unwrap_or(EPOCH);
-        ExchangeTimes { request: self.time("requested_s").unwrap_or(response), response }
+        ExchangeTimes { request: self.time("requested_s").unwrap_or(response), response, clock_ahead_ms: 0 }
     }
 
     fn request(&self) -> RequestFacts {

@@ -136,7 +136,11 @@ fn moment() -> impl Strategy<Value = Timestamp> {
 }
 
 fn response() -> impl Strategy<Value = (u16, Lines, ExchangeTimes)> {
-    let times = (moment(), moment()).prop_map(|(request, response)| ExchangeTimes { request, response });
+    let times = (moment(), moment()).prop_map(|(request, response)| ExchangeTimes {
+        request,
+        response,
+        clock_ahead_ms: 0,
+    });
     (prop::sample::select(STATUSES), response_lines(), times)
 }
 
@@ -259,7 +263,7 @@ proptest! {
     fn a_client_that_has_it_gets_a_304(tag in "(W/)?\"[!#-~]{0,8}\"", other in "\"[!#-~]{0,8}\"") {
         let now = Timestamp::from_ms(EPOCH_MS);
         let lines: &[FieldLine<'_>] = &[("ETag", tag.as_bytes())];
-        let facts = ResponseFacts::parse(200, lines, ExchangeTimes { request: now, response: now }, &Rules::default());
+        let facts = ResponseFacts::parse(200, lines, ExchangeTimes { request: now, response: now, clock_ahead_ms: 0 }, &Rules::default());
         let stored = StoredFacts::new(&RequestFacts::parse("GET", &[]), &facts, &Rules::default());
         let list = format!("{other} , {tag}");
         let request: &[FieldLine<'_>] = &[("If-None-Match", list.as_bytes())];
@@ -293,7 +297,7 @@ proptest! {
         complete_bytes in any::<u64>(),
     ) {
         let lines: &[FieldLine<'_>] = &[(name, &value), ("range", &value), (name, b"x")];
-        let facts = ResponseFacts::parse(status, lines, ExchangeTimes { request: now, response: now }, &Rules::default());
+        let facts = ResponseFacts::parse(status, lines, ExchangeTimes { request: now, response: now, clock_ahead_ms: 0 }, &Rules::default());
         let request = RequestFacts::parse("GET", lines);
         let rules = Rules::default();
         let _ = may_store(&request, &facts, &rules, now);

@@ -35,7 +35,7 @@ fn a_refusal_speaks_of_requests_like_the_refused_one() {
 #[test]
 fn a_stored_response_speaks_against_it_for_a_while() {
     let at = Timestamp::from_seconds(784_111_777);
-    let (times, rules) = (ExchangeTimes { request: at, response: at }, Rules::default());
+    let (times, rules) = (ExchangeTimes { request: at, response: at, clock_ahead_ms: 0 }, Rules::default());
     let response = ResponseFacts::parse(200, &[("cache-control", b"max-age=10")], times, &rules);
     let stored = StoredFacts::new(&facts(NOTHING), &response, &rules);
     for (after_s, lately_s, expected) in

@@ -101,7 +101,7 @@ fn uses(credential: &str, stored: &StoredFacts, rules: &Rules) -> String {
 
 /// What a response comes to that answered a request with `credential`.
 fn cell(credential: &str, response: &[FieldLine<'_>], rules: &Rules) -> String {
-    let times = ExchangeTimes { request: NOW, response: NOW };
+    let times = ExchangeTimes { request: NOW, response: NOW, clock_ahead_ms: 0 };
     let facts = ResponseFacts::parse(200, response, times, rules);
     match may_store(&request(credential, ""), &facts, rules, NOW) {
         Err(_) => "-".to_owned(),

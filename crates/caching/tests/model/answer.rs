@@ -10,7 +10,7 @@ use super::{Exchange, Message, Request, Response, Stored, dated, owned};
 
 impl Exchange<'_> {
     pub(super) fn times(&self) -> ExchangeTimes {
-        ExchangeTimes { request: self.now, response: self.now }
+        ExchangeTimes { request: self.now, response: self.now, clock_ahead_ms: 0 }
     }
 
     /// The request that goes to the origin: its end-to-end fields, as far as they are wanted there.

@@ -126,6 +126,11 @@ impl Cache {
         self.tiers.iter().for_each(Tiers::heard_purge);
     }
 
+    /// How far the clock that all instances go by is ahead of this one's, as far as anybody knows.
+    pub(crate) fn clock_ahead_ms(&self) -> i64 {
+        self.tiers.as_ref().map_or(0, Tiers::clock_ahead_ms)
+    }
+
     /// From now on `watcher` is told what the tier behind memory tells unasked.
     pub(crate) fn watch(&self, watcher: Weak<dyn Watcher>) {
         if let Some(tiers) = &self.tiers {

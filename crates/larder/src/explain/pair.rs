@@ -61,7 +61,7 @@ struct Pair<'a> {
 impl Pair<'_> {
     fn store(&self, findings: &mut Vec<Finding>) -> anyhow::Result<Option<StoredFacts>> {
         let lines = self.response.lines();
-        let times = ExchangeTimes { request: self.received, response: self.received };
+        let times = ExchangeTimes { request: self.received, response: self.received, clock_ahead_ms: 0 };
         let facts = ResponseFacts::parse(self.response.status()?, &lines, times, self.rules);
         let outcome = may_store(&self.first.facts(), &facts, self.rules, self.received);
         findings.push(explain::storing(outcome.as_ref().map_err(|reason| *reason), self.received));

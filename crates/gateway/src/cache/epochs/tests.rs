@@ -20,7 +20,7 @@ fn named(names: &[&str]) -> Groups {
 
 fn head(membership: Option<Membership>, asked_at: Stamp) -> StoredHead {
     let at = Timestamp::from_seconds(1_800_000_000);
-    let times = ExchangeTimes { request: at, response: at };
+    let times = ExchangeTimes { request: at, response: at, clock_ahead_ms: 0 };
     let rules = Rules::default();
     let response = ResponseFacts::parse(200, &[], times, &rules);
     let facts = StoredFacts::new(&RequestFacts::parse("GET", &[]), &response, &rules);

@@ -205,7 +205,7 @@ impl Client {
         sleep(pace.answer / 2).await;
         let answered = self.origin.answer(self.process.wire.index, url, versions);
         sleep(pace.answer / 2).await;
-        (answered, ExchangeTimes { request, response: now() })
+        (answered, ExchangeTimes { request, response: now(), clock_ahead_ms: 0 })
     }
 
     fn freshened(&self, job: &Job, leader: &LeaderGuard, fetch: FetchId, times: ExchangeTimes) -> bool {

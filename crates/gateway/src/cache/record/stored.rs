@@ -520,7 +520,7 @@ mod tests {
     /// What is counted for a record with these fields, beyond a body of 1 KiB and a key of up to 64 bytes.
     fn overhead_bytes(lines: &[caching::FieldLine<'_>]) -> usize {
         let at = Timestamp::from_seconds(1_800_000_000);
-        let times = ExchangeTimes { request: at, response: at };
+        let times = ExchangeTimes { request: at, response: at, clock_ahead_ms: 0 };
         let rules = Rules::default();
         let response = ResponseFacts::parse(200, lines, times, &rules);
         let facts = StoredFacts::new(&RequestFacts::parse("GET", &[]), &response, &rules);

@@ -95,7 +95,7 @@ impl Tiers {
         Reader { memory, epochs, rule, groups_max, site_key, clock_ahead_ms, outdated_to_ms }
     }
 
-    pub(super) fn clock_ahead_ms(&self) -> i64 {
+    pub(in crate::cache) fn clock_ahead_ms(&self) -> i64 {
         self.backing.clock_ahead_ms().unwrap_or(0)
     }
 

@@ -62,6 +62,7 @@ impl<'a> Seen<'a> {
         let times = ExchangeTimes {
             request: reader.at(response.request_time_ms),
             response: reader.at(response.response_time_ms),
+            clock_ahead_ms: reader.clock_ahead_ms,
         };
         Some(Self {
             response,

@@ -202,7 +202,7 @@ fn what_was_asked_for_later_stays() {
         bench.put(inline(bench.head_at(before(1000)), b"newer"));
         bench.tiers.written(KEY).await;
         let newer = bench.there().await.unwrap();
-        let late = ExchangeTimes { request: before(2000), response: before(500) };
+        let late = ExchangeTimes { request: before(2000), response: before(500), clock_ahead_ms: 0 };
         let older = Arc::new(bench.world.entry(vec![inline(bench.head_of(late), b"older")]));
         let put = |entry| Pending::Put { entry, theirs: Theirs::Kept { dropped: Vec::new() }, claim: None };
         let pending = put(Arc::clone(&older));
