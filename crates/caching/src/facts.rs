@@ -194,7 +194,9 @@ impl ResponseFacts {
             directives: control.directives(),
             //= RFC 9110 section 6.6.1: a response without Date is dated by its recipient
             //= RFC 9110 section 6.6.1: an invalid Date may be replaced by the arrival
-            date: fields::first(response, "date").and_then(read_date).unwrap_or(times.arrival_by_others()),
+            date: fields::first(response, "date")
+                .and_then(read_date)
+                .unwrap_or_else(|| times.arrival_by_others()),
             //= RFC 9213 section 2.2: Cache-Control and Expires are ignored beside a targeted field
             expires: fields::first(response, "expires")
                 .filter(|_| !control.is_targeted())

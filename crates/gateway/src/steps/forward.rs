@@ -42,7 +42,11 @@ pub(crate) async fn run(
     let (asked, sent) = (Asked::by(|name| fields.value(name).is_some()), now());
     match call.send(fields, body, &mut interim).await {
         Ok(response) => {
-            let times = ExchangeTimes { request: sent, response: now(), clock_ahead_ms: worker.cache(&plan.site).clock_ahead_ms() };
+            let times = ExchangeTimes {
+                request: sent,
+                response: now(),
+                clock_ahead_ms: worker.cache(&plan.site).clock_ahead_ms(),
+            };
             let spared = written.as_ref().map(PostStore::waiter);
             if plan.facts.method == MethodClass::Unsafe {
                 // Boxed: all others would carry its room along.

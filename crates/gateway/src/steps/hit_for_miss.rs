@@ -61,7 +61,11 @@ impl<'a> HitForMiss<'a> {
                 if let Some(lie) = asked.unasked(response.status.as_u16()) {
                     return Next::Reply(self.failed(&OriginError::protocol(lie)));
                 }
-                let times = ExchangeTimes { request: asked_at, response: now(), clock_ahead_ms: self.job.cache().clock_ahead_ms() };
+                let times = ExchangeTimes {
+                    request: asked_at,
+                    response: now(),
+                    clock_ahead_ms: self.job.cache().clock_ahead_ms(),
+                };
                 match self.judge(&response, times) {
                     Err(reason) => Next::Reply(self.refused(response, reason, times)),
                     Ok(()) => self.stored(response, times),

@@ -1,7 +1,8 @@
 //! Groups, keys and purges against what a stored response belongs to.
 
 use caching::{
-    ExchangeTimes, NominatedFields, NominatedValues, RequestFacts, ResponseFacts, Rules, StoredFacts,
+    CacheKey, ExchangeTimes, KeyParts, KeyRules, NominatedFields, NominatedValues, RequestFacts,
+    ResponseFacts, Rules, StoredFacts,
 };
 use store::backing::LogOffset;
 use store::purge::{PurgeId, Selection, What};
@@ -226,4 +227,41 @@ fn what_was_asked_for_in_another_log_is_unknown() {
     assert!(matches!(epochs.judge(KEY, &before), Verdict::Stale(_)), "nobody knows what was purged");
     assert_eq!(epochs.stamp_at(in_log(100)), None);
     assert_eq!(epochs.judge(KEY, &head(None, epochs.stamp_at(other).unwrap())), Verdict::Current);
+}
+
+/// A reload may have taken the site away that a URL had, or changed what of a query is part of its key.
+#[test]
+fn a_url_that_may_have_moved_is_purged_in_all_sites_and_with_any_query() {
+    let key = |site: &str, path: &str, query: Option<&'static str>| {
+        let parts = KeyParts {
+            site: site.as_bytes(),
+            scheme: b"http",
+            authority: b"a.example",
+            path: path.as_bytes(),
+            query: query.map(str::as_bytes),
+            method: "GET",
+            extra: &[],
+        };
+        CacheKey::new(&parts, &KeyRules::default())
+    };
+    let stored =
+        [key("a", "/x", Some("q")), key("a", "/x", None), key("b", "/x", Some("q")), key("a", "/y", None)];
+    for (moves, purged, expected) in [
+        (0, &stored[0], [true, false, false, false]),
+        (1, &stored[0], [true, true, true, false]),
+        (0, &key("", "/x", None), [true, true, true, false]),
+    ] {
+        let epochs = Epochs::new(Purgers::Several);
+        let heads = stored.each_ref().map(|_| head(None, epochs.stamp()));
+        (0..moves).for_each(|_| epochs.urls_move());
+        let what = What::Url("http://a.example/x?q".into());
+        let record = PurgeRecord { id: PurgeId([1; 16]), at_ms: 0, mode: PurgeMode::Hard, what };
+        let kept = epochs.purge(record, Some(purged.as_bytes()));
+        let takes = |key: &CacheKey| kept.reach.takes(key.as_bytes(), Some(&[]));
+        assert_eq!(stored.each_ref().map(takes), expected);
+        for ((key, head), expected) in stored.iter().zip(&heads).zip(expected) {
+            let is_removed = matches!(epochs.judge(key.as_bytes(), head), Verdict::Removed(_));
+            assert_eq!(is_removed, expected, "{key:?}");
+        }
+    }
 }

@@ -87,7 +87,10 @@ impl Job {
         if let Some(lie) = asked.unasked(response.status.as_u16()).filter(|_| !self.is_for_hole()) {
             return Err(OriginError::protocol(lie));
         }
-        Ok((response, ExchangeTimes { request, response: now(), clock_ahead_ms: self.cache().clock_ahead_ms() }))
+        Ok((
+            response,
+            ExchangeTimes { request, response: now(), clock_ahead_ms: self.cache().clock_ahead_ms() },
+        ))
     }
 
     fn failed(&self, error: OriginError, leader: LeaderGuard) {

@@ -240,7 +240,7 @@ pub(crate) fn inline(head: StoredHead, body: &[u8]) -> StoredResponse {
 }
 
 pub(crate) fn at(time: Timestamp) -> ExchangeTimes {
-    ExchangeTimes { request: time.plus_ms(-77), response: time, clock_ahead_ms: 0 }
+    ExchangeTimes { request: time.plus_ms(-77), response: time, clock_ahead_ms: WRITING.clock_ahead_ms }
 }
 
 fn response(status: u16, lines: &[FieldLine<'_>]) -> OriginResponse {
