@@ -110,7 +110,8 @@ mod tests {
         let is = |security, host: &str, authority: &str, path: &str| {
             Ok((security, host.to_owned(), authority.to_owned(), path.to_owned()))
         };
-        let cases: [(&str, Result<(Security, String, String, String), EndpointError>); 14] = [
+        type Parts = (Security, String, String, String);
+        let cases: [(&str, Result<Parts, EndpointError>); 14] = [
             ("http://collector", is(Plain, "collector", "collector:4318", TRACES)),
             ("http://collector:4318/", is(Plain, "collector", "collector:4318", TRACES)),
             ("http://collector:1/v1/traces", is(Plain, "collector", "collector:1", TRACES)),

@@ -148,6 +148,9 @@ impl Telemetry {
         for outcome in ["applied", "refused"] {
             sample.add(Metric::ReloadsTotal, &[outcome], 0);
         }
+        for outcome in ["took-over", "failed"] {
+            sample.add(Metric::UpgradesTotal, &[outcome], 0);
+        }
         sample.add(Metric::ProcessStartTimeSeconds, &[], self.start_time_seconds);
         if let Some(build) = self.build {
             sample.add(Metric::BuildInfo, &[build.version, build.commit, build.rustc], 1);

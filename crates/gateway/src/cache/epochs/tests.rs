@@ -102,7 +102,7 @@ fn tag(tag: &str) -> What {
 }
 
 fn key_of_site(site: &[u8]) -> Vec<u8> {
-    let parts = caching::KeyParts {
+    let parts = KeyParts {
         site,
         scheme: b"http",
         authority: b"a.example",
@@ -112,7 +112,7 @@ fn key_of_site(site: &[u8]) -> Vec<u8> {
         extra: &[],
     };
     let mut key = Vec::new();
-    caching::key::write_key(&parts, &caching::KeyRules::default(), &mut key);
+    caching::key::write_key(&parts, &KeyRules::default(), &mut key);
     key
 }
 
