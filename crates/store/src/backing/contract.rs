@@ -130,6 +130,11 @@ pub trait Backing: Send + Sync {
     /// The lease of `write` counts for nothing here.
     fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put>;
 
+    /// The same for who has nothing else to do with the lease: it is asked for whatever else has failed, and for longer.
+    fn give_lease_back<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put> {
+        self.release_lease(lease, write)
+    }
+
     /// Waits until the record is not the one that was `seen`, or nobody holds the lease on its key; no longer than `limit`.
     fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, Waited>;
 

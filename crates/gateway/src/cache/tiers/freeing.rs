@@ -97,7 +97,7 @@ impl Leases {
         loop {
             let Ok(_turn) = self.rooms.at_once.acquire().await else { return Freed::No };
             let Some(write) = self.written(&unneeded) else { return Freed::No };
-            match self.backing.release_lease(&unneeded.lease, write).await {
+            match self.backing.give_lease_back(&unneeded.lease, write).await {
                 Ok(Put::Stored(_)) => return Freed::Yes,
                 Ok(Put::NotStored(Refusal::OverBudget)) => return Freed::Yes,
                 Ok(Put::NotStored(_)) => return Freed::No,
