@@ -140,6 +140,9 @@ impl Telemetry {
         self.collect_totals(&mut sample);
         if self.has_gateway() {
             self.collect_zeros(&mut sample);
+            for outcome in ["took-over", "failed"] {
+                sample.add(Metric::UpgradesTotal, &[outcome], 0);
+            }
             for (metric, label, value) in recorder::gauges(&self.shards) {
                 sample.add(metric, label.as_slice(), value);
             }
@@ -147,9 +150,6 @@ impl Telemetry {
         }
         for outcome in ["applied", "refused"] {
             sample.add(Metric::ReloadsTotal, &[outcome], 0);
-        }
-        for outcome in ["took-over", "failed"] {
-            sample.add(Metric::UpgradesTotal, &[outcome], 0);
         }
         sample.add(Metric::ProcessStartTimeSeconds, &[], self.start_time_seconds);
         if let Some(build) = self.build {

@@ -318,7 +318,9 @@ impl<'a> Seeking<'a> {
 
     /// Reads what the tier has now, where that may be something else than before.
     async fn read(&mut self, happened: Happened) -> Option<There> {
-        if !matches!(happened, Happened::Taken | Happened::Changed | Happened::StillHeld) {
+        // One that has freed the lease may have written before: what lies there says which variants there are, too.
+        let may_differ = [Happened::Taken, Happened::Changed, Happened::Free, Happened::StillHeld];
+        if !may_differ.contains(&happened) {
             return None;
         }
         let job = self.job;
