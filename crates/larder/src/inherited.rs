@@ -16,6 +16,8 @@ use crate::upgrade::Predecessor;
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
     sockets: Vec<(SocketAddr, TcpListener)>,
+    /// None if there were none.
+    owner: Option<SocketOwner>,
     /// Who gave them, if it was one like this process.
     predecessor: Option<Predecessor>,
 }
@@ -34,19 +36,16 @@ impl Inherited {
                 format!("descriptor {} (LISTEN_FDS) can't be used", FIRST_DESCRIPTOR + index)
             })
         });
-        Ok(Self {
-            sockets: sockets.collect::<anyhow::Result<_>>()?,
-            predecessor: Predecessor::of_this_process(),
-        })
+        let sockets: Vec<_> = sockets.collect::<anyhow::Result<_>>()?;
+        let predecessor = Predecessor::of_this_process();
+        let given_by = || predecessor.as_ref().map_or(SocketOwner::Starter, Predecessor::owner);
+        let owner = (!sockets.is_empty()).then(given_by);
+        Ok(Self { sockets, owner, predecessor })
     }
 
     /// Whose they are. Without any, they are those that this process will open.
     pub(crate) fn owner(&self) -> SocketOwner {
-        match &self.predecessor {
-            Some(predecessor) => predecessor.owner(),
-            None if self.sockets.is_empty() => SocketOwner::Process,
-            None => SocketOwner::Starter,
-        }
+        self.owner.unwrap_or(SocketOwner::Process)
     }
 
     /// Those that are bound to an address: several, where their owner spreads connections over them.

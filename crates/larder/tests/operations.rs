@@ -680,10 +680,8 @@ fn requests_in_flight_finish_after_an_upgrade() {
     busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     busy.head();
     let successor = upgrade(&process);
-    assert!(
-        process.get("/fast").cache_status().contains("stored"),
-        "the new process has a memory of its own"
-    );
+    let is_stored = || process.get("/fast").cache_status().contains("stored");
+    wait::until_true("the new process answers, which has a memory of its own", is_stored);
     assert_eq!(process.ask_admin("GET", "/ready", "").status(), 200, "the new process answers");
     assert_eq!(process.ask_admin("POST", "/purge", "{\"everything\":true}").status(), 200);
     assert_eq!(idle.rest(), b"", "by then, idle connections are closed");
@@ -728,8 +726,8 @@ fn an_upgrade_that_fails_changes_nothing() {
 #[test]
 fn a_data_set_is_not_handed_over() {
     let origin = mixed();
-    let text = format!("[kv]\nlisten = [\"127.0.0.1:0\"]\n{}", RELOADED.replace("@origin@", &origin.url()));
-    let process = Setup::config(LARDER, &text.replace("@name@", "both")).start();
+    let text = RELOADED.replace("@origin@", &origin.url()).replace("@name@", "both");
+    let process = Setup::config(LARDER, &format!("{text}[kv]\nlisten = [\"127.0.0.1:0\"]\n")).start();
     let answer = process.ask_admin("POST", "/upgrade", "");
     assert_eq!(answer.status(), 409);
     assert!(answer.text().contains("data set in memory (kv)"), "{}", answer.text());

@@ -556,8 +556,10 @@ fn doctor_asks_the_collector() {
     });
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("larder.toml");
+    let origin = ScriptedOrigin::fixed("", "body");
     let config = format!(
-        "[[site]]\nname = \"a\"\norigin = \"http://127.0.0.1:1\"\n[tracing]\nendpoint = \"{}\"\n",
+        "[[site]]\nname = \"a\"\norigin = \"{}\"\n[tracing]\nendpoint = \"{}\"\n",
+        origin.url(),
         collector.url()
     );
     std::fs::write(&file, config).unwrap();

@@ -54,7 +54,10 @@ fn fields(scope: &mut Scope<'_>, table: &Table) -> HeaderMap {
     for (name, node) in table.map("headers") {
         // What is no file may be the secret itself, and that is not to be shown as the name of one.
         if !scope.path_at(node).is_file() {
-            scope.error(node, "the file can't be read; expected the path of a file whose first line is the value");
+            scope.error(
+                node,
+                "the file can't be read; expected the path of a file whose first line is the value",
+            );
             continue;
         }
         let Some(secret) = scope.secret_at(node) else { continue };
