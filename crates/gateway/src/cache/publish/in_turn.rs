@@ -159,6 +159,10 @@ impl<'a> Seeking<'a> {
     }
 
     async fn turn(mut self) -> Turn {
+        // Who has waited here for another variant knows by now which there are, and others are to know which one this is.
+        if let Some(entry) = self.job.cache().look_up(&self.job.fetch.key) {
+            self.name_variant(&entry);
+        }
         let mut happened = self.take().await;
         loop {
             let (tells, (found, hit)) = match self.read(happened).await {
@@ -346,10 +350,7 @@ impl<'a> Seeking<'a> {
     fn judge(&mut self, entry: &Arc<CacheEntry>) -> (Found, Option<Hit>) {
         let (job, now) = (self.job, now());
         let request = job.request.sent().to_lines();
-        if let Some(newest) = entry.variants().first() {
-            self.variant.clear();
-            newest.head.nominated().write_variant_key(job.rule().selecting(&request), &mut self.variant);
-        }
+        self.name_variant(entry);
         let hit = entry.select(job.rule().selecting(&request));
         if let Some(hit) = hit.as_ref().filter(|hit| self.is_answer(hit)) {
             return (Found::Answer, Some(hit.clone()));
@@ -361,6 +362,14 @@ impl<'a> Seeking<'a> {
             Some(_) | None => Found::Same,
         };
         (found, None)
+    }
+
+    /// By the fields that the newest response nominates.
+    fn name_variant(&mut self, entry: &CacheEntry) {
+        let Some(newest) = entry.variants().first() else { return };
+        let request = self.job.request.sent().to_lines();
+        self.variant.clear();
+        newest.head.nominated().write_variant_key(self.job.rule().selecting(&request), &mut self.variant);
     }
 
     fn is_answer(&self, hit: &Hit) -> bool {
