@@ -727,7 +727,7 @@ fn one_validates_behind_all_stale_responses() {
         let gate = Gate::new();
         let released = gate.clone();
         let origin = ScriptedOrigin::start(move |exchange| {
-            let fields = "ETag: \"1\"\r\nCache-Control: max-age=1, stale-while-revalidate=600\r\n";
+            let fields = "ETag: \"1\"\r\nCache-Control: max-age=3, stale-while-revalidate=600\r\n";
             match exchange.request.field("if-none-match") {
                 "" => exchange.respond("200 OK", fields, "page"),
                 _ => {
