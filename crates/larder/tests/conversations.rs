@@ -280,14 +280,17 @@ impl Player<'_> {
         let (start_s, began) = (now_s(), Instant::now());
         let mut script = Duration::ZERO;
         let mut problems = Vec::new();
+        let mut comes_soon = false;
         for (index, step) in self.case.steps.iter().enumerate() {
             pause(step.wait_s);
             let context = Context { path: self.path.clone(), start_s, now_s: now_s(), number: index + 1 };
             script += Duration::from_secs(step.wait_s.into());
-            let differences = match self.step(&context, step) {
+            let played = || match self.step(&context, step) {
                 Ok(seen) => step.differences(&context, &Seen { late: began.elapsed() - script, ..seen }),
                 Err(problem) => vec![problem],
             };
+            let differences = if comes_soon { until_as_written(played) } else { played() };
+            comes_soon = step.is_background() && self.is_hit(index + 1);
             let place = format!("{} ({}), {}, step {}", self.name, self.path, self.case.name, index + 1);
             problems.extend(differences.into_iter().map(|difference| format!("{place}: {difference}")));
         }
@@ -296,6 +299,11 @@ impl Player<'_> {
             format!("{} ({}), {}: uninvited at the origin: {request}", self.name, self.path, self.case.name)
         }));
         problems
+    }
+
+    /// Whether a step needs no origin.
+    fn is_hit(&self, index: usize) -> bool {
+        self.case.steps.get(index).is_some_and(|step| step.origin.list().is_empty())
     }
 
     fn step(&self, context: &Context, step: &Step) -> Result<Seen, String> {
@@ -312,6 +320,19 @@ impl Player<'_> {
         }
         seen.forwarded.clone_from(&lock(self.desk).received);
         Ok(seen)
+    }
+}
+
+/// Plays a step that depends on what comes behind the clients' backs: the origin has sent it, but nobody outside is told
+/// when it is stored.
+fn until_as_written(play: impl Fn() -> Vec<String>) -> Vec<String> {
+    let end = Instant::now() + wait::DEADLINE;
+    loop {
+        let differences = play();
+        if differences.is_empty() || Instant::now() > end {
+            return differences;
+        }
+        thread::park_timeout(Duration::from_millis(5));
     }
 }
 

@@ -24,7 +24,9 @@ use crate::worker::Worker;
 pub(crate) struct Asked {
     key: Vec<u8>,
     began: Turn,
-    heads: Vec<Arc<StoredHead>>,
+    /// Held until the answer is applied. Where memory forgets what the tier has, the entry would not be found otherwise, and be
+    /// removed as one that nobody here knows.
+    stored: Option<Arc<CacheEntry>>,
 }
 
 impl Asked {
@@ -46,10 +48,8 @@ impl Asked {
         write_site_key(&of_get, &request.path_and_query, &plan.site.rule_at(plan.rule).query, &mut key);
         let cache = worker.cache(&plan.site);
         let began = cache.fetches().turn();
-        let entry = cache.look_up(&key);
-        let variants = entry.iter().flat_map(|entry| entry.variants());
-        let heads = variants.map(|variant| Arc::clone(&variant.head)).collect();
-        Some(Self { key, began, heads })
+        let stored = cache.look_up(&key);
+        Some(Self { key, began, stored })
     }
 
     /// Updates or invalidates each stored response that could have answered this HEAD. The response to the HEAD
@@ -93,7 +93,8 @@ impl Asked {
 
     /// Whether this is what was stored when the HEAD was sent.
     fn is_about(&self, head: &Arc<StoredHead>) -> bool {
-        self.heads.iter().any(|known| Arc::ptr_eq(known, head))
+        let mut known = self.stored.iter().flat_map(|entry| entry.variants());
+        known.any(|known| Arc::ptr_eq(&known.head, head))
     }
 }
 
