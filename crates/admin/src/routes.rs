@@ -206,7 +206,7 @@ pub static ROUTES: &[Route] = &[
         answers: &[
             (
                 200,
-                "`{\"process\":4712,\"predecessor\":4711}`: the new process accepts connections, the old one no longer does",
+                "`{\"process\":4712,\"predecessor\":4711}`: the new process accepts connections, and the old one has stopped",
             ),
             (
                 409,
