@@ -419,7 +419,7 @@ impl Worker {
             return;
         }
         self.ticked_at_ms = now_ms;
-        self.limits = self.shared.limits();
+        self.follow_limits();
         if self.shared.is_expiry_active() {
             self.expire_from.get_or_insert(0);
         }
@@ -433,6 +433,15 @@ impl Worker {
         }
         self.doors.iter_mut().for_each(|door| door.is_asked = true);
         self.close_idle(now_ms);
+    }
+
+    /// A client that has had no limit until now may have too much by the new ones, and do nothing that brings its turn.
+    fn follow_limits(&mut self) {
+        let limits = self.shared.limits();
+        if limits != self.limits {
+            self.limits = limits;
+            self.again.extend(self.connections.iter().map(|(number, _)| number));
+        }
     }
 
     /// A part of what has expired, in each turn of the loop until all is done.
