@@ -586,7 +586,8 @@ fn fill_up_memory(kv: &Kv, value_bytes: usize) -> Vec<String> {
     let names: Vec<_> = (0..48 * MIB / (value_bytes + 40)).map(|number| format!("key-{number}")).collect();
     let sets: Vec<_> = names.iter().map(|name| set(name, value_bytes, "")).collect();
     let told = heads(kv, &sets);
-    assert!(told.ends_with(b"-"), "memory is full");
+    // A last one may find room again: buffers of clients count, and shrink.
+    assert!(told.contains(&b'-'), "memory is full");
     names.into_iter().zip(told).filter(|(_, head)| *head == b'+').map(|(name, _)| name).collect()
 }
 
