@@ -24,13 +24,13 @@ use crate::cache::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
 use crate::cache::tiers::counts::TierCounts;
 use crate::cache::tiers::{StartTier, TIER_WRITERS};
 use crate::clock::now;
-use crate::config::{Config, ListenerConfig, ServerTiming, Site, StoreIndex};
+use crate::config::{CacheRule, Config, ListenerConfig, ServerTiming, Site, StoreIndex};
 use crate::explain;
 use crate::fleet;
 use crate::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
 use crate::route::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
-use crate::server::listener::{self, Claim, InheritedSockets, Listener, SocketOwner};
+use crate::server::listener::{self, Claim, InheritedSockets, Listener, OpenConnections, SocketOwner};
 use crate::server::tls;
 use crate::stores::Stores;
 use crate::transform::loops::Instance;
@@ -156,12 +156,13 @@ impl Gateway {
             }
         }
         let listening = per_worker.iter().flatten().map(|(_, listener)| listener.socket()).collect();
-        let mut explain_jobs = Some(explain_jobs);
+        let (mut explain_jobs, open) = (Some(explain_jobs), Arc::default());
         let threads = per_worker
             .into_iter()
             .enumerate()
             .map(|(index, listeners)| {
-                let duties = Duties { listeners, explain_jobs: explain_jobs.take(), on_failure };
+                let (explain_jobs, open) = (explain_jobs.take(), Arc::clone(&open));
+                let duties = Duties { listeners, explain_jobs, open, on_failure };
                 spawn_worker(&shared, access_log, index, duties, drain_limit)
             })
             .collect::<io::Result<_>>()
@@ -266,6 +267,21 @@ impl GatewayControl {
         self.shared.drain.begin_for_successor();
     }
 
+    /// Forwards every request that begins from now on, where what is stored is stored in this process alone: purges reach the
+    /// successor, and not this process.
+    pub fn stop_reusing(&self) {
+        let mut config = self.shared.live.load().config.clone();
+        let stores = &self.shared.stores;
+        for site in config.sites.iter_mut().filter(|site| !stores.of(site).cache.has_tier()) {
+            let site = Arc::make_mut(site);
+            site.rules.push(CacheRule::built_in(site.profile));
+            site.rules.iter_mut().for_each(|rule| rule.caching.enabled = false);
+        }
+        if let Err(error) = self.reload(config) {
+            tracing::error!(%error, "stored responses may be used until this process ends");
+        }
+    }
+
     /// The sockets that accept connections, for a process that is to take them over.
     ///
     /// # Errors
@@ -326,6 +342,7 @@ struct Duties {
     listeners: Vec<(usize, Listener)>,
     /// Questions of operators; only one worker answers them.
     explain_jobs: Option<mpsc::Receiver<ExplainJob>>,
+    open: Arc<OpenConnections>,
     on_failure: fn(),
 }
 
@@ -365,7 +382,7 @@ fn spawn_worker(
             if let Some(explain_jobs) = duties.explain_jobs {
                 tokio::spawn(explain::serve(Arc::clone(&worker), explain_jobs));
             }
-            listener::serve(worker, duties.listeners, drain_limit).await;
+            listener::serve(worker, duties.listeners, duties.open, drain_limit).await;
         };
         guard(|| runtime.block_on(serve), duties.on_failure);
         // Tasks that are left belong to nobody any more: fills whose clients have gone.

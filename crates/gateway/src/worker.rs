@@ -3,7 +3,7 @@
 #[cfg(test)]
 pub(crate) mod sample;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -217,7 +217,7 @@ impl IdleEnd {
     }
 
     /// Ready when the process is asked to stop, and idle connections have had their grace.
-    pub(crate) fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.asked.is_some() && !self.shared.drain.has_begun() {
             return Poll::Pending;
         }
@@ -227,5 +227,14 @@ impl IdleEnd {
             Box::pin(async move { shared.drain.idle_is_over().await })
         });
         over.as_mut().poll(context)
+    }
+
+    /// Waits as `poll` says; `None` when the connection is to close before.
+    pub(crate) async fn or<T>(&mut self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
+        poll_fn(|context| match poll(context) {
+            Poll::Pending => self.poll_over(context).map(|()| None),
+            ready => ready.map(Some),
+        })
+        .await
     }
 }

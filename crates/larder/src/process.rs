@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use telemetry::logging::LogLevels;
 use telemetry::{AccessLog, Telemetry};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::config::{self, Overrides, Settings, Severity};
 use crate::kv::KvControl;
@@ -111,13 +111,13 @@ impl Process {
     pub(crate) async fn drain(&self, asker: Asker) {
         self.set_readiness(Readiness::Draining);
         if asker == Asker::Successor {
-            self.controls.gateway.iter().for_each(GatewayControl::drain_for_successor);
+            self.controls.gateway.clone().into_iter().for_each(leave_to_successor);
             return;
         }
         self.manager.tell(State::Stopping);
         if asker == Asker::Operator && !self.drain_delay.is_zero() {
             tracing::info!(delay = ?self.drain_delay, "not ready any more: clients are served until balancers know");
-            tokio::time::sleep(self.drain_delay).await;
+            sleep(self.drain_delay).await;
         }
         tracing::info!("stopping: requests in flight may finish");
         if let Some(gateway) = &self.controls.gateway {
@@ -260,8 +260,21 @@ impl admin::Control for Process {
     }
 }
 
-/// How long a predecessor may answer further requests on connections that are open: it has no word of purges that come to this process, so
-/// that these are not complete before. Twice the time that idle connections are left.
+/// Requests may still come on connections that are open.
+fn leave_to_successor(gateway: GatewayControl) {
+    gateway.drain_for_successor();
+    drop(tokio::spawn(async move {
+        sleep(REUSE_LIMIT).await;
+        gateway.stop_reusing();
+    }));
+}
+
+/// How long a process that has a successor uses what it has stored: longer than idle connections are left open, so that few requests come
+/// later.
+const REUSE_LIMIT: Duration = Duration::from_millis(750);
+
+/// When a predecessor uses nothing any more that it has stored: it has no word of purges that come to this process, so that these are not
+/// complete before. Longer than [`REUSE_LIMIT`], by what timers are late on a busy machine.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(1);
 
 const READINESS: [Readiness; 3] = [Readiness::Starting, Readiness::Ready, Readiness::Draining];

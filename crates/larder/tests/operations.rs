@@ -6,14 +6,15 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use rustls::HandshakeKind;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::Value;
 use testkit::{
-    Authority, Client, End, Gate, Identity, Larder, Output, ScriptedOrigin, Setup, Signal, Successor, run,
-    wait,
+    Authority, Client, End, Gate, Identity, Larder, Output, ScriptedOrigin, Service, Setup, Signal,
+    Successor, run, wait,
 };
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -448,6 +449,17 @@ fn a_reload_that_reads_slowly_blocks_nobody() {
     assert_eq!(origin.last("/miss").field("authorization"), "Basic dXNlcjphZnRlcg==");
 }
 
+/// One site on one address with TLS.
+fn over_tls(Identity { certificate, key, .. }: &Identity, workers: usize, origin: &ScriptedOrigin) -> String {
+    format!(
+        "workers = {workers}\n[[listen]]\naddress = \"@listen@\"\n[[listen.certificates]]\ncert = \"{}\"\n\
+         key = \"{}\"\n[[site]]\nname = \"a\"\norigin = \"{}\"\n",
+        certificate.display(),
+        key.display(),
+        origin.url()
+    )
+}
+
 /// A client with TLS that keeps what it needs to resume a session.
 fn tls_client(authority: &Authority) -> Arc<rustls::ClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
@@ -482,13 +494,7 @@ fn tls_sessions_outlive_a_reload_that_changes_no_certificate() {
     let origin = mixed();
     let authority = Authority::new();
     let text = |certificate: &Identity, workers: usize, name: &str| {
-        format!(
-            "server_name = \"{name}\"\nworkers = {workers}\n[[listen]]\naddress = \"@listen@\"\n[[listen.certificates]]\n\
-             cert = \"{}\"\nkey = \"{}\"\n[[site]]\nname = \"a\"\norigin = \"{}\"\n",
-            certificate.certificate.display(),
-            certificate.key.display(),
-            origin.url()
-        )
+        format!("server_name = \"{name}\"\n{}", over_tls(certificate, workers, &origin))
     };
     let first = authority.identity(&["a.example"]);
     let other = authority.identity(&["*.other.example", "a.example"]);
@@ -531,14 +537,7 @@ fn little_is_encrypted_for_those_who_do_not_read() {
         exchange.respond("200 OK", "Cache-Control: max-age=600\r\n", body);
     });
     let authority = Authority::new();
-    let Identity { certificate, key, .. } = authority.identity(&["a.example"]);
-    let config = format!(
-        "workers = 1\n[[listen]]\naddress = \"@listen@\"\n[[listen.certificates]]\ncert = \"{}\"\nkey = \"{}\"\n\
-         [[site]]\nname = \"a\"\norigin = \"{}\"\n",
-        certificate.display(),
-        key.display(),
-        origin.url()
-    );
+    let config = over_tls(&authority.identity(&["a.example"]), 1, &origin);
     let larder = Setup::config(LARDER, &config).start();
     let client = tls_client(&authority);
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| reads_nothing_more(&client, &larder)).collect();
@@ -658,6 +657,56 @@ fn upgrades_under_load_fail_no_request() {
     last.end();
 }
 
+/// What a browser keeps: connections over TLS, HTTP/1.1 and HTTP/2, with long answers and POSTs under way.
+#[test]
+fn upgrades_under_load_over_tls_fail_no_request() {
+    const UPGRADES: u32 = 4;
+    let long = vec![b'x'; 200_000];
+    let origin = ScriptedOrigin::start(move |exchange| {
+        exchange.read_body();
+        let target = exchange.request.target().to_owned();
+        let cc = if target == "/hit" { "max-age=600" } else { "no-store" };
+        let body = if target == "/long" { &long[..] } else { target.as_bytes() };
+        exchange.respond("200 OK", &format!("Cache-Control: {cc}\r\n"), body);
+    });
+    let authority = Authority::new();
+    let mut process =
+        Setup::config(LARDER, &over_tls(&authority.identity(&["a.example"]), 2, &origin)).start();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/clients/node/kept_connections.mjs");
+    let mut command = Command::new("node");
+    command.arg(script).arg(format!("https://{}", process.address())).arg(authority.file()).arg("a.example");
+    let mut load = Service::start(&mut command, process.folder(), "load");
+    let answer = |load: &mut Service, hundreds: usize| {
+        wait::until_true("requests are answered", || {
+            load.assert_runs();
+            load.stdout().lines().count() >= hundreds
+        });
+    };
+    answer(&mut load, 2);
+    let mut last: Option<Successor> = None;
+    for _ in 0..UPGRADES {
+        let next = upgrade(&process);
+        match last.replace(next) {
+            Some(predecessor) => predecessor.end(),
+            None => assert!(process.service().end().success(), "{}", process.stderr()),
+        }
+        let answered = load.stdout().lines().count();
+        answer(&mut load, answered + 2);
+    }
+    load.signal(Signal::TERM);
+    assert!(load.end().success(), "{}", load.stderr());
+    let tally = load.stdout().lines().last().map(str::to_owned).expect("it says what became of all requests");
+    let tally: Value = serde_json::from_str(&tally).expect("JSON");
+    assert_eq!(tally["failures"], serde_json::json!([]), "{tally}");
+    for protocol in ["http1", "http2"] {
+        assert!(tally[protocol].as_u64() > Some(100), "{tally}");
+    }
+    assert!(tally["connections"].as_u64() > Some(u64::from(UPGRADES)), "they took their leave: {tally}");
+    let last = last.expect("there were some");
+    last.signal(Signal::TERM);
+    last.end();
+}
+
 /// What is under way is finished by the old process, while the new one answers. What it is told to purge is complete when the old one begins
 /// nothing any more.
 #[test]
@@ -686,7 +735,8 @@ fn requests_in_flight_finish_after_an_upgrade() {
     assert_eq!(process.ask_admin("POST", "/purge", "{\"everything\":true}").status(), 200);
     // Purges do not reach the old process: what it answered now would be older than the last one.
     let _ = idle.try_send("GET /fast HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(idle.rest(), b"", "by then, idle connections are closed");
+    let rest = idle.rest();
+    assert!(rest.is_empty(), "by then, idle connections are closed: {}", String::from_utf8_lossy(&rest));
     process.service().assert_runs();
     gate.open();
     assert_eq!(busy.bytes(10), b"helloworld");
@@ -735,29 +785,46 @@ fn a_data_set_is_not_handed_over() {
     assert!(answer.text().contains("data set in memory (kv)"), "{}", answer.text());
 }
 
-/// Readiness flips, nobody new gets in, and what is under way is finished.
+/// Readiness flips, nobody new gets in, and what is under way is finished: also by a worker that forwards over a connection of another one, whose
+/// clients are gone.
 #[test]
 fn requests_in_flight_finish_after_the_stop() {
     let gate = Gate::new();
     let released = gate.clone();
     let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.target() == "/quick" {
+            exchange.respond("200 OK", "Cache-Control: no-store\r\n", "quick");
+            return;
+        }
         exchange.head("200 OK", "Content-Length: 10\r\nCache-Control: max-age=60\r\n").send("hello");
         released.pass();
         exchange.send("world");
     });
-    let mut process = in_front_of(&origin);
+    let config = RELOADED.replace("@origin@", &origin.url()).replace("@name@", "larder");
+    let config = format!("workers = 4\n{config}[limits]\nhead_read_timeout = \"3s\"\n");
+    let mut process = Setup::config(LARDER, &config).start();
+    let mut unused = process.client();
     let mut idle = process.client();
-    let mut busy = process.client();
-    busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    let head = busy.head();
+    assert_eq!(idle.get("/quick").text(), "quick");
+    let mut busy: Vec<_> = (0..3).map(|_| process.client()).collect();
+    for (number, busy) in busy.iter_mut().enumerate() {
+        busy.send(format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(busy.head().status(), 200);
+    }
+    assert_eq!(origin.connections(), busy.len(), "one of them came over the connection that was there");
+    let mut slow = process.client();
+    slow.send("GET /quick HTTP");
     process.signal(Signal::TERM);
     wait::until_true("it is not ready", || process.ask_admin("GET", "/ready", "").status() == 503);
     wait::until_true("it takes no connections", || TcpStream::connect(process.address()).is_err());
     assert_eq!(process.ask_admin("GET", "/live", "").status(), 200);
-    assert_eq!(idle.rest(), b"", "idle connections are closed");
+    assert_eq!((idle.rest(), unused.rest()), (vec![], vec![]), "idle connections are closed");
+    assert!(!slow.wait_for_bytes(Duration::from_millis(1)), "before a request would have had to come");
+    // By then a worker without requests could have ended.
+    assert!(slow.rest().starts_with(b"HTTP/1.1 408"), "this one has begun, and comes no further");
     process.service().assert_runs();
     gate.open();
-    assert_eq!((head.status(), busy.bytes(10)), (200, b"helloworld".to_vec()));
+    busy.iter_mut().for_each(|busy| assert_eq!(busy.bytes(10), b"helloworld"));
     assert!(process.service().end().success());
 }
 

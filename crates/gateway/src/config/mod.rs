@@ -261,7 +261,7 @@ impl ClientLimits {
 }
 
 /// A set of URLs with one origin and one list of cache rules.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Site {
     /// Unique name: appears in metrics, logs, and is a part of every cache key.
     pub name: String,

@@ -6,6 +6,7 @@ use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::Context;
 use std::time::Duration;
 
 use ::http1::proxy_protocol::{ProxiedPeer, parse_proxy_header};
@@ -26,7 +27,7 @@ use crate::active::ActiveConfig;
 use crate::client::Client;
 use crate::config::{ClientLimits, Config, Http2, IpNet, ProxyProtocol};
 use crate::message::head::{ClientEnd, Peer, Scheme, Trust};
-use crate::worker::Worker;
+use crate::worker::{IdleEnd, Worker};
 
 /// Connections that the kernel holds for a worker that is busy.
 const BACKLOG: i32 = 4096;
@@ -150,17 +151,22 @@ fn prepare(socket: &Socket) -> io::Result<()> {
 
 /// Serves a worker's listeners until the drain is over. Runs on the worker's runtime.
 ///
-/// `listeners` come with their numbers in the configuration.
-pub(crate) async fn serve(worker: Arc<Worker>, listeners: Vec<(usize, Listener)>, drain_limit: Duration) {
-    let open = Arc::new(OpenConnections::default());
+/// `listeners` come with their numbers in the configuration, `open` is the same for all workers.
+pub(crate) async fn serve(
+    worker: Arc<Worker>,
+    listeners: Vec<(usize, Listener)>,
+    open: Arc<OpenConnections>,
+    drain_limit: Duration,
+) {
     let mut accepting = JoinSet::new();
     for (index, Listener { socket, owner }) in listeners {
         match watched(socket) {
             Ok(socket) => {
                 let (worker, open) = (Arc::clone(&worker), Arc::clone(&open));
+                // Counted as a connection until it stops, so that what waits in its backlog at the end is served too.
+                let accepting_one = OpenConnections::enter(&open);
                 accepting.spawn(async move {
-                    // Counted as a connection until it stops, so that what waits in its backlog at the end is served too.
-                    let _accepting = OpenConnections::enter(&open);
+                    let _accepting = accepting_one;
                     accept(&worker, &socket, index, &open).await;
                     // What comes to a socket that lives on waits in its queue for the next process.
                     if owner == SocketOwner::Process && !worker.shared.drain.has_successor() {
@@ -379,7 +385,7 @@ async fn connection(
             return Ok(());
         }
         ProxyProtocol::Required => {
-            let (io, named) = Box::pin(proxied(socket, address, limit)).await?;
+            let (io, named) = Box::pin(proxied(worker, socket, address, limit)).await?;
             worker.shared.doorway.name(seat, holder(&live.config, named));
             (io, named)
         }
@@ -411,11 +417,22 @@ async fn connection(
     Ok(())
 }
 
+/// Waits for the first bytes of a connection. One that has sent none is as idle as those between two requests.
+async fn first_bytes<S: Stream>(
+    worker: &Worker,
+    wire: &mut Wire<S>,
+    input: &mut Input,
+) -> Result<usize, WireError> {
+    let mut idle_end = IdleEnd::new(worker);
+    let first = |context: &mut Context<'_>| wire.poll_first_read(context, &worker.arrivals, input);
+    idle_end.or(first).await.unwrap_or(Err(WireError::Closed))
+}
+
 /// Waits for the first bytes of a TLS handshake. Whoever sends a method instead has the wrong scheme in a URL, and is told so: a
 /// broken handshake would say nothing.
 async fn hello<S: Stream>(worker: &Worker, io: S, limits: &ClientLimits) -> Result<Prefixed<S>, WireError> {
     let (mut wire, mut input) = (Wire::new(io, limits.head_read_timeout), Input::with_capacity(0));
-    wire.first_read(&worker.arrivals, &mut input).await?;
+    first_bytes(worker, &mut wire, &mut input).await?;
     if input.filled().first().is_none_or(|byte| !byte.is_ascii_alphabetic()) {
         return Ok(Prefixed::new(input.take(), wire.io));
     }
@@ -459,7 +476,7 @@ async fn opening<S: Stream>(
     input: &mut Input,
     limit: Duration,
 ) -> Result<Opening, WireError> {
-    wire.first_read(&worker.arrivals, input).await?;
+    first_bytes(worker, wire, input).await?;
     wire.allow_since_seen(limit);
     loop {
         let filled = input.filled();
@@ -497,11 +514,13 @@ async fn speak_http2<S: Stream + 'static>(worker: &Arc<Worker>, io: S, client: C
 /// Reads the PROXY protocol header: what comes behind it, and from whom. It names no TCP client where a proxy checks
 /// health.
 async fn proxied<S: Stream>(
+    worker: &Worker,
     io: S,
     proxy: SocketAddr,
     limit: Duration,
 ) -> Result<(Prefixed<S>, SocketAddr), WireError> {
     let (mut wire, mut input) = (Wire::new(io, limit), Input::with_capacity(512));
+    first_bytes(worker, &mut wire, &mut input).await?;
     loop {
         let header = parse_proxy_header(input.filled()).map_err(io::Error::other)?;
         if let Some(header) = header {
@@ -568,9 +587,10 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// What a worker has to finish before it may stop.
+/// What has to be finished before any worker may stop: one worker forwards over connections to origins that another one has opened, and waits
+/// for what another one fetches. They end with the worker whose they are.
 #[derive(Default)]
-struct OpenConnections {
+pub(crate) struct OpenConnections {
     count: AtomicUsize,
     changed: Notify,
 }

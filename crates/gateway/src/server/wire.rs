@@ -174,7 +174,7 @@ impl<S: Stream> Wire<S> {
     }
 
     /// Reads at least one byte into `arrivals`, and what came from there into `input`, which so needs no room before.
-    pub(crate) fn poll_first_read(
+    fn poll_arrivals(
         &mut self,
         context: &mut Context<'_>,
         arrivals: &Mutex<Box<[u8]>>,
@@ -310,16 +310,16 @@ impl<S: Stream> Wire<S> {
     }
 
     /// Reads at least one byte into `arrivals`, and from there into `input`, before the deadline.
-    pub(crate) async fn first_read(
+    pub(crate) fn poll_first_read(
         &mut self,
+        context: &mut Context<'_>,
         arrivals: &Mutex<Box<[u8]>>,
         input: &mut Input,
-    ) -> Result<usize, WireError> {
-        poll_fn(|context| match self.poll_first_read(context, arrivals, input) {
+    ) -> Poll<Result<usize, WireError>> {
+        match self.poll_arrivals(context, arrivals, input) {
             Poll::Pending => self.poll_deadline(context).map(Err),
             ready => ready,
-        })
-        .await
+        }
     }
 
     /// Says what there is to say before the stream is dropped.

@@ -10,7 +10,7 @@ mod response;
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::Context;
 
 use bytes::Bytes;
 use http1::{Framing, HeadScanner, Persistence, RequestError, Version as WireVersion, encode};
@@ -255,18 +255,9 @@ impl<S: Stream> Connection<S> {
     async fn first_read(&mut self) -> Option<Result<usize, WireError>> {
         self.input.shrink();
         self.worker.give_back_buffer(std::mem::take(&mut self.out));
-        let read = std::future::poll_fn(|context| {
-            let read = self.wire.poll_first_read(context, &self.worker.arrivals, &mut self.input);
-            match read.map(Some) {
-                Poll::Pending => {}
-                ready => return ready,
-            }
-            match self.wire.poll_deadline(context) {
-                Poll::Ready(late) => Poll::Ready(Some(Err(late))),
-                Poll::Pending => self.idle_end.poll_over(context).map(|()| None),
-            }
-        })
-        .await;
+        let Self { wire, worker, input, .. } = self;
+        let first = |context: &mut Context<'_>| wire.poll_first_read(context, &worker.arrivals, input);
+        let read = self.idle_end.or(first).await;
         self.out = self.worker.take_buffer();
         read
     }
