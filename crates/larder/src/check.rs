@@ -11,7 +11,7 @@ use crate::{cli, default_file, output};
 
 /// Check a configuration file and report every problem
 ///
-/// Prints each problem with file, line, column and key, and exits with status 1 if there is an error. Warnings alone leave the file usable.
+/// Prints each problem with file, line, column and key, and exits with status 1 if there is an error. Warnings don't change the exit status.
 #[derive(Args, Debug)]
 pub(crate) struct CheckArguments {
     /// Configuration file (TOML); `-` reads standard input, with paths relative to the working directory [default: /etc/larder/larder.toml]

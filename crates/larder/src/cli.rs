@@ -21,7 +21,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run the HTTP cache gateway; with a [kv] table in the file, the Redis-compatible server too
+    /// Run the HTTP cache gateway; also runs the Redis-compatible cache server if the file has a [kv] table
     Serve(ServeArguments),
     Kv(crate::kv::KvArguments),
     Check(crate::check::CheckArguments),
@@ -30,9 +30,9 @@ pub(crate) enum Command {
     Purge(PurgeArguments),
     /// Reload the configuration of a running server
     Reload(AdminArguments),
-    /// Replace a running gateway with the installed version, without failing a request
+    /// Upgrade a running gateway to the installed version without downtime
     Upgrade(AdminArguments),
-    /// Show whether a running server is ready, its hit rate and what its stores hold
+    /// Show readiness, hit rate and store contents of a running server
     Status(AdminArguments),
     /// Load-test servers and compare the results
     Bench {
@@ -42,7 +42,7 @@ pub(crate) enum Command {
     /// Run a mock origin server for demos and tests
     Origin(OriginOptions),
     Version(crate::version::VersionArguments),
-    /// Print the completions of a shell
+    /// Print shell completions
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -166,7 +166,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Address to accept clients on; repeatable or comma-separated; port 0 picks a free one [default: 127.0.0.1:8080]
+    /// Address to listen on for clients; repeatable or comma-separated; port 0 picks a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     listen: Vec<String>,
 
@@ -178,7 +178,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
 
-    /// Redis-compatible server that several instances share, such as redis://cache.internal/0 [default: none]
+    /// Redis-compatible server to use as the shared store of several instances, such as redis://cache.internal/0 [default: none]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 
@@ -186,7 +186,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "N")]
     workers: Option<u32>,
 
-    /// Defaults of the cache rules: safe, or rfc9111 for everything that the RFC permits [default: safe]
+    /// Defaults of the cache rules: safe, or rfc9111 for everything that RFC 9111 permits [default: safe]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
 
@@ -206,7 +206,7 @@ pub(crate) struct AdminArguments {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081", value_parser = parse_admin)]
     pub(crate) admin: SocketAddr,
 
-    /// File with the bearer token of the admin API in its first line
+    /// File whose first line is the bearer token of the admin API
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
@@ -223,11 +223,11 @@ fn parse_admin(text: &str) -> Result<SocketAddr, String> {
 
 const PURGE_STATUSES: &str = "\
 Exit status:
-  0  at least one response was purged, or the purge works without counting
+  0  at least one response was purged, or the purge doesn't report a count
   1  the admin API did not answer, or refused at least one purge
   2  the command line is wrong
   3  nothing matched: no stored response for any URL
-  4  in a fleet, an instance has not confirmed the purge in time, or it is unknown whether all have";
+  4  in a fleet, an instance did not confirm the purge in time, or it is unknown whether all did";
 
 /// Purge responses from a running cache
 ///
@@ -239,7 +239,7 @@ Exit status:
 #[command(group(clap::ArgGroup::new("mode").args(["hard", "soft", "refresh"])))]
 #[command(after_help = PURGE_STATUSES)]
 pub(crate) struct PurgeArguments {
-    /// URLs as clients request them; `-` reads more from standard input, one a line
+    /// URLs as clients request them; `-` reads more from standard input, one per line
     #[arg(conflicts_with_all = ["selection", "everything"])]
     pub(crate) url: Vec<String>,
 
@@ -259,7 +259,7 @@ pub(crate) struct PurgeArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) site: Option<String>,
 
-    /// Responses of this host; with a port, of that port only
+    /// Responses of this host; with a port, only those of that port
     #[arg(long)]
     pub(crate) host: Option<String>,
 
@@ -283,7 +283,7 @@ pub(crate) struct PurgeArguments {
     #[arg(long)]
     pub(crate) refresh: bool,
 
-    /// Count what would be purged, and purge nothing
+    /// Count the responses that would be purged, without purging them
     #[arg(long)]
     pub(crate) dry_run: bool,
 
@@ -291,13 +291,13 @@ pub(crate) struct PurgeArguments {
     pub(crate) admin: AdminArguments,
 }
 
-/// Explain why a response was, or wasn't, stored and reused
+/// Explain why a response was or wasn't cached
 ///
-/// Give a URL to ask the running cache, or a request and a response in files to ask its rules alone.
+/// Give a URL to query the running cache, or files with a request and a response to evaluate the rules offline.
 #[derive(Args, Debug)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["url", "request"])))]
 pub(crate) struct ExplainArguments {
-    /// URL as clients request it: the running cache really makes this request, and reports each decision
+    /// URL as clients request it: the running cache makes this request and reports each decision
     pub(crate) url: Option<String>,
 
     /// GET or HEAD
@@ -322,7 +322,7 @@ pub(crate) struct ExplainArguments {
 /// An exchange in files, and what came after it.
 #[derive(Args, Debug)]
 pub(crate) struct PairArguments {
-    /// File with a request in HTTP/1.1 form: request line and header fields; no cache needs to run
+    /// File with a request in HTTP/1.1 form: request line and header fields; needs no running cache
     #[arg(long, value_name = "FILE", requires = "response")]
     pub(crate) request: Option<PathBuf>,
 

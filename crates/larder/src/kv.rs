@@ -32,7 +32,7 @@ pub(crate) struct KvArguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Address to accept clients on; repeatable or comma-separated; port 0 picks a free one [default: 127.0.0.1:6379]
+    /// Address to listen on for clients; repeatable or comma-separated; port 0 picks a free one [default: 127.0.0.1:6379]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     listen: Vec<String>,
 
@@ -44,7 +44,7 @@ pub(crate) struct KvArguments {
     #[arg(long, value_name = "POLICY")]
     maxmemory_policy: Option<String>,
 
-    /// File to save the data set to at a stop, and to load it from at the next start [default: none]
+    /// File to save the data set to on shutdown and load it from on startup [default: none]
     #[arg(long, value_name = "PATH")]
     save_file: Option<String>,
 
@@ -64,7 +64,7 @@ pub(crate) struct KvArguments {
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
 
-    /// Also read the environment variables of this program, as its drop-in replacement
+    /// Also read the environment variables of this program, to be a drop-in replacement for it
     #[arg(long, value_name = "PROGRAM", value_enum)]
     environment: Option<Predecessor>,
 }

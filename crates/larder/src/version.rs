@@ -13,7 +13,7 @@ pub(crate) const VERSION: &str = env!("LARDER_VERSION");
 pub(crate) const BUILD: BuildInfo =
     BuildInfo { version: env!("BUILD_VERSION"), commit: env!("BUILD_COMMIT"), rustc: env!("BUILD_RUSTC") };
 
-/// Print the version, and with --json what was built, from which commit and how
+/// Print the version; with --json, also the commit, target and compiler
 #[derive(Args, Debug)]
 pub(crate) struct VersionArguments {
     /// Print JSON

@@ -79,23 +79,23 @@ impl Experiment {
     pub fn summary(self) -> &'static str {
         match self {
             Self::Coalescing => {
-                "many clients, one slow URL that expires: does the crowd reach the origin? --instances: of several gateways"
+                "many clients, one slow URL that expires: requests that reach the origin; several gateways with --instances"
             }
-            Self::Edge => "one cached answer from Larder, nginx with Lua, nginx and Redis, puma and Node",
+            Self::Edge => "one cached response from Larder, nginx with Lua, nginx and Redis, puma and Node",
             Self::ProxyCache => "an API whose handlers cost CPU, with and without a cache in front",
             Self::CacheAside => {
                 "each URL of a slow origin, with and without a cache, at several concurrencies"
             }
-            Self::Conditional => "clients that come back and ask whether anything changed",
+            Self::Conditional => "clients that send conditional requests",
             Self::Kv => "the suites of poor-man-s-cache on Larder, in both protocols, and on Redis",
-            Self::Purge => "three gateways that share a Redis, while thousands of purges go on",
+            Self::Purge => "three gateways that share a Redis, during thousands of purges",
             Self::Tiers => {
                 "a hit in memory, a hit in the shared store, a miss, and a round trip to the store"
             }
             Self::StoreRoom => {
-                "four gateways with little memory over a store with room for a tenth, and for all"
+                "four gateways with little memory and a shared store that fits a tenth of the data, then all of it"
             }
-            Self::StoreFaults => "two gateways whose shared Redis stands still, dies, or has no memory",
+            Self::StoreFaults => "two gateways whose shared Redis hangs, dies or runs out of memory",
         }
     }
 }

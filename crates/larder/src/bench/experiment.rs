@@ -21,15 +21,15 @@ pub(crate) struct ExperimentArguments {
     /// Name of the experiment [default: none, which lists them]
     name: Option<Experiment>,
 
-    /// Length of each load, such as 90s or 5m, up to 15m, in experiments that run for a time; a bare number is seconds
+    /// Duration of each load, such as 90s or 5m, up to 15m, in timed experiments; a bare number is seconds
     #[arg(short = 'd', long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
 
-    /// Requests of each load, in experiments that count requests
+    /// Requests per load, in experiments with a fixed number of requests
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
     requests: Option<u64>,
 
-    /// Concurrent connections, in experiments that don't fix them
+    /// Concurrent connections, in experiments without a fixed number
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     connections: Option<u16>,
 
@@ -51,27 +51,27 @@ pub(crate) struct ExperimentArguments {
 /// As of the test of poor-man-s-cache.
 #[derive(Args, Debug)]
 struct SuiteArguments {
-    /// Only the suites in batches (kv)
+    /// Run only the pipelined suites (kv)
     #[arg(short, long, conflicts_with = "one_by_one")]
     pipeline: bool,
 
-    /// Only the suites one by one (kv)
+    /// Run only the suites without pipelining (kv)
     #[arg(long)]
     one_by_one: bool,
 
-    /// Commands in a batch (kv); 100 without
+    /// Commands per batch (kv) [default: 100]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     batch_size: Option<u16>,
 
-    /// Only Larder in the text protocol (kv)
+    /// Run only Larder with the text protocol (kv)
     #[arg(long, group = "server")]
     text: bool,
 
-    /// Only Larder in the protocol of Redis (kv)
+    /// Run only Larder with the Redis protocol (kv)
     #[arg(long, group = "server")]
     resp: bool,
 
-    /// Only Redis (kv)
+    /// Run only Redis (kv)
     #[arg(long, group = "server")]
     redis: bool,
 }

@@ -27,11 +27,11 @@ pub(crate) struct NullHttpArguments {
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = super::http::field)]
     fields: Vec<(String, String)>,
 
-    /// Close each connection after its answer
+    /// Close each connection after its response
     #[arg(long)]
     close: bool,
 
-    /// Stall for this many milliseconds now and then
+    /// Stall for this many milliseconds at intervals
     #[arg(long, value_name = "MS", requires = "stall_every", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     stall_ms: Option<u64>,
 

@@ -11,7 +11,7 @@ use crate::output;
 /// Run a minimal Redis-protocol server, as the baseline for ratios
 ///
 /// It counts commands and writes as many ready replies; it stores nothing, so a load on it needs --fixed-values and the
-/// same value size. What a connection asks first, it has to ask always, unless --replies tells the order. Prints its
+/// same value size. A connection must repeat its first command, unless --replies sets the order. Prints its
 /// address, and serves until it is killed.
 ///
 /// Examples:
@@ -36,7 +36,7 @@ pub(crate) struct NullRespArguments {
     #[arg(long)]
     unit_separator: bool,
 
-    /// The replies of each connection, again and again, such as set,get,miss
+    /// Replies on each connection, repeated in this order, such as set,get,miss
     #[arg(long, value_name = "KIND,...", value_enum, value_delimiter = ',')]
     replies: Vec<ReplyName>,
 }

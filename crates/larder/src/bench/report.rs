@@ -10,7 +10,7 @@ use super::outputs::OutputArguments;
 
 #[derive(Args, Debug)]
 pub(crate) struct ReportArguments {
-    /// Reports as `--json` writes them; the first is what the others are compared with
+    /// Reports written by `--json`; the others are compared with the first
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 

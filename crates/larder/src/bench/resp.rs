@@ -36,11 +36,11 @@ use crate::output;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct RespArguments {
-    /// Host and port of the server, or of any node of a cluster; `redis://` may stand before it
+    /// Host and port of the server, or of any node of a cluster; an optional `redis://` prefix is allowed
     #[arg(value_name = "ADDRESS")]
     address: String,
 
-    /// Send each command to the node that has the slot of its key, and follow redirections
+    /// Send each command to the node that owns the slot of its key, and follow redirections
     #[arg(long)]
     cluster: bool,
 
@@ -92,7 +92,7 @@ struct Commands {
     #[arg(long, value_name = "SECONDS")]
     expire: Option<u32>,
 
-    /// All keys have the same value: for `larder bench null-resp`, which stores nothing
+    /// Use the same value for all keys: for `larder bench null-resp`, which stores nothing
     #[arg(long)]
     fixed_values: bool,
 
@@ -124,7 +124,7 @@ struct Amount {
     #[arg(short, long, value_name = "N", default_value_t = 50)]
     connections: usize,
 
-    /// A new connection for each batch, which is one command unless there is --pipeline
+    /// Open a connection for each batch (one command without --pipeline)
     #[arg(long)]
     connection_per_request: bool,
 

@@ -24,15 +24,15 @@ use crate::output;
 use checks::Finding;
 use facts::Facts;
 
-/// Check OS settings, origins, certificates and stores for what limits the server
+/// Check OS settings, origins, certificates and stores for problems
 ///
 /// Prints a line for each check, and for each problem what to set and why. Without --config or --origin it checks the OS settings for
 /// `larder kv` with its defaults. With a file it checks the OS settings for what the file asks for, connects to each origin (one HEAD request)
-/// and to each shared store, posts an empty message to the collector of [tracing], compares their clocks with this one, and looks at the expiry of certificates. Changes nothing. Exit status 1 if
-/// there is a problem.
+/// and to each shared store, posts an empty message to the collector of [tracing], compares their clocks with the local one, and checks
+/// certificate expiry. Changes nothing. Exit status 1 if there is a problem.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArguments {
-    /// Configuration file to check the system for [default: none, which checks for `larder kv`]
+    /// Configuration file to check the system against [default: none, which checks for `larder kv`]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -40,11 +40,11 @@ pub(crate) struct DoctorArguments {
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     origin: Option<String>,
 
-    /// Node of [kv.cluster] that this machine is [default: the one in the file, or any]
+    /// Node of [kv.cluster] that runs on this machine [default: the one in the file, or any]
     #[arg(long, value_name = "NAME", requires = "config")]
     cluster_node: Option<String>,
 
-    /// Redis-compatible server to check, instead of that of [store.remote]
+    /// Redis-compatible server to check, instead of the one in [store.remote]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 }

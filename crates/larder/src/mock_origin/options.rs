@@ -28,11 +28,11 @@ pub(crate) struct OriginOptions {
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     pub(crate) tls_cert_out: Option<PathBuf>,
 
-    /// Path below which every resource stands, such as /mocks; other paths get 404
+    /// Path prefix of all resources, such as /mocks; other paths get 404
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub(crate) prefix: Prefix,
 
-    /// Milliseconds of busy work in each handler of the products API
+    /// CPU time in milliseconds for each handler of the products API
     #[arg(long, value_name = "MS", default_value_t = 1)]
     pub(crate) cpu_ms: u64,
 

@@ -13,7 +13,7 @@ use crate::config::parse_duration;
 ///
 /// In a closed loop (the default), each connection sends the next request as soon as it has the response: this finds a
 /// server's maximum. With --rate, requests are due at fixed times, and their latency counts from then, even while the
-/// server stalls: this finds what users would notice.
+/// server stalls: this measures what users would notice.
 ///
 /// Examples:
 ///
@@ -122,7 +122,7 @@ pub(super) struct Amount {
     #[arg(long, value_name = "FROM-TO", value_parser = range)]
     pub(super) think: Option<(Duration, Duration)>,
 
-    /// Take the URLs in random order
+    /// Request the URLs in random order
     #[arg(long)]
     pub(super) random: bool,
 
@@ -162,7 +162,7 @@ pub(super) struct Request {
     #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..=999))]
     pub(super) expect_status: Option<u16>,
 
-    /// Send If-None-Match for what a connection has seen before
+    /// Send If-None-Match with ETags that the connection has received
     #[arg(long, conflicts_with = "http2")]
     pub(super) conditional: bool,
 }
@@ -194,11 +194,11 @@ pub(super) struct Compare {
     #[arg(long, value_name = "URL", conflicts_with_all = ["compare_replace", "replay_speed"])]
     pub(super) compare: Option<String>,
 
-    /// Give each URL a twin with FROM replaced by TO, and put the whole load on each URL and then on its twin
+    /// Compare each URL with a twin in which FROM is replaced by TO: the whole load on the URL, then on the twin
     #[arg(long, value_name = "FROM=TO", value_parser = replacement, conflicts_with = "replay_speed")]
     pub(super) compare_replace: Option<(String, String)>,
 
-    /// Rounds of --compare: runs of each server, in turns
+    /// Rounds of --compare: runs of each server, alternating
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: u32,
 }

@@ -257,7 +257,7 @@ static ADMIN: Section = Section {
             Kind::SecretFile,
             Preset::Absent("no token"),
             Reload::No,
-            "File with the bearer token of the admin API in its first line.",
+            "File whose first line is the bearer token of the admin API.",
             "At least 16 characters. A file and not a value, so that configuration files can be shown and committed.",
         ),
     ],
