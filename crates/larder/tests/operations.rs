@@ -1,7 +1,9 @@
 //! What operators do: probes, metrics, purge, reload, stop, logs.
 
+use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -773,6 +775,34 @@ fn an_upgrade_that_fails_changes_nothing() {
     let id = output.split(' ').nth(1).and_then(|id| id.parse().ok()).expect("the new process");
     let _successor = Successor::new(id);
     assert!(process.get("/hit").cache_status().starts_with("better"));
+}
+
+/// Where the program is gone, or another one that never serves, the process goes on; and if it is stopped meanwhile, nobody goes on.
+#[test]
+fn an_upgrade_under_way_ends_with_its_process() {
+    let origin = mixed();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = folder.path().join("larder");
+    std::fs::copy(LARDER, &program).expect("a copy of the program");
+    let config = RELOADED.replace("@origin@", &origin.url()).replace("@name@", "larder");
+    let mut process = Setup::config(&program.display().to_string(), &config).start();
+    std::fs::remove_file(&program).expect("the copy");
+    let answer = process.ask_admin("POST", "/upgrade", "");
+    assert_eq!(answer.status(), 409);
+    let told = format!("{} can't be started: No such file or directory", program.display());
+    assert!(answer.text().contains(&told), "{}", answer.text());
+    assert_eq!(process.get("/hit").status(), 200);
+    let started = folder.path().join("started");
+    std::fs::write(&program, format!("#!/bin/sh\necho $$ > {}\nexec sleep 600\n", started.display()))
+        .expect("a script");
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("it is ours");
+    process.signal(Signal::USR2);
+    let id = wait::until("the program runs", || std::fs::read_to_string(&started).ok()?.trim().parse().ok());
+    let never_serves = Successor::new(id);
+    assert_eq!(process.get("/hit").status(), 200, "clients do not notice");
+    process.signal(Signal::TERM);
+    assert!(process.service().end().success(), "{}", process.stderr());
+    never_serves.end();
 }
 
 #[test]
