@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use caching::{FieldLine, fields};
 use ipnet::IpNet;
 
+use crate::config::is_within;
 use crate::message::head::{OwnedRequest, RequestHead, Trust};
 
 /// An address, or a network of IPv6 that one customer usually has: one host alone can have any address of its /64.
@@ -52,8 +53,7 @@ fn named(lines: &[FieldLine<'_>], trusted: &[IpNet]) -> Option<IpAddr> {
     if way.is_empty() {
         way = fields::members(lines, "forwarded").map(|element| address(forwarded_for(element)?)).collect();
     }
-    let is_trusted = |address: &IpAddr| trusted.iter().any(|network| network.contains(address));
-    way.into_iter().rev().find(|hop| !hop.as_ref().is_some_and(is_trusted)).flatten()
+    way.into_iter().rev().find(|hop| !hop.is_some_and(|hop| is_within(trusted, hop))).flatten()
 }
 
 /// The `for` of an element of `Forwarded` (RFC 7239 section 4).

@@ -23,13 +23,14 @@
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::{MaxForwards, MethodClass};
+use caching::{MaxForwards, MethodClass, RequestFacts};
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
 use crate::cache::inflight::wanted::Tier;
 use crate::cache::lookup::Lookup;
-use crate::config::StoreIndex;
+use crate::client::address_of;
+use crate::config::{Site, StoreIndex};
 use crate::events::{self, Event};
 use crate::message::head::RequestHead;
 use crate::message::interims::Interims;
@@ -60,10 +61,7 @@ pub(crate) fn begin(
         return Step::Reply(respond::reply(&problem, None, started, worker));
     };
     let facts = reading::facts(request, &site.config);
-    if facts.method == MethodClass::OtherSafe
-        && MaxForwards::parse(request.method, request.fields) == MaxForwards::Answer
-    {
-        let problem = Problem::not_forwarded(request.method);
+    if let Some(problem) = denied(live, &site.config, request).or_else(|| not_forwarded(request, &facts)) {
         return Step::Reply(respond::reply(&problem, Some(site), started, worker));
     }
     let rule = site.rule(request.method, request.path_and_query);
@@ -116,6 +114,32 @@ pub(crate) fn begin(
         reply.account.rule = site.rule_metrics(rule);
     }
     settled.map_or_else(plan, Step::Reply)
+}
+
+/// Why a site has no answer for a client.
+fn denied(live: &ActiveConfig, site: &Site, request: &RequestHead<'_>) -> Option<Problem> {
+    if site.clients.are_open() {
+        return None;
+    }
+    let client = address_of(request, &live.config.trusted_proxies);
+    if site.clients.admit(client) {
+        return None;
+    }
+    note(request.record, || {
+        Finding::new("route", "the site does not answer this client", "").with(
+            "client",
+            client.to_string(),
+            "",
+        )
+    });
+    Some(Problem::client_denied(client))
+}
+
+//= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS
+fn not_forwarded(request: &RequestHead<'_>, facts: &RequestFacts) -> Option<Problem> {
+    let is_last = facts.method == MethodClass::OtherSafe
+        && MaxForwards::parse(request.method, request.fields) == MaxForwards::Answer;
+    is_last.then(|| Problem::not_forwarded(request.method))
 }
 
 /// Carries out a plan: asks the origin, or waits for somebody who does.

@@ -567,3 +567,65 @@ fn a_reload_to_stricter_rules_reaches_what_is_stored() {
     assert_eq!(larder.ask_admin("POST", "/reload", "").status(), 200);
     assert!(larder.get("/shared").is_hit(), "its origin said that it is everybody's");
 }
+
+/// By the address of the client: of the peer, or of whom a trusted proxy names. Before anything else, so that nothing stored gets out.
+#[test]
+fn a_site_answers_only_the_clients_that_it_allows() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.respond("200 OK", "Cache-Control: max-age=600\r\n", "for some");
+    });
+    let config = |own: &str, trusted: &str| {
+        format!(
+            "trusted_proxies = [{trusted}]\n[[site]]\nname = \"a\"\norigin = \"{}\"\n{own}\nexpose_errors = true\n",
+            origin.url()
+        )
+    };
+    let mut larder = Setup::config(LARDER, &config("", "\"127.0.0.1\"")).start();
+    assert!(larder.get("/").cache_status().contains("stored"));
+    let reload = |larder: &mut Larder, own: &str, trusted: &str| {
+        larder.write_config(&config(own, trusted));
+        assert_eq!(larder.ask_admin("POST", "/reload", "").status(), 200);
+    };
+    #[track_caller]
+    fn check(larder: &Larder, fields: &str, is_admitted: bool) {
+        for method in ["GET", "HEAD", "POST"] {
+            let answer = larder.ask(method, "/", fields);
+            let expected = if is_admitted { 200 } else { 403 };
+            assert_eq!(answer.status(), expected, "{method} {fields:?}: {}", answer.text());
+        }
+        let answer = larder.ask("GET", "/", fields);
+        if !is_admitted {
+            assert!(answer.text().contains("client-denied: this site does not answer"), "{}", answer.text());
+            assert!(answer.cache_status().contains("detail=client-denied"), "{}", answer.cache_status());
+        }
+    }
+    let allowed =
+        "clients_allowed = [\"192.0.2.0/24\", \"2001:db8::/32\"]\nclients_denied = [\"192.0.2.66\"]";
+    reload(&mut larder, allowed, "\"127.0.0.1\"");
+    for (fields, is_admitted) in [
+        ("X-Forwarded-For: 192.0.2.1\r\n", true),
+        ("X-Forwarded-For: ::ffff:192.0.2.1\r\n", true),
+        ("X-Forwarded-For: 198.51.100.1, 192.0.2.1\r\n", true),
+        ("Forwarded: for=\"[2001:db8::1]\"\r\n", true),
+        ("X-Forwarded-For: 192.0.2.66\r\n", false),
+        ("X-Forwarded-For: ::ffff:192.0.2.66\r\n", false),
+        ("X-Forwarded-For: 192.0.2.1, 198.51.100.1\r\n", false),
+        ("X-Forwarded-For: 192.0.2.1, unknown\r\n", false),
+        ("Forwarded: for=\"[2001:db9::1]\"\r\n", false),
+        // The proxy itself, and nobody else, is known.
+        ("", false),
+    ] {
+        check(&larder, fields, is_admitted);
+    }
+    // Anybody may have written these.
+    reload(&mut larder, allowed, "");
+    check(&larder, "X-Forwarded-For: 192.0.2.1\r\n", false);
+    reload(&mut larder, "clients_denied = [\"127.0.0.0/8\"]", "");
+    check(&larder, "X-Forwarded-For: 192.0.2.1\r\n", false);
+    reload(&mut larder, "clients_denied = [\"127.0.0.2\", \"::/0\"]", "");
+    check(&larder, "", true);
+    assert!(larder.metric("larder_requests_total", &["status=\"403\""]) > 0.0);
+    larder.write_config(&config("clients_allowed = [\"192.0.2.0/33\"]", ""));
+    let refused = larder.ask_admin("POST", "/reload", "").text();
+    assert!(refused.contains("not an IP address or network, such as `10.0.0.0/8`"), "{refused}");
+}

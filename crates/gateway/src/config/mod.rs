@@ -10,7 +10,7 @@ mod rule;
 pub(crate) mod sample;
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -260,6 +260,33 @@ impl ClientLimits {
     }
 }
 
+/// Whose requests a site answers, by the address of the client.
+#[derive(Clone, Debug, Default)]
+pub struct ClientRules {
+    /// When not empty, nobody else's.
+    pub allowed: Vec<IpNet>,
+    /// Not theirs, whatever is allowed.
+    pub denied: Vec<IpNet>,
+}
+
+impl ClientRules {
+    /// Whether it answers all, so that nobody needs to know the address.
+    pub(crate) fn are_open(&self) -> bool {
+        self.allowed.is_empty() && self.denied.is_empty()
+    }
+
+    /// Whether it answers a client.
+    pub(crate) fn admit(&self, client: IpAddr) -> bool {
+        !is_within(&self.denied, client) && (self.allowed.is_empty() || is_within(&self.allowed, client))
+    }
+}
+
+/// Whether one of the networks has an address. An IPv4 address may be written as one of IPv6.
+pub(crate) fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    networks.iter().any(|network| network.contains(&address))
+}
+
 /// A set of URLs with one origin and one list of cache rules.
 #[derive(Clone, Debug)]
 pub struct Site {
@@ -269,6 +296,8 @@ pub struct Site {
     pub hosts: Vec<String>,
     /// Path prefix on a segment boundary; `/` means every path.
     pub path_prefix: String,
+    /// Whose requests it answers.
+    pub clients: ClientRules,
     /// What happens to the prefix on the way to the origin.
     pub prefix: PrefixHandling,
     /// Where requests go that the cache can't answer.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AddressFamily, AdmissionConfig, ClientLimits, Collapse, Config, DEFAULT_STORE, EndpointConfig,
-    ErrorExposure, OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig, PrefixHandling,
-    ServerTiming, Site, StoreConfig, StoreIndex, TraceFields, UnderscoreFields, XCache,
+    AddressFamily, AdmissionConfig, ClientLimits, ClientRules, Collapse, Config, DEFAULT_STORE,
+    EndpointConfig, ErrorExposure, OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig,
+    PrefixHandling, ServerTiming, Site, StoreConfig, StoreIndex, TraceFields, UnderscoreFields, XCache,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -60,6 +60,7 @@ pub(crate) fn site(origin: SocketAddr) -> Site {
         name: "site".to_owned(),
         hosts: Vec::new(),
         path_prefix: "/".to_owned(),
+        clients: ClientRules::default(),
         prefix: PrefixHandling::Keep,
         origin: Arc::new(origin_config(origin)),
         store: StoreIndex::default(),

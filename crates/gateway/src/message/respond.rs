@@ -1,6 +1,7 @@
 //! Every response that the gateway invents: one place for statuses, reasons and what bodies reveal.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -36,6 +37,11 @@ impl Problem {
     /// No site is configured for the request.
     pub(crate) fn no_site(authority: &str) -> Self {
         Self::new(421, "no-site", format!("no site serves {authority:?}"))
+    }
+
+    /// The site is not for this client.
+    pub(crate) fn client_denied(client: IpAddr) -> Self {
+        Self::new(403, "client-denied", format!("this site does not answer requests from {client}"))
     }
 
     /// RFC 9111 section 5.2.1.7.

@@ -25,7 +25,7 @@ use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
 use crate::active::ActiveConfig;
 use crate::client::Client;
-use crate::config::{ClientLimits, Config, Http2, IpNet, ProxyProtocol};
+use crate::config::{ClientLimits, Config, Http2, ProxyProtocol, is_within};
 use crate::message::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::worker::{IdleEnd, Worker};
 
@@ -379,7 +379,7 @@ async fn connection(
     let limit = live.config.limits.head_read_timeout;
     let (io, address) = match listener.proxy_protocol {
         ProxyProtocol::Off => (Prefixed::new(Vec::new(), socket), address),
-        ProxyProtocol::Required if !is_within(&listener.proxy_protocol_from, address) => {
+        ProxyProtocol::Required if !is_within(&listener.proxy_protocol_from, address.ip()) => {
             worker.recorder.connection_refused("proxy-peer");
             tracing::warn!(peer = %address.ip(), "connection closed: the peer is not in `proxy_protocol_from`");
             return Ok(());
@@ -552,15 +552,10 @@ fn holder(config: &Config, address: SocketAddr) -> Holder {
 }
 
 fn trust(config: &Config, address: SocketAddr) -> Trust {
-    match is_within(&config.trusted_proxies, address) {
+    match is_within(&config.trusted_proxies, address.ip()) {
         true => Trust::Trusted,
         false => Trust::Untrusted,
     }
-}
-
-fn is_within(networks: &[IpNet], address: SocketAddr) -> bool {
-    let ip = address.ip().to_canonical();
-    networks.iter().any(|network| network.contains(&ip))
 }
 
 /// A place among all client connections of the process.

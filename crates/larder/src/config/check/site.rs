@@ -9,8 +9,8 @@ use caching::hop_by_hop;
 use caching::tags::{TagField, TagRules};
 use caching::unkeyed::{FieldClass, class_of};
 use gateway::config::{
-    Collapse, CollapseLimits, ErrorExposure, LeaderFailure, OriginTimeouts, PrefixHandling, ServerTiming,
-    Site, TraceFields, UnderscoreFields, XCache,
+    ClientRules, Collapse, CollapseLimits, ErrorExposure, LeaderFailure, OriginTimeouts, PrefixHandling,
+    ServerTiming, Site, TraceFields, UnderscoreFields, XCache,
 };
 use http::HeaderName;
 
@@ -18,7 +18,7 @@ use super::names::{host_pattern, name};
 use super::origin::Origins;
 use super::rule::rules;
 use super::scope::Scope;
-use super::server::{has_gateway, level};
+use super::server::{has_gateway, level, networks};
 use super::stores::Stores;
 use crate::config::locate::Place;
 use crate::config::tree::{Node, Table};
@@ -69,10 +69,15 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         response_fields_hidden.extend(tags.iter().map(|field| HeaderName::from_static(field.name())));
     }
     check_fields(scope, table);
+    let clients = ClientRules {
+        allowed: networks(scope, table, "clients_allowed"),
+        denied: networks(scope, table, "clients_denied"),
+    };
     Some(Site {
         name: name?,
         hosts,
         path_prefix: path_prefix?,
+        clients,
         prefix: if table.flag("strip_prefix") { PrefixHandling::Strip } else { PrefixHandling::Keep },
         origin: origin?,
         store,

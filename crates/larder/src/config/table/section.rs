@@ -136,5 +136,6 @@ pub(super) const TIB: u64 = 1 << 40;
 /// A time limit: never zero, which some would read as "at once" and some as "never".
 pub(super) const LIMIT: Kind = Kind::Duration { min_ms: 1, max_ms: DAY_MS };
 pub(super) const FILE: Kind = Kind::Text("path of a file, relative to the configuration file");
+pub(super) const NETWORKS: Kind = Kind::List(&Kind::Text("IP address or network, such as `10.0.0.0/8`"));
 pub(super) const FIELD_NAMES: Kind = Kind::List(&Kind::Text("header field name"));
 pub(super) const LEVEL: Kind = Kind::Choice(&["error", "warn", "info", "debug", "trace"]);

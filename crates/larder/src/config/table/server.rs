@@ -3,7 +3,8 @@
 use super::kv::KV;
 use super::origin::ORIGIN;
 use super::section::{
-    DAY_MS, FILE, HOUR_MS, KIB, KeyForm, Kind, LEVEL, LIMIT, MIB, Opt, Preset, Reload, Section, TIB, row,
+    DAY_MS, FILE, HOUR_MS, KIB, KeyForm, Kind, LEVEL, LIMIT, MIB, NETWORKS, Opt, Preset, Reload, Section,
+    TIB, row,
 };
 use super::site::SITE;
 
@@ -46,7 +47,7 @@ pub(crate) static ROOT: Section = Section {
         ),
         row(
             "trusted_proxies",
-            Kind::List(&Kind::Text("IP address or network, such as `10.0.0.0/8`")),
+            NETWORKS,
             Preset::Is("[]"),
             Reload::Yes,
             "Peers whose `X-Forwarded-*` and `Forwarded` fields are trusted and extended.",
@@ -183,7 +184,7 @@ static LISTENER: Section = Section {
         ),
         row(
             "proxy_protocol_from",
-            Kind::List(&Kind::Text("IP address or network, such as `10.0.0.0/8`")),
+            NETWORKS,
             Preset::Is("[\"127.0.0.0/8\", \"::1/128\"]"),
             Reload::Yes,
             "Peers that may send the PROXY protocol header; connections of others are closed.",

@@ -1,7 +1,8 @@
 //! Keys of sites and their cache rules.
 
 use super::section::{
-    DAY_MS, FIELD_NAMES, HOUR_MS, KeyForm, Kind, LEVEL, LIMIT, MIB, Preset, Reload, Section, TIB, row,
+    DAY_MS, FIELD_NAMES, HOUR_MS, KeyForm, Kind, LEVEL, LIMIT, MIB, NETWORKS, Preset, Reload, Section, TIB,
+    row,
 };
 
 pub(super) static SITE: Section = Section {
@@ -87,6 +88,22 @@ pub(super) static SITE: Section = Section {
             Reload::Yes,
             "Whether responses tell in `Server-Timing` how long the store, the origin and the like took.",
             "`on_request`: to requests with a field `Larder-Timing`, which is not forwarded. Whoever may ask learns where time goes behind the gateway. What an origin says of its own stays beside it.",
+        ),
+        row(
+            "clients_allowed",
+            NETWORKS,
+            Preset::Is("[]"),
+            Reload::Yes,
+            "When not empty, only clients with these addresses get answers; all others get 403.",
+            "The client is the peer, or the address that a peer in `trusted_proxies` names; if that peer names none, its own address counts. Applies before anything else, also to stored responses.",
+        ),
+        row(
+            "clients_denied",
+            NETWORKS,
+            Preset::Is("[]"),
+            Reload::Yes,
+            "Clients with these addresses get 403, also if `clients_allowed` has them.",
+            "",
         ),
         row(
             "collapse",
