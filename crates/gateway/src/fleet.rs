@@ -62,8 +62,8 @@ pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
         };
         let begun = Instant::now();
         let when = if is_tick { When::Tick } else { When::Told };
-        if keep(&shared, (cache, log), &mut told, when).await.is_err() {
-            log.failed(begun);
+        if let Err(error) = keep(&shared, (cache, log), &mut told, when).await {
+            log.failed(begun, &error);
             // It is told when there is a connection again.
             let _ = timeout(RETRY, hearing.log_changed.notified()).await;
             hearing.log_changed.notify_one();

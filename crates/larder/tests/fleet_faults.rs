@@ -16,7 +16,7 @@ use faulty::store::{FAULTS, Fault, Kind, Store, refusing, signs};
 use faulty::{VERIFICATION_MS, config, fleet};
 use instances::{LARDER, is_written, status};
 use purges::{doubts, purge};
-use testkit::{End, Fate, FaultProxy, Larder, Random, Redis, RespClient, Setup, Value, wait};
+use testkit::{End, Fate, FaultProxy, Larder, Random, Redis, RespClient, RespProxy, Setup, Value, wait};
 
 /// Changes a page, and reloads it at the first gateway.
 fn change(pages: &Pages, gateway: &Larder, path: &str) -> u64 {
@@ -348,6 +348,57 @@ fn no_purge_that_is_complete_is_forgotten_whatever_is_told_late_or_never() {
         [&purges.requests, &purges.hits, &purges.complete].map(|count| count.load(Ordering::Relaxed));
     assert!(complete * 10 >= WORKERS * PURGES_EACH * 9, "{complete}");
     assert!(hits * 10 >= requests * 3, "{hits} of {requests}");
+}
+
+/// A server may answer heartbeats, tell of changes, and refuse the log or be too slow for it: purges are complete without an instance that can't read
+/// it, and it knows that nobody vouches for its copies.
+#[test]
+fn an_instance_that_cannot_read_the_purge_log_says_so() {
+    let redis = Redis::start("");
+    for coherence in ["strict", "available"] {
+        let replies = RespProxy::start(redis.address());
+        let pages = Pages::of("a.test");
+        let text = |store| {
+            let coherent = format!("coherence = \"{coherence}\"\nrecord_timeout");
+            config(store, "64MiB", VERIFICATION_MS, &[&pages]).replace("record_timeout", &coherent)
+        };
+        let stores = [replies.address(), redis.address()];
+        let gateways = instances::start(2, |index| Setup::config(LARDER, &text(stores[index])));
+        let path = format!("/page/{coherence}/1000");
+        let before = pages.get(&mut gateways[1].client(), &path).version;
+        is_written(&gateways[1]);
+        has(&pages, &gateways[0], &path, before);
+        let verified = || gateways[0].metric("larder_tier_verified", &[]);
+        assert_eq!(verified(), 1.0, "{coherence}");
+        replies.decide(|seen| match &*seen.name() {
+            "GETRANGE" | "STRLEN" if seen.key() == b"larder:log" => {
+                Fate::Replace(b"-ERR planted\r\n".to_vec())
+            }
+            _ => Fate::Pass,
+        });
+        wait::until_true("it does not count any more", || {
+            gateways[1].metric("larder_tier_instances", &[]) == 1.0
+        });
+        wait::until_true("it knows that", || verified() == 0.0);
+        let log = gateways[0].stderr();
+        assert!(log.contains("the purge log of the shared store can't be read"), "{log}");
+        assert!(log.contains("planted"), "{log}");
+        let after = pages.change(&path);
+        let purged = purge(&gateways[1], &format!("url=http%3A%2F%2Fa.test{}", path.replace('/', "%2F")));
+        assert!(purged.is_complete, "{}", purged.text);
+        let unverified = doubts(&gateways[0], "unverified");
+        let got = pages.get(&mut gateways[0].client(), &path);
+        match coherence {
+            "strict" => assert_eq!(got.version, after, "what it has is validated"),
+            _ => assert!(
+                got.version == after || doubts(&gateways[0], "unverified") > unverified,
+                "it is counted"
+            ),
+        }
+        replies.decide(|_| Fate::Pass);
+        wait::until_true("it is in step again", || verified() == 1.0);
+        has(&pages, &gateways[0], &path, after);
+    }
 }
 
 /// A store with room for a tenth of what is asked for keeps little; it costs the origin nothing that was not asked for, and is not

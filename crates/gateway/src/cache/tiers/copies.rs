@@ -49,7 +49,7 @@ impl Flushes {
 impl Tiers {
     /// Whether the tier may have something else than a record in memory, and can be asked.
     pub(crate) fn is_suspect(&self, entry: &CacheEntry) -> bool {
-        match entry.copy().reliance(self.flushes.now(), |source| self.backing.standing(source)) {
+        match entry.copy().reliance(self.flushes.now(), |source| self.standing(source)) {
             Reliance::Trusted => false,
             #[cfg(test)]
             Reliance::Suspect
@@ -65,10 +65,15 @@ impl Tiers {
         }
     }
 
+    /// Of what was read over a connection. A tier whose log can't be read vouches for nothing.
+    fn standing(&self, source: Source) -> Standing {
+        if self.log.is_followed() { self.backing.standing(source) } else { Standing::Unverified }
+    }
+
     /// Whether a copy that the tier cannot vouch for, even if it was asked, may not be used as it is. Own ones too, while the tier
     /// is not heard, and until the log of what they have purged meanwhile is read: others may have changed the same.
     pub(crate) fn needs_verification(&self, entry: &CacheEntry) -> bool {
-        let standing = |source| self.backing.standing(source);
+        let standing = |source| self.standing(source);
         let source = self.backing.source();
         self.coherence == Coherence::Strict
             && (standing(source) != Standing::Verified

@@ -1,6 +1,7 @@
 //! The log of purges that instances share, as far as one of them writes it and is asked how far it has read.
 
 use std::collections::VecDeque;
+use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -30,6 +31,11 @@ pub(crate) struct FleetLog {
     is_read: AtomicBool,
     /// Over which connection it was read last.
     read_over: AtomicU32,
+    /// Whether it is read in time, as the others expect. A server may go on to tell of changed records, and be too slow for the log, or
+    /// refuse it: then nobody here knows what was purged.
+    is_followed: AtomicBool,
+    /// What the tier has last answered in place of the log.
+    refusal: Mutex<Option<String>>,
     /// What is to be written.
     outbox: Mutex<Outbox>,
     /// Held by whoever writes, so that all is written in order.
@@ -70,6 +76,8 @@ impl FleetLog {
             is_listed: AtomicBool::new(false),
             is_read: AtomicBool::new(false),
             read_over: AtomicU32::new(0),
+            is_followed: AtomicBool::new(false),
+            refusal: Mutex::default(),
             outbox: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             waiting: Notify::new(),
@@ -111,9 +119,15 @@ impl FleetLog {
         self.is_read() && self.read_over.load(Ordering::Acquire) == source.generation
     }
 
+    /// Whether this instance knows what others purge before their purges are complete.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.is_followed.load(Ordering::Acquire)
+    }
+
     /// As if others knew of this instance, and it of all purges.
     #[cfg(test)]
     pub(crate) fn pretend_to_be_in_step(&self) {
+        self.is_followed.store(true, Ordering::Release);
         self.is_listed.store(true, Ordering::Release);
         self.is_read.store(true, Ordering::Release);
         self.touch.told(Instant::now(), Duration::from_secs(3600));
@@ -192,13 +206,30 @@ impl FleetLog {
         self.fleet.beat(read).await?;
         if self.is_listed() {
             self.touch.told(sent, self.fleet.lifetime());
+            if !self.is_followed.swap(true, Ordering::AcqRel) {
+                tracing::info!("the purge log of the shared store is read");
+            }
         }
         Ok(())
     }
 
     /// Writing, reading or telling has failed that was begun then.
-    pub(crate) fn failed(&self, begun: Instant) {
-        self.touch.failed(begun, Instant::now());
+    pub(crate) fn failed(&self, begun: Instant, error: &BackingError) {
+        let now = Instant::now();
+        self.touch.failed(begun, now);
+        let mut refusal = self.refusal.lock();
+        // That nobody asks for a while tells nothing of why.
+        if !matches!(error, BackingError::Open { .. }) {
+            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+            *refusal = Some(format!("{error}{cause}"));
+        }
+        if !self.touch.is_told(now) && self.is_followed.swap(false, Ordering::AcqRel) {
+            let error = refusal.take().unwrap_or_else(|| error.to_string());
+            tracing::warn!(
+                error,
+                "the purge log of the shared store can't be read: purges of other instances are not known here"
+            );
+        }
     }
 
     /// Whether purges may have been complete without this instance, unless the tier is known to be away.

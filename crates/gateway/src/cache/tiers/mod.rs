@@ -231,7 +231,8 @@ impl Tiers {
 
     /// How the tier does.
     pub(crate) fn health(&self) -> Health {
-        self.backing.health()
+        let health = self.backing.health();
+        Health { is_verified: health.is_verified && self.log.is_followed(), ..health }
     }
 
     /// Whether the tier may have something under a key.

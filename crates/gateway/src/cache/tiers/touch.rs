@@ -17,6 +17,8 @@ pub(super) struct Touch {
     verification: Duration,
     /// In milliseconds after `begun`. Before the first record nobody counts on this instance, and purges are complete without it.
     until_ms: AtomicU64,
+    /// The same, as far as the tier has answered: it does not grow while the tier is away.
+    told_until_ms: AtomicU64,
     failing: Mutex<Option<Failing>>,
     changed: Notify,
 }
@@ -41,6 +43,7 @@ impl Touch {
             begun: now,
             verification,
             until_ms: AtomicU64::new(0),
+            told_until_ms: AtomicU64::new(0),
             failing: Mutex::default(),
             changed: Notify::new(),
         }
@@ -48,15 +51,25 @@ impl Touch {
 
     /// For every hit.
     pub(super) fn holds(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.begun).as_millis()
-            < u128::from(self.until_ms.load(Ordering::Acquire))
+        self.is_before(now, &self.until_ms)
+    }
+
+    /// Whether the others wait for this instance, as far as it has heard: what is purged, it learns before a purge is complete.
+    pub(super) fn is_told(&self, now: Instant) -> bool {
+        self.is_before(now, &self.told_until_ms)
+    }
+
+    fn is_before(&self, now: Instant, end_ms: &AtomicU64) -> bool {
+        now.saturating_duration_since(self.begun).as_millis() < u128::from(end_ms.load(Ordering::Acquire))
     }
 
     /// The tier has the record of this instance, which was sent then and lives for `lifetime`.
     pub(super) fn told(&self, sent: Instant, lifetime: Duration) {
         *self.failing.lock() = None;
         // Before the others stop to wait for it.
-        self.holds_until(sent + lifetime.saturating_sub(self.verification / 2));
+        let end = sent + lifetime.saturating_sub(self.verification / 2);
+        self.told_until_ms.store(self.ms_at(end), Ordering::Release);
+        self.holds_until(end);
     }
 
     /// The tier was asked from `asked` on, and has not answered by now.
@@ -91,9 +104,12 @@ impl Touch {
     }
 
     fn holds_until(&self, end: Instant) {
-        let until_ms = end.saturating_duration_since(self.begun).as_millis();
-        self.until_ms.store(u64::try_from(until_ms).unwrap_or(u64::MAX), Ordering::Release);
+        self.until_ms.store(self.ms_at(end), Ordering::Release);
         self.changed.notify_waiters();
+    }
+
+    fn ms_at(&self, time: Instant) -> u64 {
+        u64::try_from(time.saturating_duration_since(self.begun).as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -133,6 +149,7 @@ mod tests {
         touch.told(begun, 3 * T);
         for ms in (1000..20_000).step_by(300) {
             assert!(touch.holds(begun + after(ms)), "{ms}");
+            assert_eq!(touch.is_told(begun + after(ms)), ms < 5000, "the others stop to wait for it: {ms}");
             touch.failed(begun + after(ms - 100), begun + after(ms));
         }
     }
