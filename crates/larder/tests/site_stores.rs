@@ -386,3 +386,29 @@ fn doctor_looks_at_the_server_of_each_store() {
     assert!(of_shop.contains("SET   maxmemory of the store"), "{text}");
     assert!(of_assets.contains("good  maxmemory of the store = 64MiB"), "{text}");
 }
+
+/// Each refusal is told once, in the words of the server, and doctor finds all of them.
+#[test]
+fn a_store_user_that_may_not_do_everything_is_told_of() {
+    let redis = Redis::start("");
+    assert_eq!(redis.command("ACL SETUSER larder on >secret ~* &* +@all -del -exec -time -role"), "+OK");
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "x");
+    let text = format!(
+        "[store.remote]\nurl = \"redis://{}/0\"\nusername = \"larder\"\npassword_file = \"@dir@/secret\"\n\
+         [[site]]\nname = \"a\"\norigin = \"{}\"\n",
+        redis.address(),
+        origin.url()
+    );
+    let larder = Setup::config(LARDER, &text).file("secret", "secret\n").start();
+    wait::until_true("the log names the command", || {
+        assert_eq!(larder.ask("GET", "/", "Cache-Control: no-cache\r\n").status(), 200);
+        larder.stderr().contains("the shared store refuses a command: see `larder doctor`")
+    });
+    let log = larder.stderr();
+    let told: Vec<_> = log.lines().filter(|line| line.contains("refuses a command")).collect();
+    assert!(told.iter().all(|line| line.contains("'del'") || line.contains("'exec'")), "{told:?}");
+    let file = larder.folder().join("larder.toml");
+    let doctor = run(LARDER, ["doctor", "--config", &file.display().to_string()]);
+    assert_eq!(doctor.status, 1, "{}", doctor.text());
+    assert!(doctor.text().contains("without EXEC, DEL, ROLE, TIME"), "{}", doctor.text());
+}

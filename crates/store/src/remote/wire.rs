@@ -1,10 +1,12 @@
 //! One connection to a server: questions in, answers out, in order.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Pipeline, ProtocolVersion, RedisConnectionInfo, RedisError, Value};
 use tokio::sync::Notify;
@@ -24,7 +26,12 @@ pub(super) struct Opening {
     login: RedisConnectionInfo,
     client_name: String,
     timeout: Duration,
+    refusals: Arc<Refusals>,
 }
+
+/// What the server does not let this user do, as it says it: each is told once.
+#[derive(Default)]
+struct Refusals(Mutex<BTreeSet<String>>);
 
 /// Why a connection could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +55,7 @@ pub(super) struct Wire {
     connection: MultiplexedConnection,
     driver: AbortHandle,
     doubt: Arc<Notify>,
+    refusals: Arc<Refusals>,
     /// Also those that nobody waits for any more.
     unanswered: AtomicUsize,
 }
@@ -69,6 +77,7 @@ impl Opening {
             login,
             client_name: settings.client_name.as_str().to_owned(),
             timeout: settings.connect_timeout,
+            refusals: Arc::default(),
         }
     }
 
@@ -105,8 +114,13 @@ impl Opening {
         let (connection, driver) =
             MultiplexedConnection::new_with_config(&self.login, stream, config).await?;
         let driving = tokio::spawn(driver);
-        let wire =
-            Wire { connection, driver: driving.abort_handle(), doubt, unanswered: AtomicUsize::new(0) };
+        let wire = Wire {
+            connection,
+            driver: driving.abort_handle(),
+            doubt,
+            refusals: Arc::clone(&self.refusals),
+            unanswered: AtomicUsize::new(0),
+        };
         if !self.client_name.is_empty() {
             let mut naming = redis::pipe();
             naming.cmd("CLIENT").arg("SETNAME").arg(&self.client_name);
@@ -117,6 +131,16 @@ impl Opening {
     }
 }
 
+impl Refusals {
+    fn tell(&self, details: &str) {
+        let is_optional = OPTIONAL.iter().any(|command| details.contains(&format!("'{command}'")));
+        let mut told = self.0.lock();
+        if !is_optional && told.len() < REFUSALS_MAX && told.insert(details.to_owned()) {
+            tracing::warn!(details, "the shared store refuses a command: see `larder doctor`");
+        }
+    }
+}
+
 impl Wire {
     /// Sends commands in one piece, and waits for an answer to each. Dropped, they may be executed, and the connection stays usable.
     pub(super) async fn ask(&self, commands: &Pipeline) -> Result<Vec<Value>, BackingError> {
@@ -124,12 +148,13 @@ impl Wire {
         let answer = self.connection.clone().send_packed_commands(commands, 0, commands.len()).await;
         self.unanswered.fetch_sub(1, Relaxed);
         let values = answer.map_err(|error| BackingError::Unreachable(Box::new(error)))?;
-        let is_in_charge = values.iter().all(|value| match value {
-            Value::ServerError(error) => !matches!(Refused::of(error.clone()), Refused::NotInCharge(_)),
-            _ => true,
-        });
-        if !is_in_charge {
-            self.doubt.notify_one();
+        for value in &values {
+            let Value::ServerError(error) = value else { continue };
+            match Refused::of(error.clone()) {
+                Refused::NotInCharge(_) => self.doubt.notify_one(),
+                Refused::Forbidden(error) => self.refusals.tell(error.details().unwrap_or_default()),
+                _ => {}
+            }
         }
         Ok(values)
     }
@@ -175,3 +200,8 @@ impl Drop for Wire {
 
 /// Messages that wait to be written; who sends more waits.
 const QUEUED_MAX: usize = 32;
+
+/// Without them some things are not known, and all works.
+const OPTIONAL: [&str; 3] = ["role", "time", "client|setname"];
+/// One for each command, and some more: servers may say which key it was.
+const REFUSALS_MAX: usize = 32;
