@@ -17,10 +17,12 @@ pub(crate) fn run(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     if arguments.url.is_empty() {
         return selected(arguments);
     }
-    let mut ends = Vec::new();
+    let (mut ends, mut known_sites) = (Vec::new(), BTreeSet::new());
     for url in arguments.url.iter().flat_map(|url| urls(url)) {
-        ends.push(of_url(arguments, &url.context("can't read standard input")?)?);
+        ends.push(of_url(arguments, &url.context("can't read standard input")?, &mut known_sites)?);
     }
+    // Once, however many URLs had nothing.
+    known_sites.iter().for_each(|site| output::hint(site));
     let count = |end: End| ends.iter().filter(|other| **other == end).count();
     let [purged, absent, refused, late] =
         [End::Purged, End::NothingStored, End::Refused, End::NotEverywhere].map(count);
@@ -59,7 +61,8 @@ enum End {
     NotEverywhere,
 }
 
-fn of_url(arguments: &PurgeArguments, url: &str) -> anyhow::Result<End> {
+/// `known_sites` gets what may explain why there was nothing.
+fn of_url(arguments: &PurgeArguments, url: &str, known_sites: &mut BTreeSet<String>) -> anyhow::Result<End> {
     let mode = mode(arguments);
     let order = json!({ "url": url, "mode": mode, "dry_run": arguments.dry_run });
     let answer = match post(&arguments.admin, "/purge", &order) {
@@ -77,7 +80,7 @@ fn of_url(arguments: &PurgeArguments, url: &str) -> anyhow::Result<End> {
     if matched == 0 {
         output::result(&format!("no stored response for {url}"));
         texts(&answer, "elsewhere").for_each(|url| output::hint(&format!("did you mean {url}?")));
-        sites(&answer).for_each(|site| output::hint(&site));
+        known_sites.extend(sites(&answer));
     } else {
         output::result(&format!("{} {url} ({mode}): {}", done(arguments), counts(&answer)));
     }
