@@ -149,11 +149,10 @@ struct Teller {
 impl Teller {
     fn tell(&mut self, elapsed: Duration, interval: Duration) {
         let total = self.total();
-        let line = format!(
-            "{}{}",
-            self.name_part(),
-            line(self.goal, elapsed, &total, &self.since_last(&total), interval)
-        );
+        let mut line = format!("{}{}", self.name_part(), time_part(self.goal, elapsed, &total));
+        if !self.live.is_empty() {
+            line += &rate_part(&total, &self.since_last(&total), interval);
+        }
         self.last = total;
         // A sink that is closed must not end the run.
         let _ = match self.style {
@@ -195,14 +194,18 @@ impl Teller {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for the eye")]
-fn line(goal: Until, elapsed: Duration, total: &Done, recent: &Done, interval: Duration) -> String {
+fn time_part(goal: Until, elapsed: Duration, total: &Done) -> String {
     let share = match goal {
         Until::Requests(requests) => total.requests as f64 / requests.max(1) as f64,
         Until::Elapsed(duration) => elapsed.as_secs_f64() / duration.as_secs_f64().max(1e-9),
     };
+    format!("{:.0} s, {:.0} %", elapsed.as_secs_f64(), share.min(1.0) * 100.0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for the eye")]
+fn rate_part(total: &Done, recent: &Done, interval: Duration) -> String {
     let rate = recent.requests as f64 / interval.as_secs_f64().max(1e-9);
-    let mut line =
-        format!("{:.0} s, {:.0} %: {rate:.0} requests/s", elapsed.as_secs_f64(), share.min(1.0) * 100.0);
+    let mut line = format!(": {rate:.0} requests/s");
     if recent.requests > 0 {
         let mean_us = recent.latency_sum_us as f64 / recent.requests as f64;
         let _ = write!(line, ", latency {} mean, {} max", time(mean_us), time(recent.latency_max_us as f64));
@@ -289,8 +292,16 @@ mod tests {
     #[test]
     fn share_of_requests_ends_at_100_percent() {
         let done = Done { requests: 250, errors: 0, latency_sum_us: 0, latency_max_us: 0 };
-        assert!(line(Until::Requests(1000), SECOND, &done, &done, SECOND).contains(" 25 %"));
-        assert!(line(Until::Requests(100), SECOND, &done, &done, SECOND).contains(" 100 %"));
+        assert_eq!(time_part(Until::Requests(1000), SECOND, &done), "1 s, 25 %");
+        assert_eq!(time_part(Until::Requests(100), SECOND, &done), "1 s, 100 %");
+    }
+
+    #[test]
+    fn where_nobody_counts_only_the_time_is_told() {
+        let sink = Sink::default();
+        let mut teller = Teller { live: Vec::new(), ..teller(&sink, Style::Lines, &Arc::default()) };
+        teller.tell(2 * SECOND, SECOND);
+        assert_eq!(sink.text(), "set: 2 s, 20 %\n");
     }
 
     #[test]
