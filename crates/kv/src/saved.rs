@@ -4,7 +4,7 @@
 
 use std::fs::{self, File, FileType, OpenOptions};
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Read as _, Write};
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,6 +41,8 @@ const LOCK_SEEN_EVERY_MS: u64 = 1_000;
 const LOCK_LOST_TOLD_MS: u64 = 60_000;
 /// For the one that is written, until it is whole.
 const PART: &str = ".part";
+/// For one of no use, which a save would replace: it can be looked at, repaired, or given to the version that wrote it.
+const REFUSED: &str = ".refused";
 /// More than the small records between items take.
 const BUFFER_BYTES: usize = 32 << 10;
 
@@ -116,6 +118,9 @@ pub enum ReserveError {
     /// A save would put a file in its place.
     #[error("{} is {kind}, and no file", path.display())]
     NoFile { path: PathBuf, kind: &'static str },
+    /// A save would replace what another program has written.
+    #[error("{} is not a save file of larder kv: move it, or choose another path", path.display())]
+    Foreign { path: PathBuf },
     /// Every save would fail.
     #[error("{} can't be written", path.display())]
     Part { path: PathBuf, source: io::Error },
@@ -171,11 +176,13 @@ impl SaveFile {
     /// Where the file is, behind all links: a save replaces it there and keeps the links, and who comes by another of them finds the same lock.
     ///
     /// # Errors
-    /// The folder is not there, or there is something that is no file: at its place, at that of its lock, or where it is written first.
+    /// The folder is not there, or there is something that is no file: at its place, at that of its lock, or where it is written first. Or the
+    /// file belongs to another program.
     pub fn resolve(path: &Path) -> Result<PathBuf, ReserveError> {
         let place =
             behind_links(path).map_err(|source| ReserveError::Path { path: path.to_owned(), source })?;
         check_kind(&place)?;
+        check_beginning(&place)?;
         check_kind(&beside(&place, LOCK))?;
         match check_kind(&beside(&place, PART)) {
             // All else that is there goes when a save begins.
@@ -232,6 +239,7 @@ impl SaveFile {
             Err(error) => {
                 self.state.lock().is_refused = true;
                 tracing::error!(%path, reason = %Chain(&error), "starts empty: the saved data is refused");
+                self.set_aside();
             }
             Ok(Some(saved)) => {
                 let (keys, bytes, saved_at_ms) = (saved.keys(), saved.bytes(), saved.saved_at_ms());
@@ -243,6 +251,18 @@ impl SaveFile {
             }
         }
         Engine::new(settings)
+    }
+
+    /// Out of the way of the next save. An older one of the same name goes.
+    fn set_aside(&self) {
+        let refused = beside(&self.path, REFUSED);
+        match fs::rename(&self.path, &refused) {
+            Ok(()) => tracing::warn!(path = %refused.display(), "the refused file is kept"),
+            Err(error) => {
+                let path = self.path.display();
+                tracing::error!(%path, %error, "the refused file can't be renamed: the next save replaces it");
+            }
+        }
     }
 
     fn open(&self) -> Result<Option<Saved>, RefusedFile> {
@@ -547,6 +567,19 @@ fn check_kind(path: &Path) -> Result<(), ReserveError> {
         None => Ok(()),
     }
 }
+
+/// One that can't be read is told of when it is to be loaded.
+fn check_beginning(path: &Path) -> Result<(), ReserveError> {
+    let mut beginning = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(BEGINNING_BYTES).read_to_end(&mut beginning));
+    if read.is_ok() && Saved::is_foreign(&beginning) {
+        return Err(ReserveError::Foreign { path: path.to_owned() });
+    }
+    Ok(())
+}
+
+/// Enough to know a file by.
+const BEGINNING_BYTES: u64 = 64;
 
 const DIRECTORY: &str = "a directory";
 

@@ -8,7 +8,7 @@ use crate::queue::Queue;
 use crate::segment::SEGMENT_BYTES;
 
 /// Not text, and broken by anything that takes it for text.
-const MAGIC: [u8; 8] = *b"\x89LARDER\n";
+pub(super) const MAGIC: [u8; 8] = *b"\x89LARDER\n";
 const MAGIC_OF_END: [u8; 8] = *b"\x89LARDER.";
 /// Of this page and of what an item looks like in a segment (`crate::item`): a change of either is a new number.
 const FORMAT: u32 = 3;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::format::{
-    Checksum, HEADER_BYTES, Header, PART_BYTES, Part, SHARD_BYTES, ShardEntry, TRAILER_BYTES, Trailer,
+    Checksum, HEADER_BYTES, Header, MAGIC, PART_BYTES, Part, SHARD_BYTES, ShardEntry, TRAILER_BYTES, Trailer,
 };
 use super::{Progress, SavedError, Source};
 use crate::hash::Hashing;
@@ -51,6 +51,11 @@ pub(super) struct Opened {
 }
 
 impl Saved {
+    /// Whether a file that begins like this was never written as saved data, and so belongs to another program. The beginning may be as short as it likes.
+    pub fn is_foreign(beginning: &[u8]) -> bool {
+        beginning.iter().zip(&MAGIC).any(|(is, ours)| is != ours)
+    }
+
     /// Looks at begin, end and table of contents.
     ///
     /// # Errors
