@@ -67,10 +67,17 @@ pub fn run(program: &str, arguments: impl IntoIterator<Item = impl AsRef<std::ff
 /// When it can't be started.
 #[track_caller]
 pub(crate) fn spawn(program: &str, command: &mut Command) -> std::process::Child {
-    command.spawn().unwrap_or_else(|error| match error.kind() {
-        io::ErrorKind::NotFound => panic!("{program} is missing: run scripts/install-dependencies"),
-        _ => panic!("{program} can't be started: {error}"),
-    })
+    loop {
+        match command.spawn() {
+            Ok(child) => return child,
+            // A program that was just written: another test forked meanwhile, and its child has the descriptor until it executes.
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => thread::yield_now(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                panic!("{program} is missing: run scripts/install-dependencies")
+            }
+            Err(error) => panic!("{program} can't be started: {error}"),
+        }
+    }
 }
 
 fn reader(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
