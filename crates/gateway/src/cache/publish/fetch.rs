@@ -7,7 +7,7 @@ use caching::partial;
 use caching::validation::{self, Answer as Judgement, First};
 use caching::{
     Asked, ContentRange, ExchangeTimes, NotStored, ResponseFacts, Timestamp, Validators, may_serve_stale,
-    may_store, sharing,
+    may_store,
 };
 
 use crate::cache::findings;
@@ -76,7 +76,8 @@ impl Job {
             }
         }
         self.fetch.scope.write_fields(&self.request, &mut fields);
-        if sharing::is_personal(&self.facts, &self.rule().caching) {
+        // Hints can't say that they are for all, as a response to `Authorization` would have to, whatever the rules are.
+        if self.facts.has_credentials {
             leader.in_flight().make_personal();
         }
         let request = now();
