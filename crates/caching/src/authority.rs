@@ -1,4 +1,4 @@
-//! One form for each authority: host in lower case, without the default port of its scheme.
+//! One form for each authority: host in lower case and without a dot at its end, without the default port of its scheme.
 
 /// An authority cut into what is written and how its port reads.
 #[derive(Clone, Copy)]
@@ -11,6 +11,9 @@ pub(crate) struct Authority<'a> {
 impl<'a> Authority<'a> {
     pub(crate) fn new(scheme: &[u8], authority: &'a [u8]) -> Self {
         let (host, port) = split_port(authority);
+        // With it, a name is the same absolute name, and origins answer both alike. All of them, so that what was done once changes nothing again.
+        let name_bytes = host.iter().rposition(|byte| *byte != b'.').map_or(host.len(), |last| last + 1);
+        let host = &host[..name_bytes];
         let zeros = port.iter().take_while(|digit| **digit == b'0').count();
         let port = &port[zeros..];
         let default: &[u8] = match scheme {
@@ -45,11 +48,11 @@ impl<'a> Authority<'a> {
     }
 }
 
-/// The one form of an authority under this scheme: host in lower case, the port without leading zeros, and none where it
-/// is the default.
+/// The one form of an authority under this scheme: host in lower case and without a dot at its end, the port without leading zeros, and none
+/// where it is the default.
 pub fn normalised(scheme: &str, authority: &str) -> String {
     // Most clients write it so, where no port is needed.
-    if !authority.bytes().any(|byte| byte == b':' || byte.is_ascii_uppercase()) {
+    if !authority.ends_with('.') && !authority.bytes().any(|byte| byte == b':' || byte.is_ascii_uppercase()) {
         return authority.to_owned();
     }
     let mut out = Vec::with_capacity(authority.len());
@@ -88,7 +91,11 @@ mod tests {
         check("http", "example.com:80", "example.com");
         check("http", "example.com:", "example.com");
         check("http", "example.com:0080", "example.com");
-        check("http", "example.com.", "example.com.");
+        check("http", "example.com.", "example.com");
+        check("http", "Example.com.:80", "example.com");
+        check("http", "example.com..", "example.com");
+        check("http", ".", ".");
+        check("http", "example.com.:8080", "example.com:8080");
         check("http", "example.com:443", "example.com:443");
         check("HTTPS", "example.com:443", "example.com");
         check("http", "example.com:0", "example.com:0");

@@ -240,7 +240,7 @@ fn write_parameters<'a>(parameters: impl Iterator<Item = &'a [u8]>, out: &mut Ve
 }
 
 fn kept<'a>(query: &'a [u8], rules: &'a KeyRules) -> impl Iterator<Item = &'a [u8]> {
-    query.split(|byte| *byte == b'&').filter(|parameter| takes_part(name_of(parameter), &rules.parameters))
+    query.split(|byte| *byte == b'&').filter(|parameter| takes_part(parameter, &rules.parameters))
 }
 
 /// The index makes an unstable sort stable: the stable one may allocate.
@@ -255,13 +255,26 @@ fn name_of(parameter: &[u8]) -> &[u8] {
     memchr::memchr(b'=', parameter).map_or(parameter, |equals| &parameter[..equals])
 }
 
-fn takes_part(name: &[u8], parameters: &QueryParameters) -> bool {
-    let is_listed = |patterns: &[Box<[u8]>]| patterns.iter().any(|pattern| matches_name(pattern, name));
+/// Whether a parameter is in the key. One that an origin may read as another parameter, or as several, always is: what the origin reads must not be
+/// missing in the key.
+fn takes_part(parameter: &[u8], parameters: &QueryParameters) -> bool {
+    let is_listed =
+        |patterns: &[Box<[u8]>], name: &[u8]| patterns.iter().any(|pattern| matches_name(pattern, name));
+    // Some origins separate parameters by it, too.
+    let has_more = || memchr::memchr(b';', parameter).is_some();
     match parameters {
         QueryParameters::All => true,
-        QueryParameters::Ignore(patterns) => !is_listed(patterns),
-        QueryParameters::Keep(patterns) => is_listed(patterns),
+        QueryParameters::Ignore(patterns) => !is_listed(patterns, name_of(parameter)) || has_more(),
+        QueryParameters::Keep(patterns) => {
+            let name = name_of(parameter);
+            is_listed(patterns, name) || has_more() || may_be_read_as_another(name)
+        }
     }
+}
+
+/// Encoded names are decoded by origins, `w[]` and `w[0]` are `w` to many.
+fn may_be_read_as_another(name: &[u8]) -> bool {
+    memchr::memchr3(b'%', b'+', b'[', name).is_some()
 }
 
 fn matches_name(pattern: &[u8], name: &[u8]) -> bool {

@@ -400,6 +400,11 @@ impl Parts {
     fn normalised(mut self, rules: &KeyRules) -> Self {
         self.scheme.make_ascii_lowercase();
         self.authority.make_ascii_lowercase();
+        if self.authority.iter().any(|byte| *byte != b'.') {
+            while self.authority.ends_with(b".") {
+                self.authority.pop();
+            }
+        }
         self.path = if self.path.is_empty() { b"/".to_vec() } else { self.path };
         self.query = self.query.and_then(|query| normalised_query(&query, rules));
         self
@@ -409,10 +414,16 @@ impl Parts {
 fn normalised_query(query: &[u8], rules: &KeyRules) -> Option<Vec<u8>> {
     let name = |parameter: &&[u8]| parameter.split(|byte| *byte == b'=').next().unwrap().to_vec();
     let mut parameters: Vec<&[u8]> = query.split(|byte| *byte == b'&').collect();
+    let is_ambiguous = |p: &&[u8]| p.contains(&b';');
+    let is_respelled = |p: &&[u8]| name(p).iter().any(|byte| b"%+[".contains(byte));
     match &rules.parameters {
         QueryParameters::All => {}
-        QueryParameters::Ignore(names) => parameters.retain(|p| !names.iter().any(|n| **n == *name(p))),
-        QueryParameters::Keep(names) => parameters.retain(|p| names.iter().any(|n| **n == *name(p))),
+        QueryParameters::Ignore(names) => {
+            parameters.retain(|p| is_ambiguous(p) || !names.iter().any(|n| **n == *name(p)));
+        }
+        QueryParameters::Keep(names) => {
+            parameters.retain(|p| is_ambiguous(p) || is_respelled(p) || names.iter().any(|n| **n == *name(p)))
+        }
     }
     if rules.order == QueryOrder::Sorted {
         parameters.sort_by_key(name);

@@ -32,28 +32,46 @@ impl Client {
     pub(crate) fn of_request(request: &OwnedRequest, trusted: &[IpNet]) -> Option<Self> {
         match request.peer.trust {
             Trust::Untrusted => Some(Self::of(request.peer.ip())),
-            Trust::Trusted => named(&request.fields.to_lines(), trusted).map(Self::of),
+            Trust::Trusted => named(&request.fields.to_lines(), trusted).ok().flatten().map(Self::of),
         }
     }
 }
 
 /// Where a request came from, for people to read: the address that a trusted proxy names, or else that of the peer.
 pub(crate) fn address_of(request: &RequestHead<'_>, trusted: &[IpNet]) -> IpAddr {
-    let named = match request.peer.trust {
-        Trust::Untrusted => None,
-        Trust::Trusted => named(request.fields, trusted),
-    };
-    named.unwrap_or_else(|| request.peer.ip())
+    known_address_of(request, trusted).unwrap_or_else(|_| request.peer.ip())
 }
 
+/// As [`address_of`], for decisions that must not be made for somebody else.
+///
+/// # Errors
+/// A trusted proxy names somebody in a way that can't be read.
+pub(crate) fn known_address_of(
+    request: &RequestHead<'_>,
+    trusted: &[IpNet],
+) -> Result<IpAddr, UnknownClient> {
+    let named = match request.peer.trust {
+        Trust::Untrusted => None,
+        Trust::Trusted => named(request.fields, trusted)?,
+    };
+    Ok(named.unwrap_or_else(|| request.peer.ip()))
+}
+
+/// Who made a request is told, but not so that it can be read: `unknown`, a name, or half a quotation.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct UnknownClient;
+
 /// The last address in `X-Forwarded-For`, or else in `Forwarded`, that is not itself a trusted proxy. What stands before it
-/// anybody may have written.
-fn named(lines: &[FieldLine<'_>], trusted: &[IpNet]) -> Option<IpAddr> {
+/// anybody may have written. Where all are trusted proxies, the first of them made the request.
+fn named(lines: &[FieldLine<'_>], trusted: &[IpNet]) -> Result<Option<IpAddr>, UnknownClient> {
     let mut way: Vec<_> = fields::members(lines, "x-forwarded-for").map(address).collect();
     if way.is_empty() {
         way = fields::members(lines, "forwarded").map(|element| address(forwarded_for(element)?)).collect();
     }
-    way.into_iter().rev().find(|hop| !hop.is_some_and(|hop| is_within(trusted, hop))).flatten()
+    let Some(first) = way.first().copied() else { return Ok(None) };
+    let mut from_the_end = way.into_iter().rev();
+    let client = from_the_end.find(|hop| !hop.is_some_and(|hop| is_within(trusted, hop)));
+    client.unwrap_or(first).map(Some).ok_or(UnknownClient)
 }
 
 /// The `for` of an element of `Forwarded` (RFC 7239 section 4).
@@ -80,11 +98,8 @@ mod tests {
         let trusted: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
         let check = |name: &str, value: &str, expected: Option<&str>| {
             let lines = [(name, value.as_bytes())];
-            assert_eq!(
-                named(&lines, &trusted),
-                expected.map(|text| text.parse().unwrap()),
-                "{name}: {value}"
-            );
+            let expected = expected.map(|text| text.parse().unwrap());
+            assert_eq!(named(&lines, &trusted), expected.map(Some).ok_or(UnknownClient), "{name}: {value}");
         };
         check("x-forwarded-for", "192.0.2.1", Some("192.0.2.1"));
         check("x-forwarded-for", "198.51.100.1, 192.0.2.1, 10.1.1.1", Some("192.0.2.1"));
@@ -92,11 +107,16 @@ mod tests {
         check("x-forwarded-for", "[2001:db8::1]:4711", Some("2001:db8::1"));
         check("x-forwarded-for", "2001:db8::1, fd00::7", Some("2001:db8::1"));
         check("x-forwarded-for", "192.0.2.1, unknown", None);
-        check("x-forwarded-for", "10.0.0.1, 10.0.0.2", None);
+        check("x-forwarded-for", "10.0.0.1, 10.0.0.2", Some("10.0.0.1"));
+        check("x-forwarded-for", "unknown, 10.0.0.2", None);
         check("forwarded", "for=192.0.2.1;proto=https, For=\"10.0.0.1:80\";by=x", Some("192.0.2.1"));
         check("forwarded", "proto=https;for=\"[2001:db8::1]\"", Some("2001:db8::1"));
         check("forwarded", "proto=https", None);
-        check("x-other", "192.0.2.1", None);
+        check("forwarded", "for=\"1.1.1.1, for=\"[2001:db8::1]:4711\"", None);
+        // A quotation that a client began, and never ended, hides nothing behind it.
+        check("forwarded", "for=\"192.0.2.1, for=192.0.2.2", Some("192.0.2.2"));
+        assert_eq!(named(&[("x-forwarded-for", b" ")], &trusted), Ok(None));
+        assert_eq!(named(&[("x-other", b"192.0.2.1")], &trusted), Ok(None));
     }
 
     #[test]

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use crate::active::ActiveConfig;
 use crate::cache::inflight::wanted::Tier;
 use crate::cache::lookup::Lookup;
-use crate::client::address_of;
+use crate::client::{UnknownClient, known_address_of};
 use crate::config::{Site, StoreIndex};
 use crate::events::{self, Event};
 use crate::message::head::RequestHead;
@@ -37,6 +37,7 @@ use crate::message::interims::Interims;
 use crate::message::reply::Reply;
 use crate::message::respond::{self, Problem};
 use crate::plan::{ForwardMode, Next, Plan, Step};
+use crate::route::LiveSite;
 use crate::steps::hit_for_miss::HitForMiss;
 use crate::steps::{assemble, collapse, forward, load, look_up, purge, query};
 use crate::trace::note;
@@ -61,7 +62,8 @@ pub(crate) fn begin(
         return Step::Reply(respond::reply(&problem, None, started, worker));
     };
     let facts = reading::facts(request, &site.config);
-    if let Some(problem) = denied(live, &site.config, request).or_else(|| not_forwarded(request, &facts)) {
+    let problem = || denied(live, &site.config, request).or_else(|| not_forwarded(request, &facts));
+    if let Some(problem) = ambiguous(live, site, request).or_else(problem) {
         return Step::Reply(respond::reply(&problem, Some(site), started, worker));
     }
     let rule = site.rule(request.method, request.path_and_query);
@@ -116,23 +118,31 @@ pub(crate) fn begin(
     settled.map_or_else(plan, Step::Reply)
 }
 
+/// A path that an origin may take for one of another site, whose access list and rules would not hold.
+fn ambiguous(live: &ActiveConfig, site: &Arc<LiveSite>, request: &RequestHead<'_>) -> Option<Problem> {
+    live.routes.is_ambiguous(site, request.authority, request.path_and_query).then(|| {
+        note(request.record, || Finding::new("route", "decoded, the path belongs to another site", ""));
+        Problem::ambiguous_path()
+    })
+}
+
 /// Why a site has no answer for a client.
 fn denied(live: &ActiveConfig, site: &Site, request: &RequestHead<'_>) -> Option<Problem> {
     if site.clients.are_open() {
         return None;
     }
-    let client = address_of(request, &live.config.trusted_proxies);
-    if site.clients.admit(client) {
+    let client = known_address_of(request, &live.config.trusted_proxies);
+    if client.as_ref().is_ok_and(|client| site.clients.admit(*client)) {
         return None;
     }
+    let client = client.map_or_else(
+        |UnknownClient| "a client whose address can't be read".to_owned(),
+        |client| client.to_string(),
+    );
     note(request.record, || {
-        Finding::new("route", "the site does not answer this client", "").with(
-            "client",
-            client.to_string(),
-            "",
-        )
+        Finding::new("route", "the site does not answer this client", "").with("client", client.as_str(), "")
     });
-    Some(Problem::client_denied(client))
+    Some(Problem::client_denied(&client))
 }
 
 //= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS

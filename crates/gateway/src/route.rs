@@ -1,6 +1,7 @@
 //! Which site, and which of its cache rules, a request belongs to.
 
 mod sites;
+mod spelling;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -98,12 +99,28 @@ fn all_rules(site: &Site) -> Vec<CacheRule> {
     rules
 }
 
+/// The first rule that fits. Where another one fits the path as most origins read it, one of them that stores nothing counts, or else the
+/// built-in one: what the operator says of one path must not hold for another.
 fn first_fit(rules: &[CacheRule], method: &str, path_and_query: &str) -> usize {
-    let fits = |rule: &CacheRule| {
-        rule.methods.contains(method)
-            && rule.path.as_ref().is_none_or(|pattern| pattern.matches(path_and_query))
+    let built_in = rules.len() - 1;
+    let fit = |path_and_query: &str| {
+        let fits = |rule: &CacheRule| {
+            rule.methods.contains(method)
+                && rule.path.as_ref().is_none_or(|pattern| pattern.matches(path_and_query))
+        };
+        rules.iter().position(fits).unwrap_or(built_in)
     };
-    rules.iter().position(fits).unwrap_or(rules.len() - 1)
+    let as_written = fit(path_and_query);
+    if built_in == 0 {
+        return as_written;
+    }
+    match spelling::other_reading(path_and_query).map(|read| fit(&read)) {
+        Some(as_read) if as_read != as_written => {
+            let both = [as_written, as_read];
+            both.into_iter().find(|rule| !rules[*rule].caching.enabled).unwrap_or(built_in)
+        }
+        _ => as_written,
+    }
 }
 
 /// The name of the site that a request belongs to under a configuration, and the cache rule.
@@ -176,6 +193,15 @@ impl Routes {
     pub(crate) fn site(&self, authority: &str, path_and_query: &str) -> Option<&Arc<LiveSite>> {
         self.index.closest(host_of(authority), path_and_query).map(|at| &self.sites[at])
     }
+
+    /// Whether another site than that of the path as it is written, or none, takes the path as most origins read it.
+    pub(crate) fn is_ambiguous(&self, site: &Arc<LiveSite>, authority: &str, path_and_query: &str) -> bool {
+        if !self.index.has_prefixes() {
+            return false;
+        }
+        let Some(read) = spelling::other_reading(path_and_query) else { return false };
+        !self.site(authority, &read).is_some_and(|other| Arc::ptr_eq(other, site))
+    }
 }
 
 /// The host of an authority, without port; brackets of IPv6 literals stay.
@@ -185,10 +211,12 @@ pub(crate) fn host_of(authority: &str) -> &str {
     }
     // From the end: few names end in digits, and those soon show what stands before them.
     let before_digits = authority.bytes().rposition(|byte| !byte.is_ascii_digit());
-    match before_digits {
+    let host = match before_digits {
         Some(at) if authority.as_bytes()[at] == b':' => &authority[..at],
         _ => authority,
-    }
+    };
+    // The same name, written as one that nothing is added to. Origins take it for the same.
+    host.trim_end_matches('.')
 }
 
 /// `path_and_query` without the site's prefix; always starts with `/`.
@@ -219,7 +247,14 @@ mod tests {
 
     #[test]
     fn hosts_lose_their_port() {
-        for (authority, host) in [("a:80", "a"), ("a", "a"), ("[::1]:80", "[::1]"), ("[::1]", "[::1]")] {
+        for (authority, host) in [
+            ("a:80", "a"),
+            ("a", "a"),
+            ("[::1]:80", "[::1]"),
+            ("[::1]", "[::1]"),
+            ("a.:80", "a"),
+            ("a.", "a"),
+        ] {
             assert_eq!(host_of(authority), host);
         }
     }

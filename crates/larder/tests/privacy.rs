@@ -624,8 +624,107 @@ fn a_site_answers_only_the_clients_that_it_allows() {
     check(&larder, "X-Forwarded-For: 192.0.2.1\r\n", false);
     reload(&mut larder, "clients_denied = [\"127.0.0.2\", \"::/0\"]", "");
     check(&larder, "", true);
+    // However the networks of IPv4 are written.
+    reload(&mut larder, "clients_denied = [\"::ffff:127.0.0.0/120\"]", "");
+    check(&larder, "", false);
+    // One that is trusted made the request itself, or somebody's words can't be read.
+    reload(&mut larder, "clients_denied = [\"127.0.0.66\"]", "\"127.0.0.0/8\"");
+    check(&larder, "X-Forwarded-For: 127.0.0.66\r\n", false);
+    check(&larder, "X-Forwarded-For: 127.0.0.66, 127.0.0.7\r\n", false);
+    check(&larder, "X-Forwarded-For: 127.0.0.7\r\n", true);
+    check(&larder, "Forwarded: for=\"192.0.2.1, for=\"127.0.0.66\"\r\n", false);
     assert!(larder.metric("larder_requests_total", &["status=\"403\""]) > 0.0);
     larder.write_config(&config("clients_allowed = [\"192.0.2.0/33\"]", ""));
     let refused = larder.ask_admin("POST", "/reload", "").text();
     assert!(refused.contains("not an IP address or network, such as `10.0.0.0/8`"), "{refused}");
+}
+
+/// Rules and access lists are chosen by the path as it is written, and the origin answers the path that it has decoded.
+#[test]
+fn respelled_paths_and_hosts_get_no_other_rules() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let page = format!("page of {:?}", exchange.request.field("cookie"));
+        exchange.respond("200 OK", "ETag: \"1\"\r\n", page);
+    });
+    let config = format!(
+        "[[site]]\nname = \"intranet\"\nhosts = [\"intranet.test\"]\norigin = \"{0}\"\nclients_allowed = [\"192.0.2.1\"]\n\
+         [[site]]\nname = \"admin\"\npath_prefix = \"/admin\"\norigin = \"{0}\"\nclients_allowed = [\"192.0.2.1\"]\n\
+         [[site]]\nname = \"a\"\norigin = \"{0}\"\n\
+         [[site.rule]]\nname = \"account\"\npath = {{ exact = \"/account\" }}\ncache = false\n\
+         [[site.rule]]\nname = \"images\"\npath = {{ glob = \"/images/**\" }}\nttl_override = {{ 200 = \"30d\" }}\n",
+        origin.url()
+    );
+    let larder = Setup::config(LARDER, &config).start();
+    let ask = |target: &str, host: &str, cookie: &str| {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{cookie}Connection: close\r\n\r\n");
+        larder.client().send(request).response()
+    };
+    // An image is the same for all.
+    ask("/images/x.png", "a.test", "Cookie: alice\r\n");
+    assert_eq!(ask("/images/x.png", "a.test", "").text(), "page of \"alice\"");
+    for target in [
+        "/images/..%2faccount",
+        "/images/%2e%2e/account",
+        "/images/../account",
+        "/images/..%5Caccount",
+        "/images/..;a/account",
+        "/images/%2e./other",
+        "//account",
+        "/%61ccount",
+        "/account/./",
+    ] {
+        let first = ask(target, "a.test", "Cookie: alice\r\n");
+        assert_eq!(first.text(), "page of \"alice\"", "{target}");
+        let second = ask(target, "a.test", "");
+        assert_eq!(second.text(), "page of \"\"", "{target}: {}", second.cache_status());
+    }
+    for (target, host, status) in [
+        ("/", "intranet.test", 403),
+        ("/", "intranet.test.", 403),
+        ("/", "INTRANET.test.:80", 403),
+        ("/admin/x", "a.test", 403),
+        ("/administration", "a.test", 200),
+        ("//admin/x", "a.test", 400),
+        ("/%61dmin/x", "a.test", 400),
+        ("/./admin/x", "a.test", 400),
+        ("/y/%2e%2e/admin/x", "a.test", 400),
+        ("/y/..;/admin", "a.test", 400),
+        ("/admin/..%2fpublic", "a.test", 400),
+        ("/admin//x", "a.test", 403),
+        ("/y/../x", "a.test", 200),
+    ] {
+        let answer = ask(target, host, "");
+        assert_eq!(answer.status(), status, "{target} {host}");
+        assert_eq!(answer.cache_status().contains("ambiguous-path"), status == 400, "{target}");
+    }
+}
+
+/// Origins decode names of parameters, and some separate them by semicolons.
+#[test]
+fn respelled_parameters_are_part_of_the_key() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let target = exchange.request.target().to_owned();
+        exchange.respond("200 OK", "Cache-Control: max-age=600\r\n", target);
+    });
+    let config = format!(
+        "[[site]]\nname = \"a\"\norigin = \"{}\"\n\
+         [[site.rule]]\nname = \"kept\"\npath = {{ prefix = \"/kept\" }}\nquery_keep = [\"w\"]\n\
+         [[site.rule]]\nname = \"ignored\"\nquery_ignore = [\"utm_*\"]\n",
+        origin.url()
+    );
+    let larder = Setup::config(LARDER, &config).start();
+    for (odd, honest) in [
+        ("/kept/1?w=1&%77=2", "/kept/1?w=1"),
+        ("/kept/2?%77=2&w=1", "/kept/2?w=1"),
+        ("/kept/3?w=1&w[]=2", "/kept/3?w=1"),
+        ("/kept/4?w=1&z;w=2", "/kept/4?w=1"),
+        ("/5?utm_x=1;q=2", "/5"),
+        ("/6?q=1&utm_x=1;q=2", "/6?q=1"),
+    ] {
+        assert_eq!(larder.get(odd).text(), odd);
+        assert_eq!(larder.get(honest).text(), honest);
+    }
+    // What they are for.
+    assert_eq!(larder.get("/kept/1?w=1&other=3").text(), "/kept/1?w=1");
+    assert_eq!(larder.get("/5?utm_x=1").text(), "/5");
 }

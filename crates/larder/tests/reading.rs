@@ -517,7 +517,9 @@ fn hidden_fields_are_as_if_they_were_not_sent() {
 #[test]
 fn host_is_sent_as_it_is_in_the_key() {
     let (origin, larder) = reflecting(SITE);
-    for host in ["h.test", "H.TEST", "h.test:", "h.test:80", "h.test:00080", "h.tesT:080"] {
+    for host in
+        ["h.test", "H.TEST", "h.test:", "h.test:80", "h.test:00080", "h.tesT:080", "h.test.", "H.Test.:80"]
+    {
         let mut client = larder.client();
         client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         assert!(client.response().text().contains("\nhost: h.test\n"), "{host}");
@@ -525,7 +527,7 @@ fn host_is_sent_as_it_is_in_the_key() {
     assert_eq!(origin.total(), 1);
     for (number, host, sent) in [
         (0, "H.TEST:8080", "h.test:8080"),
-        (1, "h.test.", "h.test."),
+        (1, "h.test.:8080", "h.test:8080"),
         (2, "[2001:DB8::1]:80", "[2001:db8::1]"),
     ] {
         let mut client = larder.client();

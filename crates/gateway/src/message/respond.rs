@@ -1,7 +1,6 @@
 //! Every response that the gateway invents: one place for statuses, reasons and what bodies reveal.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -39,8 +38,15 @@ impl Problem {
         Self::new(421, "no-site", format!("no site serves {authority:?}"))
     }
 
+    /// The path can be read as one of another site.
+    pub(crate) fn ambiguous_path() -> Self {
+        let text =
+            "decoded, and without empty segments and dots, the path belongs to another site: write it so";
+        Self::new(400, "ambiguous-path", text)
+    }
+
     /// The site is not for this client.
-    pub(crate) fn client_denied(client: IpAddr) -> Self {
+    pub(crate) fn client_denied(client: &str) -> Self {
         Self::new(403, "client-denied", format!("this site does not answer requests from {client}"))
     }
 

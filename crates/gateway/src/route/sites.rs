@@ -22,6 +22,7 @@ pub(super) struct SiteIndex {
     /// By what follows `*.`.
     wildcards: Table<Prefixes>,
     any_host: Prefixes,
+    has_prefixes: bool,
 }
 
 /// The sites of one host pattern by path prefix.
@@ -44,12 +45,20 @@ impl SiteIndex {
         index
     }
 
+    /// Whether the path has a part in the choice.
+    pub(super) fn has_prefixes(&self) -> bool {
+        self.has_prefixes
+    }
+
     fn add(&mut self, hosts: &[String], path_prefix: &str, at: usize) {
+        self.has_prefixes |= !matches!(path_prefix, "" | "/");
         if hosts.is_empty() {
             self.any_host.add(path_prefix, at);
         }
         for pattern in hosts {
             let pattern = pattern.to_ascii_lowercase();
+            // As `host_of` gives it.
+            let pattern = pattern.strip_suffix('.').unwrap_or(&pattern).to_owned();
             let (table, host) = match pattern.strip_prefix("*.") {
                 Some(suffix) => (&mut self.wildcards, suffix),
                 None => (&mut self.exact, pattern.as_str()),

@@ -49,8 +49,19 @@ pub(super) fn networks(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<I
         let address = || text.parse::<IpAddr>().map(IpNet::from);
         text.parse::<IpNet>()
             .or_else(|_| address())
+            .map(as_addresses_are_compared)
             .map_err(|_| "not an IP address or network, such as `10.0.0.0/8`".to_owned())
     })
+}
+
+/// Addresses of clients are compared as IPv4 where they are IPv4 ones, however the system writes them.
+fn as_addresses_are_compared(network: IpNet) -> IpNet {
+    const MAPPED_BITS: u8 = 96;
+    let IpNet::V6(written) = network else { return network };
+    match (written.network().to_ipv4_mapped(), written.prefix_len().checked_sub(MAPPED_BITS)) {
+        (Some(address), Some(bits)) => IpNet::new(address.into(), bits).unwrap_or(network),
+        _ => network,
+    }
 }
 
 pub(super) fn limits(table: &Table) -> ClientLimits {
