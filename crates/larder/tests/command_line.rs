@@ -180,6 +180,8 @@ fn serve_refuses_what_check_refuses() {
         "",
         "--memory: error: store.memory: expected a size from 2MiB",
     );
+    let example = "from 2MiB to 16TiB, such as \"512MiB\" or a number of bytes; found \"64KiB\"";
+    check("serve --origin http://a --memory 64KiB", 1, "", example);
 }
 
 #[test]

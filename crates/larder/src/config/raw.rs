@@ -227,14 +227,18 @@ fn swallowed_from(errors: &[(Range<usize>, &str)]) -> Option<usize> {
 const UNCLOSED_ARRAY: &str = "unclosed array,";
 const MISSING_COMMA: &str = "missing comma between array elements";
 
+/// Sizes that show how one is written: of a limit of one thing, and of a memory.
+const EXAMPLES: [u64; 3] = [64 << 10, 512 << 20, 64 << 30];
+
 /// What values of this kind look like, with the range.
 pub(crate) fn expectation(kind: &Kind) -> String {
     match kind {
         Kind::Flag => "true or false".to_owned(),
         Kind::Integer { min, max } => format!("a whole number from {min} to {max}"),
         Kind::Size { min, max } => {
-            let (min, max) = (format_size(*min), format_size(*max));
-            format!("a size from {min} to {max}, such as \"64KiB\" or a number of bytes")
+            let example = EXAMPLES.into_iter().find(|size| (min..=max).contains(&size)).unwrap_or(*min);
+            let [min, max, example] = [*min, *max, example].map(format_size);
+            format!("a size from {min} to {max}, such as \"{example}\" or a number of bytes")
         }
         Kind::Duration { min_ms, max_ms } => {
             let [min, max] =
