@@ -81,6 +81,27 @@ fn status_says_how_it_does() {
     check(&told, 0, " of 256.0 MiB\n");
 }
 
+/// The address of the gateway is easily taken for that of the admin API, and an origin may answer anything to anybody.
+#[test]
+fn a_wrong_admin_address_is_told() {
+    let origin = ScriptedOrigin::fixed("Content-Type: application/json\r\n", "{\"ready\":true}");
+    let setup = Setup::origin(LARDER, &origin.url());
+    let larder = setup.file("token", "0123456789abcdef\n").start();
+    let gateway = larder.address().to_string();
+    let tip =
+        format!("{gateway} isn't an admin API of Larder: give the address of `[admin] listen` with --admin");
+    for command in
+        ["status", "reload", "upgrade", "purge http://a/", "purge --everything", "explain http://a/"]
+    {
+        let arguments = command.split(' ').chain(["--admin", &gateway, "--token-file", "token"]);
+        let asked = Command::new(LARDER).current_dir(larder.folder()).args(arguments).output();
+        check(&asked.expect("the binary runs"), 1, &tip);
+    }
+    for request in origin.received() {
+        assert_eq!((request.method(), request.field("authorization")), ("GET", ""), "nothing was changed");
+    }
+}
+
 /// A list of URLs has one result and one exit status, and one that is wrong does not keep the others in the cache.
 #[test]
 fn purge_of_many_urls() {

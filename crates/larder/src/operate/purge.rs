@@ -8,12 +8,13 @@ use anyhow::Context as _;
 use gateway::config::DEFAULT_STORE;
 use serde_json::{Value, json};
 
-use super::{Refused, list, post, sites, texts};
+use super::{Refused, list, post, recognise, sites, texts};
 use crate::cli::PurgeArguments;
 use crate::output;
 
 /// Purges, and says what was purged; with a status of its own where nothing was.
 pub(crate) fn run(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
+    recognise(&arguments.admin)?;
     if arguments.url.is_empty() {
         return selected(arguments);
     }

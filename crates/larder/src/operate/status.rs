@@ -8,12 +8,13 @@ use http::{Request, StatusCode};
 use hyper::body::Bytes;
 use serde_json::Value;
 
-use super::{Refused, call, refusal, texts};
+use super::{Refused, call, recognise, refusal, texts};
 use crate::cli::AdminArguments;
 use crate::output;
 
 /// Asks, and prints; a server that is not ready has a status of its own.
 pub(crate) fn run(arguments: &AdminArguments) -> anyhow::Result<ExitCode> {
+    recognise(arguments)?;
     let (ready, answer) = call(arguments, Request::get("/ready"), Bytes::new())?;
     let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
     let (status, metrics) = call(arguments, Request::get("/metrics"), Bytes::new())?;
