@@ -156,7 +156,8 @@ pub static ROUTES: &[Route] = &[
                  use too that were stored for the URL under keys with the content (QUERY) or fields of their requests, which \
                  nobody counts; with a shared store `\"fleet\":{\"complete\":true,\"instances\":[{\"name\",\"id\",\"reached_ms\"}]}`: whether all \
                  instances have reached the purge, and after how long each, without `reached_ms` where it has not, with the `store` of `[stores]` that it shares, and `\"silent_stores\":[..]` for those whose \
-                 servers do not answer; `\"warnings\":[\"..\"]`, such as that no site records tags; when nothing was stored, zeros with similar URLs \
+                 servers do not answer; `\"warnings\":[\"..\"]`, such as that no site records tags, or that none serves the host, which comes with the \
+                 `\"sites\"`; when nothing was stored, zeros with similar URLs \
                  that have something, `\"elsewhere\":[\"http://..\"]`, and the \
                  `\"sites\":[{\"name\",\"hosts\",\"path_prefix\"}]`",
             ),

@@ -189,6 +189,23 @@ impl Routes {
         self.sites.iter().enumerate().filter(takes).map(|(_, site)| site.config.store).collect()
     }
 
+    /// Whether any URL that begins with a host (with or without port) and a path belongs to a site.
+    pub(crate) fn serves(&self, authority: &str, path: &str) -> bool {
+        let host = host_of(authority);
+        let below =
+            self.sites.iter().map(|site| &*site.config.path_prefix).filter(|prefix| prefix.starts_with(path));
+        [path].into_iter().chain(below).any(|path| self.index.closest(host, path).is_some())
+    }
+
+    /// Whether a site names a host (with or without port), or a domain that it lies in.
+    pub(crate) fn is_named(&self, authority: &str) -> bool {
+        let named = |site: &&Arc<LiveSite>| !site.config.hosts.is_empty();
+        let closest = |site: &Arc<LiveSite>| {
+            self.site(authority, &site.config.path_prefix).is_some_and(|found| named(&found))
+        };
+        self.sites.iter().filter(named).any(closest)
+    }
+
     /// The site for a host (with or without port) and a path; a query behind it makes no difference.
     pub(crate) fn site(&self, authority: &str, path_and_query: &str) -> Option<&Arc<LiveSite>> {
         self.index.closest(host_of(authority), path_and_query).map(|at| &self.sites[at])

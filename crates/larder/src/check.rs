@@ -1,21 +1,23 @@
 //! `larder check`: what is wrong with a configuration, for people or as JSON.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::config::{self, Checked, Input, Overrides, Problem, Program, Severity, Sources};
-use crate::{cli, default_file, output};
+use crate::default_file::{self, FileArguments};
+use crate::{cli, output};
 
 /// Check a configuration file and report every problem
 ///
 /// Prints each problem with file, line, column and key, and exits with status 1 if there is an error. Warnings don't change the exit status.
+/// `-` reads standard input, with paths relative to the working directory. Without FILE, checks /etc/larder/larder.toml.
 #[derive(Args, Debug)]
 pub(crate) struct CheckArguments {
-    /// Configuration file (TOML); `-` reads standard input, with paths relative to the working directory [default: /etc/larder/larder.toml]
-    file: Option<PathBuf>,
+    #[command(flatten)]
+    configuration: FileArguments,
 
     /// Node of [kv.cluster] to check the file for [default: the one in the file, or any]
     #[arg(long, value_name = "NAME")]
@@ -29,7 +31,7 @@ pub(crate) struct CheckArguments {
 /// Prints what is wrong.
 pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
     let overrides = Overrides::to_look(Program::Serve, arguments.cluster_node.clone());
-    let file = arguments.file.clone().or_else(default_file::find);
+    let file = arguments.configuration.named().map(Path::to_owned).or_else(default_file::find);
     let file = file.unwrap_or_else(|| cli::lacking("check", "<FILE>"));
     let input = if file == Path::new("-") { Input::of_standard_input() } else { Input::of_file(&file) };
     let name = input.name.clone();

@@ -8,8 +8,9 @@ use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
 use crate::config::{Overrides, nearest, parse_address};
+use crate::default_file::{self, FileArguments};
 use crate::mock_origin::OriginOptions;
-use crate::{default_file, output};
+use crate::output;
 
 /// HTTP cache gateway (`larder serve`) and Redis-compatible cache server (`larder kv`)
 #[derive(Debug, Parser)]
@@ -22,6 +23,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the HTTP cache gateway; also runs the Redis-compatible cache server if the file has a [kv] table
+    ///
+    /// Options override the file. Without FILE and --origin, reads /etc/larder/larder.toml.
     Serve(ServeArguments),
     Kv(crate::kv::KvArguments),
     Check(crate::check::CheckArguments),
@@ -71,7 +74,7 @@ pub(crate) fn parse() -> Cli {
         let present = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         unknown_variables(&command, present).iter().for_each(|line| output::warning(line));
     }
-    refuse_purge_all(&command);
+    refuse_other_words(&command);
     Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
 }
 
@@ -90,16 +93,37 @@ pub(crate) fn lacking(command: &str, what: &str) -> ! {
     command.error(ErrorKind::MissingRequiredArgument, message).exit()
 }
 
-/// The parser would suggest `--all-tags`, which narrows a selection, to somebody who wants to empty the cache.
-fn refuse_purge_all(command: &clap::Command) {
-    let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|name| name == "purge") && words.any(|word| word == "--all") {
-        command.clone().error(ErrorKind::UnknownArgument, PURGE_ALL).exit();
+/// The parser would suggest what is spelt alike: `--all-tags`, which narrows a selection, to somebody who wants to empty the cache.
+fn refuse_other_words(command: &clap::Command) {
+    let words: Vec<String> = std::env::args_os().skip(1).filter_map(|word| word.into_string().ok()).collect();
+    let Some((name, rest)) = words.split_first() else { return };
+    let is_meant = |(of, option, _): &&(&str, &str, &str)| {
+        of == name && rest.iter().any(|word| word.split('=').next() == Some(option))
+    };
+    if let Some((_, option, tip)) = OTHER_WORDS.iter().find(is_meant) {
+        let message = format!("larder {name} has no {option}: {tip}");
+        command.clone().error(ErrorKind::UnknownArgument, message).exit();
     }
 }
 
-const PURGE_ALL: &str = "larder purge has no --all: use --everything to purge the whole cache, --site NAME or --host HOST for a part \
-                         of it, and --all-tags with --tag for responses that have every tag";
+/// Commands, options that other programs have in their place, and what to use instead.
+const OTHER_WORDS: [(&str, &str, &str); 6] = [
+    (
+        "purge",
+        "--all",
+        "use --everything to purge the whole cache, --site NAME or --host HOST for a part of it, and --all-tags with --tag for \
+         responses that have every tag",
+    ),
+    ("serve", "--port", "use --listen ADDRESS, such as --listen 0.0.0.0:8080"),
+    ("serve", "--bind", "use --listen ADDRESS, such as --listen 0.0.0.0:8080"),
+    ("kv", "--port", "use --listen ADDRESS, such as --listen 127.0.0.1:6380"),
+    ("kv", "--bind", "use --listen ADDRESS, such as --listen 0.0.0.0:6379"),
+    (
+        "kv",
+        "--requirepass",
+        "set `password_files` in the [kv] table of a configuration file, which keeps the password out of the process list",
+    ),
+];
 
 /// Commands that run for long, or check settings for them: a variable without effect would be found late.
 const WARNING_COMMANDS: [&str; 3] = ["serve", "kv", "check"];
@@ -156,15 +180,13 @@ fn with_environment(command: clap::Command, prefix: &str) -> clap::Command {
 
 /// Arguments override the file; their values are checked like those of the file.
 #[derive(Args, Debug)]
-#[command(group(clap::ArgGroup::new("sites").args(["origin", "config"])))]
 pub(crate) struct ServeArguments {
     /// Origin server for all requests, instead of a configuration file
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", conflicts_with = "configuration")]
     origin: Option<String>,
 
-    /// Configuration file (TOML) [default without --origin: /etc/larder/larder.toml]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    configuration: FileArguments,
 
     /// Address to listen on for clients; repeatable or comma-separated; port 0 picks a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
@@ -226,7 +248,7 @@ Exit status:
   0  at least one response was purged, or the purge doesn't report a count
   1  the admin API did not answer, or refused at least one purge
   2  the command line is wrong
-  3  nothing matched: no stored response for any URL
+  3  nothing matched: no stored response for any URL, or no site serves the host
   4  in a fleet, an instance did not confirm the purge in time, or it is unknown whether all did";
 
 /// Purge responses from a running cache
@@ -357,7 +379,7 @@ impl ServeArguments {
         if self.origin.is_some() {
             return None;
         }
-        let file = default_file::or_named(self.config.as_deref());
+        let file = self.configuration.or_default();
         Some(file.unwrap_or_else(|| lacking("serve", "--origin <URL>|--config <FILE>")))
     }
 

@@ -1,21 +1,42 @@
-//! The configuration file of an installed server, which is read where nothing else says what to run.
+//! Which configuration file a command reads: the one that is named, or that of an installed server.
 
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
+
 use crate::output;
+
+/// The configuration file, as the commands that run or check it take it.
+#[derive(Args, Debug)]
+#[group(id = "configuration", multiple = false)]
+pub(crate) struct FileArguments {
+    /// Configuration file (TOML)
+    file: Option<PathBuf>,
+
+    /// The same, as an option
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl FileArguments {
+    /// The file that the command line names.
+    pub(crate) fn named(&self) -> Option<&Path> {
+        self.file.as_deref().or(self.config.as_deref())
+    }
+
+    /// The file that is named, else the default one: said, because it is easily forgotten.
+    pub(crate) fn or_default(&self) -> Option<PathBuf> {
+        let found = || find().inspect(|file| output::note(&format!("configuration: {}", file.display())));
+        self.named().map(Path::to_owned).or_else(found)
+    }
+}
 
 /// The file, if it is there. One that nobody may look for is told of by who reads it.
 pub(crate) fn find() -> Option<PathBuf> {
     let file = path();
     file.try_exists().unwrap_or(true).then_some(file)
-}
-
-/// The file that is named, else the default one: said, because it is easily forgotten.
-pub(crate) fn or_named(named: Option<&Path>) -> Option<PathBuf> {
-    let found = || find().inspect(|file| output::note(&format!("configuration: {}", file.display())));
-    named.map(Path::to_owned).or_else(found)
 }
 
 /// In the folder of the service, where a service manager says which that is.

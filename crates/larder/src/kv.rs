@@ -10,13 +10,15 @@ use engine::Engine;
 use kv::{Control, Measures, SaveFile, Server, TextProtocol};
 
 use crate::config::{Environment, KvOverrides, KvSettings, Overrides, Program};
+use crate::default_file::FileArguments;
 use crate::doctor;
-use crate::{allocator, default_file, lifecycle};
+use crate::{allocator, lifecycle};
 
 /// Run a Redis-compatible cache server
 ///
 /// Keeps strings in memory up to `maxmemory`, and evicts the least useful ones beyond it. Speaks RESP2 and RESP3. Prints its address, and
-/// runs until SIGTERM or Ctrl-C. Options override the file, which may hold the tables of `larder serve` too.
+/// runs until SIGTERM or Ctrl-C. Options override the file, which may hold the tables of `larder serve` too. Without FILE, reads
+/// /etc/larder/larder.toml if it exists.
 ///
 /// Examples:
 ///
@@ -24,13 +26,12 @@ use crate::{allocator, default_file, lifecycle};
 ///
 ///   larder kv --listen 0.0.0.0:6379 --maxmemory 4GiB --workers 4
 ///
-///   larder kv --config larder.toml
+///   larder kv larder.toml
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct KvArguments {
-    /// Configuration file (TOML) with a [kv] table [default: /etc/larder/larder.toml, if it exists]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    configuration: FileArguments,
 
     /// Address to listen on for clients; repeatable or comma-separated; port 0 picks a free one [default: 127.0.0.1:6379]
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
@@ -79,7 +80,7 @@ enum Predecessor {
 impl KvArguments {
     /// The configuration file, if there is one.
     pub(crate) fn file(&self) -> Option<PathBuf> {
-        default_file::or_named(self.config.as_deref())
+        self.configuration.or_default()
     }
 
     /// What overrides the file.

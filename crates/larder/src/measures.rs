@@ -175,7 +175,7 @@ fn report_tier(sample: &mut Sample, store: &str, counts: &TierCounts) {
 }
 
 fn report_health(sample: &mut Sample, store: &str, health: &Health) {
-    let Health { state, opened, is_verified, durations } = health;
+    let Health { state, opened, is_verified, silence, durations } = health;
     let states = [
         ("closed", *state == BreakerState::Closed),
         ("open", matches!(state, BreakerState::Open { .. })),
@@ -186,6 +186,7 @@ fn report_health(sample: &mut Sample, store: &str, health: &Health) {
     }
     sample.add(Metric::TierBreakerOpenedTotal, &[store], *opened);
     sample.add(Metric::TierVerified, &[store], u64::from(*is_verified));
+    sample.add(Metric::TierSilenceSeconds, &[store], silence.as_secs_f64());
     for operation in Operation::ALL {
         let durations = Buckets::from(durations.of(operation));
         sample.histogram(Metric::TierOperationDurationSeconds, &[store, operation.as_str()], &durations);

@@ -41,6 +41,7 @@ fn sites(answer: &Value) -> impl Iterator<Item = String> {
 
 /// Reloads the configuration of the process.
 pub(crate) fn reload(arguments: &AdminArguments) -> anyhow::Result<()> {
+    recognise(arguments)?;
     let answer = post(arguments, "/reload", &Value::Null)?;
     texts(&answer, "warnings").for_each(output::warning);
     output::result("configuration reloaded");
@@ -49,11 +50,44 @@ pub(crate) fn reload(arguments: &AdminArguments) -> anyhow::Result<()> {
 
 /// Makes the process start its successor.
 pub(crate) fn upgrade(arguments: &AdminArguments) -> anyhow::Result<()> {
+    recognise(arguments)?;
     let answer = post(arguments, "/upgrade", &Value::Null)?;
     let process = |key| answer.get(key).and_then(Value::as_u64).unwrap_or_default();
     let (new, old) = (process("process"), process("predecessor"));
     output::result(&format!("process {new} serves; process {old} finishes its requests and ends"));
     Ok(())
+}
+
+/// Makes sure that an admin API answers, before it gets a token or anything to do: a wrong address may be that of a gateway, behind
+/// which an origin would get both.
+///
+/// # Errors
+/// Nobody answers, or it isn't an admin API.
+pub(crate) fn recognise(arguments: &AdminArguments) -> anyhow::Result<()> {
+    // A token that can't be read is told whoever answers.
+    arguments.token_file.as_deref().map(bearer).transpose()?;
+    let stranger = AdminArguments { admin: arguments.admin, token_file: None };
+    let (_, answer) = call(&stranger, Request::get("/"), Bytes::new())?;
+    match is_of_admin(&answer) {
+        true => Ok(()),
+        false => bail!(not_admin(arguments.admin)),
+    }
+}
+
+/// Whether the index of an admin API, or its refusal to show one, is what a server answered.
+fn is_of_admin(answer: &[u8]) -> bool {
+    let Ok(answer) = serde_json::from_slice::<Value>(answer) else { return false };
+    let is = |key: &str, words: &[&str]| {
+        answer.get(key).and_then(Value::as_str).is_some_and(|found| words.contains(&found))
+    };
+    is("name", &["larder"]) && answer.get("routes").is_some()
+        || is("error", &["token_missing", "route_unknown", "host_not_loopback"])
+}
+
+fn not_admin(admin: SocketAddr) -> String {
+    format!(
+        "{admin} isn't an admin API of Larder: give the address of `[admin] listen` with --admin; {KV_HAS_NONE}"
+    )
 }
 
 /// Sends a request to the admin API.
@@ -113,12 +147,13 @@ fn bearer(file: &Path) -> anyhow::Result<HeaderValue> {
 
 async fn exchange(admin: SocketAddr, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Bytes)> {
     let stream = TcpStream::connect(admin).await.with_context(|| {
-        format!("can't reach the admin API on {admin}; is larder running, and is this its `[admin] listen` address?")
+        format!(
+            "can't reach the admin API on {admin}; is larder running, and is this its `[admin] listen` address? ({KV_HAS_NONE})"
+        )
     })?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
-    let response =
-        sender.send_request(request).await.with_context(|| format!("{admin} did not answer in HTTP"))?;
+    let response = sender.send_request(request).await.with_context(|| not_admin(admin))?;
     let answer = read(response).await;
     driver.abort();
     answer
@@ -147,6 +182,29 @@ fn refusal(status: StatusCode, answer: &Value) -> String {
     format!("refused ({status}): {message}{lines}")
 }
 
+const KV_HAS_NONE: &str = "`larder kv` has one only with `--admin` or `[admin]`";
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Metrics of a thousand sites, or the problems of a large file.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn admin_apis_are_recognised() {
+        #[track_caller]
+        fn check(answer: &str, expected: bool) {
+            assert_eq!(is_of_admin(answer.as_bytes()), expected, "{answer}");
+        }
+        check(r#"{"name":"larder","version":null,"routes":[]}"#, true);
+        check(r#"{"error":"token_missing","message":"send it"}"#, true);
+        check(r#"{"error":"route_unknown","message":"no such path"}"#, true);
+        check(r#"{"name":"larder"}"#, false);
+        check(r#"{"error":"not found"}"#, false);
+        check(r#"{"name":"shop","routes":[]}"#, false);
+        check("<html>", false);
+        check("", false);
+        check("[]", false);
+    }
+}

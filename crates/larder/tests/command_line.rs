@@ -157,7 +157,7 @@ fn configurations_of_the_guides_are_accepted() {
         let output = larder(&["check", &file.display().to_string()]);
         let told = String::from_utf8_lossy(&output.stdout);
         let lacks = |line: &&str| {
-            ["can't be read", "doesn't exist", "has room for", "No such file"]
+            ["can't be read", "doesn't exist", "has room for", "No such file", "unused: no site"]
                 .iter()
                 .any(|lack| line.contains(lack))
         };
@@ -180,6 +180,8 @@ fn serve_refuses_what_check_refuses() {
         "",
         "--memory: error: store.memory: expected a size from 2MiB",
     );
+    let example = "from 2MiB to 16TiB, such as \"512MiB\" or a number of bytes; found \"64KiB\"";
+    check("serve --origin http://a --memory 64KiB", 1, "", example);
 }
 
 #[test]
@@ -190,6 +192,30 @@ fn wrong_usage_has_its_own_status() {
     check("check", 2, "", "without <FILE>, /nonexistent/larder.toml is read, and there is no such file");
     check("purge http://a --admin nowhere", 2, "", "--admin");
     check("purge --all", 2, "", "use --everything to purge the whole cache");
+    check("kv --port 6380", 2, "", "larder kv has no --port: use --listen ADDRESS");
+    check("kv --bind=0.0.0.0", 2, "", "larder kv has no --bind: use --listen ADDRESS");
+    check("kv --requirepass secret", 2, "", "larder kv has no --requirepass: set `password_files`");
+    check("serve --origin http://a --port 80", 2, "", "larder serve has no --port: use --listen ADDRESS");
+    check("bench resp --port 6379", 2, "", "'--port'");
+}
+
+/// People try either form, and it is the same for all commands that read a configuration.
+#[test]
+fn the_file_is_an_argument_or_an_option() {
+    for command in ["serve", "kv", "check", "doctor"] {
+        for file in ["", "--config ", "-c "] {
+            let output =
+                larder(&format!("{command} {file}unknown_keys.toml").split_whitespace().collect::<Vec<_>>());
+            let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{command} {file}: {text}");
+            assert!(text.contains("drain_limt: unknown key"), "{command} {file}: {text}");
+        }
+        check(&format!("{command} a.toml --config b.toml"), 2, "", "cannot be used with");
+    }
+    for command in ["serve", "doctor"] {
+        check(&format!("{command} a.toml --origin http://a"), 2, "", "cannot be used with");
+    }
+    check("doctor --cluster-node a", 2, "", "required");
 }
 
 #[test]
@@ -197,6 +223,7 @@ fn purge_and_reload_say_when_nothing_answers() {
     // Port 1 of loopback: nothing listens there.
     check("purge http://a/ --admin 127.0.0.1:1", 1, "", "can't reach the admin API on 127.0.0.1:1");
     check("reload --admin 127.0.0.1:1", 1, "", "can't reach the admin API on 127.0.0.1:1");
+    check("status --admin 127.0.0.1:1", 1, "", "`larder kv` has one only with `--admin` or `[admin]`");
     check("reload --admin 127.0.0.1:1 --token-file no-such-file", 1, "", "no-such-file can't be read");
 }
 

@@ -81,6 +81,69 @@ fn status_says_how_it_does() {
     check(&told, 0, " of 256.0 MiB\n");
 }
 
+/// The address of the gateway is easily taken for that of the admin API, and an origin may answer anything to anybody.
+#[test]
+fn a_wrong_admin_address_is_told() {
+    let origin = ScriptedOrigin::fixed("Content-Type: application/json\r\n", "{\"ready\":true}");
+    let setup = Setup::origin(LARDER, &origin.url());
+    let larder = setup.file("token", "0123456789abcdef\n").start();
+    let gateway = larder.address().to_string();
+    let tip =
+        format!("{gateway} isn't an admin API of Larder: give the address of `[admin] listen` with --admin");
+    for command in
+        ["status", "reload", "upgrade", "purge http://a/", "purge --everything", "explain http://a/"]
+    {
+        let arguments = command.split(' ').chain(["--admin", &gateway, "--token-file", "token"]);
+        let asked = Command::new(LARDER).current_dir(larder.folder()).args(arguments).output();
+        check(&asked.expect("the binary runs"), 1, &tip);
+    }
+    for request in origin.received() {
+        assert_eq!((request.method(), request.field("authorization")), ("GET", ""), "nothing was changed");
+    }
+}
+
+/// What no site serves is purged for the sake of sites that were there before, and probably misspelt.
+#[test]
+fn a_purge_of_a_host_that_no_site_serves_says_so() {
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "body");
+    let sites = format!(
+        "hosts = [\"www.example.org\"]\n[[site]]\nname = \"Z\"\nhosts = [\"z.example\"]\norigin = \"{0}\"\n\
+         [[site]]\nname = \"B\"\nhosts = [\"*.b.example\"]\npath_prefix = \"/shop\"\norigin = \"{0}\"\n",
+        origin.url()
+    );
+    let larder = Setup::config(LARDER, &config(&origin, &sites)).start();
+    let purge = |arguments: &[&str]| operate(&larder, &[&["purge"], arguments].concat());
+    let listed = "site B: *.b.example, paths below /shop\nsite Z: z.example, paths below /\nsite a: www";
+    for (arguments, told) in [
+        (["--host", "www.exmaple.org"], "warning: no site serves the host www.exmaple.org\n"),
+        (
+            ["--prefix", "https://www.exmaple.org/a"],
+            "warning: no site serves the host www.exmaple.org below /a\n",
+        ),
+        (["--prefix", "assets/"], "warning: `assets` is taken as a host; write `/assets/` for a path\n"),
+        (["--prefix", "x.b.example/img"], "warning: no site serves the host x.b.example below /img\n"),
+    ] {
+        let purged = purge(&arguments);
+        check(&purged, 3, told);
+        check(&purged, 3, listed);
+        check(&purged, 3, "purged by ");
+    }
+    for arguments in [
+        ["--host", "WWW.example.org"],
+        ["--host", "x.b.example:8080"],
+        ["--prefix", "x.b.example/sh"],
+        ["--prefix", "x.b.example/shop/a"],
+        ["--prefix", "/assets"],
+    ] {
+        let purged = purge(&arguments);
+        check(&purged, 0, "purged by ");
+        assert!(!String::from_utf8_lossy(&purged.stderr).contains("warning"), "{purged:?}");
+    }
+    // A site for all hosts has this one too, and yet it is hardly meant.
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    check(&operate(&larder, &["purge", "--prefix", "assets"]), 0, "write `/assets` for a path");
+}
+
 /// A list of URLs has one result and one exit status, and one that is wrong does not keep the others in the cache.
 #[test]
 fn purge_of_many_urls() {

@@ -247,6 +247,17 @@ fn a_server_that_is_gone_is_nothing_to_the_other_store() {
     let told = run(LARDER, ["purge", "--site", "assets", "--admin", &admin]);
     assert_eq!(told.status, 4, "{}", told.stderr);
     assert!(told.stderr.contains("the store static does not answer"), "{}", told.stderr);
+    wait::until_true("status tells which store is silent", || {
+        let told = run(LARDER, ["status", "--admin", &admin]).text();
+        let mut stores = told.lines().filter(|line| line.contains("store"));
+        let [shop, assets, silent] = [(); 3].map(|()| stores.next().unwrap_or_default());
+        shop.ends_with("; instances 2")
+            && assets.starts_with("store static: ")
+            && !assets.contains("instances")
+            && silent.starts_with("shared store of static: no answer for ")
+            && silent.ends_with(" s; serving alone")
+            && stores.next().is_none()
+    });
 
     world.assets.start_again();
     wait::until_true("it is used again", || purge(&world.gateways[0], "site=assets").is_complete);

@@ -143,6 +143,10 @@ impl Backing for Remote {
         self.link.reliance.standing(source, Instant::now())
     }
 
+    fn silence(&self) -> Duration {
+        self.link.reliance.silence(Instant::now())
+    }
+
     fn clock_ahead_ms(&self) -> Option<i64> {
         self.link.reliance.clock_ahead_ms()
     }

@@ -270,6 +270,8 @@ metrics! {
         "Cache keys whose last change the tier behind memory does not know yet.";
     TierPurgesHeardTotal "larder_tier_purges_heard_total" Counter Count ["store"],
         "Purges, and invalidations by unsafe requests, that other instances have made and that took effect here.";
+    TierSilenceSeconds "larder_tier_silence_seconds" Gauge Seconds ["store"],
+        "Time since the tier behind memory last answered a heartbeat; since the start if it never did.";
     TierUnusableTotal "larder_tier_unusable_total" Counter Count ["store", "reason"],
         "Records and segments that the tier behind memory had, and that were not what was written there: `corrupt`, or `forged` (without a valid tag where one is required).";
     TierVerified "larder_tier_verified" Gauge Count ["store"],

@@ -20,10 +20,10 @@ use telemetry::PurgeAnswer;
 use tokio::sync::oneshot;
 
 pub use self::heard::{InstanceReach, PurgeReach};
-pub use self::order::{PurgeError, PurgeOrder, SiteUrls};
+pub use self::order::{PurgeError, PurgeHints, PurgeOrder, SiteUrls};
 
 use self::concerned::concerned;
-use self::order::{sites, warnings, what_of};
+use self::order::{Miss, miss, sites, warnings, what_of};
 use self::url::{similar, split_url};
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
@@ -74,7 +74,7 @@ pub struct PurgeOutcome {
     /// What the operator should know: nothing can match, say.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Only where nothing matched.
+    /// Only where nothing matched, or no site serves the host.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub hints: Option<PurgeHints>,
 }
@@ -97,15 +97,6 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// What an operator may have meant whose URL matches nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PurgeHints {
-    /// URLs with the same path, another scheme or the port of a listener, under which something is stored.
-    pub elsewhere: Vec<String>,
-    /// The sites, up to fifty.
-    pub sites: Vec<SiteUrls>,
-}
-
 /// Purges what an order says, in memory and behind it, or counts it.
 pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOutcome, PurgeError> {
     let live = shared.live.load_full();
@@ -117,11 +108,13 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
         return Ok(PurgeOutcome { form, dry_run: order.dry_run, warnings, ..outcome });
     }
     let stores = concerned(&shared.stores, &live, &what);
+    let Miss { warnings: missed, hints } = miss(order, &what, &live);
+    let warnings = warnings.into_iter().chain(missed).collect();
     let outcome = match order.dry_run {
         true => count_selected(&stores, &what).await,
         false => purge_selected(&stores, what, order.mode).await,
     };
-    Ok(PurgeOutcome { form, dry_run: order.dry_run, warnings, ..outcome })
+    Ok(PurgeOutcome { form, dry_run: order.dry_run, warnings, hints, ..outcome })
 }
 
 /// Costs the same whatever is stored.

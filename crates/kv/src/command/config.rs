@@ -355,7 +355,7 @@ fn failed(setting: Named, reason: &str) -> Refusal {
 
 /// CONFIG REWRITE: what is set here is not written to the file of the configuration, which belongs to somebody else.
 pub(super) fn rewrite(_call: &mut Call<'_>, _reply: &mut Reply<'_>) -> Outcome {
-    Err(Refusal::Other("ERR The server is running without a config file"))
+    Err(Refusal::Other("ERR CONFIG REWRITE is not supported: the server never writes its config file"))
 }
 
 /// CONFIG RESETSTAT

@@ -10,6 +10,7 @@ mod environment;
 mod file;
 mod include;
 mod locate;
+mod misplaced;
 mod overlay;
 mod overrides;
 mod problem;

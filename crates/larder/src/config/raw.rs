@@ -11,14 +11,17 @@ use serde_spanned::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue};
 
 use super::locate::Place;
+use super::misplaced::{self, Elsewhere};
 use super::problem::Problems;
 use super::quantity::{format_duration, format_size, parse_duration, parse_size};
-use super::table::{KeyForm, Kind, Opt, Preset, Section};
+use super::table::{KeyForm, Kind, Opt, Preset, ROOT, Section};
 use super::tree::{Node, Table, Value};
 
 /// Reads one file.
 pub(crate) struct Reader<'a> {
     origin: ReadFrom,
+    /// The top level of what is read.
+    document: &'static Section,
     pub(crate) problems: &'a mut Problems,
     /// Bytes that excerpts must not show.
     pub(crate) hidden: Vec<Range<usize>>,
@@ -45,17 +48,22 @@ enum ReadFrom {
 impl<'a> Reader<'a> {
     /// A reader for a file of [`super::locate::Sources`].
     pub(crate) fn of_source(source: usize, problems: &'a mut Problems) -> Self {
-        Self { origin: ReadFrom::Source(source), problems, hidden: Vec::new(), is_broken: false }
+        Self::new(ReadFrom::Source(source), problems)
     }
 
     /// A reader for an argument of the command line.
     pub(crate) fn of_flag(flag: &'static str, problems: &'a mut Problems) -> Self {
-        Self { origin: ReadFrom::Flag(flag), problems, hidden: Vec::new(), is_broken: false }
+        Self::new(ReadFrom::Flag(flag), problems)
+    }
+
+    fn new(origin: ReadFrom, problems: &'a mut Problems) -> Self {
+        Self { origin, document: &ROOT, problems, hidden: Vec::new(), is_broken: false }
     }
 
     /// Reads a whole file as `section`.
     pub(crate) fn document(&mut self, section: &'static Section, text: &str) -> Table {
         let (document, errors) = DeTable::parse_recoverable(text);
+        self.document = section;
         self.is_broken = !errors.is_empty();
         let errors: Vec<_> =
             errors.iter().map(|error| (error.span().unwrap_or_default(), error.message())).collect();
@@ -95,8 +103,8 @@ impl<'a> Reader<'a> {
         // An empty key is what recovery makes of a line without one, and that is reported already.
         let unknown = |key: &str| !key.is_empty() && section.option(key).is_none();
         for (key, value) in raw.iter().filter(|(key, _)| unknown(key.get_ref())) {
-            let near = self.unknown_key(section, key, &path);
-            let is_secret = section.may_hold_secrets() && near.is_none_or(Opt::is_secret);
+            let meant = self.unknown_key(section, (key, value.get_ref()), &path);
+            let is_secret = meant.map_or_else(|| section.may_hold_secrets(), Opt::is_secret);
             self.hide_values(value, if is_secret { Hidden::All } else { Hidden::Userinfo });
         }
         for option in section.options {
@@ -142,7 +150,8 @@ impl<'a> Reader<'a> {
             }
             (_, raw) => match scalar(kind, raw) {
                 Ok(value) => value,
-                Err(message) => {
+                Err(wrong) => {
+                    let message = misplaced::written_otherwise(kind, raw, &path).unwrap_or(wrong);
                     self.problems.error(&place, &path, message);
                     return None;
                 }
@@ -191,18 +200,23 @@ impl<'a> Reader<'a> {
     fn unknown_key(
         &mut self,
         section: &'static Section,
-        key: &Spanned<DeString<'_>>,
+        (key, value): (&Spanned<DeString<'_>>, &DeValue<'_>),
         path: &str,
     ) -> Option<&'static Opt> {
         let place = self.place(key.span());
         let known = section.options.iter().map(|option| option.key);
         let near = nearest(key.get_ref(), known.clone());
-        let message = match near {
-            Some(near) => format!("unknown key; did you mean `{near}`?"),
-            None => format!("unknown key; expected one of: {}", known.collect::<Vec<_>>().join(", ")),
+        let is_slip = near.is_some_and(|near| strsim::damerau_levenshtein(key.get_ref(), near) == 1);
+        let elsewhere = misplaced::elsewhere(self.document, section, key.get_ref(), value);
+        let (message, meant) = match (elsewhere.filter(|_| !is_slip), near) {
+            (Some(Elsewhere { message, option }), _) => (format!("unknown key; {message}"), option),
+            (None, Some(near)) => (format!("unknown key; did you mean `{near}`?"), section.option(near)),
+            (None, None) => {
+                (format!("unknown key; expected one of: {}", known.collect::<Vec<_>>().join(", ")), None)
+            }
         };
         self.problems.error(&place, &join(path, key.get_ref()), message);
-        near.and_then(|near| section.option(near))
+        meant
     }
 
     fn place(&self, span: Range<usize>) -> Place {
@@ -227,14 +241,18 @@ fn swallowed_from(errors: &[(Range<usize>, &str)]) -> Option<usize> {
 const UNCLOSED_ARRAY: &str = "unclosed array,";
 const MISSING_COMMA: &str = "missing comma between array elements";
 
+/// Sizes that show how one is written: of a limit of one thing, and of a memory.
+const EXAMPLES: [u64; 3] = [64 << 10, 512 << 20, 64 << 30];
+
 /// What values of this kind look like, with the range.
 pub(crate) fn expectation(kind: &Kind) -> String {
     match kind {
         Kind::Flag => "true or false".to_owned(),
         Kind::Integer { min, max } => format!("a whole number from {min} to {max}"),
         Kind::Size { min, max } => {
-            let (min, max) = (format_size(*min), format_size(*max));
-            format!("a size from {min} to {max}, such as \"64KiB\" or a number of bytes")
+            let example = EXAMPLES.into_iter().find(|size| (min..=max).contains(&size)).unwrap_or(*min);
+            let [min, max, example] = [*min, *max, example].map(format_size);
+            format!("a size from {min} to {max}, such as \"{example}\" or a number of bytes")
         }
         Kind::Duration { min_ms, max_ms } => {
             let [min, max] =
@@ -299,8 +317,7 @@ fn preset(option: &'static Opt, path: String) -> Option<Node> {
     let Preset::Is(text) = option.preset else { return None };
     let value = DeValue::parse(text).expect("defaults in the option table are TOML");
     let mut problems = Problems::default();
-    let mut reader =
-        Reader { origin: ReadFrom::Preset, problems: &mut problems, hidden: Vec::new(), is_broken: false };
+    let mut reader = Reader::new(ReadFrom::Preset, &mut problems);
     let node = reader.value(&option.kind, &value, path);
     debug_assert!(!problems.has_errors(), "the default of {} is out of its range", option.key);
     node

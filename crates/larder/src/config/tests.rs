@@ -83,6 +83,9 @@ fn values_of_unknown_keys_are_shown_unless_they_may_be_secret() {
     shows("[admin.tokens]\nx = \"abc\"", "1 | [admin.tokens]");
     shows("[admin]\ntokens = { x = \"abc\", y = 1 }", "2 | tokens = { x = *****, y = * }");
     shows("[admin]\npassword.value = \"abc\"", "2 | password.value = *****");
+    shows("[purge]\ndrain_delay = \"5s\"", "2 | drain_delay = \"5s\"");
+    shows("[[site]]\ntoken_file = \"abc\"", "2 | token_file = *****");
+    shows("[[site]]\nfields = { Authorization = \"abc\" }", "2 | fields = { Authorization = ***** }");
     shows("[[site]]\norign = \"http://a:b@c\"", "2 | orign = **************");
 }
 

@@ -10,7 +10,6 @@ mod facts;
 mod origin;
 mod store;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -20,28 +19,28 @@ use gateway::config::DEFAULT_STORE;
 pub(crate) use checks::Needs;
 
 use crate::config::{self, KvSettings, Overrides, Program, Settings, StoreTier};
+use crate::default_file::FileArguments;
 use crate::output;
 use checks::Finding;
 use facts::Facts;
 
 /// Check OS settings, origins, certificates and stores for problems
 ///
-/// Prints a line for each check, and for each problem what to set and why. Without --config or --origin it checks the OS settings for
+/// Prints a line for each check, and for each problem what to set and why. Without FILE or --origin it checks the OS settings for
 /// `larder kv` with its defaults. With a file it checks the OS settings for what the file asks for, connects to each origin (one HEAD request)
 /// and to each shared store, posts an empty message to the collector of [tracing], compares their clocks with the local one, and checks
 /// certificate expiry. Changes nothing. Exit status 1 if there is a problem.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArguments {
-    /// Configuration file to check the system against [default: none, which checks for `larder kv`]
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    configuration: FileArguments,
 
     /// Origin server to check, as in `larder serve --origin`
-    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    #[arg(long, value_name = "URL", conflicts_with = "configuration")]
     origin: Option<String>,
 
     /// Node of [kv.cluster] that runs on this machine [default: the one in the file, or any]
-    #[arg(long, value_name = "NAME", requires = "config")]
+    #[arg(long, value_name = "NAME", requires = "configuration")]
     cluster_node: Option<String>,
 
     /// Redis-compatible server to check, instead of the one in [store.remote]
@@ -52,7 +51,7 @@ pub(crate) struct DoctorArguments {
 impl DoctorArguments {
     /// What runs: all that the file or the origin says, or else the Redis-compatible server.
     fn overrides(&self) -> Overrides {
-        let is_told = self.config.is_some() || self.origin.is_some();
+        let is_told = self.configuration.named().is_some() || self.origin.is_some();
         let program = if is_told { Program::Serve } else { Program::Kv };
         Overrides {
             origin: self.origin.clone(),
@@ -64,7 +63,7 @@ impl DoctorArguments {
 
 /// Prints what is found.
 pub(crate) fn run(arguments: &DoctorArguments) -> ExitCode {
-    let checked = config::check(arguments.config.as_deref(), &arguments.overrides());
+    let checked = config::check(arguments.configuration.named(), &arguments.overrides());
     output::problems(&checked);
     let Some(settings) = checked.settings else { return ExitCode::FAILURE };
     let mut has_advice = tell(&checks::findings(&Facts::read(), &Needs::of_all(&settings)));

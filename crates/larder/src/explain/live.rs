@@ -11,6 +11,7 @@ use crate::operate;
 pub(super) fn ask(url: &str, arguments: &ExplainArguments) -> anyhow::Result<Explanation> {
     let fields = arguments.header.iter().map(|line| field(line)).collect::<anyhow::Result<Vec<_>>>()?;
     let question = json!({ "url": url, "method": arguments.method, "fields": fields });
+    operate::recognise(&arguments.admin)?;
     let answer = operate::post(&arguments.admin, "/explain", &question)?;
     serde_json::from_value(answer).context("the answer is none of this version's: is the other end a larder?")
 }

@@ -8,12 +8,13 @@ use anyhow::Context as _;
 use gateway::config::DEFAULT_STORE;
 use serde_json::{Value, json};
 
-use super::{Refused, list, post, sites, texts};
+use super::{Refused, list, post, recognise, sites, texts};
 use crate::cli::PurgeArguments;
 use crate::output;
 
 /// Purges, and says what was purged; with a status of its own where nothing was.
 pub(crate) fn run(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
+    recognise(&arguments.admin)?;
     if arguments.url.is_empty() {
         return selected(arguments);
     }
@@ -154,6 +155,9 @@ fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     let answer = post(&arguments.admin, "/purge", &order)?;
     let form = answer.get("form").and_then(Value::as_str).unwrap_or("selection");
     texts(&answer, "warnings").for_each(|text| output::warning(&format!("warning: {text}")));
+    // There are some where no site serves the host.
+    let known_sites: BTreeSet<String> = sites(&answer).collect();
+    known_sites.iter().for_each(|site| output::hint(site));
     if flag(&answer, "uncounted") {
         let fills = number(&answer, "fills_doomed");
         let id = answer.get("id").and_then(Value::as_str).unwrap_or_default();
@@ -165,7 +169,11 @@ fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
             "stored responses are purged when they are next looked up, and not counted; --dry-run counts them",
         );
         let is_everywhere = reached(&answer);
-        return Ok(if is_everywhere { ExitCode::SUCCESS } else { ExitCode::from(NOT_EVERYWHERE) });
+        return Ok(match () {
+            () if !is_everywhere => ExitCode::from(NOT_EVERYWHERE),
+            () if known_sites.is_empty() => ExitCode::SUCCESS,
+            () => ExitCode::from(NOTHING_STORED),
+        });
     }
     output::result(&format!("{} by {form} ({mode}): {}", done(arguments), counts(&answer)));
     if flag(&answer, "cut") {

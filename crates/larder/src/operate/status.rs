@@ -8,12 +8,13 @@ use http::{Request, StatusCode};
 use hyper::body::Bytes;
 use serde_json::Value;
 
-use super::{Refused, call, refusal, texts};
+use super::{Refused, call, recognise, refusal, texts};
 use crate::cli::AdminArguments;
 use crate::output;
 
 /// Asks, and prints; a server that is not ready has a status of its own.
 pub(crate) fn run(arguments: &AdminArguments) -> anyhow::Result<ExitCode> {
+    recognise(arguments)?;
     let (ready, answer) = call(arguments, Request::get("/ready"), Bytes::new())?;
     let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
     let (status, metrics) = call(arguments, Request::get("/metrics"), Bytes::new())?;
@@ -33,7 +34,10 @@ fn lines(metrics: &Metrics, state: &str) -> Vec<String> {
     if metrics.has("larder_requests_in_flight") {
         lines.push(requests(metrics));
     }
-    lines.extend(metrics.labels("larder_store_max_bytes", "store").iter().map(|name| store(metrics, name)));
+    for name in metrics.labels("larder_store_max_bytes", "store") {
+        lines.push(store(metrics, &name));
+        lines.extend(silent_tier(metrics, &name));
+    }
     if metrics.has("larder_kv_keys") {
         lines.push(kv(metrics));
     }
@@ -53,14 +57,12 @@ fn requests(metrics: &Metrics) -> String {
 
 /// `name` is empty for the store without one.
 fn store(metrics: &Metrics, name: &str) -> String {
-    let of = |metric: &str| match name {
-        "" => metrics.without_label(metric, "store"),
-        name => metrics.sum(metric, &format!("store=\"{name}\"")),
-    };
+    let of = |metric: &str| metrics.of_store(metric, name);
     let shown = if name.is_empty() { "store".to_owned() } else { format!("store {name}") };
+    // What was known of the others is old where the tier is silent.
     let shared = match of("larder_tier_instances") {
-        0.0 => String::new(),
-        count => format!("; instances {count}"),
+        count if count > 0.0 && of("larder_tier_verified") > 0.0 => format!("; instances {count}"),
+        _ => String::new(),
     };
     format!(
         "{shown}: {} responses, {} of {}{shared}",
@@ -68,6 +70,19 @@ fn store(metrics: &Metrics, name: &str) -> String {
         mebibytes(of("larder_store_bytes")),
         mebibytes(of("larder_store_max_bytes"))
     )
+}
+
+/// A line about the server behind memory where there is one that can't be relied upon.
+fn silent_tier(metrics: &Metrics, name: &str) -> Option<String> {
+    let is_there = metrics.has_store("larder_tier_verified", name);
+    if !is_there || metrics.of_store("larder_tier_verified", name) > 0.0 {
+        return None;
+    }
+    let shown = if name.is_empty() { "shared store".to_owned() } else { format!("shared store of {name}") };
+    Some(match metrics.of_store("larder_tier_silence_seconds", name) {
+        seconds if seconds >= 1.0 => format!("{shown}: no answer for {seconds:.0} s; serving alone"),
+        _ => format!("{shown}: not in step with it yet; serving alone"),
+    })
 }
 
 fn kv(metrics: &Metrics) -> String {
@@ -113,8 +128,13 @@ impl Metrics {
         total(self.of(name).filter(|(labels, _)| labels.contains(part)))
     }
 
-    fn without_label(&self, name: &str, label: &str) -> f64 {
-        total(self.of(name).filter(|(labels, _)| value_of(labels, label).is_none()))
+    /// `store` is empty for the one without a name.
+    fn of_store(&self, name: &str, store: &str) -> f64 {
+        total(self.of(name).filter(|(labels, _)| value_of(labels, "store").unwrap_or_default() == store))
+    }
+
+    fn has_store(&self, name: &str, store: &str) -> bool {
+        self.of(name).any(|(labels, _)| value_of(labels, "store").unwrap_or_default() == store)
     }
 
     fn label(&self, name: &str, label: &str) -> Option<String> {
@@ -152,11 +172,13 @@ mod tests {
                     larder_store_bytes{class=\"stored\"} 1048576\nlarder_store_bytes{class=\"filling\"} 524288\n\
                     larder_store_bytes{store=\"images\",class=\"stored\"} 1048576\n\
                     larder_store_entries 7\nlarder_store_entries{store=\"images\"} 1\n\
-                    larder_tier_instances{store=\"images\"} 3\n";
+                    larder_tier_instances{store=\"images\"} 3\nlarder_tier_verified{store=\"images\"} 1\n\
+                    larder_tier_instances 2\nlarder_tier_verified 0\nlarder_tier_silence_seconds 12.3\n";
         let told = [
             "larder 1.2: draining",
             "requests: 4 answered, 75.0 % of them from the cache; 2 in flight",
             "store: 7 responses, 1.5 MiB of 2.0 MiB",
+            "shared store: no answer for 12 s; serving alone",
             "store images: 1 responses, 1.0 MiB of 4.0 MiB; instances 3",
         ];
         assert_eq!(lines(&Metrics::parse(text), "draining"), told);

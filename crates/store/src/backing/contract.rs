@@ -111,6 +111,11 @@ pub trait Backing: Send + Sync {
     /// Whether copies from this source can be relied upon now. Cheap: for every hit.
     fn standing(&self, source: Source) -> Standing;
 
+    /// How long ago it last showed that it is there.
+    fn silence(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// How it does, for metrics.
     fn health(&self) -> Health {
         Health::default()

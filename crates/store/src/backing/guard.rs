@@ -181,7 +181,12 @@ impl Backing for Guarded {
         let is_verified = self.verified().is_some();
         let durations = self.durations.lock().clone();
         let circuit = self.circuit.lock();
-        Health { state: circuit.breaker.state(), opened: circuit.opened, is_verified, durations }
+        let (state, opened) = (circuit.breaker.state(), circuit.opened);
+        Health { state, opened, is_verified, silence: self.inner.silence(), durations }
+    }
+
+    fn silence(&self) -> Duration {
+        self.inner.silence()
     }
 
     fn clock_ahead_ms(&self) -> Option<i64> {

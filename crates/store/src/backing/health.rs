@@ -1,5 +1,7 @@
 //! How a tier does, for whoever watches it.
 
+use std::time::Duration;
+
 use breaker::State;
 use telemetry::Histogram;
 
@@ -23,6 +25,8 @@ pub struct Health {
     pub opened: u64,
     /// Whether copies of what the tier has can be relied upon now.
     pub is_verified: bool,
+    /// How long ago it last showed that it is there.
+    pub silence: Duration,
     /// How long operations took, those included that ended without an answer.
     pub durations: Durations,
 }
@@ -47,7 +51,8 @@ impl Operation {
 
 impl Default for Health {
     fn default() -> Self {
-        Self { state: State::Closed, opened: 0, is_verified: true, durations: Durations::default() }
+        let (silence, durations) = (Duration::ZERO, Durations::default());
+        Self { state: State::Closed, opened: 0, is_verified: true, silence, durations }
     }
 }
 

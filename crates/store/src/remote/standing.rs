@@ -14,6 +14,8 @@ pub(super) struct Reliance {
     begun: Instant,
     /// Up to when, in milliseconds after `begun`.
     until_ms: AtomicU64,
+    /// When the heartbeat was sent that was answered last, in milliseconds after `begun`.
+    answered_ms: AtomicU64,
     generation: AtomicU32,
     clock_ahead_ms: AtomicI64,
 }
@@ -23,6 +25,7 @@ impl Reliance {
         Self {
             begun: now,
             until_ms: AtomicU64::new(0),
+            answered_ms: AtomicU64::new(0),
             generation: AtomicU32::new(0),
             clock_ahead_ms: AtomicI64::new(UNKNOWN),
         }
@@ -47,8 +50,15 @@ impl Reliance {
     /// The server has answered a heartbeat that was sent at `sent`: until `verification` later, it can be relied upon. Only between
     /// [`Reliance::begin`] and [`Reliance::end`].
     pub(super) fn verify(&self, sent: Instant, verification: Duration) {
-        let until = sent.saturating_duration_since(self.begun) + verification;
-        self.until_ms.store(u64::try_from(until.as_millis()).unwrap_or(u64::MAX), SeqCst);
+        let answered = sent.saturating_duration_since(self.begun);
+        self.answered_ms.store(millis(answered), SeqCst);
+        self.until_ms.store(millis(answered + verification), SeqCst);
+    }
+
+    /// How long ago the last heartbeat was sent that was answered; the whole time where none was.
+    pub(super) fn silence(&self, now: Instant) -> Duration {
+        let elapsed = now.saturating_duration_since(self.begun);
+        elapsed.saturating_sub(Duration::from_millis(self.answered_ms.load(SeqCst)))
     }
 
     pub(super) fn standing(&self, source: Source, now: Instant) -> Standing {
@@ -70,6 +80,10 @@ impl Reliance {
     }
 }
 
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn source(generation: u32) -> Source {
     Source { node: 0, generation }
 }
@@ -88,6 +102,7 @@ mod tests {
         assert_eq!(reliance.standing(reliance.source(), at(0)), Standing::Unverified, "before there is one");
         let first = reliance.begin();
         assert_eq!(reliance.standing(first, at(1)), Standing::Unverified, "before the first heartbeat");
+        assert_eq!(reliance.silence(at(7)), Duration::from_millis(7), "since the start");
         reliance.verify(at(10), Duration::from_secs(2));
         for (now, expected) in
             [(10, Standing::Verified), (2009, Standing::Verified), (2010, Standing::Unverified)]
@@ -95,6 +110,7 @@ mod tests {
             assert_eq!(reliance.standing(first, at(now)), expected, "at {now} ms");
         }
         reliance.end();
+        assert_eq!(reliance.silence(at(2010)), Duration::from_secs(2), "since the last answer");
         assert_eq!(reliance.standing(first, at(11)), Standing::Unverified, "it has ended");
         let second = reliance.begin();
         reliance.verify(at(20), Duration::from_secs(2));

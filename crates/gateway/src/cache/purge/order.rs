@@ -82,6 +82,15 @@ pub struct SiteUrls {
     pub path_prefix: String,
 }
 
+/// What an operator may have meant whose URL or host matches nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PurgeHints {
+    /// URLs with the same path, another scheme or the port of a listener, under which something is stored.
+    pub elsewhere: Vec<String>,
+    /// The sites, up to fifty.
+    pub sites: Vec<SiteUrls>,
+}
+
 /// So that an answer stays readable.
 const SITES_SHOWN_MAX: usize = 50;
 
@@ -158,6 +167,36 @@ pub(super) fn warnings(what: &What, live: &ActiveConfig) -> Vec<String> {
         Some(_) | None => "no site records tags but `Cache-Groups`: set `tags` of the site".to_owned(),
     };
     vec![warning]
+}
+
+/// What a purge misses that takes nothing from any site of now: its host is probably misspelt.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Miss {
+    pub(super) warnings: Vec<String>,
+    pub(super) hints: Option<PurgeHints>,
+}
+
+/// Compares the host of an order with those of the sites.
+pub(super) fn miss(order: &PurgeOrder, what: &What, live: &ActiveConfig) -> Miss {
+    let What::Selected(Selection { host: Some(host), prefix, .. }) = what else { return Miss::default() };
+    let path = prefix.as_deref().unwrap_or("/");
+    let is_served = live.routes.serves(host, path);
+    let is_path_alike = |text: &&str| !text.starts_with('/') && !text.contains("://");
+    let may_be_path = is_bare_word(host) && !live.routes.is_named(host);
+    let bare = order.prefix.as_deref().filter(is_path_alike).filter(|_| may_be_path);
+    let mut warnings = Vec::new();
+    if !is_served {
+        let below = prefix.as_ref().map(|path| format!(" below {path}")).unwrap_or_default();
+        warnings.push(format!("no site serves the host {host}{below}"));
+    }
+    warnings.extend(bare.map(|text| format!("`{host}` is taken as a host; write `/{text}` for a path")));
+    let hints = (!is_served).then(|| PurgeHints { elsewhere: Vec::new(), sites: sites(live) });
+    Miss { warnings, hints }
+}
+
+/// Names of hosts on the internet have a dot.
+fn is_bare_word(host: &str) -> bool {
+    !host.contains(['.', ':']) && host != "localhost"
 }
 
 /// With what URLs begin.

@@ -87,6 +87,7 @@ fn gateway(
     admin: Option<&admin::AdminConfig>,
 ) -> gateway::config::Config {
     let origins = origin::origins(scope, tree);
+    origin::warn_of_unused(scope, tree);
     let config = gateway::config::Config {
         tracing: tracing::recorded(tree, log),
         listeners: listener::listeners(scope, tree),

@@ -40,6 +40,7 @@ pub(super) fn host_name(text: &str) -> Result<String, String> {
 pub(super) fn host_pattern(text: &str) -> Result<String, String> {
     match text.strip_prefix("*.") {
         Some(rest) => host_name(rest).map(|host| format!("*.{host}")),
+        None if text == "*" => Err("for every host, leave out `hosts`".to_owned()),
         None if text.contains('*') => {
             Err("`*` is only allowed as the whole first label: `*.example.org`".to_owned())
         }

@@ -1,6 +1,6 @@
 //! Origin servers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -51,6 +51,20 @@ pub(super) fn origins(scope: &mut Scope<'_>, tree: &Table) -> Origins {
         origins.insert(name.to_owned(), (node, built.map(Arc::new)));
     }
     Origins(origins.into_iter().map(|(name, (_, built))| (name, built)).collect())
+}
+
+/// An origin that no site uses is probably misspelt where it should be used.
+pub(super) fn warn_of_unused(scope: &mut Scope<'_>, tree: &Table) {
+    let used: BTreeSet<&str> = tree.tables("site").filter_map(|site| site.text("origin")).collect();
+    if tree.is_wrong("site") {
+        return;
+    }
+    for table in tree.tables("origin") {
+        let Some((name, node)) = table.text("name").zip(table.node("name")) else { continue };
+        if !used.contains(name) {
+            scope.warning(node, "unused: no site has this name as its `origin`");
+        }
+    }
 }
 
 impl Origins {

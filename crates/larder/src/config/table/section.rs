@@ -96,9 +96,12 @@ impl Section {
 }
 
 impl Opt {
-    /// Whether it names files with secrets. Whoever misspells it may have written the secret itself.
+    /// Whether it names files with secrets. Whoever misspells it may have written the secret itself. Header fields may be secret too.
     pub(crate) fn is_secret(&self) -> bool {
-        matches!(self.kind, Kind::SecretFile | Kind::List(Kind::SecretFile))
+        matches!(
+            self.kind,
+            Kind::SecretFile | Kind::List(Kind::SecretFile) | Kind::Map { keys: KeyForm::FieldName, .. }
+        )
     }
 }
 
