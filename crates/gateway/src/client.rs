@@ -39,11 +39,15 @@ impl Client {
 
 /// Where a request came from, for people to read: the address that a trusted proxy names, or else that of the peer.
 pub(crate) fn address_of(request: &RequestHead<'_>, trusted: &[IpNet]) -> IpAddr {
-    let named = match request.peer.trust {
-        Trust::Untrusted => None,
+    known_address_of(request, trusted).unwrap_or_else(|| request.peer.ip())
+}
+
+/// The same; `None` where a trusted proxy names nobody, who may be anybody behind it.
+pub(crate) fn known_address_of(request: &RequestHead<'_>, trusted: &[IpNet]) -> Option<IpAddr> {
+    match request.peer.trust {
+        Trust::Untrusted => Some(request.peer.ip()),
         Trust::Trusted => named(request.fields, trusted),
-    };
-    named.unwrap_or_else(|| request.peer.ip())
+    }
 }
 
 /// The last address in `X-Forwarded-For`, or else in `Forwarded`, that is not itself a trusted proxy. What stands before it

@@ -44,6 +44,18 @@ impl Problem {
         Self::new(403, "client-denied", format!("this site does not answer requests from {client}"))
     }
 
+    /// The client asks more often than it may.
+    pub(crate) fn rate_limited() -> Self {
+        Self::new(429, "rate-limited", "this client sends more requests than it may")
+    }
+
+    /// Content of a request that is more than its rule, or anybody, may send.
+    //= RFC 9110 section 15.5.14: 413
+    pub(crate) fn request_body_too_large(bytes_max: u64) -> Self {
+        let text = format!("the request body is larger than {bytes_max} bytes");
+        Self::new(413, "request-body-too-large", text)
+    }
+
     /// RFC 9111 section 5.2.1.7.
     //= RFC 9111 section 5.2.1.7: only-if-cached
     pub(crate) fn only_if_cached() -> Self {

@@ -1,5 +1,6 @@
 //! One file per step of an exchange that takes more than a look. Each says what comes next; none calls another.
 
+pub(crate) mod admit;
 pub(crate) mod assemble;
 pub(crate) mod collapse;
 pub(crate) mod forward;

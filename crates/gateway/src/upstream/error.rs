@@ -40,6 +40,12 @@ pub enum OriginError {
     /// The response body ended early: what was received is not the whole.
     #[error("response body incomplete")]
     BodyTruncated,
+    /// The response body is larger than the rule permits.
+    #[error("response body larger than {bytes_max} bytes")]
+    BodyTooLarge {
+        /// The limit.
+        bytes_max: u64,
+    },
     /// The origin broke HTTP.
     #[error("invalid response: {0}")]
     Protocol(Arc<str>),
@@ -83,7 +89,7 @@ pub enum OriginErrorKind {
 
 impl OriginError {
     /// All that [`Self::reason`] can say.
-    pub const REASONS: [&'static str; 20] = [
+    pub const REASONS: [&'static str; 21] = [
         "dns-error",
         "connection-refused",
         "destination-ip-unroutable",
@@ -96,6 +102,7 @@ impl OriginError {
         "total-timeout",
         "connection-terminated",
         "http-response-incomplete",
+        "http-response-body-size",
         "http-protocol-error",
         "connection-limit-reached",
         "queue-timeout",
@@ -125,6 +132,7 @@ impl OriginError {
             Self::TotalTimeout => "total-timeout",
             Self::ClosedBeforeResponse => "connection-terminated",
             Self::BodyTruncated => "http-response-incomplete",
+            Self::BodyTooLarge { .. } => "http-response-body-size",
             Self::Protocol(_) => "http-protocol-error",
             Self::QueueFull => "connection-limit-reached",
             Self::QueueTimeout => "queue-timeout",
@@ -149,7 +157,9 @@ impl OriginError {
             | Self::FirstByteTimeout
             | Self::BetweenBytesTimeout
             | Self::TotalTimeout => OriginErrorKind::TimedOut,
-            Self::BodyTruncated | Self::Protocol(_) => OriginErrorKind::InvalidResponse,
+            Self::BodyTruncated | Self::BodyTooLarge { .. } | Self::Protocol(_) => {
+                OriginErrorKind::InvalidResponse
+            }
             Self::QueueFull
             | Self::QueueTimeout
             | Self::ClientShare

@@ -356,7 +356,13 @@ impl Job {
                     Written::TooSlow => break Err("transfers-max"),
                 },
                 Some(Ok(BodyFrame::Trailers(map))) => trailers = Some(map),
-                Some(Err(error)) => break Err(error.reason()),
+                Some(Err(error)) => {
+                    if matches!(error, OriginError::BodyTooLarge { .. }) {
+                        // The beginning is as little to be stored as the whole.
+                        storing = Storing::Done;
+                    }
+                    break Err(error.reason());
+                }
                 None => break Ok(()),
             }
         };

@@ -14,6 +14,7 @@ use gateway::config::{
 
 use super::names::name;
 use super::reach::check_rules;
+use super::protection;
 use super::scope::Scope;
 use super::server::millis;
 use crate::config::tree::{Node, Table, Value};
@@ -62,6 +63,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
         codings: codings(scope, table, profile),
         tags: TagRules::default(),
         caching: caching_rules(scope, table, profile),
+        protection: protection::of_rule(scope, table),
     })
 }
 
