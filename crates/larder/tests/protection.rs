@@ -381,3 +381,79 @@ fn a_stale_response_stands_in_for_one_that_is_too_large() {
     assert_eq!((stale.status(), stale.body.len()), (200, 10), "{:?}", stale.head);
     assert!(stale.cache_status().contains("detail=http-response-body-size"), "{:?}", stale.head);
 }
+
+/// Cache deception: a user is made to open `/account/x.css`, which the origin answers with the page of the account.
+#[test]
+fn a_page_under_the_url_of_a_file_is_not_stored() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let (path, kind) = exchange.request.target().split_once('?').expect("a kind");
+        let status = if path.starts_with("/missing") { "404 Not Found" } else { "200 OK" };
+        let kind = kind.replace("none", "");
+        let kind = if kind.is_empty() { kind } else { format!("Content-Type: {kind}\r\n") };
+        match exchange.request.field("range").is_empty() {
+            true => exchange.respond(status, &format!("{kind}Cache-Control: max-age=600\r\n"), "content"),
+            false => {
+                let fields = format!(
+                    "{kind}Cache-Control: max-age=600\r\nContent-Range: bytes 0-1/7\r\nETag: \"1\"\r\n"
+                );
+                exchange.respond("206 Partial Content", &fields, "co")
+            }
+        };
+    });
+    let site = "[[site.rule]]\nname = \"all\"\npath = { prefix = \"/all\" }\ntype_mismatch = \"store\"\n\
+        [[site.rule]]\nname = \"static\"\npath = { glob = \"/static/**\" }\nttl_override = { 200 = \"1d\" }\n";
+    let larder = Setup::config(LARDER, &config(&origin, "", site)).start();
+    #[track_caller]
+    fn check(larder: &Larder, target: &str, fields: &str, is_stored: bool) {
+        let first = larder.ask("GET", target, fields);
+        assert_eq!(first.cache_status().contains("stored"), is_stored, "{target}: {}", first.cache_status());
+        assert_eq!(first.cache_status().contains("detail=type-mismatch"), !is_stored, "{target}");
+        let again = larder.ask("GET", target, fields);
+        assert_eq!(
+            (again.is_hit(), again.status()),
+            (is_stored, first.status()),
+            "{target}: {:?}",
+            again.head
+        );
+    }
+    for (target, is_stored) in [
+        ("/account/x.css?text/html", false),
+        ("/account/x.JPG?application/json", false),
+        ("/account;x.js?text/html", false),
+        ("/static/x.css?text/html", false),
+        ("/account/x.css?text/css", true),
+        ("/account/y.jpg?image/webp", true),
+        ("/account/x.woff2?application/octet-stream", true),
+        ("/account/x.pdf?none", true),
+        ("/account?text/html", true),
+        ("/account/x.html?text/html", true),
+        ("/missing.css?text/html", true),
+        ("/all/x.css?text/html", true),
+    ] {
+        check(&larder, target, "", is_stored);
+    }
+    check(&larder, "/account/part.css?text/html", "Range: bytes=0-1\r\n", false);
+    check(&larder, "/account/part.css?text/css", "Range: bytes=0-1\r\n", true);
+    assert!(larder.metric("larder_not_stored_total", &["reason=\"type-mismatch\""]) >= 5.0);
+    let letter = Setup::config(LARDER, &config(&origin, "profile = \"rfc9111\"", site)).start();
+    check(&letter, "/account/x.css?text/html", "", true);
+}
+
+/// In profile `safe`: what one client's odd request may have caused, and what says that this origin is not for the host.
+#[test]
+fn errors_of_one_request_are_not_stored() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let status = exchange.request.target()[1..].to_owned();
+        exchange.respond(&format!("{status} Error"), "Cache-Control: public, max-age=600\r\n", "error");
+    });
+    let larder = Setup::config(LARDER, &config(&origin, "", "")).start();
+    for status in [400, 421] {
+        for _ in 0..2 {
+            let answer = larder.get(&format!("/{status}"));
+            assert_eq!((answer.status(), answer.is_hit()), (status, false), "{:?}", answer.head);
+            assert!(answer.cache_status().contains("status-of-request"), "{}", answer.cache_status());
+        }
+        assert_eq!(origin.count(&format!("/{status}")), 2);
+    }
+    assert!(larder.get("/404").cache_status().contains("stored"), "an error of the resource is");
+}

@@ -6,8 +6,8 @@ use caching::explain::Finding;
 use caching::partial;
 use caching::validation::{self, Answer as Judgement, First};
 use caching::{
-    Asked, ContentRange, ExchangeTimes, NotStored, ResponseFacts, Timestamp, Validators, may_serve_stale,
-    may_store, sharing,
+    Asked, ContentRange, ExchangeTimes, NotStored, ResponseFacts, Timestamp, Validators, file_type,
+    may_serve_stale, may_store, sharing,
 };
 
 use crate::cache::findings;
@@ -299,7 +299,10 @@ impl Job {
         response: &OriginResponse,
         times: ExchangeTimes,
     ) -> Result<caching::Storable, Detail> {
-        let storable = may_store(&self.facts, facts, &self.rule().caching, times.response)?;
+        let rules = &self.rule().caching;
+        let storable = may_store(&self.facts, facts, rules, times.response)?;
+        let path_and_query = &self.request.path_and_query;
+        file_type::permits(rules, path_and_query, facts.status, response.fields.values("content-type"))?;
         // An answer to the range of one request, which is no part of the key.
         if response.status == http::StatusCode::RANGE_NOT_SATISFIABLE
             && matches!(self.fetch.scope, FetchScope::Range(_))
@@ -453,6 +456,7 @@ fn is_lasting(reason: Detail) -> bool {
                 | NotStored::Authorization
                 | NotStored::Credentials
                 | NotStored::SetCookie
+                | NotStored::TypeMismatch
                 | NotStored::VaryAny
                 | NotStored::VaryUnusable
                 | NotStored::NoFreshness

@@ -36,6 +36,15 @@ pub(super) const RULE_RESPONSE_BODY: Opt = row(
     "To store less and pass on all, set `object_bytes_max` instead.",
 );
 
+pub(super) const RULE_TYPE_MISMATCH: Opt = row(
+    "type_mismatch",
+    Kind::Choice(&["pass", "store"]),
+    Preset::Is("\"pass\""),
+    Reload::Yes,
+    "What happens to a response whose URL ends like that of a file (`.css`, `.png`, ...) and whose `Content-Type` is another one: a page, say (cache deception, docs/guide/protection.md).",
+    "`pass`: it goes to the client that asked and is not stored. Absent under `profile = \"rfc9111\"`: `store`.",
+);
+
 const BODY: Kind = Kind::Size { min: 0, max: TIB };
 
 pub(super) static RULE_RATE_LIMIT: Section = Section {

@@ -1,7 +1,7 @@
 //! Keys of sites and their cache rules.
 
 use super::protection::{
-    RULE_RATE_LIMIT, RULE_REQUEST_BODY, RULE_RESPONSE_BODY, SITE_RATE_LIMIT,
+    RULE_RATE_LIMIT, RULE_REQUEST_BODY, RULE_RESPONSE_BODY, RULE_TYPE_MISMATCH, SITE_RATE_LIMIT,
     SITE_REQUEST_BODY,
 };
 use super::section::{
@@ -585,6 +585,7 @@ static RULE: Section = Section {
         ),
         RULE_REQUEST_BODY,
         RULE_RESPONSE_BODY,
+        RULE_TYPE_MISMATCH,
         row(
             "override_fields",
             Kind::Choice(&["drop", "key", "forward"]),
