@@ -10,6 +10,7 @@ use telemetry::{OriginId, RuleId, SiteId, Telemetry};
 
 use self::sites::SiteIndex;
 use crate::config::{CacheRule, Config, Site, StoreIndex};
+use crate::protection::budget::Budget;
 use crate::protection::{Limiter, Protection};
 use crate::upstream::Upstream;
 use crate::warnings::Warnings;
@@ -84,6 +85,11 @@ impl LiveSite {
     /// The limits of what clients may ask, by rule.
     pub(crate) fn limiters(&self, rule: RuleIndex) -> impl Iterator<Item = &Limiter> {
         self.protection.iter().flat_map(move |protection| protection.limiters(rule.0))
+    }
+
+    /// What the requests of a rule may cost the origin.
+    pub(crate) fn budget(&self, rule: RuleIndex) -> Option<&Budget> {
+        self.protection.as_ref()?.budget(rule.0)
     }
 
     /// Whether such a limit holds for all rules.

@@ -457,3 +457,43 @@ fn errors_of_one_request_are_not_stored() {
     }
     assert!(larder.get("/404").cache_status().contains("stored"), "an error of the resource is");
 }
+
+/// A cold cache costs the origin no more than so much, however many clients want to have it warm.
+#[test]
+fn a_miss_budget_spares_the_origin() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        let says = match exchange.request.target().split('?').next() {
+            Some("/stale") => "Cache-Control: max-age=1\r\nAge: 5\r\nETag: \"1\"\r\n",
+            Some("/private") => "Cache-Control: no-store\r\n",
+            _ => "Cache-Control: max-age=600\r\n",
+        };
+        exchange.respond("200 OK", says, "content");
+    });
+    let budget = "[[site.rule]]\nname = \"r\"\n[site.rule.miss_budget]\nrequests = 4\nwindow = \"1h\"\n";
+    let mut larder = Setup::config(LARDER, &config(&origin, "", budget)).start();
+    for target in ["/1", "/2", "/stale", "/private"] {
+        assert_eq!(larder.get(target).status(), 200, "{target}");
+    }
+    for target in ["/3", "/4", "/private", "/3?query"] {
+        let refused = larder.get(target);
+        assert_eq!(
+            (refused.status(), refused.field("retry-after")),
+            (503, "900"),
+            "{target}: {:?}",
+            refused.head
+        );
+        assert!(refused.cache_status().contains("detail=miss-budget"), "{}", refused.cache_status());
+    }
+    let stale = larder.get("/stale");
+    assert_eq!((stale.status(), &stale.text()[..]), (200, "content"), "{:?}", stale.head);
+    assert!(stale.cache_status().contains("detail=miss-budget"), "{}", stale.cache_status());
+    assert!(larder.get("/1").is_hit());
+    assert_eq!(larder.ask("POST", "/1", "Content-Length: 0\r\n").status(), 200, "it has to reach the origin");
+    assert_eq!(origin.total(), 5);
+    assert_eq!(larder.metric("larder_misses_refused_total", &["site=\"a\"", "rule=\"r\""]), 5.0);
+    reload(&mut larder, &config(&origin, "", &format!("{budget}[[site.rule]]\nname = \"s\"\n")));
+    assert_eq!(larder.get("/5").status(), 503, "a reload gives nothing back");
+    reload(&mut larder, &config(&origin, "", &budget.replace("= 4", "= 5")));
+    assert_eq!(larder.get("/5").status(), 200, "another budget does");
+}

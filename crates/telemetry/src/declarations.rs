@@ -180,6 +180,8 @@ metrics! {
         "Bytes of replies to Redis clients.";
     KvSlowCommandsTotal "larder_kv_slow_commands_total" Counter Count [],
         "Commands that took longer than `slowlog-log-slower-than`.";
+    MissesRefusedTotal "larder_misses_refused_total" Counter Count ["site", "rule"],
+        "Requests to an origin that were not made, because their rule had used up its `miss_budget`.";
     MissingPartBytesTotal "larder_missing_part_bytes_total" Counter Bytes [],
         "Bytes that stored responses lacked and that were fetched from origins.";
     MissingPartsTotal "larder_missing_parts_total" Counter Count ["outcome"],

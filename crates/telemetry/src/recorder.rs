@@ -198,6 +198,11 @@ impl WorkerRecorder {
         self.site_event(SiteEvent { metric: Metric::RateLimitedTotal, site, rule, value: outcome });
     }
 
+    /// A miss was not forwarded, because its rule has used up its budget.
+    pub fn miss_refused(&self, site: SiteId, rule: RuleId) {
+        self.site_event(SiteEvent { metric: Metric::MissesRefusedTotal, site, rule, value: "" });
+    }
+
     /// An operator had a request explained.
     pub fn explanation(&self) {
         self.event(Metric::ExplanationsTotal, "");

@@ -199,7 +199,10 @@ impl Event {
 impl SiteEvent {
     fn collect(&self, count: u64, names: &Names<'_>, sample: &mut Sample) {
         let (site, rule) = (name_at(names.sites, self.site.0), name_at(names.rules, self.rule.0));
-        sample.add(self.metric, &[site, rule, self.value], count);
+        match self.metric.declaration().labels {
+            ["site", "rule"] => sample.add(self.metric, &[site, rule], count),
+            _ => sample.add(self.metric, &[site, rule, self.value], count),
+        }
     }
 }
 

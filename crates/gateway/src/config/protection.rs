@@ -21,6 +21,8 @@ pub struct RuleProtection {
     pub rate_limit: Option<RateLimit>,
     /// Largest content of a request (413); absent: that of the site.
     pub request_body_bytes_max: Option<u64>,
+    /// How many requests that could be answered from the store may go to the origin; absent: all.
+    pub miss_budget: Option<Rate>,
     /// Largest content of a response; absent: any.
     pub response_body_bytes_max: Option<u64>,
 }

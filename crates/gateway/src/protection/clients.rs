@@ -9,13 +9,12 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::config::RateLimit;
-use crate::protection::rate::{Nanoseconds, Verdict};
+use crate::protection::rate::{Nanoseconds, Verdict, nanoseconds};
 
 /// Places of a set, which are compared one by one: with 16 bytes each they lie on two lines of the cache.
 const PLACES: usize = 8;
@@ -76,14 +75,11 @@ fn place_of(hash: u64, count: usize) -> usize {
     usize::try_from(place).unwrap_or(0)
 }
 
-fn nanoseconds(time: Duration) -> Nanoseconds {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
     use std::net::Ipv6Addr;
+    use std::time::Duration;
 
     use super::*;
     use crate::config::{ClientPrefixes, CountedRequests, Enforcement, QuotaFields, Rate};

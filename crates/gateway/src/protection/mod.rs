@@ -2,6 +2,7 @@
 //!
 //! [`rate`] decides, [`clients`] remembers, and [`crate::steps::admit`] answers.
 
+pub(crate) mod budget;
 pub(crate) mod clients;
 pub(crate) mod rate;
 
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::config::{CacheRule, CountedRequests, RateLimit, Site, is_within};
+use crate::protection::budget::Budget;
 use crate::protection::clients::Clients;
 use crate::protection::rate::{Nanoseconds, Verdict};
 
@@ -19,6 +21,8 @@ pub(crate) struct Protection {
     site: Option<Limiter>,
     /// In the order of the rules.
     rules: Vec<Option<Limiter>>,
+    /// What all clients together may cost the origin, by the names of rules and in their order.
+    budgets: Vec<Option<(String, Budget)>>,
 }
 
 /// A limit for each client, and what they have asked for.
@@ -39,9 +43,11 @@ impl Protection {
         let protection = Self {
             site: site.protection.rate_limit.as_ref().map(|limit| Limiter::new(SITE_POLICY, limit)),
             rules: rules.iter().map(of_rule).collect(),
+            budgets: rules.iter().map(budget_of).collect(),
         };
         let has_sizes = rules.iter().any(|rule| rule.protection.request_body_bytes_max.is_some());
-        let has_any = has_sizes || protection.all().next().is_some();
+        let has_budgets = protection.budgets.iter().any(Option::is_some);
+        let has_any = has_sizes || has_budgets || protection.all().next().is_some();
         has_any.then_some(protection)
     }
 
@@ -52,11 +58,20 @@ impl Protection {
             let same = before.rules.iter().flatten().find(|before| before.policy == limiter.policy);
             same.into_iter().for_each(|before| limiter.take_over(before));
         }
+        for (name, budget) in self.budgets.iter_mut().flatten() {
+            let same = before.budgets.iter().flatten().find(|(before, _)| before == name);
+            same.into_iter().for_each(|(_, before)| budget.take_over(before));
+        }
     }
 
     /// Those that hold for requests of a rule.
     pub(crate) fn limiters(&self, rule: usize) -> impl Iterator<Item = &Limiter> {
         self.site.iter().chain(self.rules.get(rule).into_iter().flatten())
+    }
+
+    /// What a rule may cost the origin.
+    pub(crate) fn budget(&self, rule: usize) -> Option<&Budget> {
+        self.budgets.get(rule)?.as_ref().map(|(_, budget)| budget)
     }
 
     /// Whether a limit holds for all rules.
@@ -67,6 +82,10 @@ impl Protection {
     fn all(&self) -> impl Iterator<Item = &Limiter> {
         self.site.iter().chain(self.rules.iter().flatten())
     }
+}
+
+fn budget_of(rule: &CacheRule) -> Option<(String, Budget)> {
+    Some((rule.name.clone(), Budget::new(rule.protection.miss_budget?)))
 }
 
 impl Limiter {

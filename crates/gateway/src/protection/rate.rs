@@ -3,10 +3,16 @@
 //! All that is known is the time at which the requests so far would be over, had they come evenly. A request is admitted if that time is
 //! not further ahead than a burst allows, and moves it on by the share of one request. What lies behind `now` says the same as nothing.
 
+use std::time::Duration;
+
 use crate::config::Rate;
 
 /// Nanoseconds since whatever the owner counts from.
 pub(crate) type Nanoseconds = u64;
+
+pub(super) fn nanoseconds(time: Duration) -> Nanoseconds {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// What a limit says of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +50,7 @@ impl Rate {
 
     /// The share of one request.
     fn interval_ns(&self) -> Nanoseconds {
-        let window = u64::try_from(self.window.as_nanos()).unwrap_or(u64::MAX);
-        (window / u64::from(self.requests)).max(1)
+        (nanoseconds(self.window) / u64::from(self.requests)).max(1)
     }
 
     fn burst_ns(&self) -> Nanoseconds {
@@ -55,8 +60,6 @@ impl Rate {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;

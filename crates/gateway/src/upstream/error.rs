@@ -58,6 +58,12 @@ pub enum OriginError {
     /// The client has its share of what there is of the origin for all.
     #[error("this client has too many requests to the origin in progress")]
     ClientShare,
+    /// The rule has used up what its misses may cost the origin.
+    #[error("the miss budget is used up")]
+    MissBudget {
+        /// When there is room for another one.
+        retry_after_s: u64,
+    },
     /// Too many exchanges with the origin go at the pace of their clients.
     #[error("too many transfers are in progress")]
     TransfersFull,
@@ -89,7 +95,7 @@ pub enum OriginErrorKind {
 
 impl OriginError {
     /// All that [`Self::reason`] can say.
-    pub const REASONS: [&'static str; 21] = [
+    pub const REASONS: [&'static str; 22] = [
         "dns-error",
         "connection-refused",
         "destination-ip-unroutable",
@@ -107,6 +113,7 @@ impl OriginError {
         "connection-limit-reached",
         "queue-timeout",
         "client-share",
+        "miss-budget",
         "transfers-max",
         "tunnels-max",
         "request-body-incomplete",
@@ -137,6 +144,7 @@ impl OriginError {
             Self::QueueFull => "connection-limit-reached",
             Self::QueueTimeout => "queue-timeout",
             Self::ClientShare => "client-share",
+            Self::MissBudget { .. } => "miss-budget",
             Self::TransfersFull => "transfers-max",
             Self::TunnelsFull => "tunnels-max",
             Self::RequestBody => "request-body-incomplete",
@@ -163,6 +171,7 @@ impl OriginError {
             Self::QueueFull
             | Self::QueueTimeout
             | Self::ClientShare
+            | Self::MissBudget { .. }
             | Self::TransfersFull
             | Self::TunnelsFull => OriginErrorKind::Overloaded,
             Self::RequestBody | Self::InvalidRequest(_) => OriginErrorKind::Request,

@@ -67,6 +67,10 @@ impl Job {
         validation: Validation,
         leader: &LeaderGuard,
     ) -> Result<(Box<OriginResponse>, ExchangeTimes), OriginError> {
+        // The rest of a response that a client has begun to get is no miss.
+        if !self.is_for_hole() {
+            self.spend()?;
+        }
         let call = OriginCall { worker: &self.worker, site: &self.site, request: &self.request };
         //= RFC 9111 section 4.3.1: starting from the request or from the stored response
         let mut fields = call.fields(Purpose::Store);

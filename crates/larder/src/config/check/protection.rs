@@ -20,6 +20,7 @@ pub(super) fn of_rule(scope: &mut Scope<'_>, rule: &Table) -> RuleProtection {
     RuleProtection {
         rate_limit: rate_limit(scope, rule),
         request_body_bytes_max: optional_size(rule, "request_body_bytes_max"),
+        miss_budget: rule.optional_table("miss_budget").and_then(rate),
         response_body_bytes_max: optional_size(rule, "response_body_bytes_max"),
     }
 }

@@ -53,6 +53,24 @@ pub(super) static RULE_RATE_LIMIT: Section = Section {
     options: RATE_LIMIT,
 };
 
+const WINDOW: Opt = row(
+    "window",
+    Kind::Duration { min_ms: 1000, max_ms: DAY_MS },
+    Preset::Is("\"1s\""),
+    Reload::Yes,
+    "The time for `requests`.",
+    "It is no fixed window: requests become available again one by one, evenly spread over it.",
+);
+
+const BURST: Opt = row(
+    "burst",
+    Kind::Integer { min: 1, max: 1_000_000 },
+    Preset::Absent("that of `requests`"),
+    Reload::Yes,
+    "Requests that may come at once.",
+    "",
+);
+
 const RATE_LIMIT: &[Opt] = &[
     row(
         "requests",
@@ -62,22 +80,8 @@ const RATE_LIMIT: &[Opt] = &[
         "Requests of each client in `window`.",
         "",
     ),
-    row(
-        "window",
-        Kind::Duration { min_ms: 1000, max_ms: DAY_MS },
-        Preset::Is("\"1s\""),
-        Reload::Yes,
-        "The time for `requests`.",
-        "It is no fixed window: requests become available again one by one, evenly spread over it.",
-    ),
-    row(
-        "burst",
-        Kind::Integer { min: 1, max: 1_000_000 },
-        Preset::Absent("that of `requests`"),
-        Reload::Yes,
-        "Requests that may come at once.",
-        "A page with many images needs a burst of as many, however low the rate is.",
-    ),
+    WINDOW,
+    BURST,
     row(
         "count",
         Kind::Choice(&["all", "forwarded"]),
@@ -135,3 +139,22 @@ const RATE_LIMIT: &[Opt] = &[
         "",
     ),
 ];
+
+pub(super) static MISS_BUDGET: Section = Section {
+    name: "site.rule.miss_budget",
+    about: "How many requests that match may go to the origin, all clients together: misses and validations, which a cold or purged cache has many of. Beyond it, \
+            clients get a stale response where `stale_if_unreachable` allows one, or else 503 with `Retry-After`. Requests of which nothing can be stored (POST, say) don't count, \
+            nor do those that wait for another's forward.",
+    options: &[
+        row(
+            "requests",
+            Kind::Integer { min: 1, max: 1_000_000 },
+            Preset::Required,
+            Reload::Yes,
+            "Requests to the origin in `window`.",
+            "",
+        ),
+        WINDOW,
+        BURST,
+    ],
+};

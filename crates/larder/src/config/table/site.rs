@@ -1,7 +1,7 @@
 //! Keys of sites and their cache rules.
 
 use super::protection::{
-    RULE_RATE_LIMIT, RULE_REQUEST_BODY, RULE_RESPONSE_BODY, RULE_TYPE_MISMATCH, SITE_RATE_LIMIT,
+    MISS_BUDGET, RULE_RATE_LIMIT, RULE_REQUEST_BODY, RULE_RESPONSE_BODY, RULE_TYPE_MISMATCH, SITE_RATE_LIMIT,
     SITE_REQUEST_BODY,
 };
 use super::section::{
@@ -581,6 +581,14 @@ static RULE: Section = Section {
             Preset::Absent("no limit"),
             Reload::Yes,
             "How fast each client may send requests that match, beside `site.rate_limit` (docs/guide/protection.md).",
+            "",
+        ),
+        row(
+            "miss_budget",
+            Kind::Table(&MISS_BUDGET),
+            Preset::Absent("no limit"),
+            Reload::Yes,
+            "How many requests that match may go to the origin, all clients together (docs/guide/protection.md).",
             "",
         ),
         RULE_REQUEST_BODY,
