@@ -19,6 +19,7 @@
 //! | forward | [`crate::steps::forward`] |
 //! | purge | [`crate::steps::purge`] |
 //! | serve what lies in the tier behind memory | [`crate::steps::assemble`] |
+//! | write a response for an origin that fails | [`crate::steps::stand_in`] |
 //! | account | [`crate::account`] |
 
 use std::sync::Arc;
@@ -42,7 +43,7 @@ use crate::plan::{Next, Plan, Step};
 use crate::route::{LiveSite, RuleIndex};
 use crate::steps::admit::Asking;
 use crate::steps::hit_for_miss::HitForMiss;
-use crate::steps::{admit, assemble, collapse, forward, load, look_up, purge, query};
+use crate::steps::{admit, assemble, collapse, forward, load, look_up, purge, query, stand_in};
 use crate::trace::note;
 use crate::traces;
 use crate::transform::reading::{self, Inbound, Terms};
@@ -168,7 +169,8 @@ pub(crate) async fn finish(
     interims: &Interims,
 ) -> Reply {
     let mut quota = plan.quota.clone();
-    let mut reply = carry_out(worker, plan, body, interims, &mut quota).await;
+    let reply = carry_out(worker, plan, body, interims, &mut quota).await;
+    let mut reply = stand_in::or_default(worker, plan, reply);
     reply.account.rule = plan.site.rule_metrics(plan.rule);
     admit::tell_quota(&quota, &mut reply);
     reply

@@ -24,6 +24,7 @@ reason_codes! {
         RefreshAhead = "refresh-ahead", "RFC 9111 section 4.2", "Fresh, and a validation runs behind, since the lifetime ends soon (`refresh_ahead_percent`).";
         StaleWhileRevalidate = "stale-while-revalidate", "RFC 5861 section 3", "Stale, and a validation runs behind.";
         SharedStore = "shared-store", "RFC 9211 section 2.8", "The stored response came from the store that instances share (`store.remote`); memory has it from now on.";
+        DefaultResponse = "default-response", "", "The origin failed, and no stored response may be used: the rule's `default_response`.";
         StaleIfError = "stale-if-error", "RFC 5861 section 4", "Stale, because the origin answered with an error.";
     }
 }

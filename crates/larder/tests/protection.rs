@@ -497,3 +497,63 @@ fn a_miss_budget_spares_the_origin() {
     reload(&mut larder, &config(&origin, "", &budget.replace("= 4", "= 5")));
     assert_eq!(larder.get("/5").status(), 200, "another budget does");
 }
+
+/// In place of the failure of an origin, where nothing that is stored may stand in.
+#[test]
+fn a_rule_has_a_response_for_when_the_origin_fails() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        match exchange.request.target().split('?').next() {
+            Some("/stored" | "/page/stored") if exchange.request.field("if-none-match").is_empty() => {
+                let says = "Cache-Control: max-age=1\r\nAge: 5\r\nETag: \"1\"\r\n";
+                exchange.respond("200 OK", says, "stored")
+            }
+            Some("/page/500") => exchange.respond("500 Internal Server Error", "", "of the origin"),
+            Some("/page/502") => exchange.respond("502 Bad Gateway", "", "of the origin"),
+            _ => exchange.close(),
+        };
+    });
+    let site = "[[site.rule]]\nname = \"page\"\npath = { prefix = \"/page\" }\n\
+        default_response = { status = 200, file = \"page.html\", statuses = [502], fields = { Content-Type = \"text/html\", X-Default = \"1\" } }\n\
+        [[site.rule]]\nname = \"other\"\ndefault_response = { body = \"try later\" }\n";
+    let setup = Setup::config(LARDER, &config(&origin, "", site)).file("page.html", "<p>soon</p>");
+    let mut larder = setup.start();
+    let page = larder.get("/page/1");
+    assert_eq!((page.status(), &page.text()[..]), (200, "<p>soon</p>"), "{:?}", page.head);
+    assert_eq!((page.field("content-type"), page.field("x-default")), ("text/html", "1"), "{:?}", page.head);
+    assert_eq!((page.field("cache-control"), page.field("retry-after")), ("no-store", ""));
+    assert_eq!(page.cache_status(), "larder; fwd=uri-miss; detail=default-response");
+    assert!(!larder.get("/page/1").is_hit(), "it is not stored");
+    let head = larder.ask("HEAD", "/page/1", "");
+    assert_eq!((head.status(), head.field("content-length")), (200, "11"), "{:?}", head.head);
+    let other = larder.get("/1");
+    assert_eq!((other.status(), &other.text()[..]), (503, "try later"), "{:?}", other.head);
+    assert_eq!((other.field("content-type"), other.field("retry-after")), ("text/plain; charset=utf-8", "1"));
+    // What was to change something has not.
+    assert_eq!(larder.ask("POST", "/page/1", "Content-Length: 0\r\n").status(), 502);
+    assert_eq!(
+        (larder.get("/page/500").status(), &larder.get("/page/500").text()[..]),
+        (500, "of the origin")
+    );
+    assert_eq!(larder.get("/page/502").text(), "<p>soon</p>");
+    for target in ["/stored", "/page/stored"] {
+        larder.get(target);
+        assert_eq!(larder.get(target).text(), "stored", "{target}: what is stored goes before it");
+    }
+    for (protocol, version) in [("--http1.1", "1.1"), ("--http2-prior-knowledge", "2")] {
+        let answer = curl(&[protocol, &larder.url("/page/1")], "");
+        assert!(answer.starts_with(&format!("HTTP/{version} 200")), "{protocol}: {answer}");
+        assert!(answer.ends_with("\r\n\r\n<p>soon</p>"), "{protocol}: {answer}");
+    }
+    for (wrong, problem) in [
+        ("body = \"a\", file = \"page.html\"", "not together with `body`"),
+        ("fields = { Content-Length = \"1\" }", "Larder writes this field itself"),
+        ("file = \"none.html\"", "can't be read"),
+        ("status = 101", "from 200 to 599"),
+    ] {
+        let rule = format!("[[site.rule]]\ndefault_response = {{ {wrong} }}\n");
+        larder.write_config(&config(&origin, "", &rule));
+        let refused = larder.ask_admin("POST", "/reload", "").text();
+        assert!(refused.contains(problem), "{wrong}: {refused}");
+    }
+}

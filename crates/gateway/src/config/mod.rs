@@ -22,8 +22,8 @@ pub use origin::{
     OriginTls, PoolConfig,
 };
 pub use protection::{
-    ClientPrefixes, CountedRequests, Enforcement, QuotaFields, Rate, RateLimit, RuleProtection,
-    SiteProtection,
+    ClientPrefixes, CountedRequests, DefaultResponse, Enforcement, QuotaFields, Rate, RateLimit,
+    RuleProtection, SiteProtection,
 };
 pub use rule::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,

@@ -1,8 +1,11 @@
 //! Limits that protect a site and its origin.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 
 /// What a site allows its clients, whichever rule a request matches.
@@ -23,8 +26,23 @@ pub struct RuleProtection {
     pub request_body_bytes_max: Option<u64>,
     /// How many requests that could be answered from the store may go to the origin; absent: all.
     pub miss_budget: Option<Rate>,
+    /// What clients get where the origin fails and nothing that is stored may stand in; absent: the failure.
+    pub default_response: Option<Arc<DefaultResponse>>,
     /// Largest content of a response; absent: any.
     pub response_body_bytes_max: Option<u64>,
+}
+
+/// A response that the operator wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DefaultResponse {
+    /// From 200 to 599.
+    pub status: u16,
+    /// Its fields, but for `Date`.
+    pub fields: Vec<(HeaderName, HeaderValue)>,
+    /// Its content.
+    pub body: Bytes,
+    /// Statuses of the origin's own responses that it stands in for too.
+    pub statuses: Vec<u16>,
 }
 
 /// So many requests in a time, and so many at once.

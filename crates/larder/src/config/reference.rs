@@ -85,7 +85,7 @@ fn admin_limits() -> [(String, &'static str); 5] {
 }
 
 /// Quantities that choose how something is done.
-const NOT_LIMITS: [&str; 16] = [
+const NOT_LIMITS: [&str; 17] = [
     "compress_from",
     "heuristic_max",
     "heuristic_percent",
@@ -100,6 +100,7 @@ const NOT_LIMITS: [&str; 16] = [
     "stale_if_unreachable",
     "stale_while_revalidate_default",
     "stale_while_revalidate_max",
+    "status",
     "uncacheable_for",
     "workers",
 ];

@@ -1,6 +1,6 @@
 //! Keys of what protects a site: limits of what clients may ask.
 
-use super::section::{DAY_MS, Kind, NETWORKS, Opt, Preset, Reload, Section, TIB, row};
+use super::section::{DAY_MS, FILE, KeyForm, Kind, NETWORKS, Opt, Preset, Reload, Section, TIB, row};
 
 pub(super) static SITE_RATE_LIMIT: Section = Section {
     name: "site.rate_limit",
@@ -44,6 +44,54 @@ pub(super) const RULE_TYPE_MISMATCH: Opt = row(
     "What happens to a response whose URL ends like that of a file (`.css`, `.png`, ...) and whose `Content-Type` is another one: a page, say (cache deception, docs/guide/protection.md).",
     "`pass`: it goes to the client that asked and is not stored. Absent under `profile = \"rfc9111\"`: `store`.",
 );
+
+pub(super) static DEFAULT_RESPONSE: Section = Section {
+    name: "site.rule.default_response",
+    about: "What GET, HEAD and QUERY requests get when the origin fails (no response in time, no connection, a full queue, an exhausted `miss_budget`) and no stored \
+            response may be used. It is never stored.",
+    options: &[
+        row(
+            "status",
+            Kind::Integer { min: 200, max: 599 },
+            Preset::Is("503"),
+            Reload::Yes,
+            "Status of the response.",
+            "",
+        ),
+        row(
+            "fields",
+            Kind::Map { keys: KeyForm::FieldName, values: &Kind::Text("value of a header field") },
+            Preset::Is("{}"),
+            Reload::Yes,
+            "Header fields of the response.",
+            "Absent, `Content-Type` is `text/plain; charset=utf-8`, `Cache-Control` is `no-store`, and a 503 has `Retry-After: 1`.",
+        ),
+        row(
+            "body",
+            Kind::Text("content"),
+            Preset::Absent("empty"),
+            Reload::Yes,
+            "Content of the response.",
+            "",
+        ),
+        row(
+            "file",
+            FILE,
+            Preset::Absent("none"),
+            Reload::Yes,
+            "File with the content, in place of `body`.",
+            "At most 1 MiB. It is read when the configuration is loaded.",
+        ),
+        row(
+            "statuses",
+            Kind::List(&Kind::Integer { min: 400, max: 599 }),
+            Preset::Is("[]"),
+            Reload::Yes,
+            "Statuses of responses of the origin that it replaces too, such as 500, 502, 503 and 504.",
+            "",
+        ),
+    ],
+};
 
 const BODY: Kind = Kind::Size { min: 0, max: TIB };
 

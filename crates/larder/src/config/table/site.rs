@@ -1,8 +1,8 @@
 //! Keys of sites and their cache rules.
 
 use super::protection::{
-    MISS_BUDGET, RULE_RATE_LIMIT, RULE_REQUEST_BODY, RULE_RESPONSE_BODY, RULE_TYPE_MISMATCH, SITE_RATE_LIMIT,
-    SITE_REQUEST_BODY,
+    DEFAULT_RESPONSE, MISS_BUDGET, RULE_RATE_LIMIT, RULE_REQUEST_BODY, RULE_RESPONSE_BODY,
+    RULE_TYPE_MISMATCH, SITE_RATE_LIMIT, SITE_REQUEST_BODY,
 };
 use super::section::{
     DAY_MS, FIELD_NAMES, HOUR_MS, KeyForm, Kind, LEVEL, LIMIT, MIB, NETWORKS, Preset, Reload, Section, TIB,
@@ -589,6 +589,14 @@ static RULE: Section = Section {
             Preset::Absent("no limit"),
             Reload::Yes,
             "How many requests that match may go to the origin, all clients together (docs/guide/protection.md).",
+            "",
+        ),
+        row(
+            "default_response",
+            Kind::Table(&DEFAULT_RESPONSE),
+            Preset::Absent("the failure"),
+            Reload::Yes,
+            "What clients get when the origin fails and no stored response may be used (docs/guide/protection.md).",
             "",
         ),
         RULE_REQUEST_BODY,
