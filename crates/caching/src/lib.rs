@@ -61,6 +61,7 @@ pub mod entity_tag;
 pub mod explain;
 pub mod facts;
 pub mod fields;
+pub mod file_type;
 pub mod freshness;
 pub mod groups;
 pub mod head_update;
@@ -111,7 +112,7 @@ pub use refusal::{RefusalScope, was_shared_lately};
 pub use reuse::{Failure, Matching, Miss, NotReused, Reuse, may_serve_stale, on_miss, reuse, reuse_in_doubt};
 pub use rules::{
     GroupsInvalidated, Heuristic, HeuristicFor, Profile, Rules, StaleLimit, StatusMatch, StoredCredentialed,
-    StoredErrors, TtlTable,
+    StoredErrors, TtlTable, TypeMismatch,
 };
 pub use stored::StoredFacts;
 pub use storing::{NotStored, Storable, StorageFilter, may_store, may_store_by_directives};

@@ -31,6 +31,8 @@ pub struct Rules {
     /// Whether a response without a validator is stored that was never fresh, as `max-age=0` says: a request with
     /// `max-stale` gets it, and others while the origin server can't be reached.
     pub store_expired: bool,
+    /// What becomes of a response that is not what the extension of its URL promises ([`crate::file_type`]).
+    pub type_mismatch: TypeMismatch,
     /// Whether a response to POST that says so answers later GETs ([`crate::post::may_store_for_get`]).
     pub store_post: bool,
     /// Whether `Cache-Control` and `Pragma` of requests count.
@@ -89,6 +91,7 @@ impl Rules {
                 //= RFC 9111 section 7.3: Set-Cookie does not inhibit caching
                 store_set_cookie: true,
                 store_expired: true,
+                type_mismatch: TypeMismatch::Store,
                 store_post: true,
                 negotiation: Negotiation::Selecting,
                 groups_invalidated: GroupsInvalidated::Shared,
@@ -133,6 +136,7 @@ impl Rules {
             judged_since: Timestamp::from_ms(i64::MIN),
             store_set_cookie: false,
             store_expired: false,
+            type_mismatch: TypeMismatch::Pass,
             store_post: false,
             groups_invalidated: GroupsInvalidated::Named,
             honour_request_directives: true,
@@ -160,6 +164,15 @@ pub enum StoredErrors {
     OfResource,
     /// All with an explicit lifetime.
     All,
+}
+
+/// What becomes of a page under the URL of a file: of `text/html` for `/account/x.css`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TypeMismatch {
+    /// It goes to the client that asked, and is not stored.
+    Pass,
+    /// It is stored as its fields say.
+    Store,
 }
 
 /// Which responses to requests with credentials are stored.

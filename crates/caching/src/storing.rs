@@ -35,6 +35,7 @@ reason_codes! {
         Authorization = "authorization", "RFC 9111 section 3.5", "The request had `Authorization`, and the response doesn't open itself to others.";
         Credentials = "credentials", "", "The request had credentials (`Cookie`, `Authorization` and the like), and nothing says that others may have the response: no `public`, no lifetime above zero.";
         SetCookie = "set-cookie", "RFC 9111 section 7.3", "The response sets a cookie, and no rule has `store_set_cookie = true`.";
+        TypeMismatch = "type-mismatch", "", "The extension of the URL is that of a file, and `Content-Type` is that of something else: a page for a style sheet, say (`type_mismatch`).";
         VaryAny = "vary-star", "RFC 9111 section 4.1", "`Vary: *`.";
         VaryUnusable = "vary-unusable", "RFC 9111 section 4.1", "`Vary` with invalid or too many names.";
         HeadTooLarge = "head-too-large", "RFC 9111 section 3.2", "With what a 304 or a HEAD has added, the stored header section is larger than one response may have it.";

@@ -42,6 +42,14 @@ pub(crate) fn address_of(request: &RequestHead<'_>, trusted: &[IpNet]) -> IpAddr
     known_address_of(request, trusted).unwrap_or_else(|_| request.peer.ip())
 }
 
+/// The same, for what is counted; `None` where a trusted proxy names nobody, or not so that it can be read: it may be anybody behind it.
+pub(crate) fn named_address_of(request: &RequestHead<'_>, trusted: &[IpNet]) -> Option<IpAddr> {
+    match request.peer.trust {
+        Trust::Untrusted => Some(request.peer.ip()),
+        Trust::Trusted => named(request.fields, trusted).ok().flatten(),
+    }
+}
+
 /// As [`address_of`], for decisions that must not be made for somebody else.
 ///
 /// # Errors

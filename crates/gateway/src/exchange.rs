@@ -1,6 +1,6 @@
 //! The life of a request, as a list of steps:
 //!
-//! `receive -> route -> read -> key -> lookup -> (serve fresh | serve stale and refresh | validate | collapse |
+//! `receive -> route -> admit -> read -> key -> lookup -> (serve fresh | serve stale and refresh | validate | collapse |
 //! load from a tier | forward) -> store -> transform -> deliver -> account`
 //!
 //! [`begin`] takes the steps that need nobody else: it ends with a reply or with a [`Plan`]. [`finish`] carries a
@@ -11,6 +11,7 @@
 //! |---|---|
 //! | receive, deliver | `server` |
 //! | route | [`crate::route`] |
+//! | admit | [`crate::steps::admit`] |
 //! | read | [`crate::transform::reading`] |
 //! | key, lookup, serve | [`crate::steps::look_up`] |
 //! | load from a tier | [`crate::steps::load`] |
@@ -18,6 +19,7 @@
 //! | forward | [`crate::steps::forward`] |
 //! | purge | [`crate::steps::purge`] |
 //! | serve what lies in the tier behind memory | [`crate::steps::assemble`] |
+//! | write a response for an origin that fails | [`crate::steps::stand_in`] |
 //! | account | [`crate::account`] |
 
 use std::sync::Arc;
@@ -32,14 +34,16 @@ use crate::cache::lookup::Lookup;
 use crate::client::{UnknownClient, known_address_of};
 use crate::config::{Site, StoreIndex};
 use crate::events::{self, Event};
+use crate::message::fields::PackedFields;
 use crate::message::head::RequestHead;
 use crate::message::interims::Interims;
 use crate::message::reply::Reply;
 use crate::message::respond::{self, Problem};
-use crate::plan::{ForwardMode, Next, Plan, Step};
-use crate::route::LiveSite;
+use crate::plan::{Next, Plan, Step};
+use crate::route::{LiveSite, RuleIndex};
+use crate::steps::admit::Asking;
 use crate::steps::hit_for_miss::HitForMiss;
-use crate::steps::{assemble, collapse, forward, load, look_up, purge, query};
+use crate::steps::{admit, assemble, collapse, forward, load, look_up, purge, query, stand_in};
 use crate::trace::note;
 use crate::traces;
 use crate::transform::reading::{self, Inbound, Terms};
@@ -67,18 +71,12 @@ pub(crate) fn begin(
         return Step::Reply(respond::reply(&problem, Some(site), started, worker));
     }
     let rule = site.rule(request.method, request.path_and_query);
-    note(request.record, || {
-        Finding::new("route", "the first site and rule that fit", "")
-            .with("site", site.config.name.as_str(), "")
-            .with("rule", site.rule_at(rule).name.as_str(), "")
-            .with("origin", site.config.origin.name.as_str(), "")
-    });
-    if site.config.store != StoreIndex::default() {
-        note(request.record, || {
-            let name = live.config.store(&site.config).name.as_str();
-            Finding::new("route", "the site has a store of its own", "").with("store", name, "")
-        });
-    }
+    note_route(live, site, rule, request);
+    let asking = Asking { worker, live, site, rule, request, started };
+    let mut quota = match asking.admit_request() {
+        Ok(quota) => quota,
+        Err(refusal) => return Step::Reply(*refusal),
+    };
     let terms = Terms { site: &site.config, rule: site.rule_at(rule) };
     let facts = reading::with_credentials(facts, request, terms);
     let keyed = reading::keyed_fields(request, facts.method, terms);
@@ -87,18 +85,6 @@ pub(crate) fn begin(
         worker.cache(site).watch_keys();
     }
     let request = &RequestHead { keyed: &keyed, ..*request };
-    let plan = |mode: ForwardMode| {
-        Step::Forward(Box::new(Plan {
-            live: Arc::clone(live),
-            site: Arc::clone(site),
-            rule,
-            request: Arc::new(Inbound::new(request, live, site, rule)),
-            facts,
-            started,
-            mode,
-            loaded: None,
-        }))
-    };
     let lookup = Lookup {
         worker,
         live,
@@ -111,11 +97,43 @@ pub(crate) fn begin(
         content: None,
         tier: Tier::Unasked,
     };
-    let mut settled = look_up::settle(&lookup, key, started);
-    if let Ok(reply) = &mut settled {
-        reply.account.rule = site.rule_metrics(rule);
+    let mode = match look_up::settle(&lookup, key, started) {
+        Ok(mut reply) => {
+            reply.account.rule = site.rule_metrics(rule);
+            admit::tell_quota(&quota, &mut reply);
+            return Step::Reply(reply);
+        }
+        Err(mode) => mode,
+    };
+    if let Err(refusal) = asking.admit_forward(&mode, &mut quota) {
+        return Step::Reply(*refusal);
     }
-    settled.map_or_else(plan, Step::Reply)
+    Step::Forward(Box::new(Plan {
+        live: Arc::clone(live),
+        site: Arc::clone(site),
+        rule,
+        request: Arc::new(Inbound::new(request, live, site, rule)),
+        facts,
+        started,
+        mode,
+        quota,
+        loaded: None,
+    }))
+}
+
+fn note_route(live: &ActiveConfig, site: &LiveSite, rule: RuleIndex, request: &RequestHead<'_>) {
+    note(request.record, || {
+        Finding::new("route", "the first site and rule that fit", "")
+            .with("site", site.config.name.as_str(), "")
+            .with("rule", site.rule_at(rule).name.as_str(), "")
+            .with("origin", site.config.origin.name.as_str(), "")
+    });
+    if site.config.store != StoreIndex::default() {
+        note(request.record, || {
+            let name = live.config.store(&site.config).name.as_str();
+            Finding::new("route", "the site has a store of its own", "").with("store", name, "")
+        });
+    }
 }
 
 /// A path that an origin may take for one of another site, whose access list and rules would not hold.
@@ -159,12 +177,21 @@ pub(crate) async fn finish(
     body: RequestBody,
     interims: &Interims,
 ) -> Reply {
-    let mut reply = carry_out(worker, plan, body, interims).await;
+    let mut quota = plan.quota.clone();
+    let reply = carry_out(worker, plan, body, interims, &mut quota).await;
+    let mut reply = stand_in::or_default(worker, plan, reply);
     reply.account.rule = plan.site.rule_metrics(plan.rule);
+    admit::tell_quota(&quota, &mut reply);
     reply
 }
 
-async fn carry_out(worker: &Arc<Worker>, plan: &Plan, body: RequestBody, interims: &Interims) -> Reply {
+async fn carry_out(
+    worker: &Arc<Worker>,
+    plan: &Plan,
+    body: RequestBody,
+    interims: &Interims,
+    quota: &mut PackedFields,
+) -> Reply {
     if worker.shared.instance.goes_in_circles(&plan.request, &plan.live.config.server_name) {
         return circle(worker, plan);
     }
@@ -172,9 +199,16 @@ async fn carry_out(worker: &Arc<Worker>, plan: &Plan, body: RequestBody, interim
         return Box::pin(purge::answer(worker, plan, method)).await;
     }
     let mut next = plan.first(body);
+    let mut is_admitted = plan.site.protection.is_none() || plan.mode.asks_origin();
     let mut anew: Option<Box<Plan>> = None;
     loop {
         let plan = anew.as_deref().unwrap_or(plan);
+        if !is_admitted && next.asks_origin() {
+            is_admitted = true;
+            if let Err(refusal) = admit::late(worker, plan, quota) {
+                return told(plan, *refusal);
+            }
+        }
         // Steps that few requests take are boxed: all others would carry their room along.
         next = match next {
             Next::Reply(reply) => return told(plan, reply),

@@ -31,6 +31,7 @@ mod fleet;
 mod gateway;
 mod message;
 mod plan;
+mod protection;
 mod question;
 mod reason;
 mod route;

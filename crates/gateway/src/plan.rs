@@ -14,6 +14,7 @@ use crate::cache::record::stored::{CacheEntry, Hit};
 use crate::cache::using::Use;
 use crate::client::Client;
 use crate::failure::FailureCause;
+use crate::message::fields::PackedFields;
 use crate::message::head::OwnedRequest;
 use crate::message::reply::Reply;
 use crate::reason::Detail;
@@ -37,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) facts: RequestFacts,
     pub(crate) started: Instant,
     pub(crate) mode: ForwardMode,
+    /// What limits have to say to the client, with whatever response.
+    pub(crate) quota: PackedFields,
     /// Kept in use while the exchange lasts: memory may forget it at any time.
     #[expect(dead_code, reason = "to be held is what it is for")]
     pub(crate) loaded: Option<Arc<CacheEntry>>,
@@ -110,6 +113,20 @@ pub(crate) struct ForwardReason {
     pub(crate) detail: Detail,
 }
 
+impl ForwardMode {
+    /// Whether no stored response answers; of others it is known later.
+    pub(crate) fn asks_origin(&self) -> bool {
+        matches!(self, Self::Alone { .. } | Self::Fetch(_))
+    }
+}
+
+impl Next {
+    /// The same of what is next.
+    pub(crate) fn asks_origin(&self) -> bool {
+        matches!(self, Self::Forward { .. } | Self::Fetch(_))
+    }
+}
+
 impl Plan {
     /// The first thing to be done.
     pub(crate) fn first(&self, body: RequestBody) -> Next {
@@ -132,6 +149,7 @@ impl Plan {
             facts: self.facts,
             started: self.started,
             mode,
+            quota: self.quota.clone(),
             loaded,
         })
     }
@@ -139,6 +157,12 @@ impl Plan {
     /// Whom its forward is counted for.
     pub(crate) fn client(&self) -> Option<Client> {
         Client::of_request(&self.request, &self.live.config.trusted_proxies)
+    }
+
+    /// The largest content that its request may have.
+    pub(crate) fn request_body_bytes_max(&self) -> u64 {
+        let of_rule = self.site.rule_at(self.rule).protection.request_body_bytes_max;
+        of_rule.unwrap_or(u64::MAX).min(self.live.config.limits.body_bytes_max)
     }
 
     pub(crate) fn request(&self) -> &OwnedRequest {

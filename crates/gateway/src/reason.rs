@@ -24,6 +24,7 @@ reason_codes! {
         RefreshAhead = "refresh-ahead", "RFC 9111 section 4.2", "Fresh, and a validation runs behind, since the lifetime ends soon (`refresh_ahead_percent`).";
         StaleWhileRevalidate = "stale-while-revalidate", "RFC 5861 section 3", "Stale, and a validation runs behind.";
         SharedStore = "shared-store", "RFC 9211 section 2.8", "The stored response came from the store that instances share (`store.remote`); memory has it from now on.";
+        DefaultResponse = "default-response", "", "The origin failed, and no stored response may be used: the rule's `default_response`.";
         StaleIfError = "stale-if-error", "RFC 5861 section 4", "Stale, because the origin answered with an error.";
     }
 }
@@ -48,8 +49,9 @@ reason_codes! {
         PurgeTokenMissing = "purge-token-missing", "RFC 9110 section 15.5.2", "PURGE is for those with the token (`purge.token_file`).";
         PurgeTokenWrong = "purge-token-wrong", "RFC 9110 section 15.5.4", "The token of a PURGE is not that of `purge.token_file`.";
         Purged = "purged", "", "The URL was purged by the method PURGE.";
+        RateLimited = "rate-limited", "RFC 6585 section 4", "The client has sent more requests than a `rate_limit` of the site or the rule allows.";
         RequestBodyTimeout = "request-body-timeout", "RFC 9110 section 15.5.9", "The request body did not arrive in time.";
-        RequestBodyTooLarge = "request-body-too-large", "RFC 9110 section 15.5.14", "The request body is larger than `body_bytes_max`.";
+        RequestBodyTooLarge = "request-body-too-large", "RFC 9110 section 15.5.14", "The request body is larger than `limits.body_bytes_max`, or `request_body_bytes_max` of the site or the rule.";
         RequestContentIncomplete = "request-content-incomplete", "", "The content of a QUERY broke off.";
         UploadMemory = "upload-memory", "", "HTTP/2: `store.memory` has no room for what the origin leaves of a request body.";
         UnexpectedUpgrade = "unexpected-upgrade", "RFC 9110 section 7.8", "The origin switched protocols without being asked.";

@@ -11,6 +11,8 @@ use telemetry::{OriginId, RuleId, SiteId, Telemetry};
 
 use self::sites::SiteIndex;
 use crate::config::{CacheRule, Config, Site, StoreIndex};
+use crate::protection::budget::Budget;
+use crate::protection::{Limiter, Protection};
 use crate::upstream::Upstream;
 use crate::warnings::Warnings;
 
@@ -21,6 +23,8 @@ pub(crate) struct LiveSite {
     rules: Vec<CacheRule>,
     /// What each of them is counted as.
     rule_metrics: Vec<RuleId>,
+    /// Absent where nothing limits what clients may have.
+    pub(crate) protection: Option<Box<Protection>>,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) metrics: SiteId,
     pub(crate) origin_metrics: OriginId,
@@ -33,6 +37,7 @@ impl LiveSite {
         Self {
             config: Arc::clone(config),
             rule_metrics: rules.iter().map(|rule| telemetry.register_rule(&rule.name)).collect(),
+            protection: Protection::new(config, &rules).map(Box::new),
             rules,
             upstream,
             metrics: telemetry.register_site(&config.name),
@@ -41,7 +46,7 @@ impl LiveSite {
         }
     }
 
-    /// With the time since when its rules say which requests have credentials: that of the site it replaces, if both have one
+    /// With what was counted of clients, and the time since when its rules say which requests have credentials: that of the site it replaces, if both have one
     /// answer for all requests and it is the same; otherwise that of the reload.
     pub(crate) fn replacing(mut self, before: Option<&Self>, now: Timestamp) -> Self {
         let answer = credentials_of_all(&self.rules);
@@ -51,6 +56,9 @@ impl LiveSite {
             None => now,
         };
         self.rules.iter_mut().for_each(|rule| rule.caching.judged_since = judged_since);
+        if let (Some(protection), Some(before)) = (&mut self.protection, before) {
+            before.protection.iter().for_each(|before| protection.take_over(before));
+        }
         self
     }
 
@@ -75,6 +83,21 @@ impl LiveSite {
         &self.rules[index.0]
     }
 
+    /// The limits of what clients may ask, by rule.
+    pub(crate) fn limiters(&self, rule: RuleIndex) -> impl Iterator<Item = &Limiter> {
+        self.protection.iter().flat_map(move |protection| protection.limiters(rule.0))
+    }
+
+    /// What the requests of a rule may cost the origin.
+    pub(crate) fn budget(&self, rule: RuleIndex) -> Option<&Budget> {
+        self.protection.as_ref()?.budget(rule.0)
+    }
+
+    /// Whether such a limit holds for all rules.
+    pub(crate) fn is_limiter_of_site(&self, limiter: &Limiter) -> bool {
+        self.protection.as_ref().is_some_and(|protection| protection.is_of_site(limiter))
+    }
+
     /// What the requests of a rule are counted as.
     pub(crate) fn rule_metrics(&self, index: RuleIndex) -> RuleId {
         self.rule_metrics[index.0]
@@ -95,7 +118,11 @@ fn credentials_of_all(rules: &[CacheRule]) -> Option<(StoredCredentialed, BTreeS
 fn all_rules(site: &Site) -> Vec<CacheRule> {
     let mut rules = site.rules.clone();
     rules.push(CacheRule::built_in(site.profile));
-    rules.iter_mut().for_each(|rule| rule.tags = site.tags.clone());
+    for rule in &mut rules {
+        rule.tags = site.tags.clone();
+        let own = rule.protection.request_body_bytes_max;
+        rule.protection.request_body_bytes_max = own.or(site.protection.request_body_bytes_max);
+    }
     rules
 }
 

@@ -180,6 +180,8 @@ metrics! {
         "Bytes of replies to Redis clients.";
     KvSlowCommandsTotal "larder_kv_slow_commands_total" Counter Count [],
         "Commands that took longer than `slowlog-log-slower-than`.";
+    MissesRefusedTotal "larder_misses_refused_total" Counter Count ["site", "rule"],
+        "Requests to an origin that were not made, because their rule had used up its `miss_budget`.";
     MissingPartBytesTotal "larder_missing_part_bytes_total" Counter Bytes [],
         "Bytes that stored responses lacked and that were fetched from origins.";
     MissingPartsTotal "larder_missing_parts_total" Counter Count ["outcome"],
@@ -216,6 +218,8 @@ metrics! {
         "Purges that operators asked for, by how far they had come when they were answered.";
     PurgesTotal "larder_purges_total" Counter Count ["mode"],
         "Purges that operators asked for.";
+    RateLimitedTotal "larder_rate_limited_total" Counter Count ["site", "rule", "outcome"],
+        "Requests beyond the rate limit of their client.";
     ReloadsTotal "larder_reloads_total" Counter Count ["outcome"],
         "Attempts to load the configuration again.";
     RequestBytesTotal "larder_request_bytes_total" Counter Bytes ["site"],
@@ -329,7 +333,7 @@ static LABELS: &[(&str, &str)] = &[
     ("origin", "name of the origin in the configuration"),
     (
         "outcome",
-        "status class, `304`, or `failed`; for reloads `applied` or `refused`; for upgrades `took-over` or `failed`; for missing parts `spliced` (a part of the stored response), `replaced` (by a complete one), `discarded` (neither) or `failed`",
+        "status class, `304`, or `failed`; for reloads `applied` or `refused`; for upgrades `took-over` or `failed`; for missing parts `spliced` (a part of the stored response), `replaced` (by a complete one), `discarded` (neither) or `failed`; for rate limits `refused` or `dry_run` (let through)",
     ),
     ("protocol", "`http1`, `http2`, `tls`"),
     (
@@ -346,7 +350,7 @@ static LABELS: &[(&str, &str)] = &[
     ),
     (
         "rule",
-        "name of the rule in its site; `built-in` where none fits, `none` for requests that were answered before one was chosen",
+        "name of the rule in its site; `built-in` where none fits, `none` for requests that were answered before one was chosen, and limits that hold for the whole site",
     ),
     ("rustc", "version of the compiler"),
     ("site", "name of the site in the configuration; `none` when no site took the request"),

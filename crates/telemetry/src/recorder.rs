@@ -9,7 +9,7 @@ use crate::declarations::Metric;
 use crate::labels::{
     CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, RuleId, SiteId,
 };
-use crate::tables::{Event, Tables};
+use crate::tables::{Event, SiteEvent, Tables};
 
 /// Everything that is counted about one answered request.
 #[derive(Debug, Clone, Copy)]
@@ -193,6 +193,16 @@ impl WorkerRecorder {
         self.event(Metric::BackgroundValidationsTotal, event);
     }
 
+    /// A request was beyond the rate limit of its client; that of the site is no rule's.
+    pub fn rate_limited(&self, site: SiteId, rule: RuleId, outcome: &'static str) {
+        self.site_event(SiteEvent { metric: Metric::RateLimitedTotal, site, rule, value: outcome });
+    }
+
+    /// A miss was not forwarded, because its rule has used up its budget.
+    pub fn miss_refused(&self, site: SiteId, rule: RuleId) {
+        self.site_event(SiteEvent { metric: Metric::MissesRefusedTotal, site, rule, value: "" });
+    }
+
     /// An operator had a request explained.
     pub fn explanation(&self) {
         self.event(Metric::ExplanationsTotal, "");
@@ -227,6 +237,10 @@ impl WorkerRecorder {
 
     fn event(&self, metric: Metric, value: &'static str) {
         self.shard.tables.lock().event(Event { metric, origin: OriginId::NONE, value });
+    }
+
+    fn site_event(&self, event: SiteEvent) {
+        self.shard.tables.lock().site_event(event);
     }
 
     fn guard(&self, gauge: usize) -> GaugeGuard {

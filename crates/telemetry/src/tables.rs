@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use crate::declarations::Metric;
 use crate::exposition::{Number, Sample};
 use crate::histogram::{Buckets, Histogram};
-use crate::labels::{CacheResult, Method, OriginId, OriginOutcome};
+use crate::labels::{CacheResult, Method, OriginId, OriginOutcome, RuleId, SiteId};
 use crate::recorder::{OriginAnswer, RequestOutcome};
 
 const CACHE_RESULTS: usize = CacheResult::ALL.len();
@@ -18,6 +18,15 @@ const CACHE_RESULTS: usize = CacheResult::ALL.len();
 pub(crate) struct Event {
     pub(crate) metric: Metric,
     pub(crate) origin: OriginId,
+    pub(crate) value: &'static str,
+}
+
+/// The same, for a request of which site and rule are labels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SiteEvent {
+    pub(crate) metric: Metric,
+    pub(crate) site: SiteId,
+    pub(crate) rule: RuleId,
     pub(crate) value: &'static str,
 }
 
@@ -34,6 +43,7 @@ pub(crate) struct Tables {
     origin_answers: HashMap<u64, Answers, FixedState>,
     purges: Histogram,
     events: HashMap<Event, u64, FixedState>,
+    site_events: HashMap<SiteEvent, u64, FixedState>,
 }
 
 /// Names for the numbers in the tables.
@@ -80,6 +90,10 @@ impl Tables {
         self.purges.record(duration_ns);
     }
 
+    pub(crate) fn site_event(&mut self, event: SiteEvent) {
+        *self.site_events.entry(event).or_default() += 1;
+    }
+
     pub(crate) fn event(&mut self, event: Event) {
         self.count(event, 1);
     }
@@ -100,6 +114,9 @@ impl Tables {
         for (event, count) in &other.events {
             *self.events.entry(*event).or_default() += count;
         }
+        for (event, count) in &other.site_events {
+            *self.site_events.entry(*event).or_default() += count;
+        }
         for (index, theirs) in (0..).zip(&other.sites) {
             cell(&mut self.sites, index).merge(theirs);
         }
@@ -114,6 +131,7 @@ impl Tables {
         self.origin_answers.clear();
         self.purges = Histogram::default();
         self.events.clear();
+        self.site_events.clear();
         self.sites.fill(SiteCells::default());
         self.origins.fill(Histogram::default());
     }
@@ -123,6 +141,9 @@ impl Tables {
             collect_requests(*key, answers, names, sample);
         }
         for (event, count) in &self.events {
+            event.collect(*count, names, sample);
+        }
+        for (event, count) in &self.site_events {
             event.collect(*count, names, sample);
         }
         for (name, cells) in names.sites.iter().zip(&self.sites) {
@@ -171,6 +192,16 @@ impl Event {
             ["origin"] => sample.add(self.metric, &[origin], count),
             ["origin", _] => sample.add(self.metric, &[origin, self.value], count),
             _ => sample.add(self.metric, &[self.value], count),
+        }
+    }
+}
+
+impl SiteEvent {
+    fn collect(&self, count: u64, names: &Names<'_>, sample: &mut Sample) {
+        let (site, rule) = (name_at(names.sites, self.site.0), name_at(names.rules, self.rule.0));
+        match self.metric.declaration().labels {
+            ["site", "rule"] => sample.add(self.metric, &[site, rule], count),
+            _ => sample.add(self.metric, &[site, rule, self.value], count),
         }
     }
 }

@@ -8,10 +8,11 @@ use super::source::{Purpose, Source};
 pub(super) const PURE_CRATES: [&str; 4] = ["breaker", "caching", "http1", "resp"];
 
 /// Files that decide and never act, of crates that act.
-const PURE_FILES: [&str; 3] = [
+const PURE_FILES: [&str; 4] = [
     "crates/gateway/src/cache/decide.rs",
     "crates/gateway/src/cache/inflight/next_move.rs",
     "crates/gateway/src/cache/inflight/relief.rs",
+    "crates/gateway/src/protection/rate.rs",
 ];
 
 /// Crates a pure crate cannot depend on: each brings a clock, a socket or chance.

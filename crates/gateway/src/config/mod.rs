@@ -5,6 +5,7 @@
 //! and hands it over whole, at start and at each reload.
 
 mod origin;
+mod protection;
 mod rule;
 #[cfg(test)]
 pub(crate) mod sample;
@@ -19,6 +20,10 @@ pub use ipnet::IpNet;
 pub use origin::{
     AddressFamily, AdmissionConfig, Credentials, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol,
     OriginTls, PoolConfig,
+};
+pub use protection::{
+    ClientPrefixes, CountedRequests, DefaultResponse, Enforcement, QuotaFields, Rate, RateLimit,
+    RuleProtection, SiteProtection,
 };
 pub use rule::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
@@ -298,6 +303,8 @@ pub struct Site {
     pub path_prefix: String,
     /// Whose requests it answers.
     pub clients: ClientRules,
+    /// How much of it each client may have.
+    pub protection: SiteProtection,
     /// What happens to the prefix on the way to the origin.
     pub prefix: PrefixHandling,
     /// Where requests go that the cache can't answer.

@@ -6,6 +6,8 @@ use caching::tags::TagRules;
 use caching::{Codings, FieldLine, KeyRules, Profile, Selecting};
 use regex::Regex;
 
+use super::protection::RuleProtection;
+
 /// What the operator decided for the requests that match.
 #[derive(Clone, Debug)]
 pub struct CacheRule {
@@ -33,6 +35,8 @@ pub struct CacheRule {
     pub codings: Codings,
     /// Which tags of responses count; those of the site, in all its rules.
     pub tags: TagRules,
+    /// Limits of its requests and their responses.
+    pub protection: RuleProtection,
     /// Whether, and how, responses are stored and reused.
     pub caching: caching::Rules,
 }
@@ -125,6 +129,7 @@ impl CacheRule {
             close_delimited: CloseDelimited::for_profile(profile),
             codings: codings_of(profile),
             tags: TagRules::default(),
+            protection: RuleProtection::default(),
             caching: caching::Rules::for_profile(profile),
         }
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::{
     AddressFamily, AdmissionConfig, ClientLimits, ClientRules, Collapse, Config, DEFAULT_STORE,
     EndpointConfig, ErrorExposure, OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig,
-    PrefixHandling, ServerTiming, Site, StoreConfig, StoreIndex, TraceFields, UnderscoreFields, XCache,
+    PrefixHandling, ServerTiming, Site, SiteProtection, StoreConfig, StoreIndex, TraceFields,
+    UnderscoreFields, XCache,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -61,6 +62,7 @@ pub(crate) fn site(origin: SocketAddr) -> Site {
         hosts: Vec::new(),
         path_prefix: "/".to_owned(),
         clients: ClientRules::default(),
+        protection: SiteProtection::default(),
         prefix: PrefixHandling::Keep,
         origin: Arc::new(origin_config(origin)),
         store: StoreIndex::default(),

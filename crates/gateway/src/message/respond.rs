@@ -26,11 +26,13 @@ pub(crate) struct Problem {
     pub(crate) reason: &'static str,
     /// One line for people; shown to clients only where the site says so.
     pub(crate) text: String,
+    /// Of a 503.
+    retry_after_s: u64,
 }
 
 impl Problem {
     pub(crate) fn new(status: u16, reason: &'static str, text: impl Into<String>) -> Self {
-        Self { status, reason, text: text.into() }
+        Self { status, reason, text: text.into(), retry_after_s: 1 }
     }
 
     /// No site is configured for the request.
@@ -48,6 +50,18 @@ impl Problem {
     /// The site is not for this client.
     pub(crate) fn client_denied(client: &str) -> Self {
         Self::new(403, "client-denied", format!("this site does not answer requests from {client}"))
+    }
+
+    /// The client asks more often than it may.
+    pub(crate) fn rate_limited() -> Self {
+        Self::new(429, "rate-limited", "this client sends more requests than it may")
+    }
+
+    /// Content of a request that is more than its rule, or anybody, may send.
+    //= RFC 9110 section 15.5.14: 413
+    pub(crate) fn request_body_too_large(bytes_max: u64) -> Self {
+        let text = format!("the request body is larger than {bytes_max} bytes");
+        Self::new(413, "request-body-too-large", text)
     }
 
     /// RFC 9111 section 5.2.1.7.
@@ -81,7 +95,11 @@ impl Problem {
     pub(crate) fn origin(error: &OriginError, stored: Option<&Hit>) -> Self {
         let is_forbidden = stored.is_some_and(|hit| hit.head.facts.must_revalidate);
         let status = if is_forbidden && error.is_unreachable() { 504 } else { failure::status_of(error) };
-        Self::new(status, error.reason(), error.to_string())
+        let problem = Self::new(status, error.reason(), error.to_string());
+        match error {
+            OriginError::MissBudget { retry_after_s } => Self { retry_after_s: *retry_after_s, ..problem },
+            _ => problem,
+        }
     }
 
     /// The body of the response: nothing but the cause, and that only where it may be shown.
@@ -104,7 +122,7 @@ impl Problem {
         fields.push("content-type", b"text/plain; charset=utf-8");
         fields.push("cache-control", b"no-store");
         if self.status == 503 {
-            fields.push("retry-after", b"1");
+            fields.push("retry-after", self.retry_after_s.to_string().as_bytes());
         }
         fields
     }

@@ -49,6 +49,9 @@ impl<'a> HitForMiss<'a> {
     }
 
     pub(crate) async fn run(self, interims: &Interims) -> Next {
+        if let Err(error) = self.job.spend() {
+            return Next::Reply(self.failed(&error));
+        }
         let Job { worker, site, request, fetch, .. } = &self.job;
         let call = OriginCall { worker, site, request };
         let fields = call.fields(Purpose::Store);

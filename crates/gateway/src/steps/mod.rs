@@ -1,5 +1,6 @@
 //! One file per step of an exchange that takes more than a look. Each says what comes next; none calls another.
 
+pub(crate) mod admit;
 pub(crate) mod assemble;
 pub(crate) mod collapse;
 pub(crate) mod forward;
@@ -8,3 +9,4 @@ pub(crate) mod load;
 pub(crate) mod look_up;
 pub(crate) mod purge;
 pub(crate) mod query;
+pub(crate) mod stand_in;

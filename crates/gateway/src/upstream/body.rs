@@ -19,6 +19,8 @@ pub struct OriginBody {
     received_bytes: u64,
     /// What the head says beside the framing.
     expected_bytes: Option<u64>,
+    /// More are not taken.
+    bytes_max: Option<u64>,
     exchange: Option<Exchange>,
     failed: Option<OriginError>,
 }
@@ -37,6 +39,7 @@ impl OriginBody {
             framing: BodyFraming::None,
             received_bytes: 0,
             expected_bytes: None,
+            bytes_max: None,
             exchange: None,
             failed: None,
         }
@@ -70,6 +73,18 @@ impl OriginBody {
         self.expected_bytes = Some(bytes);
         if self.is_over() && bytes > 0 {
             self.failed = Some(OriginError::BodyTruncated);
+        }
+    }
+
+    /// More than so many bytes are an error: at once, where the framing says so, or when they come.
+    ///
+    /// # Errors
+    /// [`OriginError::BodyTooLarge`].
+    pub(crate) fn limit(&mut self, bytes_max: u64) -> Result<(), OriginError> {
+        self.bytes_max = Some(bytes_max);
+        match self.content_length() {
+            Some(bytes) if bytes > bytes_max => Err(self.fail(OriginError::BodyTooLarge { bytes_max })),
+            _ => Ok(()),
         }
     }
 
@@ -137,6 +152,9 @@ impl OriginBody {
                 if self.expected_bytes.is_some_and(|bytes| self.received_bytes > bytes) {
                     let error = OriginError::protocol("a part that is longer than its Content-Range");
                     return Some(Err(self.fail(error)));
+                }
+                if let Some(bytes_max) = self.bytes_max.filter(|bytes_max| self.received_bytes > *bytes_max) {
+                    return Some(Err(self.fail(OriginError::BodyTooLarge { bytes_max })));
                 }
                 if self.is_at_end() {
                     self.finish();

@@ -49,13 +49,24 @@ impl OriginCall<'_> {
         }
         let asked = self.request.record.as_ref().map(|_| asked_with(&fields));
         let result = match self.origin_request(fields, body) {
-            Ok(request) => self.site.upstream.send(request, &self.site.config.timeouts, interim).await,
+            Ok(request) => {
+                let sent = self.site.upstream.send(request, &self.site.config.timeouts, interim).await;
+                sent.and_then(|response| self.within_limit(response))
+            }
             Err(error) => Err(error),
         };
         self.count(&result, started);
         asking.iter_mut().for_each(|asking| self.describe(asking, &result));
         note(self.request.record.as_ref(), || self.forwarded(&result, asked, started));
         result
+    }
+
+    /// The response, if it is not larger than the rule permits; what is found out later breaks its body off.
+    fn within_limit(&self, mut response: Box<OriginResponse>) -> Result<Box<OriginResponse>, OriginError> {
+        if let Some(bytes_max) = self.request.rule().protection.response_body_bytes_max {
+            response.body.limit(bytes_max)?;
+        }
+        Ok(response)
     }
 
     /// What the origin said, and what it was asked beyond the client's own words.

@@ -40,6 +40,12 @@ pub enum OriginError {
     /// The response body ended early: what was received is not the whole.
     #[error("response body incomplete")]
     BodyTruncated,
+    /// The response body is larger than the rule permits.
+    #[error("response body larger than {bytes_max} bytes")]
+    BodyTooLarge {
+        /// The limit.
+        bytes_max: u64,
+    },
     /// The origin broke HTTP.
     #[error("invalid response: {0}")]
     Protocol(Arc<str>),
@@ -52,6 +58,12 @@ pub enum OriginError {
     /// The client has its share of what there is of the origin for all.
     #[error("this client has too many requests to the origin in progress")]
     ClientShare,
+    /// The rule has used up what its misses may cost the origin.
+    #[error("the miss budget is used up")]
+    MissBudget {
+        /// When there is room for another one.
+        retry_after_s: u64,
+    },
     /// Too many exchanges with the origin go at the pace of their clients.
     #[error("too many transfers are in progress")]
     TransfersFull,
@@ -83,7 +95,7 @@ pub enum OriginErrorKind {
 
 impl OriginError {
     /// All that [`Self::reason`] can say.
-    pub const REASONS: [&'static str; 20] = [
+    pub const REASONS: [&'static str; 22] = [
         "dns-error",
         "connection-refused",
         "destination-ip-unroutable",
@@ -96,10 +108,12 @@ impl OriginError {
         "total-timeout",
         "connection-terminated",
         "http-response-incomplete",
+        "http-response-body-size",
         "http-protocol-error",
         "connection-limit-reached",
         "queue-timeout",
         "client-share",
+        "miss-budget",
         "transfers-max",
         "tunnels-max",
         "request-body-incomplete",
@@ -125,10 +139,12 @@ impl OriginError {
             Self::TotalTimeout => "total-timeout",
             Self::ClosedBeforeResponse => "connection-terminated",
             Self::BodyTruncated => "http-response-incomplete",
+            Self::BodyTooLarge { .. } => "http-response-body-size",
             Self::Protocol(_) => "http-protocol-error",
             Self::QueueFull => "connection-limit-reached",
             Self::QueueTimeout => "queue-timeout",
             Self::ClientShare => "client-share",
+            Self::MissBudget { .. } => "miss-budget",
             Self::TransfersFull => "transfers-max",
             Self::TunnelsFull => "tunnels-max",
             Self::RequestBody => "request-body-incomplete",
@@ -149,10 +165,13 @@ impl OriginError {
             | Self::FirstByteTimeout
             | Self::BetweenBytesTimeout
             | Self::TotalTimeout => OriginErrorKind::TimedOut,
-            Self::BodyTruncated | Self::Protocol(_) => OriginErrorKind::InvalidResponse,
+            Self::BodyTruncated | Self::BodyTooLarge { .. } | Self::Protocol(_) => {
+                OriginErrorKind::InvalidResponse
+            }
             Self::QueueFull
             | Self::QueueTimeout
             | Self::ClientShare
+            | Self::MissBudget { .. }
             | Self::TransfersFull
             | Self::TunnelsFull => OriginErrorKind::Overloaded,
             Self::RequestBody | Self::InvalidRequest(_) => OriginErrorKind::Request,

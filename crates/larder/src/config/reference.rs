@@ -85,10 +85,12 @@ fn admin_limits() -> [(String, &'static str); 5] {
 }
 
 /// Quantities that choose how something is done.
-const NOT_LIMITS: [&str; 14] = [
+const NOT_LIMITS: [&str; 17] = [
     "compress_from",
     "heuristic_max",
     "heuristic_percent",
+    "ipv4_prefix",
+    "ipv6_prefix",
     "keepalive",
     "max_stale_max",
     "refresh_ahead_percent",
@@ -98,6 +100,7 @@ const NOT_LIMITS: [&str; 14] = [
     "stale_if_unreachable",
     "stale_while_revalidate_default",
     "stale_while_revalidate_max",
+    "status",
     "uncacheable_for",
     "workers",
 ];

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use caching::explain::{self, Finding};
 use caching::{
     ExchangeTimes, FieldLine, Miss, NominatedFields, Profile, RequestFacts, ResponseFacts, Rules, Selecting,
-    StorageFilter, StoredFacts, Timestamp, date, may_store, on_miss, reuse,
+    StorageFilter, StoredFacts, Timestamp, date, fields, file_type, may_store, on_miss, reuse,
 };
 
 use super::message::{Message, RequestLine};
@@ -64,6 +64,11 @@ impl Pair<'_> {
         let times = ExchangeTimes { request: self.received, response: self.received, clock_ahead_ms: 0 };
         let facts = ResponseFacts::parse(self.response.status()?, &lines, times, self.rules);
         let outcome = may_store(&self.first.facts(), &facts, self.rules, self.received);
+        let path_and_query = &self.first.line.path_and_query;
+        let outcome = outcome.and_then(|storable| {
+            let content_types = fields::values(&lines, "content-type");
+            file_type::permits(self.rules, path_and_query, facts.status, content_types).map(|()| storable)
+        });
         findings.push(explain::storing(outcome.as_ref().map_err(|reason| *reason), self.received));
         let Ok(storable) = outcome else { return Ok(None) };
         findings.extend(self.left_out(&lines));

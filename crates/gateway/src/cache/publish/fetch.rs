@@ -6,8 +6,8 @@ use caching::explain::Finding;
 use caching::partial;
 use caching::validation::{self, Answer as Judgement, First};
 use caching::{
-    Asked, ContentRange, ExchangeTimes, NotStored, ResponseFacts, Timestamp, Validators, may_serve_stale,
-    may_store,
+    Asked, ContentRange, ExchangeTimes, NotStored, ResponseFacts, Timestamp, Validators, file_type,
+    may_serve_stale, may_store,
 };
 
 use crate::cache::findings;
@@ -67,6 +67,10 @@ impl Job {
         validation: Validation,
         leader: &LeaderGuard,
     ) -> Result<(Box<OriginResponse>, ExchangeTimes), OriginError> {
+        // The rest of a response that a client has begun to get is no miss.
+        if !self.is_for_hole() {
+            self.spend()?;
+        }
         let call = OriginCall { worker: &self.worker, site: &self.site, request: &self.request };
         //= RFC 9111 section 4.3.1: starting from the request or from the stored response
         let mut fields = call.fields(Purpose::Store);
@@ -300,7 +304,10 @@ impl Job {
         response: &OriginResponse,
         times: ExchangeTimes,
     ) -> Result<caching::Storable, Detail> {
-        let storable = may_store(&self.facts, facts, &self.rule().caching, times.response)?;
+        let rules = &self.rule().caching;
+        let storable = may_store(&self.facts, facts, rules, times.response)?;
+        let path_and_query = &self.request.path_and_query;
+        file_type::permits(rules, path_and_query, facts.status, response.fields.values("content-type"))?;
         // An answer to the range of one request, which is no part of the key.
         if response.status == http::StatusCode::RANGE_NOT_SATISFIABLE
             && matches!(self.fetch.scope, FetchScope::Range(_))
@@ -357,7 +364,13 @@ impl Job {
                     Written::TooSlow => break Err("transfers-max"),
                 },
                 Some(Ok(BodyFrame::Trailers(map))) => trailers = Some(map),
-                Some(Err(error)) => break Err(error.reason()),
+                Some(Err(error)) => {
+                    if matches!(error, OriginError::BodyTooLarge { .. }) {
+                        // The beginning is as little to be stored as the whole.
+                        storing = Storing::Done;
+                    }
+                    break Err(error.reason());
+                }
                 None => break Ok(()),
             }
         };
@@ -448,6 +461,7 @@ fn is_lasting(reason: Detail) -> bool {
                 | NotStored::Authorization
                 | NotStored::Credentials
                 | NotStored::SetCookie
+                | NotStored::TypeMismatch
                 | NotStored::VaryAny
                 | NotStored::VaryUnusable
                 | NotStored::NoFreshness

@@ -8,7 +8,9 @@ use caching::partial::{
     self, Description, HoleAnswer, if_range_value, is_described_alike, is_of_one_message, may_combine,
     same_complete_length,
 };
-use caching::{ByteRange, ContentRange, ExchangeTimes, NotStored, ResponseFacts, StorageFilter, may_store};
+use caching::{
+    ByteRange, ContentRange, ExchangeTimes, NotStored, ResponseFacts, StorageFilter, file_type, may_store,
+};
 use store::{Applied, Change, Segment};
 
 use crate::cache::findings;
@@ -202,6 +204,12 @@ impl Publication<'_> {
         let received = response.fields.to_lines();
         let alone = ResponseFacts::parse(200, &received, times, rules);
         let storable = may_store(&job.facts, &alone, rules, times.response)?;
+        file_type::permits(
+            rules,
+            &job.request.path_and_query,
+            alone.status,
+            response.fields.values("content-type"),
+        )?;
         if response.unknown_transfer_coding {
             return Err(Reason::UnknownTransferCoding.into());
         }

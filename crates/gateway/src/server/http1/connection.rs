@@ -13,6 +13,9 @@ use crate::server::doorway::Seat;
 use crate::server::wire::{Farewell, Input, Stream, Wire, WireError};
 use crate::worker::{IdleEnd, Worker};
 
+/// A refused request body is read to its end only up to this size, to keep the connection.
+pub(super) const DRAINED_BYTES_MAX: u64 = 64 * 1024;
+
 /// A client connection.
 pub(crate) struct Connection<S> {
     pub(super) wire: Wire<S>,
@@ -108,6 +111,17 @@ impl Traits {
             expects_continue: head.expects_continue,
             accepts_trailers: head.accepts_trailers,
         }
+    }
+
+    /// Of a reply that comes before the content of its request, and without having asked for it. The connection ends where that is long, or where
+    /// a client that expects 100 may send it or not.
+    //= RFC 9110 section 10.1.1: Expect
+    pub(super) fn before_content(mut self) -> Self {
+        let is_long = matches!(self.framing, Framing::Length(bytes) if bytes > DRAINED_BYTES_MAX);
+        if is_long || (self.expects_continue && !self.has_no_body()) {
+            self.persistence = Persistence::Close;
+        }
+        self
     }
 
     pub(super) fn has_no_body(&self) -> bool {

@@ -6,7 +6,7 @@ use http::HeaderMap;
 use http1::{Persistence, encode};
 use store::Slice;
 
-use super::connection::{Connection, Next, Traits};
+use super::connection::{Connection, DRAINED_BYTES_MAX, Next, Traits};
 use super::request_body::{BodyPump, Pumped};
 use super::response::{BodyFraming, Chunk, Chunking, Http1Head, Wanted, write_framing};
 use crate::account::{self, Delivered};
@@ -20,8 +20,6 @@ use crate::server::readers::WaitingReader;
 use crate::server::tunnel::{self, TunnelEnd};
 use crate::server::wire::{Ending, Stream, WireError};
 
-/// A refused request body is read to its end only up to this size, to keep the connection.
-const DRAINED_BYTES_MAX: u64 = 64 * 1024;
 /// Sent of one response before it is the turn of the other connections of the core.
 const TURN_BYTES_MAX: usize = 256 << 10;
 

@@ -178,7 +178,7 @@ impl<S: Stream> Connection<S> {
         if let Framing::Length(bytes) = head.framing
             && bytes > self.live.config.limits.body_bytes_max
         {
-            return Ok(Turn::Refuse(too_large(self.live.config.limits.body_bytes_max)));
+            return Ok(Turn::Refuse(Problem::request_body_too_large(self.live.config.limits.body_bytes_max)));
         }
         let completed = completed_path(&head);
         let path_and_query = completed.as_deref().unwrap_or(head.path_and_query);
@@ -199,7 +199,9 @@ impl<S: Stream> Connection<S> {
             return Ok(turn);
         }
         let turn = match step {
-            Step::Reply(reply) => Turn::Deliver(Box::new(reply), Box::new(request.into_owned()), traits),
+            Step::Reply(reply) => {
+                Turn::Deliver(Box::new(reply), Box::new(request.into_owned()), traits.before_content())
+            }
             Step::Forward(plan) => Turn::Forward(plan, traits),
         };
         self.input.consume(head_bytes);
@@ -270,7 +272,7 @@ impl<S: Stream> Connection<S> {
             Framing::Length(bytes) => split(RequestBody::channel(REQUEST_PIECES_MAX, Some(bytes))),
             Framing::Chunked => split(RequestBody::channel(REQUEST_PIECES_MAX, None)),
         };
-        let mut pump = BodyPump::new(traits.framing, &self.codec, &self.live.config.limits, sender);
+        let mut pump = BodyPump::new(traits.framing, &self.codec, plan.request_body_bytes_max(), sender);
         //= RFC 9110 section 10.1.1: Expect
         if traits.expects_continue && self.input.is_empty() {
             self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -345,7 +347,8 @@ impl<S: Stream> Connection<S> {
         request: &crate::message::head::OwnedRequest,
         traits: Traits,
     ) -> Next {
-        let pump = BodyPump::new(traits.framing, &self.codec, &self.live.config.limits, None);
+        let bytes_max = self.live.config.limits.body_bytes_max;
+        let pump = BodyPump::new(traits.framing, &self.codec, bytes_max, None);
         Delivery::new(self, request, traits, Some(pump)).run(reply).await
     }
 
@@ -464,11 +467,6 @@ fn split(
 
 fn refusal(error: RequestError) -> Problem {
     Problem::new(error.status(), error.reason(), error.to_string())
-}
-
-//= RFC 9110 section 15.5.14: 413
-fn too_large(bytes_max: u64) -> Problem {
-    Problem::new(413, "request-body-too-large", format!("the request body is larger than {bytes_max} bytes"))
 }
 
 fn codec_limits(limits: &crate::config::ClientLimits) -> http1::Limits {

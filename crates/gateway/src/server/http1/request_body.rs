@@ -70,15 +70,15 @@ impl BodyPump {
     pub(super) fn new(
         framing: Framing,
         codec: &Limits,
-        limits: &ClientLimits,
+        bytes_max: u64,
         sender: Option<RequestBodySender>,
     ) -> Self {
         Self {
             decoder: BodyDecoder::new(framing, codec),
             sender,
             pending: None,
-            bytes_left: limits.body_bytes_max,
-            bytes_max: limits.body_bytes_max,
+            bytes_left: bytes_max,
+            bytes_max,
             received_bytes: 0,
             pace: Pace::default(),
             waiting_since: None,

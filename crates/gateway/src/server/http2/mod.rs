@@ -284,7 +284,8 @@ impl<S: Stream + 'static> Connection<S> {
             Step::Reply(reply) => self.reply(reply, &head, responder),
             Step::Forward(plan) => {
                 let budget = self.worker.shared.memory();
-                let (pump, body) = BodyPump::start(body, plan.request().content, limits, budget);
+                let content = (plan.request().content, plan.request_body_bytes_max());
+                let (pump, body) = BodyPump::start(body, content, limits, budget);
                 let resets = Arc::clone(&self.resets);
                 drop(tokio::spawn(Exchange { responder, plan, pump, resets }.run(body)));
             }

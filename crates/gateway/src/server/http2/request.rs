@@ -102,7 +102,9 @@ pub(super) fn head<'a, B>(
         tls: client.tls.as_ref(),
     };
     match head.content {
-        Content::Length(bytes) if bytes > limits.body_bytes_max => Err(too_large(limits.body_bytes_max)),
+        Content::Length(bytes) if bytes > limits.body_bytes_max => {
+            Err(Problem::request_body_too_large(limits.body_bytes_max))
+        }
         _ => Ok(head),
     }
 }
@@ -118,10 +120,6 @@ fn check_method_and_scheme<B>(request: &Request<B>) -> Result<(), Problem> {
         None | Some("http" | "https") => Ok(()),
         Some(_) => Err(Problem::new(400, "unsupported-scheme", "the scheme is neither http nor https")),
     }
-}
-
-pub(super) fn too_large(bytes_max: u64) -> Problem {
-    Problem::new(413, "request-body-too-large", format!("the request body is larger than {bytes_max} bytes"))
 }
 
 /// A fragment isn't seen here: `http` cuts it off as it parses, for the cache key and the origin alike.

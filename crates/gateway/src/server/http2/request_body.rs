@@ -11,7 +11,6 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use super::request::too_large;
 use super::response;
 use crate::config::ClientLimits;
 use crate::message::head::Content;
@@ -71,7 +70,7 @@ impl BodyPump {
     /// Starts to move the body; nothing is started where there is none.
     pub(super) fn start(
         stream: RecvStream,
-        content: Content,
+        (content, bytes_max): (Content, u64),
         limits: &ClientLimits,
         budget: &Arc<Budget>,
     ) -> (Self, RequestBody) {
@@ -86,7 +85,7 @@ impl BodyPump {
             stream,
             has_ended: false,
             held: Held { bytes: BytesMut::new(), charge: None, budget: Arc::clone(budget) },
-            bytes_max: limits.body_bytes_max,
+            bytes_max,
             limits: limits.body_pace(),
             pace: Pace::default(),
             received_bytes: Arc::clone(&received_bytes),
@@ -190,7 +189,7 @@ impl Reader {
         self.pace.waited(waited, bytes, self.limits);
         let received = self.received_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if received > self.bytes_max {
-            return Err(BodyProblem::Refused(too_large(self.bytes_max)));
+            return Err(BodyProblem::Refused(Problem::request_body_too_large(self.bytes_max)));
         }
         Ok(Some(data))
     }

@@ -6,6 +6,7 @@ mod kv;
 mod listener;
 mod names;
 mod origin;
+mod protection;
 mod reach;
 mod rule;
 mod save_file;

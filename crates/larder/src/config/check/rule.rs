@@ -6,6 +6,7 @@ use caching::tags::TagRules;
 use caching::{
     Codings, GroupsInvalidated, Heuristic, HeuristicFor, KeyRules, Negotiation, Profile, QueryOrder,
     QueryParameters, Rules, StaleLimit, StatusMatch, StoredCredentialed, StoredErrors, TtlTable,
+    TypeMismatch,
 };
 use gateway::config::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
@@ -13,6 +14,7 @@ use gateway::config::{
 };
 
 use super::names::name;
+use super::protection;
 use super::reach::check_rules;
 use super::scope::Scope;
 use super::server::millis;
@@ -61,6 +63,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
         close_delimited: close_delimited(table, profile),
         codings: codings(scope, table, profile),
         tags: TagRules::default(),
+        protection: protection::of_rule(scope, table),
         caching: caching_rules(scope, table, profile),
     })
 }
@@ -189,6 +192,11 @@ fn caching_rules(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Rule
         judged_since: base.judged_since,
         store_set_cookie: given_flag("store_set_cookie", base.store_set_cookie),
         store_expired: given_flag("store_expired", base.store_expired),
+        type_mismatch: match table.given("type_mismatch").and_then(|_| table.text("type_mismatch")) {
+            Some("store") => TypeMismatch::Store,
+            Some(_) => TypeMismatch::Pass,
+            None => base.type_mismatch,
+        },
         store_post: given_flag("store_post", base.store_post),
         groups_invalidated: match table
             .given("groups_invalidated")

@@ -16,6 +16,7 @@ use http::HeaderName;
 
 use super::names::{host_pattern, name};
 use super::origin::Origins;
+use super::protection;
 use super::rule::rules;
 use super::scope::Scope;
 use super::server::{has_gateway, level, networks};
@@ -78,6 +79,7 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         hosts,
         path_prefix: path_prefix?,
         clients,
+        protection: protection::of_site(scope, table),
         prefix: if table.flag("strip_prefix") { PrefixHandling::Strip } else { PrefixHandling::Keep },
         origin: origin?,
         store,

@@ -5,6 +5,7 @@
 
 mod kv;
 mod origin;
+mod protection;
 mod section;
 mod server;
 mod site;

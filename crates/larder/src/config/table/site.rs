@@ -1,5 +1,9 @@
 //! Keys of sites and their cache rules.
 
+use super::protection::{
+    DEFAULT_RESPONSE, MISS_BUDGET, RULE_RATE_LIMIT, RULE_REQUEST_BODY, RULE_RESPONSE_BODY,
+    RULE_TYPE_MISMATCH, SITE_RATE_LIMIT, SITE_REQUEST_BODY,
+};
 use super::section::{
     DAY_MS, FIELD_NAMES, HOUR_MS, KeyForm, Kind, LEVEL, LIMIT, MIB, NETWORKS, Preset, Reload, Section, TIB,
     row,
@@ -105,6 +109,15 @@ pub(super) static SITE: Section = Section {
             "Clients with these addresses get 403, also if `clients_allowed` has them.",
             "",
         ),
+        row(
+            "rate_limit",
+            Kind::Table(&SITE_RATE_LIMIT),
+            Preset::Absent("no limit"),
+            Reload::Yes,
+            "How fast each client may send requests to the site (docs/guide/protection.md).",
+            "",
+        ),
+        SITE_REQUEST_BODY,
         row(
             "collapse",
             Kind::Choice(&["off", "process", "fleet"]),
@@ -562,6 +575,33 @@ static RULE: Section = Section {
             "What is fetched for a request with `If-None-Match` or `If-Modified-Since` of which nothing is stored: the whole, which is stored and judged here, or what the client asks for, which the origin judges (RFC 9111 section 4.3.2).",
             "Absent under `profile = \"rfc9111\"`: `forward`. Then clients that have a copy already bring nothing into the store, and each of their requests reaches the origin.",
         ),
+        row(
+            "rate_limit",
+            Kind::Table(&RULE_RATE_LIMIT),
+            Preset::Absent("no limit"),
+            Reload::Yes,
+            "How fast each client may send requests that match, beside `site.rate_limit` (docs/guide/protection.md).",
+            "",
+        ),
+        row(
+            "miss_budget",
+            Kind::Table(&MISS_BUDGET),
+            Preset::Absent("no limit"),
+            Reload::Yes,
+            "How many requests that match may go to the origin, all clients together (docs/guide/protection.md).",
+            "",
+        ),
+        row(
+            "default_response",
+            Kind::Table(&DEFAULT_RESPONSE),
+            Preset::Absent("the failure"),
+            Reload::Yes,
+            "What clients get when the origin fails and no stored response may be used (docs/guide/protection.md).",
+            "",
+        ),
+        RULE_REQUEST_BODY,
+        RULE_RESPONSE_BODY,
+        RULE_TYPE_MISMATCH,
         row(
             "override_fields",
             Kind::Choice(&["drop", "key", "forward"]),

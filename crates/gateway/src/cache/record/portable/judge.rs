@@ -4,7 +4,7 @@ use caching::invalidation::Target;
 use caching::post::may_store_for_get;
 use caching::{
     ExchangeTimes, FieldLine, MethodClass, NominatedFields, NominatedValues, RequestFacts, ResponseFacts,
-    StorageFilter, StoredFacts, fields, groups, may_store, tags,
+    StorageFilter, StoredFacts, fields, file_type, groups, may_store, tags,
 };
 use store::FillId;
 use store::format::{Content, FieldLine as RawLine, NamedValue, Response, Variant};
@@ -102,6 +102,8 @@ impl<'a> Seen<'a> {
             _ => may_store(&request, &response, rules, now),
         };
         let facts = storable.ok()?.facts;
+        let content_types = fields::values(&self.received, "content-type");
+        file_type::permits(rules, self.target, self.response.status, content_types).ok()?;
         let stale_since = self.response.stale_since_ms.map(|since| reader.at(since));
         Some(stale_since.map_or(facts, |since| facts.expired(since)))
     }

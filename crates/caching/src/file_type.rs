@@ -1,0 +1,196 @@
+//! Cache deception: a page that an origin answers for the URL of a file.
+//!
+//! Many origins answer `/account/x.css` with the page of `/account`. Whoever makes a user open such a link, and then asks for it too,
+//! gets the user's page, where a rule or the origin gives files a lifetime. So a response is compared with the extension of its
+//! URL: what is a page, or data of an API, is no style sheet and no image. This is no check of files: an extension that is not known is nothing to go by, nor is
+//! a type that servers give what they do not know.
+
+use crate::{NotStored, Rules, TypeMismatch};
+
+/// What a file is, by the extension of its URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Style,
+    Script,
+    Image,
+    Media,
+    Font,
+    /// Archives, programs and documents: types of their own, which are no pages.
+    Download,
+}
+
+/// Whether a response may be stored under its URL, as far as the extension of that goes.
+///
+/// # Errors
+/// [`NotStored::TypeMismatch`], where the operator wants to know.
+pub fn permits<'a>(
+    rules: &Rules,
+    path_and_query: &str,
+    status: u16,
+    content_types: impl Iterator<Item = &'a [u8]>,
+) -> Result<(), NotStored> {
+    let permits =
+        rules.type_mismatch == TypeMismatch::Store || fits_extension(path_and_query, status, content_types);
+    permits.then_some(()).ok_or(NotStored::TypeMismatch)
+}
+
+/// Whether a response is what the extension of its path promises. A query behind the path makes no difference.
+fn fits_extension<'a>(
+    path_and_query: &str,
+    status: u16,
+    mut content_types: impl Iterator<Item = &'a [u8]>,
+) -> bool {
+    // A missing file is told by a page, and no origin takes the name of a file for that of an account and then finds nothing.
+    if !(200..300).contains(&status) {
+        return true;
+    }
+    let Some(kind) = kind_of(path_and_query) else { return true };
+    content_types.all(|content_type| kind.may_be(content_type))
+}
+
+impl Kind {
+    fn of_extension(extension: &str) -> Option<Self> {
+        const LENGTH_MAX: usize = 5;
+        if extension.len() > LENGTH_MAX {
+            return None;
+        }
+        Some(match extension.to_ascii_lowercase().as_str() {
+            "css" => Self::Style,
+            "js" | "mjs" | "cjs" => Self::Script,
+            "apng" | "avif" | "bmp" | "eps" | "gif" | "heic" | "ico" | "jpeg" | "jpg" | "jxl" | "pict"
+            | "png" | "svg" | "svgz" | "tif" | "tiff" | "webp" => Self::Image,
+            "aac" | "avi" | "flac" | "m4a" | "m4v" | "mid" | "midi" | "mkv" | "mov" | "mp3" | "mp4"
+            | "mpeg" | "mpg" | "oga" | "ogg" | "ogv" | "opus" | "wav" | "weba" | "webm" | "wmv" => {
+                Self::Media
+            }
+            "eot" | "otf" | "ttf" | "woff" | "woff2" => Self::Font,
+            "7z" | "apk" | "bin" | "bz2" | "class" | "deb" | "dmg" | "doc" | "docx" | "epub" | "exe"
+            | "gz" | "iso" | "jar" | "msi" | "odp" | "ods" | "odt" | "pdf" | "pls" | "ppt" | "pptx"
+            | "ps" | "rar" | "rpm" | "swf" | "tar" | "tgz" | "wasm" | "xls" | "xlsx" | "xz" | "zip"
+            | "zst" => Self::Download,
+            _ => return None,
+        })
+    }
+
+    /// Whether a file of this kind may have such a `Content-Type`.
+    fn may_be(self, content_type: &[u8]) -> bool {
+        let media_type = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+        let media_type = String::from_utf8_lossy(media_type).to_ascii_lowercase();
+        let (class, name) = media_type.split_once('/').unwrap_or((&media_type, ""));
+        if says_nothing(class, name) {
+            return true;
+        }
+        match self {
+            Self::Style => media_type == "text/css",
+            Self::Script => name.contains("javascript") || name.contains("ecmascript"),
+            Self::Image => ["image", "video"].contains(&class) || name == "postscript",
+            Self::Media => ["audio", "video"].contains(&class) || !is_page(class, name),
+            Self::Font | Self::Download => !is_page(class, name),
+        }
+    }
+}
+
+/// What servers say of files that they do not know.
+fn says_nothing(class: &str, name: &str) -> bool {
+    class.is_empty() || name == "octet-stream" || (class, name) == ("text", "plain")
+}
+
+/// Whether a type is that of pages and data.
+fn is_page(class: &str, name: &str) -> bool {
+    let is_data = ["json", "html", "javascript"].iter().any(|data| name.contains(data));
+    class == "text" || is_data || name == "xml" || name.ends_with("+xml")
+}
+
+/// By the last segment of the path, or what stands in it before the first parameter (`;`).
+fn kind_of(path_and_query: &str) -> Option<Kind> {
+    let path = path_and_query.split('?').next().unwrap_or_default();
+    let segment = path.rsplit('/').next().unwrap_or_default();
+    let of = |name: &str| Kind::of_extension(name.rsplit_once('.')?.1);
+    of(segment).or_else(|| of(segment.split(';').next()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, content_type: &str, expected: bool) {
+        let fits = fits_extension(path, 200, [content_type.as_bytes()].into_iter());
+        assert_eq!(fits, expected, "{path} as {content_type}");
+    }
+
+    #[test]
+    fn pages_are_no_files() {
+        for path in [
+            "/account/x.css",
+            "/account/x.JS",
+            "/account%2Fx.png",
+            "/account;x.woff2",
+            "/account/x.pdf;v=1",
+            "/account.php/x.mp4?y=/z.html",
+            "/account/%0a.ico",
+            "/x.zip",
+        ] {
+            for page in ["text/html; charset=utf-8", "Text/HTML", "application/json", "application/xhtml+xml"]
+            {
+                check(path, page, false);
+            }
+            check(path, "application/problem+json", false);
+            check(path, "text/xml", false);
+            for unknown in ["application/octet-stream", "binary/octet-stream", "text/plain", ""] {
+                check(path, unknown, true);
+            }
+        }
+        for (path, content_type) in [
+            ("/account/x.css", "image/png"),
+            ("/account/x.js", "text/css"),
+            ("/account/x.png", "text/javascript"),
+            ("/account/x.png", "application/pdf"),
+            ("/account/x.woff", "text/javascript"),
+        ] {
+            check(path, content_type, false);
+        }
+    }
+
+    #[test]
+    fn files_are_what_they_say() {
+        for (path, content_type) in [
+            ("/x.css", "text/css; charset=utf-8"),
+            ("/x.js", "text/javascript"),
+            ("/x.mjs", "application/javascript"),
+            ("/x.js", "application/x-javascript"),
+            ("/x.jpg", "image/webp"),
+            ("/x.gif", "video/mp4"),
+            ("/x.svg", "image/svg+xml"),
+            ("/x.eps", "application/postscript"),
+            ("/x.ico", "image/vnd.microsoft.icon"),
+            ("/x.mp4", "application/mp4"),
+            ("/x.ogg", "application/ogg"),
+            ("/x.woff", "application/font-woff"),
+            ("/x.eot", "application/vnd.ms-fontobject"),
+            ("/x.ttf", "application/x-font-ttf"),
+            ("/x.pdf", "application/pdf"),
+            ("/x.docx", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
+            ("/x.wasm", "application/wasm"),
+            ("/x.tar.gz", "application/gzip"),
+        ] {
+            check(path, content_type, true);
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_judged() {
+        for path in
+            ["/", "/account", "/x.html", "/x.json", "/x.xml", "/x.txt", "/x.php", "/v1.2/users", "/.css/x"]
+        {
+            check(path, "text/html", true);
+        }
+        // The file is missing, or elsewhere; or nobody says what it is.
+        for status in [301, 404, 410, 500] {
+            assert!(fits_extension("/x.css", status, [b"text/html".as_slice()].into_iter()));
+        }
+        assert!(fits_extension("/x.css", 200, std::iter::empty()));
+        let both = [b"text/css".as_slice(), b"text/html"];
+        assert!(!fits_extension("/x.css", 200, both.into_iter()));
+    }
+}

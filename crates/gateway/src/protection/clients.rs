@@ -1,0 +1,155 @@
+//! What each client has asked for, in a table of a fixed size that all workers share.
+//!
+//! A client has one of the places of its set, which a hash with a secret key chooses: nobody can choose addresses that meet in a set. Where
+//! all places are taken, a client that is not there takes the place of the one that is closest to having its whole burst again, *and counts as
+//! having asked for as much*. So nobody is ever taken for a client that has asked for less than it has: to be pushed out of the table by a crowd
+//! of other addresses gains nothing. What that costs: under a crowd of more addresses than there are places, each with requests that
+//! its rate has not made up for yet, a newcomer may be refused for what others did. A client whose burst is whole again is no different from one that is
+//! not there, so there is no time after which places are freed.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::config::RateLimit;
+use crate::protection::rate::{Nanoseconds, Verdict, nanoseconds};
+
+/// Places of a set, which are compared one by one: with 16 bytes each they lie on two lines of the cache.
+const PLACES: usize = 8;
+
+/// Clients with what they have asked for.
+pub(crate) struct Clients {
+    sets: Box<[Mutex<Set>]>,
+    hasher: RandomState,
+    begun: Instant,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Set([Place; PLACES]);
+
+/// A client, and when its requests so far would be over, had they come evenly.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    client: u64,
+    expected: Nanoseconds,
+}
+
+impl Clients {
+    pub(crate) fn new(clients_max: usize) -> Self {
+        let sets = (0..clients_max.div_ceil(PLACES).max(1)).map(|_| Mutex::default()).collect();
+        Self { sets, hasher: RandomState::new(), begun: Instant::now() }
+    }
+
+    /// Counts a request of a client, and says whether it is within the limit.
+    pub(crate) fn count(&self, limit: &RateLimit, client: IpAddr, now: Instant) -> Verdict {
+        let client = self.hasher.hash_one(limit.clients.network(client));
+        let now = nanoseconds(now.saturating_duration_since(self.begun));
+        let mut set = self.sets[place_of(client, self.sets.len())].lock();
+        let place = set.place(client);
+        let (verdict, expected) = limit.rate.decide(place.expected, now);
+        if matches!(verdict, Verdict::Admitted(_)) {
+            *place = Place { client, expected };
+        }
+        verdict
+    }
+}
+
+impl Set {
+    /// The client's place, or the one that it may take.
+    fn place(&mut self, client: u64) -> &mut Place {
+        let Self(places) = self;
+        let own = places.iter().position(|place| place.client == client);
+        let at = own.unwrap_or_else(|| {
+            let least = places.iter().enumerate().min_by_key(|(_, place)| place.expected);
+            least.map_or(0, |(at, _)| at)
+        });
+        &mut places[at]
+    }
+}
+
+/// One of so many, by the leading bits.
+fn place_of(hash: u64, count: usize) -> usize {
+    let place = (u128::from(hash) * count as u128) >> 64;
+    usize::try_from(place).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::net::Ipv6Addr;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::{ClientPrefixes, CountedRequests, Enforcement, QuotaFields, Rate};
+
+    fn limit(requests: u32, burst: u32) -> RateLimit {
+        RateLimit {
+            rate: Rate { requests, window: Duration::from_secs(1), burst },
+            count: CountedRequests::All,
+            clients: ClientPrefixes { ipv4_bits: 32, ipv6_bits: 64 },
+            clients_max: 64,
+            exempt: Vec::new(),
+            enforcement: Enforcement::Refuse,
+            fields: QuotaFields::Refused,
+        }
+    }
+
+    fn client(number: u64) -> IpAddr {
+        Ipv6Addr::from_bits(u128::from(number) << 64 | 1).into()
+    }
+
+    fn is_admitted(verdict: Verdict) -> bool {
+        matches!(verdict, Verdict::Admitted(_))
+    }
+
+    #[test]
+    fn each_client_has_a_limit_of_its_own() {
+        let (limit, clients) = (limit(1, 2), Clients::new(4096));
+        let now = Instant::now();
+        for number in 0..100 {
+            let admitted = (0..4).filter(|_| is_admitted(clients.count(&limit, client(number), now))).count();
+            assert_eq!(admitted, 2, "client {number}");
+        }
+        let later = now + Duration::from_secs(1);
+        assert!(is_admitted(clients.count(&limit, client(7), later)));
+        assert!(!is_admitted(clients.count(&limit, client(7), later)));
+    }
+
+    /// Whoever is over its limit stays there, however many other addresses ask.
+    #[test]
+    fn a_crowd_of_addresses_resets_nobody() {
+        let (limit, clients) = (limit(1, 5), Clients::new(64));
+        let now = Instant::now();
+        while is_admitted(clients.count(&limit, client(0), now)) {}
+        for number in 1..100_000 {
+            clients.count(&limit, client(number), now);
+        }
+        assert!(!is_admitted(clients.count(&limit, client(0), now)));
+        // The whole table lets no more through than its places have.
+        let admitted = (0..100_000).filter(|number| is_admitted(clients.count(&limit, client(*number), now)));
+        assert_eq!(admitted.count(), 0, "all places are used up");
+    }
+
+    proptest::proptest! {
+        /// Of each client no more is admitted than if the table had room for all.
+        #[test]
+        fn a_small_table_is_never_more_generous(
+            steps in proptest::collection::vec((0_u64..40, 0_u64..200), 1..400), burst in 1_u32..5,
+        ) {
+            let (limit, clients, mut all) = (limit(2, burst), Clients::new(16), HashMap::new());
+            let mut now = clients.begun;
+            for (number, pause_ms) in steps {
+                now += Duration::from_millis(pause_ms);
+                let expected: &mut u64 = all.entry(number).or_default();
+                if is_admitted(clients.count(&limit, client(number), now)) {
+                    let at = nanoseconds(now - clients.begun);
+                    let (verdict, next) = limit.rate.decide(*expected, at);
+                    proptest::prop_assert!(is_admitted(verdict));
+                    *expected = next;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What protects a site, with what was counted: how fast each client may ask, and for how much.
+//!
+//! [`rate`] decides, [`clients`] remembers, and [`crate::steps::admit`] answers.
+
+pub(crate) mod budget;
+pub(crate) mod clients;
+pub(crate) mod rate;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::config::{CacheRule, CountedRequests, RateLimit, Site, is_within};
+use crate::protection::budget::Budget;
+use crate::protection::clients::Clients;
+use crate::protection::rate::{Nanoseconds, Verdict};
+
+/// What protects a site.
+pub(crate) struct Protection {
+    site: Option<Limiter>,
+    /// In the order of the rules.
+    rules: Vec<Option<Limiter>>,
+    /// What all clients together may cost the origin, by the names of rules and in their order.
+    budgets: Vec<Option<(String, Budget)>>,
+}
+
+/// A limit for each client, and what they have asked for.
+pub(crate) struct Limiter {
+    /// The name of its policy, for clients.
+    pub(crate) policy: String,
+    pub(crate) limit: RateLimit,
+    clients: Arc<Clients>,
+}
+
+/// The policy of a limit for the whole site.
+const SITE_POLICY: &str = "default";
+
+impl Protection {
+    /// `None` where nothing is limited.
+    pub(crate) fn new(site: &Site, rules: &[CacheRule]) -> Option<Self> {
+        let of_rule = |rule: &CacheRule| Some(Limiter::new(&rule.name, rule.protection.rate_limit.as_ref()?));
+        let protection = Self {
+            site: site.protection.rate_limit.as_ref().map(|limit| Limiter::new(SITE_POLICY, limit)),
+            rules: rules.iter().map(of_rule).collect(),
+            budgets: rules.iter().map(budget_of).collect(),
+        };
+        let has_sizes = rules.iter().any(|rule| rule.protection.request_body_bytes_max.is_some());
+        let has_budgets = protection.budgets.iter().any(Option::is_some);
+        let has_any = has_sizes || has_budgets || protection.all().next().is_some();
+        has_any.then_some(protection)
+    }
+
+    /// Goes on with what was counted under the same limits of the site, and of rules of the same names.
+    pub(crate) fn take_over(&mut self, before: &Self) {
+        self.site.iter_mut().zip(&before.site).for_each(|(limiter, before)| limiter.take_over(before));
+        for limiter in self.rules.iter_mut().flatten() {
+            let same = before.rules.iter().flatten().find(|before| before.policy == limiter.policy);
+            same.into_iter().for_each(|before| limiter.take_over(before));
+        }
+        for (name, budget) in self.budgets.iter_mut().flatten() {
+            let same = before.budgets.iter().flatten().find(|(before, _)| before == name);
+            same.into_iter().for_each(|(_, before)| budget.take_over(before));
+        }
+    }
+
+    /// Those that hold for requests of a rule.
+    pub(crate) fn limiters(&self, rule: usize) -> impl Iterator<Item = &Limiter> {
+        self.site.iter().chain(self.rules.get(rule).into_iter().flatten())
+    }
+
+    /// What a rule may cost the origin.
+    pub(crate) fn budget(&self, rule: usize) -> Option<&Budget> {
+        self.budgets.get(rule)?.as_ref().map(|(_, budget)| budget)
+    }
+
+    /// Whether a limit holds for all rules.
+    pub(crate) fn is_of_site(&self, limiter: &Limiter) -> bool {
+        self.site.as_ref().is_some_and(|site| std::ptr::eq(site, limiter))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Limiter> {
+        self.site.iter().chain(self.rules.iter().flatten())
+    }
+}
+
+fn budget_of(rule: &CacheRule) -> Option<(String, Budget)> {
+    Some((rule.name.clone(), Budget::new(rule.protection.miss_budget?)))
+}
+
+impl Limiter {
+    fn new(policy: &str, limit: &RateLimit) -> Self {
+        let clients = Arc::new(Clients::new(limit.clients_max));
+        Self { policy: policy.to_owned(), limit: limit.clone(), clients }
+    }
+
+    fn take_over(&mut self, before: &Self) {
+        if self.limit.counts_like(&before.limit) {
+            self.clients = Arc::clone(&before.clients);
+        }
+    }
+
+    /// Counts a request, if it is one that this limit counts. `None` for a client without a limit.
+    pub(crate) fn count(&self, counted: CountedRequests, client: IpAddr, now: Instant) -> Option<Verdict> {
+        let is_for = self.limit.count == counted && !is_within(&self.limit.exempt, client);
+        is_for.then(|| self.clients.count(&self.limit, client, now))
+    }
+
+    /// The members of `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10).
+    pub(crate) fn fields(&self, verdict: Verdict) -> [(&'static str, String); 2] {
+        let Self { policy, limit, .. } = self;
+        let (remaining, after_ns) = match verdict {
+            Verdict::Admitted(quota) => (quota.remaining, quota.full_after_ns),
+            Verdict::Refused { retry_after_ns } => (0, retry_after_ns),
+        };
+        let (requests, window_s) = (limit.rate.requests, limit.rate.window.as_secs());
+        [
+            ("ratelimit-policy", format!("\"{policy}\";q={requests};w={window_s}")),
+            ("ratelimit", format!("\"{policy}\";r={remaining};t={}", whole_seconds(after_ns))),
+        ]
+    }
+}
+
+/// Whoever waits so long has waited long enough.
+pub(crate) fn whole_seconds(time: Nanoseconds) -> u64 {
+    time.div_ceil(1_000_000_000)
+}

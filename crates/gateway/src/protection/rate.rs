@@ -1,0 +1,136 @@
+//! How fast somebody may ask: a token bucket that is one number (the generic cell rate algorithm).
+//!
+//! All that is known is the time at which the requests so far would be over, had they come evenly. A request is admitted if that time is
+//! not further ahead than a burst allows, and moves it on by the share of one request. What lies behind `now` says the same as nothing.
+
+use std::time::Duration;
+
+use crate::config::Rate;
+
+/// Nanoseconds since whatever the owner counts from.
+pub(crate) type Nanoseconds = u64;
+
+pub(super) fn nanoseconds(time: Duration) -> Nanoseconds {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What a limit says of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is within the limit.
+    Admitted(Quota),
+    /// It is beyond the limit.
+    Refused {
+        /// When the next one would be admitted.
+        retry_after_ns: Nanoseconds,
+    },
+}
+
+/// What is left of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Quota {
+    /// Requests that would be admitted at once.
+    pub(crate) remaining: u64,
+    /// When there will be a full burst again.
+    pub(crate) full_after_ns: Nanoseconds,
+}
+
+impl Rate {
+    /// Whether one more request is within the limit at `now`, if those before are over at `expected`; and when they are over then.
+    pub(crate) fn decide(&self, expected: Nanoseconds, now: Nanoseconds) -> (Verdict, Nanoseconds) {
+        let (interval, burst) = (self.interval_ns(), self.burst_ns());
+        let ahead = expected.saturating_sub(now);
+        let after = ahead.saturating_add(interval);
+        if after > burst {
+            return (Verdict::Refused { retry_after_ns: after - burst }, expected);
+        }
+        let quota = Quota { remaining: (burst - after) / interval, full_after_ns: after };
+        (Verdict::Admitted(quota), now.saturating_add(after))
+    }
+
+    /// The share of one request.
+    fn interval_ns(&self) -> Nanoseconds {
+        (nanoseconds(self.window) / u64::from(self.requests)).max(1)
+    }
+
+    fn burst_ns(&self) -> Nanoseconds {
+        self.interval_ns().saturating_mul(u64::from(self.burst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn rate(requests: u32, window_s: u64, burst: u32) -> Rate {
+        Rate { requests, window: Duration::from_secs(window_s), burst }
+    }
+
+    /// Requests at these milliseconds, and how many are left after each; `Err` has the milliseconds to wait.
+    #[track_caller]
+    fn check(rate: Rate, requests: &[(u64, Result<u64, u64>)]) {
+        let mut expected = 0;
+        for (at_ms, outcome) in requests {
+            let (verdict, next) = rate.decide(expected, at_ms * 1_000_000);
+            let found = match verdict {
+                Verdict::Admitted(quota) => Ok(quota.remaining),
+                Verdict::Refused { retry_after_ns } => Err(retry_after_ns / 1_000_000),
+            };
+            assert_eq!(found, *outcome, "at {at_ms} ms by {rate:?}");
+            expected = next;
+        }
+    }
+
+    #[test]
+    fn a_burst_and_then_the_rate() {
+        check(
+            rate(10, 1, 3),
+            &[(0, Ok(2)), (0, Ok(1)), (0, Ok(0)), (0, Err(100)), (40, Err(60)), (100, Ok(0)), (101, Err(99))],
+        );
+        check(rate(10, 1, 1), &[(0, Ok(0)), (99, Err(1)), (100, Ok(0)), (300, Ok(0)), (300, Err(100))]);
+        // A time without requests gives no more than a burst.
+        check(rate(1, 1, 2), &[(0, Ok(1)), (100_000, Ok(1)), (100_000, Ok(0)), (100_000, Err(1000))]);
+        // What is refused does not count.
+        check(rate(1, 1, 1), &[(0, Ok(0)), (500, Err(500)), (900, Err(100)), (1000, Ok(0))]);
+        // A clock that is behind another worker's by a moment.
+        check(rate(1, 1, 2), &[(2000, Ok(1)), (1999, Err(1)), (2000, Ok(0)), (2999, Err(1)), (3000, Ok(0))]);
+        check(rate(1, 86_400, u32::MAX), &[(0, Ok(213_502)), (0, Ok(213_501))]);
+    }
+
+    #[test]
+    fn the_time_until_all_is_there_again() {
+        let (verdict, expected) = rate(2, 1, 4).decide(0, SECOND);
+        assert_eq!(
+            (verdict, expected),
+            (Verdict::Admitted(Quota { remaining: 3, full_after_ns: SECOND / 2 }), SECOND * 3 / 2)
+        );
+    }
+
+    proptest::proptest! {
+        /// However requests come: in no span of time more than its share and a burst.
+        #[test]
+        fn never_more_than_the_rate_and_a_burst(
+            requests in 1_u32..50, window_s in 1_u64..10, burst in 1_u32..20,
+            pauses_ms in proptest::collection::vec(0_u64..300, 1..200),
+        ) {
+            let rate = rate(requests, window_s, burst);
+            let (mut now, mut expected, mut admitted) = (0, 0, Vec::new());
+            for pause_ms in pauses_ms {
+                now += pause_ms * 1_000_000;
+                let (verdict, next) = rate.decide(expected, now);
+                expected = next;
+                if matches!(verdict, Verdict::Admitted(_)) {
+                    admitted.push(now);
+                }
+            }
+            for (first, from) in admitted.iter().enumerate() {
+                for (last, to) in admitted.iter().enumerate().skip(first) {
+                    let share = (to - from) / rate.interval_ns() + u64::from(burst);
+                    proptest::prop_assert!((last - first + 1) as u64 <= share);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Admission: whether a client may have what it asks for, before anything stored is looked at, and again before the origin is asked.
+
+use std::sync::Arc;
+
+use caching::explain::{Finding, seconds};
+use telemetry::{CacheResult, RuleId};
+use tokio::time::Instant;
+
+use crate::active::ActiveConfig;
+use crate::client::named_address_of;
+use crate::config::{CountedRequests, Enforcement, QuotaFields};
+use crate::message::fields::PackedFields;
+use crate::message::head::{Content, RequestHead};
+use crate::message::reply::Reply;
+use crate::message::respond::{self, Problem};
+use crate::plan::{ForwardMode, Plan};
+use crate::protection::rate::Verdict;
+use crate::protection::{Limiter, whole_seconds};
+use crate::route::{LiveSite, RuleIndex};
+use crate::trace::note;
+use crate::worker::Worker;
+
+/// A request that wants to be admitted.
+pub(crate) struct Asking<'a> {
+    pub(crate) worker: &'a Worker,
+    pub(crate) live: &'a ActiveConfig,
+    pub(crate) site: &'a Arc<LiveSite>,
+    pub(crate) rule: RuleIndex,
+    pub(crate) request: &'a RequestHead<'a>,
+    pub(crate) started: Instant,
+}
+
+/// Counts the request of a plan that goes to the origin after all.
+///
+/// # Errors
+/// As of [`Asking::admit_forward`].
+pub(crate) fn late(worker: &Worker, plan: &Plan, quota: &mut PackedFields) -> Result<(), Box<Reply>> {
+    let lines = plan.request.fields.to_lines();
+    let asking = Asking {
+        worker,
+        live: &plan.live,
+        site: &plan.site,
+        rule: plan.rule,
+        request: &plan.request.borrow(&lines),
+        started: plan.started,
+    };
+    add_quota(&asking.admit(CountedRequests::Forwarded)?, quota);
+    Ok(())
+}
+
+impl Asking<'_> {
+    /// Before anything stored is looked at. What the client is to be told of limits with its response.
+    ///
+    /// # Errors
+    /// The refusal of what is too often or too much.
+    #[inline]
+    pub(crate) fn admit_request(&self) -> Result<PackedFields, Box<Reply>> {
+        if self.site.protection.is_none() {
+            return Ok(PackedFields::default());
+        }
+        let told = self.admit(CountedRequests::All)?;
+        self.admit_content()?;
+        Ok(told)
+    }
+
+    /// Once it is known that nothing stored answers.
+    ///
+    /// # Errors
+    /// The refusal of what is too often.
+    pub(crate) fn admit_forward(
+        &self,
+        mode: &ForwardMode,
+        quota: &mut PackedFields,
+    ) -> Result<(), Box<Reply>> {
+        if self.site.protection.is_some() && mode.asks_origin() {
+            add_quota(&self.admit(CountedRequests::Forwarded)?, quota);
+        }
+        Ok(())
+    }
+
+    /// Counts the request under the limits that count such ones. What the client is to be told of them with its response.
+    ///
+    /// # Errors
+    /// The refusal, where the request is beyond a limit. It has counted under those that were asked before.
+    fn admit(&self, counted: CountedRequests) -> Result<PackedFields, Box<Reply>> {
+        let mut told = PackedFields::default();
+        if !self.site.limiters(self.rule).any(|limiter| limiter.limit.count == counted) {
+            return Ok(told);
+        }
+        let Some(client) = named_address_of(self.request, &self.live.config.trusted_proxies) else {
+            return Ok(told);
+        };
+        for limiter in self.site.limiters(self.rule) {
+            let Some(verdict) = limiter.count(counted, client, self.started) else { continue };
+            self.note(limiter, verdict);
+            if let Verdict::Refused { retry_after_ns } = verdict {
+                self.count(limiter);
+                if limiter.limit.enforcement == Enforcement::Refuse {
+                    return Err(self.refusal(limiter, verdict, whole_seconds(retry_after_ns)));
+                }
+            }
+            if limiter.limit.fields == QuotaFields::Always {
+                tell(limiter, verdict, &mut told);
+            }
+        }
+        Ok(told)
+    }
+
+    /// Looks at the length that the content says that it has, before the origin or anybody else sees any of it.
+    ///
+    /// # Errors
+    /// The refusal, where it is more than the rule takes.
+    fn admit_content(&self) -> Result<(), Box<Reply>> {
+        let bytes_max = self.site.rule_at(self.rule).protection.request_body_bytes_max;
+        match (self.request.content, bytes_max) {
+            (Content::Length(bytes), Some(bytes_max)) if bytes > bytes_max => {
+                let problem = Problem::request_body_too_large(bytes_max);
+                self.worker.recorder.client_error(problem.reason);
+                Err(self.refused(&problem))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn refused(&self, problem: &Problem) -> Box<Reply> {
+        let mut reply = respond::reply(problem, Some(self.site), self.started, self.worker);
+        reply.account.rule = self.site.rule_metrics(self.rule);
+        reply.account.result = CacheResult::Local;
+        Box::new(reply)
+    }
+
+    //= RFC 6585 section 4: 429 for too many requests
+    //= RFC 6585 section 4: 429 with Retry-After
+    fn refusal(&self, limiter: &Limiter, verdict: Verdict, retry_after_s: u64) -> Box<Reply> {
+        let mut reply = self.refused(&Problem::rate_limited());
+        reply.extra.push("retry-after", retry_after_s.to_string().as_bytes());
+        tell(limiter, verdict, &mut reply.extra);
+        reply
+    }
+
+    fn count(&self, limiter: &Limiter) {
+        let is_of_site = self.site.is_limiter_of_site(limiter);
+        let rule = if is_of_site { RuleId::NONE } else { self.site.rule_metrics(self.rule) };
+        let outcome = match limiter.limit.enforcement {
+            Enforcement::DryRun => "dry_run",
+            Enforcement::Refuse => "refused",
+        };
+        self.worker.recorder.rate_limited(self.site.metrics, rule, outcome);
+    }
+
+    fn note(&self, limiter: &Limiter, verdict: Verdict) {
+        note(self.request.record, || {
+            let rate = limiter.limit.rate;
+            let (says, name, value) = match (verdict, limiter.limit.enforcement) {
+                (Verdict::Admitted(quota), _) => {
+                    ("within the rate limit of the client", "left", quota.remaining.to_string())
+                }
+                (Verdict::Refused { retry_after_ns }, enforcement) => {
+                    let says = match enforcement {
+                        Enforcement::DryRun => "beyond the rate limit of the client; `dry_run` lets it pass",
+                        Enforcement::Refuse => "beyond the rate limit of the client: refused",
+                    };
+                    (says, "admitted after", seconds(retry_after_ns / 1_000_000))
+                }
+            };
+            let limit = format!("{} requests in {} s", rate.requests, rate.window.as_secs());
+            Finding::new("limit", says, "RFC 6585 section 4")
+                .with("policy", limiter.policy.as_str(), "")
+                .with("limit", limit, "")
+                .with("burst", rate.burst.to_string(), "")
+                .with(name, value, "")
+        });
+    }
+}
+
+/// What is left, in fields that several limits share.
+fn tell(limiter: &Limiter, verdict: Verdict, fields: &mut PackedFields) {
+    for (name, member) in limiter.fields(verdict) {
+        fields.append_to_list(name, &[member.as_bytes()]);
+    }
+}
+
+/// Joins what limits say that were asked later.
+fn add_quota(more: &PackedFields, quota: &mut PackedFields) {
+    more.lines().for_each(|(name, member)| quota.append_to_list(name, &[member]));
+}
+
+/// Says what is left with a response, whoever made it.
+pub(crate) fn tell_quota(quota: &PackedFields, reply: &mut Reply) {
+    if !quota.is_empty() {
+        quota.lines().for_each(|(name, members)| reply.extra.push(name, members));
+    }
+}

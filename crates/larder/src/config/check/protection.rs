@@ -1,0 +1,116 @@
+//! Limits that protect a site.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use caching::hop_by_hop;
+use gateway::config::{
+    ClientPrefixes, CountedRequests, DefaultResponse, Enforcement, QuotaFields, Rate, RateLimit,
+    RuleProtection, SiteProtection,
+};
+
+use http::{HeaderName, HeaderValue};
+
+use super::scope::Scope;
+use super::server::networks;
+use crate::config::tree::{Node, Table, Value};
+
+pub(super) fn of_site(scope: &mut Scope<'_>, site: &Table) -> SiteProtection {
+    SiteProtection {
+        rate_limit: rate_limit(scope, site),
+        request_body_bytes_max: optional_size(site, "request_body_bytes_max"),
+    }
+}
+
+pub(super) fn of_rule(scope: &mut Scope<'_>, rule: &Table) -> RuleProtection {
+    RuleProtection {
+        rate_limit: rate_limit(scope, rule),
+        request_body_bytes_max: optional_size(rule, "request_body_bytes_max"),
+        miss_budget: rule.optional_table("miss_budget").and_then(rate),
+        default_response: rule.optional_table("default_response").map(|table| default_response(scope, table)),
+        response_body_bytes_max: optional_size(rule, "response_body_bytes_max"),
+    }
+}
+
+fn rate_limit(scope: &mut Scope<'_>, owner: &Table) -> Option<RateLimit> {
+    let table = owner.optional_table("rate_limit")?;
+    let rate = rate(table)?;
+    Some(RateLimit {
+        rate,
+        count: match table.text("count") {
+            Some("forwarded") => CountedRequests::Forwarded,
+            _ => CountedRequests::All,
+        },
+        clients: ClientPrefixes {
+            ipv4_bits: table.number("ipv4_prefix"),
+            ipv6_bits: table.number("ipv6_prefix"),
+        },
+        clients_max: table.number("clients_max"),
+        exempt: networks(scope, table, "clients_exempt"),
+        enforcement: if table.flag("dry_run") { Enforcement::DryRun } else { Enforcement::Refuse },
+        fields: match table.text("fields") {
+            Some("always") => QuotaFields::Always,
+            _ => QuotaFields::Refused,
+        },
+    })
+}
+
+/// `requests`, `window` and `burst`; nothing where the first is missing, which is noted already.
+fn rate(table: &Table) -> Option<Rate> {
+    table.node("requests")?;
+    let requests = table.number("requests");
+    let burst = if table.node("burst").is_some() { table.number("burst") } else { requests };
+    Some(Rate { requests, window: table.duration("window"), burst })
+}
+
+fn default_response(scope: &mut Scope<'_>, table: &Table) -> Arc<DefaultResponse> {
+    let status = table.number("status");
+    let mut fields: Vec<(HeaderName, HeaderValue)> =
+        table.map("fields").iter().filter_map(|(name, node)| field(scope, name, node)).collect();
+    let retry_after = (status == 503).then_some(("retry-after", "1"));
+    let presets = [("content-type", "text/plain; charset=utf-8"), ("cache-control", "no-store")];
+    for (name, value) in presets.into_iter().chain(retry_after) {
+        if fields.iter().all(|(given, _)| given != name) {
+            fields.push((HeaderName::from_static(name), HeaderValue::from_static(value)));
+        }
+    }
+    let statuses = table.list("statuses").iter().filter_map(|node| match node.value {
+        Value::Integer(status) => u16::try_from(status).ok(),
+        _ => None,
+    });
+    let statuses = statuses.collect();
+    Arc::new(DefaultResponse { status, fields, body: body(scope, table), statuses })
+}
+
+fn field(scope: &mut Scope<'_>, name: &str, node: &Node) -> Option<(HeaderName, HeaderValue)> {
+    let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| "not a header field name".to_owned());
+    let name = scope.take(node, parsed)?;
+    if hop_by_hop::ends_here(name.as_str())
+        || hop_by_hop::is_written_by_sender(name.as_str())
+        || name == "date"
+    {
+        scope.error(node, "Larder writes this field itself");
+        return None;
+    }
+    let value = HeaderValue::from_str(node.as_text()).map_err(|_| "not a value of a header field".to_owned());
+    Some((name, scope.take(node, value)?))
+}
+
+fn body(scope: &mut Scope<'_>, table: &Table) -> Bytes {
+    let text = table.text("body").map(|text| Bytes::from(text.to_owned()));
+    let Some(node) = table.node("file") else { return text.unwrap_or_default() };
+    if text.is_some() {
+        scope.error(node, "not together with `body`");
+    }
+    let bytes = scope.bytes_at(node).unwrap_or_default();
+    if bytes.len() > DEFAULT_RESPONSE_BYTES_MAX {
+        scope.error(node, "the file is larger than 1 MiB");
+    }
+    bytes.into()
+}
+
+const DEFAULT_RESPONSE_BYTES_MAX: usize = 1 << 20;
+
+fn optional_size(table: &Table, key: &str) -> Option<u64> {
+    table.node(key).map(|_| table.number(key))
+}

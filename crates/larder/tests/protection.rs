@@ -1,0 +1,559 @@
+//! Limits that protect sites and their origins: what one client may ask, how large messages may be, what is not stored for safety, and
+//! what clients get instead.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use testkit::{End, Exchange, Larder, ScriptedOrigin, Setup, run};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+/// A slow rate, so that no test is fast enough to see a request become available again.
+const SLOW: &str = "requests = 6\nwindow = \"1h\"\n";
+
+fn config(origin: &ScriptedOrigin, top: &str, site: &str) -> String {
+    format!("{top}\n[[site]]\nname = \"a\"\norigin = \"{}\"\nexpose_errors = true\n{site}\n", origin.url())
+}
+
+/// With a proxy that names the clients.
+fn larder(origin: &ScriptedOrigin, site: &str) -> Larder {
+    Setup::config(LARDER, &config(origin, "trusted_proxies = [\"127.0.0.1\"]", site)).start()
+}
+
+#[track_caller]
+fn reload(larder: &mut Larder, config: &str) {
+    larder.write_config(config);
+    let answer = larder.ask_admin("POST", "/reload", "");
+    assert_eq!(answer.status(), 200, "{}", answer.text());
+}
+
+fn cacheable(exchange: &mut Exchange<'_>) {
+    exchange.read_body();
+    let says = match exchange.request.target().starts_with("/private") {
+        true => "Cache-Control: no-store\r\n",
+        false => "Cache-Control: max-age=600\r\n",
+    };
+    exchange.respond("200 OK", says, "content");
+}
+
+/// As a client behind the proxy.
+fn from(client: &str) -> String {
+    format!("X-Forwarded-For: {client}\r\n")
+}
+
+/// The statuses of so many requests of a client.
+fn statuses(larder: &Larder, client: &str, target: &str, count: usize) -> Vec<u16> {
+    (0..count).map(|_| larder.ask("GET", target, &from(client)).status()).collect()
+}
+
+/// So many requests are answered, and the next one is refused.
+#[track_caller]
+fn check_left(larder: &Larder, client: &str, target: &str, left: usize) {
+    let found = statuses(larder, client, target, left + 1);
+    let expected: Vec<_> = std::iter::repeat_n(200, left).chain([429]).collect();
+    assert_eq!(found, expected, "{client} asks for {target}");
+}
+
+//= RFC 6585 section 4: 429 for too many requests
+//= RFC 6585 section 4: 429 with Retry-After
+#[test]
+fn each_client_has_a_rate_limit() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let limit = format!("[site.rate_limit]\n{SLOW}burst = 3\nclients_exempt = [\"198.51.100.0/24\"]\n");
+    let larder = larder(&origin, &limit);
+    check_left(&larder, "192.0.2.1", "/", 3);
+    let refused = larder.ask("GET", "/", &from("192.0.2.1"));
+    assert_eq!(refused.field("retry-after"), "600", "{:?}", refused.head);
+    assert_eq!(refused.field("ratelimit-policy"), "\"default\";q=6;w=3600");
+    assert_eq!(refused.field("ratelimit"), "\"default\";r=0;t=600");
+    assert_eq!(refused.field("cache-control"), "no-store");
+    assert!(refused.cache_status().contains("detail=rate-limited"), "{}", refused.cache_status());
+    assert!(refused.text().contains("rate-limited: this client sends more"), "{}", refused.text());
+    // Hits count, as do other methods and URLs; others have limits of their own.
+    for method in ["GET", "HEAD", "POST", "DELETE"] {
+        assert_eq!(larder.ask(method, "/other", &from("192.0.2.1")).status(), 429, "{method}");
+    }
+    check_left(&larder, "192.0.2.2", "/", 3);
+    check_left(&larder, "::ffff:192.0.2.3", "/", 3);
+    check_left(&larder, "192.0.2.3", "/", 0);
+    check_left(&larder, "2001:db8::1", "/", 3);
+    check_left(&larder, "2001:db8::ffff:2", "/", 0);
+    check_left(&larder, "2001:db8:0:1::1", "/", 3);
+    assert_eq!(statuses(&larder, "198.51.100.7", "/", 9), [200; 9], "exempt");
+    // The proxy that names nobody is no client: its own probes, say.
+    assert!((0..9).all(|_| larder.get("/").status() == 200));
+    let refused = ["site=\"a\"", "rule=\"none\"", "outcome=\"refused\""];
+    assert!(larder.metric("larder_rate_limited_total", &refused) >= 9.0);
+    assert!(larder.metric("larder_requests_total", &["status=\"429\"", "cache=\"local\""]) >= 9.0);
+}
+
+/// What nobody is trusted to say does not count: the peer does.
+#[test]
+fn a_client_can_not_name_another_one() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let site = format!("[site.rate_limit]\n{SLOW}");
+    let larder = Setup::config(LARDER, &config(&origin, "", &site)).start();
+    let statuses: Vec<_> =
+        (0..8).map(|client| larder.ask("GET", "/", &from(&format!("192.0.2.{client}"))).status()).collect();
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 200, 429, 429]);
+}
+
+#[test]
+fn only_what_is_forwarded_counts_where_the_limit_says_so() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let larder = larder(&origin, &format!("[site.rate_limit]\n{SLOW}burst = 3\ncount = \"forwarded\"\n"));
+    assert_eq!(statuses(&larder, "192.0.2.1", "/", 20), [200; 20], "one miss, and hits");
+    check_left(&larder, "192.0.2.1", "/private", 2);
+    assert_eq!(larder.ask("GET", "/new", &from("192.0.2.1")).status(), 429, "a miss");
+    assert_eq!(larder.ask("POST", "/", &from("192.0.2.1")).status(), 429);
+    assert_eq!(larder.ask("QUERY", "/", &from("192.0.2.1")).status(), 429);
+    assert_eq!(statuses(&larder, "192.0.2.1", "/", 20), [200; 20], "what is stored is there for all");
+    assert_eq!(larder.ask("GET", "/new", &from("192.0.2.2")).status(), 200);
+    assert_eq!(origin.count("/private"), 2);
+}
+
+#[test]
+fn a_rule_has_a_limit_beside_that_of_its_site() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let rules = format!(
+        "[[site.rule]]\nname = \"login\"\npath = {{ exact = \"/login\" }}\n[site.rule.rate_limit]\n{SLOW}burst = 2\nfields = \"always\"\n\
+         [[site.rule]]\nname = \"other\"\n"
+    );
+    let larder =
+        larder(&origin, &format!("[site.rate_limit]\n{SLOW}burst = 5\nfields = \"always\"\n{rules}"));
+    let first = larder.ask("GET", "/login", &from("192.0.2.1"));
+    assert_eq!(first.field("ratelimit-policy"), "\"default\";q=6;w=3600, \"login\";q=6;w=3600");
+    assert_eq!(first.field("ratelimit"), "\"default\";r=4;t=600, \"login\";r=1;t=600");
+    check_left(&larder, "192.0.2.1", "/login", 1);
+    let refused = larder.ask("GET", "/login", &from("192.0.2.1"));
+    assert_eq!(refused.field("ratelimit"), "\"login\";r=0;t=600", "{:?}", refused.head);
+    // Refused requests have counted for the site.
+    let other = larder.ask("GET", "/other", &from("192.0.2.1"));
+    assert_eq!((other.status(), other.field("ratelimit")), (200, "\"default\";r=0;t=3000"));
+    assert_eq!(larder.ask("GET", "/other", &from("192.0.2.1")).status(), 429);
+    let of_rule = ["site=\"a\"", "rule=\"login\"", "outcome=\"refused\""];
+    assert_eq!(larder.metric("larder_rate_limited_total", &of_rule), 2.0);
+}
+
+#[test]
+fn a_dry_run_counts_and_refuses_nobody() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let larder = larder(&origin, &format!("[site.rate_limit]\n{SLOW}dry_run = true\n"));
+    assert_eq!(statuses(&larder, "192.0.2.1", "/", 10), [200; 10]);
+    assert_eq!(larder.metric("larder_rate_limited_total", &["site=\"a\"", "outcome=\"dry_run\""]), 4.0);
+}
+
+/// What a client has used up stays used up, unless the limit is another one.
+#[test]
+fn counts_survive_a_reload_of_the_same_limit() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let top = "trusted_proxies = [\"127.0.0.1\"]";
+    let limits = |site: &str, rule: &str| {
+        config(&origin, top, &format!("[site.rate_limit]\n{SLOW}{site}[[site.rule]]\nname = \"r\"\n{rule}"))
+    };
+    let rule = format!("[site.rule.rate_limit]\n{SLOW}burst = 4\n");
+    let mut larder = Setup::config(LARDER, &limits("", &rule)).start();
+    check_left(&larder, "192.0.2.1", "/", 4);
+    reload(&mut larder, &limits("clients_exempt = [\"192.0.2.9\"]\n", &rule));
+    check_left(&larder, "192.0.2.1", "/", 0);
+    // The rule's limit is gone, and the site has counted.
+    reload(&mut larder, &limits("", ""));
+    check_left(&larder, "192.0.2.1", "/", 0);
+    check_left(&larder, "192.0.2.2", "/", 6);
+    reload(&mut larder, &limits("burst = 2\n", ""));
+    check_left(&larder, "192.0.2.1", "/", 2);
+    reload(&mut larder, &config(&origin, top, ""));
+    assert_eq!(statuses(&larder, "192.0.2.1", "/", 9), [200; 9]);
+}
+
+/// A client gets its refusals on the connection that it has, over each protocol.
+#[test]
+fn refusals_over_each_protocol() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let larder =
+        Setup::config(LARDER, &config(&origin, "", "[site.rate_limit]\nrequests = 1\nwindow = \"1h\"\n"))
+            .start();
+    assert_eq!(larder.get("/").status(), 200);
+    for (protocol, version) in [("--http1.1", "1.1"), ("--http2-prior-knowledge", "2")] {
+        let answer = curl(&[protocol, &larder.url("/")], "");
+        assert!(answer.starts_with(&format!("HTTP/{version} 429")), "{protocol}: {answer}");
+        assert!(answer.contains("retry-after: 3600\r\n"), "{answer}");
+    }
+    let mut client = larder.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+    assert_eq!(client.response().status(), 429);
+    assert_eq!(client.get("/").status(), 429, "the content of a refused request is read");
+}
+
+/// What curl prints, which is given `input`: the response with its head, and what went wrong.
+fn curl(arguments: &[&str], input: impl AsRef<[u8]>) -> String {
+    let mut curl = Command::new("curl")
+        .args(["--silent", "--show-error", "--include", "--max-time", "30"])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("curl runs");
+    let written = curl.stdin.take().expect("it is piped").write_all(input.as_ref());
+    let output = curl.wait_with_output().expect("it ends");
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    // Who is refused need not read what comes.
+    assert!(written.is_ok() || text[0].contains(" 413"), "{text:?}");
+    text.concat()
+}
+
+#[test]
+fn explain_tells_of_limits() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let larder = Setup::config(LARDER, &config(&origin, "", &format!("[site.rate_limit]\n{SLOW}"))).start();
+    let explain = || {
+        let admin = larder.admin().to_string();
+        let output = Command::new(LARDER).args(["explain", "http://a/", "--admin", &admin]).output();
+        String::from_utf8_lossy(&output.expect("the binary runs").stdout).into_owned()
+    };
+    let told = explain();
+    for part in ["within the rate limit of the client [RFC 6585 section 4]", "policy = default", "left = 5"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert_eq!((0..5).filter(|_| larder.get("/").status() == 200).count(), 5);
+    assert!(explain().contains("beyond the rate limit of the client: refused"));
+}
+
+/// Many connections of one client at a time, on all workers: together they have one limit.
+#[test]
+fn workers_share_what_they_count() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let site = "[site.rate_limit]\nrequests = 50\nwindow = \"1h\"\n";
+    let larder = Setup::config(LARDER, &config(&origin, "workers = 4", site)).start();
+    let admitted: usize = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = larder.client();
+                    (0..20).filter(|_| client.get("/").status() == 200).count()
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().expect("it is answered")).sum()
+    });
+    assert_eq!(admitted, 50);
+}
+
+/// With `Content-Length`, the origin never hears of a request that is too large.
+//= RFC 9110 section 15.5.14: 413
+#[test]
+fn a_request_with_too_much_content_is_refused() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let site = "request_body_bytes_max = 1000\n\
+        [[site.rule]]\nname = \"upload\"\npath = { prefix = \"/upload\" }\nrequest_body_bytes_max = \"200KiB\"\n\
+        [[site.rule]]\nname = \"none\"\npath = { prefix = \"/none\" }\nrequest_body_bytes_max = 0\n";
+    let limits = "[limits]\nbody_bytes_max = \"150KiB\"";
+    let larder = Setup::config(LARDER, &config(&origin, limits, site)).start();
+    let post = |target: &str, bytes: usize| {
+        let mut client = larder.client();
+        let head = format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {bytes}\r\n\r\n");
+        client.send(head).send(vec![b'x'; bytes.min(64 << 10)]);
+        client.response()
+    };
+    for (target, bytes, status) in [
+        ("/", 1000, 200),
+        ("/", 1001, 413),
+        ("/upload", 1001, 200),
+        ("/upload", 64 << 10, 200),
+        // That of all clients holds for each.
+        ("/upload", 160 << 10, 413),
+        ("/none", 0, 200),
+        ("/none", 1, 413),
+    ] {
+        let before = origin.total();
+        let answer = post(target, bytes);
+        assert_eq!(answer.status(), status, "{bytes} bytes to {target}: {:?}", answer.head);
+        assert_eq!(origin.total() - before, usize::from(status == 200), "{bytes} bytes to {target}");
+    }
+    let refused = post("/", 1001);
+    assert!(refused.cache_status().contains("detail=request-body-too-large"), "{}", refused.cache_status());
+    assert!(refused.text().contains("larger than 1000 bytes"), "{}", refused.text());
+    assert_eq!(refused.field("connection"), "", "a short rest is read");
+    assert_eq!(post("/", 100_000).field("connection"), "close", "a long one is not");
+    assert!(larder.metric("larder_client_errors_total", &["reason=\"request-body-too-large\""]) >= 5.0);
+}
+
+/// A client that waits for 100 gets its answer in place of it.
+#[test]
+fn content_that_is_expected_is_refused_before_it_comes() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let larder = Setup::config(LARDER, &config(&origin, "", "request_body_bytes_max = 10\n")).start();
+    let mut client = larder.client();
+    client.send("PUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 11\r\n\r\n");
+    let refused = client.response();
+    assert_eq!((refused.status(), refused.interim.len()), (413, 0), "{:?}", refused.head);
+    assert_eq!(refused.field("connection"), "close", "nobody knows whether the content comes");
+    assert_eq!(client.rest(), b"");
+    assert_eq!(origin.total(), 0);
+}
+
+#[test]
+fn content_of_unknown_length_is_refused_once_it_is_too_much() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let larder = Setup::config(LARDER, &config(&origin, "", "request_body_bytes_max = 5000\n")).start();
+    let (url, chunked) = (larder.url("/"), ["--header", "Transfer-Encoding: chunked", "--http1.1"]);
+    for protocol in [&chunked[..], &["--http2-prior-knowledge"]] {
+        for (bytes, status) in [(5000, " 200"), (5001, " 413")] {
+            let answer = curl(&[protocol, &["--upload-file", "-", &url]].concat(), vec![b'x'; bytes]);
+            assert!(answer.contains(status), "{bytes} bytes, {protocol:?}: {answer}");
+        }
+    }
+    // The rest is not read: the stream ends.
+    let large = larder.folder().join("large");
+    std::fs::write(&large, vec![b'x'; 300_000]).expect("the folder can be written");
+    let data = large.to_string_lossy();
+    let arguments = ["--verbose", "--no-content-length", "--data", &data, "--header", ":method: PUT", &url];
+    let told = run("nghttp", arguments).text();
+    assert!(told.contains(":status: 413") && told.contains("error_code=NO_ERROR"), "{told}");
+    let mut client = larder.client();
+    client.send("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1389\r\n");
+    client.send(vec![b'x'; 5001]);
+    let refused = client.response();
+    assert_eq!((refused.status(), refused.field("connection")), (413, "close"), "{:?}", refused.head);
+}
+
+/// Answered 502 where the head says that it is too large, and broken off where that is found out later.
+#[test]
+fn a_response_with_too_much_content_is_not_passed_on() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let fields = "Cache-Control: max-age=600, stale-if-error=600\r\nETag: \"1\"\r\n";
+        let bytes = match exchange.request.target().split('/').next_back() {
+            Some("large") => 1001,
+            _ => 1000,
+        };
+        match exchange.request.target() {
+            target if target.starts_with("/chunked") => {
+                exchange.chunked_head(fields).chunk(vec![b'x'; 500]).chunk(vec![b'y'; bytes - 500]);
+                exchange.last_chunk("");
+            }
+            _ if exchange.request.method() == "HEAD" => {
+                exchange.head("200 OK", &format!("{fields}Content-Length: {bytes}\r\n"));
+            }
+            _ => _ = exchange.respond("200 OK", fields, vec![b'x'; bytes]),
+        }
+    });
+    let site = "[[site.rule]]\nresponse_body_bytes_max = 1000\n";
+    let larder = Setup::config(LARDER, &config(&origin, "", site)).start();
+    for target in ["/length", "/chunked"] {
+        assert_eq!(larder.get(target).body.len(), 1000, "{target}");
+        assert!(larder.get(target).is_hit(), "{target}");
+    }
+    for (method, target) in [("GET", "/length/large"), ("POST", "/length/large")] {
+        let refused = larder.ask(method, target, "");
+        assert_eq!(refused.status(), 502, "{method}: {:?}", refused.head);
+        assert!(refused.cache_status().contains("detail=http-response-body-size"), "{:?}", refused.head);
+        assert!(refused.text().contains("response body larger than 1000 bytes"), "{}", refused.text());
+    }
+    assert_eq!(larder.ask("HEAD", "/length/large", "").status(), 200, "it has no content");
+    for method in ["GET", "POST", "GET"] {
+        let before = origin.count("/chunked/large");
+        let broken = larder.ask(method, "/chunked/large", "");
+        assert_eq!((broken.status(), broken.end), (200, End::Truncated), "{method}: {:?}", broken.head);
+        assert_eq!(origin.count("/chunked/large"), before + 1, "{method}: nothing is stored");
+    }
+    let ranged = larder.ask("GET", "/chunked/large", "Range: bytes=0-9\r\n");
+    assert!(!ranged.is_hit(), "nor the beginning: {:?}", ranged.head);
+    let broken = curl(&["--http2-prior-knowledge", &larder.url("/chunked/large")], "");
+    assert!(broken.contains("INTERNAL_ERROR"), "{broken}");
+    let reason = ["reason=\"http-response-body-size\""];
+    assert!(larder.metric("larder_origin_errors_total", &reason) >= 2.0);
+    assert!(larder.metric("larder_fills_aborted_total", &reason) >= 3.0);
+}
+
+/// It is a failure of the origin: what is stored stands in where it may.
+#[test]
+fn a_stale_response_stands_in_for_one_that_is_too_large() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let bytes = if exchange.request.field("if-none-match").is_empty() { 10 } else { 1001 };
+        let fields = "Cache-Control: max-age=1, stale-if-error=600\r\nAge: 5\r\nETag: \"1\"\r\n";
+        exchange.respond("200 OK", fields, vec![b'x'; bytes]);
+    });
+    let site = "[[site.rule]]\nresponse_body_bytes_max = 1000\n";
+    let larder = Setup::config(LARDER, &config(&origin, "", site)).start();
+    assert_eq!(larder.get("/").status(), 200);
+    let stale = larder.get("/");
+    assert_eq!((stale.status(), stale.body.len()), (200, 10), "{:?}", stale.head);
+    assert!(stale.cache_status().contains("detail=http-response-body-size"), "{:?}", stale.head);
+}
+
+/// Cache deception: a user is made to open `/account/x.css`, which the origin answers with the page of the account.
+#[test]
+fn a_page_under_the_url_of_a_file_is_not_stored() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let (path, kind) = exchange.request.target().split_once('?').expect("a kind");
+        let status = if path.starts_with("/missing") { "404 Not Found" } else { "200 OK" };
+        let kind = kind.replace("none", "");
+        let kind = if kind.is_empty() { kind } else { format!("Content-Type: {kind}\r\n") };
+        match exchange.request.field("range").is_empty() {
+            true => exchange.respond(status, &format!("{kind}Cache-Control: max-age=600\r\n"), "content"),
+            false => {
+                let fields = format!(
+                    "{kind}Cache-Control: max-age=600\r\nContent-Range: bytes 0-1/7\r\nETag: \"1\"\r\n"
+                );
+                exchange.respond("206 Partial Content", &fields, "co")
+            }
+        };
+    });
+    let site = "[[site.rule]]\nname = \"all\"\npath = { prefix = \"/all\" }\ntype_mismatch = \"store\"\n\
+        [[site.rule]]\nname = \"static\"\npath = { glob = \"/static/**\" }\nttl_override = { 200 = \"1d\" }\n";
+    let larder = Setup::config(LARDER, &config(&origin, "", site)).start();
+    #[track_caller]
+    fn check(larder: &Larder, target: &str, fields: &str, is_stored: bool) {
+        let first = larder.ask("GET", target, fields);
+        assert_eq!(first.cache_status().contains("stored"), is_stored, "{target}: {}", first.cache_status());
+        assert_eq!(first.cache_status().contains("detail=type-mismatch"), !is_stored, "{target}");
+        let again = larder.ask("GET", target, fields);
+        assert_eq!(
+            (again.is_hit(), again.status()),
+            (is_stored, first.status()),
+            "{target}: {:?}",
+            again.head
+        );
+    }
+    for (target, is_stored) in [
+        ("/account/x.css?text/html", false),
+        ("/account/x.JPG?application/json", false),
+        ("/account;x.js?text/html", false),
+        ("/static/x.css?text/html", false),
+        ("/account/x.css?text/css", true),
+        ("/account/y.jpg?image/webp", true),
+        ("/account/x.woff2?application/octet-stream", true),
+        ("/account/x.pdf?none", true),
+        ("/account?text/html", true),
+        ("/account/x.html?text/html", true),
+        ("/missing.css?text/html", true),
+        ("/all/x.css?text/html", true),
+    ] {
+        check(&larder, target, "", is_stored);
+    }
+    check(&larder, "/account/part.css?text/html", "Range: bytes=0-1\r\n", false);
+    check(&larder, "/account/part.css?text/css", "Range: bytes=0-1\r\n", true);
+    assert!(larder.metric("larder_not_stored_total", &["reason=\"type-mismatch\""]) >= 5.0);
+    let letter = Setup::config(LARDER, &config(&origin, "profile = \"rfc9111\"", site)).start();
+    check(&letter, "/account/x.css?text/html", "", true);
+}
+
+/// In profile `safe`: what one client's odd request may have caused, and what says that this origin is not for the host.
+#[test]
+fn errors_of_one_request_are_not_stored() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let status = exchange.request.target()[1..].to_owned();
+        exchange.respond(&format!("{status} Error"), "Cache-Control: public, max-age=600\r\n", "error");
+    });
+    let larder = Setup::config(LARDER, &config(&origin, "", "")).start();
+    for status in [400, 421] {
+        for _ in 0..2 {
+            let answer = larder.get(&format!("/{status}"));
+            assert_eq!((answer.status(), answer.is_hit()), (status, false), "{:?}", answer.head);
+            assert!(answer.cache_status().contains("status-of-request"), "{}", answer.cache_status());
+        }
+        assert_eq!(origin.count(&format!("/{status}")), 2);
+    }
+    assert!(larder.get("/404").cache_status().contains("stored"), "an error of the resource is");
+}
+
+/// A cold cache costs the origin no more than so much, however many clients want to have it warm.
+#[test]
+fn a_miss_budget_spares_the_origin() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        let says = match exchange.request.target().split('?').next() {
+            Some("/stale") => "Cache-Control: max-age=1\r\nAge: 5\r\nETag: \"1\"\r\n",
+            Some("/private") => "Cache-Control: no-store\r\n",
+            _ => "Cache-Control: max-age=600\r\n",
+        };
+        exchange.respond("200 OK", says, "content");
+    });
+    let budget = "[[site.rule]]\nname = \"r\"\n[site.rule.miss_budget]\nrequests = 4\nwindow = \"1h\"\n";
+    let mut larder = Setup::config(LARDER, &config(&origin, "", budget)).start();
+    for target in ["/1", "/2", "/stale", "/private"] {
+        assert_eq!(larder.get(target).status(), 200, "{target}");
+    }
+    for target in ["/3", "/4", "/private", "/3?query"] {
+        let refused = larder.get(target);
+        assert_eq!(
+            (refused.status(), refused.field("retry-after")),
+            (503, "900"),
+            "{target}: {:?}",
+            refused.head
+        );
+        assert!(refused.cache_status().contains("detail=miss-budget"), "{}", refused.cache_status());
+    }
+    let stale = larder.get("/stale");
+    assert_eq!((stale.status(), &stale.text()[..]), (200, "content"), "{:?}", stale.head);
+    assert!(stale.cache_status().contains("detail=miss-budget"), "{}", stale.cache_status());
+    assert!(larder.get("/1").is_hit());
+    assert_eq!(larder.ask("POST", "/1", "Content-Length: 0\r\n").status(), 200, "it has to reach the origin");
+    assert_eq!(origin.total(), 5);
+    assert_eq!(larder.metric("larder_misses_refused_total", &["site=\"a\"", "rule=\"r\""]), 5.0);
+    reload(&mut larder, &config(&origin, "", &format!("{budget}[[site.rule]]\nname = \"s\"\n")));
+    assert_eq!(larder.get("/5").status(), 503, "a reload gives nothing back");
+    reload(&mut larder, &config(&origin, "", &budget.replace("= 4", "= 5")));
+    assert_eq!(larder.get("/5").status(), 200, "another budget does");
+}
+
+/// In place of the failure of an origin, where nothing that is stored may stand in.
+#[test]
+fn a_rule_has_a_response_for_when_the_origin_fails() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        match exchange.request.target().split('?').next() {
+            Some("/stored" | "/page/stored") if exchange.request.field("if-none-match").is_empty() => {
+                let says = "Cache-Control: max-age=1\r\nAge: 5\r\nETag: \"1\"\r\n";
+                exchange.respond("200 OK", says, "stored")
+            }
+            Some("/page/500") => exchange.respond("500 Internal Server Error", "", "of the origin"),
+            Some("/page/502") => exchange.respond("502 Bad Gateway", "", "of the origin"),
+            _ => exchange.close(),
+        };
+    });
+    let site = "[[site.rule]]\nname = \"page\"\npath = { prefix = \"/page\" }\n\
+        default_response = { status = 200, file = \"page.html\", statuses = [502], fields = { Content-Type = \"text/html\", X-Default = \"1\" } }\n\
+        [[site.rule]]\nname = \"other\"\ndefault_response = { body = \"try later\" }\n";
+    let setup = Setup::config(LARDER, &config(&origin, "", site)).file("page.html", "<p>soon</p>");
+    let mut larder = setup.start();
+    let page = larder.get("/page/1");
+    assert_eq!((page.status(), &page.text()[..]), (200, "<p>soon</p>"), "{:?}", page.head);
+    assert_eq!((page.field("content-type"), page.field("x-default")), ("text/html", "1"), "{:?}", page.head);
+    assert_eq!((page.field("cache-control"), page.field("retry-after")), ("no-store", ""));
+    assert_eq!(page.cache_status(), "larder; fwd=uri-miss; detail=default-response");
+    assert!(!larder.get("/page/1").is_hit(), "it is not stored");
+    let head = larder.ask("HEAD", "/page/1", "");
+    assert_eq!((head.status(), head.field("content-length")), (200, "11"), "{:?}", head.head);
+    let other = larder.get("/1");
+    assert_eq!((other.status(), &other.text()[..]), (503, "try later"), "{:?}", other.head);
+    assert_eq!((other.field("content-type"), other.field("retry-after")), ("text/plain; charset=utf-8", "1"));
+    // What was to change something has not.
+    assert_eq!(larder.ask("POST", "/page/1", "Content-Length: 0\r\n").status(), 502);
+    assert_eq!(
+        (larder.get("/page/500").status(), &larder.get("/page/500").text()[..]),
+        (500, "of the origin")
+    );
+    assert_eq!(larder.get("/page/502").text(), "<p>soon</p>");
+    for target in ["/stored", "/page/stored"] {
+        larder.get(target);
+        assert_eq!(larder.get(target).text(), "stored", "{target}: what is stored goes before it");
+    }
+    for (protocol, version) in [("--http1.1", "1.1"), ("--http2-prior-knowledge", "2")] {
+        let answer = curl(&[protocol, &larder.url("/page/1")], "");
+        assert!(answer.starts_with(&format!("HTTP/{version} 200")), "{protocol}: {answer}");
+        assert!(answer.ends_with("\r\n\r\n<p>soon</p>"), "{protocol}: {answer}");
+    }
+    for (wrong, problem) in [
+        ("body = \"a\", file = \"page.html\"", "not together with `body`"),
+        ("fields = { Content-Length = \"1\" }", "Larder writes this field itself"),
+        ("file = \"none.html\"", "can't be read"),
+        ("status = 101", "from 200 to 599"),
+    ] {
+        let rule = format!("[[site.rule]]\ndefault_response = {{ {wrong} }}\n");
+        larder.write_config(&config(&origin, "", &rule));
+        let refused = larder.ask_admin("POST", "/reload", "").text();
+        assert!(refused.contains(problem), "{wrong}: {refused}");
+    }
+}
