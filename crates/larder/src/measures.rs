@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use gateway::upstream::ServerStats;
 use gateway::{GatewayControl, StoreMeasures, TierCounts};
 use kv::CommandMeasures;
 use parking_lot::Mutex;
@@ -210,7 +211,14 @@ fn report_origins(sample: &mut Sample, gateway: &GatewayControl) {
         sample.add(Metric::OriginConnectionsOpenedTotal, &[&name], stats.connections_opened);
         sample.add(Metric::OriginConnectionsReusedTotal, &[&name], stats.connections_reused);
         sample.add(Metric::OriginRetriesTotal, &[&name], stats.retries);
+        stats.servers.iter().for_each(|server| report_server(sample, &name, server));
     }
+}
+
+fn report_server(sample: &mut Sample, origin: &str, stats: &ServerStats) {
+    let labels: &[&str] = &[origin, &stats.server];
+    sample.add(Metric::OriginServerRequestsInFlight, labels, stats.requests_in_flight);
+    sample.add(Metric::OriginServerRequestsTotal, labels, stats.requests);
 }
 
 #[cfg(test)]

@@ -206,6 +206,10 @@ metrics! {
         "Requests to origins, by method and exact status.";
     OriginRetriesTotal "larder_origin_retries_total" Counter Count ["origin"],
         "Requests sent again on a new connection, because a pooled one turned out dead.";
+    OriginServerRequestsInFlight "larder_origin_server_requests_in_flight" Gauge Count ["origin", "server"],
+        "Requests that a server of an origin works on now, tunnels among them.";
+    OriginServerRequestsTotal "larder_origin_server_requests_total" Counter Count ["origin", "server"],
+        "Requests sent to a server of an origin, those that were sent again among them. Begins anew for a server that a reload takes away and gives back.";
     PartsStoredTotal "larder_parts_stored_total" Counter Count [],
         "Parts of representations (206) that were stored.";
     PurgeDurationSeconds "larder_purge_duration_seconds" Histogram Seconds [],
@@ -347,6 +351,7 @@ static LABELS: &[(&str, &str)] = &[
         "name of the rule in its site; `built-in` where none fits, `none` for requests that were answered before one was chosen",
     ),
     ("rustc", "version of the compiler"),
+    ("server", "URL of a server of the origin, without a path"),
     ("site", "name of the site in the configuration; `none` when no site took the request"),
     (
         "state",

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 pub use ipnet::IpNet;
 pub use origin::{
-    AddressFamily, AdmissionConfig, Credentials, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol,
-    OriginTls, PoolConfig,
+    AddressFamily, AdmissionConfig, Balance, Credentials, EndpointConfig, OriginAddress, OriginConfig,
+    OriginProtocol, OriginTls, PoolConfig, ServerConfig,
 };
 pub use rule::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,

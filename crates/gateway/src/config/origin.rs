@@ -1,5 +1,6 @@
 //! Origin servers: where they are, how they are reached, and what is limited.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,8 +11,10 @@ use std::time::Duration;
 pub struct OriginConfig {
     /// Unique name, for metrics and logs.
     pub name: String,
-    /// The server, and how it is reached.
-    pub endpoint: EndpointConfig,
+    /// The servers, any of which can answer; at least one, and at least one that takes requests.
+    pub servers: Vec<ServerConfig>,
+    /// Which of them gets a request.
+    pub balance: Balance,
     /// Path put before every forwarded path (from the URL); empty or starts with `/` and does not end with it.
     pub base_path: String,
     /// `Host` sent; absent: the client's.
@@ -22,6 +25,45 @@ pub struct OriginConfig {
     pub credentials: Option<Credentials>,
     /// What may go on with it at the same time.
     pub admission: AdmissionConfig,
+}
+
+/// One of the servers of an origin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerConfig {
+    /// How it is reached.
+    pub endpoint: EndpointConfig,
+    /// Its share of the requests, to the sum of all; 0 drains it: no new requests, and it keeps those it has.
+    pub weight: u32,
+}
+
+/// How the server for a request is picked among those that take requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Balance {
+    /// One after the other, each as often as its weight says, the turns of one spread over the round.
+    RoundRobin,
+    /// The one with the fewest requests in flight, by weight; among equals one after the other.
+    LeastRequests,
+    /// Of two by chance, the one with fewer requests in flight, by weight.
+    PowerOfTwo,
+    /// By cache key: one URL always goes to the same server, and when a server goes, only its URLs move.
+    ConsistentHash,
+}
+
+impl Balance {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::RoundRobin, Self::LeastRequests, Self::PowerOfTwo, Self::ConsistentHash];
+
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "round-robin",
+            Self::LeastRequests => "least-requests",
+            Self::PowerOfTwo => "power-of-two",
+            Self::ConsistentHash => "consistent-hash",
+        }
+    }
 }
 
 /// A server, and how it is reached. Connections to it are as good for any other configuration that says the same here: they
@@ -40,6 +82,20 @@ pub struct EndpointConfig {
     pub address_family: AddressFamily,
     /// Connections kept.
     pub pool: PoolConfig,
+}
+
+/// As its URL says it, without a path.
+impl fmt::Display for EndpointConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        match &self.address {
+            OriginAddress::Tcp { host, port } if host.contains(':') => {
+                write!(f, "{scheme}://[{host}]:{port}")
+            }
+            OriginAddress::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}"),
+            OriginAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 /// Where an origin listens.
@@ -88,8 +144,8 @@ impl PartialEq for OriginTls {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials(pub http::HeaderValue);
 
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials(hidden)")
     }
 }
@@ -105,7 +161,7 @@ pub enum AddressFamily {
     Ipv6,
 }
 
-/// Limits on an origin's idle connections. All are global over the workers.
+/// Limits on the idle connections to a server. All are global over the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
     /// Idle connections kept; 0 closes each connection after its response (keep-alive off).

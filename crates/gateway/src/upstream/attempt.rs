@@ -11,6 +11,7 @@ use super::exchange::{Exchange, Processing};
 use super::request::RequestHead;
 use super::request_body::RequestBody;
 use super::response::OriginResponse;
+use super::stats::Working;
 use super::timing::HeadWait;
 use super::{http1, http2};
 
@@ -42,12 +43,13 @@ impl Attempt<'_> {
         waiting: &mut HeadWait<'_>,
     ) -> Outcome {
         let replay = body.replay();
+        let working = Working::begin(self.endpoint.work());
         let (connection, kept) = match self.endpoint.acquire(self.eligible, head, waiting.limits).await {
             Ok(acquired) => acquired,
             Err(error) => return Outcome::Failed(error),
         };
-        let exchange =
-            Exchange::new(Arc::clone(self.endpoint.pool()), waiting.limits, Arc::clone(self.permit));
+        let pool = Arc::clone(self.endpoint.pool());
+        let exchange = Exchange::new(pool, waiting.limits, Arc::clone(self.permit), working);
         let answer = match connection {
             Connection::Http1(connection) => http1::exchange(connection, head, body, waiting, exchange).await,
             Connection::Http2(slot) => Box::pin(http2::exchange(slot, head, body, waiting, exchange)).await,

@@ -15,13 +15,15 @@ use super::http2::{Http2Connection, StreamSlot};
 use super::pool::Pool;
 use super::request::RequestHead;
 use super::resolve::Resolver;
-use super::stats::Counters;
+use super::stats::{Counters, Work};
 use super::timing::Limits;
 use crate::config::EndpointConfig;
 
 /// A server with its connections. Whoever uses it keeps it, over reloads too.
 pub(super) struct Endpoint {
     config: EndpointConfig,
+    label: Arc<str>,
+    work: Arc<Work>,
     connector: Connector,
     pool: Arc<Pool>,
     /// Whether ALPN last chose HTTP/1: then a burst of requests needs as many connections.
@@ -69,6 +71,8 @@ impl Endpoint {
         counters: Arc<Counters>,
     ) -> Self {
         Self {
+            label: config.to_string().into(),
+            work: Arc::default(),
             connector: Connector::new(&config, resolver),
             pool: Arc::new(Pool::new(config.pool, Arc::clone(&counters))),
             chose_http1: AtomicBool::new(false),
@@ -81,6 +85,15 @@ impl Endpoint {
     /// Whether its connections are as good for this configuration.
     pub(super) fn is_for(&self, config: &EndpointConfig) -> bool {
         self.config == *config
+    }
+
+    /// Its URL.
+    pub(super) fn label(&self) -> &Arc<str> {
+        &self.label
+    }
+
+    pub(super) fn work(&self) -> &Arc<Work> {
+        &self.work
     }
 
     pub(super) fn pool(&self) -> &Arc<Pool> {

@@ -1,4 +1,4 @@
-//! What a site refers to: an origin with its policy, its limits and its connections.
+//! What a site refers to: an origin with its servers, its policy, its limits and its connections.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,12 +10,13 @@ use tokio::time::Instant;
 
 use super::admission::{Admission, Asker, Entrance};
 use super::attempt::{Attempt, Outcome};
-use super::endpoint::{Eligible, Endpoint};
+use super::endpoint::Eligible;
 use super::error::OriginError;
 use super::interim::Interim;
 use super::request::{OriginRequest, RequestHead, RequestParts};
 use super::request_body::{Arrival, RequestBody};
 use super::response::OriginResponse;
+use super::servers::Servers;
 use super::stats::{Counters, OriginStats};
 use super::timing::{HeadWait, Limits};
 use crate::client::Client;
@@ -24,8 +25,7 @@ use crate::config::{OriginConfig, OriginTimeouts};
 /// An origin with its policy and its limits. Kept by whoever uses it.
 pub struct Upstream {
     pub(super) config: OriginConfig,
-    /// The only one.
-    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) servers: Servers,
     pub(super) admission: Arc<Admission>,
     pub(super) memory: Option<Arc<Budget>>,
     pub(super) counters: Arc<Counters>,
@@ -41,7 +41,7 @@ impl Upstream {
     /// Counts of this origin.
     #[must_use]
     pub fn stats(&self) -> OriginStats {
-        self.counters.snapshot()
+        OriginStats { servers: self.servers.stats(), ..self.counters.snapshot() }
     }
 
     /// Sends a request and waits for the response head; interim responses are handed over as they come.
@@ -57,12 +57,14 @@ impl Upstream {
     ) -> impl Future<Output = Result<Box<OriginResponse>, OriginError>> + Send + use<'a> {
         let now = Instant::now();
         let mut waiting = HeadWait::new(Limits::new(timeouts, now), interim);
-        let asker = Asker { client: request.client, timeline: request.timeline.clone() };
+        let key = request.key;
+        let OriginRequest { client, timeline, record, .. } = &request;
+        let asker = Asker { client: *client, timeline: timeline.clone(), record: record.clone() };
         // Here, so that the future has no room for the request as it came.
         let request = RequestParts::new(&self.config, request).map(|(parts, body)| (Box::new(parts), body));
         async move {
             let sent = match request {
-                Ok((parts, body)) => self.send_admitted(&parts, body, &asker, &mut waiting).await,
+                Ok((parts, body)) => self.send_admitted(&parts, (body, key), &asker, &mut waiting).await,
                 Err(error) => Err(error),
             };
             sent.inspect_err(|error| self.counters.count_error(error))
@@ -73,7 +75,7 @@ impl Upstream {
     async fn send_admitted(
         &self,
         parts: &RequestParts,
-        mut body: RequestBody,
+        (mut body, key): (RequestBody, u64),
         asker: &Asker,
         waiting: &mut HeadWait<'_>,
     ) -> Result<Box<OriginResponse>, OriginError> {
@@ -82,8 +84,10 @@ impl Upstream {
         let began = Instant::now();
         self.counters.requests.fetch_add(1, Relaxed);
         let mut eligible = Eligible::Any(began);
+        let server = self.servers.pick(key, &[]).expect("one takes requests, as the configuration demands");
+        self.servers.note_pick(server, asker.record.as_ref());
+        let endpoint = &*self.servers.list()[server].endpoint;
         loop {
-            let endpoint = &*self.endpoint;
             let head = RequestHead::new(&self.config, parts);
             let attempt = Attempt { endpoint, eligible, permit: &permit };
             body = match (attempt.run(&head, body, waiting).await, eligible) {

@@ -11,8 +11,9 @@ use super::admission::Admission;
 use super::endpoint::Endpoint;
 use super::group::Upstream;
 use super::resolve::{Resolver, system_settings};
+use super::servers::{Server, Servers};
 use super::stats::{Counters, OriginStats};
-use crate::config::OriginConfig;
+use crate::config::{EndpointConfig, OriginConfig, ServerConfig};
 
 /// All upstreams of the process.
 pub struct Upstreams {
@@ -27,7 +28,7 @@ pub struct Upstreams {
 struct Named {
     /// They go on over a reload that changes the origin.
     counters: Arc<Counters>,
-    /// Of the configuration in force, and of earlier ones whose exchanges go on.
+    /// Of earlier configurations whose exchanges go on, and last of the one in force.
     used: Vec<Weak<Upstream>>,
 }
 
@@ -49,7 +50,7 @@ impl Upstreams {
     }
 
     /// The upstream of a configuration. As long as somebody uses an earlier one of this name, what the two have in common is
-    /// taken over: the endpoint with its connections where it is reached in the same way, and what is in flight
+    /// taken over: each server with its connections where it is reached in the same way, and what is in flight
     /// where the limits on it are the same.
     pub fn upstream(&self, config: &OriginConfig) -> Arc<Upstream> {
         // Before the lock, so that the last use of one doesn't end under it.
@@ -58,10 +59,12 @@ impl Upstreams {
         let named = by_name.entry(config.name.clone()).or_default();
         used.extend(named.used.iter().filter_map(Weak::upgrade));
         let upstream = match used.iter().find(|upstream| upstream.config == *config) {
-            Some(same) => return Arc::clone(same),
+            Some(same) => Arc::clone(same),
             None => Arc::new(self.succeeding(&used, config, &named.counters)),
         };
-        named.used.push(Arc::downgrade(&upstream));
+        let in_force = Arc::downgrade(&upstream);
+        named.used.retain(|other| !other.ptr_eq(&in_force));
+        named.used.push(in_force);
         upstream
     }
 
@@ -71,16 +74,18 @@ impl Upstreams {
         config: &OriginConfig,
         counters: &Arc<Counters>,
     ) -> Upstream {
-        let endpoint =
-            used.iter().map(|upstream| &upstream.endpoint).find(|known| known.is_for(&config.endpoint));
-        let limits = used.iter().find(|upstream| upstream.config.admission == config.admission);
-        let opened = || {
-            let (resolver, counters) = (Arc::clone(&self.resolver), Arc::clone(counters));
-            Arc::new(Endpoint::new(config.endpoint.clone(), resolver, self.memory.clone(), counters))
+        let known = || used.iter().flat_map(|upstream| upstream.servers.list());
+        let server = |config: &ServerConfig| {
+            let endpoint = match known().find(|known| known.endpoint.is_for(&config.endpoint)) {
+                Some(known) => Arc::clone(&known.endpoint),
+                None => self.endpoint(&config.endpoint, counters),
+            };
+            Server::new(endpoint, config.weight)
         };
+        let limits = used.iter().find(|upstream| upstream.config.admission == config.admission);
         Upstream {
             config: config.clone(),
-            endpoint: endpoint.cloned().unwrap_or_else(opened),
+            servers: Servers::new(config.servers.iter().map(server).collect(), config.balance),
             admission: match limits {
                 Some(upstream) => Arc::clone(&upstream.admission),
                 None => Arc::new(Admission::new(config.admission, counters)),
@@ -88,6 +93,11 @@ impl Upstreams {
             memory: self.memory.clone(),
             counters: Arc::clone(counters),
         }
+    }
+
+    fn endpoint(&self, config: &EndpointConfig, counters: &Arc<Counters>) -> Arc<Endpoint> {
+        let (resolver, counters) = (Arc::clone(&self.resolver), Arc::clone(counters));
+        Arc::new(Endpoint::new(config.clone(), resolver, self.memory.clone(), counters))
     }
 
     /// Forgets the upstreams that nobody uses any more, but not what they counted.
@@ -99,9 +109,16 @@ impl Upstreams {
 
     /// Counts by origin name.
     pub fn stats(&self) -> Vec<(String, OriginStats)> {
+        // Before the lock, as above.
+        let mut in_force = Vec::new();
         let by_name = self.by_name.lock();
-        let mut stats: Vec<_> =
-            by_name.iter().map(|(name, named)| (name.clone(), named.counters.snapshot())).collect();
+        let latest = |named: &Named| named.used.iter().rev().find_map(Weak::upgrade);
+        in_force.extend(by_name.values().map(latest));
+        let counted = by_name.iter().zip(&in_force).map(|((name, named), upstream)| {
+            let unused = || named.counters.snapshot();
+            (name.clone(), upstream.as_ref().map_or_else(unused, |upstream| upstream.stats()))
+        });
+        let mut stats: Vec<_> = counted.collect();
         stats.sort_by(|(a, _), (b, _)| a.cmp(b));
         stats
     }

@@ -1,4 +1,4 @@
-//! Counts of one origin, kept in atomics and read as a plain snapshot.
+//! Counts of one origin and its servers, kept in atomics and read as a plain snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,6 +35,54 @@ pub struct OriginStats {
     pub retries: u64,
     /// Failures by [`OriginError::reason`].
     pub errors: BTreeMap<&'static str, u64>,
+    /// What is known of each server, in the order of the configuration.
+    pub servers: Vec<ServerStats>,
+}
+
+/// Counts of one server at one moment. They outlive reloads that keep the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerStats {
+    /// Its URL.
+    pub server: Arc<str>,
+    /// Requests sent to it, those of others again among them.
+    pub requests: u64,
+    /// Of these, the ones whose response has not ended.
+    pub requests_in_flight: u64,
+}
+
+/// What a server does and has done.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    requests: AtomicU64,
+    in_flight: AtomicU64,
+}
+
+/// A request that a server works on, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Working(Arc<Work>);
+
+impl Work {
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+
+    pub(super) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Relaxed)
+    }
+}
+
+impl Working {
+    pub(super) fn begin(work: &Arc<Work>) -> Self {
+        work.requests.fetch_add(1, Relaxed);
+        work.in_flight.fetch_add(1, Relaxed);
+        Self(Arc::clone(work))
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +120,7 @@ impl Counters {
             requests_queued: self.requests_queued.load(Relaxed),
             retries: self.retries.load(Relaxed),
             errors: self.errors.lock().clone(),
+            servers: Vec::new(),
         }
     }
 }

@@ -85,7 +85,7 @@ fn admin_limits() -> [(String, &'static str); 5] {
 }
 
 /// Quantities that choose how something is done.
-const NOT_LIMITS: [&str; 14] = [
+const NOT_LIMITS: [&str; 15] = [
     "compress_from",
     "heuristic_max",
     "heuristic_percent",
@@ -99,6 +99,7 @@ const NOT_LIMITS: [&str; 14] = [
     "stale_while_revalidate_default",
     "stale_while_revalidate_max",
     "uncacheable_for",
+    "weight",
     "workers",
 ];
 

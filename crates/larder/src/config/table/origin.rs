@@ -4,7 +4,7 @@ use super::section::{FILE, HOUR_MS, KeyForm, Kind, LIMIT, Preset, Reload, Sectio
 
 pub(crate) static ORIGIN: Section = Section {
     name: "origin",
-    about: "One origin server. Sites name it in their `origin` key; sites with the same origin share its connections.",
+    about: "One origin: a server, or several that are as good as each other. Sites name it in their `origin` key; sites with the same origin share its connections.",
     options: &[
         row(
             "name",
@@ -17,10 +17,26 @@ pub(crate) static ORIGIN: Section = Section {
         row(
             "url",
             Kind::Text("URL: `http://host[:port][/path]`, `https://...`, or `unix:/path/of/socket`"),
-            Preset::Required,
+            Preset::Absent("`servers`"),
             Reload::Yes,
             "Where the origin listens; a path is put before every forwarded path.",
-            "A name is resolved again when its TTL ends.",
+            "A name is resolved again when its TTL ends. Either `url` or `servers` is needed.",
+        ),
+        row(
+            "servers",
+            Kind::List(&Kind::TextOrTable { short_for: "url", section: &SERVER }),
+            Preset::Absent("`url` alone"),
+            Reload::Yes,
+            "Several servers in place of `url`; each request goes to one of them.",
+            "Each is a URL, or a table with a `url` and a `weight`. At most 100; their paths must be the same, and everything else in this table holds for all of them. See the [guide](../guide/origins.md).",
+        ),
+        row(
+            "balance",
+            Kind::Choice(&["round-robin", "least-requests", "power-of-two", "consistent-hash"]),
+            Preset::Is("\"round-robin\""),
+            Reload::Yes,
+            "How the server for a request is picked.",
+            "By weight in all of them. `round-robin`: one after the other. `least-requests`: the one with the fewest requests in flight. `power-of-two`: of two by chance, the one with fewer requests in flight. `consistent-hash`: by cache key, so that a URL goes to the same server; when a server goes, only its URLs move.",
         ),
         row(
             "protocol",
@@ -121,6 +137,29 @@ pub(crate) static ORIGIN: Section = Section {
     ],
 };
 
+static SERVER: Section = Section {
+    name: "origin.servers",
+    about: "One server of an origin.",
+    options: &[
+        row(
+            "url",
+            Kind::Text("URL: `http://host[:port][/path]`, `https://...`, or `unix:/path/of/socket`"),
+            Preset::Required,
+            Reload::Yes,
+            "Where the server listens.",
+            "",
+        ),
+        row(
+            "weight",
+            Kind::Integer { min: 0, max: 1000 },
+            Preset::Is("1"),
+            Reload::Yes,
+            "The server's share of the requests, to the sum of all weights.",
+            "`0` drains the server: it gets no new requests, and finishes those it has. At least one server needs more.",
+        ),
+    ],
+};
+
 static CREDENTIALS: Section = Section {
     name: "origin.credentials",
     about: "Credentials for the origin: at most one of these. Secrets come from files only, so that configuration files can be shown and committed.",
@@ -146,7 +185,7 @@ static CREDENTIALS: Section = Section {
 
 static POOL: Section = Section {
     name: "origin.pool",
-    about: "Limits on connections and requests to the origin, over all workers.",
+    about: "Limits on connections and requests to the origin, over all workers and servers.",
     options: &[
         row(
             "keep_alive",
@@ -161,7 +200,7 @@ static POOL: Section = Section {
             Kind::Integer { min: 0, max: 100_000 },
             Preset::Is("256"),
             Reload::Yes,
-            "Idle connections kept.",
+            "Idle connections kept to each server.",
             "",
         ),
         row(
