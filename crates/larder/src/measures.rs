@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use gateway::upstream::ServerStats;
+use gateway::upstream::{ServerState, ServerStats};
 use gateway::{GatewayControl, StoreMeasures, TierCounts};
 use kv::CommandMeasures;
 use parking_lot::Mutex;
@@ -210,6 +210,7 @@ fn report_origins(sample: &mut Sample, gateway: &GatewayControl) {
             .for_each(|(state, count)| sample.add(Metric::OriginExchanges, &[&name, state], count));
         sample.add(Metric::OriginConnectionsOpenedTotal, &[&name], stats.connections_opened);
         sample.add(Metric::OriginConnectionsReusedTotal, &[&name], stats.connections_reused);
+        sample.add(Metric::OriginRetriesOverBudgetTotal, &[&name], stats.retries_over_budget);
         sample.add(Metric::OriginRetriesTotal, &[&name], stats.retries);
         stats.servers.iter().for_each(|server| report_server(sample, &name, server));
     }
@@ -217,8 +218,13 @@ fn report_origins(sample: &mut Sample, gateway: &GatewayControl) {
 
 fn report_server(sample: &mut Sample, origin: &str, stats: &ServerStats) {
     let labels: &[&str] = &[origin, &stats.server];
+    sample.add(Metric::OriginServerEjectionsTotal, labels, stats.ejections);
     sample.add(Metric::OriginServerRequestsInFlight, labels, stats.requests_in_flight);
     sample.add(Metric::OriginServerRequestsTotal, labels, stats.requests);
+    for state in ServerState::ALL {
+        let holds = u64::from(stats.state == state);
+        sample.add(Metric::OriginServerState, &[origin, &stats.server, state.name()], holds);
+    }
 }
 
 #[cfg(test)]

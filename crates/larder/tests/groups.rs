@@ -1,6 +1,9 @@
 //! Origins with several servers: which of them gets a request, and what becomes of requests when one is in trouble.
 
-use testkit::{Client, Gate, Larder, ScriptedOrigin, Setup, run, wait};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use testkit::{Client, Gate, Larder, Port, ScriptedOrigin, Setup, run, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -8,7 +11,13 @@ const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 fn numbered(number: usize) -> ScriptedOrigin {
     ScriptedOrigin::start(move |exchange| {
         exchange.read_body();
-        exchange.respond("200 OK", "Cache-Control: no-store\r\n", number.to_string());
+        let number = number.to_string();
+        let body = if exchange.request.method() == "HEAD" { "" } else { &number };
+        let length = number.len();
+        // In one piece: who is killed in between breaks off a body, which nobody can repair.
+        exchange.send(format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nCache-Control: no-store\r\n\r\n{body}"
+        ));
     })
 }
 
@@ -169,4 +178,188 @@ fn a_pick_is_explained() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+/// A server that resets the connection instead of an answer.
+fn resetting() -> ScriptedOrigin {
+    ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        exchange.reset();
+    })
+}
+
+/// Has no response for anybody, and is never ejected.
+const NEVER_EJECTED: &str = "[origin.ejection]\nenabled = false";
+
+/// What could not be sent goes to another server whatever it is; what may have been processed only where it may be
+/// processed twice.
+//= RFC 9110 section 9.2.2: idempotent methods may be retried, others only when known not to be processed
+#[test]
+fn a_failed_request_goes_to_another_server_where_that_is_safe() {
+    let nobody = Port::reserve();
+    let (resetting, good) = (resetting(), numbered(1));
+    let refused = format!("http://{}", nobody.address());
+    for (bad, method, status) in [
+        (&refused, "GET", 200),
+        (&refused, "POST", 200),
+        (&resetting.url(), "GET", 200),
+        (&resetting.url(), "HEAD", 200),
+        (&resetting.url(), "PUT", 200),
+        (&resetting.url(), "DELETE", 200),
+        (&resetting.url(), "POST", 502),
+        (&resetting.url(), "PATCH", 502),
+    ] {
+        // The first turn is that of the first server.
+        let servers = [(bad.clone(), 1), (good.url(), 1)];
+        let larder = Setup::config(LARDER, &config(&servers, NEVER_EJECTED)).start();
+        let mut client = larder.client();
+        client.send(format!("{method} / HTTP/1.1\r\nHost: test.example\r\nContent-Length: 2\r\n\r\nab"));
+        assert_eq!(client.response_to(method).status(), status, "{method} {bad}");
+        let retries = larder.metric("larder_origin_retries_total", &[]);
+        assert!((retries - f64::from(u8::from(status == 200))).abs() < 0.5, "{method} {bad}: {retries}");
+    }
+    assert!(good.received().iter().all(|request| request.body == b"ab"));
+}
+
+#[test]
+fn retries_have_limits() {
+    let bad: Vec<_> = (0..3).map(|_| resetting()).collect();
+    let good = numbered(1);
+    let servers: Vec<_> = bad.iter().chain([&good]).map(|server| (server.url(), 1)).collect();
+    for (settings, status, asked, over_budget) in [
+        ("attempts_max = 4", 200, 4, 0.0),
+        ("", 502, 3, 0.0),
+        ("attempts_max = 1", 502, 1, 0.0),
+        ("budget_percent = 0\nbudget_per_second_min = 0", 502, 1, 1.0),
+        ("attempts_max = 4\nbudget_percent = 100\nbudget_per_second_min = 0", 502, 2, 1.0),
+    ] {
+        let total = || bad.iter().chain([&good]).map(ScriptedOrigin::total).sum::<usize>();
+        let before = total();
+        let settings = format!("{NEVER_EJECTED}\n[origin.retries]\n{settings}");
+        let larder = Setup::config(LARDER, &config(&servers, &settings)).start();
+        assert_eq!((larder.get("/").status(), total() - before), (status, asked), "{settings}");
+        let counted = larder.metric("larder_origin_retries_over_budget_total", &[]);
+        assert!((counted - over_budget).abs() < 0.5, "{settings}: {counted}");
+    }
+}
+
+/// A server that says nothing holds a request up for `first_byte`, and no longer.
+#[test]
+fn a_request_without_an_answer_goes_to_another_server() {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let silent = ScriptedOrigin::start(move |_| held.pass());
+    let servers = [silent, numbered(1)];
+    let config = config(&weighted(&servers, &[1, 1]), "") + "[site.timeouts]\nfirst_byte = \"200ms\"\n";
+    let larder = Setup::config(LARDER, &config).start();
+    assert_eq!(answers(&mut larder.client(), 8), [1; 8]);
+    let ejected = larder.metric("larder_origin_server_ejections_total", &[]);
+    // Every second request is the silent server's, until it has failed 5 times.
+    assert!(ejected < 0.5 && servers[0].total() == 4, "{ejected}, {}", servers[0].total());
+    gate.open();
+}
+
+#[test]
+fn a_failing_server_is_left_out_for_a_time_and_comes_back() {
+    let state = Arc::new(AtomicBool::new(false));
+    let is_well = Arc::clone(&state);
+    let ill = ScriptedOrigin::start(move |exchange| {
+        let status = if is_well.load(Relaxed) { "200 OK" } else { "503 Service Unavailable" };
+        exchange.respond(status, "Cache-Control: no-store\r\n", "0");
+    });
+    let servers = [ill, numbered(1)];
+    let settings =
+        "slow_start = \"0s\"\n[origin.ejection]\nfailures = 3\nduration = \"1s\"\nduration_max = \"1s\"";
+    let larder = start(&servers, &[1, 1], settings);
+    let mut client = larder.client();
+    let mut statuses: Vec<u16> = (0..20).map(|number| client.get(&format!("/{number}")).status()).collect();
+    statuses.retain(|status| *status != 200);
+    assert_eq!(statuses, [503; 3], "as many as it takes to eject it");
+    let url = format!("server=\"{}\"", servers[0].url());
+    let is_in = |state: &str| {
+        larder.metric("larder_origin_server_state", &[&url, &format!("state=\"{state}\"")]) > 0.5
+    };
+    assert!(larder.metric("larder_origin_server_ejections_total", &[&url]) > 0.5);
+    state.store(true, Relaxed);
+    wait::until_true("it is back", || is_in("up"));
+    let before = servers[0].total();
+    assert_eq!(answers(&mut client, 10).iter().filter(|server| **server == 0).count(), 5);
+    assert_eq!(servers[0].total() - before, 5);
+}
+
+/// The last server is never left out: its errors are better than none.
+#[test]
+fn the_last_server_stays() {
+    let ill = || {
+        ScriptedOrigin::start(|exchange| {
+            exchange.respond("503 Service Unavailable", "Cache-Control: no-store\r\n", "ill");
+        })
+    };
+    let servers = [ill(), ill()];
+    let larder = start(
+        &servers,
+        &[1, 1],
+        "[origin.ejection]\nfailures = 1\nduration = \"1h\"\nduration_max = \"1h\"\nservers_percent_max = 100",
+    );
+    let mut client = larder.client();
+    for number in 0..10 {
+        assert_eq!(client.get(&format!("/{number}")).text(), "ill");
+    }
+    assert!((larder.metric("larder_origin_server_ejections_total", &[]) - 1.0).abs() < 0.5);
+    assert_eq!(servers.iter().map(ScriptedOrigin::total).collect::<Vec<_>>(), [1, 9]);
+}
+
+/// One server is killed, one is slow, one is drained: no idempotent request fails.
+#[test]
+fn no_idempotent_request_fails_while_servers_go() {
+    const CLIENTS: usize = 8;
+    let slow = ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        exchange.delay_ms(20).respond("200 OK", "Cache-Control: no-store\r\n", "1");
+    });
+    let mut servers = vec![numbered(0), slow, numbered(2)];
+    let mut larder = start(&servers, &[1, 1, 1], "");
+    let address = larder.address();
+    let (answered, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let visit = |client: usize| {
+        let mut connection = Client::connect(address);
+        let methods = ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"].iter().cycle();
+        for (number, method) in methods.enumerate().take_while(|_| !over.load(Relaxed)) {
+            let response = connection.ask(method, &format!("/{client}/{number}"), "Content-Length: 0\r\n");
+            assert_eq!(response.status(), 200, "{method} {number} of client {client}");
+            answered.fetch_add(1, Relaxed);
+        }
+    };
+    let some_more = |what: &str| {
+        let before = answered.load(Relaxed);
+        wait::until_true(what, || answered.load(Relaxed) >= before + 300);
+    };
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || visit(client))).collect();
+        some_more("requests are answered");
+        servers[0].stop();
+        some_more("requests are answered without the server that was killed");
+        let urls: Vec<_> = servers.iter().map(ScriptedOrigin::url).zip([1, 1, 0]).collect();
+        reload(&mut larder, &config(&urls, ""));
+        some_more("requests are answered without the one that is drained");
+        over.store(true, Relaxed);
+        clients.into_iter().for_each(|client| client.join().expect("no request failed"));
+    });
+    let counts: Vec<_> = servers.iter().map(ScriptedOrigin::total).collect();
+    let retries = larder.metric("larder_origin_retries_total", &[]);
+    eprintln!("{} answers, {retries} retries, counts {counts:?}", answered.load(Relaxed));
+    assert!(retries > 0.5 && counts.iter().all(|count| *count > 0), "{counts:?}");
+    let killed = format!("server=\"{}\"", servers[0].url());
+    assert!(larder.metric("larder_origin_server_ejections_total", &[&killed]) > 0.5);
+}
+
+#[test]
+fn a_retry_is_explained() {
+    let servers = [resetting(), numbered(1)];
+    let larder = start(&servers, &[1, 1], "");
+    let output = run(LARDER, ["explain", "http://test.example/", "--admin", &larder.admin().to_string()]);
+    let text = output.text();
+    let retry =
+        format!("retry    connection closed before a response: the request goes to {}", servers[1].url());
+    assert!(text.contains(&retry), "{text}");
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,12 @@ pub struct OriginConfig {
     pub servers: Vec<ServerConfig>,
     /// Which of them gets a request.
     pub balance: Balance,
+    /// How a server's share grows after it was out.
+    pub slow_start: Duration,
+    /// When a failed request is sent to another server.
+    pub retries: RetryConfig,
+    /// When a server is left out because of failures; absent: never.
+    pub ejection: Option<EjectionConfig>,
     /// Path put before every forwarded path (from the URL); empty or starts with `/` and does not end with it.
     pub base_path: String,
     /// `Host` sent; absent: the client's.
@@ -63,6 +70,50 @@ impl Balance {
             Self::PowerOfTwo => "power-of-two",
             Self::ConsistentHash => "consistent-hash",
         }
+    }
+}
+
+/// When a failed request is sent to another server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryConfig {
+    /// Servers that a request is sent to, the first included; 1 turns retries off.
+    pub attempts_max: usize,
+    /// Retries within 10 s, in percent of the requests within that time.
+    pub budget_percent: u32,
+    /// Retries a second that are allowed beside that.
+    pub budget_per_second_min: u32,
+}
+
+/// When a server is left out because of how its requests ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EjectionConfig {
+    /// So many failures in a row.
+    pub failures: u32,
+    /// How long the first ejection is; each one after it is twice as long.
+    pub duration: Duration,
+    /// How long any is at most.
+    pub duration_max: Duration,
+    /// How many servers may be out, in percent, rounded up; one always stays.
+    pub servers_percent_max: usize,
+    /// Which responses are failures.
+    pub statuses: Statuses,
+}
+
+/// A set of status codes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statuses(Vec<RangeInclusive<u16>>);
+
+impl Statuses {
+    /// All that are in one of these ranges.
+    #[must_use]
+    pub fn new(ranges: Vec<RangeInclusive<u16>>) -> Self {
+        Self(ranges)
+    }
+
+    /// Whether it is one of them.
+    #[must_use]
+    pub fn contains(&self, status: u16) -> bool {
+        self.0.iter().any(|range| range.contains(&status))
     }
 }
 

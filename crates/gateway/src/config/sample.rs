@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::{
     AddressFamily, AdmissionConfig, Balance, ClientLimits, ClientRules, Collapse, Config, DEFAULT_STORE,
     EndpointConfig, ErrorExposure, OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig,
-    PrefixHandling, ServerConfig, ServerTiming, Site, StoreConfig, StoreIndex, TraceFields, UnderscoreFields,
-    XCache,
+    PrefixHandling, RetryConfig, ServerConfig, ServerTiming, Site, StoreConfig, StoreIndex, TraceFields,
+    UnderscoreFields, XCache,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -98,6 +98,9 @@ fn origin_config(address: SocketAddr) -> OriginConfig {
             weight: 1,
         }],
         balance: Balance::RoundRobin,
+        slow_start: Duration::ZERO,
+        retries: RetryConfig { attempts_max: 3, budget_percent: 20, budget_per_second_min: 10 },
+        ejection: None,
         base_path: String::new(),
         host_override: None,
         fixed_fields: Vec::new(),

@@ -13,6 +13,16 @@ pub(super) struct Seen {
     /// Its share of the requests; 0 takes none.
     pub(super) weight: u32,
     pub(super) in_flight: u64,
+    /// Whether it takes requests, as far as is known.
+    pub(super) presence: Presence,
+}
+
+/// Whether a server is among those that get requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    In,
+    /// Failures or checks say that it can't answer.
+    Out,
 }
 
 /// A server that may be picked.
@@ -40,10 +50,16 @@ pub(super) struct Lot<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Turns(Vec<i64>);
 
-/// The servers that a request may go to: those that take requests, but for the ones that it was sent to already.
+/// The servers that a request may go to: those that take requests, but for the ones that it was sent to already. Where all
+/// are out, all are in: what is known of them may be wrong, and a request that nobody gets fails for sure.
 pub(super) fn candidates(seen: impl Iterator<Item = Seen>, tried: &[usize]) -> Candidates {
     let all = seen.enumerate().map(|(server, seen)| Candidate { server, seen });
-    all.filter(|candidate| candidate.seen.weight > 0 && !tried.contains(&candidate.server)).collect()
+    let mut candidates: Candidates = all.filter(|candidate| candidate.seen.weight > 0).collect();
+    if candidates.iter().any(|candidate| candidate.seen.presence == Presence::In) {
+        candidates.retain(|candidate| candidate.seen.presence == Presence::In);
+    }
+    candidates.retain(|candidate| !tried.contains(&candidate.server));
+    candidates
 }
 
 /// The server that a request goes to; none where there is no candidate.
@@ -152,6 +168,7 @@ mod tests {
             identity: hash(format!("http://server{server}:80").as_bytes()),
             weight: *weight,
             in_flight,
+            presence: Presence::In,
         };
         weights.iter().zip(in_flight).enumerate().map(of).collect()
     }
@@ -236,10 +253,27 @@ mod tests {
         check(&[1], &[0, 3]);
         check(&[3, 0], &[1]);
         check(&[0, 1, 3], &[]);
-        for balance in [Balance::RoundRobin, Balance::LeastRequests, Balance::PowerOfTwo] {
+        for balance in Balance::ALL {
             let mut lot = Lot { turns: &mut Turns::default(), chance: 0, key: 0 };
             assert_eq!(pick(balance, &[], &mut lot), None, "{balance:?}");
         }
+    }
+
+    #[test]
+    fn servers_that_are_out_get_nothing_unless_all_are() {
+        let check = |out: &[usize], tried: &[usize], expected: &[usize]| {
+            let mut servers = servers(&[1, 1, 1, 0], &[]);
+            out.iter().for_each(|server| servers[*server].presence = Presence::Out);
+            let candidates = candidates(servers.iter().copied(), tried);
+            let found: Vec<_> = candidates.iter().map(|candidate| candidate.server).collect();
+            assert_eq!(found, expected, "{out:?} {tried:?}");
+        };
+        check(&[], &[], &[0, 1, 2]);
+        check(&[1], &[], &[0, 2]);
+        check(&[1], &[0], &[2]);
+        check(&[1, 2], &[0], &[]);
+        check(&[0, 1, 2], &[], &[0, 1, 2]);
+        check(&[0, 1, 2], &[1], &[0, 2]);
     }
 
     proptest! {

@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use parking_lot::Mutex;
 use store::Budget;
 use tokio::time::Instant;
 
 use super::binding::Binding;
 use super::connect::{Connector, Negotiated, Offer};
+use super::ejection::Standing;
 use super::error::OriginError;
+use super::exchange::Kept;
 use super::http1::Http1Connection;
 use super::http2::{Http2Connection, StreamSlot};
 use super::pool::Pool;
@@ -24,6 +27,7 @@ pub(super) struct Endpoint {
     config: EndpointConfig,
     label: Arc<str>,
     work: Arc<Work>,
+    standing: Mutex<Standing>,
     connector: Connector,
     pool: Arc<Pool>,
     /// Whether ALPN last chose HTTP/1: then a burst of requests needs as many connections.
@@ -39,13 +43,6 @@ pub(super) enum Eligible {
     Any(Instant),
     /// One opened since the first attempt began: the kept one turned out dead, and others may be too.
     OpenedSince(Instant),
-}
-
-/// Whether a connection had carried a request before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
-    No,
-    Yes,
 }
 
 /// Who may use a new connection.
@@ -73,6 +70,7 @@ impl Endpoint {
         Self {
             label: config.to_string().into(),
             work: Arc::default(),
+            standing: Mutex::default(),
             connector: Connector::new(&config, resolver),
             pool: Arc::new(Pool::new(config.pool, Arc::clone(&counters))),
             chose_http1: AtomicBool::new(false),
@@ -94,6 +92,10 @@ impl Endpoint {
 
     pub(super) fn work(&self) -> &Arc<Work> {
         &self.work
+    }
+
+    pub(super) fn standing(&self) -> &Mutex<Standing> {
+        &self.standing
     }
 
     pub(super) fn pool(&self) -> &Arc<Pool> {

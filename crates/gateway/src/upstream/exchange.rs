@@ -55,3 +55,10 @@ pub(super) enum Processing {
     Never,
     Possible,
 }
+
+/// Whether a connection had carried a request before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    No,
+    Yes,
+}

@@ -14,6 +14,7 @@ mod body;
 pub(crate) mod call;
 mod connect;
 mod driver;
+mod ejection;
 mod endpoint;
 mod error;
 mod exchange;
@@ -31,6 +32,7 @@ mod request;
 mod request_body;
 mod resolve;
 mod response;
+mod retry;
 mod servers;
 mod stats;
 #[cfg(test)]
@@ -53,5 +55,5 @@ pub use self::request_body::{
     ChannelBody, Gathered, RequestBody, RequestBodyClosed, RequestBodyIncomplete, RequestBodySender,
 };
 pub use self::response::OriginResponse;
-pub use self::stats::{OriginStats, ServerStats};
+pub use self::stats::{OriginStats, ServerState, ServerStats};
 pub use self::upgrade::{OriginTunnel, UpgradeHandle};

@@ -6,11 +6,13 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use store::Budget;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::admission::Admission;
 use super::endpoint::Endpoint;
 use super::group::Upstream;
 use super::resolve::{Resolver, system_settings};
+use super::retry::RetryBudget;
 use super::servers::{Server, Servers};
 use super::stats::{Counters, OriginStats};
 use crate::config::{EndpointConfig, OriginConfig, ServerConfig};
@@ -85,11 +87,12 @@ impl Upstreams {
         let limits = used.iter().find(|upstream| upstream.config.admission == config.admission);
         Upstream {
             config: config.clone(),
-            servers: Servers::new(config.servers.iter().map(server).collect(), config.balance),
+            servers: Servers::new(config.servers.iter().map(server).collect(), config),
             admission: match limits {
                 Some(upstream) => Arc::clone(&upstream.admission),
                 None => Arc::new(Admission::new(config.admission, counters)),
             },
+            budget: Mutex::new(RetryBudget::new(Instant::now())),
             memory: self.memory.clone(),
             counters: Arc::clone(counters),
         }

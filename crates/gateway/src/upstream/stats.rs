@@ -31,8 +31,10 @@ pub struct OriginStats {
     pub tunnels_open: u64,
     /// Requests that wait for a place now.
     pub requests_queued: u64,
-    /// Requests sent again on a fresh connection.
+    /// Requests sent again, to another server or on a fresh connection.
     pub retries: u64,
+    /// Requests that were not, because there were too many retries.
+    pub retries_over_budget: u64,
     /// Failures by [`OriginError::reason`].
     pub errors: BTreeMap<&'static str, u64>,
     /// What is known of each server, in the order of the configuration.
@@ -48,6 +50,39 @@ pub struct ServerStats {
     pub requests: u64,
     /// Of these, the ones whose response has not ended.
     pub requests_in_flight: u64,
+    /// How often it was ejected.
+    pub ejections: u64,
+    /// Whether it gets requests.
+    pub state: ServerState,
+}
+
+/// Whether a server gets requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerState {
+    /// Its whole share.
+    Up,
+    /// A part of its share, because it was out a short while ago.
+    SlowStart,
+    /// None for a time, because of failures.
+    Ejected,
+    /// None, because its weight is 0.
+    Drained,
+}
+
+impl ServerState {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Up, Self::SlowStart, Self::Ejected, Self::Drained];
+
+    /// The word for it in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::SlowStart => "slow_start",
+            Self::Ejected => "ejected",
+            Self::Drained => "drained",
+        }
+    }
 }
 
 /// What a server does and has done.
@@ -55,6 +90,7 @@ pub struct ServerStats {
 pub(super) struct Work {
     requests: AtomicU64,
     in_flight: AtomicU64,
+    pub(super) ejections: AtomicU64,
 }
 
 /// A request that a server works on, until it is dropped.
@@ -98,6 +134,7 @@ pub(super) struct Counters {
     pub(super) tunnels_open: AtomicU64,
     pub(super) requests_queued: AtomicU64,
     pub(super) retries: AtomicU64,
+    pub(super) retries_over_budget: AtomicU64,
     errors: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -119,6 +156,7 @@ impl Counters {
             tunnels_open: self.tunnels_open.load(Relaxed),
             requests_queued: self.requests_queued.load(Relaxed),
             retries: self.retries.load(Relaxed),
+            retries_over_budget: self.retries_over_budget.load(Relaxed),
             errors: self.errors.lock().clone(),
             servers: Vec::new(),
         }

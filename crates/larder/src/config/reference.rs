@@ -85,13 +85,18 @@ fn admin_limits() -> [(String, &'static str); 5] {
 }
 
 /// Quantities that choose how something is done.
-const NOT_LIMITS: [&str; 15] = [
+const NOT_LIMITS: [&str; 20] = [
+    "budget_per_second_min",
+    "budget_percent",
     "compress_from",
+    "duration",
+    "failures",
     "heuristic_max",
     "heuristic_percent",
     "keepalive",
     "max_stale_max",
     "refresh_ahead_percent",
+    "slow_start",
     "socket_buffer_bytes",
     "stale_if_error_default",
     "stale_if_error_max",

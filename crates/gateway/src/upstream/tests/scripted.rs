@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 
 use crate::config::{
     AddressFamily, AdmissionConfig, Balance, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol,
-    OriginTimeouts, PoolConfig, ServerConfig,
+    OriginTimeouts, PoolConfig, RetryConfig, ServerConfig,
 };
 use crate::message::fields::PackedFields;
 use crate::upstream::{
@@ -137,6 +137,9 @@ pub(super) fn config(address: SocketAddr) -> OriginConfig {
             weight: 1,
         }],
         balance: Balance::RoundRobin,
+        slow_start: Duration::ZERO,
+        retries: RetryConfig { attempts_max: 3, budget_percent: 20, budget_per_second_min: 10 },
+        ejection: None,
         base_path: String::new(),
         host_override: None,
         fixed_fields: Vec::new(),

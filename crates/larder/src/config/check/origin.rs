@@ -1,13 +1,14 @@
 //! Origin servers.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use gateway::config::{
-    AddressFamily, AdmissionConfig, Balance, Credentials, EndpointConfig, OriginAddress, OriginConfig,
-    OriginProtocol, OriginTls, PoolConfig, ServerConfig,
+    AddressFamily, AdmissionConfig, Balance, Credentials, EjectionConfig, EndpointConfig, OriginAddress,
+    OriginConfig, OriginProtocol, OriginTls, PoolConfig, RetryConfig, ServerConfig, Statuses,
 };
 use gateway::upstream::tls::{TlsConfigError, TlsOptions, Verification, client_config};
 use http::{HeaderName, HeaderValue};
@@ -165,6 +166,7 @@ fn origin(
     let local_address = scope.parsed(table, "local_address", address);
     let pool_table = table.table("pool");
     let pool = pool(scope, pool_table);
+    let ejection = ejection(scope, table.table("ejection"));
     let address_family = match table.text("address_family") {
         Some("ipv4") => AddressFamily::Ipv4,
         Some("ipv6") => AddressFamily::Ipv6,
@@ -182,6 +184,9 @@ fn origin(
         name: name?,
         servers: servers.into_iter().map(server).collect::<Option<_>>()?,
         balance: balance(table),
+        slow_start: table.duration("slow_start"),
+        retries: retries(table.table("retries")),
+        ejection,
         base_path,
         host_override,
         fixed_fields,
@@ -194,6 +199,45 @@ fn balance(table: &Table) -> Balance {
     let chosen = table.text("balance");
     let is_chosen = |balance: &Balance| chosen == Some(balance.name());
     Balance::ALL.into_iter().find(is_chosen).unwrap_or(Balance::RoundRobin)
+}
+
+fn retries(table: &Table) -> RetryConfig {
+    RetryConfig {
+        attempts_max: table.number("attempts_max"),
+        budget_percent: table.number("budget_percent"),
+        budget_per_second_min: table.number("budget_per_second_min"),
+    }
+}
+
+fn ejection(scope: &mut Scope<'_>, table: &Table) -> Option<EjectionConfig> {
+    let config = EjectionConfig {
+        failures: table.number("failures"),
+        duration: table.duration("duration"),
+        duration_max: table.duration("duration_max"),
+        servers_percent_max: table.number("servers_percent_max"),
+        statuses: statuses(scope, table, "statuses"),
+    };
+    if let (true, Some(node)) = (config.duration > config.duration_max, table.node("duration")) {
+        scope.error(node, "must not be longer than `duration_max`");
+    }
+    table.flag("enabled").then_some(config)
+}
+
+fn statuses(scope: &mut Scope<'_>, table: &Table, key: &str) -> Statuses {
+    Statuses::new(scope.parsed_list(table, key, status_range))
+}
+
+fn status_range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let class = text.strip_suffix("xx").and_then(|class| class.parse::<u16>().ok());
+    match class
+        .map(|class| class * 100..=class * 100 + 99)
+        .or_else(|| text.parse().ok().map(|code| code..=code))
+    {
+        Some(range) if (200..=599).contains(range.start()) && text.len() == 3 => Ok(range),
+        _ => {
+            Err("expected a status code from 200 to 599, such as `503`, or a class, such as `5xx`".to_owned())
+        }
+    }
 }
 
 /// The TLS settings that the servers need, if any does; nothing where they are wrong.

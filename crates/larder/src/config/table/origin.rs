@@ -39,6 +39,30 @@ pub(crate) static ORIGIN: Section = Section {
             "By weight in all of them. `round-robin`: one after the other. `least-requests`: the one with the fewest requests in flight. `power-of-two`: of two by chance, the one with fewer requests in flight. `consistent-hash`: by cache key, so that a URL goes to the same server; when a server goes, only its URLs move.",
         ),
         row(
+            "slow_start",
+            Kind::Duration { min_ms: 0, max_ms: HOUR_MS },
+            Preset::Is("\"10s\""),
+            Reload::Yes,
+            "How long a server's share of the requests grows after it was out, from a tenth to all.",
+            "`0s` gives it its whole share at once.",
+        ),
+        row(
+            "retries",
+            Kind::Table(&RETRIES),
+            Preset::Is("{}"),
+            Reload::Yes,
+            "When a failed request is sent to another server.",
+            "",
+        ),
+        row(
+            "ejection",
+            Kind::Table(&EJECTION),
+            Preset::Is("{}"),
+            Reload::Yes,
+            "When a server is left out because of failures.",
+            "",
+        ),
+        row(
             "protocol",
             Kind::Choice(&["auto", "http1", "http2"]),
             Preset::Is("\"auto\""),
@@ -159,6 +183,87 @@ static SERVER: Section = Section {
         ),
     ],
 };
+
+static RETRIES: Section = Section {
+    name: "origin.retries",
+    about: "When a request that got no response is sent to another server of the origin: it could not be sent, or it may be repeated (idempotent methods and QUERY). An origin with one server has no retries, but for those on a new connection where a kept one was closed. All time limits of the site hold; each attempt has its own `connect` and `first_byte`.",
+    options: &[
+        row(
+            "attempts_max",
+            Kind::Integer { min: 1, max: 10 },
+            Preset::Is("3"),
+            Reload::Yes,
+            "Servers that a request is sent to, the first included.",
+            "`1` turns retries off.",
+        ),
+        row(
+            "budget_percent",
+            Kind::Integer { min: 0, max: 100 },
+            Preset::Is("20"),
+            Reload::Yes,
+            "Retries within 10 s, in percent of the requests within that time.",
+            "So that a group in trouble gets no more than so much beside its usual load. `larder_origin_retries_over_budget_total` counts requests that failed because of it.",
+        ),
+        row(
+            "budget_per_second_min",
+            Kind::Integer { min: 0, max: 10_000 },
+            Preset::Is("10"),
+            Reload::Yes,
+            "Retries allowed beside that, for each second.",
+            "An instance with few requests has no share to speak of.",
+        ),
+    ],
+};
+
+static EJECTION: Section = Section {
+    name: "origin.ejection",
+    about: "When a server is left out because its requests fail: no connection, no response in time, or a status in `statuses`. The others get its requests. Applies to origins with several servers only. When all are out, all get requests.",
+    options: &[
+        row("enabled", Kind::Flag, Preset::Is("true"), Reload::Yes, "Whether servers are ejected.", ""),
+        row(
+            "failures",
+            Kind::Integer { min: 1, max: 1_000 },
+            Preset::Is("5"),
+            Reload::Yes,
+            "Failures in a row, over all workers, that eject a server.",
+            "",
+        ),
+        row(
+            "duration",
+            LIMIT,
+            Preset::Is("\"10s\""),
+            Reload::Yes,
+            "How long the first ejection lasts.",
+            "Each one after it is twice as long, until the server has stayed for as long as it was out last.",
+        ),
+        row(
+            "duration_max",
+            LIMIT,
+            Preset::Is("\"5m\""),
+            Reload::Yes,
+            "How long an ejection lasts at most.",
+            "",
+        ),
+        row(
+            "servers_percent_max",
+            Kind::Integer { min: 0, max: 100 },
+            Preset::Is("50"),
+            Reload::Yes,
+            "How many servers may be out, in percent, rounded up; one always stays.",
+            "If more fail, the fault is likely elsewhere, and the rest could not carry the load.",
+        ),
+        row(
+            "statuses",
+            STATUSES,
+            Preset::Is("[\"502\", \"503\", \"504\"]"),
+            Reload::Yes,
+            "Responses that count as failures.",
+            "They are passed on all the same. `500` is not among them by default: it is often the fault of a page and not of a server.",
+        ),
+    ],
+};
+
+const STATUSES: Kind = Kind::List(&Kind::Text("status code, such as `503`, or a class, such as `5xx`"));
 
 static CREDENTIALS: Section = Section {
     name: "origin.credentials",
