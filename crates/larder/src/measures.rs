@@ -218,6 +218,9 @@ fn report_origins(sample: &mut Sample, gateway: &GatewayControl) {
 
 fn report_server(sample: &mut Sample, origin: &str, stats: &ServerStats) {
     let labels: &[&str] = &[origin, &stats.server];
+    for (result, count) in [("passed", stats.checks_passed), ("failed", stats.checks_failed)] {
+        sample.add(Metric::OriginServerChecksTotal, &[origin, &stats.server, result], count);
+    }
     sample.add(Metric::OriginServerEjectionsTotal, labels, stats.ejections);
     sample.add(Metric::OriginServerRequestsInFlight, labels, stats.requests_in_flight);
     sample.add(Metric::OriginServerRequestsTotal, labels, stats.requests);

@@ -287,26 +287,29 @@ fn a_failing_server_is_left_out_for_a_time_and_comes_back() {
     assert_eq!(servers[0].total() - before, 5);
 }
 
-/// The last server is never left out: its errors are better than none.
+/// The last server is never left out: its errors are better than none. A reload forgets nothing of servers that it keeps.
 #[test]
-fn the_last_server_stays() {
+fn the_last_server_stays_over_a_reload_too() {
     let ill = || {
         ScriptedOrigin::start(|exchange| {
             exchange.respond("503 Service Unavailable", "Cache-Control: no-store\r\n", "ill");
         })
     };
     let servers = [ill(), ill()];
-    let larder = start(
-        &servers,
-        &[1, 1],
-        "[origin.ejection]\nfailures = 1\nduration = \"1h\"\nduration_max = \"1h\"\nservers_percent_max = 100",
-    );
+    let settings = "[origin.ejection]\nfailures = 1\nduration = \"1h\"\nduration_max = \"1h\"\nservers_percent_max = 100";
+    let mut larder = start(&servers, &[1, 1], settings);
     let mut client = larder.client();
     for number in 0..10 {
         assert_eq!(client.get(&format!("/{number}")).text(), "ill");
     }
     assert!((larder.metric("larder_origin_server_ejections_total", &[]) - 1.0).abs() < 0.5);
-    assert_eq!(servers.iter().map(ScriptedOrigin::total).collect::<Vec<_>>(), [1, 9]);
+    let totals = || servers.iter().map(ScriptedOrigin::total).collect::<Vec<_>>();
+    assert_eq!(totals(), [1, 9]);
+    reload(&mut larder, &config(&weighted(&servers, &[2, 1]), settings));
+    for number in 0..10 {
+        assert_eq!(client.get(&format!("/{number}")).text(), "ill");
+    }
+    assert_eq!(totals(), [1, 19]);
 }
 
 /// One server is killed, one is slow, one is drained: no idempotent request fails.
@@ -362,4 +365,59 @@ fn a_retry_is_explained() {
     let retry =
         format!("retry    connection closed before a response: the request goes to {}", servers[1].url());
     assert!(text.contains(&retry), "{text}");
+}
+
+/// Checks find out, and not clients: no request is sent to a server that fails them, and it comes back by itself.
+#[test]
+fn a_server_that_fails_its_checks_gets_no_requests_until_it_passes() {
+    let is_well = Arc::new(AtomicBool::new(true));
+    let checked = Arc::clone(&is_well);
+    let server = ScriptedOrigin::start(move |exchange| {
+        let is_failed = exchange.request.target() == "/health" && !checked.load(Relaxed);
+        let status = if is_failed { "500 Internal Server Error" } else { "200 OK" };
+        exchange.respond(status, "Cache-Control: no-store\r\n", "0");
+    });
+    let servers = [server, numbered(1)];
+    let settings =
+        "slow_start = \"0s\"\n[origin.health]\npath = \"/health\"\ninterval = \"100ms\"\ntimeout = \"100ms\"";
+    let larder = start(&servers, &[1, 1], settings);
+    let url = format!("server=\"{}\"", servers[0].url());
+    let is_in = |state: &str| {
+        larder.metric("larder_origin_server_state", &[&url, &format!("state=\"{state}\"")]) > 0.5
+    };
+    let mut client = larder.client();
+    servers[0].wait_for("/health", 2);
+    assert!(answers(&mut client, 10).contains(&0));
+    is_well.store(false, Relaxed);
+    wait::until_true("it is unhealthy", || is_in("unhealthy"));
+    assert_eq!(answers(&mut client, 10), [1; 10]);
+    assert!(larder.metric("larder_origin_server_checks_total", &[&url, "failed"]) > 2.5);
+    is_well.store(true, Relaxed);
+    wait::until_true("it is healthy again", || is_in("up"));
+    assert!(answers(&mut client, 10).contains(&0));
+    let requests = larder.metric("larder_origin_server_requests_total", &[&url]);
+    let asked = servers[0].total() - servers[0].count("/health");
+    assert!((requests - asked as f64).abs() < 0.5, "checks are no requests: {requests} {asked}");
+}
+
+/// A reload begins checks, changes them and ends them.
+#[test]
+fn a_reload_takes_checks_over() {
+    let servers = numbered_servers(2);
+    let checks = |path: &str| {
+        let health = format!("[origin.health]\npath = \"{path}\"\ninterval = \"100ms\"\ntimeout = \"100ms\"");
+        config(&weighted(&servers, &[1, 1]), &health)
+    };
+    let mut larder = start(&servers, &[1, 1], "");
+    reload(&mut larder, &checks("/one"));
+    servers[0].wait_for("/one", 3);
+    reload(&mut larder, &checks("/two"));
+    servers[1].wait_for("/two", 3);
+    let before = servers[0].count("/one");
+    servers[0].wait_for("/two", servers[0].count("/two") + 3);
+    assert!(servers[0].count("/one") <= before + 1, "one may have been on its way");
+    reload(&mut larder, &config(&weighted(&servers, &[1, 1]), ""));
+    let before = servers[0].count("/two");
+    answers(&mut larder.client(), 50);
+    assert!(servers[0].count("/two") <= before + 1);
 }

@@ -208,6 +208,8 @@ metrics! {
         "Requests to origins that failed and were not sent to another server, because there had been too many retries (`budget_percent`).";
     OriginRetriesTotal "larder_origin_retries_total" Counter Count ["origin"],
         "Requests sent again: to another server of the origin, or on a new connection because a pooled one turned out dead.";
+    OriginServerChecksTotal "larder_origin_server_checks_total" Counter Count ["origin", "server", "result"],
+        "Checks of a server of an origin in the background.";
     OriginServerEjectionsTotal "larder_origin_server_ejections_total" Counter Count ["origin", "server"],
         "How often a server of an origin was ejected because of failures.";
     OriginServerRequestsInFlight "larder_origin_server_requests_in_flight" Gauge Count ["origin", "server"],
@@ -350,7 +352,7 @@ static LABELS: &[(&str, &str)] = &[
     ),
     (
         "result",
-        "of a tier behind memory: look-ups `hit`, `miss` or `failed`; changes `written`, `removed`, `failed`, `given_up` or `refused`; of spans: `exported`, `dropped`, `rejected` or `failed`; of requests with them: `accepted`, `partial`, `again` or `failed`",
+        "of a tier behind memory: look-ups `hit`, `miss` or `failed`; changes `written`, `removed`, `failed`, `given_up` or `refused`; of spans: `exported`, `dropped`, `rejected` or `failed`; of requests with them: `accepted`, `partial`, `again` or `failed`; of checks of servers: `passed` or `failed`",
     ),
     (
         "rule",
@@ -361,7 +363,7 @@ static LABELS: &[(&str, &str)] = &[
     ("site", "name of the site in the configuration; `none` when no site took the request"),
     (
         "state",
-        "fills: `waiting` for the head or `streaming` the body; connections: `idle`, `active`, `connecting`; circuit breakers: `closed`, `open`, `half_open`; exchanges: `queued`, `in_flight` (`requests_in_flight_max`), `upload` and `delivery` (`transfers_max`), `tunnel` (`tunnels_max`); servers of origins: `up`, `slow_start` (a part of its share), `ejected`, `drained` (weight 0)",
+        "fills: `waiting` for the head or `streaming` the body; connections: `idle`, `active`, `connecting`; circuit breakers: `closed`, `open`, `half_open`; exchanges: `queued`, `in_flight` (`requests_in_flight_max`), `upload` and `delivery` (`transfers_max`), `tunnel` (`tunnels_max`); servers of origins: `up`, `slow_start` (a part of its share), `ejected`, `unhealthy` (fails its checks), `drained` (weight 0)",
     ),
     ("status", "status code sent; `0` for none or one out of 100 to 999"),
     ("store", "name of a `[stores.NAME]`; series of `[store]` go without this label"),

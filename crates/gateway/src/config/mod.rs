@@ -17,8 +17,8 @@ use std::time::Duration;
 
 pub use ipnet::IpNet;
 pub use origin::{
-    AddressFamily, AdmissionConfig, Balance, Credentials, EjectionConfig, EndpointConfig, OriginAddress,
-    OriginConfig, OriginProtocol, OriginTls, PoolConfig, RetryConfig, ServerConfig, Statuses,
+    AddressFamily, AdmissionConfig, Balance, Credentials, EjectionConfig, EndpointConfig, HealthConfig,
+    OriginAddress, OriginConfig, OriginProtocol, OriginTls, PoolConfig, RetryConfig, ServerConfig, Statuses,
 };
 pub use rule::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,

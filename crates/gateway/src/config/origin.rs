@@ -22,6 +22,8 @@ pub struct OriginConfig {
     pub retries: RetryConfig,
     /// When a server is left out because of failures; absent: never.
     pub ejection: Option<EjectionConfig>,
+    /// How servers are checked while nobody asks; absent: they aren't.
+    pub health: Option<HealthConfig>,
     /// Path put before every forwarded path (from the URL); empty or starts with `/` and does not end with it.
     pub base_path: String,
     /// `Host` sent; absent: the client's.
@@ -96,6 +98,23 @@ pub struct EjectionConfig {
     /// How many servers may be out, in percent, rounded up; one always stays.
     pub servers_percent_max: usize,
     /// Which responses are failures.
+    pub statuses: Statuses,
+}
+
+/// How servers are checked in the background.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthConfig {
+    /// What is asked for, with GET.
+    pub path: String,
+    /// From one check to the next.
+    pub interval: Duration,
+    /// How long a check may take; no longer than the interval.
+    pub timeout: Duration,
+    /// Failed checks in a row that make a server unhealthy.
+    pub unhealthy_after: u32,
+    /// Passed checks in a row that make it healthy again.
+    pub healthy_after: u32,
+    /// Which responses pass.
     pub statuses: Statuses,
 }
 

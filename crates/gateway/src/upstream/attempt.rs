@@ -9,7 +9,7 @@ use super::exchange::{Exchange, Failure, Kept, Processing};
 use super::request::RequestHead;
 use super::request_body::RequestBody;
 use super::response::OriginResponse;
-use super::stats::Working;
+use super::stats::{Work, Working};
 use super::timing::HeadWait;
 use super::{http1, http2};
 
@@ -19,6 +19,8 @@ pub(super) struct Attempt<'a> {
     pub(super) eligible: Eligible,
     /// Held until the response body has ended.
     pub(super) permit: &'a Arc<Permit>,
+    /// Where it is counted.
+    pub(super) work: &'a Arc<Work>,
 }
 
 /// What came of an attempt.
@@ -45,7 +47,7 @@ impl Attempt<'_> {
         waiting: &mut HeadWait<'_>,
     ) -> Outcome {
         let replay = body.replay();
-        let working = Working::begin(self.endpoint.work());
+        let working = Working::begin(self.work);
         let (connection, kept) = match self.endpoint.acquire(self.eligible, head, waiting.limits).await {
             Ok(acquired) => acquired,
             Err(error) => {

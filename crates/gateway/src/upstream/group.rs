@@ -119,7 +119,8 @@ impl Upstream {
         loop {
             let endpoint = &*self.servers.list()[course.server].endpoint;
             let head = RequestHead::new(&self.config, parts);
-            let attempt = Attempt { endpoint, eligible: course.eligible, permit: &permit };
+            let work = endpoint.work();
+            let attempt = Attempt { endpoint, eligible: course.eligible, permit: &permit, work };
             let failed = match attempt.run(&head, body, waiting).await {
                 Outcome::Answered(response) => {
                     self.servers.note_answer(course.server, response.status);

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::admission::Admission;
 use super::endpoint::Endpoint;
 use super::group::Upstream;
+use super::health::check_servers;
 use super::resolve::{Resolver, system_settings};
 use super::retry::RetryBudget;
 use super::servers::{Server, Servers};
@@ -96,6 +97,11 @@ impl Upstreams {
             memory: self.memory.clone(),
             counters: Arc::clone(counters),
         }
+    }
+
+    /// From now on the servers of this upstream are checked as it says, if at all.
+    pub(crate) fn check_servers(&self, upstream: &Arc<Upstream>) {
+        check_servers(&upstream.servers, &upstream.config, self.resolver.background());
     }
 
     fn endpoint(&self, config: &EndpointConfig, counters: &Arc<Counters>) -> Arc<Endpoint> {

@@ -150,16 +150,24 @@ impl Server {
     }
 
     fn presence(&self, now: Instant) -> Presence {
-        if self.endpoint.standing().lock().is_in(now) { Presence::In } else { Presence::Out }
+        let is_in = self.is_healthy() && self.endpoint.standing().lock().is_in(now);
+        if is_in { Presence::In } else { Presence::Out }
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.endpoint.checked().lock().is_healthy()
     }
 
     fn share_percent(&self, slow_start: Duration, now: Instant) -> u32 {
-        share_percent(self.endpoint.standing().lock().back_since(now), slow_start, now)
+        let ejected = self.endpoint.standing().lock().back_since(now);
+        let unhealthy = self.endpoint.checked().lock().back_since();
+        share_percent(ejected.max(unhealthy), slow_start, now)
     }
 
     fn state(&self, slow_start: Duration, now: Instant) -> ServerState {
         match self.presence(now) {
             _ if self.weight == 0 => ServerState::Drained,
+            Presence::Out if !self.is_healthy() => ServerState::Unhealthy,
             Presence::Out => ServerState::Ejected,
             Presence::In if self.share_percent(slow_start, now) < 100 => ServerState::SlowStart,
             Presence::In => ServerState::Up,
@@ -173,6 +181,8 @@ impl Server {
             requests: work.requests(),
             requests_in_flight: work.in_flight(),
             ejections: work.ejections.load(Relaxed),
+            checks_passed: work.checks_passed.load(Relaxed),
+            checks_failed: work.checks_failed.load(Relaxed),
             state: self.state(slow_start, now),
         }
     }

@@ -52,6 +52,10 @@ pub struct ServerStats {
     pub requests_in_flight: u64,
     /// How often it was ejected.
     pub ejections: u64,
+    /// Checks that it passed.
+    pub checks_passed: u64,
+    /// Checks that it failed.
+    pub checks_failed: u64,
     /// Whether it gets requests.
     pub state: ServerState,
 }
@@ -65,13 +69,15 @@ pub enum ServerState {
     SlowStart,
     /// None for a time, because of failures.
     Ejected,
+    /// None, because it fails its checks.
+    Unhealthy,
     /// None, because its weight is 0.
     Drained,
 }
 
 impl ServerState {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Up, Self::SlowStart, Self::Ejected, Self::Drained];
+    pub const ALL: [Self; 5] = [Self::Up, Self::SlowStart, Self::Ejected, Self::Unhealthy, Self::Drained];
 
     /// The word for it in metrics.
     #[must_use]
@@ -80,6 +86,7 @@ impl ServerState {
             Self::Up => "up",
             Self::SlowStart => "slow_start",
             Self::Ejected => "ejected",
+            Self::Unhealthy => "unhealthy",
             Self::Drained => "drained",
         }
     }
@@ -91,6 +98,8 @@ pub(super) struct Work {
     requests: AtomicU64,
     in_flight: AtomicU64,
     pub(super) ejections: AtomicU64,
+    pub(super) checks_passed: AtomicU64,
+    pub(super) checks_failed: AtomicU64,
 }
 
 /// A request that a server works on, until it is dropped.

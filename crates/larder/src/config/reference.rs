@@ -85,12 +85,13 @@ fn admin_limits() -> [(String, &'static str); 5] {
 }
 
 /// Quantities that choose how something is done.
-const NOT_LIMITS: [&str; 20] = [
+const NOT_LIMITS: [&str; 22] = [
     "budget_per_second_min",
     "budget_percent",
     "compress_from",
     "duration",
     "failures",
+    "healthy_after",
     "heuristic_max",
     "heuristic_percent",
     "keepalive",
@@ -104,6 +105,7 @@ const NOT_LIMITS: [&str; 20] = [
     "stale_while_revalidate_default",
     "stale_while_revalidate_max",
     "uncacheable_for",
+    "unhealthy_after",
     "weight",
     "workers",
 ];

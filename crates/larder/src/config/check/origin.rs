@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use gateway::config::{
-    AddressFamily, AdmissionConfig, Balance, Credentials, EjectionConfig, EndpointConfig, OriginAddress,
-    OriginConfig, OriginProtocol, OriginTls, PoolConfig, RetryConfig, ServerConfig, Statuses,
+    AddressFamily, AdmissionConfig, Balance, Credentials, EjectionConfig, EndpointConfig, HealthConfig,
+    OriginAddress, OriginConfig, OriginProtocol, OriginTls, PoolConfig, RetryConfig, ServerConfig, Statuses,
 };
 use gateway::upstream::tls::{TlsConfigError, TlsOptions, Verification, client_config};
 use http::{HeaderName, HeaderValue};
@@ -167,6 +167,7 @@ fn origin(
     let pool_table = table.table("pool");
     let pool = pool(scope, pool_table);
     let ejection = ejection(scope, table.table("ejection"));
+    let health = health(scope, table.table("health"));
     let address_family = match table.text("address_family") {
         Some("ipv4") => AddressFamily::Ipv4,
         Some("ipv6") => AddressFamily::Ipv6,
@@ -187,6 +188,7 @@ fn origin(
         slow_start: table.duration("slow_start"),
         retries: retries(table.table("retries")),
         ejection,
+        health,
         base_path,
         host_override,
         fixed_fields,
@@ -217,10 +219,36 @@ fn ejection(scope: &mut Scope<'_>, table: &Table) -> Option<EjectionConfig> {
         servers_percent_max: table.number("servers_percent_max"),
         statuses: statuses(scope, table, "statuses"),
     };
-    if let (true, Some(node)) = (config.duration > config.duration_max, table.node("duration")) {
-        scope.error(node, "must not be longer than `duration_max`");
+    let given = table.given("duration").or_else(|| table.given("duration_max"));
+    if let (true, Some(node)) = (config.duration > config.duration_max, given) {
+        scope.error(node, "`duration` must not be longer than `duration_max`");
     }
     table.flag("enabled").then_some(config)
+}
+
+fn health(scope: &mut Scope<'_>, table: &Table) -> Option<HealthConfig> {
+    let path = scope.parsed(table, "path", health_path);
+    let (interval, timeout) = (table.duration("interval"), table.duration("timeout"));
+    let given = table.given("timeout").or_else(|| table.given("interval"));
+    if let (true, Some(node)) = (timeout > interval, given) {
+        scope.error(node, "`timeout` must not be longer than `interval`");
+    }
+    let statuses = statuses(scope, table, "statuses");
+    Some(HealthConfig {
+        path: path?,
+        interval,
+        timeout,
+        unhealthy_after: table.number("unhealthy_after"),
+        healthy_after: table.number("healthy_after"),
+        statuses,
+    })
+}
+
+fn health_path(text: &str) -> Result<String, String> {
+    let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+    is_path
+        .then(|| text.to_owned())
+        .ok_or_else(|| "expected a path that begins with `/`, in visible ASCII".to_owned())
 }
 
 fn statuses(scope: &mut Scope<'_>, table: &Table, key: &str) -> Statuses {

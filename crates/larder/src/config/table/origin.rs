@@ -63,6 +63,14 @@ pub(crate) static ORIGIN: Section = Section {
             "",
         ),
         row(
+            "health",
+            Kind::Table(&HEALTH),
+            Preset::Is("{}"),
+            Reload::Yes,
+            "How servers are checked in the background.",
+            "",
+        ),
+        row(
             "protocol",
             Kind::Choice(&["auto", "http1", "http2"]),
             Preset::Is("\"auto\""),
@@ -260,6 +268,54 @@ static EJECTION: Section = Section {
             "Responses that count as failures.",
             "They are passed on all the same. `500` is not among them by default: it is often the fault of a page and not of a server.",
         ),
+    ],
+};
+
+static HEALTH: Section = Section {
+    name: "origin.health",
+    about: "Checks of each server in the background, on a connection of its own: off unless there is a `path`. A server that fails gets no requests until it passes again. When all fail, all get requests.",
+    options: &[
+        row(
+            "path",
+            Kind::Text("path, such as `/health`"),
+            Preset::Absent("no checks"),
+            Reload::Yes,
+            "What is asked for, with GET and the origin's `host`.",
+            "The path of the server's URL is put before it, as before every path. Choose one that fails when the server can't answer, and that doesn't depend on what all servers share: when a database is down, they all fail.",
+        ),
+        row(
+            "interval",
+            Kind::Duration { min_ms: 100, max_ms: HOUR_MS },
+            Preset::Is("\"5s\""),
+            Reload::Yes,
+            "Time from one check of a server to the next.",
+            "Each instance of Larder checks for itself.",
+        ),
+        row(
+            "timeout",
+            LIMIT,
+            Preset::Is("\"2s\""),
+            Reload::Yes,
+            "How long a check may take, from the connection to the response's header section.",
+            "",
+        ),
+        row(
+            "unhealthy_after",
+            Kind::Integer { min: 1, max: 100 },
+            Preset::Is("3"),
+            Reload::Yes,
+            "Failed checks in a row after which a server gets no requests.",
+            "",
+        ),
+        row(
+            "healthy_after",
+            Kind::Integer { min: 1, max: 100 },
+            Preset::Is("2"),
+            Reload::Yes,
+            "Passed checks in a row after which it gets requests again.",
+            "",
+        ),
+        row("statuses", STATUSES, Preset::Is("[\"2xx\", \"3xx\"]"), Reload::Yes, "Responses that pass.", ""),
     ],
 };
 
