@@ -421,3 +421,69 @@ fn a_reload_takes_checks_over() {
     answers(&mut larder.client(), 50);
     assert!(servers[0].count("/two") <= before + 1);
 }
+
+/// An open circuit is an origin that failed: what is stored is used stale where it may be, everything else is 503 with a time.
+#[test]
+fn an_open_circuit_spares_the_origin_and_closes_by_probes() {
+    let is_well = Arc::new(AtomicBool::new(true));
+    let well = Arc::clone(&is_well);
+    let origin = ScriptedOrigin::start(move |exchange| {
+        match well.load(Relaxed) {
+            true => exchange.respond("200 OK", "Cache-Control: max-age=0, stale-if-error=600\r\n", "well"),
+            false => exchange.reset(),
+        };
+    });
+    let settings =
+        "[origin.breaker]\nenabled = true\nrequests_min = 4\nreset_time = \"2s\"\nsuccesses_to_close = 2";
+    let larder = start(std::slice::from_ref(&origin), &[1], settings);
+    let mut client = larder.client();
+    assert_eq!(client.get("/kept").text(), "well");
+    is_well.store(false, Relaxed);
+    // With the success before them they are as many as it takes.
+    for number in 0..3 {
+        assert_eq!(client.get(&format!("/{number}")).status(), 502);
+    }
+    let asked = origin.total();
+    let state = |name: &str| larder.metric("larder_origin_breaker", &[&format!("state=\"{name}\"")]) > 0.5;
+    assert!(state("open") && !state("closed"));
+    let stale = client.get("/kept");
+    assert_eq!((stale.status(), stale.text().as_str()), (200, "well"));
+    assert!(stale.cache_status().contains("detail=circuit-open"), "{}", stale.cache_status());
+    for method in ["GET", "POST"] {
+        let refused = client.ask(method, "/other", "Content-Length: 0\r\n");
+        let seconds: u64 = refused.field("retry-after").parse().expect("a time");
+        assert_eq!((refused.status(), (1..=2).contains(&seconds)), (503, true), "{seconds}");
+        assert!(refused.cache_status().contains("detail=circuit-open"), "{}", refused.cache_status());
+    }
+    assert_eq!(origin.total(), asked, "nothing is sent");
+    assert!((larder.metric("larder_origin_breaker_opened_total", &[]) - 1.0).abs() < 0.5);
+    is_well.store(true, Relaxed);
+    wait::until_true("a probe is answered", || client.get("/probe").status() == 200);
+    assert_eq!(client.get("/second").status(), 200);
+    assert!(state("closed"));
+}
+
+/// Responses open it as well, and what says nothing of the origin doesn't.
+#[test]
+fn what_opens_a_circuit() {
+    for (answer, settings, opens) in [
+        ("503 Service Unavailable", "", true),
+        ("500 Internal Server Error", "", false),
+        ("500 Internal Server Error", "statuses = [\"5xx\"]", true),
+        ("404 Not Found", "", false),
+        ("503 Service Unavailable", "enabled = false", false),
+        ("503 Service Unavailable", "requests_min = 10", false),
+    ] {
+        let origin = ScriptedOrigin::start(move |exchange| {
+            exchange.respond(answer, "Cache-Control: no-store\r\n", "");
+        });
+        let enabled = if settings.contains("enabled") { "" } else { "enabled = true\n" };
+        let minimum = if settings.contains("requests_min") { "" } else { "requests_min = 4\n" };
+        let settings = format!("[origin.breaker]\n{enabled}{minimum}{settings}");
+        let larder = start(std::slice::from_ref(&origin), &[1], &settings);
+        let mut client = larder.client();
+        (0..8).for_each(|number| drop(client.get(&format!("/{number}"))));
+        let asked = if opens { 4 } else { 8 };
+        assert_eq!(origin.total(), asked, "{answer} {settings}");
+    }
+}

@@ -186,6 +186,10 @@ metrics! {
         "Answers to requests for bytes that a stored response lacked.";
     NotStoredTotal "larder_not_stored_total" Counter Count ["reason"],
         "Responses forwarded but not stored; the reason is the detail code of Cache-Status.";
+    OriginBreaker "larder_origin_breaker" Gauge Count ["origin", "state"],
+        "1 for the state that the circuit breaker of an origin is in; origins without one have no series.";
+    OriginBreakerOpenedTotal "larder_origin_breaker_opened_total" Counter Count ["origin"],
+        "How often the circuit breaker of an origin has opened.";
     OriginConnections "larder_origin_connections" Gauge Count ["origin", "state"],
         "Connections to origins.";
     OriginConnectionsOpenedTotal "larder_origin_connections_opened_total" Counter Count ["origin"],

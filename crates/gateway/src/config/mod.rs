@@ -15,10 +15,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use breaker::{Options as BreakerOptions, Settings as BreakerSettings};
 pub use ipnet::IpNet;
 pub use origin::{
-    AddressFamily, AdmissionConfig, Balance, Credentials, EjectionConfig, EndpointConfig, HealthConfig,
-    OriginAddress, OriginConfig, OriginProtocol, OriginTls, PoolConfig, RetryConfig, ServerConfig, Statuses,
+    AddressFamily, AdmissionConfig, Balance, BreakerConfig, Credentials, EjectionConfig, EndpointConfig,
+    HealthConfig, OriginAddress, OriginConfig, OriginProtocol, OriginTls, PoolConfig, RetryConfig,
+    ServerConfig, Statuses,
 };
 pub use rule::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,

@@ -24,6 +24,8 @@ pub struct OriginConfig {
     pub ejection: Option<EjectionConfig>,
     /// How servers are checked while nobody asks; absent: they aren't.
     pub health: Option<HealthConfig>,
+    /// When nothing is sent to it for a while; absent: never.
+    pub breaker: Option<BreakerConfig>,
     /// Path put before every forwarded path (from the URL); empty or starts with `/` and does not end with it.
     pub base_path: String,
     /// `Host` sent; absent: the client's.
@@ -115,6 +117,15 @@ pub struct HealthConfig {
     /// Passed checks in a row that make it healthy again.
     pub healthy_after: u32,
     /// Which responses pass.
+    pub statuses: Statuses,
+}
+
+/// When nothing is sent to an origin for a while, because most requests to it fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BreakerConfig {
+    /// When it opens, and for how long.
+    pub settings: breaker::Settings,
+    /// Which responses are failures.
     pub statuses: Statuses,
 }
 

@@ -102,6 +102,7 @@ fn origin_config(address: SocketAddr) -> OriginConfig {
         retries: RetryConfig { attempts_max: 3, budget_percent: 20, budget_per_second_min: 10 },
         ejection: None,
         health: None,
+        breaker: None,
         base_path: String::new(),
         host_override: None,
         fixed_fields: Vec::new(),

@@ -27,11 +27,13 @@ pub(crate) struct Problem {
     pub(crate) reason: &'static str,
     /// One line for people; shown to clients only where the site says so.
     pub(crate) text: String,
+    /// For `Retry-After` of a 503.
+    pub(crate) retry_after_s: u64,
 }
 
 impl Problem {
     pub(crate) fn new(status: u16, reason: &'static str, text: impl Into<String>) -> Self {
-        Self { status, reason, text: text.into() }
+        Self { status, reason, text: text.into(), retry_after_s: 1 }
     }
 
     /// No site is configured for the request.
@@ -75,7 +77,7 @@ impl Problem {
     pub(crate) fn origin(error: &OriginError, stored: Option<&Hit>) -> Self {
         let is_forbidden = stored.is_some_and(|hit| hit.head.facts.must_revalidate);
         let status = if is_forbidden && error.is_unreachable() { 504 } else { failure::status_of(error) };
-        Self::new(status, error.reason(), error.to_string())
+        Self { retry_after_s: error.retry_after_s(), ..Self::new(status, error.reason(), error.to_string()) }
     }
 
     /// The body of the response: nothing but the cause, and that only where it may be shown.
@@ -98,7 +100,7 @@ impl Problem {
         fields.push("content-type", b"text/plain; charset=utf-8");
         fields.push("cache-control", b"no-store");
         if self.status == 503 {
-            fields.push("retry-after", b"1");
+            fields.push("retry-after", itoa::Buffer::new().format(self.retry_after_s).as_bytes());
         }
         fields
     }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::admission::{Admission, Asker, Entrance};
 use super::attempt::{Attempt, FailedAttempt, Outcome};
+use super::circuit::Circuit;
 use super::ejection::Verdict;
 use super::endpoint::Eligible;
 use super::error::OriginError;
@@ -33,6 +34,7 @@ pub struct Upstream {
     pub(super) config: OriginConfig,
     pub(super) servers: Servers,
     pub(super) budget: Mutex<RetryBudget>,
+    pub(super) circuit: Option<Arc<Circuit>>,
     pub(super) admission: Arc<Admission>,
     pub(super) memory: Option<Arc<Budget>>,
     pub(super) counters: Arc<Counters>,
@@ -73,7 +75,8 @@ impl Upstream {
     /// Counts of this origin.
     #[must_use]
     pub fn stats(&self) -> OriginStats {
-        OriginStats { servers: self.servers.stats(), ..self.counters.snapshot() }
+        let breaker = self.circuit.as_ref().map(|circuit| circuit.stats());
+        OriginStats { breaker, servers: self.servers.stats(), ..self.counters.snapshot() }
     }
 
     /// Sends a request and waits for the response head; interim responses are handed over as they come.
@@ -96,11 +99,30 @@ impl Upstream {
         let request = RequestParts::new(&self.config, request).map(|(parts, body)| (Box::new(parts), body));
         async move {
             let sent = match request {
-                Ok((parts, body)) => self.send_admitted(&parts, (body, key), &asker, &mut waiting).await,
+                Ok((parts, body)) => self.send_guarded(&parts, (body, key), &asker, &mut waiting).await,
                 Err(error) => Err(error),
             };
             sent.inspect_err(|error| self.counters.count_error(error))
         }
+    }
+
+    /// The circuit breaker, around all that follows: what it refuses takes no place, and what is retried counts once.
+    async fn send_guarded(
+        &self,
+        parts: &RequestParts,
+        body: (RequestBody, u64),
+        asker: &Asker,
+        waiting: &mut HeadWait<'_>,
+    ) -> Result<Box<OriginResponse>, OriginError> {
+        let admitted = self.circuit.as_ref().map(|circuit| Ok((circuit, circuit.admit()?))).transpose()?;
+        let sent = self.send_admitted(parts, body, asker, waiting).await;
+        if let Some((circuit, permit)) = admitted {
+            let answered = sent.as_ref().map(|response| response.status.as_u16());
+            if let Some(time) = circuit.report(permit, answered) {
+                tracing::warn!(origin = %self.config.name, ?time, "the circuit breaker of an origin is open");
+            }
+        }
+        sent
     }
 
     /// Admission, pick, attempt, and what its outcome says: again or the end.

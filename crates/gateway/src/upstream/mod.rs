@@ -14,6 +14,7 @@ mod body;
 pub(crate) mod call;
 mod checker;
 mod checks;
+mod circuit;
 mod connect;
 mod driver;
 mod ejection;
@@ -58,5 +59,5 @@ pub use self::request_body::{
     ChannelBody, Gathered, RequestBody, RequestBodyClosed, RequestBodyIncomplete, RequestBodySender,
 };
 pub use self::response::OriginResponse;
-pub use self::stats::{OriginStats, ServerState, ServerStats};
+pub use self::stats::{BreakerStats, OriginStats, ServerState, ServerStats};
 pub use self::upgrade::{OriginTunnel, UpgradeHandle};

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::admission::Admission;
+use super::circuit::Circuit;
 use super::endpoint::Endpoint;
 use super::group::Upstream;
 use super::health::check_servers;
@@ -16,7 +17,7 @@ use super::resolve::{Resolver, system_settings};
 use super::retry::RetryBudget;
 use super::servers::{Server, Servers};
 use super::stats::{Counters, OriginStats};
-use crate::config::{EndpointConfig, OriginConfig, ServerConfig};
+use crate::config::{BreakerConfig, EndpointConfig, OriginConfig, ServerConfig};
 
 /// All upstreams of the process.
 pub struct Upstreams {
@@ -54,7 +55,7 @@ impl Upstreams {
 
     /// The upstream of a configuration. As long as somebody uses an earlier one of this name, what the two have in common is
     /// taken over: each server with its connections where it is reached in the same way, and what is in flight
-    /// where the limits on it are the same.
+    /// and the circuit breaker where the limits on it, and its settings, are the same.
     pub fn upstream(&self, config: &OriginConfig) -> Arc<Upstream> {
         // Before the lock, so that the last use of one doesn't end under it.
         let mut used = Vec::new();
@@ -86,7 +87,13 @@ impl Upstreams {
             Server::new(endpoint, config.weight)
         };
         let limits = used.iter().find(|upstream| upstream.config.admission == config.admission);
+        let circuit = |config: &BreakerConfig| {
+            let mut known = used.iter().filter_map(|upstream| upstream.circuit.as_ref());
+            let same = known.find(|known| known.is_for(config));
+            same.map_or_else(|| Arc::new(Circuit::new(config.clone())), Arc::clone)
+        };
         Upstream {
+            circuit: config.breaker.as_ref().map(circuit),
             config: config.clone(),
             servers: Servers::new(config.servers.iter().map(server).collect(), config),
             admission: match limits {

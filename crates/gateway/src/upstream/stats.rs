@@ -37,8 +37,19 @@ pub struct OriginStats {
     pub retries_over_budget: u64,
     /// Failures by [`OriginError::reason`].
     pub errors: BTreeMap<&'static str, u64>,
+    /// Its circuit breaker, if it has one.
+    pub breaker: Option<BreakerStats>,
     /// What is known of each server, in the order of the configuration.
     pub servers: Vec<ServerStats>,
+}
+
+/// A circuit breaker at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerStats {
+    /// What it lets through.
+    pub state: breaker::State,
+    /// How often it has opened.
+    pub opened: u64,
 }
 
 /// Counts of one server at one moment. They outlive reloads that keep the server.
@@ -167,6 +178,7 @@ impl Counters {
             retries: self.retries.load(Relaxed),
             retries_over_budget: self.retries_over_budget.load(Relaxed),
             errors: self.errors.lock().clone(),
+            breaker: None,
             servers: Vec::new(),
         }
     }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use gateway::config::{
-    AddressFamily, AdmissionConfig, Balance, Credentials, EjectionConfig, EndpointConfig, HealthConfig,
-    OriginAddress, OriginConfig, OriginProtocol, OriginTls, PoolConfig, RetryConfig, ServerConfig, Statuses,
+    AddressFamily, AdmissionConfig, Balance, BreakerConfig, BreakerOptions, BreakerSettings, Credentials,
+    EjectionConfig, EndpointConfig, HealthConfig, OriginAddress, OriginConfig, OriginProtocol, OriginTls,
+    PoolConfig, RetryConfig, ServerConfig, Statuses,
 };
 use gateway::upstream::tls::{TlsConfigError, TlsOptions, Verification, client_config};
 use http::{HeaderName, HeaderValue};
@@ -168,6 +169,7 @@ fn origin(
     let pool = pool(scope, pool_table);
     let ejection = ejection(scope, table.table("ejection"));
     let health = health(scope, table.table("health"));
+    let breaker = breaker(scope, table.table("breaker"));
     let address_family = match table.text("address_family") {
         Some("ipv4") => AddressFamily::Ipv4,
         Some("ipv6") => AddressFamily::Ipv6,
@@ -189,6 +191,7 @@ fn origin(
         retries: retries(table.table("retries")),
         ejection,
         health,
+        breaker,
         base_path,
         host_override,
         fixed_fields,
@@ -249,6 +252,27 @@ fn health_path(text: &str) -> Result<String, String> {
     is_path
         .then(|| text.to_owned())
         .ok_or_else(|| "expected a path that begins with `/`, in visible ASCII".to_owned())
+}
+
+fn breaker(scope: &mut Scope<'_>, table: &Table) -> Option<BreakerConfig> {
+    let ms = |key| u64::try_from(table.duration(key).as_millis()).unwrap_or(u64::MAX);
+    let options = BreakerOptions {
+        window_ms: ms("window"),
+        requests_min: table.number("requests_min"),
+        error_percent: table.number("error_percent"),
+        reset_ms: ms("reset_time"),
+        reset_ms_max: ms("reset_time_max"),
+        probes_max: table.number("probes_max"),
+        probe_ms_max: ms("probe_time_max"),
+        successes_to_close: table.number("successes_to_close"),
+        ..BreakerOptions::default()
+    };
+    let given = table.given("reset_time_max").or_else(|| table.given("reset_time"));
+    let settings = BreakerSettings::new(options)
+        .map_err(|_| "`reset_time_max` must be at least `reset_time`".to_owned());
+    let statuses = statuses(scope, table, "statuses");
+    let settings = scope.take(given.or_else(|| table.node("reset_time_max"))?, settings)?;
+    table.flag("enabled").then_some(BreakerConfig { settings, statuses })
 }
 
 fn statuses(scope: &mut Scope<'_>, table: &Table, key: &str) -> Statuses {
