@@ -148,6 +148,7 @@ impl Gateway {
             explain_jobs: ask,
         });
         shared.stores.indices().for_each(|store| keep(&shared, store, &background));
+        check_origins(&shared);
         let addresses = bound.iter().map(|(address, _)| *address).collect();
         let mut per_worker: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
         for (number, (_, spread)) in bound.into_iter().enumerate() {
@@ -233,6 +234,7 @@ impl GatewayControl {
         let moved = stores.indices().filter(|index| live.routes.may_hold_more(*index));
         moved.for_each(|index| stores.at(index).cache.urls_move());
         self.shared.live.store(Arc::new(live));
+        check_origins(&self.shared);
         Ok(fixed)
     }
 
@@ -323,6 +325,12 @@ impl GatewayControl {
     pub fn fetches_in_flight(&self) -> usize {
         self.shared.stores.iter().map(|store| store.cache.fetches().len()).sum()
     }
+}
+
+/// Has the servers of all origins in force checked, as far as their configuration says so.
+fn check_origins(shared: &Shared) {
+    let live = shared.live.load();
+    live.routes.by_name().values().for_each(|site| shared.upstreams.check_servers(&site.upstream));
 }
 
 /// Does for a store what no request waits for.

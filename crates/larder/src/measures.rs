@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use gateway::upstream::{BreakerStats, ServerState, ServerStats};
 use gateway::{GatewayControl, StoreMeasures, TierCounts};
 use kv::CommandMeasures;
 use parking_lot::Mutex;
@@ -176,12 +177,7 @@ fn report_tier(sample: &mut Sample, store: &str, counts: &TierCounts) {
 
 fn report_health(sample: &mut Sample, store: &str, health: &Health) {
     let Health { state, opened, is_verified, silence, durations } = health;
-    let states = [
-        ("closed", *state == BreakerState::Closed),
-        ("open", matches!(state, BreakerState::Open { .. })),
-        ("half_open", *state == BreakerState::HalfOpen),
-    ];
-    for (name, holds) in states {
+    for (name, holds) in breaker_states(*state) {
         sample.add(Metric::TierBreaker, &[store, name], u64::from(holds));
     }
     sample.add(Metric::TierBreakerOpenedTotal, &[store], *opened);
@@ -210,7 +206,39 @@ fn report_origins(sample: &mut Sample, gateway: &GatewayControl) {
             .for_each(|(state, count)| sample.add(Metric::OriginExchanges, &[&name, state], count));
         sample.add(Metric::OriginConnectionsOpenedTotal, &[&name], stats.connections_opened);
         sample.add(Metric::OriginConnectionsReusedTotal, &[&name], stats.connections_reused);
+        sample.add(Metric::OriginRetriesOverBudgetTotal, &[&name], stats.retries_over_budget);
         sample.add(Metric::OriginRetriesTotal, &[&name], stats.retries);
+        stats.breaker.iter().for_each(|breaker| report_breaker(sample, &name, breaker));
+        stats.servers.iter().for_each(|server| report_server(sample, &name, server));
+    }
+}
+
+fn report_breaker(sample: &mut Sample, origin: &str, breaker: &BreakerStats) {
+    for (name, holds) in breaker_states(breaker.state) {
+        sample.add(Metric::OriginBreaker, &[origin, name], u64::from(holds));
+    }
+    sample.add(Metric::OriginBreakerOpenedTotal, &[origin], breaker.opened);
+}
+
+fn breaker_states(state: BreakerState) -> [(&'static str, bool); 3] {
+    [
+        ("closed", state == BreakerState::Closed),
+        ("open", matches!(state, BreakerState::Open { .. })),
+        ("half_open", state == BreakerState::HalfOpen),
+    ]
+}
+
+fn report_server(sample: &mut Sample, origin: &str, stats: &ServerStats) {
+    let labels: &[&str] = &[origin, &stats.server];
+    for (result, count) in [("passed", stats.checks_passed), ("failed", stats.checks_failed)] {
+        sample.add(Metric::OriginServerChecksTotal, &[origin, &stats.server, result], count);
+    }
+    sample.add(Metric::OriginServerEjectionsTotal, labels, stats.ejections);
+    sample.add(Metric::OriginServerRequestsInFlight, labels, stats.requests_in_flight);
+    sample.add(Metric::OriginServerRequestsTotal, labels, stats.requests);
+    for state in ServerState::ALL {
+        let holds = u64::from(stats.state == state);
+        sample.add(Metric::OriginServerState, &[origin, &stats.server, state.name()], holds);
     }
 }
 

@@ -188,6 +188,10 @@ metrics! {
         "Answers to requests for bytes that a stored response lacked.";
     NotStoredTotal "larder_not_stored_total" Counter Count ["reason"],
         "Responses forwarded but not stored; the reason is the detail code of Cache-Status.";
+    OriginBreaker "larder_origin_breaker" Gauge Count ["origin", "state"],
+        "1 for the state that the circuit breaker of an origin is in; origins without one have no series.";
+    OriginBreakerOpenedTotal "larder_origin_breaker_opened_total" Counter Count ["origin"],
+        "How often the circuit breaker of an origin has opened.";
     OriginConnections "larder_origin_connections" Gauge Count ["origin", "state"],
         "Connections to origins.";
     OriginConnectionsOpenedTotal "larder_origin_connections_opened_total" Counter Count ["origin"],
@@ -206,8 +210,20 @@ metrics! {
         "Time until the heads of `larder_origin_responses_total` were complete, or it was clear that there would be none.";
     OriginResponsesTotal "larder_origin_responses_total" Counter Count ["origin", "method", "status"],
         "Requests to origins, by method and exact status.";
+    OriginRetriesOverBudgetTotal "larder_origin_retries_over_budget_total" Counter Count ["origin"],
+        "Requests to origins that failed and were not sent to another server, because there had been too many retries (`budget_percent`).";
     OriginRetriesTotal "larder_origin_retries_total" Counter Count ["origin"],
-        "Requests sent again on a new connection, because a pooled one turned out dead.";
+        "Requests sent again: to another server of the origin, or on a new connection because a pooled one turned out dead.";
+    OriginServerChecksTotal "larder_origin_server_checks_total" Counter Count ["origin", "server", "result"],
+        "Checks of a server of an origin in the background.";
+    OriginServerEjectionsTotal "larder_origin_server_ejections_total" Counter Count ["origin", "server"],
+        "How often a server of an origin was ejected because of failures.";
+    OriginServerRequestsInFlight "larder_origin_server_requests_in_flight" Gauge Count ["origin", "server"],
+        "Requests that a server of an origin works on now, tunnels among them.";
+    OriginServerRequestsTotal "larder_origin_server_requests_total" Counter Count ["origin", "server"],
+        "Requests sent to a server of an origin, those that were sent again among them. Begins anew for a server that a reload takes away and gives back.";
+    OriginServerState "larder_origin_server_state" Gauge Count ["origin", "server", "state"],
+        "1 for the state that a server of an origin is in.";
     PartsStoredTotal "larder_parts_stored_total" Counter Count [],
         "Parts of representations (206) that were stored.";
     PurgeDurationSeconds "larder_purge_duration_seconds" Histogram Seconds [],
@@ -346,17 +362,18 @@ static LABELS: &[(&str, &str)] = &[
     ),
     (
         "result",
-        "of a tier behind memory: look-ups `hit`, `miss` or `failed`; changes `written`, `removed`, `failed`, `given_up` or `refused`; of spans: `exported`, `dropped`, `rejected` or `failed`; of requests with them: `accepted`, `partial`, `again` or `failed`",
+        "of a tier behind memory: look-ups `hit`, `miss` or `failed`; changes `written`, `removed`, `failed`, `given_up` or `refused`; of spans: `exported`, `dropped`, `rejected` or `failed`; of requests with them: `accepted`, `partial`, `again` or `failed`; of checks of servers: `passed` or `failed`",
     ),
     (
         "rule",
         "name of the rule in its site; `built-in` where none fits, `none` for requests that were answered before one was chosen, and limits that hold for the whole site",
     ),
     ("rustc", "version of the compiler"),
+    ("server", "URL of a server of the origin, without a path"),
     ("site", "name of the site in the configuration; `none` when no site took the request"),
     (
         "state",
-        "fills: `waiting` for the head or `streaming` the body; connections: `idle`, `active`, `connecting`; circuit breakers: `closed`, `open`, `half_open`; exchanges: `queued`, `in_flight` (`requests_in_flight_max`), `upload` and `delivery` (`transfers_max`), `tunnel` (`tunnels_max`)",
+        "fills: `waiting` for the head or `streaming` the body; connections: `idle`, `active`, `connecting`; circuit breakers: `closed`, `open`, `half_open`; exchanges: `queued`, `in_flight` (`requests_in_flight_max`), `upload` and `delivery` (`transfers_max`), `tunnel` (`tunnels_max`); servers of origins: `up`, `slow_start` (a part of its share), `ejected`, `unhealthy` (fails its checks), `drained` (weight 0)",
     ),
     ("status", "status code sent; `0` for none or one out of 100 to 999"),
     ("store", "name of a `[stores.NAME]`; series of `[store]` go without this label"),

@@ -41,7 +41,7 @@ const ALLOWED_EDGES: [(&str, &[&str]); 16] = [
     ("telemetry", &[]),
     ("otlp", &["telemetry"]),
     ("store", &["breaker", "telemetry"]),
-    ("gateway", &["caching", "http1", "store", "telemetry"]),
+    ("gateway", &["breaker", "caching", "http1", "store", "telemetry"]),
     ("kv", &["resp", "engine", "telemetry"]),
     ("admin", &["caching", "gateway", "kv", "store", "telemetry"]),
     ("bench", &["resp", "telemetry"]),

@@ -60,7 +60,7 @@ pub(crate) fn key_without_site(scheme: Scheme, authority: &str, path: &str) -> V
 }
 
 /// The key under which the response to a GET is stored.
-pub(crate) fn key_of(site: &Arc<LiveSite>, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<u8> {
+pub(crate) fn key_of(site: &LiveSite, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<u8> {
     let mut key = Vec::new();
     let rule = site.rule_at(site.rule("GET", path_and_query));
     let plain = Keyed { site, scheme, authority, fields: &[] };

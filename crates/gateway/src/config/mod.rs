@@ -16,10 +16,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use breaker::{Options as BreakerOptions, Settings as BreakerSettings};
 pub use ipnet::IpNet;
 pub use origin::{
-    AddressFamily, AdmissionConfig, Credentials, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol,
-    OriginTls, PoolConfig,
+    AddressFamily, AdmissionConfig, Balance, BreakerConfig, Credentials, EjectionConfig, EndpointConfig,
+    HealthConfig, OriginAddress, OriginConfig, OriginProtocol, OriginTls, PoolConfig, RetryConfig,
+    ServerConfig, Statuses,
 };
 pub use protection::{
     ClientPrefixes, CountedRequests, DefaultResponse, Enforcement, QuotaFields, Rate, RateLimit,

@@ -1,6 +1,8 @@
 //! Origin servers: where they are, how they are reached, and what is limited.
 
+use std::fmt;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +12,20 @@ use std::time::Duration;
 pub struct OriginConfig {
     /// Unique name, for metrics and logs.
     pub name: String,
-    /// The server, and how it is reached.
-    pub endpoint: EndpointConfig,
+    /// The servers, any of which can answer; at least one, and at least one that takes requests.
+    pub servers: Vec<ServerConfig>,
+    /// Which of them gets a request.
+    pub balance: Balance,
+    /// How a server's share grows after it was out.
+    pub slow_start: Duration,
+    /// When a failed request is sent to another server.
+    pub retries: RetryConfig,
+    /// When a server is left out because of failures; absent: never.
+    pub ejection: Option<EjectionConfig>,
+    /// How servers are checked while nobody asks; absent: they aren't.
+    pub health: Option<HealthConfig>,
+    /// When nothing is sent to it for a while; absent: never.
+    pub breaker: Option<BreakerConfig>,
     /// Path put before every forwarded path (from the URL); empty or starts with `/` and does not end with it.
     pub base_path: String,
     /// `Host` sent; absent: the client's.
@@ -22,6 +36,115 @@ pub struct OriginConfig {
     pub credentials: Option<Credentials>,
     /// What may go on with it at the same time.
     pub admission: AdmissionConfig,
+}
+
+/// One of the servers of an origin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerConfig {
+    /// How it is reached.
+    pub endpoint: EndpointConfig,
+    /// Its share of the requests, to the sum of all; 0 drains it: no new requests, and it keeps those it has.
+    pub weight: u32,
+}
+
+/// How the server for a request is picked among those that take requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Balance {
+    /// One after the other, each as often as its weight says, the turns of one spread over the round.
+    RoundRobin,
+    /// The one with the fewest requests in flight, by weight; among equals one after the other.
+    LeastRequests,
+    /// Of two by chance, the one with fewer requests in flight, by weight.
+    PowerOfTwo,
+    /// By cache key: one URL always goes to the same server, and when a server goes, only its URLs move.
+    ConsistentHash,
+}
+
+impl Balance {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::RoundRobin, Self::LeastRequests, Self::PowerOfTwo, Self::ConsistentHash];
+
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "round-robin",
+            Self::LeastRequests => "least-requests",
+            Self::PowerOfTwo => "power-of-two",
+            Self::ConsistentHash => "consistent-hash",
+        }
+    }
+}
+
+/// When a failed request is sent to another server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryConfig {
+    /// Servers that a request is sent to, the first included; 1 turns retries off.
+    pub attempts_max: usize,
+    /// Retries within 10 s, in percent of the requests within that time.
+    pub budget_percent: u32,
+    /// Retries a second that are allowed beside that.
+    pub budget_per_second_min: u32,
+}
+
+/// When a server is left out because of how its requests ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EjectionConfig {
+    /// So many failures in a row.
+    pub failures: u32,
+    /// How long the first ejection is; each one after it is twice as long.
+    pub duration: Duration,
+    /// How long any is at most.
+    pub duration_max: Duration,
+    /// How many servers may be out, in percent, rounded up; one always stays.
+    pub servers_percent_max: usize,
+    /// Which responses are failures.
+    pub statuses: Statuses,
+}
+
+/// How servers are checked in the background.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthConfig {
+    /// What is asked for, with GET.
+    pub path: String,
+    /// From one check to the next.
+    pub interval: Duration,
+    /// How long a check may take; no longer than the interval.
+    pub timeout: Duration,
+    /// Failed checks in a row that make a server unhealthy.
+    pub unhealthy_after: u32,
+    /// Passed checks in a row that make it healthy again.
+    pub healthy_after: u32,
+    /// Which responses pass.
+    pub statuses: Statuses,
+}
+
+/// When nothing is sent to an origin for a while, because most requests to it fail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BreakerConfig {
+    /// When it opens, and for how long.
+    pub settings: breaker::Settings,
+    /// Which responses are failures.
+    pub statuses: Statuses,
+}
+
+/// A set of status codes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statuses(Vec<RangeInclusive<u16>>);
+
+impl Statuses {
+    /// All that are in one of these ranges.
+    #[must_use]
+    pub fn new(ranges: Vec<RangeInclusive<u16>>) -> Self {
+        Self(ranges)
+    }
+
+    /// Whether it is one of them.
+    #[must_use]
+    pub fn contains(&self, status: u16) -> bool {
+        self.0.iter().any(|range| range.contains(&status))
+    }
 }
 
 /// A server, and how it is reached. Connections to it are as good for any other configuration that says the same here: they
@@ -40,6 +163,20 @@ pub struct EndpointConfig {
     pub address_family: AddressFamily,
     /// Connections kept.
     pub pool: PoolConfig,
+}
+
+/// As its URL says it, without a path.
+impl fmt::Display for EndpointConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        match &self.address {
+            OriginAddress::Tcp { host, port } if host.contains(':') => {
+                write!(f, "{scheme}://[{host}]:{port}")
+            }
+            OriginAddress::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}"),
+            OriginAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 /// Where an origin listens.
@@ -88,8 +225,8 @@ impl PartialEq for OriginTls {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials(pub http::HeaderValue);
 
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials(hidden)")
     }
 }
@@ -105,7 +242,7 @@ pub enum AddressFamily {
     Ipv6,
 }
 
-/// Limits on an origin's idle connections. All are global over the workers.
+/// Limits on the idle connections to a server. All are global over the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
     /// Idle connections kept; 0 closes each connection after its response (keep-alive off).

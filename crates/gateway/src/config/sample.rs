@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AddressFamily, AdmissionConfig, ClientLimits, ClientRules, Collapse, Config, DEFAULT_STORE,
+    AddressFamily, AdmissionConfig, Balance, ClientLimits, ClientRules, Collapse, Config, DEFAULT_STORE,
     EndpointConfig, ErrorExposure, OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig,
-    PrefixHandling, ServerTiming, Site, SiteProtection, StoreConfig, StoreIndex, TraceFields,
-    UnderscoreFields, XCache,
+    PrefixHandling, RetryConfig, ServerConfig, ServerTiming, Site, SiteProtection, StoreConfig, StoreIndex,
+    TraceFields, UnderscoreFields, XCache,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -87,14 +87,23 @@ pub(crate) fn site(origin: SocketAddr) -> Site {
 fn origin_config(address: SocketAddr) -> OriginConfig {
     OriginConfig {
         name: "origin".to_owned(),
-        endpoint: EndpointConfig {
-            address: OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() },
-            protocol: OriginProtocol::Http1,
-            tls: None,
-            local_address: None,
-            address_family: AddressFamily::Any,
-            pool: PoolConfig { idle_connections_max: 0, idle_timeout: LONG },
-        },
+        servers: vec![ServerConfig {
+            endpoint: EndpointConfig {
+                address: OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() },
+                protocol: OriginProtocol::Http1,
+                tls: None,
+                local_address: None,
+                address_family: AddressFamily::Any,
+                pool: PoolConfig { idle_connections_max: 0, idle_timeout: LONG },
+            },
+            weight: 1,
+        }],
+        balance: Balance::RoundRobin,
+        slow_start: Duration::ZERO,
+        retries: RetryConfig { attempts_max: 3, budget_percent: 20, budget_per_second_min: 10 },
+        ejection: None,
+        health: None,
+        breaker: None,
         base_path: String::new(),
         host_override: None,
         fixed_fields: Vec::new(),

@@ -26,8 +26,8 @@ pub(crate) struct Problem {
     pub(crate) reason: &'static str,
     /// One line for people; shown to clients only where the site says so.
     pub(crate) text: String,
-    /// Of a 503.
-    retry_after_s: u64,
+    /// For `Retry-After` of a 503.
+    pub(crate) retry_after_s: u64,
 }
 
 impl Problem {
@@ -95,11 +95,7 @@ impl Problem {
     pub(crate) fn origin(error: &OriginError, stored: Option<&Hit>) -> Self {
         let is_forbidden = stored.is_some_and(|hit| hit.head.facts.must_revalidate);
         let status = if is_forbidden && error.is_unreachable() { 504 } else { failure::status_of(error) };
-        let problem = Self::new(status, error.reason(), error.to_string());
-        match error {
-            OriginError::MissBudget { retry_after_s } => Self { retry_after_s: *retry_after_s, ..problem },
-            _ => problem,
-        }
+        Self { retry_after_s: error.retry_after_s(), ..Self::new(status, error.reason(), error.to_string()) }
     }
 
     /// The body of the response: nothing but the cause, and that only where it may be shown.
@@ -122,7 +118,7 @@ impl Problem {
         fields.push("content-type", b"text/plain; charset=utf-8");
         fields.push("cache-control", b"no-store");
         if self.status == 503 {
-            fields.push("retry-after", self.retry_after_s.to_string().as_bytes());
+            fields.push("retry-after", itoa::Buffer::new().format(self.retry_after_s).as_bytes());
         }
         fields
     }

@@ -26,6 +26,7 @@ use super::stats::{Counters, Gauged};
 use crate::client::Client;
 use crate::config::AdmissionConfig;
 use crate::timeline::{Stage, Timeline, measure};
+use crate::trace::Record;
 
 #[derive(Debug)]
 pub(super) struct Admission {
@@ -43,6 +44,8 @@ pub(super) struct Asker {
     pub(super) client: Option<Client>,
     /// Where the time in the queue is noted.
     pub(super) timeline: Option<Arc<Timeline>>,
+    /// Where decisions are noted.
+    pub(super) record: Option<Arc<Record>>,
 }
 
 /// How a request enters.
@@ -123,7 +126,7 @@ impl Admission {
     pub(super) async fn enter(
         &self,
         entrance: Entrance,
-        Asker { client, timeline }: &Asker,
+        Asker { client, timeline, .. }: &Asker,
         total_at: Option<Instant>,
     ) -> Result<Arc<Permit>, OriginError> {
         let client = *client;

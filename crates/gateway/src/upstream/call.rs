@@ -8,8 +8,9 @@ use telemetry::OriginAnswer;
 use telemetry::trace::{TraceContext, TraceFlags};
 use tokio::time::Instant;
 
+use crate::cache::key::key_of;
 use crate::client::Client;
-use crate::config::{OriginAddress, TraceFields};
+use crate::config::{Balance, OriginAddress, OriginConfig, TraceFields};
 use crate::events::{self, Event};
 use crate::message::fields::PackedFields;
 use crate::message::head::Version;
@@ -20,6 +21,7 @@ use crate::timeline::{
 use crate::trace::note;
 use crate::transform::reading::Inbound;
 use crate::transform::{self, Purpose};
+use crate::upstream::balance;
 use crate::upstream::{Interim, OriginError, OriginRequest, OriginResponse, RequestBody};
 use crate::worker::Worker;
 
@@ -109,10 +111,22 @@ impl OriginCall<'_> {
             fields,
             body,
             accepts_trailers: request.accepts_trailers(),
+            key: self.key(),
             client: self.client(),
             timeline: request.timeline.clone(),
+            record: request.record.clone(),
             upgrade: request.upgrade.as_deref().and_then(|protocol| HeaderValue::from_str(protocol).ok()),
         })
+    }
+
+    /// Of the URL alone, so that all that is known of one goes to one server, whatever the method.
+    fn key(&self) -> u64 {
+        let OriginConfig { servers, balance, .. } = &*self.site.config.origin;
+        if *balance != Balance::ConsistentHash || servers.len() == 1 {
+            return 0;
+        }
+        let request = self.request;
+        balance::hash(&key_of(self.site, request.scheme, &request.authority, &request.path_and_query))
     }
 
     /// Whom it is counted for.
@@ -120,9 +134,9 @@ impl OriginCall<'_> {
         Client::of_request(self.request, &self.request.config().trusted_proxies)
     }
 
-    /// `Host` for the origin: what the client said, or the origin's own name for HTTP/1.0 clients that say nothing.
+    /// `Host` for the origin: what the client said, or the name of the origin's first server for HTTP/1.0 clients that say nothing.
     fn authority(&self) -> Option<HeaderValue> {
-        match (&self.request.authority[..], &self.site.config.origin.endpoint.address) {
+        match (&self.request.authority[..], &self.site.config.origin.servers[0].endpoint.address) {
             ("", OriginAddress::Tcp { host, port }) => HeaderValue::from_str(&format!("{host}:{port}")).ok(),
             ("", OriginAddress::Unix(_)) => Some(HeaderValue::from_static("localhost")),
             (authority, _) => HeaderValue::from_str(authority).ok(),
@@ -135,12 +149,14 @@ impl OriginCall<'_> {
         asking.named(span_name(method));
         method_attributes(method).into_iter().for_each(|(name, value)| asking.with(name, value));
         asking.with("larder.origin", self.site.config.origin.name.clone());
-        match &self.site.config.origin.endpoint.address {
-            OriginAddress::Tcp { host, port } => {
-                asking.with("server.address", host.clone());
-                asking.with("server.port", *port);
+        if let [server] = &self.site.config.origin.servers[..] {
+            match &server.endpoint.address {
+                OriginAddress::Tcp { host, port } => {
+                    asking.with("server.address", host.clone());
+                    asking.with("server.port", *port);
+                }
+                OriginAddress::Unix(path) => asking.with("server.address", path.display().to_string()),
             }
-            OriginAddress::Unix(path) => asking.with("server.address", path.display().to_string()),
         }
         match result {
             Ok(response) => {

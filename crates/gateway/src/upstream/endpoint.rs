@@ -4,24 +4,36 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use http::HeaderValue;
+use http::uri::Scheme;
+use parking_lot::Mutex;
 use store::Budget;
 use tokio::time::Instant;
 
 use super::binding::Binding;
+use super::checker::Checker;
+use super::checks::Checked;
 use super::connect::{Connector, Negotiated, Offer};
+use super::ejection::Standing;
 use super::error::OriginError;
+use super::exchange::Kept;
 use super::http1::Http1Connection;
 use super::http2::{Http2Connection, StreamSlot};
 use super::pool::Pool;
 use super::request::RequestHead;
 use super::resolve::Resolver;
-use super::stats::Counters;
+use super::stats::{Counters, Work};
 use super::timing::Limits;
-use crate::config::EndpointConfig;
+use crate::config::{EndpointConfig, OriginAddress};
 
 /// A server with its connections. Whoever uses it keeps it, over reloads too.
 pub(super) struct Endpoint {
     config: EndpointConfig,
+    label: Arc<str>,
+    work: Arc<Work>,
+    standing: Mutex<Standing>,
+    checked: Mutex<Checked>,
+    checker: Mutex<Option<Checker>>,
     connector: Connector,
     pool: Arc<Pool>,
     /// Whether ALPN last chose HTTP/1: then a burst of requests needs as many connections.
@@ -37,13 +49,6 @@ pub(super) enum Eligible {
     Any(Instant),
     /// One opened since the first attempt began: the kept one turned out dead, and others may be too.
     OpenedSince(Instant),
-}
-
-/// Whether a connection had carried a request before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
-    No,
-    Yes,
 }
 
 /// Who may use a new connection.
@@ -69,6 +74,11 @@ impl Endpoint {
         counters: Arc<Counters>,
     ) -> Self {
         Self {
+            label: config.to_string().into(),
+            work: Arc::default(),
+            standing: Mutex::default(),
+            checked: Mutex::default(),
+            checker: Mutex::default(),
             connector: Connector::new(&config, resolver),
             pool: Arc::new(Pool::new(config.pool, Arc::clone(&counters))),
             chose_http1: AtomicBool::new(false),
@@ -81,6 +91,41 @@ impl Endpoint {
     /// Whether its connections are as good for this configuration.
     pub(super) fn is_for(&self, config: &EndpointConfig) -> bool {
         self.config == *config
+    }
+
+    /// Its URL.
+    pub(super) fn label(&self) -> &Arc<str> {
+        &self.label
+    }
+
+    pub(super) fn work(&self) -> &Arc<Work> {
+        &self.work
+    }
+
+    pub(super) fn standing(&self) -> &Mutex<Standing> {
+        &self.standing
+    }
+
+    pub(super) fn checked(&self) -> &Mutex<Checked> {
+        &self.checked
+    }
+
+    pub(super) fn checker(&self) -> &Mutex<Option<Checker>> {
+        &self.checker
+    }
+
+    /// What it is called where nobody says another name.
+    pub(super) fn authority(&self) -> HeaderValue {
+        match (&self.config.address, self.label.split_once("//")) {
+            (OriginAddress::Tcp { .. }, Some((_, authority))) => {
+                HeaderValue::from_str(authority).expect("it was part of a URL")
+            }
+            _ => HeaderValue::from_static("localhost"),
+        }
+    }
+
+    pub(super) fn scheme(&self) -> Scheme {
+        if self.config.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP }
     }
 
     pub(super) fn pool(&self) -> &Arc<Pool> {

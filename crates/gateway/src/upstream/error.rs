@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why there is no (complete) response from the origin server.
 ///
@@ -70,6 +71,12 @@ pub enum OriginError {
     /// Too many tunnels to the origin are open.
     #[error("too many tunnels are open")]
     TunnelsFull,
+    /// Most requests to this origin failed, so it gets none for a while.
+    #[error("the circuit breaker of the origin is open, for {} ms more", .retry.as_millis())]
+    CircuitOpen {
+        /// When another try may be worth it.
+        retry: Duration,
+    },
     /// The request body could not be read to its end, so the forward was given up.
     #[error("request body incomplete")]
     RequestBody,
@@ -87,7 +94,7 @@ pub enum OriginErrorKind {
     TimedOut,
     /// An answer that can't be used (502).
     InvalidResponse,
-    /// Our own limits towards the origin (503).
+    /// Our own limits towards the origin, its circuit breaker among them (503).
     Overloaded,
     /// The client's request (400, or nothing when the client is gone).
     Request,
@@ -95,7 +102,7 @@ pub enum OriginErrorKind {
 
 impl OriginError {
     /// All that [`Self::reason`] can say.
-    pub const REASONS: [&'static str; 22] = [
+    pub const REASONS: [&'static str; 23] = [
         "dns-error",
         "connection-refused",
         "destination-ip-unroutable",
@@ -116,6 +123,7 @@ impl OriginError {
         "miss-budget",
         "transfers-max",
         "tunnels-max",
+        "circuit-open",
         "request-body-incomplete",
         "http-request-error",
     ];
@@ -147,6 +155,7 @@ impl OriginError {
             Self::MissBudget { .. } => "miss-budget",
             Self::TransfersFull => "transfers-max",
             Self::TunnelsFull => "tunnels-max",
+            Self::CircuitOpen { .. } => "circuit-open",
             Self::RequestBody => "request-body-incomplete",
             Self::InvalidRequest(_) => "http-request-error",
         }
@@ -173,7 +182,8 @@ impl OriginError {
             | Self::ClientShare
             | Self::MissBudget { .. }
             | Self::TransfersFull
-            | Self::TunnelsFull => OriginErrorKind::Overloaded,
+            | Self::TunnelsFull
+            | Self::CircuitOpen { .. } => OriginErrorKind::Overloaded,
             Self::RequestBody | Self::InvalidRequest(_) => OriginErrorKind::Request,
         }
     }
@@ -184,6 +194,18 @@ impl OriginError {
     #[must_use]
     pub fn is_disconnection(&self) -> bool {
         self.is_unreachable() || self.kind() == OriginErrorKind::Overloaded
+    }
+
+    /// After how many seconds another try may be worth it, for who is told 503.
+    #[must_use]
+    pub fn retry_after_s(&self) -> u64 {
+        match self {
+            Self::CircuitOpen { retry } => {
+                retry.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX).max(1)
+            }
+            Self::MissBudget { retry_after_s } => *retry_after_s,
+            _ => 1,
+        }
     }
 
     /// Whether the origin gave no answer at all.

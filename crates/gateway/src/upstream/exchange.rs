@@ -7,6 +7,7 @@ use super::error::OriginError;
 use super::pool::Pool;
 use super::request::KeepAlive;
 use super::request_body::RequestBody;
+use super::stats::Working;
 use super::timing::Limits;
 
 /// Held until the response body has ended.
@@ -15,11 +16,12 @@ pub(super) struct Exchange {
     pub(super) pool: Arc<Pool>,
     pub(super) limits: Limits,
     permit: Arc<Permit>,
+    working: Working,
 }
 
 impl Exchange {
-    pub(super) fn new(pool: Arc<Pool>, limits: Limits, permit: Arc<Permit>) -> Self {
-        Self { pool, limits, permit }
+    pub(super) fn new(pool: Arc<Pool>, limits: Limits, permit: Arc<Permit>, working: Working) -> Self {
+        Self { pool, limits, permit, working }
     }
 
     /// The client does not keep up with the response.
@@ -28,8 +30,8 @@ impl Exchange {
     }
 
     /// Ends the exchange; what goes on is a tunnel.
-    pub(super) fn into_tunnel(self) -> Option<Held> {
-        self.permit.take_tunnel()
+    pub(super) fn into_tunnel(self) -> Option<(Held, Working)> {
+        Some((self.permit.take_tunnel()?, self.working))
     }
 
     pub(super) fn keep_alive(&self) -> KeepAlive {
@@ -52,4 +54,11 @@ pub(super) enum Processing {
     /// It was never sent, or the origin said that it did nothing (RFC 9113 section 8.7).
     Never,
     Possible,
+}
+
+/// Whether a connection had carried a request before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    No,
+    Yes,
 }

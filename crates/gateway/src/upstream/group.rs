@@ -1,31 +1,40 @@
-//! What a site refers to: an origin with its policy, its limits and its connections.
+//! What a site refers to: an origin with its servers, its policy, its limits and its connections.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use caching::explain::Finding;
+use parking_lot::Mutex;
+use smallvec::{SmallVec, smallvec};
 use store::Budget;
 use tokio::time::Instant;
 
 use super::admission::{Admission, Asker, Entrance};
-use super::attempt::{Attempt, Outcome};
-use super::endpoint::{Eligible, Endpoint};
+use super::attempt::{Attempt, FailedAttempt, Outcome};
+use super::circuit::Circuit;
+use super::ejection::Verdict;
+use super::endpoint::Eligible;
 use super::error::OriginError;
 use super::interim::Interim;
 use super::request::{OriginRequest, RequestHead, RequestParts};
 use super::request_body::{Arrival, RequestBody};
 use super::response::OriginResponse;
+use super::retry::{Anew, Cause, Elsewhere, Failed, Next, Repeatable, Replay, RetryBudget, next};
+use super::servers::Servers;
 use super::stats::{Counters, OriginStats};
 use super::timing::{HeadWait, Limits};
 use crate::client::Client;
 use crate::config::{OriginConfig, OriginTimeouts};
+use crate::trace::{Record, note};
 
 /// An origin with its policy and its limits. Kept by whoever uses it.
 pub struct Upstream {
     pub(super) config: OriginConfig,
-    /// The only one.
-    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) servers: Servers,
+    pub(super) budget: Mutex<RetryBudget>,
+    pub(super) circuit: Option<Arc<Circuit>>,
     pub(super) admission: Arc<Admission>,
     pub(super) memory: Option<Arc<Budget>>,
     pub(super) counters: Arc<Counters>,
@@ -37,11 +46,37 @@ const ARRIVED_BYTES_MAX: usize = 64 * 1024;
 /// Long enough for content that is sent at once, over any distance; short enough for calls that go back and forth.
 const ARRIVAL_MAX: Duration = Duration::from_millis(250);
 
+/// The way of a request from server to server.
+struct Course {
+    key: u64,
+    began: Instant,
+    server: usize,
+    /// This one, and those before it.
+    tried: SmallVec<[usize; 4]>,
+    eligible: Eligible,
+}
+
+impl Course {
+    fn turn_to(&mut self, server: usize, now: Instant) {
+        self.server = server;
+        self.tried.push(server);
+        self.eligible = Eligible::Any(now);
+    }
+
+    fn anew(&self) -> Anew {
+        match self.eligible {
+            Eligible::Any(_) => Anew::Free,
+            Eligible::OpenedSince(_) => Anew::Taken,
+        }
+    }
+}
+
 impl Upstream {
     /// Counts of this origin.
     #[must_use]
     pub fn stats(&self) -> OriginStats {
-        self.counters.snapshot()
+        let breaker = self.circuit.as_ref().map(|circuit| circuit.stats());
+        OriginStats { breaker, servers: self.servers.stats(), ..self.counters.snapshot() }
     }
 
     /// Sends a request and waits for the response head; interim responses are handed over as they come.
@@ -57,43 +92,122 @@ impl Upstream {
     ) -> impl Future<Output = Result<Box<OriginResponse>, OriginError>> + Send + use<'a> {
         let now = Instant::now();
         let mut waiting = HeadWait::new(Limits::new(timeouts, now), interim);
-        let asker = Asker { client: request.client, timeline: request.timeline.clone() };
+        let key = request.key;
+        let OriginRequest { client, timeline, record, .. } = &request;
+        let asker = Asker { client: *client, timeline: timeline.clone(), record: record.clone() };
         // Here, so that the future has no room for the request as it came.
         let request = RequestParts::new(&self.config, request).map(|(parts, body)| (Box::new(parts), body));
         async move {
             let sent = match request {
-                Ok((parts, body)) => self.send_admitted(&parts, body, &asker, &mut waiting).await,
+                Ok((parts, body)) => self.send_guarded(&parts, (body, key), &asker, &mut waiting).await,
                 Err(error) => Err(error),
             };
             sent.inspect_err(|error| self.counters.count_error(error))
         }
     }
 
+    /// The circuit breaker, around all that follows: what it refuses takes no place, and what is retried counts once.
+    async fn send_guarded(
+        &self,
+        parts: &RequestParts,
+        body: (RequestBody, u64),
+        asker: &Asker,
+        waiting: &mut HeadWait<'_>,
+    ) -> Result<Box<OriginResponse>, OriginError> {
+        let admitted = self.circuit.as_ref().map(|circuit| Ok((circuit, circuit.admit()?))).transpose()?;
+        let sent = self.send_admitted(parts, body, asker, waiting).await;
+        if let Some((circuit, permit)) = admitted {
+            let answered = sent.as_ref().map(|response| response.status.as_u16());
+            if let Some(time) = circuit.report(permit, answered) {
+                tracing::warn!(origin = %self.config.name, ?time, "the circuit breaker of an origin is open");
+            }
+        }
+        sent
+    }
+
     /// Admission, pick, attempt, and what its outcome says: again or the end.
     async fn send_admitted(
         &self,
         parts: &RequestParts,
-        mut body: RequestBody,
+        (mut body, key): (RequestBody, u64),
         asker: &Asker,
         waiting: &mut HeadWait<'_>,
     ) -> Result<Box<OriginResponse>, OriginError> {
         let entrance = self.entrance(parts, &mut body).await?;
         let permit = self.admission.enter(entrance, asker, waiting.limits.total_at).await?;
-        let began = Instant::now();
+        let now = Instant::now();
         self.counters.requests.fetch_add(1, Relaxed);
-        let mut eligible = Eligible::Any(began);
+        let mut course = self.begin(key, now, asker.record.as_ref());
         loop {
-            let endpoint = &*self.endpoint;
+            let endpoint = &*self.servers.list()[course.server].endpoint;
             let head = RequestHead::new(&self.config, parts);
-            let attempt = Attempt { endpoint, eligible, permit: &permit };
-            body = match (attempt.run(&head, body, waiting).await, eligible) {
-                (Outcome::Answered(response), _) => return Ok(response),
-                (Outcome::Again { body, .. }, Eligible::Any(_)) => *body,
-                (Outcome::Again { error, .. } | Outcome::Failed(error), _) => return Err(error),
+            let work = endpoint.work();
+            let attempt = Attempt { endpoint, eligible: course.eligible, permit: &permit, work };
+            let failed = match attempt.run(&head, body, waiting).await {
+                Outcome::Answered(response) => {
+                    self.servers.note_answer(course.server, response.status);
+                    return Ok(response);
+                }
+                Outcome::Failed(failed) => *failed,
             };
+            body = self.after(failed, Repeatable::of(head.method), &mut course, asker.record.as_ref())?;
             self.counters.retries.fetch_add(1, Relaxed);
-            eligible = Eligible::OpenedSince(began);
         }
+    }
+
+    /// Picks the first server.
+    fn begin(&self, key: u64, now: Instant, record: Option<&Arc<Record>>) -> Course {
+        let server =
+            self.servers.pick(key, &[], now).expect("one takes requests, as the configuration demands");
+        self.servers.note_pick(server, now, record);
+        if self.servers.list().len() > 1 {
+            self.budget.lock().count_request(now);
+        }
+        Course { key, began: now, server, tried: smallvec![server], eligible: Eligible::Any(now) }
+    }
+
+    /// What a failed attempt says of its server, and where the request goes next with its body. The error, if nowhere.
+    fn after(
+        &self,
+        failed: FailedAttempt,
+        method: Repeatable,
+        course: &mut Course,
+        record: Option<&Arc<Record>>,
+    ) -> Result<RequestBody, OriginError> {
+        let now = Instant::now();
+        let FailedAttempt { error, body, processing, kept } = failed;
+        let replay = if body.is_some() { Replay::Whole } else { Replay::Gone };
+        let failed = Failed { cause: Cause::of(&error), processing, kept, method, body: replay };
+        self.servers.note_failure(course.server, Verdict::of(&failed, course.tried.len()), now);
+        let is_last = course.tried.len() >= self.config.retries.attempts_max;
+        let other = if is_last { None } else { self.servers.pick(course.key, &course.tried, now) };
+        let elsewhere = match other {
+            None => Elsewhere::Closed,
+            Some(_) if self.budget.lock().has_room(&self.config.retries, now) => Elsewhere::Free,
+            Some(_) => Elsewhere::OverBudget,
+        };
+        match (next(failed, elsewhere, course.anew()), other, body) {
+            (Next::Elsewhere, Some(server), Some(body)) => {
+                self.budget.lock().count_retry(now);
+                course.turn_to(server, now);
+                note(record, || self.retried(&error, server));
+                Ok(body)
+            }
+            (Next::Anew, _, Some(body)) => {
+                course.eligible = Eligible::OpenedSince(course.began);
+                Ok(body)
+            }
+            (Next::FailOverBudget, ..) => {
+                self.counters.retries_over_budget.fetch_add(1, Relaxed);
+                Err(error)
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn retried(&self, error: &OriginError, server: usize) -> Finding {
+        let server = self.servers.list()[server].endpoint.label();
+        Finding::new("retry", format!("{error}: the request goes to {server}"), "RFC 9110 section 9.2.2")
     }
 
     /// How the request enters, once as much of its content is here as is waited for.

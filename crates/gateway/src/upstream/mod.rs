@@ -1,23 +1,29 @@
 //! Origin servers: connections to them, requests on those, and what comes back.
 //!
-//! Decides how an origin is reached, when a connection is used again, when a request may be sent twice, and
-//! whether a response body is complete. Never decides what is forwarded, stored or answered to clients.
+//! Decides which server of an origin gets a request, how it is reached, when a connection is used again, when a request
+//! may be sent twice, and whether a response body is complete. Never decides what is forwarded, stored or answered to clients.
 //!
 //! [`Upstreams`] is one per process and shared by all workers. [`Upstream::send`] runs on the caller's runtime;
 //! a connection gets its events from the runtime that opened it and may be borrowed by others. Limits are global.
 
 mod admission;
 mod attempt;
+mod balance;
 mod binding;
 mod body;
 pub(crate) mod call;
+mod checker;
+mod checks;
+mod circuit;
 mod connect;
 mod driver;
+mod ejection;
 mod endpoint;
 mod error;
 mod exchange;
 mod frame;
 mod group;
+mod health;
 mod http1;
 mod http2;
 mod interim;
@@ -30,6 +36,8 @@ mod request;
 mod request_body;
 mod resolve;
 mod response;
+mod retry;
+mod servers;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -51,5 +59,5 @@ pub use self::request_body::{
     ChannelBody, Gathered, RequestBody, RequestBodyClosed, RequestBodyIncomplete, RequestBodySender,
 };
 pub use self::response::OriginResponse;
-pub use self::stats::OriginStats;
+pub use self::stats::{BreakerStats, OriginStats, ServerState, ServerStats};
 pub use self::upgrade::{OriginTunnel, UpgradeHandle};

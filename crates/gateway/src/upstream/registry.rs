@@ -6,13 +6,18 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use store::Budget;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::admission::Admission;
+use super::circuit::Circuit;
 use super::endpoint::Endpoint;
 use super::group::Upstream;
+use super::health::check_servers;
 use super::resolve::{Resolver, system_settings};
+use super::retry::RetryBudget;
+use super::servers::{Server, Servers};
 use super::stats::{Counters, OriginStats};
-use crate::config::OriginConfig;
+use crate::config::{BreakerConfig, EndpointConfig, OriginConfig, ServerConfig};
 
 /// All upstreams of the process.
 pub struct Upstreams {
@@ -27,7 +32,7 @@ pub struct Upstreams {
 struct Named {
     /// They go on over a reload that changes the origin.
     counters: Arc<Counters>,
-    /// Of the configuration in force, and of earlier ones whose exchanges go on.
+    /// Of earlier configurations whose exchanges go on, and last of the one in force.
     used: Vec<Weak<Upstream>>,
 }
 
@@ -49,8 +54,8 @@ impl Upstreams {
     }
 
     /// The upstream of a configuration. As long as somebody uses an earlier one of this name, what the two have in common is
-    /// taken over: the endpoint with its connections where it is reached in the same way, and what is in flight
-    /// where the limits on it are the same.
+    /// taken over: each server with its connections where it is reached in the same way, and what is in flight
+    /// and the circuit breaker where the limits on it, and its settings, are the same.
     pub fn upstream(&self, config: &OriginConfig) -> Arc<Upstream> {
         // Before the lock, so that the last use of one doesn't end under it.
         let mut used = Vec::new();
@@ -58,10 +63,12 @@ impl Upstreams {
         let named = by_name.entry(config.name.clone()).or_default();
         used.extend(named.used.iter().filter_map(Weak::upgrade));
         let upstream = match used.iter().find(|upstream| upstream.config == *config) {
-            Some(same) => return Arc::clone(same),
+            Some(same) => Arc::clone(same),
             None => Arc::new(self.succeeding(&used, config, &named.counters)),
         };
-        named.used.push(Arc::downgrade(&upstream));
+        let in_force = Arc::downgrade(&upstream);
+        named.used.retain(|other| !other.ptr_eq(&in_force));
+        named.used.push(in_force);
         upstream
     }
 
@@ -71,23 +78,42 @@ impl Upstreams {
         config: &OriginConfig,
         counters: &Arc<Counters>,
     ) -> Upstream {
-        let endpoint =
-            used.iter().map(|upstream| &upstream.endpoint).find(|known| known.is_for(&config.endpoint));
+        let known = || used.iter().flat_map(|upstream| upstream.servers.list());
+        let server = |config: &ServerConfig| {
+            let endpoint = match known().find(|known| known.endpoint.is_for(&config.endpoint)) {
+                Some(known) => Arc::clone(&known.endpoint),
+                None => self.endpoint(&config.endpoint, counters),
+            };
+            Server::new(endpoint, config.weight)
+        };
         let limits = used.iter().find(|upstream| upstream.config.admission == config.admission);
-        let opened = || {
-            let (resolver, counters) = (Arc::clone(&self.resolver), Arc::clone(counters));
-            Arc::new(Endpoint::new(config.endpoint.clone(), resolver, self.memory.clone(), counters))
+        let circuit = |config: &BreakerConfig| {
+            let mut known = used.iter().filter_map(|upstream| upstream.circuit.as_ref());
+            let same = known.find(|known| known.is_for(config));
+            same.map_or_else(|| Arc::new(Circuit::new(config.clone())), Arc::clone)
         };
         Upstream {
+            circuit: config.breaker.as_ref().map(circuit),
             config: config.clone(),
-            endpoint: endpoint.cloned().unwrap_or_else(opened),
+            servers: Servers::new(config.servers.iter().map(server).collect(), config),
             admission: match limits {
                 Some(upstream) => Arc::clone(&upstream.admission),
                 None => Arc::new(Admission::new(config.admission, counters)),
             },
+            budget: Mutex::new(RetryBudget::new(Instant::now())),
             memory: self.memory.clone(),
             counters: Arc::clone(counters),
         }
+    }
+
+    /// From now on the servers of this upstream are checked as it says, if at all.
+    pub(crate) fn check_servers(&self, upstream: &Arc<Upstream>) {
+        check_servers(&upstream.servers, &upstream.config, self.resolver.background());
+    }
+
+    fn endpoint(&self, config: &EndpointConfig, counters: &Arc<Counters>) -> Arc<Endpoint> {
+        let (resolver, counters) = (Arc::clone(&self.resolver), Arc::clone(counters));
+        Arc::new(Endpoint::new(config.clone(), resolver, self.memory.clone(), counters))
     }
 
     /// Forgets the upstreams that nobody uses any more, but not what they counted.
@@ -99,9 +125,16 @@ impl Upstreams {
 
     /// Counts by origin name.
     pub fn stats(&self) -> Vec<(String, OriginStats)> {
+        // Before the lock, as above.
+        let mut in_force = Vec::new();
         let by_name = self.by_name.lock();
-        let mut stats: Vec<_> =
-            by_name.iter().map(|(name, named)| (name.clone(), named.counters.snapshot())).collect();
+        let latest = |named: &Named| named.used.iter().rev().find_map(Weak::upgrade);
+        in_force.extend(by_name.values().map(latest));
+        let counted = by_name.iter().zip(&in_force).map(|((name, named), upstream)| {
+            let unused = || named.counters.snapshot();
+            (name.clone(), upstream.as_ref().map_or_else(unused, |upstream| upstream.stats()))
+        });
+        let mut stats: Vec<_> = counted.collect();
         stats.sort_by(|(a, _), (b, _)| a.cmp(b));
         stats
     }

@@ -16,6 +16,7 @@ use crate::client::Client;
 use crate::config::{Credentials, OriginConfig};
 use crate::message::fields::PackedFields;
 use crate::timeline::Timeline;
+use crate::trace::Record;
 
 /// One request to forward.
 #[derive(Debug)]
@@ -37,10 +38,14 @@ pub struct OriginRequest {
     pub accepts_trailers: bool,
     /// Protocol to upgrade to. Asks for an HTTP/1.1 connection.
     pub upgrade: Option<HeaderValue>,
+    /// A hash of the cache key, where servers are picked by it.
+    pub(crate) key: u64,
     /// Whom it is counted for; absent: nobody in particular.
     pub(crate) client: Option<Client>,
     /// Where the time is noted that it waits for a place.
     pub(crate) timeline: Option<Arc<Timeline>>,
+    /// Where decisions are noted, for whoever wants to know.
+    pub(crate) record: Option<Arc<Record>>,
 }
 
 /// Everything of a request but its body, as it came: what each attempt makes its head of.

@@ -145,11 +145,11 @@ impl RequestBody {
     }
 
     /// Another copy for a retry, where the body is at hand as a whole.
-    pub(super) fn replay(&self) -> Option<Self> {
+    pub(super) fn replay(&mut self) -> Option<Self> {
         match self {
             Self::Empty => Some(Self::Empty),
             Self::Full(bytes) => Some(Self::Full(bytes.clone())),
-            Self::Channel(_) => None,
+            Self::Channel(channel) => channel.replay().map(Self::Full),
         }
     }
 
@@ -295,6 +295,16 @@ impl ChannelBody {
             Some(charge) if charge.bytes() >= bytes => true,
             Some(charge) => charge.grow(bytes - charge.bytes()).is_ok(),
         }
+    }
+
+    /// All of it, where it has arrived before anything was read; both have the same bytes.
+    fn replay(&mut self) -> Option<Bytes> {
+        if !self.is_whole() || self.unread.is_some() || self.trailers.is_some() || self.arrived.is_empty() {
+            return None;
+        }
+        let bytes = self.take_arrived();
+        self.unread = Some(bytes.clone());
+        Some(bytes)
     }
 
     /// What has arrived, charged as long as anybody has it.

@@ -82,6 +82,11 @@ enum Answer {
 }
 
 impl Resolver {
+    /// The runtime for what no request waits for.
+    pub(super) fn background(&self) -> &Handle {
+        &self.background
+    }
+
     pub(super) fn new(settings: Settings, background: Handle) -> Arc<Self> {
         Arc::new(Self { settings, background, names: Mutex::default(), dns: Mutex::default() })
     }

@@ -1,4 +1,4 @@
-//! Counts of one origin, kept in atomics and read as a plain snapshot.
+//! Counts of one origin and its servers, kept in atomics and read as a plain snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,10 +31,114 @@ pub struct OriginStats {
     pub tunnels_open: u64,
     /// Requests that wait for a place now.
     pub requests_queued: u64,
-    /// Requests sent again on a fresh connection.
+    /// Requests sent again, to another server or on a fresh connection.
     pub retries: u64,
+    /// Requests that were not, because there were too many retries.
+    pub retries_over_budget: u64,
     /// Failures by [`OriginError::reason`].
     pub errors: BTreeMap<&'static str, u64>,
+    /// Its circuit breaker, if it has one.
+    pub breaker: Option<BreakerStats>,
+    /// What is known of each server, in the order of the configuration.
+    pub servers: Vec<ServerStats>,
+}
+
+/// A circuit breaker at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerStats {
+    /// What it lets through.
+    pub state: breaker::State,
+    /// How often it has opened.
+    pub opened: u64,
+}
+
+/// Counts of one server at one moment. They outlive reloads that keep the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerStats {
+    /// Its URL.
+    pub server: Arc<str>,
+    /// Requests sent to it, those of others again among them.
+    pub requests: u64,
+    /// Of these, the ones whose response has not ended.
+    pub requests_in_flight: u64,
+    /// How often it was ejected.
+    pub ejections: u64,
+    /// Checks that it passed.
+    pub checks_passed: u64,
+    /// Checks that it failed.
+    pub checks_failed: u64,
+    /// Whether it gets requests.
+    pub state: ServerState,
+}
+
+/// Whether a server gets requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerState {
+    /// Its whole share.
+    Up,
+    /// A part of its share, because it was out a short while ago.
+    SlowStart,
+    /// None for a time, because of failures.
+    Ejected,
+    /// None, because it fails its checks.
+    Unhealthy,
+    /// None, because its weight is 0.
+    Drained,
+}
+
+impl ServerState {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Up, Self::SlowStart, Self::Ejected, Self::Unhealthy, Self::Drained];
+
+    /// The word for it in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::SlowStart => "slow_start",
+            Self::Ejected => "ejected",
+            Self::Unhealthy => "unhealthy",
+            Self::Drained => "drained",
+        }
+    }
+}
+
+/// What a server does and has done.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    requests: AtomicU64,
+    in_flight: AtomicU64,
+    pub(super) ejections: AtomicU64,
+    pub(super) checks_passed: AtomicU64,
+    pub(super) checks_failed: AtomicU64,
+}
+
+/// A request that a server works on, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Working(Arc<Work>);
+
+impl Work {
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.load(Relaxed)
+    }
+
+    pub(super) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Relaxed)
+    }
+}
+
+impl Working {
+    pub(super) fn begin(work: &Arc<Work>) -> Self {
+        work.requests.fetch_add(1, Relaxed);
+        work.in_flight.fetch_add(1, Relaxed);
+        Self(Arc::clone(work))
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -50,6 +154,7 @@ pub(super) struct Counters {
     pub(super) tunnels_open: AtomicU64,
     pub(super) requests_queued: AtomicU64,
     pub(super) retries: AtomicU64,
+    pub(super) retries_over_budget: AtomicU64,
     errors: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -71,7 +176,10 @@ impl Counters {
             tunnels_open: self.tunnels_open.load(Relaxed),
             requests_queued: self.requests_queued.load(Relaxed),
             retries: self.retries.load(Relaxed),
+            retries_over_budget: self.retries_over_budget.load(Relaxed),
             errors: self.errors.lock().clone(),
+            breaker: None,
+            servers: Vec::new(),
         }
     }
 }

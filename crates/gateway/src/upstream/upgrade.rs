@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::admission::Held;
 use super::connect::Stream;
+use super::stats::Working;
 
 /// Becomes the raw connection to the origin once the 101 response was taken.
 #[derive(Debug)]
@@ -20,11 +21,11 @@ pub struct OriginTunnel {
     io: Stream,
     /// What the origin sent with its 101 response.
     early: Bytes,
-    _held: Held,
+    _held: (Held, Working),
 }
 
 impl UpgradeHandle {
-    pub(super) fn new(io: Stream, early: Bytes, held: Held) -> Self {
+    pub(super) fn new(io: Stream, early: Bytes, held: (Held, Working)) -> Self {
         Self(OriginTunnel { io, early, _held: held })
     }
 

@@ -85,8 +85,13 @@ fn admin_limits() -> [(String, &'static str); 5] {
 }
 
 /// Quantities that choose how something is done.
-const NOT_LIMITS: [&str; 17] = [
+const NOT_LIMITS: [&str; 25] = [
+    "budget_per_second_min",
+    "budget_percent",
     "compress_from",
+    "duration",
+    "failures",
+    "healthy_after",
     "heuristic_max",
     "heuristic_percent",
     "ipv4_prefix",
@@ -94,6 +99,7 @@ const NOT_LIMITS: [&str; 17] = [
     "keepalive",
     "max_stale_max",
     "refresh_ahead_percent",
+    "slow_start",
     "socket_buffer_bytes",
     "stale_if_error_default",
     "stale_if_error_max",
@@ -102,6 +108,8 @@ const NOT_LIMITS: [&str; 17] = [
     "stale_while_revalidate_max",
     "status",
     "uncacheable_for",
+    "unhealthy_after",
+    "weight",
     "workers",
 ];
 

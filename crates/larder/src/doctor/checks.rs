@@ -53,11 +53,12 @@ impl Needs {
         let origins: BTreeMap<&str, &OriginConfig> =
             config.sites.iter().map(|site| (site.origin.name.as_str(), &*site.origin)).collect();
         let connections = origins.values().map(|origin| {
-            let OriginConfig { admission, endpoint, .. } = origin;
+            let OriginConfig { admission, servers, .. } = origin;
+            let idle = servers.iter().map(|server| server.endpoint.pool.idle_connections_max);
             admission.requests_in_flight_max
                 + admission.tunnels_max
                 + admission.transfers_max
-                + endpoint.pool.idle_connections_max
+                + idle.sum::<usize>()
         });
         Self {
             open_files: config.limits.connections_max as u64

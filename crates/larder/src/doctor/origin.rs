@@ -26,7 +26,7 @@ use tokio_rustls::TlsConnector;
 use super::certificate;
 use super::checks::{Advice, Finding, told};
 
-/// Asks each origin of the sites.
+/// Asks each server of each origin of the sites.
 pub(super) fn findings(config: &Config, now: SystemTime) -> Vec<Finding> {
     // Some site has the host that the origin expects.
     let sites: BTreeMap<&str, &Site> =
@@ -35,12 +35,23 @@ pub(super) fn findings(config: &Config, now: SystemTime) -> Vec<Finding> {
         Ok(runtime) => runtime,
         Err(error) => return vec![unreachable("origins".to_owned(), &told(&error))],
     };
-    let look = |site| async move { judge(site, ask(site).await, now) };
-    let findings = stream::iter(sites.into_values()).map(look).buffered(AT_ONCE_MAX);
+    let look = |asked| async move { judge(asked, ask(asked).await, now) };
+    let findings = stream::iter(sites.into_values().flat_map(servers)).map(look).buffered(AT_ONCE_MAX);
     runtime.block_on(findings.collect::<Vec<_>>()).concat()
 }
 
-/// What an origin has shown of itself.
+fn servers(site: &Site) -> impl Iterator<Item = Asked<'_>> {
+    site.origin.servers.iter().map(move |server| Asked { site, endpoint: &server.endpoint })
+}
+
+/// One server of a site's origin.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    site: &'a Site,
+    endpoint: &'a EndpointConfig,
+}
+
+/// What a server has shown of itself.
 struct Seen {
     status: StatusCode,
     took: Duration,
@@ -49,9 +60,8 @@ struct Seen {
     certificate: Option<CertificateDer<'static>>,
 }
 
-fn judge(site: &Site, seen: anyhow::Result<Seen>, now: SystemTime) -> Vec<Finding> {
-    let origin = &*site.origin;
-    let name = format!("origin {}", shown(origin));
+fn judge(asked: Asked<'_>, seen: anyhow::Result<Seen>, now: SystemTime) -> Vec<Finding> {
+    let name = format!("origin {}", shown(asked));
     let seen = match seen {
         Ok(seen) => seen,
         Err(error) => return vec![unreachable(name, &told(error.as_ref()))],
@@ -65,16 +75,11 @@ fn judge(site: &Site, seen: anyhow::Result<Seen>, now: SystemTime) -> Vec<Findin
     [Some(answers), clock, certificate].into_iter().flatten().collect()
 }
 
-/// Its name where it has one, and its address.
-fn shown(origin: &OriginConfig) -> String {
-    let scheme = if origin.endpoint.tls.is_some() { "https" } else { "http" };
-    let address = match &origin.endpoint.address {
-        OriginAddress::Tcp { host, port } => format!("{scheme}://{host}:{port}"),
-        OriginAddress::Unix(path) => format!("unix:{}", path.display()),
-    };
-    match origin.name.as_str() {
-        name if name.contains("//") || name.starts_with("unix:") => address,
-        name => format!("{name} ({address})"),
+/// The origin's name where it has one, and the server's address.
+fn shown(Asked { site, endpoint }: Asked<'_>) -> String {
+    match site.origin.name.as_str() {
+        name if name.contains("//") || name.starts_with("unix:") => endpoint.to_string(),
+        name => format!("{name} ({endpoint})"),
     }
 }
 
@@ -97,24 +102,25 @@ fn clock(setting: String, its: SystemTime, ours: SystemTime) -> Finding {
     }
 }
 
-async fn ask(site: &Site) -> anyhow::Result<Seen> {
+async fn ask(asked: Asked<'_>) -> anyhow::Result<Seen> {
+    let site = asked.site;
     let limit = (site.timeouts.connect + site.timeouts.first_byte).min(LIMIT_MAX);
-    timeout(limit, exchange(site)).await.map_err(|_| anyhow!("not within {} ms", limit.as_millis()))?
+    timeout(limit, exchange(asked)).await.map_err(|_| anyhow!("not within {} ms", limit.as_millis()))?
 }
 
-async fn exchange(site: &Site) -> anyhow::Result<Seen> {
-    let endpoint = &site.origin.endpoint;
+async fn exchange(asked: Asked<'_>) -> anyhow::Result<Seen> {
+    let endpoint = asked.endpoint;
     let began = Instant::now();
     let (stream, certificate) = connect(endpoint).await?;
-    let (status, fields) = head(stream, endpoint.protocol, request(site)?).await?;
+    let (status, fields) = head(stream, endpoint.protocol, request(asked)?).await?;
     let took = began.elapsed();
     let date = fields.get(DATE).filter(|_| !fields.contains_key(AGE));
     let date = date.and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
     Ok(Seen { status, took, clocks: date.map(|date| (date, SystemTime::now())), certificate })
 }
 
-fn request(site: &Site) -> anyhow::Result<Request<Empty<Bytes>>> {
-    let OriginConfig { endpoint, base_path, host_override, .. } = &*site.origin;
+fn request(Asked { site, endpoint }: Asked<'_>) -> anyhow::Result<Request<Empty<Bytes>>> {
+    let OriginConfig { base_path, host_override, .. } = &*site.origin;
     let address = match &endpoint.address {
         OriginAddress::Tcp { host, port } => format!("{host}:{port}"),
         OriginAddress::Unix(_) => "localhost".to_owned(),

@@ -344,6 +344,6 @@ async fn unix_sockets_are_origins_too() {
         stream.write_all(OK.as_bytes()).await.unwrap();
     });
     let mut config = config("127.0.0.1:1".parse().unwrap());
-    config.endpoint.address = OriginAddress::Unix(path);
+    config.servers[0].endpoint.address = OriginAddress::Unix(path);
     assert_eq!(fetch(&origin(&config), get()).await.unwrap().body, "ok");
 }

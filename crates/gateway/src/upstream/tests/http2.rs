@@ -68,7 +68,7 @@ impl Server {
 
     fn config(&self) -> OriginConfig {
         let mut config = config(self.address);
-        config.endpoint.protocol = OriginProtocol::Http2;
+        config.servers[0].endpoint.protocol = OriginProtocol::Http2;
         config
     }
 }
@@ -222,7 +222,7 @@ async fn streams_above_the_last_of_goaway_are_sent_again() {
         std::future::pending::<()>().await;
     });
     let mut config = config(address);
-    config.endpoint.protocol = OriginProtocol::Http2;
+    config.servers[0].endpoint.protocol = OriginProtocol::Http2;
     let origin = origin(&config);
     assert_eq!(fetch(&origin, request(Method::POST, RequestBody::Empty)).await.unwrap().body, "ok");
     assert_eq!((origin.stats().retries, origin.stats().connections_opened), (1, 2));

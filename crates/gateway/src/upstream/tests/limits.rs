@@ -136,7 +136,7 @@ async fn refused_connections_are_told_apart() {
 async fn connections_come_from_the_local_address() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut config = config(listener.local_addr().unwrap());
-    config.endpoint.local_address = Some("127.0.0.9".parse().unwrap());
+    config.servers[0].endpoint.local_address = Some("127.0.0.9".parse().unwrap());
     let origin = origin(&config);
     let (_, peer) = tokio::select! {
         accepted = listener.accept() => accepted.unwrap(),

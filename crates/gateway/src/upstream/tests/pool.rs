@@ -61,7 +61,7 @@ async fn connections_are_used_again_only_when_clean() {
 
 #[tokio::test]
 async fn without_idle_connections_each_request_opens_one() {
-    let keep_alive_off = |config: &mut OriginConfig| config.endpoint.pool.idle_connections_max = 0;
+    let keep_alive_off = |config: &mut OriginConfig| config.servers[0].endpoint.pool.idle_connections_max = 0;
     assert_eq!(connections_of_two(answers(&[OK, OK]), keep_alive_off).await, 2);
 }
 
@@ -81,7 +81,7 @@ async fn a_body_that_is_not_read_to_its_end_costs_the_connection() {
 async fn idle_connections_are_closed_in_time() {
     let server = Scripted::start(vec![answers(&[OK]), answers(&[OK])]).await;
     let mut config = config(server.address);
-    config.endpoint.pool.idle_timeout = Duration::from_millis(30);
+    config.servers[0].endpoint.pool.idle_timeout = Duration::from_millis(30);
     let origin = origin(&config);
     fetch(&origin, get()).await.unwrap();
     assert_eq!(origin.stats().connections_idle, 1);
@@ -194,13 +194,17 @@ async fn connections_stay_while_their_endpoint_does() {
     let endpoint: [(&str, Change); 6] = [
         ("name", |config| config.name = "other".to_owned()),
         ("address", |config| {
-            let OriginAddress::Tcp { host, .. } = &mut config.endpoint.address else { unreachable!() };
+            let OriginAddress::Tcp { host, .. } = &mut config.servers[0].endpoint.address else {
+                unreachable!()
+            };
             *host = "localhost".to_owned();
         }),
-        ("protocol", |config| config.endpoint.protocol = OriginProtocol::Auto),
-        ("address_family", |config| config.endpoint.address_family = AddressFamily::Ipv4),
-        ("local_address", |config| config.endpoint.local_address = Some("127.0.0.1".parse().unwrap())),
-        ("idle_timeout", |config| config.endpoint.pool.idle_timeout = Duration::from_secs(20)),
+        ("protocol", |config| config.servers[0].endpoint.protocol = OriginProtocol::Auto),
+        ("address_family", |config| config.servers[0].endpoint.address_family = AddressFamily::Ipv4),
+        ("local_address", |config| {
+            config.servers[0].endpoint.local_address = Some("127.0.0.1".parse().unwrap())
+        }),
+        ("idle_timeout", |config| config.servers[0].endpoint.pool.idle_timeout = Duration::from_secs(20)),
     ];
     let check = async |what: &str, change: Change, connections: usize| {
         let server = Scripted::start(vec![answers(&[OK, OK, OK]), answers(&[OK])]).await;
@@ -327,7 +331,7 @@ fn what_comes_unasked_is_noticed_before_an_event_tells_of_it() {
         serve_unasked(UnixListener::bind(&path).unwrap(), told, unasked);
         let (background, server) = server(Vec::new());
         let mut config = config(server.address);
-        config.endpoint.address = OriginAddress::Unix(path);
+        config.servers[0].endpoint.address = OriginAddress::Unix(path);
         let origin = Upstreams::new(background).upstream(&config);
         let home = runtime();
         home.block_on(async { fetch(&origin, get()).await.unwrap() });

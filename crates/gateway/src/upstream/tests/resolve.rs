@@ -140,7 +140,7 @@ async fn literals_and_localhost_need_no_name_server() {
 
 fn named(server: &Scripted) -> OriginConfig {
     let mut config = config(server.address);
-    config.endpoint.address =
+    config.servers[0].endpoint.address =
         OriginAddress::Tcp { host: "origin.test".to_owned(), port: server.address.port() };
     config
 }
@@ -164,8 +164,8 @@ async fn only_the_chosen_address_family_is_tried() {
     ];
     for (family, local_address, expected) in cases {
         let mut config = named(&server);
-        config.endpoint.address_family = family;
-        config.endpoint.local_address = local_address.map(|address| address.parse().unwrap());
+        config.servers[0].endpoint.address_family = family;
+        config.servers[0].endpoint.local_address = local_address.map(|address| address.parse().unwrap());
         let got = fetch(&Upstreams::with_resolver(names.resolver()).upstream(&config), get()).await;
         assert_eq!(got.as_ref().map(|whole| whole.status).map_err(OriginError::reason), expected);
     }

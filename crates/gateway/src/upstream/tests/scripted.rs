@@ -13,8 +13,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 
 use crate::config::{
-    AddressFamily, AdmissionConfig, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol,
-    OriginTimeouts, PoolConfig,
+    AddressFamily, AdmissionConfig, Balance, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol,
+    OriginTimeouts, PoolConfig, RetryConfig, ServerConfig,
 };
 use crate::message::fields::PackedFields;
 use crate::upstream::{
@@ -125,14 +125,23 @@ pub(super) const TIMEOUTS: OriginTimeouts = OriginTimeouts {
 pub(super) fn config(address: SocketAddr) -> OriginConfig {
     OriginConfig {
         name: "origin".to_owned(),
-        endpoint: EndpointConfig {
-            address: OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() },
-            protocol: OriginProtocol::Http1,
-            tls: None,
-            local_address: None,
-            address_family: AddressFamily::Any,
-            pool: PoolConfig { idle_connections_max: 8, idle_timeout: Duration::from_secs(30) },
-        },
+        servers: vec![ServerConfig {
+            endpoint: EndpointConfig {
+                address: OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() },
+                protocol: OriginProtocol::Http1,
+                tls: None,
+                local_address: None,
+                address_family: AddressFamily::Any,
+                pool: PoolConfig { idle_connections_max: 8, idle_timeout: Duration::from_secs(30) },
+            },
+            weight: 1,
+        }],
+        balance: Balance::RoundRobin,
+        slow_start: Duration::ZERO,
+        retries: RetryConfig { attempts_max: 3, budget_percent: 20, budget_per_second_min: 10 },
+        ejection: None,
+        health: None,
+        breaker: None,
         base_path: String::new(),
         host_override: None,
         fixed_fields: Vec::new(),
@@ -162,8 +171,10 @@ pub(super) fn request(method: Method, body: RequestBody) -> OriginRequest {
         body,
         accepts_trailers: false,
         upgrade: None,
+        key: 0,
         client: None,
         timeline: None,
+        record: None,
     }
 }
 

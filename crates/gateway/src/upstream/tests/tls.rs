@@ -107,8 +107,8 @@ fn options(authority: &Authority) -> TlsOptions {
 fn tls_origin(address: SocketAddr, options: &TlsOptions, server_name: Option<&str>) -> OriginConfig {
     let (client, fingerprint) = client_config(options).unwrap();
     let mut config = config(address);
-    config.endpoint.protocol = options.protocol;
-    config.endpoint.tls =
+    config.servers[0].endpoint.protocol = options.protocol;
+    config.servers[0].endpoint.tls =
         Some(OriginTls { server_name: server_name.map(str::to_owned), client, fingerprint });
     config
 }

@@ -25,11 +25,13 @@ pub(super) fn check_origins(
     let sites: HashMap<_, _> = config.sites.iter().map(|site| (site.name.as_str(), site)).collect();
     for table in tree.tables("site") {
         let Some(site) = table.text("name").and_then(|name| sites.get(name)) else { continue };
-        let OriginAddress::Tcp { host, port } = &site.origin.endpoint.address else { continue };
         let Some(node) = table.node("origin") else { continue };
-        for (own, what) in [(&listeners, "which"), (&admin, "whose admin API")] {
-            if let Some(own) = own_listener(host, *port, own, is_local) {
-                scope.error(node, format!("the origin is this process itself, {what} listens on {own}"));
+        for server in &site.origin.servers {
+            let OriginAddress::Tcp { host, port } = &server.endpoint.address else { continue };
+            for (own, what) in [(&listeners, "which"), (&admin, "whose admin API")] {
+                if let Some(own) = own_listener(host, *port, own, is_local) {
+                    scope.error(node, format!("the origin is this process itself, {what} listens on {own}"));
+                }
             }
         }
     }

@@ -1,13 +1,15 @@
 //! Origin servers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use gateway::config::{
-    AddressFamily, AdmissionConfig, Credentials, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol,
-    OriginTls, PoolConfig,
+    AddressFamily, AdmissionConfig, Balance, BreakerConfig, BreakerOptions, BreakerSettings, Credentials,
+    EjectionConfig, EndpointConfig, HealthConfig, OriginAddress, OriginConfig, OriginProtocol, OriginTls,
+    PoolConfig, RetryConfig, ServerConfig, Statuses,
 };
 use gateway::upstream::tls::{TlsConfigError, TlsOptions, Verification, client_config};
 use http::{HeaderName, HeaderValue};
@@ -75,7 +77,8 @@ impl Origins {
         if text.contains(':') {
             let url = scope.take(node, origin_url(text))?;
             let table = defaults(&table::ORIGIN);
-            return origin(scope, &table, node, Some(text.to_owned()), Some(url)).map(Arc::new);
+            let server = Server { node, url: Some(url), weight: 1 };
+            return origin(scope, &table, Some(text.to_owned()), vec![server]).map(Arc::new);
         }
         if let Some(origin) = self.0.get(text) {
             return origin.clone();
@@ -92,32 +95,82 @@ impl Origins {
 
 fn named_origin(scope: &mut Scope<'_>, table: &Table) -> Option<OriginConfig> {
     let name = scope.parsed(table, "name", name);
-    let url = scope.parsed(table, "url", origin_url);
-    let node = table.node("url")?;
-    origin(scope, table, node, name, url)
+    let servers = servers(scope, table);
+    origin(scope, table, name, servers)
 }
+
+/// One server of an origin, as it is written.
+struct Server<'a> {
+    /// The URL.
+    node: &'a Node,
+    /// None where it is wrong.
+    url: Option<OriginUrl>,
+    weight: u32,
+}
+
+/// What `url` or `servers` says; none where neither does, or what is written there is wrong.
+fn servers<'a>(scope: &mut Scope<'_>, table: &'a Table) -> Vec<Server<'a>> {
+    let alone = table.node("url").map(|node| {
+        let url = scope.parsed(table, "url", origin_url);
+        Server { node, url, weight: 1 }
+    });
+    let Some(list) = table.node("servers") else {
+        if alone.is_none() && !table.is_wrong("url") && !table.is_wrong("servers") {
+            let message = "needs the URL of a server in `url`, or those of several in `servers`";
+            scope.problems.error(&table.place, &table.path, message);
+        }
+        return alone.into_iter().collect();
+    };
+    if alone.is_some() {
+        scope.error(list, "either `url` or `servers`: put that server into the list");
+    }
+    let mut servers: Vec<_> = table.tables("servers").filter_map(|table| server(scope, table)).collect();
+    check_servers(scope, list, &servers);
+    servers.truncate(SERVERS_MAX);
+    servers
+}
+
+fn server<'a>(scope: &mut Scope<'_>, table: &'a Table) -> Option<Server<'a>> {
+    let url = scope.parsed(table, "url", origin_url);
+    Some(Server { node: table.node("url")?, url, weight: table.number("weight") })
+}
+
+/// What has to hold between the servers of an origin.
+fn check_servers(scope: &mut Scope<'_>, list: &Node, servers: &[Server<'_>]) {
+    if servers.len() > SERVERS_MAX {
+        scope.error(list, format!("{} servers; at most {SERVERS_MAX} are allowed", servers.len()));
+    }
+    if servers.iter().all(|server| server.weight == 0) {
+        scope.error(list, "at least one server must have a `weight` over 0: requests have to go somewhere");
+    }
+    for (at, Server { node, url, .. }) in servers.iter().enumerate() {
+        let Some(url) = url else { continue };
+        let mut earlier = servers[..at].iter().filter_map(|earlier| earlier.url.as_ref());
+        if earlier.clone().any(|earlier| (&earlier.address, earlier.security) == (&url.address, url.security))
+        {
+            scope.error(node, "this server is in the list already: use `weight` to give it a larger share");
+        } else if earlier.any(|earlier| earlier.base_path != url.base_path) {
+            scope.error(node, "servers of one origin must have the same path");
+        }
+    }
+}
+
+/// A pick looks at all of them.
+const SERVERS_MAX: usize = 100;
 
 /// Checks every key, also when the name or the URL is wrong, so that all problems come out at once.
 fn origin(
     scope: &mut Scope<'_>,
     table: &Table,
-    url_node: &Node,
     name: Option<String>,
-    url: Option<OriginUrl>,
+    servers: Vec<Server<'_>>,
 ) -> Option<OriginConfig> {
     let protocol = match table.text("protocol") {
         Some("http1") => OriginProtocol::Http1,
         Some("http2") => OriginProtocol::Http2,
         _ => OriginProtocol::Auto,
     };
-    let tls = match url.as_ref().map(|url| url.security) {
-        Some(Security::Tls) => tls(scope, table, url_node, protocol).map(Some),
-        Some(Security::Cleartext) => {
-            refuse_tls_keys(scope, table);
-            Some(None)
-        }
-        None => None,
-    };
+    let tls = tls_of(scope, table, &servers, protocol);
     let fixed_fields = fixed_fields(scope, table);
     let credentials = credentials(scope, table.table("credentials"));
     if let (Some(_), Some((_, node))) = (&credentials, given_authorization(table)) {
@@ -128,27 +181,146 @@ fn origin(
     let local_address = scope.parsed(table, "local_address", address);
     let pool_table = table.table("pool");
     let pool = pool(scope, pool_table);
-    let url = url?;
+    let ejection = ejection(scope, table.table("ejection"));
+    let health = health(scope, table.table("health"));
+    let breaker = breaker(scope, table.table("breaker"));
+    let address_family = match table.text("address_family") {
+        Some("ipv4") => AddressFamily::Ipv4,
+        Some("ipv6") => AddressFamily::Ipv6,
+        _ => AddressFamily::Any,
+    };
+    let tls = tls?;
+    let base_path = servers.first()?.url.as_ref()?.base_path.clone();
+    let server = |Server { url, weight, .. }: Server<'_>| {
+        let OriginUrl { address, security, .. } = url?;
+        let tls = tls.clone().filter(|_| security == Security::Tls);
+        let endpoint = EndpointConfig { address, protocol, tls, local_address, address_family, pool };
+        Some(ServerConfig { endpoint, weight })
+    };
     Some(OriginConfig {
         name: name?,
-        endpoint: EndpointConfig {
-            address: url.address,
-            protocol,
-            tls: tls?,
-            local_address,
-            address_family: match table.text("address_family") {
-                Some("ipv4") => AddressFamily::Ipv4,
-                Some("ipv6") => AddressFamily::Ipv6,
-                _ => AddressFamily::Any,
-            },
-            pool,
-        },
-        base_path: url.base_path,
+        servers: servers.into_iter().map(server).collect::<Option<_>>()?,
+        balance: balance(table),
+        slow_start: table.duration("slow_start"),
+        retries: retries(table.table("retries")),
+        ejection,
+        health,
+        breaker,
+        base_path,
         host_override,
         fixed_fields,
         credentials,
         admission: admission(pool_table),
     })
+}
+
+fn balance(table: &Table) -> Balance {
+    let chosen = table.text("balance");
+    let is_chosen = |balance: &Balance| chosen == Some(balance.name());
+    Balance::ALL.into_iter().find(is_chosen).unwrap_or(Balance::RoundRobin)
+}
+
+fn retries(table: &Table) -> RetryConfig {
+    RetryConfig {
+        attempts_max: table.number("attempts_max"),
+        budget_percent: table.number("budget_percent"),
+        budget_per_second_min: table.number("budget_per_second_min"),
+    }
+}
+
+fn ejection(scope: &mut Scope<'_>, table: &Table) -> Option<EjectionConfig> {
+    let config = EjectionConfig {
+        failures: table.number("failures"),
+        duration: table.duration("duration"),
+        duration_max: table.duration("duration_max"),
+        servers_percent_max: table.number("servers_percent_max"),
+        statuses: statuses(scope, table, "statuses"),
+    };
+    let given = table.given("duration").or_else(|| table.given("duration_max"));
+    if let (true, Some(node)) = (config.duration > config.duration_max, given) {
+        scope.error(node, "`duration` must not be longer than `duration_max`");
+    }
+    table.flag("enabled").then_some(config)
+}
+
+fn health(scope: &mut Scope<'_>, table: &Table) -> Option<HealthConfig> {
+    let path = scope.parsed(table, "path", health_path);
+    let (interval, timeout) = (table.duration("interval"), table.duration("timeout"));
+    let given = table.given("timeout").or_else(|| table.given("interval"));
+    if let (true, Some(node)) = (timeout > interval, given) {
+        scope.error(node, "`timeout` must not be longer than `interval`");
+    }
+    let statuses = statuses(scope, table, "statuses");
+    Some(HealthConfig {
+        path: path?,
+        interval,
+        timeout,
+        unhealthy_after: table.number("unhealthy_after"),
+        healthy_after: table.number("healthy_after"),
+        statuses,
+    })
+}
+
+fn health_path(text: &str) -> Result<String, String> {
+    let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+    is_path
+        .then(|| text.to_owned())
+        .ok_or_else(|| "expected a path that begins with `/`, in visible ASCII".to_owned())
+}
+
+fn breaker(scope: &mut Scope<'_>, table: &Table) -> Option<BreakerConfig> {
+    let ms = |key| u64::try_from(table.duration(key).as_millis()).unwrap_or(u64::MAX);
+    let options = BreakerOptions {
+        window_ms: ms("window"),
+        requests_min: table.number("requests_min"),
+        error_percent: table.number("error_percent"),
+        reset_ms: ms("reset_time"),
+        reset_ms_max: ms("reset_time_max"),
+        probes_max: table.number("probes_max"),
+        probe_ms_max: ms("probe_time_max"),
+        successes_to_close: table.number("successes_to_close"),
+        ..BreakerOptions::default()
+    };
+    let given = table.given("reset_time_max").or_else(|| table.given("reset_time"));
+    let settings = BreakerSettings::new(options)
+        .map_err(|_| "`reset_time_max` must be at least `reset_time`".to_owned());
+    let statuses = statuses(scope, table, "statuses");
+    let settings = scope.take(given.or_else(|| table.node("reset_time_max"))?, settings)?;
+    table.flag("enabled").then_some(BreakerConfig { settings, statuses })
+}
+
+fn statuses(scope: &mut Scope<'_>, table: &Table, key: &str) -> Statuses {
+    Statuses::new(scope.parsed_list(table, key, status_range))
+}
+
+fn status_range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let class = text.strip_suffix("xx").and_then(|class| class.parse::<u16>().ok());
+    match class
+        .map(|class| class * 100..=class * 100 + 99)
+        .or_else(|| text.parse().ok().map(|code| code..=code))
+    {
+        Some(range) if (200..=599).contains(range.start()) && text.len() == 3 => Ok(range),
+        _ => {
+            Err("expected a status code from 200 to 599, such as `503`, or a class, such as `5xx`".to_owned())
+        }
+    }
+}
+
+/// The TLS settings that the servers need, if any does; nothing where they are wrong.
+fn tls_of(
+    scope: &mut Scope<'_>,
+    table: &Table,
+    servers: &[Server<'_>],
+    protocol: OriginProtocol,
+) -> Option<Option<OriginTls>> {
+    let security = |server: &Server<'_>| server.url.as_ref().map(|url| url.security);
+    if let Some(secured) = servers.iter().find(|server| security(server) == Some(Security::Tls)) {
+        return tls(scope, table, secured.node, protocol).map(Some);
+    }
+    if !servers.is_empty() && servers.iter().all(|server| security(server) == Some(Security::Cleartext)) {
+        refuse_tls_keys(scope, table);
+    }
+    Some(None)
 }
 
 fn pool(scope: &mut Scope<'_>, table: &Table) -> PoolConfig {

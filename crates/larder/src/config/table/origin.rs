@@ -4,7 +4,7 @@ use super::section::{FILE, HOUR_MS, KeyForm, Kind, LIMIT, Preset, Reload, Sectio
 
 pub(crate) static ORIGIN: Section = Section {
     name: "origin",
-    about: "One origin server. Sites name it in their `origin` key; sites with the same origin share its connections.",
+    about: "One origin: a server, or several that are as good as each other. Sites name it in their `origin` key; sites with the same origin share its connections.",
     options: &[
         row(
             "name",
@@ -17,10 +17,66 @@ pub(crate) static ORIGIN: Section = Section {
         row(
             "url",
             Kind::Text("URL: `http://host[:port][/path]`, `https://...`, or `unix:/path/of/socket`"),
-            Preset::Required,
+            Preset::Absent("`servers`"),
             Reload::Yes,
             "Where the origin listens; a path is put before every forwarded path.",
-            "A name is resolved again when its TTL ends.",
+            "A name is resolved again when its TTL ends. Either `url` or `servers` is needed.",
+        ),
+        row(
+            "servers",
+            Kind::List(&Kind::TextOrTable { short_for: "url", section: &SERVER }),
+            Preset::Absent("`url` alone"),
+            Reload::Yes,
+            "Several servers in place of `url`; each request goes to one of them.",
+            "Each is a URL, or a table with a `url` and a `weight`. At most 100; their paths must be the same, and everything else in this table holds for all of them. See the [guide](../guide/origins.md).",
+        ),
+        row(
+            "balance",
+            Kind::Choice(&["round-robin", "least-requests", "power-of-two", "consistent-hash"]),
+            Preset::Is("\"round-robin\""),
+            Reload::Yes,
+            "How the server for a request is picked.",
+            "By weight in all of them. `round-robin`: one after the other. `least-requests`: the one with the fewest requests in flight. `power-of-two`: of two by chance, the one with fewer requests in flight. `consistent-hash`: by cache key, so that a URL goes to the same server; when a server goes, only its URLs move.",
+        ),
+        row(
+            "slow_start",
+            Kind::Duration { min_ms: 0, max_ms: HOUR_MS },
+            Preset::Is("\"10s\""),
+            Reload::Yes,
+            "How long a server's share of the requests grows after it was out, from a tenth to all.",
+            "`0s` gives it its whole share at once.",
+        ),
+        row(
+            "retries",
+            Kind::Table(&RETRIES),
+            Preset::Is("{}"),
+            Reload::Yes,
+            "When a failed request is sent to another server.",
+            "",
+        ),
+        row(
+            "ejection",
+            Kind::Table(&EJECTION),
+            Preset::Is("{}"),
+            Reload::Yes,
+            "When a server is left out because of failures.",
+            "",
+        ),
+        row(
+            "health",
+            Kind::Table(&HEALTH),
+            Preset::Is("{}"),
+            Reload::Yes,
+            "How servers are checked in the background.",
+            "",
+        ),
+        row(
+            "breaker",
+            Kind::Table(&BREAKER),
+            Preset::Is("{}"),
+            Reload::Yes,
+            "When nothing is sent to the origin for a while.",
+            "",
         ),
         row(
             "protocol",
@@ -121,6 +177,245 @@ pub(crate) static ORIGIN: Section = Section {
     ],
 };
 
+static SERVER: Section = Section {
+    name: "origin.servers",
+    about: "One server of an origin.",
+    options: &[
+        row(
+            "url",
+            Kind::Text("URL: `http://host[:port][/path]`, `https://...`, or `unix:/path/of/socket`"),
+            Preset::Required,
+            Reload::Yes,
+            "Where the server listens.",
+            "",
+        ),
+        row(
+            "weight",
+            Kind::Integer { min: 0, max: 1000 },
+            Preset::Is("1"),
+            Reload::Yes,
+            "The server's share of the requests, to the sum of all weights.",
+            "`0` drains the server: it gets no new requests, and finishes those it has. At least one server needs more.",
+        ),
+    ],
+};
+
+static RETRIES: Section = Section {
+    name: "origin.retries",
+    about: "When a request that got no response is sent to another server of the origin: it could not be sent, or it may be repeated (idempotent methods and QUERY). An origin with one server has no retries, but for those on a new connection where a kept one was closed. All time limits of the site hold; each attempt has its own `connect` and `first_byte`.",
+    options: &[
+        row(
+            "attempts_max",
+            Kind::Integer { min: 1, max: 10 },
+            Preset::Is("3"),
+            Reload::Yes,
+            "Servers that a request is sent to, the first included.",
+            "`1` turns retries off.",
+        ),
+        row(
+            "budget_percent",
+            Kind::Integer { min: 0, max: 100 },
+            Preset::Is("20"),
+            Reload::Yes,
+            "Retries within 10 s, in percent of the requests within that time.",
+            "So that a group in trouble gets no more than so much beside its usual load. `larder_origin_retries_over_budget_total` counts requests that failed because of it.",
+        ),
+        row(
+            "budget_per_second_min",
+            Kind::Integer { min: 0, max: 10_000 },
+            Preset::Is("10"),
+            Reload::Yes,
+            "Retries allowed beside that, for each second.",
+            "An instance with few requests has no share to speak of.",
+        ),
+    ],
+};
+
+static EJECTION: Section = Section {
+    name: "origin.ejection",
+    about: "When a server is left out because its requests fail: no connection, no response in time, or a status in `statuses`. The others get its requests. Applies to origins with several servers only. When all are out, all get requests.",
+    options: &[
+        row("enabled", Kind::Flag, Preset::Is("true"), Reload::Yes, "Whether servers are ejected.", ""),
+        row(
+            "failures",
+            Kind::Integer { min: 1, max: 1_000 },
+            Preset::Is("5"),
+            Reload::Yes,
+            "Failures in a row, over all workers, that eject a server.",
+            "",
+        ),
+        row(
+            "duration",
+            LIMIT,
+            Preset::Is("\"10s\""),
+            Reload::Yes,
+            "How long the first ejection lasts.",
+            "Each one after it is twice as long, until the server has stayed for as long as it was out last.",
+        ),
+        row(
+            "duration_max",
+            LIMIT,
+            Preset::Is("\"5m\""),
+            Reload::Yes,
+            "How long an ejection lasts at most.",
+            "",
+        ),
+        row(
+            "servers_percent_max",
+            Kind::Integer { min: 0, max: 100 },
+            Preset::Is("50"),
+            Reload::Yes,
+            "How many servers may be out, in percent, rounded up; one always stays.",
+            "If more fail, the fault is likely elsewhere, and the rest could not carry the load.",
+        ),
+        row(
+            "statuses",
+            STATUSES,
+            Preset::Is("[\"502\", \"503\", \"504\"]"),
+            Reload::Yes,
+            "Responses that count as failures.",
+            "They are passed on all the same. `500` is not among them by default: it is often the fault of a page and not of a server.",
+        ),
+    ],
+};
+
+static HEALTH: Section = Section {
+    name: "origin.health",
+    about: "Checks of each server in the background, on a connection of its own: off unless there is a `path`. A server that fails gets no requests until it passes again. When all fail, all get requests.",
+    options: &[
+        row(
+            "path",
+            Kind::Text("path, such as `/health`"),
+            Preset::Absent("no checks"),
+            Reload::Yes,
+            "What is asked for, with GET and the origin's `host`.",
+            "The path of the server's URL is put before it, as before every path. Choose one that fails when the server can't answer, and that doesn't depend on what all servers share: when a database is down, they all fail.",
+        ),
+        row(
+            "interval",
+            Kind::Duration { min_ms: 100, max_ms: HOUR_MS },
+            Preset::Is("\"5s\""),
+            Reload::Yes,
+            "Time from one check of a server to the next.",
+            "Each instance of Larder checks for itself.",
+        ),
+        row(
+            "timeout",
+            LIMIT,
+            Preset::Is("\"2s\""),
+            Reload::Yes,
+            "How long a check may take, from the connection to the response's header section.",
+            "",
+        ),
+        row(
+            "unhealthy_after",
+            Kind::Integer { min: 1, max: 100 },
+            Preset::Is("3"),
+            Reload::Yes,
+            "Failed checks in a row after which a server gets no requests.",
+            "",
+        ),
+        row(
+            "healthy_after",
+            Kind::Integer { min: 1, max: 100 },
+            Preset::Is("2"),
+            Reload::Yes,
+            "Passed checks in a row after which it gets requests again.",
+            "",
+        ),
+        row("statuses", STATUSES, Preset::Is("[\"2xx\", \"3xx\"]"), Reload::Yes, "Responses that pass.", ""),
+    ],
+};
+
+static BREAKER: Section = Section {
+    name: "origin.breaker",
+    about: "The circuit breaker: an origin whose requests mostly fail (no connection, no response in time, or a status in `statuses`, retries included) gets none for a while. Requests are answered as when the origin fails: from what is stored where it may be used stale, else 503 with `Retry-After`. Applies to the origin as a whole, with one server or several.",
+    options: &[
+        row(
+            "enabled",
+            Kind::Flag,
+            Preset::Is("false"),
+            Reload::Yes,
+            "Whether there is one.",
+            "Off by default: it refuses requests that might be answered, such as those for the rest of a site where the URLs that most clients ask for fail.",
+        ),
+        row(
+            "window",
+            Kind::Duration { min_ms: 100, max_ms: HOUR_MS },
+            Preset::Is("\"10s\""),
+            Reload::Yes,
+            "How long a result counts.",
+            "",
+        ),
+        row(
+            "requests_min",
+            Kind::Integer { min: 1, max: 1_000_000 },
+            Preset::Is("20"),
+            Reload::Yes,
+            "Results within the window before the breaker can open.",
+            "",
+        ),
+        row(
+            "error_percent",
+            Kind::Integer { min: 1, max: 100 },
+            Preset::Is("50"),
+            Reload::Yes,
+            "Percentage of failures at which the breaker opens.",
+            "",
+        ),
+        row(
+            "reset_time",
+            Kind::Duration { min_ms: 1, max_ms: HOUR_MS },
+            Preset::Is("\"5s\""),
+            Reload::Yes,
+            "How long the breaker stays open at first; each failed probe doubles the time.",
+            "",
+        ),
+        row(
+            "reset_time_max",
+            Kind::Duration { min_ms: 1, max_ms: HOUR_MS },
+            Preset::Is("\"30s\""),
+            Reload::Yes,
+            "How long the breaker stays open at most.",
+            "",
+        ),
+        row(
+            "probes_max",
+            Kind::Integer { min: 1, max: 100 },
+            Preset::Is("1"),
+            Reload::Yes,
+            "Requests that try the origin at once after that time.",
+            "",
+        ),
+        row(
+            "probe_time_max",
+            Kind::Duration { min_ms: 1, max_ms: HOUR_MS },
+            Preset::Is("\"30s\""),
+            Reload::Yes,
+            "How long a probe keeps its place; then another request may try beside it.",
+            "",
+        ),
+        row(
+            "successes_to_close",
+            Kind::Integer { min: 1, max: 1_000 },
+            Preset::Is("3"),
+            Reload::Yes,
+            "Probes that must succeed, without a failure between them, before all requests go again.",
+            "",
+        ),
+        row(
+            "statuses",
+            STATUSES,
+            Preset::Is("[\"502\", \"503\", \"504\"]"),
+            Reload::Yes,
+            "Responses that count as failures.",
+            "They are passed on all the same.",
+        ),
+    ],
+};
+
+const STATUSES: Kind = Kind::List(&Kind::Text("status code, such as `503`, or a class, such as `5xx`"));
+
 static CREDENTIALS: Section = Section {
     name: "origin.credentials",
     about: "Credentials for the origin: at most one of these. Secrets come from files only, so that configuration files can be shown and committed.",
@@ -146,7 +441,7 @@ static CREDENTIALS: Section = Section {
 
 static POOL: Section = Section {
     name: "origin.pool",
-    about: "Limits on connections and requests to the origin, over all workers.",
+    about: "Limits on connections and requests to the origin, over all workers and servers.",
     options: &[
         row(
             "keep_alive",
@@ -161,7 +456,7 @@ static POOL: Section = Section {
             Kind::Integer { min: 0, max: 100_000 },
             Preset::Is("256"),
             Reload::Yes,
-            "Idle connections kept.",
+            "Idle connections kept to each server.",
             "",
         ),
         row(

@@ -1,0 +1,489 @@
+//! Origins with several servers: which of them gets a request, and what becomes of requests when one is in trouble.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use testkit::{Client, Gate, Larder, Port, ScriptedOrigin, Setup, run, wait};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+/// Answers with its number, and may not be stored.
+fn numbered(number: usize) -> ScriptedOrigin {
+    ScriptedOrigin::start(move |exchange| {
+        exchange.read_body();
+        let number = number.to_string();
+        let body = if exchange.request.method() == "HEAD" { "" } else { &number };
+        let length = number.len();
+        // In one piece: who is killed in between breaks off a body, which nobody can repair.
+        exchange.send(format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nCache-Control: no-store\r\n\r\n{body}"
+        ));
+    })
+}
+
+fn numbered_servers(count: usize) -> Vec<ScriptedOrigin> {
+    (0..count).map(numbered).collect()
+}
+
+/// An origin with these servers and weights, and more settings of it.
+fn config(servers: &[(String, u32)], settings: &str) -> String {
+    let server = |(url, weight): &(String, u32)| format!("{{ url = \"{url}\", weight = {weight} }}");
+    let servers = servers.iter().map(server).collect::<Vec<_>>().join(", ");
+    format!(
+        "[[origin]]\nname = \"group\"\nservers = [{servers}]\n{settings}\n\
+         [[site]]\nname = \"a\"\norigin = \"group\"\n"
+    )
+}
+
+fn weighted(servers: &[ScriptedOrigin], weights: &[u32]) -> Vec<(String, u32)> {
+    servers.iter().map(ScriptedOrigin::url).zip(weights.iter().copied()).collect()
+}
+
+fn start(servers: &[ScriptedOrigin], weights: &[u32], settings: &str) -> Larder {
+    Setup::config(LARDER, &config(&weighted(servers, weights), settings)).start()
+}
+
+#[track_caller]
+fn reload(larder: &mut Larder, config: &str) {
+    larder.write_config(config);
+    assert_eq!(larder.ask_admin("POST", "/reload", "").status(), 200);
+}
+
+/// The numbers of the servers that answered so many requests for different URLs, one after the other.
+fn answers(client: &mut Client, count: usize) -> Vec<usize> {
+    let one = |number| {
+        let response = client.get(&format!("/{number}"));
+        assert_eq!(response.status(), 200);
+        response.text().parse().expect("the number of a server")
+    };
+    (0..count).map(one).collect()
+}
+
+#[test]
+fn each_method_distributes_by_weight() {
+    const REQUESTS: usize = 300;
+    // By lot, counts differ: of 300 with a chance of a half, one in a million times by more than 42.
+    for (balance, tolerance) in
+        [("round-robin", 0), ("least-requests", 0), ("power-of-two", 50), ("consistent-hash", 50)]
+    {
+        let servers = numbered_servers(4);
+        let weights = [3, 0, 2, 1];
+        let larder = start(&servers, &weights, &format!("balance = \"{balance}\""));
+        answers(&mut larder.client(), REQUESTS);
+        let counts: Vec<_> = servers.iter().map(ScriptedOrigin::total).collect();
+        eprintln!("{balance}: {REQUESTS} requests, weights {weights:?}, counts {counts:?}");
+        assert_eq!(counts.iter().sum::<usize>(), REQUESTS, "{balance}");
+        for ((count, weight), server) in counts.iter().zip(weights).zip(&servers) {
+            let expected = REQUESTS * weight as usize / 6;
+            assert!(count.abs_diff(expected) <= tolerance, "{balance}: {counts:?}");
+            assert!(weight > 0 || *count == 0, "{balance}: {counts:?}");
+            let url = format!("server=\"{}\"", server.url());
+            let counted = larder.metric("larder_origin_server_requests_total", &["origin=\"group\"", &url]);
+            assert!((counted - *count as f64).abs() < 0.5, "{balance}: {counted} {count}");
+        }
+    }
+}
+
+/// The requests for a URL go to one server, whatever their method, and to the same one after a restart. When a server goes,
+/// nobody else's URLs move.
+#[test]
+fn consistent_hashing_moves_nothing_but_the_urls_of_the_server_that_goes() {
+    const URLS: usize = 100;
+    let servers = numbered_servers(3);
+    let settings = "balance = \"consistent-hash\"";
+    let mut larder = start(&servers, &[1, 1, 1], settings);
+    let before = answers(&mut larder.client(), URLS);
+    for (number, server) in before.iter().enumerate() {
+        let target = format!("/{number}");
+        let seen = servers[*server].count(&target);
+        for method in ["HEAD", "POST"] {
+            assert_eq!(larder.ask(method, &target, "Content-Length: 0\r\n").status(), 200);
+        }
+        assert_eq!(servers[*server].count(&target), seen + 2, "{target}");
+    }
+    let again = start(&servers, &[1, 1, 1], settings);
+    assert_eq!(answers(&mut again.client(), URLS), before);
+    reload(&mut larder, &config(&weighted(&servers, &[1, 0, 1]), settings));
+    let after = answers(&mut larder.client(), URLS);
+    let moved: Vec<_> = before.iter().zip(&after).filter(|(before, after)| before != after).collect();
+    assert!(moved.iter().all(|(before, after)| **before == 1 && **after != 1), "{moved:?}");
+    assert_eq!(moved.len(), before.iter().filter(|server| **server == 1).count());
+}
+
+/// A server that is drained gets nothing new, and finishes what it has.
+#[test]
+fn a_drained_server_finishes_what_it_has() {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let slow = ScriptedOrigin::start(move |exchange| {
+        held.pass();
+        exchange.respond("200 OK", "Cache-Control: no-store\r\n", "0");
+    });
+    let servers = [slow, numbered(1)];
+    let mut larder = start(&servers, &[1, 1], "");
+    let mut waiting = larder.client();
+    waiting.send("GET /slow HTTP/1.1\r\nHost: test.example\r\n\r\n");
+    servers[0].wait_for("/slow", 1);
+    reload(&mut larder, &config(&weighted(&servers, &[0, 1]), ""));
+    assert_eq!(answers(&mut larder.client(), 20), [1; 20]);
+    let slow = format!("server=\"{}\"", servers[0].url());
+    let in_flight = || larder.metric("larder_origin_server_requests_in_flight", &[&slow]);
+    assert!((in_flight() - 1.0).abs() < 0.5);
+    gate.open();
+    let response = waiting.response();
+    assert_eq!((response.status(), response.text().as_str()), (200, "0"));
+    wait::until_true("nothing is in flight", || in_flight() < 0.5);
+}
+
+/// What a busy server has not answered keeps new requests from it.
+#[test]
+fn least_requests_and_power_of_two_spare_a_busy_server() {
+    for balance in ["least-requests", "power-of-two"] {
+        let gate = Gate::new();
+        let held = gate.clone();
+        let busy = ScriptedOrigin::start(move |exchange| {
+            held.pass();
+            exchange.respond("200 OK", "Cache-Control: no-store\r\n", "0");
+        });
+        let servers = [busy, numbered(1)];
+        let larder = start(&servers, &[1, 1], &format!("balance = \"{balance}\""));
+        let mut waiting: Vec<Client> = Vec::new();
+        wait::until_true("the busy server has a request", || {
+            let mut client = larder.client();
+            client.send("GET /held HTTP/1.1\r\nHost: test.example\r\n\r\n");
+            waiting.push(client);
+            wait::until_true("one has it", || {
+                servers.iter().map(ScriptedOrigin::total).sum::<usize>() >= waiting.len()
+            });
+            servers[0].total() == 1
+        });
+        assert_eq!(answers(&mut larder.client(), 30), [1; 30], "{balance}");
+        gate.open();
+        for mut client in waiting {
+            assert_eq!(client.response().status(), 200);
+        }
+    }
+}
+
+#[test]
+fn a_pick_is_explained() {
+    let servers = numbered_servers(2);
+    let larder = start(&servers, &[1, 0], "balance = \"power-of-two\"");
+    let output = run(LARDER, ["explain", "http://test.example/", "--admin", &larder.admin().to_string()]);
+    let text = output.text();
+    for part in [
+        &format!("pick     the request goes to {}", servers[0].url()),
+        "balance = power-of-two",
+        "servers that take requests = 1 of 2",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// A server that resets the connection instead of an answer.
+fn resetting() -> ScriptedOrigin {
+    ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        exchange.reset();
+    })
+}
+
+/// Has no response for anybody, and is never ejected.
+const NEVER_EJECTED: &str = "[origin.ejection]\nenabled = false";
+
+/// What could not be sent goes to another server whatever it is; what may have been processed only where it may be
+/// processed twice.
+//= RFC 9110 section 9.2.2: idempotent methods may be retried, others only when known not to be processed
+#[test]
+fn a_failed_request_goes_to_another_server_where_that_is_safe() {
+    let nobody = Port::reserve();
+    let (resetting, good) = (resetting(), numbered(1));
+    let refused = format!("http://{}", nobody.address());
+    for (bad, method, status) in [
+        (&refused, "GET", 200),
+        (&refused, "POST", 200),
+        (&resetting.url(), "GET", 200),
+        (&resetting.url(), "HEAD", 200),
+        (&resetting.url(), "PUT", 200),
+        (&resetting.url(), "DELETE", 200),
+        (&resetting.url(), "POST", 502),
+        (&resetting.url(), "PATCH", 502),
+    ] {
+        // The first turn is that of the first server.
+        let servers = [(bad.clone(), 1), (good.url(), 1)];
+        let larder = Setup::config(LARDER, &config(&servers, NEVER_EJECTED)).start();
+        let mut client = larder.client();
+        client.send(format!("{method} / HTTP/1.1\r\nHost: test.example\r\nContent-Length: 2\r\n\r\nab"));
+        assert_eq!(client.response_to(method).status(), status, "{method} {bad}");
+        let retries = larder.metric("larder_origin_retries_total", &[]);
+        assert!((retries - f64::from(u8::from(status == 200))).abs() < 0.5, "{method} {bad}: {retries}");
+    }
+    assert!(good.received().iter().all(|request| request.body == b"ab"));
+}
+
+#[test]
+fn retries_have_limits() {
+    let bad: Vec<_> = (0..3).map(|_| resetting()).collect();
+    let good = numbered(1);
+    let servers: Vec<_> = bad.iter().chain([&good]).map(|server| (server.url(), 1)).collect();
+    for (settings, status, asked, over_budget) in [
+        ("attempts_max = 4", 200, 4, 0.0),
+        ("", 502, 3, 0.0),
+        ("attempts_max = 1", 502, 1, 0.0),
+        ("budget_percent = 0\nbudget_per_second_min = 0", 502, 1, 1.0),
+        ("attempts_max = 4\nbudget_percent = 100\nbudget_per_second_min = 0", 502, 2, 1.0),
+    ] {
+        let total = || bad.iter().chain([&good]).map(ScriptedOrigin::total).sum::<usize>();
+        let before = total();
+        let settings = format!("{NEVER_EJECTED}\n[origin.retries]\n{settings}");
+        let larder = Setup::config(LARDER, &config(&servers, &settings)).start();
+        assert_eq!((larder.get("/").status(), total() - before), (status, asked), "{settings}");
+        let counted = larder.metric("larder_origin_retries_over_budget_total", &[]);
+        assert!((counted - over_budget).abs() < 0.5, "{settings}: {counted}");
+    }
+}
+
+/// A server that says nothing holds a request up for `first_byte`, and no longer.
+#[test]
+fn a_request_without_an_answer_goes_to_another_server() {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let silent = ScriptedOrigin::start(move |_| held.pass());
+    let servers = [silent, numbered(1)];
+    let config = config(&weighted(&servers, &[1, 1]), "") + "[site.timeouts]\nfirst_byte = \"200ms\"\n";
+    let larder = Setup::config(LARDER, &config).start();
+    assert_eq!(answers(&mut larder.client(), 8), [1; 8]);
+    let ejected = larder.metric("larder_origin_server_ejections_total", &[]);
+    // Every second request is the silent server's, until it has failed 5 times.
+    assert!(ejected < 0.5 && servers[0].total() == 4, "{ejected}, {}", servers[0].total());
+    gate.open();
+}
+
+#[test]
+fn a_failing_server_is_left_out_for_a_time_and_comes_back() {
+    let state = Arc::new(AtomicBool::new(false));
+    let is_well = Arc::clone(&state);
+    let ill = ScriptedOrigin::start(move |exchange| {
+        let status = if is_well.load(Relaxed) { "200 OK" } else { "503 Service Unavailable" };
+        exchange.respond(status, "Cache-Control: no-store\r\n", "0");
+    });
+    let servers = [ill, numbered(1)];
+    let settings =
+        "slow_start = \"0s\"\n[origin.ejection]\nfailures = 3\nduration = \"1s\"\nduration_max = \"1s\"";
+    let larder = start(&servers, &[1, 1], settings);
+    let mut client = larder.client();
+    let mut statuses: Vec<u16> = (0..20).map(|number| client.get(&format!("/{number}")).status()).collect();
+    statuses.retain(|status| *status != 200);
+    assert_eq!(statuses, [503; 3], "as many as it takes to eject it");
+    let url = format!("server=\"{}\"", servers[0].url());
+    let is_in = |state: &str| {
+        larder.metric("larder_origin_server_state", &[&url, &format!("state=\"{state}\"")]) > 0.5
+    };
+    assert!(larder.metric("larder_origin_server_ejections_total", &[&url]) > 0.5);
+    state.store(true, Relaxed);
+    wait::until_true("it is back", || is_in("up"));
+    let before = servers[0].total();
+    assert_eq!(answers(&mut client, 10).iter().filter(|server| **server == 0).count(), 5);
+    assert_eq!(servers[0].total() - before, 5);
+}
+
+/// The last server is never left out: its errors are better than none. A reload forgets nothing of servers that it keeps.
+#[test]
+fn the_last_server_stays_over_a_reload_too() {
+    let ill = || {
+        ScriptedOrigin::start(|exchange| {
+            exchange.respond("503 Service Unavailable", "Cache-Control: no-store\r\n", "ill");
+        })
+    };
+    let servers = [ill(), ill()];
+    let settings = "[origin.ejection]\nfailures = 1\nduration = \"1h\"\nduration_max = \"1h\"\nservers_percent_max = 100";
+    let mut larder = start(&servers, &[1, 1], settings);
+    let mut client = larder.client();
+    for number in 0..10 {
+        assert_eq!(client.get(&format!("/{number}")).text(), "ill");
+    }
+    assert!((larder.metric("larder_origin_server_ejections_total", &[]) - 1.0).abs() < 0.5);
+    let totals = || servers.iter().map(ScriptedOrigin::total).collect::<Vec<_>>();
+    assert_eq!(totals(), [1, 9]);
+    reload(&mut larder, &config(&weighted(&servers, &[2, 1]), settings));
+    for number in 0..10 {
+        assert_eq!(client.get(&format!("/{number}")).text(), "ill");
+    }
+    assert_eq!(totals(), [1, 19]);
+}
+
+/// One server is killed, one is slow, one is drained: no idempotent request fails.
+#[test]
+fn no_idempotent_request_fails_while_servers_go() {
+    const CLIENTS: usize = 8;
+    let slow = ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        exchange.delay_ms(20).respond("200 OK", "Cache-Control: no-store\r\n", "1");
+    });
+    let mut servers = vec![numbered(0), slow, numbered(2)];
+    let mut larder = start(&servers, &[1, 1, 1], "");
+    let address = larder.address();
+    let (answered, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let visit = |client: usize| {
+        let mut connection = Client::connect(address);
+        let methods = ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"].iter().cycle();
+        for (number, method) in methods.enumerate().take_while(|_| !over.load(Relaxed)) {
+            let response = connection.ask(method, &format!("/{client}/{number}"), "Content-Length: 0\r\n");
+            assert_eq!(response.status(), 200, "{method} {number} of client {client}");
+            answered.fetch_add(1, Relaxed);
+        }
+    };
+    let some_more = |what: &str| {
+        let before = answered.load(Relaxed);
+        wait::until_true(what, || answered.load(Relaxed) >= before + 300);
+    };
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || visit(client))).collect();
+        some_more("requests are answered");
+        servers[0].stop();
+        some_more("requests are answered without the server that was killed");
+        let urls: Vec<_> = servers.iter().map(ScriptedOrigin::url).zip([1, 1, 0]).collect();
+        reload(&mut larder, &config(&urls, ""));
+        some_more("requests are answered without the one that is drained");
+        over.store(true, Relaxed);
+        clients.into_iter().for_each(|client| client.join().expect("no request failed"));
+    });
+    let counts: Vec<_> = servers.iter().map(ScriptedOrigin::total).collect();
+    let retries = larder.metric("larder_origin_retries_total", &[]);
+    eprintln!("{} answers, {retries} retries, counts {counts:?}", answered.load(Relaxed));
+    assert!(retries > 0.5 && counts.iter().all(|count| *count > 0), "{counts:?}");
+    let killed = format!("server=\"{}\"", servers[0].url());
+    assert!(larder.metric("larder_origin_server_ejections_total", &[&killed]) > 0.5);
+}
+
+#[test]
+fn a_retry_is_explained() {
+    let servers = [resetting(), numbered(1)];
+    let larder = start(&servers, &[1, 1], "");
+    let output = run(LARDER, ["explain", "http://test.example/", "--admin", &larder.admin().to_string()]);
+    let text = output.text();
+    let retry =
+        format!("retry    connection closed before a response: the request goes to {}", servers[1].url());
+    assert!(text.contains(&retry), "{text}");
+}
+
+/// Checks find out, and not clients: no request is sent to a server that fails them, and it comes back by itself.
+#[test]
+fn a_server_that_fails_its_checks_gets_no_requests_until_it_passes() {
+    let is_well = Arc::new(AtomicBool::new(true));
+    let checked = Arc::clone(&is_well);
+    let server = ScriptedOrigin::start(move |exchange| {
+        let is_failed = exchange.request.target() == "/health" && !checked.load(Relaxed);
+        let status = if is_failed { "500 Internal Server Error" } else { "200 OK" };
+        exchange.respond(status, "Cache-Control: no-store\r\n", "0");
+    });
+    let servers = [server, numbered(1)];
+    let settings =
+        "slow_start = \"0s\"\n[origin.health]\npath = \"/health\"\ninterval = \"100ms\"\ntimeout = \"100ms\"";
+    let larder = start(&servers, &[1, 1], settings);
+    let url = format!("server=\"{}\"", servers[0].url());
+    let is_in = |state: &str| {
+        larder.metric("larder_origin_server_state", &[&url, &format!("state=\"{state}\"")]) > 0.5
+    };
+    let mut client = larder.client();
+    servers[0].wait_for("/health", 2);
+    assert!(answers(&mut client, 10).contains(&0));
+    is_well.store(false, Relaxed);
+    wait::until_true("it is unhealthy", || is_in("unhealthy"));
+    assert_eq!(answers(&mut client, 10), [1; 10]);
+    assert!(larder.metric("larder_origin_server_checks_total", &[&url, "failed"]) > 2.5);
+    is_well.store(true, Relaxed);
+    wait::until_true("it is healthy again", || is_in("up"));
+    assert!(answers(&mut client, 10).contains(&0));
+    let requests = larder.metric("larder_origin_server_requests_total", &[&url]);
+    let asked = servers[0].total() - servers[0].count("/health");
+    assert!((requests - asked as f64).abs() < 0.5, "checks are no requests: {requests} {asked}");
+}
+
+/// A reload begins checks, changes them and ends them.
+#[test]
+fn a_reload_takes_checks_over() {
+    let servers = numbered_servers(2);
+    let checks = |path: &str| {
+        let health = format!("[origin.health]\npath = \"{path}\"\ninterval = \"100ms\"\ntimeout = \"100ms\"");
+        config(&weighted(&servers, &[1, 1]), &health)
+    };
+    let mut larder = start(&servers, &[1, 1], "");
+    reload(&mut larder, &checks("/one"));
+    servers[0].wait_for("/one", 3);
+    reload(&mut larder, &checks("/two"));
+    servers[1].wait_for("/two", 3);
+    let before = servers[0].count("/one");
+    servers[0].wait_for("/two", servers[0].count("/two") + 3);
+    assert!(servers[0].count("/one") <= before + 1, "one may have been on its way");
+    reload(&mut larder, &config(&weighted(&servers, &[1, 1]), ""));
+    let before = servers[0].count("/two");
+    answers(&mut larder.client(), 50);
+    assert!(servers[0].count("/two") <= before + 1);
+}
+
+/// An open circuit is an origin that failed: what is stored is used stale where it may be, everything else is 503 with a time.
+#[test]
+fn an_open_circuit_spares_the_origin_and_closes_by_probes() {
+    let is_well = Arc::new(AtomicBool::new(true));
+    let well = Arc::clone(&is_well);
+    let origin = ScriptedOrigin::start(move |exchange| {
+        match well.load(Relaxed) {
+            true => exchange.respond("200 OK", "Cache-Control: max-age=0, stale-if-error=600\r\n", "well"),
+            false => exchange.reset(),
+        };
+    });
+    let settings =
+        "[origin.breaker]\nenabled = true\nrequests_min = 4\nreset_time = \"2s\"\nsuccesses_to_close = 2";
+    let larder = start(std::slice::from_ref(&origin), &[1], settings);
+    let mut client = larder.client();
+    assert_eq!(client.get("/kept").text(), "well");
+    is_well.store(false, Relaxed);
+    // With the success before them they are as many as it takes.
+    for number in 0..3 {
+        assert_eq!(client.get(&format!("/{number}")).status(), 502);
+    }
+    let asked = origin.total();
+    let state = |name: &str| larder.metric("larder_origin_breaker", &[&format!("state=\"{name}\"")]) > 0.5;
+    assert!(state("open") && !state("closed"));
+    let stale = client.get("/kept");
+    assert_eq!((stale.status(), stale.text().as_str()), (200, "well"));
+    assert!(stale.cache_status().contains("detail=circuit-open"), "{}", stale.cache_status());
+    for method in ["GET", "POST"] {
+        let refused = client.ask(method, "/other", "Content-Length: 0\r\n");
+        let seconds: u64 = refused.field("retry-after").parse().expect("a time");
+        assert_eq!((refused.status(), (1..=2).contains(&seconds)), (503, true), "{seconds}");
+        assert!(refused.cache_status().contains("detail=circuit-open"), "{}", refused.cache_status());
+    }
+    assert_eq!(origin.total(), asked, "nothing is sent");
+    assert!((larder.metric("larder_origin_breaker_opened_total", &[]) - 1.0).abs() < 0.5);
+    is_well.store(true, Relaxed);
+    wait::until_true("a probe is answered", || client.get("/probe").status() == 200);
+    assert_eq!(client.get("/second").status(), 200);
+    assert!(state("closed"));
+}
+
+/// Responses open it as well, and what says nothing of the origin doesn't.
+#[test]
+fn what_opens_a_circuit() {
+    for (answer, settings, opens) in [
+        ("503 Service Unavailable", "", true),
+        ("500 Internal Server Error", "", false),
+        ("500 Internal Server Error", "statuses = [\"5xx\"]", true),
+        ("404 Not Found", "", false),
+        ("503 Service Unavailable", "enabled = false", false),
+        ("503 Service Unavailable", "requests_min = 10", false),
+    ] {
+        let origin = ScriptedOrigin::start(move |exchange| {
+            exchange.respond(answer, "Cache-Control: no-store\r\n", "");
+        });
+        let enabled = if settings.contains("enabled") { "" } else { "enabled = true\n" };
+        let minimum = if settings.contains("requests_min") { "" } else { "requests_min = 4\n" };
+        let settings = format!("[origin.breaker]\n{enabled}{minimum}{settings}");
+        let larder = start(std::slice::from_ref(&origin), &[1], &settings);
+        let mut client = larder.client();
+        (0..8).for_each(|number| drop(client.get(&format!("/{number}"))));
+        let asked = if opens { 4 } else { 8 };
+        assert_eq!(origin.total(), asked, "{answer} {settings}");
+    }
+}
