@@ -37,6 +37,8 @@ pub(crate) struct Plan {
     pub(crate) facts: RequestFacts,
     pub(crate) started: Instant,
     pub(crate) mode: ForwardMode,
+    /// The request as its client sent it, where rules have changed it.
+    pub(crate) asked: Option<Arc<OwnedRequest>>,
     /// Kept in use while the exchange lasts: memory may forget it at any time.
     #[expect(dead_code, reason = "to be held is what it is for")]
     pub(crate) loaded: Option<Arc<CacheEntry>>,
@@ -132,8 +134,14 @@ impl Plan {
             facts: self.facts,
             started: self.started,
             mode,
+            asked: self.asked.clone(),
             loaded,
         })
+    }
+
+    /// The request as its client sent it.
+    pub(crate) fn asked(&self) -> &OwnedRequest {
+        self.asked.as_deref().unwrap_or_else(|| self.request())
     }
 
     /// Whom its forward is counted for.

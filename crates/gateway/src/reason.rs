@@ -47,9 +47,11 @@ reason_codes! {
         PurgeTokenMissing = "purge-token-missing", "RFC 9110 section 15.5.2", "PURGE is for those with the token (`purge.token_file`).";
         PurgeTokenWrong = "purge-token-wrong", "RFC 9110 section 15.5.4", "The token of a PURGE is not that of `purge.token_file`.";
         Purged = "purged", "", "The URL was purged by the method PURGE.";
+        Redirect = "redirect", "RFC 9110 section 15.4", "A transformation rule of the site redirects the request.";
         RequestBodyTimeout = "request-body-timeout", "RFC 9110 section 15.5.9", "The request body did not arrive in time.";
         RequestBodyTooLarge = "request-body-too-large", "RFC 9110 section 15.5.14", "The request body is larger than `body_bytes_max`.";
         RequestContentIncomplete = "request-content-incomplete", "", "The content of a QUERY broke off.";
+        TransformTooLarge = "transform-too-large", "", "Transformation rules make the header section of the message larger than any may be.";
         UploadMemory = "upload-memory", "", "HTTP/2: `store.memory` has no room for what the origin leaves of a request body.";
         UnexpectedUpgrade = "unexpected-upgrade", "RFC 9110 section 7.8", "The origin switched protocols without being asked.";
     }

@@ -9,7 +9,7 @@ use caching::{StoredCredentialed, Timestamp};
 use telemetry::{OriginId, RuleId, SiteId, Telemetry};
 
 use self::sites::SiteIndex;
-use crate::config::{CacheRule, Config, Site, StoreIndex};
+use crate::config::{CacheRule, Config, Phase, Site, StoreIndex, TransformRule, Transforms};
 use crate::upstream::Upstream;
 use crate::warnings::Warnings;
 
@@ -20,10 +20,50 @@ pub(crate) struct LiveSite {
     rules: Vec<CacheRule>,
     /// What each of them is counted as.
     rule_metrics: Vec<RuleId>,
+    /// What its transformation rules are counted as; absent where it has none.
+    transforms: Option<Box<LiveTransforms>>,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) metrics: SiteId,
     pub(crate) origin_metrics: OriginId,
     pub(crate) warnings: Warnings,
+}
+
+/// What the transformation rules of each phase are counted as.
+#[derive(Default)]
+struct LiveTransforms {
+    client_request: Vec<RuleId>,
+    origin_request: Vec<RuleId>,
+    origin_response: Vec<RuleId>,
+    client_response: Vec<RuleId>,
+}
+
+impl LiveTransforms {
+    fn new(transforms: &Transforms, telemetry: &Telemetry) -> Option<Box<Self>> {
+        let of = |phase| {
+            let rules = transforms.of(phase).iter();
+            rules.map(|rule| telemetry.register_rule(&rule.name)).collect::<Vec<_>>()
+        };
+        let live = Self {
+            client_request: of(Phase::ClientRequest),
+            origin_request: of(Phase::OriginRequest),
+            origin_response: of(Phase::OriginResponse),
+            client_response: of(Phase::ClientResponse),
+        };
+        let has_any =
+            [Phase::ClientRequest, Phase::OriginRequest, Phase::OriginResponse, Phase::ClientResponse]
+                .into_iter()
+                .any(|phase| !live.of(phase).is_empty());
+        has_any.then(|| Box::new(live))
+    }
+
+    fn of(&self, phase: Phase) -> &[RuleId] {
+        match phase {
+            Phase::ClientRequest => &self.client_request,
+            Phase::OriginRequest => &self.origin_request,
+            Phase::OriginResponse => &self.origin_response,
+            Phase::ClientResponse => &self.client_response,
+        }
+    }
 }
 
 impl LiveSite {
@@ -33,6 +73,7 @@ impl LiveSite {
             config: Arc::clone(config),
             rule_metrics: rules.iter().map(|rule| telemetry.register_rule(&rule.name)).collect(),
             rules,
+            transforms: LiveTransforms::new(&config.transforms, telemetry),
             upstream,
             metrics: telemetry.register_site(&config.name),
             origin_metrics: telemetry.register_origin(&config.origin.name),
@@ -72,6 +113,23 @@ impl LiveSite {
 
     pub(crate) fn rule_at(&self, index: RuleIndex) -> &CacheRule {
         &self.rules[index.0]
+    }
+
+    /// Whether it changes messages at all.
+    #[inline]
+    pub(crate) fn has_transforms(&self) -> bool {
+        self.transforms.is_some()
+    }
+
+    /// The transformation rules of a phase; none for most sites, at the price of one comparison.
+    #[inline]
+    pub(crate) fn transforms(&self, phase: Phase) -> &[TransformRule] {
+        if self.transforms.is_some() { self.config.transforms.of(phase) } else { &[] }
+    }
+
+    /// What a transformation rule is counted as.
+    pub(crate) fn transform_metrics(&self, phase: Phase, place: usize) -> Option<RuleId> {
+        self.transforms.as_ref()?.of(phase).get(place).copied()
     }
 
     /// What the requests of a rule are counted as.

@@ -8,6 +8,8 @@ mod origin;
 mod rule;
 #[cfg(test)]
 pub(crate) mod sample;
+mod template;
+mod transform;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -26,6 +28,12 @@ pub use rule::{
 };
 use telemetry::Redaction;
 use telemetry::trace::Sampling;
+pub(crate) use template::Piece;
+pub use template::{Template, Variable};
+pub use transform::{
+    Action, Conditions, CookieChange, FieldPattern, Phase, PrefixChange, Redirect, Rewrite, TransformRule,
+    Transforms,
+};
 
 use crate::server::pace::PaceLimits;
 
@@ -334,6 +342,8 @@ pub struct Site {
     pub server_timing: ServerTiming,
     /// What becomes of `traceparent` and `tracestate`.
     pub trace_fields: TraceFields,
+    /// What is changed of the messages that pass.
+    pub transforms: Transforms,
 }
 
 /// What becomes of request fields with `_` in their names, which CGI and WSGI can't tell from those with `-`.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::{
     AddressFamily, AdmissionConfig, ClientLimits, ClientRules, Collapse, Config, DEFAULT_STORE,
     EndpointConfig, ErrorExposure, OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig,
-    PrefixHandling, ServerTiming, Site, StoreConfig, StoreIndex, TraceFields, UnderscoreFields, XCache,
+    PrefixHandling, ServerTiming, Site, StoreConfig, StoreIndex, TraceFields, Transforms, UnderscoreFields,
+    XCache,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -79,6 +80,7 @@ pub(crate) fn site(origin: SocketAddr) -> Site {
         x_cache: XCache::On,
         server_timing: ServerTiming::Off,
         trace_fields: TraceFields::Forwarded,
+        transforms: Transforms::default(),
     }
 }
 

@@ -44,6 +44,11 @@ impl Problem {
         Self::new(403, "client-denied", format!("this site does not answer requests from {client}"))
     }
 
+    /// Rules have made a message too large: of a client, or for it.
+    pub(crate) fn transformed(status: u16) -> Self {
+        Self::new(status, "transform-too-large", "transformation rules make the header section too large")
+    }
+
     /// RFC 9111 section 5.2.1.7.
     //= RFC 9111 section 5.2.1.7: only-if-cached
     pub(crate) fn only_if_cached() -> Self {
@@ -113,6 +118,24 @@ pub(crate) fn unavailable(
 ) -> Reply {
     let mut reply = reply(&Problem::only_if_cached(), Some(site), started, worker);
     reply.cache_status.detail = Some(reason.as_str());
+    reply
+}
+
+/// A reply that sends a client elsewhere.
+pub(crate) fn redirect(
+    (status, location): (u16, &[u8]),
+    site: &Arc<LiveSite>,
+    started: Instant,
+    worker: &Worker,
+) -> Reply {
+    let problem = Problem::new(status, "redirect", "a rule of the site redirects this request");
+    let mut reply = reply(&problem, Some(site), started, worker);
+    let mut fields = PackedFields::with_capacity(3);
+    fields.push("date", &worker.date());
+    fields.push("location", location);
+    fields.push("content-type", b"text/plain; charset=utf-8");
+    reply.head = ReplyHead::Own { reason: None, fields };
+    reply.account.result = CacheResult::Local;
     reply
 }
 

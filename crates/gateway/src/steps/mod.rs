@@ -8,3 +8,4 @@ pub(crate) mod load;
 pub(crate) mod look_up;
 pub(crate) mod purge;
 pub(crate) mod query;
+pub(crate) mod shape;

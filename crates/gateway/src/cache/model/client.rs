@@ -251,7 +251,17 @@ impl Client {
         let Read { live, site, rule, facts } = self.read(&head);
         let request = Arc::new(Inbound::new(&head, &live, &site, rule));
         let mode = ForwardMode::Query;
-        let plan = Plan { live, site, rule, request, facts, started: Instant::now(), mode, loaded: None };
+        let plan = Plan {
+            live,
+            site,
+            rule,
+            request,
+            facts,
+            started: Instant::now(),
+            mode,
+            asked: None,
+            loaded: None,
+        };
         let news = group.map(|group| ("cache-group-invalidation".to_owned(), format!("\"{group}\"")));
         let response = response(200, news.as_slice(), 0);
         invalidate::apply(&self.process.worker, &plan, &response, None).await;

@@ -15,6 +15,7 @@ mod site;
 mod store;
 mod stores;
 mod tracing;
+mod transform;
 
 pub(crate) use kv::KvSettings;
 use scope::Scope;

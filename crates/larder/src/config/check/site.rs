@@ -20,6 +20,7 @@ use super::rule::rules;
 use super::scope::Scope;
 use super::server::{has_gateway, level, networks};
 use super::stores::Stores;
+use super::transform::transforms;
 use crate::config::locate::Place;
 use crate::config::tree::{Node, Table};
 
@@ -69,6 +70,7 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         response_fields_hidden.extend(tags.iter().map(|field| HeaderName::from_static(field.name())));
     }
     check_fields(scope, table);
+    let transforms = transforms(scope, table);
     let clients = ClientRules {
         allowed: networks(scope, table, "clients_allowed"),
         denied: networks(scope, table, "clients_denied"),
@@ -103,6 +105,7 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
             _ => ServerTiming::Off,
         },
         trace_fields: process.trace_fields,
+        transforms,
     })
 }
 

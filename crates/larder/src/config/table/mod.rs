@@ -10,6 +10,7 @@ mod server;
 mod site;
 mod store;
 mod tracing;
+mod transform;
 
 pub(crate) use kv::KV;
 pub(crate) use origin::ORIGIN;

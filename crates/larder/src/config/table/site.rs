@@ -4,6 +4,7 @@ use super::section::{
     DAY_MS, FIELD_NAMES, HOUR_MS, KeyForm, Kind, LEVEL, LIMIT, MIB, NETWORKS, Preset, Reload, Section, TIB,
     row,
 };
+use super::transform::TRANSFORM;
 
 pub(super) static SITE: Section = Section {
     name: "site",
@@ -192,6 +193,14 @@ pub(super) static SITE: Section = Section {
             Reload::Yes,
             "Cache rules, in order; the first that matches a request decides.",
             "A request that matches none is treated as by a rule without keys: by what the response itself says (RFC 9111).",
+        ),
+        row(
+            "transform",
+            Kind::List(&Kind::Table(&TRANSFORM)),
+            Preset::Is("[]"),
+            Reload::Yes,
+            "Transformation rules: what is changed of requests and responses (docs/guide/transform.md).",
+            "",
         ),
     ],
 };
@@ -573,7 +582,7 @@ static RULE: Section = Section {
     ],
 };
 
-static PATTERN: Section = Section {
+pub(super) static PATTERN: Section = Section {
     name: "site.rule.path",
     about: "Which paths match: exactly one of these.",
     options: &[
@@ -614,4 +623,4 @@ static PATTERN: Section = Section {
 
 const TTL: Kind = Kind::Duration { min_ms: 0, max_ms: 3650 * DAY_MS };
 const TTLS: Kind = Kind::Map { keys: KeyForm::Status, values: &TTL };
-const PARAMETERS: Kind = Kind::List(&Kind::Text("name of a query parameter"));
+pub(super) const PARAMETERS: Kind = Kind::List(&Kind::Text("name of a query parameter"));
