@@ -38,10 +38,12 @@ reason_codes! {
         ForwardGivenUp = "forward-given-up", "", "The forward that the request waited for ended without a response.";
         HeadTimeout = "head-timeout", "RFC 9110 section 15.5.9", "The request head did not arrive within `head_read_timeout`.";
         InvalidAuthority = "invalid-authority", "RFC 9113 section 8.3.1", "HTTP/2: `:authority` or `Host` names no server.";
+        Maintenance = "maintenance", "RFC 9110 section 15.6.4", "The site is in maintenance (`[site.maintenance]`).";
         MaxForwards = "max-forwards", "RFC 9110 section 7.6.2", "`Max-Forwards` is 0: the request is not forwarded.";
         MissingAuthority = "missing-authority", "RFC 9113 section 8.3.1", "HTTP/2: the request has neither `:authority` nor `Host`.";
         NoSite = "no-site", "RFC 9110 section 15.5.20", "No site serves the host and path of the request.";
         OnlyIfCached = "only-if-cached", "RFC 9111 section 5.2.1.7", "The request accepts stored responses only, and none can be used.";
+        Preflight = "preflight", "", "The answer to a CORS preflight (`[site.cors]`).";
         ProxyLoopDetected = "proxy-loop-detected", "RFC 9209 section 2.3", "The request loops: `CDN-Loop` has the number of this process (`instance`), or `Via` its `server_name` eight times.";
         PurgeInvalid = "purge-invalid", "", "The URL of a PURGE cannot be purged.";
         PurgeTokenMissing = "purge-token-missing", "RFC 9110 section 15.5.2", "PURGE is for those with the token (`purge.token_file`).";

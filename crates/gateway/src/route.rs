@@ -9,7 +9,7 @@ use caching::{StoredCredentialed, Timestamp};
 use telemetry::{OriginId, RuleId, SiteId, Telemetry};
 
 use self::sites::SiteIndex;
-use crate::config::{CacheRule, Config, Phase, Site, StoreIndex, TransformRule, Transforms};
+use crate::config::{CacheRule, Config, Phase, Site, StoreIndex, TransformRule};
 use crate::upstream::Upstream;
 use crate::warnings::Warnings;
 
@@ -20,7 +20,7 @@ pub(crate) struct LiveSite {
     rules: Vec<CacheRule>,
     /// What each of them is counted as.
     rule_metrics: Vec<RuleId>,
-    /// What its transformation rules are counted as; absent where it has none.
+    /// What its transformation rules are counted as; absent where it changes nothing.
     transforms: Option<Box<LiveTransforms>>,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) metrics: SiteId,
@@ -38,7 +38,8 @@ struct LiveTransforms {
 }
 
 impl LiveTransforms {
-    fn new(transforms: &Transforms, telemetry: &Telemetry) -> Option<Box<Self>> {
+    fn new(config: &Site, telemetry: &Telemetry) -> Option<Box<Self>> {
+        let transforms = &config.transforms;
         let of = |phase| {
             let rules = transforms.of(phase).iter();
             rules.map(|rule| telemetry.register_rule(&rule.name)).collect::<Vec<_>>()
@@ -53,7 +54,7 @@ impl LiveTransforms {
             [Phase::ClientRequest, Phase::OriginRequest, Phase::OriginResponse, Phase::ClientResponse]
                 .into_iter()
                 .any(|phase| !live.of(phase).is_empty());
-        has_any.then(|| Box::new(live))
+        (has_any || config.cors.is_some() || config.maintenance.is_some()).then(|| Box::new(live))
     }
 
     fn of(&self, phase: Phase) -> &[RuleId] {
@@ -73,7 +74,7 @@ impl LiveSite {
             config: Arc::clone(config),
             rule_metrics: rules.iter().map(|rule| telemetry.register_rule(&rule.name)).collect(),
             rules,
-            transforms: LiveTransforms::new(&config.transforms, telemetry),
+            transforms: LiveTransforms::new(config, telemetry),
             upstream,
             metrics: telemetry.register_site(&config.name),
             origin_metrics: telemetry.register_origin(&config.origin.name),
@@ -115,7 +116,7 @@ impl LiveSite {
         &self.rules[index.0]
     }
 
-    /// Whether it changes messages at all.
+    /// Whether it changes messages at all, or answers itself.
     #[inline]
     pub(crate) fn has_transforms(&self) -> bool {
         self.transforms.is_some()

@@ -514,3 +514,126 @@ fn rules_are_explained_and_reloaded() {
     assert_eq!(larder.ask_admin("POST", "/reload", "").status(), 200);
     assert_eq!(ask(&larder, "GET", "/0/page", &[]).fields.joined("x-new"), "two");
 }
+
+/// A web origin never gets what the fields of another one say, from the cache or not.
+#[test]
+fn other_web_origins_get_what_the_site_says() {
+    let config = "[[site]]\nname = \"one\"\nhosts = [\"test.example\"]\norigin = \"@origin@\"\n\
+        [site.cors]\norigins = [\"https://a.example\", \"http://localhost:3000\"]\nmethods = [\"GET\", \"PUT\"]\n\
+        headers = [\"X-A\"]\ncredentials = true\nmax_age = \"10m\"\nexposed = [\"X-From\"]\n\
+        [[site]]\nname = \"any\"\norigin = \"@origin@\"\n\
+        [site.cors]\norigins = [\"*\"]\nheaders = [\"*\"]\n";
+    let (origin, larder) = start(config);
+    let shown = |answered: &Answered| {
+        let names = [
+            "vary",
+            "allow-origin",
+            "allow-credentials",
+            "expose-headers",
+            "allow-methods",
+            "allow-headers",
+            "max-age",
+        ];
+        let value = |name: &&str| match *name {
+            "vary" => answered.fields.joined("vary"),
+            name => answered.fields.joined(&format!("access-control-{name}")),
+        };
+        names.iter().map(value).collect::<Vec<_>>().join("|")
+    };
+    let told = "Origin|https://a.example|true|x-from|||";
+    let others = "Origin|http://localhost:3000|true|x-from|||";
+    let cases: [(&[&str], &str); 6] = [
+        (&["Origin: https://a.example"], told),
+        (&["Origin: http://localhost:3000"], others),
+        (&["Origin: https://evil.example"], "Origin||||||"),
+        (&["Origin: https://a.example.evil.example"], "Origin||||||"),
+        (&["Origin: null"], "Origin||||||"),
+        (&[], "Origin||||||"),
+    ];
+    for target in ["/page", "/error", "/x/page"] {
+        for (lines, expected) in cases {
+            assert_eq!(shown(&ask(&larder, "GET", target, lines)), expected, "{target} {lines:?}");
+            assert_eq!(shown(&ask(&larder, "HEAD", target, lines)), expected, "HEAD {target} {lines:?}");
+            assert_eq!(shown(&ask_http2(&larder, target, lines)), expected, "HTTP/2 {target} {lines:?}");
+            let conditional = [lines, &["If-None-Match: \"1\""]].concat();
+            assert_eq!(shown(&ask(&larder, "GET", target, &conditional)), expected, "304 {target} {lines:?}");
+        }
+    }
+    let before = origin.total();
+    let asks = |origin| [origin, "Access-Control-Request-Method: PUT", "Access-Control-Request-Headers: x-a"];
+    let vary = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers";
+    for (asking, expected) in [
+        ("Origin: https://a.example", format!("{vary}|https://a.example|true||GET, PUT|x-a|600")),
+        ("Origin: https://evil.example", format!("{vary}||||||")),
+    ] {
+        let answered = ask(&larder, "OPTIONS", "/page", &asks(asking));
+        assert_eq!((answered.status, shown(&answered)), (204, expected), "{asking}");
+    }
+    assert_eq!(origin.total(), before, "preflights are answered here");
+    let plain = ask(&larder, "OPTIONS", "/page", &["Origin: https://a.example"]);
+    assert_eq!(plain.status, 200, "not a preflight");
+    let any = |lines: &str| {
+        let head = format!("GET /page HTTP/1.1\r\nHost: any.example\r\n{lines}Connection: close\r\n\r\n");
+        let response = larder.client().send(head).response();
+        (response.field("vary").to_owned(), response.field("access-control-allow-origin").to_owned())
+    };
+    assert_eq!(any("Origin: https://b.example\r\n"), (String::new(), "*".to_owned()));
+    assert_eq!(any(""), (String::new(), "*".to_owned()));
+}
+
+#[test]
+fn a_site_in_maintenance_answers_the_admitted() {
+    let site = |name: &str, host: &str, more: &str| {
+        format!("[[site]]\nname = \"{name}\"\nhosts = [\"{host}\"]\norigin = \"@origin@\"\n{more}\n")
+    };
+    let maintenance = |more: &str| format!("[site.maintenance]\n{more}");
+    let config = [
+        site("closed", "test.example", &maintenance("retry_after = \"2m\"\nbody_file = \"soon.html\"")),
+        site("admitted", "a.example", &maintenance("clients_admitted = [\"127.0.0.1\"]")),
+        site("others", "b.example", &maintenance("clients_admitted = [\"10.0.0.0/8\"]")),
+        site("off", "c.example", &maintenance("enabled = false")),
+    ]
+    .concat();
+    let origin = ScriptedOrigin::start(script);
+    let setup = Setup::config(LARDER, &config.replace("@origin@", &origin.url()));
+    let larder = setup.file("soon.html", "<p>soon</p>").start();
+    for answered in [ask(&larder, "GET", "/page", &[]), ask_http2(&larder, "/page", &[])] {
+        let shown = ["retry-after", "content-type", "cache-control"].map(|name| answered.fields.joined(name));
+        assert_eq!((answered.status, answered.body.as_str()), (503, "<p>soon</p>"));
+        assert_eq!(shown, ["120", "text/html; charset=utf-8", "no-store"]);
+        assert!(answered.fields.joined("cache-status").contains("detail=maintenance"));
+    }
+    assert_eq!(ask(&larder, "HEAD", "/page", &[]).status, 503);
+    for (host, status) in [("a.example", 200), ("b.example", 503), ("c.example", 200)] {
+        let head = format!("GET /page HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        assert_eq!(larder.client().send(head).response().status(), status, "{host}");
+    }
+}
+
+#[test]
+fn errors_of_larder_have_the_pages_of_the_site() {
+    let config = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\nclients_denied = []\n\
+        [[site.error_page]]\nstatuses = [\"502\"]\nbody_file = \"bad.json\"\ncontent_type = \"application/json\"\n\
+        [[site.error_page]]\nstatuses = [\"5xx\", \"403\"]\nbody_file = \"any.html\"\n\
+        [[site.transform]]\nphase = \"client_response\"\nstatuses = [\"5xx\"]\nset = { X-New = \"n\" }\n";
+    let mut origin = ScriptedOrigin::start(script);
+    let setup = Setup::config(LARDER, &config.replace("@origin@", &origin.url()));
+    let larder = setup.file("bad.json", "{}").file("any.html", "<p>any</p>").start();
+    let of_origin = ask(&larder, "GET", "/error", &[]);
+    assert!(
+        of_origin.status == 500 && of_origin.body.starts_with("GET "),
+        "an error of the origin keeps its body"
+    );
+    let shown = |answered: Answered| {
+        let [kind, new] = ["content-type", "x-new"].map(|name| answered.fields.joined(name));
+        (answered.status, kind, answered.body, new)
+    };
+    let expect = |status, kind: &str, body: &str| (status, kind.to_owned(), body.to_owned(), "n".to_owned());
+    let unavailable = ask(&larder, "GET", "/never", &["Cache-Control: only-if-cached"]);
+    assert_eq!(shown(unavailable), expect(504, "text/html; charset=utf-8", "<p>any</p>"));
+    origin.stop();
+    for answered in [ask(&larder, "GET", "/gone", &[]), ask_http2(&larder, "/gone", &[])] {
+        assert_eq!(shown(answered), expect(502, "application/json", "{}"));
+    }
+    assert_eq!(ask(&larder, "HEAD", "/gone", &[]).body, "");
+}

@@ -4,6 +4,7 @@
 //! has passed its range check. Only the `larder` binary knows the file format; it builds a [`Config`]
 //! and hands it over whole, at start and at each reload.
 
+mod answer;
 mod origin;
 mod rule;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use answer::{Cors, CorsHeaders, CorsOrigins, ErrorPage, Maintenance, Page, Sharing};
 pub use ipnet::IpNet;
 pub use origin::{
     AddressFamily, AdmissionConfig, Credentials, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol,
@@ -344,6 +346,12 @@ pub struct Site {
     pub trace_fields: TraceFields,
     /// What is changed of the messages that pass.
     pub transforms: Transforms,
+    /// Which other web origins may read its responses; absent: what its origin says.
+    pub cors: Option<Cors>,
+    /// What clients get in place of it, if that is so.
+    pub maintenance: Option<Maintenance>,
+    /// Bodies of errors of the gateway's own; the first that fits counts.
+    pub error_pages: Vec<ErrorPage>,
 }
 
 /// What becomes of request fields with `_` in their names, which CGI and WSGI can't tell from those with `-`.

@@ -81,6 +81,9 @@ pub(crate) fn site(origin: SocketAddr) -> Site {
         server_timing: ServerTiming::Off,
         trace_fields: TraceFields::Forwarded,
         transforms: Transforms::default(),
+        cors: None,
+        maintenance: None,
+        error_pages: Vec::new(),
     }
 }
 

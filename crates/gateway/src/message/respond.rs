@@ -10,7 +10,7 @@ use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
 use crate::cache::record::stored::Hit;
-use crate::config::ErrorExposure;
+use crate::config::{ErrorExposure, ErrorPage, Maintenance, Page};
 use crate::failure;
 use crate::message::fields::PackedFields;
 use crate::message::reply::{Account, Body, Length, Reply, ReplyHead, x_cache};
@@ -139,13 +139,71 @@ pub(crate) fn redirect(
     reply
 }
 
-/// A reply that tells a client what went wrong.
+/// The reply to a preflight (Fetch: CORS).
+pub(crate) fn preflight(
+    fields: PackedFields,
+    site: &Arc<LiveSite>,
+    started: Instant,
+    worker: &Worker,
+) -> Reply {
+    let mut reply = reply(&Problem::new(204, PREFLIGHT, ""), Some(site), started, worker);
+    let mut own = PackedFields::from_lines([("date", &worker.date()[..])]);
+    fields.lines().for_each(|(name, value)| own.push(name, value));
+    reply.head = ReplyHead::Own { reason: None, fields: own };
+    (reply.length, reply.body) = (Length::None, Body::Empty);
+    reply.account.result = CacheResult::Local;
+    reply
+}
+
+/// The `detail` of a reply to a preflight.
+pub(crate) const PREFLIGHT: &str = "preflight";
+
+/// The reply in place of a site that is in maintenance.
+pub(crate) fn maintenance(
+    maintenance: &Maintenance,
+    site: &Arc<LiveSite>,
+    started: Instant,
+    worker: &Worker,
+) -> Reply {
+    let problem = Problem::new(503, "maintenance", "this site is in maintenance");
+    let mut reply = reply(&problem, Some(site), started, worker);
+    maintenance.page.iter().for_each(|page| show(page, &mut reply));
+    if let ReplyHead::Own { fields, .. } = &mut reply.head {
+        fields.set("retry-after", itoa::Buffer::new().format(maintenance.retry_after_s).as_bytes());
+    }
+    reply.account.result = CacheResult::Local;
+    reply
+}
+
+/// Puts a page in place of the text of a reply.
+fn show(page: &Page, reply: &mut Reply) {
+    reply.length = Length::Known(page.body.len() as u64);
+    reply.body = Body::Pieces(VecDeque::from([page.body.clone().into()]));
+    if let ReplyHead::Own { fields, .. } = &mut reply.head {
+        fields.set("content-type", page.content_type.as_bytes());
+    }
+}
+
+/// A reply that tells a client what went wrong, with the page that the site has for it.
 pub(crate) fn reply(
     problem: &Problem,
     site: Option<&Arc<LiveSite>>,
     started: Instant,
     worker: &Worker,
 ) -> Reply {
+    let mut reply = plain(problem, site, started, worker);
+    if let Some(site) = site
+        && problem.status >= 400
+    {
+        let mut pages = site.config.error_pages.iter();
+        let fits = |page: &&ErrorPage| page.statuses.iter().any(|known| known.matches(problem.status));
+        pages.find(fits).into_iter().for_each(|fitting| show(&fitting.page, &mut reply));
+    }
+    reply
+}
+
+/// A reply that tells a client what went wrong.
+fn plain(problem: &Problem, site: Option<&Arc<LiveSite>>, started: Instant, worker: &Worker) -> Reply {
     let exposure = site.map_or(ErrorExposure::Hide, |site| site.config.expose_errors);
     let body = problem.body(exposure);
     let result = if site.is_some() { CacheResult::Error } else { CacheResult::Local };

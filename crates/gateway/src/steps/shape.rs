@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use caching::explain::Finding;
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
@@ -11,9 +12,10 @@ use crate::message::head::RequestHead;
 use crate::message::reply::Reply;
 use crate::message::respond::{self, Problem};
 use crate::route::LiveSite;
+use crate::trace::note;
 use crate::transform::edit::TooLarge;
 use crate::transform::shape::{self, Shape, Shaped};
-use crate::transform::{overlay as overlays, told};
+use crate::transform::{cors, overlay as overlays, told};
 use crate::worker::Worker;
 
 /// How a request goes on.
@@ -33,6 +35,9 @@ pub(crate) fn run(
     (request, client): (&RequestHead<'_>, IpAddr),
     started: Instant,
 ) -> Shaping {
+    if let Some(reply) = answered(worker, site, (request, client), started) {
+        return Shaping::Reply(reply);
+    }
     let rules = site.transforms(Phase::ClientRequest);
     let matching = shape::matching_client(rules, request, client);
     if matching.is_empty() {
@@ -53,6 +58,29 @@ pub(crate) fn run(
     }
 }
 
+/// What the site answers itself: preflights of other web origins, and all clients during maintenance. Preflights go first: a browser
+/// shows a script no answer at all without them.
+fn answered(
+    worker: &Worker,
+    site: &Arc<LiveSite>,
+    (request, client): (&RequestHead<'_>, IpAddr),
+    started: Instant,
+) -> Option<Reply> {
+    if let Some(cors) = &site.config.cors
+        && cors::is_preflight(request.method, request.fields)
+    {
+        let fields = cors::preflight(cors, request.fields);
+        note(request.record, || Finding::new("transform", "answers the preflight of a web origin", ""));
+        return Some(respond::preflight(fields, site, started, worker));
+    }
+    let maintenance = site.config.maintenance.as_ref()?;
+    if !maintenance.admitted.are_open() && maintenance.admitted.admit(client) {
+        return None;
+    }
+    note(request.record, || Finding::new("transform", "the site is in maintenance", ""));
+    Some(respond::maintenance(maintenance, site, started, worker))
+}
+
 /// The status for a request that rules have made larger than clients may send.
 fn excess(shaped: &Shaped, request: &RequestHead<'_>, limits: &ClientLimits) -> Option<u16> {
     let target_bytes = shaped.path_and_query.len();
@@ -67,12 +95,12 @@ fn excess(shaped: &Shaped, request: &RequestHead<'_>, limits: &ClientLimits) -> 
 /// Lays the rules for responses over a reply; what is stored stays as it is.
 pub(crate) fn overlay(worker: &Worker, asked: (&RequestHead<'_>, IpAddr), reply: &mut Reply) {
     let Some(site) = reply.account.site.clone() else { return };
-    let rules = site.transforms(Phase::ClientResponse);
-    if rules.is_empty() {
+    let is_preflight = reply.cache_status.detail == Some(respond::PREFLIGHT);
+    if is_preflight || (site.transforms(Phase::ClientResponse).is_empty() && site.config.cors.is_none()) {
         return;
     }
     let (request, _) = asked;
-    match overlays::of_reply(rules, asked, reply) {
+    match overlays::of_reply(&site.config, asked, reply) {
         Ok(matching) => {
             told::tell(&worker.recorder, request.record, &site, Phase::ClientResponse, &matching);
         }

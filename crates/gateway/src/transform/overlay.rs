@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use super::cors;
 use super::edit::{Context, TooLarge};
 use super::rules::{Answer, Matching, Seen, Validated, matching};
 use crate::cache::record::stored::StoredHead;
-use crate::config::{Phase, TransformRule};
+use crate::config::{Phase, Site, TransformRule};
 use crate::message::fields::PackedFields;
 use crate::message::head::RequestHead;
 use crate::message::reply::{HeadSink, Reply, ReplyHead};
@@ -37,12 +38,13 @@ pub(crate) fn of_origin(
 /// # Errors
 /// As of [`of_origin`].
 pub(crate) fn of_reply(
-    rules: &[TransformRule],
+    site: &Site,
     (request, client): (&RequestHead<'_>, IpAddr),
     reply: &mut Reply,
 ) -> Result<Matching, TooLarge> {
+    let rules = site.transforms.of(Phase::ClientResponse);
     let seen = Seen::of(request, client, Phase::ClientResponse);
-    if matching(rules, &seen, None).is_empty() {
+    if site.cors.is_none() && matching(rules, &seen, None).is_empty() {
         return Ok(Matching::new());
     }
     let mut own = OwnHead::default();
@@ -55,11 +57,12 @@ pub(crate) fn of_reply(
     };
     let answer = Answer { status: reply.status, fields: own.fields.view(), validated };
     let matching = matching(rules, &seen, Some(&answer));
-    if matching.is_empty() {
+    if site.cors.is_none() && matching.is_empty() {
         return Ok(matching);
     }
     let context = Context::of_answer(&seen, &answer);
     let mut fields = own.fields.clone();
+    site.cors.iter().for_each(|cors| cors::lay_over(cors, request.fields, &mut fields));
     context.apply(rules, &matching, &mut fields)?;
     reply.head = ReplyHead::Own { reason: own.reason.map(Into::into), fields };
     reply.extra = PackedFields::default();

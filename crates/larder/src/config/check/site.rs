@@ -14,6 +14,7 @@ use gateway::config::{
 };
 use http::HeaderName;
 
+use super::answer::{cors, error_pages, maintenance};
 use super::names::{host_pattern, name};
 use super::origin::Origins;
 use super::rule::rules;
@@ -106,6 +107,9 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         },
         trace_fields: process.trace_fields,
         transforms,
+        cors: cors(scope, table),
+        maintenance: maintenance(scope, table),
+        error_pages: error_pages(scope, table),
     })
 }
 

@@ -113,7 +113,7 @@ fn glob(text: &str) -> Result<GlobMatcher, String> {
     glob.map(|glob| glob.compile_matcher()).map_err(|error| format!("not a glob: {}", error.kind()))
 }
 
-fn status(text: &str) -> Result<StatusMatch, String> {
+pub(super) fn status(text: &str) -> Result<StatusMatch, String> {
     let is_class = text.strip_suffix("xx").is_some_and(|digit| matches!(digit, "1" | "2" | "3" | "4" | "5"));
     let is_code = text.len() == 3 && text.parse().is_ok_and(|code: u16| (100..=599).contains(&code));
     match is_class || is_code {

@@ -3,6 +3,7 @@
 //! The reader checks files against it, defaults come out of it, and the reference page and the JSON schema are
 //! printed from it. A key that is missing here can't be read anywhere.
 
+mod answer;
 mod kv;
 mod origin;
 mod section;

@@ -1,5 +1,6 @@
 //! Keys of sites and their cache rules.
 
+use super::answer::{CORS, ERROR_PAGE, MAINTENANCE};
 use super::section::{
     DAY_MS, FIELD_NAMES, HOUR_MS, KeyForm, Kind, LEVEL, LIMIT, MIB, NETWORKS, Preset, Reload, Section, TIB,
     row,
@@ -193,6 +194,30 @@ pub(super) static SITE: Section = Section {
             Reload::Yes,
             "Cache rules, in order; the first that matches a request decides.",
             "A request that matches none is treated as by a rule without keys: by what the response itself says (RFC 9111).",
+        ),
+        row(
+            "cors",
+            Kind::Table(&CORS),
+            Preset::Absent("what the origin server says"),
+            Reload::Yes,
+            "Which other web origins may read its responses.",
+            "",
+        ),
+        row(
+            "maintenance",
+            Kind::Table(&MAINTENANCE),
+            Preset::Absent("none"),
+            Reload::Yes,
+            "Answers 503 in place of the site.",
+            "",
+        ),
+        row(
+            "error_page",
+            Kind::List(&Kind::Table(&ERROR_PAGE)),
+            Preset::Is("[]"),
+            Reload::Yes,
+            "Bodies of errors that Larder answers itself.",
+            "",
         ),
         row(
             "transform",
