@@ -66,9 +66,11 @@ impl<'a> Seen<'a> {
 }
 
 impl Answer<'_> {
-    /// The status that rules go by: a 304 is about a response of another status, 200 if nobody knows better.
+    /// The status that rules go by: a 304 is about a response of another status, 200 if nobody knows better, and a 206 is a
+    /// part of a 200, stored under the head of the whole.
     pub(crate) fn status_meant(&self) -> u16 {
         match self.status {
+            206 => 200,
             304 => self.validated.map_or(200, |validated| validated.status),
             status => status,
         }
@@ -218,6 +220,8 @@ mod tests {
         check(304, None, statuses(StatusMatch::Exact(304)), true);
         check(304, validated, statuses(StatusMatch::Exact(404)), true);
         check(304, validated, statuses(StatusMatch::Exact(200)), false);
+        check(206, None, statuses(StatusMatch::Exact(200)), true);
+        check(206, None, statuses(StatusMatch::Exact(206)), true);
         check(500, None, statuses(StatusMatch::Exact(304)), false);
         let content = || Conditions { content_types: vec![glob("text/*")], ..Conditions::default() };
         check(304, validated, content(), true);

@@ -85,13 +85,15 @@ fn admin_limits() -> [(String, &'static str); 5] {
 }
 
 /// Quantities that choose how something is done.
-const NOT_LIMITS: [&str; 14] = [
+const NOT_LIMITS: [&str; 16] = [
     "compress_from",
     "heuristic_max",
     "heuristic_percent",
     "keepalive",
+    "max_age",
     "max_stale_max",
     "refresh_ahead_percent",
+    "retry_after",
     "socket_buffer_bytes",
     "stale_if_error_default",
     "stale_if_error_max",

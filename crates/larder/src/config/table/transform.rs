@@ -69,7 +69,7 @@ pub(super) static TRANSFORM: Section = Section {
             Preset::Is("[]"),
             Reload::Yes,
             "Statuses that match; an empty list means every status. Only for responses.",
-            "A 304 matches as the response that it is about, too: 200 where that isn't known.",
+            "A 304 matches as the response that it is about, too: 200 where that isn't known. A 206 matches as 200, too.",
         ),
         row(
             "response_fields",
