@@ -212,11 +212,7 @@ fn write_query(query: Option<&[u8]>, rules: &KeyRules, out: &mut Vec<u8>) {
     let Some(query) = query else { return out.push(QUERY_ABSENT) };
     out.push(QUERY_PRESENT);
     let start = out.len();
-    let count = match rules.order {
-        QueryOrder::AsSent => write_parameters(kept(query, rules), out),
-        QueryOrder::Sorted => write_parameters(sorted(query, rules).into_iter(), out),
-    };
-    if count == 0 {
+    if write_reduced(query, rules, out) == 0 {
         out.truncate(start - 1);
         return out.push(QUERY_ABSENT);
     }
@@ -224,6 +220,20 @@ fn write_query(query: Option<&[u8]>, rules: &KeyRules, out: &mut Vec<u8>) {
     let end = out.len();
     write_length(end - start, out);
     out[start..].rotate_left(end - start);
+}
+
+/// The parameters of a query that take part, in their order, as a query; `None` where none is left.
+pub fn reduced_query(query: &[u8], rules: &KeyRules) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(query.len());
+    (write_reduced(query, rules, &mut out) > 0).then_some(out)
+}
+
+/// How many parameters were written.
+fn write_reduced(query: &[u8], rules: &KeyRules, out: &mut Vec<u8>) -> usize {
+    match rules.order {
+        QueryOrder::AsSent => write_parameters(kept(query, rules), out),
+        QueryOrder::Sorted => write_parameters(sorted(query, rules).into_iter(), out),
+    }
 }
 
 /// How many were written. They contain no `&`, so that joining them by it loses nothing.

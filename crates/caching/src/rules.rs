@@ -256,7 +256,8 @@ pub enum StatusMatch {
 }
 
 impl StatusMatch {
-    fn matches(self, status: u16) -> bool {
+    /// Whether a status is one of these.
+    pub fn matches(self, status: u16) -> bool {
         match self {
             Self::Exact(code) => status == code,
             Self::Class(digit) => status / 100 == u16::from(digit),

@@ -1,7 +1,7 @@
 //! The life of a request, as a list of steps:
 //!
-//! `receive -> route -> admit -> read -> key -> lookup -> (serve fresh | serve stale and refresh | validate | collapse |
-//! load from a tier | forward) -> store -> transform -> deliver -> account`
+//! `receive -> route -> shape -> admit -> read -> key -> lookup -> (serve fresh | serve stale and refresh |
+//! validate | collapse | load from a tier | forward) -> store -> transform -> deliver -> account`
 //!
 //! [`begin`] takes the steps that need nobody else: it ends with a reply or with a [`Plan`]. [`finish`] carries a
 //! plan out, one step after the other: each says which is next, and none calls another. Decisions are made in `caching`;
@@ -11,6 +11,7 @@
 //! |---|---|
 //! | receive, deliver | `server` |
 //! | route | [`crate::route`] |
+//! | change by the rules of the site | [`crate::steps::shape`] |
 //! | admit | [`crate::steps::admit`] |
 //! | read | [`crate::transform::reading`] |
 //! | key, lookup, serve | [`crate::steps::look_up`] |
@@ -31,7 +32,7 @@ use tokio::time::Instant;
 use crate::active::ActiveConfig;
 use crate::cache::inflight::wanted::Tier;
 use crate::cache::lookup::Lookup;
-use crate::client::{UnknownClient, known_address_of};
+use crate::client::{UnknownClient, address_of, known_address_of};
 use crate::config::{Site, StoreIndex};
 use crate::events::{self, Event};
 use crate::message::fields::PackedFields;
@@ -43,6 +44,7 @@ use crate::plan::{Next, Plan, Step};
 use crate::route::{LiveSite, RuleIndex};
 use crate::steps::admit::Asking;
 use crate::steps::hit_for_miss::HitForMiss;
+use crate::steps::shape::{self, Shaping};
 use crate::steps::{admit, assemble, collapse, forward, load, look_up, purge, query, stand_in};
 use crate::trace::note;
 use crate::traces;
@@ -65,9 +67,39 @@ pub(crate) fn begin(
         note(request.record, || Finding::new("route", "no site is for this host and path", ""));
         return Step::Reply(respond::reply(&problem, None, started, worker));
     };
+    if let Some(problem) = ambiguous(live, site, request).or_else(|| denied(live, &site.config, request)) {
+        return Step::Reply(respond::reply(&problem, Some(site), started, worker));
+    }
+    if !site.has_transforms() {
+        return begin_at_site(worker, (live, site), request, None, key, started);
+    }
+    let client = address_of(request, &live.config.trusted_proxies);
+    let mut step = match shape::run(worker, (live, site), (request, client), started) {
+        Shaping::AsSent => begin_at_site(worker, (live, site), request, None, key, started),
+        Shaping::Reply(reply) => Step::Reply(reply),
+        Shaping::Changed(shaped) => {
+            let lines = shaped.fields.to_lines();
+            let changed = shaped.over(request, &lines);
+            begin_at_site(worker, (live, site), &changed, Some(request), key, started)
+        }
+    };
+    if let Step::Reply(reply) = &mut step {
+        shape::overlay(worker, (request, client), reply);
+    }
+    step
+}
+
+/// The same once the site is known. `asked` is the request as its client sent it, where rules have changed it.
+fn begin_at_site(
+    worker: &Arc<Worker>,
+    (live, site): (&Arc<ActiveConfig>, &Arc<LiveSite>),
+    request: &RequestHead<'_>,
+    asked: Option<&RequestHead<'_>>,
+    key: &mut Vec<u8>,
+    started: Instant,
+) -> Step {
     let facts = reading::facts(request, &site.config);
-    let problem = || denied(live, &site.config, request).or_else(|| not_forwarded(request, &facts));
-    if let Some(problem) = ambiguous(live, site, request).or_else(problem) {
+    if let Some(problem) = not_forwarded(request, &facts) {
         return Step::Reply(respond::reply(&problem, Some(site), started, worker));
     }
     let rule = site.rule(request.method, request.path_and_query);
@@ -117,6 +149,7 @@ pub(crate) fn begin(
         started,
         mode,
         quota,
+        asked: asked.map(|asked| Arc::new(asked.into_owned())),
         loaded: None,
     }))
 }
@@ -182,6 +215,12 @@ pub(crate) async fn finish(
     let mut reply = stand_in::or_default(worker, plan, reply);
     reply.account.rule = plan.site.rule_metrics(plan.rule);
     admit::tell_quota(&quota, &mut reply);
+    if plan.site.has_transforms() {
+        let lines = plan.asked().fields.to_lines();
+        let request = plan.asked().borrow(&lines);
+        let client = address_of(&request, &plan.live.config.trusted_proxies);
+        shape::overlay(worker, (&request, client), &mut reply);
+    }
     reply
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) mode: ForwardMode,
     /// What limits have to say to the client, with whatever response.
     pub(crate) quota: PackedFields,
+    /// The request as its client sent it, where rules have changed it.
+    pub(crate) asked: Option<Arc<OwnedRequest>>,
     /// Kept in use while the exchange lasts: memory may forget it at any time.
     #[expect(dead_code, reason = "to be held is what it is for")]
     pub(crate) loaded: Option<Arc<CacheEntry>>,
@@ -150,8 +152,14 @@ impl Plan {
             started: self.started,
             mode,
             quota: self.quota.clone(),
+            asked: self.asked.clone(),
             loaded,
         })
+    }
+
+    /// The request as its client sent it.
+    pub(crate) fn asked(&self) -> &OwnedRequest {
+        self.asked.as_deref().unwrap_or_else(|| self.request())
     }
 
     /// Whom its forward is counted for.

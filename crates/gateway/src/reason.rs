@@ -40,19 +40,23 @@ reason_codes! {
         ForwardGivenUp = "forward-given-up", "", "The forward that the request waited for ended without a response.";
         HeadTimeout = "head-timeout", "RFC 9110 section 15.5.9", "The request head did not arrive within `head_read_timeout`.";
         InvalidAuthority = "invalid-authority", "RFC 9113 section 8.3.1", "HTTP/2: `:authority` or `Host` names no server.";
+        Maintenance = "maintenance", "RFC 9110 section 15.6.4", "The site is in maintenance (`[site.maintenance]`).";
         MaxForwards = "max-forwards", "RFC 9110 section 7.6.2", "`Max-Forwards` is 0: the request is not forwarded.";
         MissingAuthority = "missing-authority", "RFC 9113 section 8.3.1", "HTTP/2: the request has neither `:authority` nor `Host`.";
         NoSite = "no-site", "RFC 9110 section 15.5.20", "No site serves the host and path of the request.";
         OnlyIfCached = "only-if-cached", "RFC 9111 section 5.2.1.7", "The request accepts stored responses only, and none can be used.";
+        Preflight = "preflight", "", "The answer to a CORS preflight (`[site.cors]`).";
         ProxyLoopDetected = "proxy-loop-detected", "RFC 9209 section 2.3", "The request loops: `CDN-Loop` has the number of this process (`instance`), or `Via` its `server_name` eight times.";
         PurgeInvalid = "purge-invalid", "", "The URL of a PURGE cannot be purged.";
         PurgeTokenMissing = "purge-token-missing", "RFC 9110 section 15.5.2", "PURGE is for those with the token (`purge.token_file`).";
         PurgeTokenWrong = "purge-token-wrong", "RFC 9110 section 15.5.4", "The token of a PURGE is not that of `purge.token_file`.";
         Purged = "purged", "", "The URL was purged by the method PURGE.";
         RateLimited = "rate-limited", "RFC 6585 section 4", "The client has sent more requests than a `rate_limit` of the site or the rule allows.";
+        Redirect = "redirect", "RFC 9110 section 15.4", "A transformation rule of the site redirects the request.";
         RequestBodyTimeout = "request-body-timeout", "RFC 9110 section 15.5.9", "The request body did not arrive in time.";
         RequestBodyTooLarge = "request-body-too-large", "RFC 9110 section 15.5.14", "The request body is larger than `limits.body_bytes_max`, or `request_body_bytes_max` of the site or the rule.";
         RequestContentIncomplete = "request-content-incomplete", "", "The content of a QUERY broke off.";
+        TransformTooLarge = "transform-too-large", "", "Transformation rules make the header section of the message larger than any may be.";
         UploadMemory = "upload-memory", "", "HTTP/2: `store.memory` has no room for what the origin leaves of a request body.";
         UnexpectedUpgrade = "unexpected-upgrade", "RFC 9110 section 7.8", "The origin switched protocols without being asked.";
     }

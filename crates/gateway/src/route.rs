@@ -10,7 +10,7 @@ use caching::{StoredCredentialed, Timestamp};
 use telemetry::{OriginId, RuleId, SiteId, Telemetry};
 
 use self::sites::SiteIndex;
-use crate::config::{CacheRule, Config, Site, StoreIndex};
+use crate::config::{CacheRule, Config, Phase, Site, StoreIndex, TransformRule};
 use crate::protection::budget::Budget;
 use crate::protection::{Limiter, Protection};
 use crate::upstream::Upstream;
@@ -25,10 +25,51 @@ pub(crate) struct LiveSite {
     rule_metrics: Vec<RuleId>,
     /// Absent where nothing limits what clients may have.
     pub(crate) protection: Option<Box<Protection>>,
+    /// What its transformation rules are counted as; absent where it changes nothing.
+    transforms: Option<Box<LiveTransforms>>,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) metrics: SiteId,
     pub(crate) origin_metrics: OriginId,
     pub(crate) warnings: Warnings,
+}
+
+/// What the transformation rules of each phase are counted as.
+#[derive(Default)]
+struct LiveTransforms {
+    client_request: Vec<RuleId>,
+    origin_request: Vec<RuleId>,
+    origin_response: Vec<RuleId>,
+    client_response: Vec<RuleId>,
+}
+
+impl LiveTransforms {
+    fn new(config: &Site, telemetry: &Telemetry) -> Option<Box<Self>> {
+        let transforms = &config.transforms;
+        let of = |phase| {
+            let rules = transforms.of(phase).iter();
+            rules.map(|rule| telemetry.register_rule(&rule.name)).collect::<Vec<_>>()
+        };
+        let live = Self {
+            client_request: of(Phase::ClientRequest),
+            origin_request: of(Phase::OriginRequest),
+            origin_response: of(Phase::OriginResponse),
+            client_response: of(Phase::ClientResponse),
+        };
+        let has_any =
+            [Phase::ClientRequest, Phase::OriginRequest, Phase::OriginResponse, Phase::ClientResponse]
+                .into_iter()
+                .any(|phase| !live.of(phase).is_empty());
+        (has_any || config.cors.is_some() || config.maintenance.is_some()).then(|| Box::new(live))
+    }
+
+    fn of(&self, phase: Phase) -> &[RuleId] {
+        match phase {
+            Phase::ClientRequest => &self.client_request,
+            Phase::OriginRequest => &self.origin_request,
+            Phase::OriginResponse => &self.origin_response,
+            Phase::ClientResponse => &self.client_response,
+        }
+    }
 }
 
 impl LiveSite {
@@ -39,6 +80,7 @@ impl LiveSite {
             rule_metrics: rules.iter().map(|rule| telemetry.register_rule(&rule.name)).collect(),
             protection: Protection::new(config, &rules).map(Box::new),
             rules,
+            transforms: LiveTransforms::new(config, telemetry),
             upstream,
             metrics: telemetry.register_site(&config.name),
             origin_metrics: telemetry.register_origin(&config.origin.name),
@@ -96,6 +138,23 @@ impl LiveSite {
     /// Whether such a limit holds for all rules.
     pub(crate) fn is_limiter_of_site(&self, limiter: &Limiter) -> bool {
         self.protection.as_ref().is_some_and(|protection| protection.is_of_site(limiter))
+    }
+
+    /// Whether it changes messages at all, or answers itself.
+    #[inline]
+    pub(crate) fn has_transforms(&self) -> bool {
+        self.transforms.is_some()
+    }
+
+    /// The transformation rules of a phase; none for most sites, at the price of one comparison.
+    #[inline]
+    pub(crate) fn transforms(&self, phase: Phase) -> &[TransformRule] {
+        if self.transforms.is_some() { self.config.transforms.of(phase) } else { &[] }
+    }
+
+    /// What a transformation rule is counted as.
+    pub(crate) fn transform_metrics(&self, phase: Phase, place: usize) -> Option<RuleId> {
+        self.transforms.as_ref()?.of(phase).get(place).copied()
     }
 
     /// What the requests of a rule are counted as.

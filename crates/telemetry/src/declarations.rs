@@ -302,6 +302,8 @@ metrics! {
         "Requests with spans to the collector: `accepted`, `partial` (it took a part of the spans), `again` (sent once more later), `failed` (given up).";
     TraceSpansTotal "larder_trace_spans_total" Counter Count ["result"],
         "Spans of traces: `exported`, `dropped` (the queue was full, because the collector was away or slower), `rejected` (the collector had no use for them), `failed` (the collector could not be reached, or answered with an error, for too long).";
+    TransformsTotal "larder_transforms_total" Counter Count ["site", "rule"],
+        "Messages that a transformation rule has matched (`[[site.transform]]`).";
     UpgradesTotal "larder_upgrades_total" Counter Count ["outcome"],
         "Attempts to hand over to a new process.";
     WorkerConnections "larder_worker_connections" Gauge Count ["worker"],

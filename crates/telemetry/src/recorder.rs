@@ -144,6 +144,11 @@ impl WorkerRecorder {
         self.event(Metric::FillsAbortedTotal, reason);
     }
 
+    /// A message matched a transformation rule.
+    pub fn transform(&self, site: SiteId, rule: RuleId) {
+        self.shard.tables.lock().transform(site, rule);
+    }
+
     /// A response was forwarded but not stored.
     pub fn not_stored(&self, reason: &'static str) {
         self.event(Metric::NotStoredTotal, reason);

@@ -41,6 +41,8 @@ pub(crate) struct Tables {
     origins: Vec<Histogram>,
     /// By `origin_key`.
     origin_answers: HashMap<u64, Answers, FixedState>,
+    /// By `transform_key`.
+    transforms: HashMap<u32, u64, FixedState>,
     purges: Histogram,
     events: HashMap<Event, u64, FixedState>,
     site_events: HashMap<SiteEvent, u64, FixedState>,
@@ -86,6 +88,10 @@ impl Tables {
         self.origin_answers.entry(origin_key(answer)).or_default().add(&more);
     }
 
+    pub(crate) fn transform(&mut self, site: SiteId, rule: RuleId) {
+        *self.transforms.entry(transform_key(site, rule)).or_default() += 1;
+    }
+
     pub(crate) fn purge_duration(&mut self, duration_ns: u64) {
         self.purges.record(duration_ns);
     }
@@ -110,6 +116,9 @@ impl Tables {
         for (key, answers) in &other.origin_answers {
             self.origin_answers.entry(*key).or_default().add(answers);
         }
+        for (key, count) in &other.transforms {
+            *self.transforms.entry(*key).or_default() += count;
+        }
         self.purges.merge(&other.purges);
         for (event, count) in &other.events {
             *self.events.entry(*event).or_default() += count;
@@ -129,6 +138,7 @@ impl Tables {
     pub(crate) fn clear(&mut self) {
         self.requests.clear();
         self.origin_answers.clear();
+        self.transforms.clear();
         self.purges = Histogram::default();
         self.events.clear();
         self.site_events.clear();
@@ -154,6 +164,12 @@ impl Tables {
         }
         for (key, answers) in &self.origin_answers {
             collect_origin_answers(*key, answers, names, sample);
+        }
+        for (key, count) in &self.transforms {
+            let [site_high, site_low, rule_high, rule_low] = key.to_be_bytes();
+            let site = name_at(names.sites, u16::from_be_bytes([site_high, site_low]));
+            let rule = name_at(names.rules, u16::from_be_bytes([rule_high, rule_low]));
+            sample.add(Metric::TransformsTotal, &[site, rule], *count);
         }
         sample.histogram(Metric::PurgeDurationSeconds, &[], &Buckets::from(&self.purges));
     }
@@ -249,6 +265,11 @@ fn request_key(outcome: &RequestOutcome) -> u64 {
         | u64::from(status_label(outcome.status)) << 16
         | u64::from(outcome.method as u8) << 8
         | u64::from(outcome.cache as u8)
+}
+
+/// Site and rule.
+fn transform_key(site: SiteId, rule: RuleId) -> u32 {
+    u32::from(site.0) << 16 | u32::from(rule.0)
 }
 
 /// Origin, status and method.

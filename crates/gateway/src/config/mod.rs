@@ -4,11 +4,14 @@
 //! has passed its range check. Only the `larder` binary knows the file format; it builds a [`Config`]
 //! and hands it over whole, at start and at each reload.
 
+mod answer;
 mod origin;
 mod protection;
 mod rule;
 #[cfg(test)]
 pub(crate) mod sample;
+mod template;
+mod transform;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -16,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use answer::{Cors, CorsHeaders, CorsOrigins, ErrorPage, Maintenance, Page, Sharing};
 pub use breaker::{Options as BreakerOptions, Settings as BreakerSettings};
 pub use ipnet::IpNet;
 pub use origin::{
@@ -33,6 +37,12 @@ pub use rule::{
 };
 use telemetry::Redaction;
 use telemetry::trace::Sampling;
+pub(crate) use template::Piece;
+pub use template::{Template, Variable};
+pub use transform::{
+    Action, Conditions, CookieChange, FieldPattern, Phase, PrefixChange, Redirect, Rewrite, TransformRule,
+    Transforms,
+};
 
 use crate::server::pace::PaceLimits;
 
@@ -343,6 +353,14 @@ pub struct Site {
     pub server_timing: ServerTiming,
     /// What becomes of `traceparent` and `tracestate`.
     pub trace_fields: TraceFields,
+    /// What is changed of the messages that pass.
+    pub transforms: Transforms,
+    /// Which other web origins may read its responses; absent: what its origin says.
+    pub cors: Option<Cors>,
+    /// What clients get in place of it, if that is so.
+    pub maintenance: Option<Maintenance>,
+    /// Bodies of errors of the gateway's own; the first that fits counts.
+    pub error_pages: Vec<ErrorPage>,
 }
 
 /// What becomes of request fields with `_` in their names, which CGI and WSGI can't tell from those with `-`.

@@ -8,7 +8,7 @@ use super::{
     AddressFamily, AdmissionConfig, Balance, ClientLimits, ClientRules, Collapse, Config, DEFAULT_STORE,
     EndpointConfig, ErrorExposure, OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig,
     PrefixHandling, RetryConfig, ServerConfig, ServerTiming, Site, SiteProtection, StoreConfig, StoreIndex,
-    TraceFields, UnderscoreFields, XCache,
+    TraceFields, Transforms, UnderscoreFields, XCache,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -81,6 +81,10 @@ pub(crate) fn site(origin: SocketAddr) -> Site {
         x_cache: XCache::On,
         server_timing: ServerTiming::Off,
         trace_fields: TraceFields::Forwarded,
+        transforms: Transforms::default(),
+        cors: None,
+        maintenance: None,
+        error_pages: Vec::new(),
     }
 }
 

@@ -268,7 +268,7 @@ impl<'a> Fields<'a> {
         Some(self.value_in(part))
     }
 
-    fn values(self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    pub(crate) fn values(self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.parts().filter(move |part| self.is_called(*part, name)).map(move |part| self.value_in(part))
     }
 

@@ -292,6 +292,12 @@ impl Reply {
 
     /// Writes status and fields, all but those of the connection and the framing.
     pub(crate) fn write_head(&self, sink: &mut impl HeadSink, cache: &CacheName) {
+        self.write_own(sink);
+        self.write_cache_fields(sink, cache);
+    }
+
+    /// The same without what the cache says of it.
+    pub(crate) fn write_own(&self, sink: &mut impl HeadSink) {
         match &self.head {
             ReplyHead::Whole(stored) => {
                 sink.status(self.status, reason_of(stored, self.status));
@@ -317,7 +323,6 @@ impl Reply {
             }
         }
         sink.fields(self.extra.view());
-        self.write_cache_fields(sink, cache);
     }
 
     fn write_cache_fields(&self, sink: &mut impl HeadSink, cache: &CacheName) {

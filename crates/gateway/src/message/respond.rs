@@ -9,7 +9,7 @@ use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
 use crate::cache::record::stored::Hit;
-use crate::config::ErrorExposure;
+use crate::config::{ErrorExposure, ErrorPage, Maintenance, Page};
 use crate::failure;
 use crate::message::fields::PackedFields;
 use crate::message::reply::{Account, Body, Length, Reply, ReplyHead, x_cache};
@@ -62,6 +62,11 @@ impl Problem {
     pub(crate) fn request_body_too_large(bytes_max: u64) -> Self {
         let text = format!("the request body is larger than {bytes_max} bytes");
         Self::new(413, "request-body-too-large", text)
+    }
+
+    /// Rules have made a message too large: of a client, or for it.
+    pub(crate) fn transformed(status: u16) -> Self {
+        Self::new(status, "transform-too-large", "transformation rules make the header section too large")
     }
 
     /// RFC 9111 section 5.2.1.7.
@@ -136,13 +141,89 @@ pub(crate) fn unavailable(
     reply
 }
 
-/// A reply that tells a client what went wrong.
+/// A reply that sends a client elsewhere.
+pub(crate) fn redirect(
+    (status, location): (u16, &[u8]),
+    site: &Arc<LiveSite>,
+    started: Instant,
+    worker: &Worker,
+) -> Reply {
+    let problem = Problem::new(status, "redirect", "a rule of the site redirects this request");
+    let mut reply = reply(&problem, Some(site), started, worker);
+    let mut fields = PackedFields::with_capacity(3);
+    fields.push("date", &worker.date());
+    fields.push("location", location);
+    fields.push("content-type", b"text/plain; charset=utf-8");
+    reply.head = ReplyHead::Own { reason: None, fields };
+    reply.account.result = CacheResult::Local;
+    reply
+}
+
+/// The reply to a preflight (Fetch: CORS).
+pub(crate) fn preflight(
+    fields: PackedFields,
+    site: &Arc<LiveSite>,
+    started: Instant,
+    worker: &Worker,
+) -> Reply {
+    let mut reply = reply(&Problem::new(204, PREFLIGHT, ""), Some(site), started, worker);
+    let mut own = PackedFields::from_lines([("date", &worker.date()[..])]);
+    fields.lines().for_each(|(name, value)| own.push(name, value));
+    reply.head = ReplyHead::Own { reason: None, fields: own };
+    (reply.length, reply.body) = (Length::None, Body::Empty);
+    reply.account.result = CacheResult::Local;
+    reply
+}
+
+/// The `detail` of a reply to a preflight.
+pub(crate) const PREFLIGHT: &str = "preflight";
+
+/// The reply in place of a site that is in maintenance.
+pub(crate) fn maintenance(
+    maintenance: &Maintenance,
+    site: &Arc<LiveSite>,
+    started: Instant,
+    worker: &Worker,
+) -> Reply {
+    let problem = Problem::new(503, "maintenance", "this site is in maintenance");
+    let mut reply = reply(&problem, Some(site), started, worker);
+    maintenance.page.iter().for_each(|page| show(page, &mut reply));
+    if let ReplyHead::Own { fields, .. } = &mut reply.head {
+        fields.set("retry-after", itoa::Buffer::new().format(maintenance.retry_after_s).as_bytes());
+    }
+    reply.account.result = CacheResult::Local;
+    reply
+}
+
+/// Puts a page in place of the text of a reply.
+fn show(page: &Page, reply: &mut Reply) {
+    reply.length = Length::Known(page.body.len() as u64);
+    reply.body = Body::Pieces(VecDeque::from([page.body.clone().into()]));
+    if let ReplyHead::Own { fields, .. } = &mut reply.head {
+        fields.set("content-type", page.content_type.as_bytes());
+    }
+}
+
+/// A reply that tells a client what went wrong, with the page that the site has for it.
 pub(crate) fn reply(
     problem: &Problem,
     site: Option<&Arc<LiveSite>>,
     started: Instant,
     worker: &Worker,
 ) -> Reply {
+    let mut reply = plain(problem, site, started, worker);
+    if let Some(site) = site
+        && problem.status >= 400
+    {
+        let mut pages = site.config.error_pages.iter();
+        let fits = |page: &&ErrorPage| page.statuses.iter().any(|known| known.matches(problem.status));
+        pages.find(fits).into_iter().for_each(|fitting| show(&fitting.page, &mut reply));
+    }
+    reply
+}
+
+/// A reply that tells a client what went wrong.
+fn plain(problem: &Problem, site: Option<&Arc<LiveSite>>, started: Instant, worker: &Worker) -> Reply {
     let exposure = site.map_or(ErrorExposure::Hide, |site| site.config.expose_errors);
     let body = problem.body(exposure);
     let result = if site.is_some() { CacheResult::Error } else { CacheResult::Local };

@@ -2,8 +2,14 @@
 //!
 //! Only end-to-end fields travel (RFC 9110 section 7.6.1). Which of a request's do is said in [`crate::transform::reading`].
 
+pub(crate) mod cors;
+pub(crate) mod edit;
 pub(crate) mod loops;
+pub(crate) mod overlay;
 pub(crate) mod reading;
+pub(crate) mod rules;
+pub(crate) mod shape;
+pub(crate) mod told;
 pub(crate) mod way;
 
 use caching::{FieldLine, Negotiation, Timestamp};

@@ -14,6 +14,7 @@
 //! | replaces method, host or target | as the rule says, where the answer may be stored | likewise |
 //! | listed in `request_fields_keyed` | forwarded, and part of the key | likewise |
 //! | any other | forwarded | forwarded |
+//! | set by rules of the phase `origin_request` | forwarded | likewise |
 //!
 //! Most requests have nothing of all that, and most stored responses nominate nothing that it would make a difference to:
 //! a hit looks at the lines as they came.
@@ -27,12 +28,17 @@ use http::header::HeaderName;
 
 use crate::active::ActiveConfig;
 use crate::cache::record::stored::CacheEntry;
-use crate::config::{CacheRule, Config, OverrideFields, ServerTiming, Site, TraceFields, UnderscoreFields};
+use crate::client::address_of;
+use crate::config::{
+    CacheRule, Config, OverrideFields, Phase, ServerTiming, Site, TraceFields, UnderscoreFields,
+};
 use crate::message::fields::PackedFields;
 use crate::message::head::{Nominations, OwnedRequest, RequestHead, Trust};
 use crate::route::{LiveSite, RuleIndex};
 use crate::timeline::{ASKING_FIELD, PARENT_FIELD, STATE_FIELD};
+use crate::transform::edit::Context;
 use crate::transform::loops;
+use crate::transform::rules::{self, Matching, Seen};
 use crate::transform::way::{self, Told};
 
 /// A request as it goes inbound.
@@ -105,7 +111,35 @@ impl Inbound {
     }
 
     fn read(&self) -> PackedFields {
-        self.with_fates(|fates, lines| fates.sent_fields(lines, &self.live.config.server_name))
+        let mut fields =
+            self.with_fates(|fates, lines| fates.sent_fields(lines, &self.live.config.server_name));
+        let rules = self.site.transforms(Phase::OriginRequest);
+        if !rules.is_empty() {
+            let before = fields.clone();
+            let lines = before.to_lines();
+            let (seen, matching) = self.seen_sent(&lines);
+            // One that outgrows what origins take is refused where it would be sent.
+            let _ = Context::of_request(&seen).apply(rules, &matching, &mut fields);
+        }
+        fields
+    }
+
+    /// The rules that the request to the origin matches.
+    pub(crate) fn matching_sent(&self) -> Matching {
+        if self.site.transforms(Phase::OriginRequest).is_empty() {
+            return Matching::new();
+        }
+        let before = self.with_fates(|fates, lines| fates.sent_fields(lines, &self.live.config.server_name));
+        self.seen_sent(&before.to_lines()).1
+    }
+
+    /// The request as rules for the origin see it, with what strangers must not say gone from it.
+    fn seen_sent<'a>(&'a self, lines: &'a [FieldLine<'a>]) -> (Seen<'a>, Matching) {
+        let (request, trusted) = (self.client.fields.to_lines(), &self.live.config.trusted_proxies);
+        let client = address_of(&self.client.borrow(&request), trusted);
+        let seen = Seen::of(&self.client.borrow(lines), client, Phase::OriginRequest);
+        let matching = rules::matching(self.site.transforms(Phase::OriginRequest), &seen, None);
+        (seen, matching)
     }
 
     fn with_fates<T>(&self, judge: impl FnOnce(&Fates<'_>, &[FieldLine<'_>]) -> T) -> T {
@@ -119,7 +153,7 @@ impl Inbound {
 /// Whether a look-up has to read the request first: its lines differ from what is sent in what this record's `Vary`
 /// nominates.
 pub(crate) fn differs_for(record: &CacheEntry, request: &RequestHead<'_>, site: &Site) -> bool {
-    let differs = || request.nominations == Nominations::Some || selects_fields(site);
+    let differs = || request.nominations == Nominations::Some || changes_fields(site);
     record.variants().iter().any(|variant| {
         variant.head.nominates_rewritten().is_some_and(|nominates_rewritten| nominates_rewritten || differs())
     })
@@ -128,6 +162,11 @@ pub(crate) fn differs_for(record: &CacheEntry, request: &RequestHead<'_>, site: 
 /// Whether the site says which fields are forwarded.
 fn selects_fields(site: &Site) -> bool {
     !site.request_fields_hidden.is_empty() || !site.request_fields_forwarded.is_empty()
+}
+
+/// Whether what the origin is sent differs from what the client sent in more than a gateway always writes.
+fn changes_fields(site: &Site) -> bool {
+    selects_fields(site) || !site.transforms.origin_request.is_empty()
 }
 
 /// The facts of a request, its credentials as the origin sees them.

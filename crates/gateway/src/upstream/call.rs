@@ -9,8 +9,9 @@ use telemetry::trace::{TraceContext, TraceFlags};
 use tokio::time::Instant;
 
 use crate::cache::key::key_of;
-use crate::client::Client;
-use crate::config::{Balance, OriginAddress, OriginConfig, TraceFields};
+use crate::cache::record::stored::StoredHead;
+use crate::client::{Client, address_of};
+use crate::config::{Balance, OriginAddress, OriginConfig, Phase, TraceFields};
 use crate::events::{self, Event};
 use crate::message::fields::PackedFields;
 use crate::message::head::Version;
@@ -19,10 +20,13 @@ use crate::timeline::{
     Measuring, PARENT_FIELD, STATE_FIELD, Stage, Timeline, measure, method_attributes, span_name,
 };
 use crate::trace::note;
+use crate::transform::edit::TooLarge;
 use crate::transform::reading::Inbound;
-use crate::transform::{self, Purpose};
-use crate::upstream::balance;
-use crate::upstream::{Interim, OriginError, OriginRequest, OriginResponse, RequestBody};
+use crate::transform::rules::Seen;
+use crate::transform::{self, Purpose, overlay, told};
+use crate::upstream::{
+    FIELDS_MAX, HEAD_BYTES_MAX, Interim, OriginError, OriginRequest, OriginResponse, RequestBody, balance,
+};
 use crate::worker::Worker;
 
 /// One request to an origin.
@@ -30,6 +34,8 @@ pub(crate) struct OriginCall<'a> {
     pub(crate) worker: &'a Worker,
     pub(crate) site: &'a LiveSite,
     pub(crate) request: &'a Inbound,
+    /// The stored response that is validated, if one is.
+    pub(crate) validated: Option<&'a StoredHead>,
 }
 
 impl OriginCall<'_> {
@@ -58,6 +64,7 @@ impl OriginCall<'_> {
             Err(error) => Err(error),
         };
         self.count(&result, started);
+        let result = result.and_then(|response| self.transformed(response));
         asking.iter_mut().for_each(|asking| self.describe(asking, &result));
         note(self.request.record.as_ref(), || self.forwarded(&result, asked, started));
         result
@@ -68,6 +75,25 @@ impl OriginCall<'_> {
         if let Some(bytes_max) = self.request.rule().protection.response_body_bytes_max {
             response.body.limit(bytes_max)?;
         }
+        Ok(response)
+    }
+
+    /// The response as the rules of the site have it, for all who judge, store or deliver it.
+    fn transformed(&self, mut response: Box<OriginResponse>) -> Result<Box<OriginResponse>, OriginError> {
+        let (site, record) = (self.site, self.request.record.as_ref());
+        if !site.has_transforms() {
+            return Ok(response);
+        }
+        let request = self.request.borrow(&[]);
+        let client = address_of(&request, &self.request.config().trusted_proxies);
+        let recorder = &self.worker.recorder;
+        let sent = self.request.matching_sent();
+        told::tell(recorder, record, site, Phase::OriginRequest, &sent);
+        let seen = Seen::of(&request, client, Phase::OriginResponse);
+        let rules = site.transforms(Phase::OriginResponse);
+        let matching = overlay::of_origin(rules, &seen, &mut response, self.validated)
+            .map_err(|TooLarge| OriginError::protocol("rules make the header section too large"))?;
+        told::tell(recorder, record, site, Phase::OriginResponse, &matching);
         Ok(response)
     }
 
@@ -100,6 +126,10 @@ impl OriginCall<'_> {
     fn origin_request(&self, fields: PackedFields, body: RequestBody) -> Result<OriginRequest, OriginError> {
         let request = self.request;
         let invalid = |what: &str| OriginError::InvalidRequest(what.into());
+        let is_too_large = fields.len() > FIELDS_MAX || fields.view().wire().len() > HEAD_BYTES_MAX;
+        if self.site.has_transforms() && is_too_large {
+            return Err(invalid("rules make the header section too large"));
+        }
         Ok(OriginRequest {
             method: Method::from_bytes(request.method.as_bytes()).map_err(|_| invalid("method"))?,
             path_and_query: transform::origin_target(&request.path_and_query, &self.site.config),

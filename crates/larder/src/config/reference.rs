@@ -85,7 +85,7 @@ fn admin_limits() -> [(String, &'static str); 5] {
 }
 
 /// Quantities that choose how something is done.
-const NOT_LIMITS: [&str; 25] = [
+const NOT_LIMITS: [&str; 27] = [
     "budget_per_second_min",
     "budget_percent",
     "compress_from",
@@ -97,8 +97,10 @@ const NOT_LIMITS: [&str; 25] = [
     "ipv4_prefix",
     "ipv6_prefix",
     "keepalive",
+    "max_age",
     "max_stale_max",
     "refresh_ahead_percent",
+    "retry_after",
     "slow_start",
     "socket_buffer_bytes",
     "stale_if_error_default",

@@ -251,9 +251,18 @@ impl Client {
         let Read { live, site, rule, facts } = self.read(&head);
         let request = Arc::new(Inbound::new(&head, &live, &site, rule));
         let mode = ForwardMode::Query;
-        let quota = PackedFields::default();
-        let plan =
-            Plan { live, site, rule, request, facts, started: Instant::now(), mode, quota, loaded: None };
+        let plan = Plan {
+            live,
+            site,
+            rule,
+            request,
+            facts,
+            started: Instant::now(),
+            mode,
+            quota: PackedFields::default(),
+            asked: None,
+            loaded: None,
+        };
         let news = group.map(|group| ("cache-group-invalidation".to_owned(), format!("\"{group}\"")));
         let response = response(200, news.as_slice(), 0);
         invalidate::apply(&self.process.worker, &plan, &response, None).await;

@@ -71,7 +71,9 @@ impl Job {
         if !self.is_for_hole() {
             self.spend()?;
         }
-        let call = OriginCall { worker: &self.worker, site: &self.site, request: &self.request };
+        let validated = self.fetch.candidates.first().filter(|_| validation == Validation::With);
+        let validated = validated.map(|hit| &*hit.head);
+        let call = OriginCall { worker: &self.worker, site: &self.site, request: &self.request, validated };
         //= RFC 9111 section 4.3.1: starting from the request or from the stored response
         let mut fields = call.fields(Purpose::Store);
         if validation == Validation::With && !self.is_taken_away() {

@@ -279,7 +279,7 @@ impl<S: Stream> Connection<S> {
             self.flush().await?;
         }
         match self.answer(&plan, body, &mut pump, traits).await? {
-            Ok(reply) => Delivery::new(self, plan.request(), traits, Some(pump)).run(reply).await,
+            Ok(reply) => Delivery::new(self, plan.asked(), traits, Some(pump)).run(reply).await,
             Err(problem) => {
                 self.worker.recorder.client_error(problem.reason());
                 if let Some(status) = problem.status() {

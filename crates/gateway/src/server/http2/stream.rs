@@ -155,10 +155,10 @@ impl Exchange {
             }
         };
         self.resets.answered();
-        let request = Arc::clone(&self.plan.request);
+        let request = self.plan.asked();
         let wanted = Wanted::by(&request.method);
         if let Some(open) = self.responder.open(reply, wanted) {
-            open.deliver(&request, self.pump).await;
+            open.deliver(request, self.pump).await;
         }
     }
 

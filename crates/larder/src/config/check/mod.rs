@@ -1,6 +1,7 @@
 //! From a tree that fits the option table to the typed settings: addresses and patterns are parsed, files read,
 //! names looked up. Notes every problem and goes on as long as something can still be checked.
 
+mod answer;
 mod circle;
 mod kv;
 mod listener;
@@ -16,6 +17,7 @@ mod site;
 mod store;
 mod stores;
 mod tracing;
+mod transform;
 
 pub(crate) use kv::KvSettings;
 use scope::Scope;

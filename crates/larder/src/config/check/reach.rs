@@ -1,7 +1,7 @@
 //! Which requests a rule can get: those that an earlier rule takes, or that its site never has, leave it without any.
 
 use super::scope::Scope;
-use crate::config::tree::Table;
+use crate::config::tree::{Node, Table};
 
 /// Notes the rules of a site that no request reaches, as far as paths can be compared without trying them.
 pub(super) fn check_rules(scope: &mut Scope<'_>, site: &Table) {
@@ -28,6 +28,51 @@ pub(super) fn check_rules(scope: &mut Scope<'_>, site: &Table) {
         };
         scope.problems.warning(&table.place, &table.path, message);
     }
+}
+
+/// Notes the transformation rules of a site that no request reaches: outside of its paths and hosts, or behind a redirection.
+pub(super) fn check_transforms(scope: &mut Scope<'_>, site: &Table) {
+    let prefix = site.text("path_prefix").unwrap_or("/").trim_end_matches('/');
+    let mut redirects: Vec<(&Table, Reach<'_>)> = Vec::new();
+    for table in site.tables("transform") {
+        let Some(reach) = Reach::of(table) else { continue };
+        let is_first = table.text("phase") == Some("client_request");
+        let redirect = redirects.iter().find(|(_, earlier)| is_first && earlier.covers(&reach));
+        let message = match redirect {
+            Some((earlier, _)) => Some(format!(
+                "never applies: `{}` above it redirects every request that it matches",
+                earlier.path
+            )),
+            None if is_first && !reach.paths.are_below(prefix) => {
+                Some(format!("never matches: the paths of the site begin with `{prefix}/`"))
+            }
+            None if !shares_hosts(site, table) => {
+                Some("never matches: the site has none of these `hosts`".to_owned())
+            }
+            None => None,
+        };
+        if let Some(message) = message {
+            scope.problems.warning(&table.place, &table.path, message);
+        }
+        let is_plain = ["hosts", "scheme", "request_fields"].iter().all(|key| table.given(key).is_none());
+        if is_first && is_plain && table.node("redirect").is_some() {
+            redirects.push((table, reach));
+        }
+    }
+}
+
+/// Whether a rule is for a host that the site may get requests for.
+fn shares_hosts(site: &Table, rule: &Table) -> bool {
+    let is_below = |host: &str, pattern: &str| {
+        pattern.strip_prefix('*').is_some_and(|domain| host.trim_start_matches('*').ends_with(domain))
+    };
+    let fits = |one: &str, other: &str| {
+        let (one, other) = (one.to_ascii_lowercase(), other.to_ascii_lowercase());
+        one == other || is_below(&one, &other) || is_below(&other, &one)
+    };
+    let (of_site, of_rule) = (site.list("hosts"), rule.list("hosts"));
+    let is_of_site = |host: &Node| of_site.iter().any(|other| fits(host.as_text(), other.as_text()));
+    of_site.is_empty() || of_rule.is_empty() || of_rule.iter().any(is_of_site)
 }
 
 /// What a rule fits.

@@ -69,7 +69,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
 }
 
 /// The one pattern in a `path` table.
-fn pattern(scope: &mut Scope<'_>, table: &Table) -> Option<PathPattern> {
+pub(super) fn pattern(scope: &mut Scope<'_>, table: &Table) -> Option<PathPattern> {
     let given: Vec<_> = table.section.options.iter().filter_map(|option| table.node(option.key)).collect();
     if given.len() != 1 {
         let keys: Vec<_> = table.section.options.iter().map(|option| format!("`{}`", option.key)).collect();
@@ -84,7 +84,7 @@ fn pattern(scope: &mut Scope<'_>, table: &Table) -> Option<PathPattern> {
     exact.or(prefix).or(glob).or(regex)
 }
 
-fn path(text: &str) -> Result<String, String> {
+pub(super) fn path(text: &str) -> Result<String, String> {
     match text {
         _ if !text.starts_with('/') => Err("must start with `/`".to_owned()),
         _ if text.contains(['?', '#']) => {
@@ -102,7 +102,7 @@ fn glob(text: &str) -> Result<globset::GlobMatcher, String> {
     glob.map(|glob| glob.compile_matcher()).map_err(|error| format!("not a glob: {}", error.kind()))
 }
 
-fn regex(text: &str) -> Result<regex::Regex, String> {
+pub(super) fn regex(text: &str) -> Result<regex::Regex, String> {
     regex::RegexBuilder::new(text).size_limit(REGEX_BYTES_MAX).build().map_err(|error| match error {
         regex::Error::CompiledTooBig(bytes) => {
             format!("the expression needs more than {bytes} bytes of memory")
@@ -125,7 +125,7 @@ fn one_line(expression: &str, drawing: &str) -> String {
     }
 }
 
-fn methods(scope: &mut Scope<'_>, table: &Table) -> MethodSet {
+pub(super) fn methods(scope: &mut Scope<'_>, table: &Table) -> MethodSet {
     let methods = scope.parsed_list(table, "methods", |text| {
         let known = http::Method::from_bytes(text.as_bytes()).map_err(|_| "not a method".to_owned())?;
         let upper = text.to_ascii_uppercase();
@@ -138,7 +138,7 @@ fn methods(scope: &mut Scope<'_>, table: &Table) -> MethodSet {
 }
 
 /// Names are compared byte for byte with what is sent, so they stand here as they stand in URLs.
-fn query(scope: &mut Scope<'_>, table: &Table) -> KeyRules {
+pub(super) fn query(scope: &mut Scope<'_>, table: &Table) -> KeyRules {
     let parameters = match (table.list("query_ignore"), table.node("query_keep")) {
         ([], None) => QueryParameters::All,
         ([], Some(_)) => QueryParameters::Keep(parameters(scope, table, "query_keep")),
@@ -298,7 +298,7 @@ fn ttl_table(entries: &[(String, Node)]) -> TtlTable {
 }
 
 /// The reader has checked the form.
-fn status_match(key: &str) -> Option<StatusMatch> {
+pub(super) fn status_match(key: &str) -> Option<StatusMatch> {
     match key.strip_suffix("xx") {
         Some(class) => Some(StatusMatch::Class(class.parse().ok()?)),
         None if key == "default" => Some(StatusMatch::Any),

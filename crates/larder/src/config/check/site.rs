@@ -14,6 +14,7 @@ use gateway::config::{
 };
 use http::HeaderName;
 
+use super::answer::{cors, error_pages, maintenance};
 use super::names::{host_pattern, name};
 use super::origin::Origins;
 use super::protection;
@@ -21,6 +22,7 @@ use super::rule::rules;
 use super::scope::Scope;
 use super::server::{has_gateway, level, networks};
 use super::stores::Stores;
+use super::transform::transforms;
 use crate::config::locate::Place;
 use crate::config::tree::{Node, Table};
 
@@ -70,6 +72,7 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         response_fields_hidden.extend(tags.iter().map(|field| HeaderName::from_static(field.name())));
     }
     check_fields(scope, table);
+    let transforms = transforms(scope, table);
     let clients = ClientRules {
         allowed: networks(scope, table, "clients_allowed"),
         denied: networks(scope, table, "clients_denied"),
@@ -105,6 +108,10 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
             _ => ServerTiming::Off,
         },
         trace_fields: process.trace_fields,
+        transforms,
+        cors: cors(scope, table),
+        maintenance: maintenance(scope, table),
+        error_pages: error_pages(scope, table),
     })
 }
 

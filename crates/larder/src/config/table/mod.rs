@@ -3,6 +3,7 @@
 //! The reader checks files against it, defaults come out of it, and the reference page and the JSON schema are
 //! printed from it. A key that is missing here can't be read anywhere.
 
+mod answer;
 mod kv;
 mod origin;
 mod protection;
@@ -11,6 +12,7 @@ mod server;
 mod site;
 mod store;
 mod tracing;
+mod transform;
 
 pub(crate) use kv::KV;
 pub(crate) use origin::ORIGIN;

@@ -1,5 +1,6 @@
 //! Keys of sites and their cache rules.
 
+use super::answer::{CORS, ERROR_PAGE, MAINTENANCE};
 use super::protection::{
     DEFAULT_RESPONSE, MISS_BUDGET, RULE_RATE_LIMIT, RULE_REQUEST_BODY, RULE_RESPONSE_BODY,
     RULE_TYPE_MISMATCH, SITE_RATE_LIMIT, SITE_REQUEST_BODY,
@@ -8,6 +9,7 @@ use super::section::{
     DAY_MS, FIELD_NAMES, HOUR_MS, KeyForm, Kind, LEVEL, LIMIT, MIB, NETWORKS, Preset, Reload, Section, TIB,
     row,
 };
+use super::transform::TRANSFORM;
 
 pub(super) static SITE: Section = Section {
     name: "site",
@@ -205,6 +207,38 @@ pub(super) static SITE: Section = Section {
             Reload::Yes,
             "Cache rules, in order; the first that matches a request decides.",
             "A request that matches none is treated as by a rule without keys: by what the response itself says (RFC 9111).",
+        ),
+        row(
+            "cors",
+            Kind::Table(&CORS),
+            Preset::Absent("what the origin server says"),
+            Reload::Yes,
+            "Which other web origins may read its responses.",
+            "",
+        ),
+        row(
+            "maintenance",
+            Kind::Table(&MAINTENANCE),
+            Preset::Absent("none"),
+            Reload::Yes,
+            "Answers 503 in place of the site.",
+            "",
+        ),
+        row(
+            "error_page",
+            Kind::List(&Kind::Table(&ERROR_PAGE)),
+            Preset::Is("[]"),
+            Reload::Yes,
+            "Bodies of errors that Larder answers itself.",
+            "",
+        ),
+        row(
+            "transform",
+            Kind::List(&Kind::Table(&TRANSFORM)),
+            Preset::Is("[]"),
+            Reload::Yes,
+            "Transformation rules: what is changed of requests and responses (docs/guide/transform.md).",
+            "",
         ),
     ],
 };
@@ -613,7 +647,7 @@ static RULE: Section = Section {
     ],
 };
 
-static PATTERN: Section = Section {
+pub(super) static PATTERN: Section = Section {
     name: "site.rule.path",
     about: "Which paths match: exactly one of these.",
     options: &[
@@ -654,4 +688,4 @@ static PATTERN: Section = Section {
 
 const TTL: Kind = Kind::Duration { min_ms: 0, max_ms: 3650 * DAY_MS };
 const TTLS: Kind = Kind::Map { keys: KeyForm::Status, values: &TTL };
-const PARAMETERS: Kind = Kind::List(&Kind::Text("name of a query parameter"));
+pub(super) const PARAMETERS: Kind = Kind::List(&Kind::Text("name of a query parameter"));

@@ -1,0 +1,174 @@
+//! Values with variables, such as `{host}`: parsed once, filled in for each message.
+
+use std::fmt;
+
+use http::HeaderName;
+
+/// Text with variables in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// A piece of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Text(Box<[u8]>),
+    Variable(Variable),
+}
+
+/// What a variable stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Variable {
+    /// `{authority}`: host and port that the request asks for, as sent.
+    Authority,
+    /// `{client.address}`: the address of the client, as in the access log.
+    ClientAddress,
+    /// `{header.NAME}`: the first value of a field of the message that is changed.
+    Field(HeaderName),
+    /// `{host}`: the host that the request asks for, without port.
+    Host,
+    /// `{path}`: the path as sent.
+    Path,
+    /// `{query}`: the query without its `?`.
+    Query,
+    /// `{request.header.NAME}`: the first value of a field of the client's request.
+    RequestField(HeaderName),
+    /// `{scheme}`: `http` or `https`.
+    Scheme,
+    /// `{status}`: the status of the response.
+    Status,
+}
+
+impl Template {
+    /// Parses text; `{{` and `}}` stand for single braces.
+    ///
+    /// # Errors
+    /// What is wrong with the text, for people.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if !http1::is_field_value(text.as_bytes()) || text.trim() != text {
+            return Err("expected a field value: no control characters, no space at its ends".to_owned());
+        }
+        let mut pieces = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(['{', '}']) {
+            literal.push_str(&rest[..at]);
+            let (brace, after) = (&rest[at..=at], &rest[at + 1..]);
+            if let Some(after) = after.strip_prefix(brace) {
+                literal.push_str(brace);
+                rest = after;
+                continue;
+            }
+            let end = after.find('}').filter(|_| brace == "{");
+            let end = end.ok_or("a brace has no partner; write `{{` or `}}` for the character itself")?;
+            pieces.extend(piece_of(&mut literal));
+            pieces.push(Piece::Variable(Variable::parse(&after[..end])?));
+            rest = &after[end + 1..];
+        }
+        literal.push_str(rest);
+        pieces.extend(piece_of(&mut literal));
+        Ok(Self { pieces })
+    }
+
+    /// The variables in it.
+    pub fn variables(&self) -> impl Iterator<Item = &Variable> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Variable(variable) => Some(variable),
+            Piece::Text(_) => None,
+        })
+    }
+}
+
+/// As it is written in the configuration, but for doubled braces.
+impl fmt::Display for Template {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pieces.iter().try_for_each(|piece| match piece {
+            Piece::Text(text) => formatter.write_str(&String::from_utf8_lossy(text)),
+            Piece::Variable(variable) => write!(formatter, "{{{variable}}}"),
+        })
+    }
+}
+
+fn piece_of(literal: &mut String) -> Option<Piece> {
+    let text = std::mem::take(literal);
+    (!text.is_empty()).then(|| Piece::Text(text.into_bytes().into()))
+}
+
+impl Variable {
+    fn parse(name: &str) -> Result<Self, String> {
+        let field = |name: &str| {
+            HeaderName::from_bytes(name.as_bytes())
+                .map_err(|_| format!("`{name}` is not a header field name"))
+        };
+        match name {
+            "authority" => Ok(Self::Authority),
+            "client.address" => Ok(Self::ClientAddress),
+            "host" => Ok(Self::Host),
+            "path" => Ok(Self::Path),
+            "query" => Ok(Self::Query),
+            "scheme" => Ok(Self::Scheme),
+            "status" => Ok(Self::Status),
+            _ => match (name.strip_prefix("header."), name.strip_prefix("request.header.")) {
+                (Some(name), _) => field(name).map(Self::Field),
+                (_, Some(name)) => field(name).map(Self::RequestField),
+                _ => Err(format!("`{{{name}}}` is not a variable; expected one of {KNOWN}")),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Variable {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Authority => formatter.write_str("authority"),
+            Self::ClientAddress => formatter.write_str("client.address"),
+            Self::Field(name) => write!(formatter, "header.{name}"),
+            Self::Host => formatter.write_str("host"),
+            Self::Path => formatter.write_str("path"),
+            Self::Query => formatter.write_str("query"),
+            Self::RequestField(name) => write!(formatter, "request.header.{name}"),
+            Self::Scheme => formatter.write_str("scheme"),
+            Self::Status => formatter.write_str("status"),
+        }
+    }
+}
+
+const KNOWN: &str = "{authority}, {client.address}, {header.NAME}, {host}, {path}, {query}, {request.header.NAME}, {scheme}, {status}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_text_and_variables() {
+        let check = |text: &str, expected: Result<&str, &str>| {
+            let shown = Template::parse(text).map(|template| {
+                let piece = |piece: &Piece| match piece {
+                    Piece::Text(text) => format!("'{}'", String::from_utf8_lossy(text)),
+                    Piece::Variable(variable) => format!("<{variable}>"),
+                };
+                template.pieces.iter().map(piece).collect::<Vec<_>>().join(" ")
+            });
+            match expected {
+                Ok(expected) => assert_eq!(shown.as_deref(), Ok(expected), "{text}"),
+                Err(part) => assert!(shown.is_err_and(|error| error.contains(part)), "{text}"),
+            }
+        };
+        check("", Ok(""));
+        check("plain", Ok("'plain'"));
+        check("{host}{path}", Ok("<host> <path>"));
+        check("a {status} b", Ok("'a ' <status> ' b'"));
+        check("{{host}} }}", Ok("'{host} }'"));
+        check("{header.X-A}", Ok("<header.x-a>"));
+        check("{request.header.Origin}", Ok("<request.header.origin>"));
+        check("{client.address}, {scheme}, {query}", Ok("<client.address> ', ' <scheme> ', ' <query>"));
+        check("{hots}", Err("is not a variable"));
+        check("{header.a b}", Err("is not a header field name"));
+        check("{header.}", Err("is not a header field name"));
+        check("{host", Err("has no partner"));
+        check("host}", Err("has no partner"));
+        check("a\r\nb: c", Err("no control characters"));
+        check(" a", Err("no space at its ends"));
+    }
+}

@@ -1,0 +1,201 @@
+//! What a site changes of the messages that pass: conditions, actions and phases of its transformation rules.
+
+use caching::{KeyRules, StatusMatch};
+use globset::GlobMatcher;
+use http::{HeaderName, HeaderValue};
+use regex::Regex;
+
+use super::rule::{MethodSet, PathPattern};
+use super::template::{Template, Variable};
+
+/// When a rule applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The client's request, before anything is read of it: key, `Vary` and origin see the changed one.
+    ClientRequest,
+    /// What the origin is sent of it.
+    OriginRequest,
+    /// The origin's response, before it is judged and stored.
+    OriginResponse,
+    /// Any response on its way to a client; what is stored stays as it is.
+    ClientResponse,
+}
+
+/// The transformation rules of a site, by phase, each list in the order of the file.
+#[derive(Clone, Debug, Default)]
+pub struct Transforms {
+    /// Of [`Phase::ClientRequest`].
+    pub client_request: Vec<TransformRule>,
+    /// Of [`Phase::OriginRequest`].
+    pub origin_request: Vec<TransformRule>,
+    /// Of [`Phase::OriginResponse`].
+    pub origin_response: Vec<TransformRule>,
+    /// Of [`Phase::ClientResponse`].
+    pub client_response: Vec<TransformRule>,
+}
+
+/// What is done to the messages that match. All rules that match apply, in their order.
+#[derive(Clone, Debug)]
+pub struct TransformRule {
+    /// Shown in metrics and explanations; unique in its site.
+    pub name: String,
+    /// Which messages.
+    pub on: Conditions,
+    /// What is done, in this order.
+    pub actions: Vec<Action>,
+}
+
+/// What a message must have, all of it. An empty list asks for nothing.
+#[derive(Clone, Debug)]
+pub struct Conditions {
+    /// Host names in lower case, or `*.` and one.
+    pub hosts: Vec<String>,
+    /// Path, and for expressions the query, of the request.
+    pub path: Option<PathPattern>,
+    /// Methods of the request.
+    pub methods: MethodSet,
+    /// `http` or `https`.
+    pub scheme: Option<&'static str>,
+    /// Fields of the request.
+    pub request_fields: Vec<FieldPattern>,
+    /// Statuses of the response.
+    pub statuses: Vec<StatusMatch>,
+    /// Fields of the response.
+    pub response_fields: Vec<FieldPattern>,
+    /// Media types of the response, without parameters, in lower case.
+    pub content_types: Vec<GlobMatcher>,
+}
+
+/// A field of which one line must match.
+#[derive(Clone, Debug)]
+pub struct FieldPattern {
+    /// Its name.
+    pub name: HeaderName,
+    /// A glob over its value.
+    pub value: GlobMatcher,
+}
+
+/// One change.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// The lines of one field become those of another, if that is there.
+    Copy {
+        /// Where values come from.
+        from: HeaderName,
+        /// What they are called then.
+        to: HeaderName,
+    },
+    /// No line has this name.
+    Remove(HeaderName),
+    /// One line in place of all of this name.
+    Set(HeaderName, Template),
+    /// One more line.
+    Add(HeaderName, Template),
+    /// `Cache-Control` by status; the most specific entry counts.
+    CacheControl(Vec<(StatusMatch, HeaderValue)>),
+    /// `Location` and `Content-Location` that begin so begin otherwise.
+    Location(Vec<PrefixChange>),
+    /// Attributes of `Set-Cookie`.
+    Cookies(CookieChange),
+    /// Path and query.
+    Rewrite(Rewrite),
+    /// The gateway answers with a redirection.
+    Redirect(Redirect),
+}
+
+/// A beginning that becomes another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrefixChange {
+    /// What it is.
+    pub from: String,
+    /// What it becomes.
+    pub to: String,
+}
+
+/// What becomes of cookies that a response sets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CookieChange {
+    /// The `Domain` of those that have one; empty takes it out.
+    pub domain: Option<String>,
+    /// The `Path` of those that have one.
+    pub paths: Vec<PrefixChange>,
+}
+
+/// What becomes of path and query.
+#[derive(Clone, Debug, Default)]
+pub struct Rewrite {
+    /// Cut off the path where it has it, at the end of a segment.
+    pub strip_prefix: Option<String>,
+    /// Put before the path.
+    pub add_prefix: Option<String>,
+    /// Matched parts of the path become this text, in which `$1` stands for a capture.
+    pub pattern: Option<(Regex, String)>,
+    /// Which parameters the query keeps, and in which order.
+    pub query: Option<KeyRules>,
+}
+
+/// Where a client is sent.
+#[derive(Clone, Debug)]
+pub struct Redirect {
+    /// 301, 302, 303, 307 or 308.
+    pub status: u16,
+    /// `Location`.
+    pub to: Template,
+}
+
+impl Phase {
+    /// Whether this is a change of responses.
+    pub fn is_of_responses(self) -> bool {
+        matches!(self, Self::OriginResponse | Self::ClientResponse)
+    }
+
+    /// Whether a variable may be used here. What is stored is for all who ask for the same key, so nothing goes into it
+    /// that only one of them says.
+    pub fn has(self, variable: &Variable) -> bool {
+        match variable {
+            Variable::Authority | Variable::Host | Variable::Path | Variable::Scheme | Variable::Field(_) => {
+                true
+            }
+            Variable::Status => self.is_of_responses(),
+            Variable::Query | Variable::ClientAddress => self != Self::OriginResponse,
+            Variable::RequestField(_) => self == Self::ClientResponse,
+        }
+    }
+}
+
+impl Transforms {
+    /// The rules of a phase.
+    pub fn of(&self, phase: Phase) -> &[TransformRule] {
+        match phase {
+            Phase::ClientRequest => &self.client_request,
+            Phase::OriginRequest => &self.origin_request,
+            Phase::OriginResponse => &self.origin_response,
+            Phase::ClientResponse => &self.client_response,
+        }
+    }
+
+    /// The same, to be added to.
+    pub fn of_mut(&mut self, phase: Phase) -> &mut Vec<TransformRule> {
+        match phase {
+            Phase::ClientRequest => &mut self.client_request,
+            Phase::OriginRequest => &mut self.origin_request,
+            Phase::OriginResponse => &mut self.origin_response,
+            Phase::ClientResponse => &mut self.client_response,
+        }
+    }
+}
+
+impl Default for Conditions {
+    fn default() -> Self {
+        Self {
+            hosts: Vec::new(),
+            path: None,
+            methods: MethodSet::Any,
+            scheme: None,
+            request_fields: Vec::new(),
+            statuses: Vec::new(),
+            response_fields: Vec::new(),
+            content_types: Vec::new(),
+        }
+    }
+}

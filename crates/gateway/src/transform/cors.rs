@@ -1,0 +1,126 @@
+//! Cross-origin resource sharing (Fetch): which other web origins may read what a site answers. Pure.
+//!
+//! Preflights are answered here. Of other responses the fields are laid over what is delivered, stored or not, so that what
+//! one origin gets is never stored for another; `Vary: Origin` tells caches between here and the client the same.
+
+use crate::config::{Cors, CorsHeaders, CorsOrigins, Sharing};
+use crate::message::fields::PackedFields;
+
+use caching::{FieldLine, fields};
+
+/// The method of a preflight, and what makes an OPTIONS request one.
+pub(crate) fn is_preflight(method: &str, lines: &[FieldLine<'_>]) -> bool {
+    method == "OPTIONS"
+        && ["origin", "access-control-request-method"].iter().all(|name| fields::contains(lines, name))
+}
+
+/// The fields of the answer to a preflight.
+pub(crate) fn preflight(cors: &Cors, lines: &[FieldLine<'_>]) -> PackedFields {
+    let mut out = PackedFields::with_capacity(6);
+    out.push("vary", b"Origin, Access-Control-Request-Method, Access-Control-Request-Headers");
+    if !write_origin(cors, lines, &mut out) {
+        return out;
+    }
+    out.push("access-control-allow-methods", cors.methods.join(", ").as_bytes());
+    let asked = fields::first(lines, "access-control-request-headers");
+    match (&cors.headers, asked) {
+        (CorsHeaders::Any, Some(asked)) => out.push("access-control-allow-headers", asked),
+        (CorsHeaders::Only(names), Some(_)) if !names.is_empty() => {
+            out.push("access-control-allow-headers", names.join(", ").as_bytes());
+        }
+        _ => {}
+    }
+    if let Some(max_age_s) = cors.max_age_s {
+        out.push("access-control-max-age", itoa::Buffer::new().format(max_age_s).as_bytes());
+    }
+    out
+}
+
+/// Puts the fields of a site in place of those of its origin.
+pub(crate) fn lay_over(cors: &Cors, lines: &[FieldLine<'_>], out: &mut PackedFields) {
+    out.retain(|name| !OF_RESPONSES.iter().any(|own| name.eq_ignore_ascii_case(own.as_bytes())));
+    if is_told_apart(cors) && !lists_origin(out) {
+        out.append_to_list("vary", &[b"Origin"]);
+    }
+    if write_origin(cors, lines, out) && !cors.exposed.is_empty() {
+        out.push("access-control-expose-headers", cors.exposed.join(", ").as_bytes());
+    }
+}
+
+/// Whether the answer depends on who asks.
+fn is_told_apart(cors: &Cors) -> bool {
+    !matches!((&cors.origins, cors.credentials), (CorsOrigins::Any, Sharing::Anonymous))
+}
+
+fn lists_origin(out: &PackedFields) -> bool {
+    fields::members(&out.to_lines(), "vary").any(|name| name == b"*" || name.eq_ignore_ascii_case(b"origin"))
+}
+
+/// Whether the origin that asks may read the response; if so, the fields say it.
+fn write_origin(cors: &Cors, lines: &[FieldLine<'_>], out: &mut PackedFields) -> bool {
+    let allowed: &[u8] = match &cors.origins {
+        CorsOrigins::Any => b"*",
+        CorsOrigins::Only(origins) => {
+            let asking = fields::only(lines, "origin")
+                .filter(|asking| origins.iter().any(|known| known.as_bytes() == *asking));
+            let Some(asking) = asking else { return false };
+            asking
+        }
+    };
+    out.push("access-control-allow-origin", allowed);
+    if cors.credentials == Sharing::WithCredentials {
+        out.push("access-control-allow-credentials", b"true");
+    }
+    true
+}
+
+const OF_RESPONSES: [&str; 3] =
+    ["access-control-allow-origin", "access-control-allow-credentials", "access-control-expose-headers"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cors(origins: CorsOrigins, credentials: Sharing) -> Cors {
+        Cors {
+            origins,
+            methods: vec!["GET".to_owned(), "PUT".to_owned()],
+            headers: CorsHeaders::Only(vec!["x-a".to_owned()]),
+            credentials,
+            max_age_s: Some(60),
+            exposed: vec!["x-b".to_owned()],
+        }
+    }
+
+    #[test]
+    fn each_origin_gets_its_own_answer() {
+        let one = || CorsOrigins::Only(vec!["https://a.example".to_owned()]);
+        let check = |cors: &Cors, origin: &str, vary: Option<&str>, expected: &str| {
+            let lines = [("Origin", origin.as_bytes())];
+            let mut out =
+                PackedFields::from_lines([("Access-Control-Allow-Origin", &b"https://old.example"[..])]);
+            vary.iter().for_each(|vary| out.push("Vary", vary.as_bytes()));
+            lay_over(cors, &lines, &mut out);
+            let found: Vec<_> = out
+                .lines()
+                .map(|(name, value)| {
+                    format!(
+                        "{}: {}",
+                        name.to_lowercase().replace("access-control-", ""),
+                        value.escape_ascii()
+                    )
+                })
+                .collect();
+            assert_eq!(found.join("; "), expected, "{origin} {vary:?}");
+        };
+        let only = cors(one(), Sharing::WithCredentials);
+        let told = "allow-origin: https://a.example; allow-credentials: true; expose-headers: x-b";
+        check(&only, "https://a.example", None, &format!("vary: Origin; {told}"));
+        check(&only, "https://a.example", Some("Accept"), &format!("vary: Accept, Origin; {told}"));
+        check(&only, "https://a.example", Some("origin"), &format!("vary: origin; {told}"));
+        check(&only, "https://a.example.evil", None, "vary: Origin");
+        check(&only, "null", None, "vary: Origin");
+        let any = cors(CorsOrigins::Any, Sharing::Anonymous);
+        check(&any, "https://b.example", None, "allow-origin: *; expose-headers: x-b");
+    }
+}

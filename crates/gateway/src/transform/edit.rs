@@ -1,0 +1,236 @@
+//! Carries the actions of transformation rules out on a header section. Pure: a section in, a section out.
+//!
+//! Nothing that could split a message gets in: what a variable stands for was parsed as a part of a message, and a value is
+//! looked at once more before it is written.
+
+use std::net::IpAddr;
+
+use caching::sharing;
+use http1::is_field_value;
+
+use super::rules::{Answer, Matching, Seen, path_of};
+use super::way::address_text;
+use crate::config::{Action, CookieChange, Piece, PrefixChange, Template, TransformRule, Variable};
+use crate::message::fields::PackedFields;
+use crate::route::host_of;
+use crate::upstream::{FIELDS_MAX, HEAD_BYTES_MAX};
+
+/// What rules are carried out for.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) seen: &'a Seen<'a>,
+    /// Status, and the one that is meant, of a response.
+    pub(crate) status: Option<(u16, u16)>,
+}
+
+/// The section has outgrown what a message may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooLarge;
+
+/// A change for people: what was done, and to what.
+pub(crate) type Change = (&'static str, String);
+
+impl<'a> Context<'a> {
+    pub(crate) fn of_request(seen: &'a Seen<'a>) -> Self {
+        Self { seen, status: None }
+    }
+
+    pub(crate) fn of_answer(seen: &'a Seen<'a>, answer: &Answer<'_>) -> Self {
+        Self { seen, status: Some((answer.status, answer.status_meant())) }
+    }
+
+    /// Carries out what `matching` rules say, in their order.
+    ///
+    /// # Errors
+    /// Where the section becomes larger than any message may be.
+    pub(crate) fn apply(
+        &self,
+        rules: &[TransformRule],
+        matching: &Matching,
+        fields: &mut PackedFields,
+    ) -> Result<(), TooLarge> {
+        let matching = matching.iter().filter_map(|place| rules.get(usize::from(*place)));
+        for action in matching.flat_map(|rule| &rule.actions) {
+            self.act(action, fields);
+            if fields.len() > FIELDS_MAX || fields.view().wire().len() > HEAD_BYTES_MAX {
+                return Err(TooLarge);
+            }
+        }
+        Ok(())
+    }
+
+    fn act(&self, action: &Action, fields: &mut PackedFields) {
+        match action {
+            Action::Copy { from, to } => copy(from.as_str(), to.as_str(), fields),
+            Action::Remove(name) => {
+                fields.retain(|other| !other.eq_ignore_ascii_case(name.as_str().as_bytes()))
+            }
+            Action::Set(name, template) => {
+                if let Some(value) = self.value(template, fields) {
+                    fields.set(name.as_str(), &value);
+                }
+            }
+            // What a 304 says of a field replaces all its lines, and it need not repeat those of the origin.
+            Action::Add(name, _) if self.is_304() && fields.value(name.as_str()).is_none() => {}
+            Action::Add(name, template) => {
+                if let Some(value) = self.value(template, fields) {
+                    fields.push(name.as_str(), &value);
+                }
+            }
+            Action::CacheControl(entries) => {
+                let status = self.status.map_or(0, |(_, meant)| meant);
+                if let Some((_, value)) = entries.iter().find(|(known, _)| known.matches(status)) {
+                    fields.set("cache-control", value.as_bytes());
+                }
+            }
+            Action::Location(changes) => ["location", "content-location"]
+                .into_iter()
+                .for_each(|name| change_values(name, fields, |value| changed_prefix(changes, value))),
+            Action::Cookies(change) => {
+                change_values("set-cookie", fields, |value| changed_cookie(change, value))
+            }
+            // These are no matter of fields: see `shape`.
+            Action::Rewrite(_) | Action::Redirect(_) => {}
+        }
+    }
+
+    fn is_304(&self) -> bool {
+        self.status.is_some_and(|(status, _)| status == 304)
+    }
+
+    /// The value of a template; `None` where it can't stand in a message.
+    pub(crate) fn value(&self, template: &Template, fields: &PackedFields) -> Option<Vec<u8>> {
+        let mut value = Vec::new();
+        for piece in &template.pieces {
+            match piece {
+                Piece::Text(text) => value.extend_from_slice(text),
+                Piece::Variable(variable) => self.write_variable(variable, fields, &mut value),
+            }
+        }
+        let value = value.trim_ascii();
+        is_field_value(value).then(|| value.to_vec())
+    }
+
+    fn write_variable(&self, variable: &Variable, fields: &PackedFields, out: &mut Vec<u8>) {
+        let seen = self.seen;
+        match variable {
+            Variable::Authority => out.extend_from_slice(seen.authority.as_bytes()),
+            Variable::Host => out.extend_from_slice(host_of(seen.authority).as_bytes()),
+            Variable::Path => out.extend_from_slice(path_of(seen.path_and_query).as_bytes()),
+            Variable::Query => {
+                let query = seen.path_and_query.split_once('?').map_or("", |(_, query)| query);
+                out.extend_from_slice(query.as_bytes());
+            }
+            Variable::Scheme => out.extend_from_slice(seen.scheme.as_bytes()),
+            Variable::ClientAddress => write_address(seen.client, out),
+            Variable::Status => {
+                let status = self.status.map_or(0, |(status, _)| status);
+                out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
+            }
+            Variable::Field(name) => out.extend_from_slice(fields.value(name.as_str()).unwrap_or_default()),
+            Variable::RequestField(name) => {
+                let value = caching::fields::first(seen.fields, name.as_str());
+                out.extend_from_slice(value.unwrap_or_default());
+            }
+        }
+    }
+}
+
+fn write_address(client: IpAddr, out: &mut Vec<u8>) {
+    out.extend_from_slice(address_text(client).as_bytes());
+}
+
+fn copy(from: &str, to: &str, fields: &mut PackedFields) {
+    let values: Vec<Vec<u8>> = fields.values(from).map(<[u8]>::to_vec).collect();
+    if values.is_empty() || from.eq_ignore_ascii_case(to) {
+        return;
+    }
+    fields.retain(|other| !other.eq_ignore_ascii_case(to.as_bytes()));
+    values.iter().for_each(|value| fields.push(to, value));
+}
+
+/// Puts other values in place of those for which `change` has one.
+fn change_values(name: &str, fields: &mut PackedFields, change: impl Fn(&[u8]) -> Option<Vec<u8>>) {
+    if !fields.values(name).any(|value| change(value).is_some()) {
+        return;
+    }
+    let mut changed = PackedFields::with_capacity(fields.len());
+    for (other, value) in fields.lines() {
+        match change(value).filter(|value| other.eq_ignore_ascii_case(name) && is_field_value(value)) {
+            Some(value) => changed.push(other, &value),
+            None => changed.push(other, value),
+        }
+    }
+    *fields = changed;
+}
+
+/// A value with another beginning, by the first of the changes that fits.
+fn changed_prefix(changes: &[PrefixChange], value: &[u8]) -> Option<Vec<u8>> {
+    changes.iter().find_map(|change| {
+        let rest = value.strip_prefix(change.from.as_bytes())?;
+        Some([change.to.as_bytes(), rest].concat())
+    })
+}
+
+/// A `Set-Cookie` with other attributes (RFC 6265 section 4.1.1): those that it has not, it does not get.
+fn changed_cookie(change: &CookieChange, value: &[u8]) -> Option<Vec<u8>> {
+    let mut parts = value.split(|byte| *byte == b';');
+    let mut changed = parts.next()?.to_vec();
+    for part in parts {
+        let (name, old) = attribute(part);
+        match &change.domain {
+            Some(domain) if name.eq_ignore_ascii_case(b"domain") => {
+                if !domain.is_empty() {
+                    changed.extend_from_slice(b"; Domain=");
+                    changed.extend_from_slice(domain.as_bytes());
+                }
+                continue;
+            }
+            _ => {}
+        }
+        let path = changed_prefix(&change.paths, old).filter(|_| name.eq_ignore_ascii_case(b"path"));
+        match path {
+            Some(path) => {
+                changed.extend_from_slice(b"; Path=");
+                changed.extend_from_slice(&path);
+            }
+            None => {
+                changed.push(b';');
+                changed.extend_from_slice(part);
+            }
+        }
+    }
+    (changed != value).then_some(changed)
+}
+
+fn attribute(part: &[u8]) -> (&[u8], &[u8]) {
+    let at = memchr::memchr(b'=', part).unwrap_or(part.len());
+    (part[..at].trim_ascii(), part.get(at + 1..).unwrap_or_default().trim_ascii())
+}
+
+/// What the rules that match do, for people.
+pub(crate) fn changes(rule: &TransformRule) -> Vec<Change> {
+    rule.actions.iter().map(described).collect()
+}
+
+fn described(action: &Action) -> Change {
+    match action {
+        Action::Copy { from, to } => ("copy", format!("{from} to {to}")),
+        Action::Remove(name) => ("remove", name.to_string()),
+        Action::Set(name, template) => ("set", named(name.as_str(), template)),
+        Action::Add(name, template) => ("add", named(name.as_str(), template)),
+        Action::CacheControl(_) => ("set", "cache-control by status".to_owned()),
+        Action::Location(_) => ("rewrite", "location, content-location".to_owned()),
+        Action::Cookies(_) => ("rewrite", "set-cookie".to_owned()),
+        Action::Rewrite(_) => ("rewrite", "path and query".to_owned()),
+        Action::Redirect(redirect) => ("redirect", redirect.status.to_string()),
+    }
+}
+
+/// A field with its value, unless that may be a secret.
+fn named(name: &str, template: &Template) -> String {
+    match sharing::is_credential(name) || name == "set-cookie" {
+        true => format!("{name}: (hidden)"),
+        false => format!("{name}: {template}"),
+    }
+}

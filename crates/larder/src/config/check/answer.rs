@@ -1,0 +1,119 @@
+//! What a site answers itself: CORS, maintenance, pages for errors.
+
+use bytes::Bytes;
+use gateway::config::{
+    ClientRules, Cors, CorsHeaders, CorsOrigins, ErrorPage, Maintenance, MethodSet, Page, Sharing,
+};
+use http::{HeaderName, HeaderValue, Uri};
+
+use super::rule::methods;
+use super::scope::Scope;
+use super::server::networks;
+use super::transform::status;
+use crate::config::tree::{Node, Table};
+
+pub(super) fn cors(scope: &mut Scope<'_>, site: &Table) -> Option<Cors> {
+    let table = site.optional_table("cors")?;
+    let origins = match any_or(scope, table.list("origins")) {
+        Choice::Any => CorsOrigins::Any,
+        Choice::Listed => CorsOrigins::Only(scope.parsed_list(table, "origins", web_origin)),
+    };
+    let headers = match any_or(scope, table.list("headers")) {
+        Choice::Any => CorsHeaders::Any,
+        Choice::Listed => CorsHeaders::Only(scope.parsed_list(table, "headers", field_name)),
+    };
+    if let (CorsOrigins::Any, Some(node)) = (&origins, table.given("credentials"))
+        && table.flag("credentials")
+    {
+        scope.error(
+            node,
+            "not with `origins = [\"*\"]`: any page could read what its visitors may; list the origins",
+        );
+    }
+    let methods = match methods(scope, table) {
+        MethodSet::Only(methods) => methods.into_iter().collect(),
+        MethodSet::Any => Vec::new(),
+    };
+    Some(Cors {
+        origins,
+        methods,
+        headers,
+        credentials: if table.flag("credentials") { Sharing::WithCredentials } else { Sharing::Anonymous },
+        max_age_s: table.optional_duration("max_age").map(|age| age.as_secs()),
+        exposed: scope.parsed_list(table, "exposed", field_name),
+    })
+}
+
+/// What a list that may be `*` says.
+enum Choice {
+    Any,
+    Listed,
+}
+
+fn any_or(scope: &mut Scope<'_>, nodes: &[Node]) -> Choice {
+    let Some(any) = nodes.iter().find(|node| node.as_text() == "*") else { return Choice::Listed };
+    if nodes.len() > 1 {
+        scope.error(any, "`*` stands for all: write it alone");
+    }
+    Choice::Any
+}
+
+/// A web origin as browsers write it, who compare it byte for byte.
+fn web_origin(text: &str) -> Result<String, String> {
+    let expected = "expected a web origin as browsers write it, such as `https://app.example` or `http://localhost:3000`";
+    let uri: Uri = text.parse().map_err(|_| expected.to_owned())?;
+    let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+        return Err(expected.to_owned());
+    };
+    let is_usual = matches!((scheme, authority.port_u16()), ("http", Some(80)) | ("https", Some(443)));
+    let written = format!("{scheme}://{}", authority.as_str().to_ascii_lowercase());
+    match written == text && !is_usual && !text.contains('@') {
+        true => Ok(written),
+        false => Err(format!("{expected}: in lower case, without path and usual port")),
+    }
+}
+
+fn field_name(text: &str) -> Result<String, String> {
+    let name = HeaderName::from_bytes(text.as_bytes());
+    name.map(|name| name.as_str().to_owned()).map_err(|_| "not a header field name".to_owned())
+}
+
+pub(super) fn maintenance(scope: &mut Scope<'_>, site: &Table) -> Option<Maintenance> {
+    let table = site.optional_table("maintenance")?;
+    let admitted = ClientRules { allowed: networks(scope, table, "clients_admitted"), denied: Vec::new() };
+    let page = table.node("body_file").is_some().then(|| page(scope, table)).flatten();
+    let retry_after_s = table.duration("retry_after").as_secs();
+    table.flag("enabled").then_some(Maintenance { admitted, retry_after_s, page })
+}
+
+pub(super) fn error_pages(scope: &mut Scope<'_>, site: &Table) -> Vec<ErrorPage> {
+    let page_of = |table: &Table| {
+        let (statuses, page) = (scope.parsed_list(table, "statuses", error_status), page(scope, table));
+        Some(ErrorPage { statuses, page: page? })
+    };
+    site.tables("error_page").filter_map(page_of).collect()
+}
+
+fn error_status(text: &str) -> Result<caching::StatusMatch, String> {
+    match text.starts_with(['4', '5']) {
+        true => status(text),
+        false => Err("expected an error: a status code from 400 to 599, `4xx` or `5xx`".to_owned()),
+    }
+}
+
+fn page(scope: &mut Scope<'_>, table: &Table) -> Option<Page> {
+    let body = scope.bytes(table, "body_file")?;
+    let node = table.node("body_file")?;
+    if body.len() > PAGE_BYTES_MAX {
+        scope.error(node, format!("has {} bytes, and may have {PAGE_BYTES_MAX}", body.len()));
+        return None;
+    }
+    let content_type = scope.parsed(table, "content_type", |text| match text.contains('/') {
+        true => HeaderValue::from_str(text).map_err(|_| "not a media type".to_owned()),
+        false => Err("expected a media type, such as `text/html`".to_owned()),
+    })?;
+    Some(Page { content_type, body: Bytes::from(body) })
+}
+
+/// It is kept in memory, for each worker to send.
+const PAGE_BYTES_MAX: usize = 1 << 20;

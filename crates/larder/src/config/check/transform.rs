@@ -1,0 +1,398 @@
+//! Transformation rules of sites.
+
+use std::collections::BTreeSet;
+
+use caching::unkeyed::{self, FieldClass, class_of};
+use caching::{StatusMatch, hop_by_hop, sharing};
+use gateway::config::{
+    Action, Conditions, CookieChange, FieldPattern, Phase, PrefixChange, Redirect, Rewrite, Template,
+    TransformRule, Transforms, Variable,
+};
+use globset::{GlobBuilder, GlobMatcher};
+use http::{HeaderName, HeaderValue};
+
+use super::names::{host_pattern, name};
+use super::reach::check_transforms;
+use super::rule::{methods, path, pattern, query, regex, status_match};
+use super::scope::Scope;
+use crate::config::tree::Table;
+
+pub(super) fn transforms(scope: &mut Scope<'_>, site: &Table) -> Transforms {
+    check_transforms(scope, site);
+    let mut names = BTreeSet::new();
+    let mut transforms = Transforms::default();
+    for (index, table) in site.tables("transform").enumerate() {
+        if let (Some(name), Some(node)) = (table.text("name"), table.node("name"))
+            && !names.insert(name)
+        {
+            scope.error(node, format!("`{name}` is the name of an earlier transformation rule of this site"));
+        }
+        let Some(phase) = phase(table) else { continue };
+        check_phase(scope, table, phase);
+        if let Some(rule) = rule(scope, table, phase, index + 1) {
+            transforms.of_mut(phase).push(rule);
+        }
+    }
+    transforms
+}
+
+fn phase(table: &Table) -> Option<Phase> {
+    Some(match table.text("phase")? {
+        "client_request" => Phase::ClientRequest,
+        "origin_request" => Phase::OriginRequest,
+        "origin_response" => Phase::OriginResponse,
+        _ => Phase::ClientResponse,
+    })
+}
+
+/// Keys that mean nothing in a phase.
+fn check_phase(scope: &mut Scope<'_>, table: &Table, phase: Phase) {
+    let mut refuse = |keys: &[&str], says: &str| {
+        for node in keys.iter().filter_map(|key| table.given(key)) {
+            scope.error(node, says);
+        }
+    };
+    if !phase.is_of_responses() {
+        refuse(&OF_RESPONSES, "only for responses: phase `origin_response` or `client_response`");
+    }
+    if phase != Phase::ClientRequest {
+        refuse(&["rewrite", "redirect"], "only in phase `client_request`");
+    }
+    if phase != Phase::OriginResponse {
+        refuse(&["cache_control"], "only in phase `origin_response`: it decides what is stored");
+    } else {
+        refuse(
+            &["request_fields"],
+            "not in phase `origin_response`: what is stored is for clients with other fields as well; use `client_response`",
+        );
+    }
+}
+
+fn rule(scope: &mut Scope<'_>, table: &Table, phase: Phase, number: usize) -> Option<TransformRule> {
+    let name = match table.node("name") {
+        Some(_) => scope.parsed(table, "name", name),
+        None => Some(format!("transform-{number}")),
+    };
+    let on = conditions(scope, table);
+    let actions = actions(scope, table, phase);
+    if actions.is_empty() && !ACTIONS.iter().any(|key| table.given(key).is_some() || table.is_wrong(key)) {
+        scope.problems.warning(&table.place, &table.path, "changes nothing: it has no action such as `set`");
+    }
+    Some(TransformRule { name: name?, on: on?, actions })
+}
+
+fn conditions(scope: &mut Scope<'_>, table: &Table) -> Option<Conditions> {
+    let path = match table.optional_table("path") {
+        Some(path) => pattern(scope, path).map(Some),
+        None => Some(None),
+    };
+    Some(Conditions {
+        hosts: scope.parsed_list(table, "hosts", host_pattern),
+        methods: methods(scope, table),
+        scheme: table.text("scheme").map(|scheme| if scheme == "http" { "http" } else { "https" }),
+        request_fields: field_patterns(scope, table, "request_fields"),
+        statuses: scope.parsed_list(table, "statuses", status),
+        response_fields: field_patterns(scope, table, "response_fields"),
+        content_types: scope.parsed_list(table, "content_types", |text| glob(&text.to_ascii_lowercase())),
+        path: path?,
+    })
+}
+
+fn field_patterns(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<FieldPattern> {
+    let entries = table.map(key).iter();
+    entries
+        .filter_map(|(name, node)| {
+            let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+            Some(FieldPattern { name, value: scope.take(node, glob(node.as_text()))? })
+        })
+        .collect()
+}
+
+fn glob(text: &str) -> Result<GlobMatcher, String> {
+    let glob = GlobBuilder::new(text).literal_separator(false).build();
+    glob.map(|glob| glob.compile_matcher()).map_err(|error| format!("not a glob: {}", error.kind()))
+}
+
+pub(super) fn status(text: &str) -> Result<StatusMatch, String> {
+    let is_class = text.strip_suffix("xx").is_some_and(|digit| matches!(digit, "1" | "2" | "3" | "4" | "5"));
+    let is_code = text.len() == 3 && text.parse().is_ok_and(|code: u16| (100..=599).contains(&code));
+    match is_class || is_code {
+        true => status_match(text).ok_or_else(|| "not a status".to_owned()),
+        false => Err("expected a status code from 100 to 599, or a class such as `5xx`".to_owned()),
+    }
+}
+
+/// In the order in which they are carried out.
+fn actions(scope: &mut Scope<'_>, table: &Table, phase: Phase) -> Vec<Action> {
+    let mut actions = copies(scope, table, phase);
+    for node in table.list("remove") {
+        let removed = scope.take(node, removable(node.as_text(), phase));
+        actions.extend(removed.map(Action::Remove));
+    }
+    let mut values = |key| values(scope, table, key, phase);
+    let (set, added) = (values("set"), values("add"));
+    actions.extend(set.into_iter().map(|(name, value)| Action::Set(name, value)));
+    actions.extend(added.into_iter().map(|(name, value)| Action::Add(name, value)));
+    actions.extend(cache_control(scope, table));
+    let location = prefix_changes(scope, table, "location");
+    actions.extend((!location.is_empty()).then_some(Action::Location(location)));
+    actions.extend(cookies(scope, table).map(Action::Cookies));
+    actions
+        .extend(table.optional_table("rewrite").and_then(|table| rewrite(scope, table)).map(Action::Rewrite));
+    actions.extend(
+        table.optional_table("redirect").and_then(|table| redirect(scope, table)).map(Action::Redirect),
+    );
+    actions
+}
+
+fn copies(scope: &mut Scope<'_>, table: &Table, phase: Phase) -> Vec<Action> {
+    let entries = table.map("copy").iter();
+    entries
+        .filter_map(|(to, node)| {
+            let from = readable(node.as_text()).and_then(|from| {
+                let to = writable(to, phase)?;
+                check_credential(&to, phase, std::iter::once(&Variable::Field(from.clone())))?;
+                Ok(Action::Copy { from, to })
+            });
+            scope.take(node, from)
+        })
+        .collect()
+}
+
+fn values(scope: &mut Scope<'_>, table: &Table, key: &str, phase: Phase) -> Vec<(HeaderName, Template)> {
+    let entries = table.map(key).iter();
+    entries
+        .filter_map(|(name, node)| {
+            let value = writable(name, phase).and_then(|name| {
+                let template = template(node.as_text(), phase)?;
+                check_credential(&name, phase, template.variables())?;
+                Ok((name, template))
+            });
+            scope.take(node, value)
+        })
+        .collect()
+}
+
+fn template(text: &str, phase: Phase) -> Result<Template, String> {
+    let template = Template::parse(text)?;
+    for variable in template.variables() {
+        if !phase.has(variable) {
+            return Err(format!("`{{{variable}}}` can't be used in this phase (docs/guide/transform.md)"));
+        }
+        if let Variable::Field(name) | Variable::RequestField(name) = variable {
+            readable(name.as_str())?;
+        }
+    }
+    Ok(template)
+}
+
+/// Whose request it is, is read before the phase of the origin: what a client says must be a credential by then.
+fn check_credential<'a>(
+    name: &HeaderName,
+    phase: Phase,
+    mut variables: impl Iterator<Item = &'a Variable>,
+) -> Result<(), String> {
+    let is_client_s = |variable: &Variable| {
+        matches!(variable, Variable::Field(_) | Variable::ClientAddress | Variable::Query)
+    };
+    match phase == Phase::OriginRequest && sharing::is_credential(name.as_str()) && variables.any(is_client_s)
+    {
+        true => Err(format!(
+            "`{name}` tells whose request it is: make it of what the client says in phase `client_request`"
+        )),
+        false => Ok(()),
+    }
+}
+
+fn field_name(text: &str) -> Result<HeaderName, String> {
+    HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("`{text}` is not a header field name"))
+}
+
+/// The name of a field whose value may go elsewhere.
+fn readable(text: &str) -> Result<HeaderName, String> {
+    let name = field_name(text)?;
+    match hop_by_hop::ends_here(name.as_str()) {
+        true => Err(format!("`{name}` ends at this side of the connection")),
+        false => Ok(name),
+    }
+}
+
+fn writable(text: &str, phase: Phase) -> Result<HeaderName, String> {
+    let name = removable(text, phase)?;
+    match phase.is_of_responses() && ["etag", "last-modified"].contains(&name.as_str()) {
+        true => Err(format!("`{name}` is the origin's to say: requests are validated by it")),
+        false => Ok(name),
+    }
+}
+
+/// The name of a field that rules may touch.
+fn removable(text: &str, phase: Phase) -> Result<HeaderName, String> {
+    let name = field_name(text)?;
+    let own = name.as_str();
+    if hop_by_hop::ends_here(own) || hop_by_hop::is_written_by_sender(own) || FRAMING.contains(&own) {
+        return Err(format!("`{name}` belongs to the connection or to the framing of the message"));
+    }
+    let is_larder_s = match phase {
+        Phase::ClientRequest | Phase::OriginRequest => WRITTEN_IN_REQUESTS.contains(&own),
+        Phase::OriginResponse | Phase::ClientResponse => WRITTEN_IN_RESPONSES.contains(&own),
+    };
+    if is_larder_s || phase == Phase::OriginRequest && class_of(own) == FieldClass::Never {
+        return Err(format!("`{name}` is written by Larder itself"));
+    }
+    if phase == Phase::ClientRequest && unkeyed::is_written_or_dropped(own) {
+        return Err(format!("`{name}` is not forwarded as a client sends it: use phase `origin_request`"));
+    }
+    Ok(name)
+}
+
+/// The most specific entry first.
+fn cache_control(scope: &mut Scope<'_>, table: &Table) -> Option<Action> {
+    let value = |text: &str| {
+        HeaderValue::from_str(text).map_err(|_| "expected directives, such as `max-age=60`".to_owned())
+    };
+    let mut entries: Vec<(StatusMatch, HeaderValue)> = table
+        .map("cache_control")
+        .iter()
+        .filter_map(|(key, node)| Some((status_match(key)?, scope.take(node, value(node.as_text()))?)))
+        .collect();
+    entries.sort_by_key(|(status, _)| match status {
+        StatusMatch::Exact(_) => 0,
+        StatusMatch::Class(_) => 1,
+        StatusMatch::Any => 2,
+    });
+    (!entries.is_empty()).then_some(Action::CacheControl(entries))
+}
+
+fn prefix_changes(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<PrefixChange> {
+    let text = |text: &str| match text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Ok(text.to_owned()),
+        false => Err("expected visible ASCII".to_owned()),
+    };
+    let begin = |from: &str| match from {
+        "" => Err("expected the beginning of a value".to_owned()),
+        from => text(from),
+    };
+    table
+        .tables(key)
+        .filter_map(|change| {
+            let (from, to) = (scope.parsed(change, "from", begin), scope.parsed(change, "to", text));
+            Some(PrefixChange { from: from?, to: to? })
+        })
+        .collect()
+}
+
+fn cookies(scope: &mut Scope<'_>, table: &Table) -> Option<CookieChange> {
+    let domain = scope.parsed(table, "cookie_domain", |text| match text {
+        "none" => Ok(String::new()),
+        host => super::names::host_name(host.trim_start_matches('.')),
+    });
+    let paths = prefix_changes(scope, table, "cookie_paths");
+    (domain.is_some() || !paths.is_empty()).then_some(CookieChange { domain, paths })
+}
+
+fn rewrite(scope: &mut Scope<'_>, table: &Table) -> Option<Rewrite> {
+    let pattern = match (table.node("regex"), table.node("to")) {
+        (Some(_), Some(to)) => {
+            let expression = scope.parsed(table, "regex", regex)?;
+            let text = scope.take(to, replacement(to.as_text(), &expression))?;
+            Some((expression, text))
+        }
+        (Some(node), None) => {
+            scope.error(node, "needs `to` beside it");
+            None
+        }
+        (None, Some(node)) => {
+            scope.error(node, "needs `regex` beside it");
+            None
+        }
+        (None, None) => None,
+    };
+    let has_query = ["query_ignore", "query_keep", "query_sort"].iter().any(|key| table.given(key).is_some());
+    Some(Rewrite {
+        strip_prefix: scope.parsed(table, "strip_prefix", path),
+        add_prefix: scope.parsed(table, "add_prefix", path),
+        pattern,
+        query: has_query.then(|| query(scope, table)),
+    })
+}
+
+/// Text that takes the place of a match, its captures known.
+fn replacement(text: &str, expression: &::regex::Regex) -> Result<String, String> {
+    if text.contains('#') || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("expected a path in visible ASCII without `#`".to_owned());
+    }
+    let is_known = |name: &str| match name.parse::<usize>() {
+        Ok(number) => number < expression.captures_len(),
+        Err(_) => expression.capture_names().flatten().any(|known| known == name),
+    };
+    match captures(text).find(|name| !is_known(name)) {
+        Some(unknown) => {
+            Err(format!("`regex` has no capture `{unknown}`; write `${{1}}` where a letter follows"))
+        }
+        None => Ok(text.to_owned()),
+    }
+}
+
+/// The captures that a text names, as the regex crate reads them.
+fn captures(text: &str) -> impl Iterator<Item = &str> {
+    let is_of_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    text.match_indices('$').filter_map(move |(at, _)| {
+        let rest = &text[at + 1..];
+        match rest.strip_prefix('{') {
+            Some(braced) => braced.split_once('}').map(|(name, _)| name),
+            None => Some(rest.split(|character| !is_of_name(character)).next().unwrap_or_default()),
+        }
+        .filter(|name| !name.is_empty())
+    })
+}
+
+fn redirect(scope: &mut Scope<'_>, table: &Table) -> Option<Redirect> {
+    let to = scope.parsed(table, "to", |text| {
+        if !["http://", "https://", "/", "{path}"].iter().any(|begin| text.starts_with(begin)) {
+            return Err("must start with `http://`, `https://`, `/` or `{path}`".to_owned());
+        }
+        if text.starts_with("//") {
+            return Err("`//` names another server: write its scheme".to_owned());
+        }
+        template(text, Phase::ClientRequest)
+    });
+    let status = table.text("status").and_then(|status| status.parse().ok());
+    Some(Redirect { status: status?, to: to? })
+}
+
+const OF_RESPONSES: [&str; 6] =
+    ["statuses", "response_fields", "content_types", "location", "cookie_domain", "cookie_paths"];
+const ACTIONS: [&str; 10] = [
+    "copy",
+    "remove",
+    "set",
+    "add",
+    "cache_control",
+    "location",
+    "cookie_domain",
+    "cookie_paths",
+    "rewrite",
+    "redirect",
+];
+const FRAMING: [&str; 2] = ["content-range", "trailer"];
+const WRITTEN_IN_REQUESTS: [&str; 18] = [
+    "cdn-loop",
+    "expect",
+    "forwarded",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "larder-timing",
+    "max-forwards",
+    "range",
+    "traceparent",
+    "tracestate",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+];
+const WRITTEN_IN_RESPONSES: [&str; 5] = ["age", "cache-status", "date", "via", "x-cache"];
