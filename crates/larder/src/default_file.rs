@@ -15,7 +15,7 @@ pub(crate) struct FileArguments {
     /// Configuration file (TOML)
     file: Option<PathBuf>,
 
-    /// The same, as an option
+    /// Configuration file, in place of FILE
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

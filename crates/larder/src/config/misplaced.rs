@@ -34,9 +34,9 @@ pub(super) fn elsewhere(
     if let Some((.., message)) = OTHER_WORDS.iter().find(is_word) {
         return Some(Elsewhere { message: (*message).to_owned(), option: None });
     }
-    let homes = nearest_homes(section, key);
+    let homes = nearest_homes(section, key, value);
     let Home { section: home, option, .. } = *homes.first()?;
-    let message = match (home.name, is_table(value)) {
+    let message = match (home.name, is_table(value) && may_be_table(&option.kind)) {
         ("", _) if document.option(key).is_none() => format!("`{key}` belongs in the main file"),
         ("", false) => format!("`{key}` is a top-level key: move it above the first table"),
         (_, false) => {
@@ -77,9 +77,13 @@ pub(super) fn written_otherwise(kind: &Kind, value: &DeValue<'_>, path: &str) ->
 }
 
 /// Those that `section` holds, else the nearest around it, else others, unless so many have the key that none was meant.
-fn nearest_homes(section: &'static Section, key: &str) -> Vec<Home> {
+fn nearest_homes(section: &'static Section, key: &str, value: &DeValue<'_>) -> Vec<Home> {
     let mut homes = Vec::new();
     collect(&ROOT, false, key, &mut homes);
+    // A value that fits nowhere is wrong as well, and says nothing of what was meant.
+    if homes.iter().any(|home| fits(&home.option.kind, value)) {
+        homes.retain(|home| fits(&home.option.kind, value));
+    }
     let rank = |home: &Home| match home.section.name {
         name if is_inside(name, section.name) => (0, 0),
         name if is_inside(section.name, name) => (1, usize::MAX - name.len()),
@@ -103,6 +107,19 @@ fn collect(section: &'static Section, is_list: bool, key: &str, homes: &mut Vec<
 
 fn is_inside(name: &str, outer: &str) -> bool {
     outer.is_empty() || name.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// Whether a value is of a form that the key has where it belongs: several tables have a key `store`.
+fn fits(kind: &Kind, value: &DeValue<'_>) -> bool {
+    match value {
+        DeValue::Table(_) => may_be_table(kind),
+        DeValue::Array(_) => true,
+        _ => !matches!(kind, Kind::Table(_) | Kind::List(Kind::Table(_))),
+    }
+}
+
+fn may_be_table(kind: &Kind) -> bool {
+    kind.section().is_some() || matches!(kind, Kind::Map { .. })
 }
 
 fn is_table(value: &DeValue<'_>) -> bool {

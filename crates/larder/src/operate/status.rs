@@ -81,7 +81,7 @@ fn silent_tier(metrics: &Metrics, name: &str) -> Option<String> {
     let shown = if name.is_empty() { "shared store".to_owned() } else { format!("shared store of {name}") };
     Some(match metrics.of_store("larder_tier_silence_seconds", name) {
         seconds if seconds >= 1.0 => format!("{shown}: no answer for {seconds:.0} s; serving alone"),
-        _ => format!("{shown}: not in step with it yet; serving alone"),
+        _ => format!("{shown}: connection lost, or not verified yet; serving alone"),
     })
 }
 
