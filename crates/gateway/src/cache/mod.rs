@@ -427,8 +427,10 @@ impl Cache {
         } else if waiting > 0 {
             tracing::info!(store, keys = waiting, "the tier behind memory has all that was stored");
         }
-        // So that no purge waits for this instance; if nobody is told, its record ends by itself.
-        let _ = tiers.log().leave().await;
+        // So that no purge waits for this instance.
+        if let Err(error) = tiers.log().leave().await {
+            tracing::info!(store, %error, "other instances are not told of the end: purges wait for this one for a while");
+        }
     }
 
     /// What was asked of the tier behind memory.
