@@ -127,6 +127,11 @@ impl Epochs {
         if self.is_checked(head) { Verdict::Current } else { self.look_closer(key, head) }
     }
 
+    /// Whether a response is an answer to a request that began with this look-up: what was done to it since then is for requests that came later.
+    pub(crate) fn answers(&self, look_up: LookUp, key: &[u8], head: &StoredHead) -> bool {
+        head.checked().stamp() >= look_up.stamp || self.judge(key, head) == Verdict::Current
+    }
+
     #[cold]
     fn look_closer(&self, key: &[u8], head: &StoredHead) -> Verdict {
         // What comes while it is being looked at counts next time.

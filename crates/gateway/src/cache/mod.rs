@@ -322,6 +322,11 @@ impl Cache {
         self.epochs.judge(key, head) != Verdict::Current
     }
 
+    /// Whether it is good for a request that began with this look-up, and waited for it.
+    pub(crate) fn answers(&self, look_up: LookUp, key: &[u8], head: &StoredHead) -> bool {
+        self.epochs.answers(look_up, key, head)
+    }
+
     /// What was done to it.
     pub(crate) fn verdict(&self, key: &[u8], head: &StoredHead) -> Verdict {
         self.epochs.judge(key, head)
