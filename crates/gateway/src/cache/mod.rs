@@ -232,7 +232,7 @@ impl Cache {
     }
 
     /// The tier behind memory, for bodies on their way to or from other instances.
-    pub(in crate::cache) fn tiers(&self) -> Option<&Tiers> {
+    pub(crate) fn tiers(&self) -> Option<&Tiers> {
         self.tiers.as_ref()
     }
 
