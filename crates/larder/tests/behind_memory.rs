@@ -142,6 +142,21 @@ fn a_stop_says_what_the_tier_will_never_know() {
     assert!(line.contains("removals=1") && line.contains("keys=41"), "{line}");
 }
 
+/// However long requests would get to finish: nothing is written any more.
+#[test]
+fn a_stop_waits_for_no_tier_that_takes_nothing() {
+    for tier in ["dead_while=@dead@", "dead_while=@dead@,reset_ms=300"] {
+        let mut bench = Bench::start(tier, "drain_limit = \"50s\"\n", Tier::Dead);
+        bench.get_all("/fine", 3);
+        let begun = Instant::now();
+        bench.larder.signal(Signal::TERM);
+        assert!(bench.larder.service().end().success());
+        assert!(begun.elapsed() < STOP_MAX, "{tier}: {:?}", begun.elapsed());
+        let log = bench.larder.stderr();
+        assert!(log.contains("the tier behind memory was not told"), "{tier}: {log}");
+    }
+}
+
 /// What is stored while the tier is dead waits in an eighth of memory at most, and the rest serves as if there were no tier.
 #[test]
 fn a_dead_tier_costs_memory_a_part_and_no_hits() {

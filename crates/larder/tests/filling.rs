@@ -215,6 +215,33 @@ fn waiters_leave_when_the_answer_is_not_for_them() {
     assert_eq!((bodies.len(), origin.total()), (10, 10));
 }
 
+/// A body that takes longer than it is fresh: who comes when it is not fresh any more waits for one newer response, with all others.
+//= RFC 9111 section 4: collapsed requests
+#[test]
+fn a_body_that_outlasts_its_freshness_costs_a_crowd_one_request_more() {
+    let gate = Gate::new();
+    let released = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let number = exchange.request.earlier;
+        exchange.head("200 OK", "Content-Length: 2\r\nCache-Control: max-age=1\r\n").send(number.to_string());
+        if number == 0 {
+            released.pass();
+        }
+        exchange.send(number.to_string());
+    });
+    let larder = in_front_of(&origin);
+    let mut first = larder.client();
+    first.send(request("/"));
+    first.head();
+    let begun = Instant::now();
+    wait::until_true("it has expired", || begun.elapsed() > Duration::from_millis(1100));
+    let mut clients = askers(&larder, 10, "/");
+    assert!(clients.iter_mut().all(|client| client.response().text() == "11"));
+    assert_eq!(origin.total(), 2);
+    gate.open();
+    assert_eq!(first.bytes(2), b"00");
+}
+
 /// Waiters for different variants: each variant is forwarded once, and everybody gets the own one.
 //= RFC 9111 section 4.1: all nominated fields match
 #[test]

@@ -284,6 +284,36 @@ fn a_purge_wins_against_what_is_on_its_way() {
     }
 }
 
+/// All who came before the purge get what was asked for before it; it sends none of them to the origin.
+#[test]
+fn who_waits_gets_what_was_asked_for_before_the_purge() {
+    for order in [
+        r#"{"tags":["x"],"site":"shop"}"#,
+        r#"{"tags":["x"],"site":"shop","mode":"soft"}"#,
+        r#"{"tags":["y"],"site":"shop"}"#,
+        r#"{"prefix":"/"}"#,
+        r#"{"url":"http://test.example/head/x"}"#,
+        r#"{"everything":true}"#,
+    ] {
+        let gate = Gate::new();
+        let (origin, _) = waiting(&gate);
+        let larder = start(&origin);
+        let mut clients: Vec<_> = (0..10).map(|_| larder.client()).collect();
+        for client in &mut clients {
+            client.send("GET /head/x HTTP/1.1\r\nHost: test.example\r\n\r\n");
+        }
+        wait::until_true("nine wait", || larder.metric("larder_collapsed_waiters", &[]) >= 9.0);
+        purge(&larder, order);
+        gate.open();
+        for client in &mut clients {
+            assert_eq!(client.response().text(), "round    0", "{order}");
+        }
+        assert_eq!(origin.total(), 1, "{order}");
+        let is_taken = !order.contains("\"y\"");
+        assert_eq!(larder.get("/head/x").text() != "round    0", is_taken, "{order}");
+    }
+}
+
 /// Of what comes of a forward nobody knows the tags before its head: others don't join it, and it is stored if it has others.
 #[test]
 fn a_purge_of_another_tag_spares_what_is_on_its_way() {

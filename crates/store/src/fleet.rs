@@ -35,6 +35,16 @@ pub struct Fleet {
     /// The ids of lists that were begun here differ by it.
     begun_count: AtomicU32,
     known: Mutex<Known>,
+    /// Held by whoever tells the others of this instance: the last word is the last that they hear.
+    standing: tokio::sync::Mutex<Standing>,
+}
+
+/// What this instance is to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Member,
+    /// It has said that it ends.
+    Left,
 }
 
 /// What was last known of the others.
@@ -83,7 +93,15 @@ impl Fleet {
     /// times as long is one no more.
     pub fn new(backing: Arc<dyn Backing>, me: InstanceId, name: &str, verification: Duration) -> Self {
         let name = bytes::name(name);
-        Self { backing, me, name, verification, begun_count: AtomicU32::new(0), known: Mutex::default() }
+        Self {
+            backing,
+            me,
+            name,
+            verification,
+            begun_count: AtomicU32::new(0),
+            known: Mutex::default(),
+            standing: tokio::sync::Mutex::new(Standing::Member),
+        }
     }
 
     /// How long an instance counts that says nothing any more.
@@ -97,6 +115,14 @@ impl Fleet {
     /// # Errors
     /// What the tier answered: the others know nothing new then.
     pub async fn beat(&self, read: LogCursor) -> Result<(), BackingError> {
+        let standing = self.standing.lock().await;
+        match *standing {
+            Standing::Member => self.say(read).await,
+            Standing::Left => Ok(()),
+        }
+    }
+
+    async fn say(&self, read: LogCursor) -> Result<(), BackingError> {
         let member = Member { id: self.me, read, name: self.name.clone() };
         let write = Write {
             bytes: member.encode().into(),
@@ -113,6 +139,9 @@ impl Fleet {
     /// # Errors
     /// What the tier answered; [`BackingError::Full`] where the list has no place left. This instance may not be in it then.
     pub async fn enlist(&self) -> Result<(), BackingError> {
+        if *self.standing.lock().await == Standing::Left {
+            return Ok(());
+        }
         let (listed, members) = self.look().await?;
         let gone = |id: &InstanceId| *id != self.me && !members.iter().any(|member| member.id == *id);
         let is_right = listed.ids.contains(&self.me) && !listed.ids.iter().any(gone);
@@ -132,12 +161,15 @@ impl Fleet {
     }
 
     /// Tells the others that this instance ends: nobody is to wait for it. Its record says so to those that have seen it, as long as they
-    /// would count on it: that it is gone could mean that the tier has forgotten it.
+    /// would count on it: that it is gone could mean that the tier has forgotten it. It says nothing else from then on, whoever goes on reading
+    /// the log here.
     ///
     /// # Errors
     /// What the tier answered: the others wait for its record to end.
     pub async fn leave(&self) -> Result<(), BackingError> {
-        self.beat(bytes::HAS_LEFT).await?;
+        let mut standing = self.standing.lock().await;
+        *standing = Standing::Left;
+        self.say(bytes::HAS_LEFT).await?;
         self.change(|ids| ids.retain(|id| *id != self.me)).await.map(drop)
     }
 
@@ -349,6 +381,8 @@ mod tests {
         assert!(reached.is_complete);
         assert_eq!(names(&reached), [("cache-1", true), ("cache-2", true), ("cache-3", false)]);
         two.leave().await.unwrap();
+        two.beat(cursor(11)).await.unwrap();
+        two.enlist().await.unwrap();
         let reached = one.reach(cursor(9), LIMIT).await;
         assert_eq!(names(&reached), [("cache-1", true), ("cache-3", true)], "it has said that it ends");
         assert!(reached.is_complete);

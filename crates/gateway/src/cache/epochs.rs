@@ -26,6 +26,7 @@ pub(crate) use self::log::{Kept, Reach, UrlKeys};
 use self::log::{Recent, place_of_key};
 use self::membership::{LookUp, Membership, Stamp};
 use crate::cache::record::stored::StoredHead;
+use crate::clock::now;
 
 /// What was taken out of use.
 pub(crate) struct Epochs {
@@ -124,6 +125,11 @@ impl Epochs {
     #[inline]
     pub(crate) fn judge(&self, key: &[u8], head: &StoredHead) -> Verdict {
         if self.is_checked(head) { Verdict::Current } else { self.look_closer(key, head) }
+    }
+
+    /// Whether a response is an answer to a request that began with this look-up: what was done to it since then is for requests that came later.
+    pub(crate) fn answers(&self, look_up: LookUp, key: &[u8], head: &StoredHead) -> bool {
+        head.checked().stamp() >= look_up.stamp || self.judge(key, head) == Verdict::Current
     }
 
     #[cold]
@@ -249,7 +255,7 @@ impl Epochs {
                 Some(_) => self.note_place(end, number),
                 None => self.begin_own(Some(record.id), number),
             }
-            self.recent.keep(Kept { number, record, reach })
+            self.recent.keep(Kept { number, noted_at: now(), record, reach })
         })
     }
 
@@ -277,10 +283,14 @@ impl Epochs {
         self.recent.last(|kept| kept.reach.takes(key, Some(&[])))
     }
 
-    /// Since when a response is stale that a purge has made so: since the purge, or if that is forgotten, since ever.
-    pub(crate) fn stale_since(&self, number: u64, head: &StoredHead, now: Timestamp) -> Timestamp {
-        let purged = self.purge_of(number).and_then(|kept| i64::try_from(kept.record.at_ms).ok());
-        purged.map_or(head.facts.response_time, Timestamp::from_ms).min(now).max(head.facts.response_time)
+    /// Since when a response is stale that a purge has made so: since the purge, or if that is forgotten, since ever. By the clock of an instance
+    /// that is ahead, the purge is still to come; to every request that begins after it took effect here, the response is stale all the same.
+    pub(crate) fn stale_since(&self, number: u64, head: &StoredHead) -> Timestamp {
+        let purged = self.purge_of(number).and_then(|kept| {
+            let at_ms = i64::try_from(kept.record.at_ms).ok()?;
+            Some(Timestamp::from_ms(at_ms).min(kept.noted_at))
+        });
+        purged.unwrap_or(head.facts.response_time).max(head.facts.response_time)
     }
 
     /// Invalidates these groups of the target's origin. With an id, others are to be told.

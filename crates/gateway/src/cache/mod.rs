@@ -232,7 +232,7 @@ impl Cache {
     }
 
     /// The tier behind memory, for bodies on their way to or from other instances.
-    pub(in crate::cache) fn tiers(&self) -> Option<&Tiers> {
+    pub(crate) fn tiers(&self) -> Option<&Tiers> {
         self.tiers.as_ref()
     }
 
@@ -320,6 +320,11 @@ impl Cache {
     /// Whether the stored response under a key was taken out of use, by other than its key, since it was found.
     pub(crate) fn is_invalidated(&self, key: &[u8], head: &StoredHead) -> bool {
         self.epochs.judge(key, head) != Verdict::Current
+    }
+
+    /// Whether it is good for a request that began with this look-up, and waited for it.
+    pub(crate) fn answers(&self, look_up: LookUp, key: &[u8], head: &StoredHead) -> bool {
+        self.epochs.answers(look_up, key, head)
     }
 
     /// What was done to it.
@@ -427,8 +432,10 @@ impl Cache {
         } else if waiting > 0 {
             tracing::info!(store, keys = waiting, "the tier behind memory has all that was stored");
         }
-        // So that no purge waits for this instance; if nobody is told, its record ends by itself.
-        let _ = tiers.log().leave().await;
+        // So that no purge waits for this instance.
+        if let Err(error) = tiers.log().leave().await {
+            tracing::info!(store, %error, "other instances are not told of the end: purges wait for this one for a while");
+        }
     }
 
     /// What was asked of the tier behind memory.

@@ -7,7 +7,6 @@ use store::Change;
 use super::Cache;
 use crate::cache::epochs::{Kept, Verdict};
 use crate::cache::record::stored::{CacheEntry, StoredResponse};
-use crate::clock::now;
 
 /// What is left of what was found under a key. The record is changed, so that this is done once.
 #[cold]
@@ -71,7 +70,7 @@ fn left_of_response(cache: &Cache, key: &[u8], response: &StoredResponse) -> Opt
         Verdict::Removed(_) => None,
         Verdict::Current | Verdict::Invalidated => Some(response.clone()),
         Verdict::Stale(number) => {
-            let since = epochs.stale_since(number, &response.head, now());
+            let since = epochs.stale_since(number, &response.head);
             let head = response.head.purged(since, (upto, epochs.place_of(upto)));
             Some(StoredResponse { head: Arc::new(head), body: response.body.clone() })
         }

@@ -178,12 +178,19 @@ pub(crate) async fn serve(
         }
     }
     panic_with(&mut accepting, worker.shared.drain.begun()).await;
-    let finished = panic_with(&mut accepting, tokio::time::timeout(drain_limit, open.none_left()));
+    // What other instances get from here may be fetched for nobody else any more.
+    let stores = &worker.shared.stores;
+    let all_served = async {
+        open.none_left().await;
+        stores.nothing_shared().await;
+    };
+    let finished = panic_with(&mut accepting, tokio::time::timeout(drain_limit, all_served));
     if finished.await.is_err() {
         tracing::warn!(
             connections = open.count.load(Ordering::Relaxed),
             "drain limit reached, connections cut off"
         );
+        stores.end_sharing().await;
     }
 }
 

@@ -118,7 +118,12 @@ impl CollapsedRequest<'_> {
                     Move::Failed(failed) => (places.failed(), Some(failed)),
                     Move::Reply(next) => return Ok(next),
                     Move::GivenUp => return Ok(Next::Reply(self.given_up())),
-                    Move::Again(again) => return Err(again),
+                    Move::Again(again) => {
+                        if matches!(again, Again::Newer) {
+                            places.answered().for_each(|waiter| self.cache().fetches().make_room(waiter));
+                        }
+                        return Err(again);
+                    }
                 },
                 None => (Happened::Late, None),
             };
@@ -182,6 +187,9 @@ impl CollapsedRequest<'_> {
             Again::Join(known) => {
                 self.tell("the other request's answer is no answer to this one: once more");
                 *variant = known;
+            }
+            Again::Newer => {
+                self.tell("the other request's answer is too old for this one: once more");
             }
             Again::Alone => {
                 self.tell("the other request's answer is no answer to this one: forwarded alone");

@@ -240,6 +240,26 @@ fn what_cannot_be_completed_breaks_off() {
     }
 }
 
+/// One that stops in an orderly way fetches to the end what another instance follows, whether a client of its own waits for it or not.
+#[test]
+fn who_stops_gives_others_the_rest_first() {
+    for leaves in [false, true] {
+        on_each_store(|store| {
+            let mut streams = Streams::start((2, store), SHORT_LEASE, Framing::Chunked, send_rest);
+            streams.come_to(3);
+            streams.gateways[0].signal(Signal::TERM);
+            if leaves {
+                drop(streams.bodies.remove(0));
+            }
+            (4..=PIECES).for_each(|pieces| streams.come_to(pieces));
+            streams.bodies.drain(..).for_each(Coming::ends);
+            assert!(streams.gateways[0].service().end().success());
+            assert_eq!(streams.origin.total(), 1);
+            assert_eq!(bodies(&streams.gateways[1], "lost"), 0.0);
+        });
+    }
+}
+
 #[test]
 fn when_the_origin_breaks_off_so_do_all() {
     on_each_store(|store| {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use caching::Timestamp;
 use parking_lot::Mutex;
 use store::purge::{Clause, Name, Place, PurgeIndex, PurgeRecord, What};
 
@@ -11,6 +12,8 @@ use store::purge::{Clause, Name, Place, PurgeIndex, PurgeRecord, What};
 pub(crate) struct Kept {
     /// Its place in the log.
     pub(crate) number: u64,
+    /// When it took effect here, by the clock of this process: the record has that of whoever purged.
+    pub(crate) noted_at: Timestamp,
     pub(crate) record: PurgeRecord,
     pub(crate) reach: Reach,
 }

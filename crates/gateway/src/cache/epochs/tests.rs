@@ -6,9 +6,11 @@ use caching::{
 };
 use store::backing::LogOffset;
 use store::purge::{PurgeId, Selection, What};
+use tokio::time::Instant;
 
 use super::*;
 use crate::cache::record::particulars::Particulars;
+use crate::clock::test::{WALL, Wall};
 use crate::message::fields::PackedFields;
 
 const TARGET: Target<'_> = Target { scheme: b"http", authority: b"a.example", path: b"/", query: None };
@@ -91,6 +93,27 @@ fn keys_count_once_they_are_watched() {
 
 fn purge(epochs: &Epochs, mode: PurgeMode, what: What) -> u64 {
     epochs.purge(PurgeRecord { id: PurgeId([0; 16]), at_ms: 1_900_000_000_000, mode, what }, None).number
+}
+
+/// By whatever clock a purge was timed, what it makes stale is stale to those who come after it.
+#[tokio::test(start_paused = true)]
+async fn a_purge_makes_stale_whatever_its_time() {
+    const ARRIVED_MS: i64 = 1_800_000_000_000;
+    let began_at = Timestamp::from_ms(ARRIVED_MS + 5_000);
+    let stale_since = |at_ms: u64| {
+        let epochs = Epochs::new(Purgers::Several);
+        let head = epochs.of_groups(&[]);
+        let (id, mode) = (PurgeId([0; 16]), PurgeMode::Soft);
+        let number = epochs.purge(PurgeRecord { id, at_ms, mode, what: What::Everything }, None).number;
+        epochs.stale_since(number, &head).ms_since(Timestamp::from_ms(ARRIVED_MS))
+    };
+    for (at_ms, expected) in
+        [(ARRIVED_MS - 1, 0), (ARRIVED_MS + 1, 1), (ARRIVED_MS + 35_000, 5_000), (i64::MAX, 5_000)]
+    {
+        let noted = Wall { begun: Instant::now(), began_at };
+        let since = WALL.sync_scope(noted, || stale_since(at_ms.unsigned_abs()));
+        assert_eq!(since, expected, "{at_ms}");
+    }
 }
 
 fn tag(tag: &str) -> What {

@@ -57,6 +57,8 @@ pub(crate) enum Fact {
     IsInWindow,
     /// It is fresh, for this request.
     IsFresh,
+    /// It was when it arrived: a newer one will be, too.
+    WasFresh,
     /// This request permits it to stand in for the failure.
     TakesStale,
     /// Others may well share what this request gets, although one got an answer for itself.
@@ -101,6 +103,8 @@ pub(crate) type MoveOf<T> =
 pub(crate) enum Again<V, S> {
     /// Join, or start, the forward for the variant that is now known.
     Join(V),
+    /// Join, or start, one that begins now: this one's answer came too late, or from before a purge.
+    Newer,
     /// Start a forward that nobody can join.
     Alone,
     /// Ask for other bytes.
@@ -147,15 +151,21 @@ fn filling<T: Trial>(role: Role, trial: &mut T, otherwise: Again<T::Variant, T::
     if role == Role::Waiter && !trial.holds(Fact::IsSelected) {
         return Move::Again(Again::Join(trial.variant()));
     }
-    if role == Role::Waiter && (trial.holds(Fact::IsInWindow) || !trial.holds(Fact::IsFresh)) {
+    if role == Role::Waiter && trial.holds(Fact::IsInWindow) {
         return Move::Again(Again::Alone);
+    }
+    if role == Role::Waiter && !trial.holds(Fact::IsFresh) {
+        return Move::Again(instead_of_stale(trial));
     }
     trial.reply().map_or(Move::Again(otherwise), Move::Reply)
 }
 
 fn stored<T: Trial>(role: Role, trial: &mut T) -> MoveOf<T> {
-    if role == Role::Waiter && !(trial.holds(Fact::IsSelected) && trial.holds(Fact::IsFresh)) {
+    if role == Role::Waiter && !trial.holds(Fact::IsSelected) {
         return Move::Again(Again::Alone);
+    }
+    if role == Role::Waiter && !trial.holds(Fact::IsFresh) {
+        return Move::Again(instead_of_stale(trial));
     }
     match trial.reply() {
         Some(reply) => Move::Reply(reply),
@@ -164,6 +174,11 @@ fn stored<T: Trial>(role: Role, trial: &mut T) -> MoveOf<T> {
             None => Again::Forward(NotReused::Partial.into()),
         }),
     }
+}
+
+/// A crowd that waits for what is never fresh would wait for one forward after the other.
+fn instead_of_stale<T: Trial>(trial: &T) -> Again<T::Variant, T::Scope> {
+    if trial.holds(Fact::WasFresh) { Again::Newer } else { Again::Alone }
 }
 
 /// Of another variant, too, one instance may fetch what all wait for.
@@ -221,8 +236,8 @@ pub(crate) struct Attempts {
     renewal: Renewal,
 }
 
-/// Whether a request may go on waiting with others after an answer that nobody shares. Once: what is for one client alone
-/// is to keep nobody waiting for long.
+/// Whether a request may go on waiting with others after an answer that nobody shares, or that came too late. Once: what is for one client
+/// alone is to keep nobody waiting for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Renewal {
     Allowed,
@@ -254,7 +269,8 @@ impl Attempts {
         match again {
             Again::Forward(detail) => return Next::Forward(*detail),
             Again::Anew(detail) if self.renewal == Renewal::Used => return Next::Forward(*detail),
-            Again::Anew(_) => self.renewal = Renewal::Used,
+            Again::Newer if self.renewal == Renewal::Used => self.sharing = Sharing::Alone,
+            Again::Anew(_) | Again::Newer => self.renewal = Renewal::Used,
             Again::Alone => self.sharing = Sharing::Alone,
             Again::Join(_) | Again::Ask(_) => {}
         }
@@ -290,10 +306,11 @@ mod tests {
     const ROLES: [Role; 2] = [Role::Leader, Role::Waiter];
     const SCOPES: [ScopeKind; 4] =
         [ScopeKind::Whole, ScopeKind::AsAsked, ScopeKind::Range, ScopeKind::MissingRange];
-    const FACTS: [Fact; 7] = [
+    const FACTS: [Fact; 8] = [
         Fact::IsSelected,
         Fact::IsInWindow,
         Fact::IsFresh,
+        Fact::WasFresh,
         Fact::TakesStale,
         Fact::MayShare,
         Fact::HasIfRange,
@@ -352,6 +369,7 @@ mod tests {
         let named = |detail: &Detail| if *detail == WHY { "its reason" } else { detail.as_str() };
         match again {
             Again::Join(()) => "join the variant".to_owned(),
+            Again::Newer => "newer".to_owned(),
             Again::Alone => "alone".to_owned(),
             Again::Ask(Ask::Rest(())) => "ask for the rest".to_owned(),
             Again::Ask(Ask::Anew) => "ask anew".to_owned(),
@@ -375,8 +393,9 @@ mod tests {
             scope: RefusalScope::All,
         }),
     ];
-    const AGAIN: [Again<(), ()>; 7] = [
+    const AGAIN: [Again<(), ()>; 8] = [
         Again::Join(()),
+        Again::Newer,
         Again::Alone,
         Again::Ask(Ask::Rest(())),
         Again::Ask(Ask::Anew),

@@ -43,6 +43,14 @@ impl Places {
     }
 }
 
+impl Places {
+    /// The forwards that were answered.
+    pub(crate) fn answered(&self) -> impl Iterator<Item = &Waiter> {
+        let places = std::iter::once(&self.first).chain(&self.relief);
+        places.filter(|place| place.state == PlaceState::Answered).map(|place| &place.waiter)
+    }
+}
+
 impl Place {
     pub(crate) fn of(waiter: Waiter) -> Self {
         Self { waiter, state: PlaceState::UnderWay }

@@ -162,6 +162,18 @@ impl FetchTable {
         if is_begun { Join::Wait(waiter) } else { Join::Lead(waiter) }
     }
 
+    /// Who wants what this forward brings begins anew from now on: its answer is too old for those who wait. It may still be stored, and stays
+    /// listed, so that it can be invalidated.
+    pub(crate) fn make_room(&self, waiter: &Waiter) {
+        let in_flight = &waiter.in_flight;
+        let mut shard = self.shard(in_flight.primary()).lock();
+        if in_flight.moved.get().is_none() && is_listed(&shard, in_flight) {
+            shard.remove(&in_flight.key);
+            let key = in_flight.moved.get_or_init(|| self.lone_key(in_flight.primary())).clone();
+            shard.insert(key, Arc::clone(in_flight));
+        }
+    }
+
     /// How much of a complete response a forward in progress has brought; `None` without such a forward.
     pub(crate) fn arrived_bytes(&self, primary: &[u8], variant: &[u8]) -> Option<u64> {
         let in_flight = self.shard(primary).lock().get([primary, variant].concat().as_slice()).cloned()?;

@@ -375,8 +375,14 @@ impl<'a> Seeking<'a> {
     fn is_answer(&self, hit: &Hit) -> bool {
         self.is_another(hit)
             && hit.body.complete_bytes().is_some()
-            && !self.job.cache().is_invalidated(&self.job.fetch.key, &hit.head)
+            && self.is_good(&hit.head)
             && (self.awaiting == Awaiting::News || self.is_fresh(hit))
+    }
+
+    /// What was purged while this forward waited is for those who wait here: they came before.
+    fn is_good(&self, head: &StoredHead) -> bool {
+        let fetch = &self.job.fetch;
+        self.job.cache().answers(fetch.look_up, &fetch.key, head)
     }
 
     fn is_fresh(&self, hit: &Hit) -> bool {
@@ -389,7 +395,7 @@ impl<'a> Seeking<'a> {
         let job = self.job;
         let request = job.request.sent().to_lines();
         hit.head.is_selected_by(job.rule().selecting(&request))
-            && !job.cache().is_invalidated(&job.fetch.key, &hit.head)
+            && self.is_good(&hit.head)
             && self.is_fresh(hit)
     }
 

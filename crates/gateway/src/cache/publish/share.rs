@@ -187,17 +187,28 @@ impl<'a> Sending<'a> {
         self.say().await;
         self.stand_by().await;
         self.tiers.is_shared();
-        let state = loop {
+        let tiers = self.tiers;
+        let state = tokio::select! {
+            biased;
+            // The process ends, and what fetches the body with it: who follows it is not to wait for more.
+            () = tiers.sharing_ends() => ProgressState::BrokenOff,
+            state = self.give() => state,
+        };
+        self.end(state).await;
+    }
+
+    /// Gives what arrives. How the body has ended.
+    async fn give(&mut self) -> ProgressState {
+        loop {
             if self.is_over() {
-                break ProgressState::BrokenOff;
+                return ProgressState::BrokenOff;
             }
             if let Some(state) = self.take().await {
-                break state;
+                return state;
             }
             self.stand_by().await;
             self.send().await;
-        };
-        self.end(state).await;
+        }
     }
 
     fn is_over(&self) -> bool {

@@ -110,8 +110,12 @@ impl Counts {
         self.0[event as usize].fetch_add(ms, Ordering::Relaxed);
     }
 
+    pub(super) fn of(&self, event: Event) -> u64 {
+        self.0[event as usize].load(Ordering::Relaxed)
+    }
+
     pub(crate) fn read(&self, pending_keys: usize, instances: usize) -> TierCounts {
-        let of = |event: Event| self.0[event as usize].load(Ordering::Relaxed);
+        let of = |event: Event| self.of(event);
         TierCounts {
             loads_hit: of(Event::LoadHit),
             loads_missed: of(Event::LoadMissed),

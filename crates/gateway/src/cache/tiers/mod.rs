@@ -114,6 +114,9 @@ pub(crate) struct Tiers {
 
 /// Writes that are under way at the same time: a slow one delays few others.
 pub(crate) const TIER_WRITERS: usize = 8;
+/// How long a process that ends waits for a tier that takes nothing. One that works takes a write in milliseconds; one that was seen to fail is asked again
+/// within a second. A process that is told to stop is not to be held up by a tier that is dead.
+const STALL_MAX: Duration = Duration::from_secs(2);
 /// How long an operator waits for the tier to know of a purge.
 const WRITTEN_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Of so many keys at most something waits to be written. Where more comes, all that the tier has is outdated.
@@ -194,19 +197,30 @@ impl Tiers {
         let end = Instant::now() + limit;
         self.working.removals_first();
         self.wanted.notify_waiters();
-        let is_over = async {
-            loop {
-                let settled = self.settled.notified();
-                tokio::pin!(settled);
-                settled.as_mut().enable();
-                if self.working.pending_keys() == 0 || self.rest.lasts_until(end) {
-                    return;
-                }
-                settled.await;
+        let mut written = (self.writes(), Instant::now());
+        loop {
+            let settled = self.settled.notified();
+            tokio::pin!(settled);
+            settled.as_mut().enable();
+            if self.working.pending_keys() == 0 || self.rest.lasts_until(end) {
+                break;
             }
-        };
-        let _ = tokio::time::timeout_at(end, is_over).await;
+            let stalled_at = written.1 + STALL_MAX;
+            let _ = tokio::time::timeout_at(stalled_at.min(end), settled).await;
+            let (writes, now) = (self.writes(), Instant::now());
+            if writes != written.0 {
+                written = (writes, now);
+            }
+            if now >= end || now >= written.1 + STALL_MAX {
+                break;
+            }
+        }
         Left { keys: self.working.pending_keys(), removals: self.working.removals() }
+    }
+
+    /// Changes with each write that the tier has taken.
+    fn writes(&self) -> u64 {
+        self.counts.of(Event::Written) + self.counts.of(Event::Removed) + self.segments.written()
     }
 
     fn is_silent(&self) -> bool {

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::counts::Event;
 use super::load::{Asker, Home};
 use super::segments::Unavailable;
-use super::told::Listening;
+use super::told::{Listening, SHARED_MAX};
 use super::{Tiers, names};
 use crate::cache::record::portable::{self, Writing};
 use crate::cache::record::stored::StoredHead;
@@ -112,6 +112,22 @@ impl Tiers {
     /// The right to give one more body to others.
     pub(crate) fn room_to_share(&self) -> Option<SemaphorePermit<'_>> {
         self.on_their_way.room.try_acquire().ok()
+    }
+
+    /// Waits until no body is given to others. To be called when none is begun any more: it takes all room.
+    pub(crate) async fn nothing_shared(&self) {
+        drop(self.on_their_way.room.acquire_many(SHARED_MAX).await);
+    }
+
+    /// All that are given to others end now, whole or not.
+    pub(crate) fn end_sharing(&self) {
+        self.on_their_way.end.send_replace(true);
+    }
+
+    /// Waits for that.
+    pub(crate) async fn sharing_ends(&self) {
+        // The sender is here.
+        let _ = self.on_their_way.end.subscribe().wait_for(|is_end| *is_end).await;
     }
 
     /// Waits until somebody says that it waits for what is fetched under a key.

@@ -7,6 +7,7 @@
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -39,6 +40,7 @@ pub(crate) struct TierSegments {
     keys: Option<TagKeys>,
     counts: Arc<Counts>,
     loads: Together<(Absent, Place), Option<Vec<Option<Segment>>>>,
+    written: AtomicU64,
 }
 
 /// Why nothing was loaded or given, whatever the tier has.
@@ -58,7 +60,12 @@ impl TierSegments {
         keys: Option<TagKeys>,
         counts: Arc<Counts>,
     ) -> Self {
-        Self { backing, budget, keys, counts, loads: Together::default() }
+        Self { backing, budget, keys, counts, loads: Together::default(), written: AtomicU64::new(0) }
+    }
+
+    /// How many the tier has taken.
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
     }
 
     /// What the tier has of what a body lacks, asked for once for all who lack the same at the same time. `None` without an answer. To be
@@ -274,6 +281,7 @@ impl TierSegments {
             return Ok(false);
         }
         let put = self.backing.put_segment(id, Bytes::from(out), given.ttl).await?;
+        self.written.fetch_add(1, Ordering::Relaxed);
         Ok(matches!(put, SegmentPut::Stored | SegmentPut::AlreadyThere))
     }
 }

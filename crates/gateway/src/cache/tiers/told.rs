@@ -6,21 +6,27 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::futures::OwnedNotified;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 
 /// What is limited of bodies on their way, and who hears of them.
 pub(super) struct OnTheirWay {
     pub(super) told: Told,
     /// For those that this instance gives to others.
     pub(super) room: Semaphore,
+    /// Whether those are to end now.
+    pub(super) end: watch::Sender<bool>,
 }
 
 /// Bodies that one instance gives to others at the same time.
-const SHARED_MAX: usize = 256;
+pub(super) const SHARED_MAX: u32 = 256;
 
 impl OnTheirWay {
     pub(super) fn new() -> Self {
-        Self { told: Told::default(), room: Semaphore::new(SHARED_MAX) }
+        Self {
+            told: Told::default(),
+            room: Semaphore::new(SHARED_MAX as usize),
+            end: watch::Sender::new(false),
+        }
     }
 }
 

@@ -102,9 +102,12 @@ impl CollapsedRequest<'_> {
     }
 
     pub(super) fn is_fresh_for_this(&self, head: &StoredHead) -> bool {
+        self.is_fresh_at(self.worker.now(), head) && !self.cache().is_invalidated(&self.fetch.key, head)
+    }
+
+    fn is_fresh_at(&self, now: Timestamp, head: &StoredHead) -> bool {
         let rules = &self.plan.site.rule_at(self.plan.rule).caching;
-        reuse(&self.plan.facts, &head.facts, rules, self.worker.now()) == Reuse::Fresh
-            && !self.cache().is_invalidated(&self.fetch.key, head)
+        reuse(&self.plan.facts, &head.facts, rules, now) == Reuse::Fresh
     }
 
     /// The reply that a stored response makes, or how what memory lacks of it is loaded for that. `cause` is the failure that it
@@ -153,7 +156,10 @@ impl Trial for Arrived<'_> {
     fn holds(&self, fact: Fact) -> bool {
         match fact {
             Fact::IsSelected => self.head().is_some_and(|head| self.is_selected(head)),
-            Fact::IsFresh => self.head().is_some_and(|head| self.seeking.is_fresh_for_this(head)),
+            Fact::IsFresh => self.head().is_some_and(|head| self.is_fresh(head)),
+            Fact::WasFresh => {
+                self.head().is_some_and(|head| self.seeking.is_fresh_at(head.facts.response_time, head))
+            }
             Fact::IsInWindow => {
                 matches!(self.answer, Answer::Filling(filling) if filling.fill.began_in_window())
             }
@@ -226,6 +232,13 @@ impl Arrived<'_> {
     fn is_selected(&self, head: &StoredHead) -> bool {
         let sent = || self.seeking.plan.request.sent().to_lines();
         head.nominated().is_empty() || head.is_selected_by(self.seeking.selecting(&sent()))
+    }
+
+    /// What was purged while this request waited is for those who waited, and for nobody else.
+    fn is_fresh(&self, head: &StoredHead) -> bool {
+        let CollapsedRequest { worker, fetch, .. } = self.seeking;
+        self.seeking.is_fresh_at(worker.now(), head)
+            && self.seeking.cache().answers(fetch.look_up, &fetch.key, head)
     }
 
     /// Whether this request permits it. The permission that another request brought is its own.

@@ -67,7 +67,8 @@ pub(crate) static ROOT: Section = Section {
             Preset::Is("\"30s\""),
             Reload::No,
             "Time that requests in flight get to finish when Larder stops, once `drain_delay` is over.",
-            "Keep both together below the time after which your supervisor kills the process.",
+            "Bodies that other instances follow are fetched to the end in it, and what was stored is written to the shared store; a store that takes nothing for 2 s is not waited for. \
+             Keep it and `drain_delay` together below the time after which your supervisor kills the process.",
         ),
         row(
             "include",
