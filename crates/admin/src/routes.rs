@@ -211,7 +211,7 @@ pub static ROUTES: &[Route] = &[
             ),
             (
                 409,
-                "`upgrade_failed`: the new process did not start, an upgrade is under way, or this process serves Redis clients too; \
+                "`upgrade_failed`: the new process did not start, an upgrade is under way, this process ends, or it serves Redis clients too; \
                  it goes on as before",
             ),
         ],

@@ -237,7 +237,7 @@ async fn listen(listener: Arc<TcpListener>, context: Arc<Context>, mut ended: wa
 /// A connection, from the outside.
 struct Open {
     task: AbortHandle,
-    /// Whether it has a request to answer.
+    /// Whether it has a request to answer, which has arrived as a whole.
     answering: Arc<AtomicBool>,
 }
 
@@ -269,8 +269,7 @@ async fn connection(
     let service = service_fn(move |request| {
         let (context, answering) = (Arc::clone(&context), Arc::clone(&answering));
         async move {
-            answering.store(true, Ordering::Relaxed);
-            let answer = context.answer(request).await;
+            let answer = context.answer(request, &answering).await;
             answering.store(false, Ordering::Relaxed);
             Ok::<_, Infallible>(answer)
         }
@@ -301,11 +300,15 @@ async fn connection(
 }
 
 impl Context {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    /// `answering` is set while the client waits for this process, and not while this process waits for the client.
+    async fn answer(&self, request: Request<Incoming>, answering: &AtomicBool) -> Answer {
         let (head, mut body) = request.into_parts();
-        match self.try_answer(&head, &mut body).await {
+        match self.try_answer(&head, &mut body, answering).await {
             Ok(answer) => answer,
+            // Its time is over.
+            Err(refusal @ Refusal::BodyTooSlow) => refusal.into_answer(),
             Err(refusal) => {
+                answering.store(false, Ordering::Relaxed);
                 self.discard(&head, body).await;
                 refusal.into_answer()
             }
@@ -313,20 +316,30 @@ impl Context {
     }
 
     /// The token comes first: who has none learns nothing about routes.
-    async fn try_answer(&self, head: &Parts, body: &mut Incoming) -> Result<Answer, Refusal> {
+    async fn try_answer(
+        &self,
+        head: &Parts,
+        body: &mut Incoming,
+        answering: &AtomicBool,
+    ) -> Result<Answer, Refusal> {
         self.guard.check(&head.method, &head.uri, &head.headers)?;
         let route = match routes::lookup(&head.method, head.uri.path(), self.reach) {
             Lookup::Found(route) => route,
             Lookup::OtherMethod(allow) => return Err(Refusal::MethodNotAllowed { allow }),
             Lookup::Unknown => return Err(Refusal::RouteUnknown),
         };
+        let content = match route.action {
+            Action::Explain | Action::Purge => self.read(body).await?,
+            _ => Bytes::new(),
+        };
+        answering.store(true, Ordering::Relaxed);
         match route.action {
-            Action::Explain => self.explain(head.uri.query(), &self.read(body).await?).await,
+            Action::Explain => self.explain(head.uri.query(), &content).await,
             Action::Index => Ok(self.index()),
             Action::Live => Ok(answer::json(StatusCode::OK, &json!({ "live": true }))),
             Action::Metrics => Ok(self.metrics()),
             Action::Ready => Ok(self.ready()),
-            Action::Purge => self.purge(head.uri.query(), &self.read(body).await?).await,
+            Action::Purge => self.purge(head.uri.query(), &content).await,
             Action::Reload => self.reload().await,
             Action::Upgrade => self.upgrade().await,
         }

@@ -12,7 +12,7 @@ use gateway::{Gateway, Start};
 use otlp::{Export, Exporter};
 use telemetry::logging::{self, LogLevels};
 use telemetry::trace::SpanSink;
-use telemetry::{AccessLog, AccessLogOptions, AccessTarget, Redaction, Telemetry};
+use telemetry::{AccessLog, AccessLogOptions, AccessTarget, FLUSH_LIMIT, Redaction, Telemetry};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -44,6 +44,7 @@ pub(crate) fn run(
     let outcome = runtime.block_on(serve(running, levels, inherited));
     // Nobody waits for what is left, such as workers that a second signal cut short.
     runtime.shutdown_background();
+    logging::flush(FLUSH_LIMIT);
     outcome
 }
 
@@ -55,6 +56,7 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     let keeps_data = running.settings.kv.as_ref().is_some_and(|kv| kv.save_file.is_some());
     let workers = running.settings.gateway.as_ref().map_or(0, |gateway| gateway.workers);
     let telemetry = Telemetry::with_build(workers, BUILD);
+    logging::report_to(&telemetry);
     let access = access_log(&running.settings.log, workers, &telemetry)?;
     let admin_config = running.settings.admin.clone();
     let (spans, export) = trace_export(&running.settings, &telemetry).unzip();
@@ -86,6 +88,8 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
 
     let served = Served { planes: &planes, admin: admin.as_ref() };
     let asker = wait_for_stop(&mut signals, &process, &mut succession, served).await;
+    // From now on orders are refused, those that wait too.
+    drop(succession);
     if asker == Asker::Successor {
         // Operators talk to the new process from now on.
         stop_admin = None;
@@ -111,7 +115,7 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     if let Some(admin) = admin {
         admin.finished().await;
     }
-    process.flush_logs();
+    process.flush_access_log();
     stopped
 }
 
@@ -266,9 +270,13 @@ async fn wait_for_stop(
                 _ = process.reload_in_background() => {}
                 asker = signals.stopped() => return asker,
             },
+            Event::Upgrade if order.is_none() && !process.begin_upgrade() => {
+                tracing::warn!("upgrade refused: another one is under way");
+            }
             Event::Upgrade => tokio::select! {
                 outcome = served.hand_over(succession) => {
                     process.note_upgrade(&outcome);
+                    process.end_upgrade();
                     let has_successor = outcome.is_ok();
                     if let Some(order) = order {
                         // Whoever asked may have left.
@@ -280,7 +288,10 @@ async fn wait_for_stop(
                 }
                 asker = signals.stopped() => return asker,
             },
-            Event::Reopen => process.reopen_access_log(),
+            Event::Reopen => tokio::select! {
+                () = process.reopen_in_background() => {}
+                asker = signals.stopped() => return asker,
+            },
             Event::Stop(asker) => return asker,
         }
     }

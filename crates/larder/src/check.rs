@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::config::{self, Checked, Input, Overrides, Problem, Program, Severity, Sources};
+use crate::config::{self, Checked, Input, LeftOut, Overrides, Problem, Program, Severity, Sources};
 use crate::default_file::{self, FileArguments};
 use crate::{cli, output};
 
@@ -33,9 +33,9 @@ pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
     let overrides = Overrides::to_look(Program::Serve, arguments.cluster_node.clone());
     let file = arguments.configuration.named().map(Path::to_owned).or_else(default_file::find);
     let file = file.unwrap_or_else(|| cli::lacking("check", "<FILE>"));
-    let input = if file == Path::new("-") { Input::of_standard_input() } else { Input::of_file(&file) };
+    let input = if file == Path::new("-") { Input::of_standard_input() } else { Input::given(&file) };
     let name = input.name.clone();
-    let checked = config::check_input(input, &overrides);
+    let checked = config::check(Some(input), &overrides);
     if arguments.json {
         output::result(&report(&checked).to_string());
     } else {
@@ -53,7 +53,12 @@ pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
 /// For editors and pipelines.
 fn report(checked: &Checked) -> Value {
     let problems: Vec<_> = checked.problems.iter().map(|problem| entry(problem, &checked.sources)).collect();
-    json!({ "usable": checked.settings.is_some(), "problems": problems })
+    let mut report = json!({ "usable": checked.settings.is_some(), "problems": problems });
+    let LeftOut { errors, warnings } = checked.left_out;
+    if errors + warnings > 0 {
+        report["left_out"] = json!({ "errors": errors, "warnings": warnings });
+    }
+    report
 }
 
 /// `file`, `line` and `column` are null for a problem that stands in no file.

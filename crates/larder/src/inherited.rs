@@ -43,6 +43,11 @@ impl Inherited {
         Ok(Self { sockets, owner, predecessor })
     }
 
+    /// Whether this process takes over from another one.
+    pub(crate) fn has_predecessor(&self) -> bool {
+        self.predecessor.is_some()
+    }
+
     /// Whose they are. Without any, they are those that this process will open.
     pub(crate) fn owner(&self) -> SocketOwner {
         self.owner.unwrap_or(SocketOwner::Process)

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use telemetry::{FLUSH_LIMIT, logging};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
@@ -116,5 +117,6 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
 /// process is to start it anew, and nothing of it is saved.
 pub(crate) fn end_process() {
     tracing::error!("a worker failed: the process exits");
+    logging::flush(FLUSH_LIMIT);
     std::process::exit(1);
 }

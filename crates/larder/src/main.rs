@@ -13,6 +13,7 @@ mod default_file;
 mod doctor;
 mod explain;
 mod inherited;
+mod input_file;
 mod kv;
 mod lifecycle;
 mod manual;
@@ -34,7 +35,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use cli::Command;
-use config::Overrides;
+use config::{Input, Overrides};
 use inherited::Inherited;
 pub(crate) use version::VERSION;
 
@@ -44,6 +45,10 @@ pub(crate) use version::VERSION;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
+    output::ended(run_command())
+}
+
+fn run_command() -> ExitCode {
     let outcome = match cli::parse().command {
         Command::Serve(arguments) => return run(arguments.file().as_deref(), &arguments.overrides()),
         Command::Kv(arguments) => return run(arguments.file().as_deref(), &arguments.overrides()),
@@ -80,7 +85,9 @@ fn run(file: Option<&Path>, overrides: &Overrides) -> ExitCode {
         Ok(inherited) => inherited,
         Err(error) => return failed(&error),
     };
-    let checked = config::check(file, overrides);
+    // A process that takes over may not wait for who writes a pipe.
+    let of_file = if inherited.has_predecessor() { Input::of_file } else { Input::given };
+    let checked = config::check(file.map(of_file), overrides);
     output::problems(&checked);
     let Some(settings) = checked.settings else { return ExitCode::FAILURE };
     finish(assemble::run(settings, file, overrides, inherited))

@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::cli::AdminArguments;
+use crate::input_file::{self, Kind, SECRET_BYTES_MAX};
 use crate::{lifecycle, output};
 
 pub(crate) mod purge;
@@ -137,7 +138,9 @@ fn completed(
 }
 
 fn bearer(file: &Path) -> anyhow::Result<HeaderValue> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("{} can't be read", file.display()))?;
+    let bytes = input_file::read(file, Kind::RegularOrPipe, SECRET_BYTES_MAX);
+    let bytes = bytes.with_context(|| format!("{} can't be read", file.display()))?;
+    let text = String::from_utf8_lossy(&bytes);
     let token = text.lines().next().unwrap_or_default().trim();
     let value = HeaderValue::from_str(&format!("Bearer {token}"));
     let mut value = value.with_context(|| format!("the first line of {} isn't a token", file.display()))?;

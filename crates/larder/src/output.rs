@@ -1,28 +1,60 @@
 //! The only place that writes to standard output and, outside logs, to standard error.
-#![expect(clippy::print_stderr, reason = "this module is where the binary speaks to its user")]
 
+use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use crate::config::{Checked, Severity};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Results of a command. A reader that has had enough, such as `head`, is no trouble.
+use crate::config::{Checked, LeftOut, Severity};
+
+/// Results of a command. A reader that has had enough, such as `head`, is no trouble; any other failure makes [`ended`] one.
 pub(crate) fn result(text: &str) {
-    match writeln!(io::stdout(), "{text}") {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            failure(&format!("can't write the result: {error}"));
-        }
-        _ => {}
+    if let Err(error) = to_stdout(text) {
+        IS_CUT.store(true, Ordering::Relaxed);
+        failure(&format!("can't write the result: {error}"));
     }
 }
 
-/// Where a server has begun to listen.
+/// Where a server has begun to listen. It serves all the same where nobody can read that.
 pub(crate) fn listening(url: &str) {
-    result(&format!("listening on {url}"));
+    if let Err(error) = to_stdout(&format!("listening on {url}")) {
+        failure(&format!("can't write the address: {error}"));
+    }
 }
+
+/// How the program ends: never well where results are missing.
+pub(crate) fn ended(status: ExitCode) -> ExitCode {
+    if IS_CUT.load(Ordering::Relaxed) { ExitCode::FAILURE } else { status }
+}
+
+/// Some of the results could not be written.
+static IS_CUT: AtomicBool = AtomicBool::new(false);
+
+fn to_stdout(text: &str) -> io::Result<()> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Where standard error can't be written, there is nowhere to say so; and nobody waits without end for a reader that has stopped.
+fn to_stderr(text: impl Display) {
+    let stderr = io::stderr();
+    let limit = Timespec::try_from(STDERR_LIMIT).ok();
+    let ready = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], limit.as_ref());
+    if ready != Ok(0) {
+        let _ = writeln!(stderr.lock(), "{text}");
+    }
+}
+
+const STDERR_LIMIT: Duration = Duration::from_secs(1);
 
 /// Trouble that ends a command.
 pub(crate) fn failure(text: &str) {
-    eprintln!("larder: {text}");
+    to_stderr(format_args!("larder: {text}"));
 }
 
 /// An error with its causes, in one line.
@@ -40,17 +72,17 @@ fn cause(error: &(dyn std::error::Error + 'static)) -> String {
 
 /// What the user should know beside the result.
 pub(crate) fn note(text: &str) {
-    eprintln!("larder: {text}");
+    to_stderr(format_args!("larder: {text}"));
 }
 
 /// A line that belongs to the one before it.
 pub(crate) fn hint(text: &str) {
-    eprintln!("{text}");
+    to_stderr(text);
 }
 
 /// A line about something that works, but probably not as it was meant.
 pub(crate) fn warning(text: &str) {
-    eprintln!("{text}");
+    to_stderr(text);
 }
 
 /// The problems that `check` was asked for, to standard output.
@@ -60,7 +92,7 @@ pub(crate) fn check_result(checked: &Checked) {
 
 /// The problems that keep `serve` from starting, or warnings, to standard error.
 pub(crate) fn problems(checked: &Checked) {
-    lines(checked).iter().for_each(|line| eprintln!("{line}"));
+    lines(checked).iter().for_each(to_stderr);
 }
 
 /// Every problem with its excerpt, and how many there are.
@@ -70,6 +102,10 @@ fn lines(checked: &Checked) -> Vec<String> {
         lines.push(problem.line(&checked.sources));
         let excerpt = checked.sources.excerpt(&problem.place);
         lines.extend((!excerpt.is_empty()).then_some(excerpt));
+    }
+    let left_out = checked.left_out.errors + checked.left_out.warnings;
+    if left_out > 0 {
+        lines.push(format!("and {left_out} more"));
     }
     if !lines.is_empty() {
         lines.push(summary(checked));
@@ -81,5 +117,7 @@ fn lines(checked: &Checked) -> Vec<String> {
 pub(crate) fn summary(checked: &Checked) -> String {
     let count = |severity| checked.problems.iter().filter(|problem| problem.severity == severity).count();
     let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
-    format!("{}, {}", plural(count(Severity::Error), "error"), plural(count(Severity::Warning), "warning"))
+    let LeftOut { errors, warnings } = checked.left_out;
+    let errors = plural(count(Severity::Error) + errors, "error");
+    format!("{errors}, {}", plural(count(Severity::Warning) + warnings, "warning"))
 }

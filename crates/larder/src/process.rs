@@ -1,7 +1,7 @@
 //! The running process as operators move it: readiness, purge, reload, drain.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use admin::{ControlFuture, Readiness};
 use gateway::{ExplainError, Explanation, GatewayControl, PurgeError, PurgeOrder, PurgeOutcome, Question};
 use parking_lot::Mutex;
 use telemetry::logging::LogLevels;
-use telemetry::{AccessLog, Telemetry};
+use telemetry::{AccessLog, Reopened, Stalled, Telemetry};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -61,6 +61,7 @@ pub(crate) struct Process {
     telemetry: Arc<Telemetry>,
     readiness: AtomicU8,
     succession: mpsc::Sender<Order>,
+    is_upgrading: AtomicBool,
     /// Until then a predecessor may still answer requests that begin.
     alone_from: OnceLock<Instant>,
     manager: Manager,
@@ -90,6 +91,7 @@ impl Process {
             telemetry,
             readiness,
             succession,
+            is_upgrading: AtomicBool::new(false),
             alone_from: OnceLock::new(),
             manager,
             drain_delay,
@@ -143,9 +145,11 @@ impl Process {
         self.telemetry.background().upgrade(if outcome.is_ok() { "took-over" } else { "failed" });
     }
 
-    /// Writes what is queued in the access log.
-    pub(crate) fn flush_logs(&self) {
-        self.access.flush();
+    /// Writes what is queued in the access log, as far as its target takes it in time.
+    pub(crate) fn flush_access_log(&self) {
+        if let Err(Stalled { lines }) = self.access.flush() {
+            tracing::error!(lines, "the access log can't be written: the last lines are lost");
+        }
     }
 
     /// Reads the configuration again, away from the runtime: files are read and patterns compiled.
@@ -208,14 +212,40 @@ impl Process {
         Ok(())
     }
 
-    /// For log rotation. Without a file there is nothing to open, and nothing happens.
-    pub(crate) fn reopen_access_log(&self) {
-        match self.access.reopen() {
-            Ok(()) => tracing::info!("access log reopened"),
+    /// Opens the access log anew, away from the runtime: files may keep whoever opens them waiting.
+    pub(crate) async fn reopen_in_background(&self) {
+        let Some(process) = self.this.upgrade() else { return };
+        // A failure is logged where it is found, and a panic has reported itself.
+        let reopen = tokio::task::spawn_blocking(move || process.reopen_access_log());
+        if let Ok(Some(Reopened::NoFile)) = reopen.await {
+            tracing::info!("no access log to reopen: `log.access` names no file");
+        }
+    }
+
+    /// For log rotation. None where it fails, and the open file stays in use.
+    fn reopen_access_log(&self) -> Option<Reopened> {
+        let outcome = self.access.reopen();
+        match &outcome {
+            Ok(Reopened::NoFile) => {}
+            Ok(Reopened::InNewFile) => tracing::info!("access log reopened"),
+            Ok(Reopened::AfterStall(Stalled { lines })) => {
+                tracing::warn!(lines, "access log reopened, but the one before still takes no lines");
+            }
             Err(error) => {
-                tracing::error!(%error, "can't reopen the access log; it continues in the open file")
+                tracing::error!(%error, "can't reopen the access log; it continues in the open file");
             }
         }
+        outcome.ok()
+    }
+
+    /// Nobody else may begin an upgrade from now on, until [`Process::end_upgrade`]; false where another one is under way.
+    pub(crate) fn begin_upgrade(&self) -> bool {
+        !self.is_upgrading.swap(true, Ordering::AcqRel)
+    }
+
+    /// It has ended, in whatever way.
+    pub(crate) fn end_upgrade(&self) {
+        self.is_upgrading.store(false, Ordering::Release);
     }
 }
 
@@ -249,16 +279,22 @@ impl admin::Control for Process {
 
     fn upgrade(&self) -> ControlFuture<'_, Result<u32, String>> {
         Box::pin(async move {
-            let (order, outcome) = oneshot::channel();
-            let is_taken = self.succession.try_send(order).is_ok();
             let refused = |why: &str| Err(why.to_owned());
-            if !is_taken {
-                return refused("an upgrade is under way, or the process ends");
+            if self.succession.is_closed() {
+                return refused(PROCESS_ENDS);
             }
-            outcome.await.unwrap_or_else(|_| refused("the process ends"))
+            if !self.begin_upgrade() {
+                return refused("an upgrade is under way");
+            }
+            let (order, outcome) = oneshot::channel();
+            // The end of the process drops an order that is on its way.
+            drop(self.succession.try_send(order));
+            outcome.await.unwrap_or_else(|_| refused(PROCESS_ENDS))
         })
     }
 }
+
+const PROCESS_ENDS: &str = "the process ends";
 
 /// Requests may still come on connections that are open.
 fn leave_to_successor(gateway: GatewayControl) {

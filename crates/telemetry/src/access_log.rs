@@ -8,13 +8,16 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use crate::access_format::{AccessFormat, AccessRecord, Redaction};
 use crate::declarations::Metric;
@@ -58,12 +61,39 @@ pub enum AccessLogError {
         /// The reason that the system gave.
         source: io::Error,
     },
+    /// Nobody reads the pipe, so that opening it would wait without end.
+    #[error("the access log {path} cannot be opened: it is a pipe (FIFO) that no process reads")]
+    PipeUnread {
+        /// The path as configured.
+        path: PathBuf,
+    },
+    /// Standard output cannot be duplicated.
+    #[error("the access log cannot be opened on standard output: {0}")]
+    StdoutNotOpened(io::Error),
     /// The writer thread cannot be started.
     #[error("the thread of the access log cannot be started: {0}")]
     ThreadNotStarted(io::Error),
 }
 
-/// An open access log. Dropping it writes what is queued and ends the writer.
+/// The target took no lines for so long that the rest was left to the writer, or is lost where the process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stalled {
+    /// Lines that are not written.
+    pub lines: u64,
+}
+
+/// What came of opening the file anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reopened {
+    /// The log is no file.
+    NoFile,
+    /// The writer continues in the new file.
+    InNewFile,
+    /// The writer still waits for the old file, and continues in the new one after that.
+    AfterStall(Stalled),
+}
+
+/// An open access log. Dropping it writes what is queued and ends the writer, unless the target takes nothing for [`FLUSH_LIMIT`].
 #[derive(Debug)]
 pub struct AccessLog {
     shared: Arc<Shared>,
@@ -88,6 +118,8 @@ struct Shared {
     dropped_lines: AtomicU64,
     /// Set by the first line after the writer's round, so that only one line per round pays for the wake-up.
     waiting: AtomicBool,
+    /// In the batch that is being written.
+    lines_in_writing: AtomicU64,
     orders: Mutex<Orders>,
     wake: Condvar,
     done: Condvar,
@@ -117,6 +149,7 @@ enum Closing {
     #[default]
     No,
     Asked,
+    Done,
 }
 
 /// Lines of one worker, on cache lines of their own.
@@ -132,6 +165,8 @@ struct Batch {
     lines: usize,
 }
 
+/// How long anybody waits for the writer. A pipe whose reader has stopped may never take another byte.
+pub const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 /// How long the writer lets lines gather after the first one.
 const LINGER: Duration = Duration::from_millis(20);
 /// Bytes that may be queued for each line that may be: the usual line is half as long.
@@ -144,8 +179,9 @@ impl AccessLog {
     /// When the file cannot be opened, or the thread not started.
     pub fn open(options: AccessLogOptions) -> Result<Self, AccessLogError> {
         let sink = match &options.target {
-            AccessTarget::File(path) => Sink::File(open_file(path)?),
-            AccessTarget::Off | AccessTarget::Stdout => Sink::Stdout(io::stdout()),
+            AccessTarget::File(path) => Some(open_file(path)?),
+            AccessTarget::Stdout => Some(standard_output().map_err(AccessLogError::StdoutNotOpened)?),
+            AccessTarget::Off => None,
         };
         let workers = options.workers.max(1);
         let shared = Arc::new(Shared {
@@ -156,14 +192,12 @@ impl AccessLog {
             queue_lines_max: (options.queue_lines_max / workers).max(1),
             dropped_lines: AtomicU64::new(0),
             waiting: AtomicBool::new(false),
+            lines_in_writing: AtomicU64::new(0),
             orders: Mutex::default(),
             wake: Condvar::new(),
             done: Condvar::new(),
         });
-        let writer = match shared.target {
-            AccessTarget::Off => None,
-            _ => Some(start_writer(Arc::clone(&shared), sink)?),
-        };
+        let writer = sink.map(|sink| start_writer(Arc::clone(&shared), sink)).transpose()?;
         Ok(Self { shared, writer })
     }
 
@@ -174,29 +208,33 @@ impl AccessLog {
         AccessRecorder { queue, shared: Arc::clone(&self.shared) }
     }
 
-    /// Opens the file of the same name anew, for log rotation. Lines queued before go to either.
+    /// Opens the file of the same name anew, for log rotation. Lines queued before go to either. Waits for the writer, at most for [`FLUSH_LIMIT`].
     ///
     /// # Errors
     /// When the file cannot be opened; the old one stays in use.
-    pub fn reopen(&self) -> Result<(), AccessLogError> {
-        if let AccessTarget::File(path) = &self.shared.target {
-            let file = open_file(path)?;
-            self.shared.orders.lock().sink = Some(file);
-            self.flush();
-        }
-        Ok(())
+    pub fn reopen(&self) -> Result<Reopened, AccessLogError> {
+        let AccessTarget::File(path) = &self.shared.target else { return Ok(Reopened::NoFile) };
+        let file = open_file(path)?;
+        self.shared.orders.lock().sink = Some(file);
+        Ok(self.flush().map_or_else(Reopened::AfterStall, |()| Reopened::InNewFile))
     }
 
-    /// Waits until every line recorded before is written.
-    pub fn flush(&self) {
+    /// Waits until every line recorded before is written, at most for [`FLUSH_LIMIT`].
+    ///
+    /// # Errors
+    /// The target does not take them in time.
+    pub fn flush(&self) -> Result<(), Stalled> {
         if self.writer.is_none() {
-            return;
+            return Ok(());
         }
         let mut orders = self.shared.orders.lock();
         orders.flushes_asked += 1;
         let mine = orders.flushes_asked;
         self.shared.wake.notify_one();
-        self.shared.done.wait_while(&mut orders, |orders| orders.flushes_done < mine);
+        self.shared.done.wait_while_for(&mut orders, |orders| orders.flushes_done < mine, FLUSH_LIMIT);
+        let is_done = orders.flushes_done >= mine;
+        drop(orders);
+        if is_done { Ok(()) } else { Err(Stalled { lines: self.shared.unwritten_lines() }) }
     }
 
     /// Lines dropped since the start.
@@ -217,10 +255,18 @@ impl AccessLog {
 impl Drop for AccessLog {
     fn drop(&mut self) {
         let Some(writer) = self.writer.take() else { return };
-        self.shared.orders.lock().closing = Closing::Asked;
+        let mut orders = self.shared.orders.lock();
+        // Whoever flushed before has waited already.
+        let limit = if orders.flushes_done == orders.flushes_asked { FLUSH_LIMIT } else { Duration::ZERO };
+        orders.closing = Closing::Asked;
         self.shared.wake.notify_one();
-        // A writer that panicked has reported itself; there is nothing left to write with.
-        let _ = writer.join();
+        self.shared.done.wait_while_for(&mut orders, |orders| orders.closing != Closing::Done, limit);
+        let is_done = orders.closing == Closing::Done;
+        drop(orders);
+        if is_done {
+            // A writer that panicked has reported itself; there is nothing left to write with.
+            let _ = writer.join();
+        }
     }
 }
 
@@ -263,41 +309,52 @@ impl Shared {
         self.orders.lock().lines = Lines::Queued;
         self.wake.notify_one();
     }
-}
 
-enum Sink {
-    Stdout(io::Stdout),
-    File(File),
-}
-
-impl Sink {
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Stdout(stdout) => {
-                let mut stdout = stdout.lock();
-                stdout.write_all(bytes)?;
-                stdout.flush()
-            }
-            Self::File(file) => file.write_all(bytes),
-        }
+    fn unwritten_lines(&self) -> u64 {
+        let queued: usize = self.queues.iter().map(|queue| queue.batch.lock().lines).sum();
+        queued as u64 + self.lines_in_writing.load(Ordering::Relaxed)
     }
 }
 
-fn open_file(path: &PathBuf) -> Result<File, AccessLogError> {
-    let opened = OpenOptions::new().append(true).create(true).open(path);
-    opened.map_err(|source| AccessLogError::FileNotOpened { path: path.clone(), source })
+/// Opened without waiting: a pipe without a reader would keep the caller for ever. Writing to it may wait, in the thread of the writer.
+fn open_file(path: &Path) -> Result<File, AccessLogError> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let opened = options.open(path).and_then(|file| {
+        fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+        Ok(file)
+    });
+    opened.map_err(|source| {
+        let is_pipe = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo());
+        let is_unread = is_pipe && source.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error());
+        let path = path.to_owned();
+        if is_unread {
+            AccessLogError::PipeUnread { path }
+        } else {
+            AccessLogError::FileNotOpened { path, source }
+        }
+    })
 }
 
-fn start_writer(shared: Arc<Shared>, sink: Sink) -> Result<JoinHandle<()>, AccessLogError> {
-    let run = move || Writer { shared, sink, batch: Batch::default(), failing: Failing::No }.run();
+/// Without the buffer of [`io::stdout`]: after a failure, only the kernel knows how many bytes were written.
+fn standard_output() -> io::Result<File> {
+    io::stdout().as_fd().try_clone_to_owned().map(File::from)
+}
+
+fn start_writer(shared: Arc<Shared>, sink: File) -> Result<JoinHandle<()>, AccessLogError> {
+    let run = move || {
+        Writer { shared, sink, batch: Batch::default(), torn: Vec::new(), failing: Failing::No }.run()
+    };
     thread::Builder::new().name("access-log".to_owned()).spawn(run).map_err(AccessLogError::ThreadNotStarted)
 }
 
 struct Writer {
     shared: Arc<Shared>,
-    sink: Sink,
+    sink: File,
     /// Empty between rounds; exchanged for the full ones.
     batch: Batch,
+    /// The end of a line whose beginning is in the file already: the next line may only follow it.
+    torn: Vec<u8>,
     failing: Failing,
 }
 
@@ -315,9 +372,13 @@ impl Writer {
             self.round();
             let mut orders = self.shared.orders.lock();
             orders.flushes_done = flush;
+            let is_last = closing == Closing::Asked;
+            if is_last {
+                orders.closing = Closing::Done;
+            }
             self.shared.done.notify_all();
             drop(orders);
-            if closing == Closing::Asked {
+            if is_last {
                 return;
             }
         }
@@ -333,23 +394,83 @@ impl Writer {
         }
         orders.lines = Lines::None;
         if let Some(file) = orders.sink.take() {
-            self.sink = Sink::File(file);
+            // Half a line has no place in another file.
+            if !is_same_file(&self.sink, &file) && !self.torn.is_empty() {
+                self.torn.clear();
+                shared.dropped_lines.fetch_add(1, Ordering::Relaxed);
+            }
+            self.sink = file;
         }
         (orders.flushes_asked, std::mem::take(&mut orders.closing))
     }
 
     fn round(&mut self) {
         // Before the queues are emptied: a line that comes later sets it again.
-        self.shared.waiting.store(false, Ordering::Release);
-        for queue in &self.shared.queues {
+        let shared = Arc::clone(&self.shared);
+        shared.waiting.store(false, Ordering::Release);
+        for queue in &shared.queues {
             std::mem::swap(&mut *queue.batch.lock(), &mut self.batch);
             if self.batch.lines > 0 {
-                write_batch(&mut self.sink, &self.batch, &mut self.failing, &self.shared.dropped_lines);
+                self.write_batch();
                 self.batch.bytes.clear();
                 self.batch.lines = 0;
+                shared.lines_in_writing.store(0, Ordering::Relaxed);
             }
         }
     }
+
+    fn write_batch(&mut self) {
+        self.shared.lines_in_writing.store(self.batch.lines as u64, Ordering::Relaxed);
+        let (written, outcome) = write_some(&mut self.sink, &self.torn);
+        self.torn.drain(..written);
+        let (dropped, outcome) = match outcome {
+            Ok(()) => {
+                let (written, outcome) = write_some(&mut self.sink, &self.batch.bytes);
+                let (torn, dropped) = unwritten(&self.batch.bytes, written);
+                self.torn.extend_from_slice(torn);
+                (dropped, outcome)
+            }
+            Err(error) => (self.batch.lines, Err(error)),
+        };
+        self.shared.dropped_lines.fetch_add(dropped as u64, Ordering::Relaxed);
+        match outcome {
+            Ok(()) => self.failing = Failing::No,
+            Err(error) => {
+                if self.failing == Failing::No {
+                    tracing::error!(%error, "the access log cannot be written; lines are dropped");
+                }
+                self.failing = Failing::Yes;
+            }
+        }
+    }
+}
+
+fn is_same_file(one: &File, other: &File) -> bool {
+    let id = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
+    matches!((id(one), id(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// Writes as many bytes as the target takes, and says how many these were.
+fn write_some(sink: &mut File, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut written = 0;
+    while written < bytes.len() {
+        match sink.write(&bytes[written..]) {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (written, Err(error)),
+        }
+    }
+    (written, Ok(()))
+}
+
+/// What of a batch is not in the file: the end of the line that the write broke off in, and how many lines come after it.
+fn unwritten(batch: &[u8], written: usize) -> (&[u8], usize) {
+    let (done, left) = batch.split_at(written);
+    let is_torn = done.last().is_some_and(|byte| *byte != b'\n');
+    let end = left.iter().position(|byte| *byte == b'\n').map_or(left.len(), |at| at + 1);
+    let (torn, lost) = left.split_at(if is_torn { end } else { 0 });
+    (torn, lost.iter().filter(|byte| **byte == b'\n').count())
 }
 
 impl Orders {
@@ -358,15 +479,21 @@ impl Orders {
     }
 }
 
-fn write_batch(sink: &mut Sink, batch: &Batch, failing: &mut Failing, dropped_lines: &AtomicU64) {
-    match sink.write_all(&batch.bytes) {
-        Ok(()) => *failing = Failing::No,
-        Err(error) => {
-            dropped_lines.fetch_add(batch.lines as u64, Ordering::Relaxed);
-            if *failing == Failing::No {
-                tracing::error!(%error, "the access log cannot be written; lines are dropped");
-            }
-            *failing = Failing::Yes;
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_torn_line_is_finished_and_those_after_it_are_lost() {
+        let check = |written: usize, torn: &str, lost: usize| {
+            assert_eq!(unwritten(b"ab\ncd\nef\n", written), (torn.as_bytes(), lost), "{written}");
+        };
+        check(0, "", 3);
+        check(1, "b\n", 2);
+        check(2, "\n", 2);
+        check(3, "", 2);
+        check(4, "d\n", 1);
+        check(8, "\n", 0);
+        check(9, "", 0);
     }
 }

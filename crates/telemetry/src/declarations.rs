@@ -180,6 +180,8 @@ metrics! {
         "Bytes of replies to Redis clients.";
     KvSlowCommandsTotal "larder_kv_slow_commands_total" Counter Count [],
         "Commands that took longer than `slowlog-log-slower-than`.";
+    LogDroppedTotal "larder_log_dropped_total" Counter Count [],
+        "Lines of the event log dropped because standard error could not be written, or not as fast as lines came.";
     MissesRefusedTotal "larder_misses_refused_total" Counter Count ["site", "rule"],
         "Requests to an origin that were not made, because their rule had used up its `miss_budget`.";
     MissingPartBytesTotal "larder_missing_part_bytes_total" Counter Bytes [],

@@ -15,7 +15,7 @@
 //! allocation once a combination of labels is known. Memory per worker and site: about 1.5 KiB.
 //!
 //! Locks, in order: `Telemetry::totals`, then one worker's tables at a time. Access log: one
-//! worker's queue at a time.
+//! worker's queue at a time. Event log: what waits, then standard error.
 //!
 //! ```
 //! use telemetry::{CacheResult, Method, RequestOutcome, Telemetry};
@@ -42,6 +42,7 @@ mod access_format;
 mod access_log;
 mod calendar;
 mod declarations;
+mod event_lines;
 mod exposition;
 mod histogram;
 mod labels;
@@ -54,7 +55,9 @@ mod tables;
 pub mod trace;
 
 pub use access_format::{AccessFormat, AccessRecord, Redaction};
-pub use access_log::{AccessLog, AccessLogError, AccessLogOptions, AccessRecorder, AccessTarget};
+pub use access_log::{
+    AccessLog, AccessLogError, AccessLogOptions, AccessRecorder, AccessTarget, FLUSH_LIMIT, Reopened, Stalled,
+};
 pub use declarations::{Declaration, METRICS, Metric, MetricType, Unit, metrics_markdown};
 pub use exposition::{CONTENT_TYPE, Number, Sample};
 pub use histogram::{Bound, Buckets, COMMAND_BOUNDS, DURATION_BOUNDS, Histogram};

@@ -1,7 +1,7 @@
 //! The event log: `tracing` to standard error, as text or JSON, with levels that can be changed
 //! while the process runs.
 
-use std::io;
+use std::time::Duration;
 
 use tracing::Subscriber;
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
@@ -9,6 +9,10 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
+
+use crate::declarations::Metric;
+use crate::event_lines::{self, EventLines};
+use crate::registry::Telemetry;
 
 /// How events are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +35,9 @@ pub enum LoggingError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The thread that waits for standard error can't be started.
+    #[error("the thread of the event log cannot be started: {0}")]
+    ThreadNotStarted(std::io::Error),
     /// Logging was set up before in this process.
     #[error("logging is set up already")]
     SetUpAlready,
@@ -56,15 +63,30 @@ impl LogLevels {
     }
 }
 
-/// Sets up the event log of the process, to standard error.
+/// Sets up the event log of the process, to standard error. Nobody who logs waits for that: lines that it does not take are dropped and
+/// counted.
 ///
 /// # Errors
 /// When the levels cannot be read, or logging is set up already.
 pub fn install(format: LogFormat, levels: &str) -> Result<LogLevels, LoggingError> {
-    let (subscriber, levels) = subscriber(format, levels, io::stderr)?;
+    let (subscriber, levels) = subscriber(format, levels, || &LINES)?;
     subscriber.try_init().map_err(|_| LoggingError::SetUpAlready)?;
+    event_lines::start_writer(&LINES).map_err(LoggingError::ThreadNotStarted)?;
     Ok(levels)
 }
+
+/// Waits until every line is written, at most for so long: for the end of the process.
+pub fn flush(limit: Duration) {
+    LINES.flush(limit);
+}
+
+/// Reports the dropped lines at every scrape.
+pub fn report_to(telemetry: &Telemetry) {
+    telemetry.collect_from(Box::new(|sample| sample.add(Metric::LogDroppedTotal, &[], LINES.dropped())));
+}
+
+/// There is one standard error.
+static LINES: EventLines = EventLines::new();
 
 /// Checks levels without changing anything, for the check of a configuration.
 ///
@@ -102,6 +124,7 @@ fn parse(levels: &str) -> Result<EnvFilter, LoggingError> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::sync::Arc;
 
     use parking_lot::Mutex;

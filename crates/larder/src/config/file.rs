@@ -1,6 +1,6 @@
 //! One file as text, and what it says as a tree.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
 use super::locate::{Place, Sources};
@@ -8,6 +8,7 @@ use super::problem::Problems;
 use super::raw::Reader;
 use super::table::Section;
 use super::tree::Table;
+use crate::input_file::{self, Kind};
 
 /// A text, or why there is none, and what it is called. Paths in it are relative to that name.
 #[derive(Debug)]
@@ -17,20 +18,32 @@ pub(crate) struct Input {
 }
 
 impl Input {
+    /// Of a regular file, so that nobody waits for it.
     pub(crate) fn of_file(path: &Path) -> Self {
-        Self { name: path.display().to_string(), bytes: std::fs::read(path) }
+        Self { name: path.display().to_string(), bytes: input_file::read(path, Kind::Regular, BYTES_MAX) }
+    }
+
+    /// Of a file on the command line, which may be a pipe, such as `/dev/stdin` or one of the shell's `<(...)`.
+    pub(crate) fn given(path: &Path) -> Self {
+        Self {
+            name: path.display().to_string(),
+            bytes: input_file::read(path, Kind::RegularOrPipe, BYTES_MAX),
+        }
+    }
+
+    /// Why there is no text.
+    pub(crate) fn error(&self) -> Option<&io::Error> {
+        self.bytes.as_ref().err()
     }
 
     /// Whatever the other end of a pipe sends.
     pub(crate) fn of_standard_input() -> Self {
-        let mut bytes = Vec::new();
-        let read = io::stdin().lock().take(BYTES_MAX).read_to_end(&mut bytes);
-        Self { name: "stdin".to_owned(), bytes: read.map(|_| bytes) }
+        Self { name: "stdin".to_owned(), bytes: input_file::read_whole(io::stdin().lock(), BYTES_MAX) }
     }
 }
 
 /// Far more than ten thousand sites need.
-const BYTES_MAX: u64 = 256 << 20;
+const BYTES_MAX: u64 = 16 << 20;
 
 /// Reads a text as `section`. One that can't be read counts as empty, so that the checks can go on.
 pub(super) fn read(

@@ -23,13 +23,14 @@ pub(super) fn read_included(tree: &mut Table, sources: &mut Sources, problems: &
             if seen.contains(&file) {
                 continue;
             }
-            if let Err(error) = std::fs::File::open(&file) {
+            let input = Input::of_file(&file);
+            if let Some(error) = input.error() {
                 // The line to change is the one that names it.
                 let message = format!("{} can't be read: {error}", file.display());
                 problems.error(&pattern.place, &pattern.path, message);
                 continue;
             }
-            let included = read(Input::of_file(&file), &INCLUDED, sources, problems);
+            let included = read(input, &INCLUDED, sources, problems);
             append(tree, included);
             seen.push(file);
         }

@@ -111,9 +111,15 @@ impl Sources {
 
 impl Source {
     fn shown(&self, line_start: usize, line: &str) -> String {
-        let hidden = |at: usize| self.hidden.iter().any(|span| span.contains(&at));
+        // Each span is looked at once: files that are wrong all over have thousands, and a line of them.
+        let mut hidden = vec![false; line.len()];
+        let in_line = |at: usize| at.saturating_sub(line_start).min(line.len());
+        for span in &self.hidden {
+            let (from, to) = (in_line(span.start), in_line(span.end));
+            hidden[from..to.max(from)].fill(true);
+        }
         let shown = |(offset, character): (usize, char)| match character {
-            _ if hidden(line_start + offset) => '*',
+            _ if hidden[offset] => '*',
             '\t' => ' ',
             character if character.is_control() => '\u{fffd}',
             character => character,

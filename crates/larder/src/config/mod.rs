@@ -32,7 +32,7 @@ pub(crate) use environment::Environment;
 pub(crate) use file::Input;
 pub(crate) use locate::Sources;
 pub(crate) use overrides::{KvOverrides, Overrides, Program, Purpose};
-pub(crate) use problem::{Problem, Severity};
+pub(crate) use problem::{LeftOut, Problem, Severity};
 pub(crate) use quantity::{format_size, parse_duration};
 pub(crate) use raw::nearest;
 
@@ -46,20 +46,17 @@ use raw::Reader;
 pub(crate) struct Checked {
     /// The files, for showing problems.
     pub(crate) sources: Sources,
-    /// Errors and warnings, in the order of the text.
+    /// Errors and warnings, in the order of the text: at most [`problem::PROBLEMS_MAX`], errors before warnings.
     pub(crate) problems: Vec<Problem>,
+    /// How many errors and warnings there are besides.
+    pub(crate) left_out: LeftOut,
     /// The settings; absent if there is any error.
     pub(crate) settings: Option<Settings>,
 }
 
-/// Reads and checks the configuration that a process starts with.
-pub(crate) fn check(file: Option<&Path>, overrides: &Overrides) -> Checked {
-    run(file.map(Input::of_file), overrides, None)
-}
-
-/// Reads and checks a configuration that may stand in no file.
-pub(crate) fn check_input(input: Input, overrides: &Overrides) -> Checked {
-    run(Some(input), overrides, None)
+/// Reads and checks the configuration that a process starts with, or that somebody wants to know about.
+pub(crate) fn check(input: Option<Input>, overrides: &Overrides) -> Checked {
+    run(input, overrides, None)
 }
 
 /// Reads and checks the configuration anew for a process that runs with `running`.
@@ -86,5 +83,6 @@ fn run(input: Option<Input>, overrides: &Overrides, running: Option<&Settings>) 
     }
     let settings = check::build(tree, names, overrides, &sources, &mut problems);
     let settings = settings.filter(|_| !problems.has_errors());
-    Checked { sources, problems: problems.into_sorted(), settings }
+    let (problems, left_out) = problems.into_sorted();
+    Checked { sources, problems, left_out, settings }
 }

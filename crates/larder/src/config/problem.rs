@@ -22,6 +22,16 @@ pub(crate) struct Problem {
     pub(crate) message: String,
 }
 
+/// Problems that are not told one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    pub(crate) errors: usize,
+    pub(crate) warnings: usize,
+}
+
+/// Nobody mends more of them at a time, and each is shown with an excerpt of its file.
+pub(crate) const PROBLEMS_MAX: usize = 100;
+
 /// The problems found so far.
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
@@ -51,15 +61,23 @@ impl Problems {
         self.found.iter().any(|problem| problem.severity == Severity::Error)
     }
 
-    /// All problems in the order of the files' text.
-    pub(crate) fn into_sorted(mut self) -> Vec<Problem> {
+    /// The problems in the order of the files' text: [`PROBLEMS_MAX`] of them, and how many there are besides.
+    pub(crate) fn into_sorted(mut self) -> (Vec<Problem>, LeftOut) {
         self.found.sort_by_key(|problem| match &problem.place {
             Place::Flag(_) => (0, 0),
             Place::Text { source, span } => (source + 1, span.start),
             Place::Preset => (usize::MAX, 0),
         });
         self.found.dedup();
-        self.found
+        let (mut errors, mut warnings): (Vec<_>, Vec<_>) =
+            self.found.into_iter().enumerate().partition(|(_, problem)| problem.severity == Severity::Error);
+        let shown =
+            (errors.len().min(PROBLEMS_MAX), warnings.len().min(PROBLEMS_MAX.saturating_sub(errors.len())));
+        let left_out = LeftOut { errors: errors.len() - shown.0, warnings: warnings.len() - shown.1 };
+        errors.truncate(shown.0);
+        errors.extend(warnings.drain(..shown.1));
+        errors.sort_by_key(|(at, _)| *at);
+        (errors.into_iter().map(|(_, problem)| problem).collect(), left_out)
     }
 
     fn note(&mut self, severity: Severity, place: &Place, path: &str, message: String) {

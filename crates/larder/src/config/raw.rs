@@ -292,7 +292,7 @@ pub(crate) fn nearest<'k>(wrong: &str, known: impl IntoIterator<Item = &'k str>)
     }
     let begins_alike = |word: &&str| wrong.len() >= 3 && (word.starts_with(wrong) || wrong.starts_with(word));
     let mut known: Vec<_> = known.into_iter().collect();
-    known.sort_by_key(distance);
+    known.sort_by_cached_key(distance);
     let is_near = |word: &&str| distance(word) <= 1 + word.len() / 4;
     known.first().copied().filter(is_near).or_else(|| known.into_iter().find(begins_alike))
 }

@@ -14,12 +14,14 @@ pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, problems: &m
         let after = fresh.entries.iter_mut().find(|(key, _)| *key == option.key).map(|(_, node)| node);
         match (option.reload, before, after) {
             (Reload::Yes, _, _) | (_, None, None) => {}
+            // Not a change, but a mistake, which is reported already; what stands there is its default.
+            (Reload::Inside | Reload::No, Some(before), Some(after)) if is_wrong => {
+                after.value = before.value.clone();
+            }
             (Reload::Inside, Some(before), Some(after)) => {
                 keep_inside(&fresh.place, after, before, problems);
             }
             (_, Some(before), Some(after)) if before.value.same(&after.value) => {}
-            // Not a change, but a mistake, which is reported already; what stands there is its default.
-            (_, Some(before), Some(after)) if is_wrong => after.value = before.value.clone(),
             (_, Some(before), Some(after)) => keep(after, before, problems),
             (_, Some(before), None) => {
                 if !is_wrong {

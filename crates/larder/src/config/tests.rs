@@ -21,7 +21,7 @@ fn lines(checked: &Checked, directory: &Path) -> Vec<String> {
 }
 
 fn check_file(path: &Path) -> Checked {
-    check(Some(path), &Overrides::default())
+    check(Some(Input::of_file(path)), &Overrides::default())
 }
 
 /// Checks `text` in a directory of its own.
@@ -296,7 +296,10 @@ fn check_kv(text: &str, overrides: KvOverrides) -> Checked {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("larder.toml");
     fs::write(&path, text).expect("a file in it");
-    check(Some(&path), &Overrides { program: Program::Kv, kv: overrides, ..Overrides::default() })
+    check(
+        Some(Input::of_file(&path)),
+        &Overrides { program: Program::Kv, kv: overrides, ..Overrides::default() },
+    )
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! When certificates expire.
+//! When certificates are valid.
 
 use std::time::{Duration, SystemTime};
 
@@ -21,7 +21,12 @@ pub(super) fn findings(config: &Config, now: SystemTime) -> Vec<Finding> {
 
 /// None where the end can't be read.
 pub(super) fn expiry(setting: String, certificate: &[u8], now: SystemTime) -> Option<Finding> {
-    let end = not_after(certificate)?;
+    let [begin, end] = validity(certificate)?;
+    if begin > now {
+        let found = format!("not valid before {}", httpdate::fmt_http_date(begin));
+        let advice = Some(Advice { set: VALID.to_owned(), why: REFUSED_EARLY });
+        return Some(Finding { setting: setting.into(), found, advice });
+    }
     let date = httpdate::fmt_http_date(end);
     let left = end.duration_since(now).unwrap_or_default();
     let found = match left.as_secs() {
@@ -32,9 +37,9 @@ pub(super) fn expiry(setting: String, certificate: &[u8], now: SystemTime) -> Op
     Some(Finding { setting: setting.into(), found, advice: (left < LEFT_MIN).then_some(advice) })
 }
 
-/// `notAfter` of a certificate in DER (RFC 5280 section 4.1): the second date of the fifth part of what is signed, where the first part
-/// is the version, which may be absent.
-fn not_after(certificate: &[u8]) -> Option<SystemTime> {
+/// `notBefore` and `notAfter` of a certificate in DER (RFC 5280 section 4.1): the dates of the fifth part of what is signed, where the first
+/// part is the version, which may be absent.
+fn validity(certificate: &[u8]) -> Option<[SystemTime; 2]> {
     let whole = element(certificate)?;
     let mut rest = element(whole.content)?.content;
     if element(rest)?.tag == VERSION {
@@ -45,8 +50,12 @@ fn not_after(certificate: &[u8]) -> Option<SystemTime> {
     }
     let not_before = element(element(rest)?.content)?;
     let not_after = element(not_before.rest)?;
-    let text = std::str::from_utf8(not_after.content).ok()?;
-    match not_after.tag {
+    Some([date(&not_before)?, date(&not_after)?])
+}
+
+fn date(element: &Element<'_>) -> Option<SystemTime> {
+    let text = std::str::from_utf8(element.content).ok()?;
+    match element.tag {
         UTC_TIME if text >= "5" => time(&format!("19{text}")),
         UTC_TIME => time(&format!("20{text}")),
         GENERALIZED_TIME => time(text),
@@ -96,6 +105,8 @@ const DAYS_BEFORE_1970: u64 = 719_469;
 /// Authorities that renew by themselves do so earlier.
 const LEFT_MIN: Duration = Duration::from_secs(14 * 86_400);
 const RENEWED: &str = "a renewed certificate";
+const VALID: &str = "a certificate that is valid now, or the clock of this machine";
+const REFUSED_EARLY: &str = "clients refuse a certificate that is not valid yet";
 const REFUSED: &str = "clients refuse an expired certificate";
 
 #[cfg(test)]
@@ -105,21 +116,25 @@ mod tests {
     use super::*;
 
     fn until(year: i32, month: u8, day: u8) -> Vec<u8> {
+        between(2001, (year, month, day))
+    }
+
+    fn between(from: i32, (year, month, day): (i32, u8, u8)) -> Vec<u8> {
         let mut params = CertificateParams::new(vec!["shop.example".to_owned()]).expect("a name");
-        params.not_before = date_time_ymd(2001, 1, 1);
+        params.not_before = date_time_ymd(from, 1, 1);
         params.not_after = date_time_ymd(year, month, day);
         let key = KeyPair::generate().expect("a key");
         params.self_signed(&key).expect("a certificate").der().to_vec()
     }
 
-    fn date(text: &str) -> SystemTime {
+    fn at(text: &str) -> SystemTime {
         httpdate::parse_http_date(text).expect(text)
     }
 
     #[test]
     fn the_end_is_read_in_both_forms() {
         let check = |certificate: &[u8], expected: &str| {
-            assert_eq!(not_after(certificate), Some(date(expected)), "{expected}");
+            assert_eq!(validity(certificate).map(|dates| dates[1]), Some(at(expected)), "{expected}");
         };
         check(&until(2026, 11, 24), "Tue, 24 Nov 2026 00:00:00 GMT");
         check(&until(2028, 2, 29), "Tue, 29 Feb 2028 00:00:00 GMT");
@@ -127,16 +142,20 @@ mod tests {
         check(&until(2050, 1, 1), "Sat, 01 Jan 2050 00:00:00 GMT");
         check(&until(4096, 3, 1), "Thu, 01 Mar 4096 00:00:00 GMT");
         let whole = until(2026, 11, 24);
-        (0..whole.len().min(120)).for_each(|len| assert_eq!(not_after(&whole[..len]), None, "{len}"));
+        (0..whole.len().min(120)).for_each(|len| assert_eq!(validity(&whole[..len]), None, "{len}"));
     }
 
     #[test]
     fn an_end_that_is_near_is_told() {
-        let now = date("Tue, 24 Nov 2026 12:00:00 GMT");
+        let now = at("Tue, 24 Nov 2026 12:00:00 GMT");
         let line = |certificate: &[u8]| expiry("x".to_owned(), certificate, now).expect("a date").to_string();
         assert_eq!(line(&until(2026, 12, 9)), "good  x = valid until Wed, 09 Dec 2026 00:00:00 GMT");
         let near = "SET   x = valid until Tue, 08 Dec 2026 00:00:00 GMT: set a renewed certificate; clients refuse an expired certificate";
         assert_eq!(line(&until(2026, 12, 8)), near);
+        assert!(
+            line(&between(2027, (2028, 1, 1)))
+                .starts_with("SET   x = not valid before Fri, 01 Jan 2027 00:00:00 GMT")
+        );
         assert!(line(&until(2026, 11, 24)).starts_with("SET   x = expired on Tue, 24 Nov 2026"));
     }
 }

@@ -18,7 +18,7 @@ use gateway::config::DEFAULT_STORE;
 
 pub(crate) use checks::Needs;
 
-use crate::config::{self, KvSettings, Overrides, Program, Settings, StoreTier};
+use crate::config::{self, Input, KvSettings, Overrides, Program, Settings, StoreTier};
 use crate::default_file::FileArguments;
 use crate::output;
 use checks::Finding;
@@ -63,7 +63,7 @@ impl DoctorArguments {
 
 /// Prints what is found.
 pub(crate) fn run(arguments: &DoctorArguments) -> ExitCode {
-    let checked = config::check(arguments.configuration.named(), &arguments.overrides());
+    let checked = config::check(arguments.configuration.named().map(Input::given), &arguments.overrides());
     output::problems(&checked);
     let Some(settings) = checked.settings else { return ExitCode::FAILURE };
     let mut has_advice = tell(&checks::findings(&Facts::read(), &Needs::of_all(&settings)));

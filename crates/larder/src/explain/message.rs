@@ -6,6 +6,8 @@ use anyhow::{Context, bail, ensure};
 use caching::FieldLine;
 use http::{HeaderName, HeaderValue, Method};
 
+use crate::input_file::{self, Kind};
+
 /// A start line and header fields.
 #[derive(Debug)]
 pub(super) struct Message {
@@ -21,9 +23,13 @@ pub(super) struct RequestLine {
     pub(super) authority: String,
 }
 
+/// Of the head, and of content that nobody looks at.
+const MESSAGE_BYTES_MAX: u64 = 16 << 20;
+
 impl Message {
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
-        let bytes = std::fs::read(path).with_context(|| format!("{} can't be read", path.display()))?;
+        let bytes = input_file::read(path, Kind::RegularOrPipe, MESSAGE_BYTES_MAX);
+        let bytes = bytes.with_context(|| format!("{} can't be read", path.display()))?;
         Self::parse(&bytes).with_context(|| format!("{} can't be used", path.display()))
     }
 

@@ -11,7 +11,7 @@ use caching::{
 
 use super::message::{Message, RequestLine};
 use crate::cli::PairArguments;
-use crate::config::{self, Overrides, Program};
+use crate::config::{self, Input, Overrides, Program};
 use crate::output;
 
 /// The decisions, in the order in which a cache makes them.
@@ -150,7 +150,7 @@ fn rules(arguments: &PairArguments, line: &RequestLine) -> anyhow::Result<(Rules
             Finding::new("route", "no configuration: the rules of the profile", "").with("profile", name, "");
         return Ok((Rules::for_profile(profile), route));
     };
-    let checked = config::check(Some(file), &Overrides::to_look(Program::Serve, None));
+    let checked = config::check(Some(Input::given(file)), &Overrides::to_look(Program::Serve, None));
     output::problems(&checked);
     let Some(settings) = checked.settings else { bail!("{} can't be used", file.display()) };
     let Some(gateway) = &settings.gateway else { bail!("{} has no site", file.display()) };

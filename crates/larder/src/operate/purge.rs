@@ -1,7 +1,7 @@
 //! `larder purge`: takes stored responses of a running cache out of use, or counts them.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, BufRead as _};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -20,7 +20,13 @@ pub(crate) fn run(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     }
     let (mut ends, mut known_sites) = (Vec::new(), BTreeSet::new());
     for url in arguments.url.iter().flat_map(|url| urls(url)) {
-        ends.push(of_url(arguments, &url.context("can't read standard input")?, &mut known_sites)?);
+        ends.push(match url.context("can't read standard input")? {
+            Line::Url(url) => of_url(arguments, &url, &mut known_sites)?,
+            Line::NotText { number } => {
+                output::failure(&format!("line {number} of standard input is not UTF-8"));
+                End::Refused
+            }
+        });
     }
     // Once, however many URLs had nothing.
     known_sites.iter().for_each(|site| output::hint(site));
@@ -42,13 +48,24 @@ pub(crate) fn run(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// What is to be purged, in a line or an argument.
+enum Line {
+    Url(String),
+    NotText { number: usize },
+}
+
 /// The URL, or those that standard input has, as they arrive.
-fn urls(url: &str) -> Box<dyn Iterator<Item = io::Result<String>>> {
+fn urls(url: &str) -> Box<dyn Iterator<Item = io::Result<Line>>> {
     if url != "-" {
-        return Box::new(std::iter::once(Ok(url.to_owned())));
+        return Box::new(std::iter::once(Ok(Line::Url(url.to_owned()))));
     }
-    let lines = io::stdin().lines().map(|line| line.map(|line| line.trim().to_owned()));
-    Box::new(lines.filter(|line| !line.as_ref().is_ok_and(String::is_empty)))
+    let lines = io::stdin().lock().split(b'\n').zip(1..);
+    Box::new(lines.filter_map(|(line, number)| match line.map(String::from_utf8) {
+        Ok(Ok(text)) if text.trim().is_empty() => None,
+        Ok(Ok(text)) => Some(Ok(Line::Url(text.trim().to_owned()))),
+        Ok(Err(_)) => Some(Ok(Line::NotText { number })),
+        Err(error) => Some(Err(error)),
+    }))
 }
 
 /// How the purge of a URL ended.

@@ -10,6 +10,7 @@ use bench::http::{
 };
 
 use super::arguments::{HttpArguments, Tls};
+use crate::input_file::{self, Kind};
 use crate::output;
 
 const DURATION_S: u64 = 10;
@@ -91,7 +92,8 @@ fn finished(targets: Vec<Target>, arguments: &HttpArguments) -> anyhow::Result<V
     let request = &arguments.request;
     let body = match (&request.body, &request.body_file) {
         (Some(text), _) => text.clone().into_bytes(),
-        (None, Some(path)) => fs::read(path).with_context(|| path.display().to_string())?,
+        (None, Some(path)) => input_file::read(path, Kind::RegularOrPipe, BODY_BYTES_MAX)
+            .with_context(|| path.display().to_string())?,
         (None, None) => Vec::new(),
     };
     let body = bytes::Bytes::from(body);
@@ -113,6 +115,9 @@ fn tls(arguments: &Tls) -> TlsSettings {
     let session = if arguments.no_resumption { Session::AlwaysNew } else { Session::Resumed };
     TlsSettings { trust, server_name: arguments.server_name.clone(), session }
 }
+
+/// Larger than anything that is sent again and again.
+const BODY_BYTES_MAX: u64 = 1 << 30;
 
 fn read(path: &Path) -> anyhow::Result<String> {
     fs::read_to_string(path).with_context(|| path.display().to_string())

@@ -8,6 +8,7 @@ use crate::config::locate::Sources;
 use crate::config::overrides::Purpose;
 use crate::config::problem::Problems;
 use crate::config::tree::{Node, Table};
+use crate::input_file::{self, Kind, SECRET_BYTES_MAX};
 
 /// What every check needs.
 pub(super) struct Scope<'a> {
@@ -73,11 +74,15 @@ impl Scope<'_> {
         }
     }
 
+    /// What stands in the file that a value names.
     pub(super) fn bytes_at(&mut self, node: &Node) -> Option<Vec<u8>> {
+        self.read(node, FILE_BYTES_MAX)
+    }
+
+    fn read(&mut self, node: &Node, bytes_max: u64) -> Option<Vec<u8>> {
         let path = self.path_at(node);
-        let bytes =
-            std::fs::read(&path).map_err(|error| format!("{} can't be read: {error}", path.display()));
-        self.take(node, bytes)
+        let bytes = input_file::read(&path, Kind::Regular, bytes_max);
+        self.take(node, bytes.map_err(|error| format!("{} can't be read: {error}", path.display())))
     }
 
     /// What stands in the file that a key names.
@@ -102,7 +107,7 @@ impl Scope<'_> {
 
     /// The first line of the file that a value names, which is a secret.
     pub(super) fn secret_at(&mut self, node: &Node) -> Option<Secret> {
-        let bytes = self.bytes_at(node)?;
+        let bytes = self.read(node, SECRET_BYTES_MAX)?;
         self.check_mode(node);
         let path = self.path_at(node);
         let text = String::from_utf8_lossy(&bytes);
@@ -139,5 +144,7 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// Certificates: those of all authorities that systems trust are a fraction of it.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 /// `S_IROTH`
 const EVERYBODY_READS: u32 = 0o004;
