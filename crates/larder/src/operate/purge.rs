@@ -14,6 +14,11 @@ use crate::output;
 
 /// Purges, and says what was purged; with a status of its own where nothing was.
 pub(crate) fn run(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
+    if arguments.dry_run {
+        output::hint(
+            "a dry run counts what this instance has in memory; a shared store and other instances aren't counted",
+        );
+    }
     if arguments.url.is_empty() {
         return selected(arguments);
     }
@@ -158,12 +163,10 @@ fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
         let fills = number(&answer, "fills_doomed");
         let id = answer.get("id").and_then(Value::as_str).unwrap_or_default();
         output::result(&format!(
-            "{} by {form} ({mode}): fills in progress {fills}, purge {id}",
+            "{} by {form} ({mode}): responses still arriving {fills}, purge {id}",
             done(arguments)
         ));
-        output::hint(
-            "stored responses are purged when they are next looked up, and not counted; --dry-run counts them",
-        );
+        output::hint("purged responses aren't counted: use --dry-run to count them first");
         let is_everywhere = reached(&answer);
         return Ok(if is_everywhere { ExitCode::SUCCESS } else { ExitCode::from(NOT_EVERYWHERE) });
     }
@@ -189,7 +192,7 @@ fn done(arguments: &PurgeArguments) -> &'static str {
 
 fn counts(answer: &Value) -> String {
     format!(
-        "stored responses {}, fills in progress {}, cache keys {}",
+        "stored responses {}, responses still arriving {}, cache keys {}",
         number(answer, "responses_purged"),
         number(answer, "fills_doomed"),
         number(answer, "keys_matched"),
