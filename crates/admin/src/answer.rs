@@ -88,7 +88,7 @@ impl Refusal {
             Self::HostNotLoopback => (
                 StatusCode::FORBIDDEN,
                 "host_not_loopback",
-                "without a token, the Host field must be localhost or an address: loopback for what changes anything",
+                "without a token, `Host` must be `localhost` or an IP address, and a loopback address for POST",
             ),
             Self::RouteUnknown => (StatusCode::NOT_FOUND, "route_unknown", "no such path"),
             Self::MethodNotAllowed { .. } => {

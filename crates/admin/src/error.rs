@@ -14,7 +14,7 @@ pub enum AdminError {
         address: SocketAddr,
     },
     /// The token cannot be sent in a header field, or is too short to be safe.
-    #[error("the admin token must have {bytes_min} or more of the characters A-Z a-z 0-9 - . _ ~ + / =")]
+    #[error("the token must have {bytes_min} or more of the characters A-Z a-z 0-9 - . _ ~ + / =")]
     TokenUnusable {
         /// The shortest length allowed.
         bytes_min: usize,

@@ -36,13 +36,13 @@ pub(crate) fn read(query: Option<&str>, body: &[u8]) -> Result<Question, Refusal
 impl Sent {
     /// Fails with what can't be part of a request.
     fn parse(&self) -> Result<Question, String> {
-        let url: Uri = self.url.parse().map_err(|_| format!("{:?} is no URL", self.url))?;
+        let url: Uri = self.url.parse().map_err(|_| format!("{:?} isn't a URL", self.url))?;
         let method =
-            Method::from_bytes(self.method.as_bytes()).map_err(|_| "this is no method".to_owned())?;
+            Method::from_bytes(self.method.as_bytes()).map_err(|_| "this isn't a method".to_owned())?;
         let mut fields = HeaderMap::new();
         for (name, value) in &self.fields {
-            let name: HeaderName = name.parse().map_err(|_| format!("{name:?} is no field name"))?;
-            let value = HeaderValue::from_str(value).map_err(|_| format!("this is no value of {name}"))?;
+            let name: HeaderName = name.parse().map_err(|_| format!("{name:?} isn't a field name"))?;
+            let value = HeaderValue::from_str(value).map_err(|_| format!("this isn't a value of {name}"))?;
             fields.append(name, value);
         }
         Ok(Question { method, url, fields })
@@ -78,9 +78,9 @@ mod tests {
         check(None, "{}", Err("missing field `url`"));
         check(None, r#"{"url":"http://h/","field":[]}"#, Err("unknown field `field`"));
         check(None, r#"{"url":"http://h/","fields":[["a"]]}"#, Err("invalid length 1"));
-        check(None, r#"{"url":"http://h h/"}"#, Err("\"http://h h/\" is no URL"));
-        check(None, r#"{"url":"http://h/","method":"G T"}"#, Err("no method"));
-        check(None, r#"{"url":"http://h/","fields":[["a b","c"]]}"#, Err("\"a b\" is no field name"));
+        check(None, r#"{"url":"http://h h/"}"#, Err("\"http://h h/\" isn't a URL"));
+        check(None, r#"{"url":"http://h/","method":"G T"}"#, Err("isn't a method"));
+        check(None, r#"{"url":"http://h/","fields":[["a b","c"]]}"#, Err("\"a b\" isn't a field name"));
         check(None, r#"{"url":"http://h/","fields":[["a","\n"]]}"#, Err("no value of a"));
     }
 }

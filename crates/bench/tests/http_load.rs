@@ -319,7 +319,7 @@ fn settings_that_contradict_each_other_are_refused() {
         (|load| load.until = Until::Requests(0), "above zero"),
         (|load| load.pace = Pace::Open { per_second: 0.0 }, "rate has to be"),
         (|load| load.protocol = Protocol::Http1 { pipelining: 0 }, "1 to 10000"),
-        (|load| load.targets[0].method = "G T".into(), "is no method"),
+        (|load| load.targets[0].method = "G T".into(), "isn't a method"),
         (|load| load.targets[0].fields = vec![("Connection".into(), "x".into())], "the load's own"),
     ];
     for (spoil, expected) in cases {

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    NominatedFields, NominatedValues, NotStored, Reuse, Rules, Selecting, Storable, StoredFacts, Timestamp,
-    date,
+    LifetimeSource, NominatedFields, NominatedValues, NotStored, Reuse, Rules, Selecting, Storable,
+    StoredFacts, Timestamp, date,
 };
 
 /// One decision.
@@ -99,8 +99,13 @@ pub fn storing(outcome: Result<&Storable, NotStored>, now: Timestamp) -> Finding
 
 /// The freshness of a stored response at `now`.
 pub fn with_freshness(finding: Finding, facts: &StoredFacts, now: Timestamp) -> Finding {
-    let lifetime =
-        format!("{}, from {}", seconds(facts.freshness_lifetime_ms()), facts.lifetime_source.as_str());
+    let source = match facts.lifetime_source {
+        LifetimeSource::Nothing => "no lifetime in the response".to_owned(),
+        LifetimeSource::Default => "from `ttl_default`".to_owned(),
+        LifetimeSource::Override => "from `ttl_override`".to_owned(),
+        source => format!("from {}", source.as_str()),
+    };
+    let lifetime = format!("{}, {source}", seconds(facts.freshness_lifetime_ms()));
     let ttl_ms = facts.ttl_ms(now);
     let left = match ttl_ms {
         1.. => format!("{} left", seconds(ttl_ms.unsigned_abs())),

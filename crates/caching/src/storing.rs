@@ -39,7 +39,7 @@ reason_codes! {
         VaryAny = "vary-star", "RFC 9111 section 4.1", "`Vary: *`.";
         VaryUnusable = "vary-unusable", "RFC 9111 section 4.1", "`Vary` with invalid or too many names.";
         HeadTooLarge = "head-too-large", "RFC 9111 section 3.2", "With what a 304 or a HEAD has added, the stored header section is larger than one response may have it.";
-        NoFreshness = "no-freshness", "RFC 9111 section 3", "Never fresh, never usable stale, and nothing to validate it with.";
+        NoFreshness = "no-freshness", "RFC 9111 section 3", "Never fresh, never usable stale, and nothing to validate it with: the origin sends neither a lifetime nor a validator. Send `Cache-Control: max-age=60`, or set `ttl_default` in a rule.";
     }
 }
 

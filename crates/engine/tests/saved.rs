@@ -456,7 +456,7 @@ fn each_kind_of_damage_has_its_words() {
         (bytes[..bytes.len() - 1].to_vec(), "its end is missing"),
         (bytes[..70].to_vec(), "its end is missing"),
         (with(8, &[9]), "it has format 9, and this version of Larder reads formats 2 to 3"),
-        (with(20, &[9]), "it is damaged at byte 0: the begin has another checksum"),
+        (with(20, &[9]), "it is damaged at byte 0: checksum mismatch at the beginning"),
     ];
     for (bytes, message) in cases {
         let error: SavedError = Saved::open(bytes).expect_err("it is refused");
@@ -464,7 +464,7 @@ fn each_kind_of_damage_has_its_words() {
     }
     let saved = Saved::open(with(500, &[1, 2, 3])).expect("begin and end are in order");
     let error = saved.verify(0).expect_err("it is refused");
-    assert!(error.to_string().ends_with("a part has another checksum"), "{error}");
+    assert!(error.to_string().ends_with("checksum mismatch in a part"), "{error}");
 }
 
 proptest! {

@@ -23,7 +23,7 @@ pub enum RequestError {
     #[error("the protocol version is neither HTTP/1.0 nor HTTP/1.1")]
     UnsupportedVersion,
     /// RFC 9112 3. Not three parts with one space between them (HTTP/0.9 among others).
-    #[error("the request line is not method, target and version with single spaces")]
+    #[error("expected method, target and version, separated by single spaces")]
     MalformedRequestLine,
     /// RFC 9112 3.1. The method is not a token.
     #[error("the method is not a token")]
@@ -77,7 +77,7 @@ pub enum RequestError {
     #[error("a field value has an invalid byte")]
     InvalidFieldValue,
     /// RFC 9110 5.4. Longer than [`Limits::head_bytes_max`](crate::Limits::head_bytes_max).
-    #[error("the head is too large")]
+    #[error("the header section exceeds `limits.head_bytes_max`")]
     HeadTooLarge,
     /// RFC 9110 5.4. More than [`Limits::fields_max`](crate::Limits::fields_max).
     #[error("the head has too many field lines")]
@@ -92,7 +92,7 @@ pub enum RequestError {
     #[error("chunked is applied more than once")]
     ChunkedRepeated,
     /// RFC 9112 6.3. Transfer-Encoding without `chunked` as its last coding: the end of the body is unknown.
-    #[error("chunked is not the final transfer coding")]
+    #[error("Transfer-Encoding must end with chunked")]
     ChunkedNotFinal,
     /// RFC 9112 6.1. A transfer coding before the final `chunked`.
     #[error("a transfer coding is not implemented")]

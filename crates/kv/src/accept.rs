@@ -35,8 +35,8 @@ pub(crate) enum Owner {
 #[derive(Debug, Error)]
 pub(crate) enum Refusal {
     #[error(
-        "DENIED Larder is in protected mode: it has no password, and then it accepts clients of its own machine only. \
-         Set a password, or turn protected mode off where the network keeps others away."
+        "DENIED Larder is in protected mode: no password is set, so only clients on this machine may connect. \
+         Set `password_files`, or `protected_mode = false`."
     )]
     Protected,
     #[error("ERR max number of clients reached")]

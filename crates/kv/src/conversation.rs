@@ -271,7 +271,7 @@ impl Conversation {
         if self.is_limited || self.may_take(bytes, context.shared) {
             return Err(Pause::Drained);
         }
-        tracing::warn!(client = %self.session.client.ends.client, "closed: maxmemory has no room for its request");
+        tracing::warn!(client = %self.session.client.ends.client, "client closed: request too large for maxmemory");
         context.shared.endings.add(Ending::Request);
         Reply { out: output, version: self.session.version }.error(NO_ROOM_FOR_REQUEST);
         self.session.is_over = true;

@@ -235,7 +235,7 @@ impl SaveFile {
         let path = self.path.display();
         let began = Instant::now();
         match self.open() {
-            Ok(None) => tracing::info!(%path, "starts empty: there is no saved data"),
+            Ok(None) => tracing::info!(%path, "no save file yet, starting empty"),
             Err(error) => {
                 self.state.lock().is_refused = true;
                 tracing::error!(%path, reason = %Chain(&error), "starts empty: the saved data is refused");

@@ -547,7 +547,7 @@ impl Shared {
             self.warned_of_http_at_ms.store(now_ms, Relaxed);
             tracing::warn!(
                 client = %client.ends.client,
-                "closed: it has sent POST or Host:, as HTTP has them. Somebody may be using a browser to send commands."
+                "client closed: it sent an HTTP request, possibly from a browser"
             );
         }
     }

@@ -226,7 +226,7 @@ impl Served<'_> {
     async fn hand_over(self, succession: &mut Succession) -> Result<u32, String> {
         if self.planes.kv.is_some() {
             return Err(
-                "this process has a data set in memory (kv), which no other can take over: restart it"
+                "this process serves Redis clients and can't hand over its data: restart it, with a save file"
                     .to_owned(),
             );
         }

@@ -51,7 +51,6 @@ pub(crate) enum Command {
         shell: clap_complete::Shell,
     },
     /// Write the manual pages
-    #[command(hide = true)]
     Manual {
         /// Directory that the pages are written to
         #[arg(long, value_name = "DIR")]
@@ -253,7 +252,7 @@ Exit status:
 
 /// Purge responses from a running cache
 ///
-/// Give URLs (each with all its variants), or --everything, or selectors: a response is purged if it matches all of them.
+/// Give URLs (each with all its variants), or --everything, or selectors. A response must match every selector.
 #[derive(Args, Debug)]
 #[command(group(clap::ArgGroup::new("what").required(true).multiple(true)
     .args(["url", "tag", "site", "host", "prefix", "everything"])))]
@@ -265,7 +264,7 @@ pub(crate) struct PurgeArguments {
     #[arg(conflicts_with_all = ["selection", "everything"])]
     pub(crate) url: Vec<String>,
 
-    /// Responses with this tag, within a site or a host; repeatable
+    /// Responses with this tag; repeatable; with several sites, add `--site` or `--host`
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Vec<String>,
 
@@ -348,7 +347,7 @@ pub(crate) struct PairArguments {
     #[arg(long, value_name = "FILE", requires = "response")]
     pub(crate) request: Option<PathBuf>,
 
-    /// File with the origin's response to it: status line and header fields
+    /// File with the origin's response to that request: status line and header fields
     #[arg(long, value_name = "FILE", requires = "request")]
     pub(crate) response: Option<PathBuf>,
 

@@ -16,8 +16,8 @@ use crate::{allocator, lifecycle};
 
 /// Run a Redis-compatible cache server
 ///
-/// Keeps strings in memory up to `maxmemory`, and evicts the least useful ones beyond it. Speaks RESP2 and RESP3. Prints its address, and
-/// runs until SIGTERM or Ctrl-C. Options override the file, which may hold the tables of `larder serve` too. Without FILE, reads
+/// Keeps strings in memory up to `maxmemory`, and evicts the least useful keys when memory is full. Speaks RESP2 and RESP3. Prints its
+/// address, and runs until SIGTERM or Ctrl-C. Options override the file. It can contain the tables of `larder serve` too. Without FILE, reads
 /// /etc/larder/larder.toml if it exists.
 ///
 /// Examples:
@@ -41,7 +41,8 @@ pub(crate) struct KvArguments {
     #[arg(long, value_name = "SIZE")]
     maxmemory: Option<String>,
 
-    /// Eviction policy when memory is full [default: allkeys-s3fifo]
+    /// Eviction policy when memory is full: noeviction, allkeys-s3fifo, allkeys-lru, allkeys-lfu, allkeys-random, volatile-lru,
+    /// volatile-lfu, volatile-random or volatile-ttl [default: allkeys-s3fifo]
     #[arg(long, value_name = "POLICY")]
     maxmemory_policy: Option<String>,
 

@@ -1,5 +1,6 @@
 //! Commands that talk to the admin API of a running process.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -30,14 +31,15 @@ fn list<'a>(answer: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     answer.get(key).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// A line for each site: which URLs belong to it.
-fn sites(answer: &Value) -> impl Iterator<Item = String> {
-    list(answer, "sites").map(|site| {
+/// A line for each site, by name: which URLs belong to it.
+fn sites(answer: &Value) -> BTreeSet<String> {
+    let line = |site: &Value| {
         let text = |key: &str| site.get(key).and_then(Value::as_str).unwrap_or_default();
         let hosts: Vec<_> = texts(site, "hosts").collect();
         let hosts = if hosts.is_empty() { "any other host".to_owned() } else { hosts.join(", ") };
         format!("site {}: {hosts}, paths below {}", text("name"), text("path_prefix"))
-    })
+    };
+    list(answer, "sites").map(line).collect()
 }
 
 /// Reloads the configuration of the process.
@@ -176,6 +178,9 @@ pub(crate) struct Refused(String);
 
 /// The API's reason in a sentence, with problems of a configuration or known sites, one per line.
 fn refusal(status: StatusCode, answer: &Value) -> String {
+    if answer.get("error").and_then(Value::as_str) == Some("token_missing") {
+        return "the admin API needs a token: give --token-file".to_owned();
+    }
     let message = answer.get("message").and_then(Value::as_str).unwrap_or("no reason given");
     let lines: String = texts(answer, "problems")
         .map(str::to_owned)

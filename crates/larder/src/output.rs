@@ -66,6 +66,9 @@ pub(crate) fn causes(error: &anyhow::Error) -> String {
 fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     match error.downcast_ref::<io::Error>() {
         Some(error) if error.kind() == ErrorKind::AddrInUse => "address in use by another process".to_owned(),
+        Some(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+            "no interface of this machine has this address".to_owned()
+        }
         _ => error.to_string(),
     }
 }

@@ -118,7 +118,7 @@ impl Process {
         }
         self.manager.tell(State::Stopping);
         if asker == Asker::Operator && !self.drain_delay.is_zero() {
-            tracing::info!(delay = ?self.drain_delay, "not ready any more: clients are served until balancers know");
+            tracing::info!(delay = ?self.drain_delay, "draining: /ready answers 503, clients are still served");
             sleep(self.drain_delay).await;
         }
         tracing::info!("stopping: requests in flight may finish");
@@ -140,7 +140,7 @@ impl Process {
                 tracing::info!(process, "the new process serves: this one finishes its requests and ends");
                 self.manager.tell(State::Succeeded(*process));
             }
-            Err(reason) => tracing::error!(reason, "upgrade failed: this process goes on"),
+            Err(reason) => tracing::error!(reason, "upgrade failed: this process keeps serving"),
         }
         self.telemetry.background().upgrade(if outcome.is_ok() { "took-over" } else { "failed" });
     }

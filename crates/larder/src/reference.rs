@@ -82,7 +82,8 @@ cache-status: larder; fwd=stale; fwd-status=304; stored; ttl=59
 
 Field names are in lower case, over HTTP/1.1 too: `grep -i cache-status` finds them. The name is `server_name` of the configuration. `fwd-status` is on every answer
 that an origin gave. `ttl` counts the whole seconds until the response is stale, and is negative
-once it is: right after `max-age=60` it is 59. `stored` says that the response is stored, or will be once its body has arrived: the field is sent before the
+once it is: right after `max-age=60` it is 59, and `stored; ttl=-1` is a response with a validator (`ETag`) and no lifetime, which is validated before
+each use. `stored` says that the response is stored, or will be once its body has arrived: the field is sent before the
 body, so one that breaks off afterwards is not stored as a whole although it says so, and its client sees that it broke off. In the same way a body that
 turns out to be too large, or for which memory runs out, while it arrives (`object-too-large`, `memory-full`) may say `stored`;
 `larder_not_stored_total` counts it.

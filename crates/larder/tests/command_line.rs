@@ -250,6 +250,9 @@ fn addresses_may_be_names() {
     check(&format!("serve --origin http://a --admin localhost:0 --listen {name}"), 1, "", &in_use);
     check(&format!("kv --listen {name}"), 1, "", &in_use);
     check(&format!("origin --listen {name}"), 1, "", &in_use);
+    // Of a network for documentation: nobody's.
+    let foreign = "can't listen on 192.0.2.1:80: no interface of this machine has this address";
+    check("kv --listen 192.0.2.1:80", 1, "", foreign);
     check(
         "kv --listen no-such-name.invalid:1",
         1,
@@ -297,7 +300,7 @@ fn options_may_be_variables() {
     assert_eq!(text, "", "what has no settings warns of none");
     let text = run(&["serve"], &[("LARDER_SERVE_ORIGIN", "ftp://a"), ("LARDER_SERVE_LISTEN", "x,y")]);
     assert!(
-        text.contains("--origin: error: ") && text.contains("listen[2].address: not an address"),
+        text.contains("--origin: error: ") && text.contains("listen[2].address: expected an address"),
         "{text}"
     );
 }

@@ -29,6 +29,7 @@ fn script(exchange: &mut Exchange<'_>) {
             ("200 OK", "Cache-Control: max-age=60, stale-while-revalidate=600\r\nAge: 100\r\nETag: \"1\"\r\n")
         }
         "private" => ("200 OK", "Cache-Control: private, max-age=60\r\n"),
+        "bare" => ("200 OK", ""),
         "vary" => ("200 OK", "Cache-Control: max-age=600\r\nVary: Accept-Language, Cookie\r\n"),
         "error" if is_validation => ("503 Service Unavailable", ""),
         "error" => ("200 OK", "Cache-Control: max-age=60, stale-if-error=600\r\nAge: 100\r\nETag: \"1\"\r\n"),
@@ -54,7 +55,7 @@ const CASES: &[Case] = &[
         field: "A: 1",
         says: &[
             "reuse: forward: nothing is stored for this URL [RFC 9111 section 4]\n",
-            "store: complete, and stored",
+            "store: stored [",
             "rule = built-in",
             "key = GET http://test.example/fresh of site",
             "the origin answers 200",
@@ -114,7 +115,7 @@ const CASES: &[Case] = &[
         before: Some(""),
         field: "A: 1",
         says: &[
-            "stale: the stale response stands in for the failure [RFC 5861 section 4]",
+            "stale: the stale response is used in place of the error [RFC 5861 section 4]",
             "cause = status 503",
         ],
     },
@@ -126,6 +127,16 @@ const CASES: &[Case] = &[
             "store: not stored: the response says `private`",
             "reason = private",
             "[RFC 9111 section 5.2.2.7]",
+            "\nTo have it stored: if everyone may have this response, have the origin send `public`",
+        ],
+    },
+    Case {
+        name: "bare",
+        before: None,
+        field: "A: 1",
+        says: &[
+            "detail=no-freshness",
+            "\nTo have it stored: have the origin send a lifetime, such as `Cache-Control: max-age=60`, or set `ttl_default` in a rule\n",
         ],
     },
     Case {
@@ -212,7 +223,11 @@ fn a_dead_origin_is_explained() {
         told["findings"].as_array().into_iter().flatten().map(|found| &found["step"]).collect();
     assert_eq!(steps, ["route", "key", "select", "reuse", "forward", "stale", "deliver"], "{told}");
     let failed = text(&explain(&larder, "/never", &[]));
-    assert!(failed.contains("Status: 502\n") && failed.contains("nothing can stand in"), "{failed}");
+    assert!(
+        failed.contains("Status: 502\n")
+            && failed.contains("no stored response may be used in place of the error"),
+        "{failed}"
+    );
 }
 
 #[test]
@@ -225,9 +240,9 @@ fn questions_that_cannot_be_asked() {
         assert!(text(&output).contains(part), "{part:?} is not in {}", text(&output));
     };
     check(&["-X", "POST"], "only GET and HEAD can be explained");
-    check(&["-H", "no colon"], "\"no colon\" is no header field");
-    check(&["-H", "a b: c"], "\"a b\" is no field name");
-    check(&["-H", "Host: a\u{7f}"], "this is no value of host");
+    check(&["-H", "no colon"], "\"no colon\" isn't a header field");
+    check(&["-H", "a b: c"], "\"a b\" isn't a field name");
+    check(&["-H", "Host: a\u{7f}"], "this isn't a value of host");
     assert_eq!(origin.total(), 0);
     let nobody = ["explain", "http://a/", "--admin", "127.0.0.1:1"];
     let output = Command::new(LARDER).args(nobody).output().expect("the binary runs");
@@ -357,11 +372,11 @@ fn files_that_cannot_be_used() {
     };
     let (request, response) = ("GET / HTTP/1.1\nHost: a\n", "HTTP/1.1 200 OK\n");
     check("", response, &[], "request can't be used: line 1 is empty");
-    check(request, "200 OK\n", &[], "\"200 OK\" is no status line");
+    check(request, "200 OK\n", &[], "\"200 OK\" isn't a status line");
     check(request, "HTTP/1.1 200 OK\nno field\n", &[], "response can't be used: line 2");
     check(request, response, &["--again", "missing"], "missing can't be read");
-    check(request, response, &["--after", "9"], "\"9\" is no duration");
-    check(request, response, &["--received", "noon"], "\"noon\" is no date");
+    check(request, response, &["--after", "9"], "\"9\" isn't a duration");
+    check(request, response, &["--received", "noon"], "\"noon\" isn't a date");
     check(request, response, &["--profile", "wild"], "there are safe and rfc9111");
     check(request, response, &["--config", "response"], "response can't be used");
 }

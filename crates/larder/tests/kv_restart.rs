@@ -110,7 +110,7 @@ fn saved() -> (Place, Vec<u8>) {
 fn a_stopped_server_comes_back_as_it_was() {
     let place = Place::new();
     let mut kv = place.start(&[]);
-    assert_empty(&kv, "starts empty: there is no saved data");
+    assert_empty(&kv, "no save file yet, starting empty");
     fill(&kv);
     for _ in 0..3 {
         end(kv, Signal::TERM);
@@ -148,7 +148,7 @@ fn a_killed_server_comes_back_empty_and_says_so() {
     let kv = place.start(&[]);
     assert_filled(&kv);
     end(kv, Signal::KILL);
-    assert_empty(&place.start(&[]), "starts empty: there is no saved data");
+    assert_empty(&place.start(&[]), "no save file yet, starting empty");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn damage_at_the_end_of_a_large_file_costs_all_of_it() {
     wait::until_true("all keys are gone", || {
         kv.ask(&["DBSIZE", "SELECT 9", "DBSIZE"]) == ":0\r\n+OK\r\n:0\r\n"
     });
-    assert_empty(&kv, "a part has another checksum");
+    assert_empty(&kv, "checksum mismatch in a part");
     end(kv, Signal::TERM);
     assert_eq!(place.start(&[]).ask(&["GET key-1", "DBSIZE"]), "$5\r\nworks\r\n:1\r\n");
 }
@@ -243,7 +243,7 @@ fn half_a_file_is_never_taken() {
     let part = place.folder.path().join("saved.part");
     fs::rename(place.file(), &part).expect("a new name");
     fs::write(&part, &bytes[..bytes.len() / 2]).expect("a file");
-    assert_empty(&place.start(&[]), "there is no saved data");
+    assert_empty(&place.start(&[]), "no save file yet");
     assert!(!part.exists());
 }
 

@@ -89,7 +89,7 @@ fn the_admin_api_may_be_given_as_a_url() {
 /// Nothing can match, so nobody is to believe that something was purged.
 #[test]
 fn a_purge_by_tag_says_that_no_site_records_tags() {
-    const WARNING: &str = "no site records tags but `Cache-Groups`: set `tags` of the site";
+    const WARNING: &str = "only `Cache-Groups` is read for tags: set `tags` in the site";
     let origin = stored();
     for (tags, is_warned) in [("", true), ("tags = [\"cache-tags\"]\n", false)] {
         let config = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n{tags}", origin.url());
@@ -753,7 +753,7 @@ fn an_upgrade_that_fails_changes_nothing() {
     process.write_config("unknown_key = 1\n");
     let output = larder(&["upgrade", "--admin", &admin]);
     assert_eq!(output.status, 1, "{}", output.text());
-    let told = "the new process ended: exit status: 1; its messages are among those of this process";
+    let told = "the new process exited with status 1: see this process's log";
     assert!(output.stderr.contains(told), "{}", output.stderr);
     assert!(process.stderr().contains("unknown_key: unknown key"), "{}", process.stderr());
     process.signal(Signal::USR2);
@@ -806,7 +806,7 @@ fn a_data_set_is_not_handed_over() {
     let process = Setup::config(LARDER, &format!("{text}[kv]\nlisten = [\"127.0.0.1:0\"]\n")).start();
     let answer = process.ask_admin("POST", "/upgrade", "");
     assert_eq!(answer.status(), 409);
-    assert!(answer.text().contains("data set in memory (kv)"), "{}", answer.text());
+    assert!(answer.text().contains("serves Redis clients and can't hand over its data"), "{}", answer.text());
 }
 
 /// Readiness flips, nobody new gets in, and what is under way is finished: also by a worker that forwards over a connection of another one, whose

@@ -636,7 +636,7 @@ fn a_site_answers_only_the_clients_that_it_allows() {
     assert!(larder.metric("larder_requests_total", &["status=\"403\""]) > 0.0);
     larder.write_config(&config("clients_allowed = [\"192.0.2.0/33\"]", ""));
     let refused = larder.ask_admin("POST", "/reload", "").text();
-    assert!(refused.contains("not an IP address or network, such as `10.0.0.0/8`"), "{refused}");
+    assert!(refused.contains("expected an IP address or network, such as `10.0.0.0/8`"), "{refused}");
 }
 
 /// Rules and access lists are chosen by the path as it is written, and the origin answers the path that it has decoded.

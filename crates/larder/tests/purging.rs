@@ -391,7 +391,7 @@ fn a_dry_run_counts_and_does_nothing() {
     check(
         &dry(&by_tag),
         0,
-        "would purge by tag (hard): stored responses 2, fills in progress 0, cache keys 2",
+        "would purge by tag (hard): stored responses 2, responses still arriving 0, cache keys 2",
     );
     check(&dry(&["--everything", "--soft"]), 0, "would purge by everything (soft): stored responses 3");
     check(
@@ -419,7 +419,11 @@ fn purges_by_command() {
         "purged http://test.example/2/x+y",
     );
     ["/1/x", "/2/x+y"].iter().for_each(|target| assert!(!larder.get(target).is_hit()));
-    check(&run(&["--tag", "x", "--tag", "y", "--all-tags", "--site", "shop"]), 0, "and not counted");
+    check(
+        &run(&["--tag", "x", "--tag", "y", "--all-tags", "--site", "shop"]),
+        0,
+        "purged responses aren't counted",
+    );
     assert!(larder.get("/1/x").is_hit() && !larder.get("/2/x+y").is_hit());
     check(&run(&["--tag", "x"]), 1, "site shop: any other host, paths below /");
     check(&run(&["--everything", "--refresh"]), 0, "purged by everything (refresh)");

@@ -377,7 +377,7 @@ fn a_reload_moves_no_site_and_loses_nothing() {
     assert!(status == 200 && told.contains("\"warnings\":[]"), "{told}");
     let fourth = site("fourth.test", "new");
     let (status, told) = reload(&[added, changed, &site(SHOP, "default"), &site(ASSETS, "static"), &fourth]);
-    assert!(status == 422 && told.contains("no store has this name"), "{status} {told}");
+    assert!(status == 422 && told.contains("no store is named"), "{status} {told}");
 }
 
 #[test]

@@ -565,8 +565,8 @@ fn doctor_asks_the_collector() {
     std::fs::write(&file, config).unwrap();
     let arguments = ["doctor", "--config", file.to_str().unwrap()];
     let found = run(LARDER, arguments).succeeded().text();
-    assert!(found.contains("/v1/traces, which takes spans"), "{found}");
+    assert!(found.contains("/v1/traces, which accepts spans"), "{found}");
     collector.stop();
     let found = run(LARDER, arguments).text();
-    assert!(found.contains("which takes no spans: can't connect"), "{found}");
+    assert!(found.contains("which accepts no spans: can't connect"), "{found}");
 }

@@ -188,7 +188,7 @@ impl Sending {
             tracing::debug!(rejected, why, "the collector has no use for some spans");
         }
         if self.reach == Reach::Away {
-            tracing::info!("the collector takes spans again");
+            tracing::info!("the collector accepts spans again");
         }
         self.reach = Reach::Fine;
     }
@@ -197,7 +197,7 @@ impl Sending {
         Counts::add(&self.exporter.counts.failed, spans);
         Counts::add(&self.exporter.counts.requests_failed, 1);
         if self.reach == Reach::Fine {
-            tracing::warn!(%why, "spans are lost: the collector does not take them");
+            tracing::warn!(%why, "spans dropped: collector unreachable");
         }
         self.reach = Reach::Away;
     }

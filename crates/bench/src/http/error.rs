@@ -11,7 +11,7 @@ pub enum LoadError {
     #[error("there is nothing to ask for: name at least one URL")]
     NoTargets,
     /// Correct the URL.
-    #[error("{url:?} is no URL to ask for: {why}")]
+    #[error("{url:?} isn't a URL to ask for: {why}")]
     BadUrl { url: String, why: String },
     /// Correct the settings.
     #[error("{0}")]

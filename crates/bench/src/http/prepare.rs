@@ -102,17 +102,17 @@ fn has_field(target: &Target, name: &str) -> bool {
 fn check(target: &Target) -> Result<(), LoadError> {
     let wrong = |what: String| Err(LoadError::Settings(what));
     if http::Method::from_bytes(target.method.as_bytes()).is_err() {
-        return wrong(format!("{:?} is no method", target.method));
+        return wrong(format!("{:?} isn't a method", target.method));
     }
     if target.method == "CONNECT" {
         return wrong("CONNECT asks for a tunnel, which is not measured".into());
     }
     for (name, value) in &target.fields {
         if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
-            return wrong(format!("{name:?} is no field name"));
+            return wrong(format!("{name:?} isn't a field name"));
         }
         if http::HeaderValue::from_str(value).is_err() {
-            return wrong(format!("{value:?} is no value of the field {name}"));
+            return wrong(format!("{value:?} isn't a value of the field {name}"));
         }
         if ["transfer-encoding", "connection", "upgrade", "expect"].contains(&&*name.to_ascii_lowercase()) {
             return wrong(format!("the field {name} is the load's own: it would change the framing"));

@@ -175,7 +175,7 @@ impl Header {
             return Err(SavedError::Format { found, known: FORMAT });
         }
         if !is_sealed(bytes) {
-            return Err(SavedError::damaged(0, "the begin has another checksum"));
+            return Err(SavedError::damaged(0, "checksum mismatch at the beginning"));
         }
         let shards = reader.u32();
         let is_possible = shards.is_power_of_two() && shards as usize <= SHARDS_MAX;

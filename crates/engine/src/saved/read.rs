@@ -216,7 +216,7 @@ impl Opened {
     }
 
     fn compare(&self, found: &Checksum) -> Result<(), SavedError> {
-        if found.is(self.checksum) { Ok(()) } else { Err(self.damaged("a part has another checksum")) }
+        if found.is(self.checksum) { Ok(()) } else { Err(self.damaged("checksum mismatch in a part")) }
     }
 
     pub(super) fn damaged(&self, what: &'static str) -> SavedError {
@@ -256,7 +256,7 @@ fn read_table(
     }
     source.read_at(trailer.table_offset, &mut table)?;
     if !Checksum::new(header.id).add(&table).is(trailer.table_checksum) {
-        return Err(SavedError::damaged(trailer.table_offset, "the table has another checksum"));
+        return Err(SavedError::damaged(trailer.table_offset, "checksum mismatch in the table"));
     }
     let shards: Vec<_> = table.chunks_exact(SHARD_BYTES).map(ShardEntry::decode).collect();
     let mut at = HEADER_BYTES as u64;

@@ -52,10 +52,13 @@ pub(crate) fn selection(
         return if variants.is_empty() { nothing() } else { (1..).zip(heads).map(differs).collect() };
     };
     let which = match hit.head.is_selected_by(request) {
-        true => "is for this request",
+        true => "matches",
         false => "is certain to be the origin's choice for this request too",
     };
-    let says = format!("one of {} stored {which}", variants.len());
+    let says = match variants.len() {
+        1 => format!("the stored response {which}"),
+        count => format!("1 of {count} stored responses {which}"),
+    };
     let finding = Finding::new("select", says, section);
     vec![explain::mismatch(finding, hit.head.nominated(), hit.head.nominated_values(), request, rules)]
 }
@@ -64,14 +67,18 @@ pub(crate) fn selection(
 pub(crate) fn tier(said: Said, since_start: Duration) -> Finding {
     let says = match said {
         Said::Unasked => "what the shared store has is known already",
-        Said::Failed => "the shared store does not answer in time, or cannot be used: a miss",
+        Said::Failed => "the shared store isn't available: treated as a miss",
         Said::Nothing => "the shared store has nothing under the key",
         Said::Unchanged => "the shared store still has what memory has",
         Said::Unusable => "what the shared store has cannot be used by the rules here, or is damaged",
         Said::Found => "the shared store has a record for the key",
         Said::Changing => "the shared store changes the record again and again: a miss",
     };
-    Finding::new("tier", says, "").with("answered after", format!("{} ms", since_start.as_millis()), "")
+    let finding = Finding::new("tier", says, "");
+    match said {
+        Said::Failed => finding,
+        _ => finding.with("answered after", format!("{} ms", since_start.as_millis()), ""),
+    }
 }
 
 /// An operator has taken what was stored out of use.
@@ -132,13 +139,13 @@ pub(crate) fn failure(stale: Option<&Hit>, has_stored: bool, cause: FailureCause
     };
     match stale {
         Some(hit) => {
-            let finding = Finding::new("stale", "the stale response stands in for the failure", section);
+            let finding = Finding::new("stale", "the stale response is used in place of the error", section);
             explain::with_freshness(finding.with("cause", cause, ""), &hit.head.facts, now)
         }
         None => {
-            let says =
-                if has_stored { "the stored response may not stand in" } else { "nothing can stand in" };
-            Finding::new("stale", format!("{says} for the failure"), section).with("cause", cause, "")
+            let which = if has_stored { "the stored response may not" } else { "no stored response may" };
+            Finding::new("stale", format!("{which} be used in place of the error"), section)
+                .with("cause", cause, "")
         }
     }
 }

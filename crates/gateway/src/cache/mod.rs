@@ -428,7 +428,7 @@ impl Cache {
         let waiting = tiers.pending_keys();
         let Left { keys, removals } = tiers.drained(limit).await;
         if keys > 0 {
-            tracing::warn!(store, keys, removals, "the tier behind memory was not told of all changes");
+            tracing::warn!(store, keys, removals, "stopped before all changes reached the shared store");
         } else if waiting > 0 {
             tracing::info!(store, keys = waiting, "the tier behind memory has all that was stored");
         }

@@ -112,11 +112,10 @@ impl OriginCall<'_> {
             Err(error) => (format!("the origin fails: {error}"), "RFC 9209 section 2.3"),
         };
         let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let finding = Finding::new("forward", says, section).with("origin", name, "").with(
-            "first byte after",
-            seconds(took_ms),
-            "",
-        );
+        let mut finding = Finding::new("forward", says, section).with("origin", name, "");
+        if result.is_ok() {
+            finding = finding.with("first byte after", seconds(took_ms), "");
+        }
         match asked.filter(|asked| !asked.is_empty()) {
             Some(asked) => finding.with("asked with", asked, "RFC 9111 section 4.3.1"),
             None => finding,

@@ -209,6 +209,9 @@ fn alpn(offer: Offer) -> Vec<Vec<u8>> {
 
 fn tls_error(error: &io::Error) -> OriginError {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => {
+            OriginError::TlsCertificate("its issuer isn't trusted: set `ca_file`".into())
+        }
         Some(rustls::Error::InvalidCertificate(cause)) => {
             OriginError::TlsCertificate(cause.to_string().into())
         }

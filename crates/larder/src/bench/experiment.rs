@@ -14,7 +14,7 @@ use crate::output;
 
 /// Run an experiment: start its servers on free ports, load them, stop them, and judge the result
 ///
-/// Exit status 0 if the result is as expected.
+/// Exit status 0 if the result is as expected, 1 if it isn't.
 #[derive(Args, Debug)]
 #[command(after_help = format!("Experiments:\n{}", listed("  ")))]
 pub(crate) struct ExperimentArguments {
@@ -33,7 +33,7 @@ pub(crate) struct ExperimentArguments {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     connections: Option<u16>,
 
-    /// Gateways that share a store, where the experiment compares them with one alone (coalescing)
+    /// Gateways that share a store, if the experiment compares them with one alone (coalescing)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=16))]
     instances: Option<u16>,
 

@@ -21,7 +21,7 @@ pub(crate) enum BenchCommand {
     NullHttp(null_http::NullHttpArguments),
     Resp(Box<resp::RespArguments>),
     NullResp(null_resp::NullRespArguments),
-    /// Show saved reports; several files are compared
+    /// Show a saved report, or compare several
     Report(report::ReportArguments),
     /// Print the JSON Schema of a report
     Schema,

@@ -11,8 +11,8 @@ use crate::output;
 
 /// Run a minimal HTTP server, as the baseline for ratios
 ///
-/// It counts the ends of request heads and writes as many copies of one response; it reads no request, so requests with
-/// bodies confuse it. Prints its address, and serves until it is killed.
+/// It counts the ends of request heads and writes as many copies of one response; it doesn't parse requests, so it can't handle
+/// request bodies. Prints its address, and serves until it is killed.
 #[derive(Args, Debug)]
 pub(crate) struct NullHttpArguments {
     /// Address to listen on; port 0 picks a free one

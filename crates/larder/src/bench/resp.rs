@@ -23,8 +23,7 @@ use crate::output;
 
 /// Load-test a Redis-compatible server, and verify every reply
 ///
-/// The value of a key is a function of the key, so every reply is known byte for byte; a key that is asked for as missing is
-/// one that no load sets. Each command counts as one request, and its latency ends with its reply.
+/// The value of a key is a function of the key, so every reply is known byte for byte; keys used for misses are never set. Each command counts as one request, and its latency ends with its reply.
 ///
 /// Examples:
 ///

@@ -118,9 +118,11 @@ fn name_and_port(text: &str) -> Option<(&str, u16)> {
 fn wrong(text: &str) -> String {
     match text.strip_prefix(':').map(str::parse::<u16>) {
         Some(Ok(port)) => {
-            format!("not an address and port; for every address write `0.0.0.0:{port}` or `[::]:{port}`")
+            format!("expected an address and port; for every address write `0.0.0.0:{port}` or `[::]:{port}`")
         }
-        _ => "not an address and port, such as `127.0.0.1:8080`, `[::1]:8080` or `localhost:8080`".to_owned(),
+        _ => format!(
+            "expected an address and port, such as `127.0.0.1:8080`, `[::1]:8080` or `localhost:8080`; found {text:?}"
+        ),
     }
 }
 
@@ -134,12 +136,12 @@ mod tests {
         assert_eq!(parse_address("localhost:80"), Ok(SocketAddr::from(([127, 0, 0, 1], 80))));
         for (text, message) in [
             (":80", "for every address write `0.0.0.0:80`"),
-            ("127.0.0.1", "not an address and port"),
-            ("nowhere", "not an address and port"),
-            ("1.2.3:80", "not an address and port"),
-            ("http://a:80", "not an address and port"),
-            ("a:65536", "not an address and port"),
-            ("a b:80", "not an address and port"),
+            ("127.0.0.1", "expected an address and port"),
+            ("nowhere", "expected an address and port"),
+            ("1.2.3:80", "expected an address and port"),
+            ("http://a:80", "expected an address and port"),
+            ("a:65536", "expected an address and port"),
+            ("a b:80", "expected an address and port"),
             ("no-such-name.invalid:80", "no-such-name.invalid has no address"),
         ] {
             let error = parse_address(text).expect_err(text);

@@ -71,10 +71,11 @@ impl<'a> Reader<'a> {
         for (span, message) in
             errors.iter().filter(|(span, _)| swallowed.is_none_or(|from| span.start < from))
         {
-            self.problems.error(&self.place(span.clone()), "", format!("not TOML: {message}"));
+            let said = said(message, text.get(span.clone()).unwrap_or_default());
+            self.problems.error(&self.place(span.clone()), "", format!("invalid TOML: {said}"));
         }
         if let (Some(from), ReadFrom::Source(source)) = (swallowed, self.origin) {
-            let message = "not TOML: expected `,` or `]`: an array that starts above is not closed";
+            let message = "invalid TOML: expected `,` or `]`: an array that starts above is not closed";
             self.problems.error(&self.place(from..from + 1), "", message);
             self.problems.ignore_from(source, from);
         }
@@ -225,6 +226,23 @@ impl<'a> Reader<'a> {
             ReadFrom::Flag(flag) => Place::Flag(flag),
             ReadFrom::Preset => Place::Preset,
         }
+    }
+}
+
+/// The parser's message about `found`, in words of this file where they are plainer.
+fn said(message: &str, found: &str) -> String {
+    match message {
+        "duplicate key" if !found.contains('\n') => format!("`{found}` is set twice"),
+        _ if message.starts_with("string values must be quoted") && !found.is_empty() => {
+            "put the value in quotes".to_owned()
+        }
+        _ if message.starts_with("key with no value") || message.starts_with("missing value for key") => {
+            "no value after the key: write `key = value`".to_owned()
+        }
+        _ if message.starts_with("missing value") || message.starts_with("string values must be quoted") => {
+            "no value after `=`".to_owned()
+        }
+        _ => message.to_owned(),
     }
 }
 

@@ -99,5 +99,8 @@ fn keep(after: &mut Node, before: &Node, problems: &mut Problems) {
 }
 
 fn warn(place: &Place, node: &Node, problems: &mut Problems) {
-    problems.warning(place, &node.path, "changed, but takes effect only after a restart");
+    // A process with Redis clients refuses the upgrade.
+    let or_upgrade = if node.path.starts_with("kv") { "" } else { " or `larder upgrade`" };
+    let message = format!("changed, but takes effect only after a restart{or_upgrade}");
+    problems.warning(place, &node.path, message);
 }

@@ -382,8 +382,7 @@ fn a_reload_does_not_look_up_again_what_is_listened_on() {
     };
     check("was-known.invalid:8080", &[]);
     check("127.0.0.2:8080", &[]);
-    let changed =
-        "larder.toml:2:11: warning: listen[1].address: changed, but takes effect only after a restart";
+    let changed = "larder.toml:2:11: warning: listen[1].address: changed, but takes effect only after a restart or `larder upgrade`";
     check("never-known.invalid:8080", &[changed]);
     check("127.0.0.3:8080", &[changed]);
 }

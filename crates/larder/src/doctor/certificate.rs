@@ -14,13 +14,13 @@ pub(super) fn findings(config: &Config, now: SystemTime) -> Vec<Finding> {
     });
     let finding = |(address, certificate): (std::net::SocketAddr, &gateway::config::Certificate)| {
         let setting = format!("certificate of {address} ({})", certificate.names.join(", "));
-        expiry(setting, certificate.key.cert.first()?, now)
+        expiry(setting, certificate.key.cert.first()?, now, OWN)
     };
     certificates.filter_map(finding).collect()
 }
 
 /// None where the end can't be read.
-pub(super) fn expiry(setting: String, certificate: &[u8], now: SystemTime) -> Option<Finding> {
+pub(super) fn expiry(setting: String, certificate: &[u8], now: SystemTime, renewed: &str) -> Option<Finding> {
     let [begin, end] = validity(certificate)?;
     if begin > now {
         let found = format!("not valid before {}", httpdate::fmt_http_date(begin));
@@ -33,7 +33,7 @@ pub(super) fn expiry(setting: String, certificate: &[u8], now: SystemTime) -> Op
         0 => format!("expired on {date}"),
         _ => format!("valid until {date}"),
     };
-    let advice = Advice { set: RENEWED.to_owned(), why: REFUSED };
+    let advice = Advice { set: renewed.to_owned(), why: REFUSED };
     Some(Finding { setting: setting.into(), found, advice: (left < LEFT_MIN).then_some(advice) })
 }
 
@@ -104,7 +104,7 @@ const GENERALIZED_TIME: u8 = 0x18;
 const DAYS_BEFORE_1970: u64 = 719_469;
 /// Authorities that renew by themselves do so earlier.
 const LEFT_MIN: Duration = Duration::from_secs(14 * 86_400);
-const RENEWED: &str = "a renewed certificate";
+const OWN: &str = "a renewed certificate, then run `larder reload`";
 const VALID: &str = "a certificate that is valid now, or the clock of this machine";
 const REFUSED_EARLY: &str = "clients refuse a certificate that is not valid yet";
 const REFUSED: &str = "clients refuse an expired certificate";
@@ -148,9 +148,10 @@ mod tests {
     #[test]
     fn an_end_that_is_near_is_told() {
         let now = at("Tue, 24 Nov 2026 12:00:00 GMT");
-        let line = |certificate: &[u8]| expiry("x".to_owned(), certificate, now).expect("a date").to_string();
+        let line =
+            |certificate: &[u8]| expiry("x".to_owned(), certificate, now, OWN).expect("a date").to_string();
         assert_eq!(line(&until(2026, 12, 9)), "good  x = valid until Wed, 09 Dec 2026 00:00:00 GMT");
-        let near = "SET   x = valid until Tue, 08 Dec 2026 00:00:00 GMT: set a renewed certificate; clients refuse an expired certificate";
+        let near = "SET   x = valid until Tue, 08 Dec 2026 00:00:00 GMT: set a renewed certificate, then run `larder reload`; clients refuse an expired certificate";
         assert_eq!(line(&until(2026, 12, 8)), near);
         assert!(
             line(&between(2027, (2028, 1, 1)))

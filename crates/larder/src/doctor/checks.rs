@@ -13,6 +13,8 @@ use crate::config::{KvSettings, Settings, format_size};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
     open_files: u64,
+    /// The key that most of them are for.
+    connections_key: &'static str,
     /// Of stored responses, and of keys and values.
     memory_bytes: u64,
     keys: Keys,
@@ -33,6 +35,10 @@ impl Needs {
         let kv = settings.kv.as_ref().map(Self::of_kv).unwrap_or_default();
         Self {
             open_files: gateway.open_files + kv.open_files,
+            connections_key: match settings.gateway {
+                Some(_) => gateway.connections_key,
+                None => kv.connections_key,
+            },
             memory_bytes: gateway.memory_bytes + kv.memory_bytes,
             keys: kv.keys,
         }
@@ -43,6 +49,7 @@ impl Needs {
         let clients_max = kv.limits.clients_max as u64;
         Self {
             open_files: clients_max + (clients_max / 8).min(LEAVING) + FILES_BESIDE,
+            connections_key: "kv.limits.clients_max",
             memory_bytes: kv.bytes_max,
             keys: Keys::Some,
         }
@@ -64,6 +71,7 @@ impl Needs {
             open_files: config.limits.connections_max as u64
                 + connections.sum::<usize>() as u64
                 + FILES_BESIDE,
+            connections_key: "limits.connections_max",
             memory_bytes: config.stores.iter().map(|store| store.memory_bytes_max).sum(),
             keys: Keys::None,
         }
@@ -117,7 +125,7 @@ pub(crate) fn findings(facts: &Facts, needs: &Needs) -> Vec<Finding> {
     let checked = [
         least("net.core.somaxconn", facts.somaxconn, BACKLOG, SOMAXCONN),
         least("net.ipv4.tcp_max_syn_backlog", facts.syn_backlog, SYN_BACKLOG, SYNS),
-        least("open files (ulimit -n, LimitNOFILE=)", facts.open_files_max, needs.open_files, FILES),
+        facts.open_files_max.map(|found| open_files(found, needs)),
         least(
             "net.ipv4.tcp_rmem (the last number)",
             facts.receive_buffer_bytes_max,
@@ -130,6 +138,16 @@ pub(crate) fn findings(facts: &Facts, needs: &Needs) -> Vec<Finding> {
         facts.memory_bytes.map(|bytes| memory(bytes, needs)),
     ];
     checked.into_iter().flatten().collect()
+}
+
+fn open_files(found: u64, needs: &Needs) -> Finding {
+    let (least, key) = (needs.open_files, needs.connections_key);
+    let advice = || Advice { set: format!("at least {least}, or lower `{key}`"), why: FILES };
+    Finding {
+        setting: "open files (ulimit -n, LimitNOFILE=)".into(),
+        found: found.to_string(),
+        advice: (found < least).then(advice),
+    }
 }
 
 fn huge_pages(word: &str, keys: Keys) -> Finding {
@@ -195,7 +213,12 @@ const MEMORY: &str = "buffers of clients need memory too: the machine swaps, or 
 mod tests {
     use super::*;
 
-    const NEEDS: Needs = Needs { open_files: 1253, memory_bytes: 1 << 30, keys: Keys::Some };
+    const NEEDS: Needs = Needs {
+        open_files: 1253,
+        connections_key: "kv.limits.clients_max",
+        memory_bytes: 1 << 30,
+        keys: Keys::Some,
+    };
 
     fn good() -> Facts {
         Facts {

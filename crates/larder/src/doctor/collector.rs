@@ -13,10 +13,10 @@ pub(super) fn finding(settings: &otlp::Settings) -> Finding {
     };
     let (setting, endpoint) = (Cow::Borrowed("endpoint of tracing"), &settings.endpoint);
     match asked {
-        Ok(()) => Finding { setting, found: format!("{endpoint}, which takes spans"), advice: None },
+        Ok(()) => Finding { setting, found: format!("{endpoint}, which accepts spans"), advice: None },
         Err(error) => Finding {
             setting,
-            found: format!("{endpoint}, which takes no spans: {error}"),
+            found: format!("{endpoint}, which accepts no spans: {error}"),
             advice: Some(Advice {
                 set: "a collector that speaks OTLP over HTTP, mostly on port 4318".to_owned(),
                 why: LOST,

@@ -26,11 +26,17 @@ use facts::Facts;
 
 /// Check OS settings, origins, certificates and stores for problems
 ///
-/// Prints a line for each check, and for each problem what to set and why. Without FILE or --origin it checks the OS settings for
-/// `larder kv` with its defaults. With a file it checks the OS settings for what the file asks for, connects to each origin (one HEAD request)
-/// and to each shared store, posts an empty message to the collector of [tracing], compares their clocks with the local one, and checks
-/// certificate expiry. Changes nothing. Exit status 1 if there is a problem.
+/// Prints a line for each check, and for each problem what to set and why. Changes nothing. Exit status 1 if there is a problem.
+///
+/// Without FILE or --origin it checks the OS settings for `larder kv` with its defaults. With a file it checks:
+///
+///   - OS settings, for what the file asks for
+///   - origins: one HEAD request to each, and its clock
+///   - shared stores: a connection to each
+///   - the collector of [tracing]: an empty message
+///   - certificate expiry
 #[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct DoctorArguments {
     #[command(flatten)]
     configuration: FileArguments,

@@ -69,9 +69,14 @@ fn judge(asked: Asked<'_>, seen: anyhow::Result<Seen>, now: SystemTime) -> Vec<F
     let found = format!("answers HEAD with {} after {:.1} ms", seen.status, seen.took.as_secs_f64() * 1e3);
     let answers = Finding { setting: name.clone().into(), found, advice: None };
     let clock = seen.clocks.map(|(its, ours)| clock(format!("clock of {name}"), its, ours));
-    let certificate = seen
-        .certificate
-        .and_then(|certificate| certificate::expiry(format!("certificate of {name}"), &certificate, now));
+    let certificate = seen.certificate.and_then(|certificate| {
+        certificate::expiry(
+            format!("certificate of {name}"),
+            &certificate,
+            now,
+            "a renewed certificate on the origin",
+        )
+    });
     [Some(answers), clock, certificate].into_iter().flatten().collect()
 }
 
@@ -84,7 +89,12 @@ fn shown(Asked { site, endpoint }: Asked<'_>) -> String {
 }
 
 fn unreachable(setting: String, error: &str) -> Finding {
-    let advice = Advice { set: REACHABLE.to_owned(), why: FAILS };
+    // As rustls names it: the way to the origin is fine, and its authority is unknown here.
+    let (error, set) = match error.contains("UnknownIssuer") {
+        true => ("the certificate's issuer isn't trusted", TRUSTED),
+        false => (error, REACHABLE),
+    };
+    let advice = Advice { set: set.to_owned(), why: FAILS };
     Finding { setting: setting.into(), found: format!("no answer ({error})"), advice: Some(advice) }
 }
 
@@ -220,5 +230,6 @@ const LIMIT_MAX: Duration = Duration::from_secs(10);
 const CLOCK_MAX: Duration = Duration::from_secs(5);
 const REACHABLE: &str =
     "the URL of a running server, with its certificate authority in `ca_file` if it has one of its own";
+const TRUSTED: &str = "`ca_file` to the certificate authority that signed it";
 const FAILS: &str = "requests that the cache can't answer get 502 or 504";
 const CLOCK: &str = "responses count as older, or younger, than they are";

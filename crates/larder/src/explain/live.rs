@@ -19,6 +19,6 @@ pub(super) fn ask(url: &str, arguments: &ExplainArguments) -> anyhow::Result<Exp
 fn field(line: &str) -> anyhow::Result<(&str, &str)> {
     match line.split_once(':') {
         Some((name, value)) if !name.is_empty() => Ok((name, value.trim())),
-        _ => bail!("-H {line:?} is no header field: write \"Name: value\""),
+        _ => bail!("-H {line:?} isn't a header field: write \"Name: value\""),
     }
 }

@@ -37,7 +37,7 @@ impl Message {
     fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
         let mut lines =
             bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-        let start = text(lines.next().unwrap_or_default()).context("line 1 is no text")?;
+        let start = text(lines.next().unwrap_or_default()).context("line 1 isn't text")?;
         ensure!(
             !start.trim().is_empty(),
             "line 1 is empty: a start line such as `GET /a HTTP/1.1` belongs there"
@@ -62,11 +62,12 @@ impl Message {
     pub(super) fn request_line(&self) -> anyhow::Result<RequestLine> {
         let mut words = self.start.split(' ');
         let (Some(method), Some(target)) = (words.next(), words.next()) else {
-            bail!("line 1: {:?} is no request line: write `GET /a HTTP/1.1`", self.start);
+            bail!("line 1: {:?} isn't a request line: write `GET /a HTTP/1.1`", self.start);
         };
-        Method::from_bytes(method.as_bytes()).with_context(|| format!("line 1: {method:?} is no method"))?;
+        Method::from_bytes(method.as_bytes())
+            .with_context(|| format!("line 1: {method:?} isn't a method"))?;
         let url: http::Uri =
-            target.parse().with_context(|| format!("line 1: {target:?} is no request target"))?;
+            target.parse().with_context(|| format!("line 1: {target:?} isn't a request target"))?;
         let authority = url.authority().map(ToString::to_string);
         let host = || self.value("host").unwrap_or_default().to_owned();
         Ok(RequestLine {
@@ -81,18 +82,18 @@ impl Message {
         let code = self.start.split(' ').nth(1).filter(|_| self.start.starts_with("HTTP/"));
         match code.and_then(|code| code.parse().ok()) {
             Some(status @ 100..=999) => Ok(status),
-            _ => bail!("line 1: {:?} is no status line: write `HTTP/1.1 200 OK`", self.start),
+            _ => bail!("line 1: {:?} isn't a status line: write `HTTP/1.1 200 OK`", self.start),
         }
     }
 }
 
 fn field(line: &[u8]) -> anyhow::Result<(String, String)> {
-    let line = text(line).context("this is no text")?;
+    let line = text(line).context("this isn't text")?;
     let Some((name, value)) = line.split_once(':') else {
-        bail!("{line:?} is no header field: write `Name: value`");
+        bail!("{line:?} isn't a header field: write `Name: value`");
     };
-    HeaderName::from_bytes(name.as_bytes()).with_context(|| format!("{name:?} is no field name"))?;
-    HeaderValue::from_str(value.trim()).context("this is no field value")?;
+    HeaderName::from_bytes(name.as_bytes()).with_context(|| format!("{name:?} isn't a field name"))?;
+    HeaderValue::from_str(value.trim()).context("this isn't a field value")?;
     Ok((name.to_owned(), value.trim().to_owned()))
 }
 
@@ -126,10 +127,10 @@ mod tests {
         check("HEAD http://i/ HTTP/1.1\nHost: h\nA:  b ", Ok(r#"HEAD i / [("Host", "h"), ("A", "b")]"#));
         check("HTTP/1.1 299 Odd\nAge: 1\n\nAge: 2\n", Ok(r#"299 [("Age", "1")]"#));
         check("", Err("line 1 is empty"));
-        check("GET", Err("no request line"));
-        check("G(T / HTTP/1.1", Err("no method"));
-        check("HTTP/1.1 20 OK", Err("no status line"));
-        check("GET / HTTP/1.1\nHost h", Err("line 2: \"Host h\" is no header field"));
-        check("GET / HTTP/1.1\nHost: h\n a: b", Err("line 3: \" a\" is no field name"));
+        check("GET", Err("isn't a request line"));
+        check("G(T / HTTP/1.1", Err("isn't a method"));
+        check("HTTP/1.1 20 OK", Err("isn't a status line"));
+        check("GET / HTTP/1.1\nHost h", Err("line 2: \"Host h\" isn't a header field"));
+        check("GET / HTTP/1.1\nHost: h\n a: b", Err("line 3: \" a\" isn't a field name"));
     }
 }

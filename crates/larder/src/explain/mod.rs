@@ -1,11 +1,12 @@
 //! `larder explain`: why a response was, or was not, stored and reused.
 //!
 //! [`live`] asks a running cache, whose exchange tells what it decided. [`pair`] decides about a request and a response
-//! in files, through the same functions of `caching`. [`report`] shows either.
+//! in files, through the same functions of `caching`. [`report`] shows either, and ends with the [`remedy`] if there is one.
 
 pub(crate) mod live;
 mod message;
 mod pair;
+mod remedy;
 mod report;
 
 use crate::cli::ExplainArguments;

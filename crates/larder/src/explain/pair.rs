@@ -28,7 +28,7 @@ pub(super) fn findings(arguments: &PairArguments) -> anyhow::Result<Vec<Finding>
     let mut findings = vec![route];
     let stored = pair.store(&mut findings)?;
     let after = config::parse_duration(&arguments.after)
-        .with_context(|| format!("--after {:?} is no duration: write 90s or 1h", arguments.after))?;
+        .with_context(|| format!("--after {:?} isn't a duration: write 90s or 1h", arguments.after))?;
     let now = received.plus_ms(i64::try_from(after.as_millis()).unwrap_or(i64::MAX));
     pair.reuse(stored.as_ref(), next.as_ref().unwrap_or(&first), now, &mut findings);
     Ok(findings)
@@ -170,8 +170,9 @@ fn received(arguments: &PairArguments, response: &Message) -> anyhow::Result<Tim
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let now = Timestamp::from_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX));
     if let Some(text) = &arguments.received {
-        return date::parse(text.as_bytes(), now)
-            .with_context(|| format!("--received {text:?} is no date: write Sun, 06 Nov 1994 08:49:37 GMT"));
+        return date::parse(text.as_bytes(), now).with_context(|| {
+            format!("--received {text:?} isn't a date: write Sun, 06 Nov 1994 08:49:37 GMT")
+        });
     }
     let lines = response.lines();
     let date = lines.iter().find(|(name, _)| name.eq_ignore_ascii_case("date"));

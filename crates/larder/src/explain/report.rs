@@ -1,9 +1,11 @@
-//! Explanations as text: the verdict first, then one paragraph per decision.
+//! Explanations as text: the verdict first, then one paragraph per decision, and what to change at the end.
 
 use std::fmt::Write;
 
 use caching::explain::Finding;
 use gateway::Explanation;
+
+use super::remedy;
 
 /// What one exchange with a running cache came to.
 pub(super) fn exchange(explanation: &Explanation) -> String {
@@ -42,6 +44,9 @@ fn write_all(text: &mut String, findings: &[Finding]) {
         for value in &finding.values {
             let _ = writeln!(text, "{:<11}{} = {}{}", "", value.name, value.value, bracketed(&value.section));
         }
+    }
+    if let Some(remedy) = remedy::of(findings) {
+        let _ = write!(text, "\nTo have it stored: {remedy}");
     }
     text.truncate(text.trim_end().len());
 }

@@ -32,11 +32,11 @@ pub(crate) struct OriginOptions {
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub(crate) prefix: Prefix,
 
-    /// CPU time in milliseconds for each handler of the products API
+    /// CPU time in milliseconds for each request to `/api/products` and the paths below it
     #[arg(long, value_name = "MS", default_value_t = 1)]
     pub(crate) cpu_ms: u64,
 
-    /// Worker threads [default: one per core]
+    /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<NonZeroUsize>,
 

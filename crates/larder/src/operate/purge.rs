@@ -15,6 +15,11 @@ use crate::output;
 /// Purges, and says what was purged; with a status of its own where nothing was.
 pub(crate) fn run(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     recognise(&arguments.admin)?;
+    if arguments.dry_run {
+        output::hint(
+            "a dry run counts what this instance has in memory; a shared store and other instances aren't counted",
+        );
+    }
     if arguments.url.is_empty() {
         return selected(arguments);
     }
@@ -173,18 +178,16 @@ fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     let form = answer.get("form").and_then(Value::as_str).unwrap_or("selection");
     texts(&answer, "warnings").for_each(|text| output::warning(&format!("warning: {text}")));
     // There are some where no site serves the host.
-    let known_sites: BTreeSet<String> = sites(&answer).collect();
+    let known_sites = sites(&answer);
     known_sites.iter().for_each(|site| output::hint(site));
     if flag(&answer, "uncounted") {
         let fills = number(&answer, "fills_doomed");
         let id = answer.get("id").and_then(Value::as_str).unwrap_or_default();
         output::result(&format!(
-            "{} by {form} ({mode}): fills in progress {fills}, purge {id}",
+            "{} by {form} ({mode}): responses still arriving {fills}, purge {id}",
             done(arguments)
         ));
-        output::hint(
-            "stored responses are purged when they are next looked up, and not counted; --dry-run counts them",
-        );
+        output::hint("purged responses aren't counted: use --dry-run to count them first");
         let is_everywhere = reached(&answer);
         return Ok(match () {
             () if !is_everywhere => ExitCode::from(NOT_EVERYWHERE),
@@ -214,7 +217,7 @@ fn done(arguments: &PurgeArguments) -> &'static str {
 
 fn counts(answer: &Value) -> String {
     format!(
-        "stored responses {}, fills in progress {}, cache keys {}",
+        "stored responses {}, responses still arriving {}, cache keys {}",
         number(answer, "responses_purged"),
         number(answer, "fills_doomed"),
         number(answer, "keys_matched"),

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener as StdUnixListener};
 use std::path::PathBuf;
-use std::process::Command as StdCommand;
+use std::process::{Command as StdCommand, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -74,7 +74,7 @@ impl Succession {
             ended = child.wait() => {
                 // The id may be another process's by now.
                 newborn.grow_up();
-                bail!("the new process ended: {}; its messages are among those of this process", ended?)
+                bail!("the new process {}: see this process's log", ending(ended?))
             }
         };
         ready.map_err(|_| anyhow!("the new process did not serve within {READY_LIMIT:?}"))??;
@@ -97,6 +97,14 @@ impl Succession {
             .collect();
         command.fd_mappings(mappings).context("two sockets have one descriptor")?;
         Ok(command.into())
+    }
+}
+
+/// The status of a process in a sentence.
+fn ending(status: ExitStatus) -> String {
+    match status.code() {
+        Some(code) => format!("exited with status {code}"),
+        None => format!("ended ({status})"),
     }
 }
 

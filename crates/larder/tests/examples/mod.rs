@@ -227,7 +227,7 @@ fn behind_haproxy_clients_come_from_the_proxy_header() {
     let origin = ScriptedOrigin::start(|exchange| respond(exchange, "", &["x-forwarded-for"]));
     let probes = Port::reserve().address().to_string();
     let more =
-        [("0.0.0.0:8080", "@listen@"), ("0.0.0.0:8082", probes.as_str()), ("10.0.0.0/8", "127.0.0.0/8")];
+        [("0.0.0.0:8080", "@listen@"), ("0.0.0.0:8083", probes.as_str()), ("10.0.0.0/8", "127.0.0.0/8")];
     let larder = Setup::config(LARDER, &text("behind-haproxy.toml", &origin, &more)).start();
     let mut client = larder.client();
     client.send("PROXY TCP4 203.0.113.9 127.0.0.1 4000 8080\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -292,7 +292,7 @@ fn sessions_outlive_a_restart() {
     let example = fs::read_to_string(self::folder().join("kv-sessions.toml")).expect("the example");
     let config = example
         .replace("127.0.0.1:6379", &kv.address().to_string())
-        .replace("127.0.0.1:8081", &admin.address().to_string());
+        .replace("127.0.0.1:8082", &admin.address().to_string());
     let file = folder.path().join("kv-sessions.toml");
     fs::write(&file, config).expect("a file");
     fs::write(folder.path().join("kv-sessions.password"), "correct horse\n").expect("a file");

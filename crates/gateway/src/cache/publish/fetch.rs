@@ -432,7 +432,7 @@ impl Job {
             Ok(()) => {}
             Err(_) => self.not_stored(refused.into()),
         }
-        let says = if filling.part.is_some() { "stored as a part" } else { "complete, and stored" };
+        let says = if filling.part.is_some() { "stored as a part" } else { "stored" };
         self.note(|| match stored {
             Ok(()) => Finding::new("store", says, "RFC 9111 section 3.3"),
             Err(_) => findings::because("store", "not stored", refused.into()),

@@ -37,7 +37,7 @@ impl PurgeReach {
         let Reached { instances, is_complete } = match reached {
             Ok(reached) => reached,
             Err(error) => {
-                tracing::warn!(store = store.name, %error, "other instances are told of a purge later");
+                tracing::warn!(store = store.name, %error, "purge not yet written to the shared store; other instances apply it when the store answers");
                 return Self { silent_stores: vec![store.name.clone()], ..Self::default() };
             }
         };

@@ -162,9 +162,9 @@ pub(super) fn warnings(what: &What, live: &ActiveConfig) -> Vec<String> {
     let warning = match site {
         _ if tags.is_empty() || !has_no_tags(site.as_ref()) => return Vec::new(),
         Some(site) if !has_no_tags(None) => {
-            format!("site {site} records no tags but `Cache-Groups`: set its `tags`")
+            format!("only `Cache-Groups` is read for tags: set `tags` in the site {site}")
         }
-        Some(_) | None => "no site records tags but `Cache-Groups`: set `tags` of the site".to_owned(),
+        Some(_) | None => "only `Cache-Groups` is read for tags: set `tags` in the site".to_owned(),
     };
     vec![warning]
 }

@@ -119,9 +119,9 @@ fn one_line(expression: &str, drawing: &str) -> String {
         drawing.lines().find_map(|line| line.trim_end().ends_with('^').then(|| line.find('^')).flatten());
     match carets.map(|column| column.saturating_sub(EXPRESSION_INDENT)) {
         Some(column) if !expression.contains('\n') => {
-            format!("not a regular expression: {reason}, at character {} of it", column + 1)
+            format!("invalid regular expression: {reason} at character {}", column + 1)
         }
-        _ => format!("not a regular expression: {reason}"),
+        _ => format!("invalid regular expression: {reason}"),
     }
 }
 

@@ -50,7 +50,7 @@ pub(super) fn networks(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<I
         text.parse::<IpNet>()
             .or_else(|_| address())
             .map(as_addresses_are_compared)
-            .map_err(|_| "not an IP address or network, such as `10.0.0.0/8`".to_owned())
+            .map_err(|_| format!("expected an IP address or network, such as `10.0.0.0/8`; found {text:?}"))
     })
 }
 

@@ -205,8 +205,12 @@ fn check_coverage(scope: &mut Scope<'_>, tree: &Table) {
                 Entry::Occupied(earlier) => {
                     let (host, prefix) = earlier.key();
                     let first = scope.sources.describe(earlier.get());
-                    let message =
-                        format!("{host} with prefix `{prefix}` belongs to an earlier site: {first}");
+                    let message = match (host.as_str(), prefix.as_str()) {
+                        (ANY_HOST, "/") => format!(
+                            "the site at {first} takes every host and path: give this one `hosts` or a `path_prefix`"
+                        ),
+                        _ => format!("{host} with prefix `{prefix}` belongs to an earlier site: {first}"),
+                    };
                     scope.problems.error(place, &format!("{}.hosts", table.path), message);
                 }
                 Entry::Vacant(free) => _ = free.insert(place),

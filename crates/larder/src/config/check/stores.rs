@@ -76,10 +76,13 @@ impl<'a> Stores<'a> {
     fn unknown(&self, wanted: &str) -> String {
         let names: BTreeSet<_> = self.all.iter().map(|(name, _)| *name).collect();
         match nearest(wanted, names.iter().copied()) {
-            Some(near) => format!("no store has this name; did you mean `{near}`?"),
+            Some(near) => format!("no store is named {wanted:?}; did you mean `{near}`?"),
             None => {
                 let names: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
-                format!("no store has this name; there are {}", names.join(", "))
+                let is_bare =
+                    wanted.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+                let key = if is_bare { wanted.to_owned() } else { format!("{wanted:?}") };
+                format!("no store is named {wanted:?}: use {}, or add `[stores.{key}]`", names.join(", "))
             }
         }
     }

@@ -418,7 +418,7 @@ const STATUSES: Kind = Kind::List(&Kind::Text("status code, such as `503`, or a 
 
 static CREDENTIALS: Section = Section {
     name: "origin.credentials",
-    about: "Credentials for the origin: at most one of these. Secrets come from files only, so that configuration files can be shown and committed.",
+    about: "Credentials for the origin: at most one of these. They come from files, so that configuration files can be shown and committed.",
     options: &[
         row(
             "basic_file",
