@@ -76,7 +76,7 @@ pub(crate) fn begin(
     let client = address_of(request, &live.config.trusted_proxies);
     let mut step = match shape::run(worker, (live, site), (request, client), started) {
         Shaping::AsSent => begin_at_site(worker, (live, site), request, None, key, started),
-        Shaping::Reply(reply) => Step::Reply(reply),
+        Shaping::Reply(reply) => Step::Reply(*reply),
         Shaping::Changed(shaped) => {
             let lines = shaped.fields.to_lines();
             let changed = shaped.over(request, &lines);

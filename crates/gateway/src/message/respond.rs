@@ -161,7 +161,7 @@ pub(crate) fn redirect(
 
 /// The reply to a preflight (Fetch: CORS).
 pub(crate) fn preflight(
-    fields: PackedFields,
+    fields: &PackedFields,
     site: &Arc<LiveSite>,
     started: Instant,
     worker: &Worker,

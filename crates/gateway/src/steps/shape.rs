@@ -25,7 +25,7 @@ pub(crate) enum Shaping {
     /// This takes its place.
     Changed(Box<Shaped>),
     /// It is answered.
-    Reply(Reply),
+    Reply(Box<Reply>),
 }
 
 /// Changes the request of a client.
@@ -36,7 +36,7 @@ pub(crate) fn run(
     started: Instant,
 ) -> Shaping {
     if let Some(reply) = answered(worker, site, (request, client), started) {
-        return Shaping::Reply(reply);
+        return Shaping::Reply(Box::new(reply));
     }
     let rules = site.transforms(Phase::ClientRequest);
     let matching = shape::matching_client(rules, request, client);
@@ -44,12 +44,13 @@ pub(crate) fn run(
         return Shaping::AsSent;
     }
     told::tell(&worker.recorder, request.record, site, Phase::ClientRequest, &matching);
-    let refused =
-        |status| Shaping::Reply(respond::reply(&Problem::transformed(status), Some(site), started, worker));
+    let refused = |status| {
+        Shaping::Reply(Box::new(respond::reply(&Problem::transformed(status), Some(site), started, worker)))
+    };
     match shape::shape(rules, &matching, request, client) {
         Err(TooLarge) => refused(431),
         Ok(Shape::Redirect { status, location }) => {
-            Shaping::Reply(respond::redirect((status, &location), site, started, worker))
+            Shaping::Reply(Box::new(respond::redirect((status, &location), site, started, worker)))
         }
         Ok(Shape::Request(shaped)) => match excess(&shaped, request, &live.config.limits) {
             Some(status) => refused(status),
@@ -71,7 +72,7 @@ fn answered(
     {
         let fields = cors::preflight(cors, request.fields);
         note(request.record, || Finding::new("transform", "answers the preflight of a web origin", ""));
-        return Some(respond::preflight(fields, site, started, worker));
+        return Some(respond::preflight(&fields, site, started, worker));
     }
     let maintenance = site.config.maintenance.as_ref()?;
     if !maintenance.admitted.are_open() && maintenance.admitted.admit(client) {

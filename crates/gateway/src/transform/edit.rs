@@ -178,15 +178,14 @@ fn changed_cookie(change: &CookieChange, value: &[u8]) -> Option<Vec<u8>> {
     let mut changed = parts.next()?.to_vec();
     for part in parts {
         let (name, old) = attribute(part);
-        match &change.domain {
-            Some(domain) if name.eq_ignore_ascii_case(b"domain") => {
-                if !domain.is_empty() {
-                    changed.extend_from_slice(b"; Domain=");
-                    changed.extend_from_slice(domain.as_bytes());
-                }
-                continue;
+        if let Some(domain) = &change.domain
+            && name.eq_ignore_ascii_case(b"domain")
+        {
+            if !domain.is_empty() {
+                changed.extend_from_slice(b"; Domain=");
+                changed.extend_from_slice(domain.as_bytes());
             }
-            _ => {}
+            continue;
         }
         let path = changed_prefix(&change.paths, old).filter(|_| name.eq_ignore_ascii_case(b"path"));
         match path {
