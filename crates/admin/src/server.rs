@@ -237,7 +237,7 @@ async fn listen(listener: Arc<TcpListener>, context: Arc<Context>, mut ended: wa
 /// A connection, from the outside.
 struct Open {
     task: AbortHandle,
-    /// Whether it has a request to answer, which has arrived as a whole.
+    /// Whether it has a request to answer that is not refused.
     answering: Arc<AtomicBool>,
 }
 
@@ -300,7 +300,7 @@ async fn connection(
 }
 
 impl Context {
-    /// `answering` is set while the client waits for this process, and not while this process waits for the client.
+    /// `answering` is set while a request is answered that is not refused.
     async fn answer(&self, request: Request<Incoming>, answering: &AtomicBool) -> Answer {
         let (head, mut body) = request.into_parts();
         match self.try_answer(&head, &mut body, answering).await {
@@ -328,18 +328,14 @@ impl Context {
             Lookup::OtherMethod(allow) => return Err(Refusal::MethodNotAllowed { allow }),
             Lookup::Unknown => return Err(Refusal::RouteUnknown),
         };
-        let content = match route.action {
-            Action::Explain | Action::Purge => self.read(body).await?,
-            _ => Bytes::new(),
-        };
         answering.store(true, Ordering::Relaxed);
         match route.action {
-            Action::Explain => self.explain(head.uri.query(), &content).await,
+            Action::Explain => self.explain(head.uri.query(), &self.read(body).await?).await,
             Action::Index => Ok(self.index()),
             Action::Live => Ok(answer::json(StatusCode::OK, &json!({ "live": true }))),
             Action::Metrics => Ok(self.metrics()),
             Action::Ready => Ok(self.ready()),
-            Action::Purge => self.purge(head.uri.query(), &content).await,
+            Action::Purge => self.purge(head.uri.query(), &self.read(body).await?).await,
             Action::Reload => self.reload().await,
             Action::Upgrade => self.upgrade().await,
         }
