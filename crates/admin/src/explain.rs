@@ -81,6 +81,6 @@ mod tests {
         check(None, r#"{"url":"http://h h/"}"#, Err("\"http://h h/\" isn't a URL"));
         check(None, r#"{"url":"http://h/","method":"G T"}"#, Err("isn't a method"));
         check(None, r#"{"url":"http://h/","fields":[["a b","c"]]}"#, Err("\"a b\" isn't a field name"));
-        check(None, r#"{"url":"http://h/","fields":[["a","\n"]]}"#, Err("no value of a"));
+        check(None, r#"{"url":"http://h/","fields":[["a","\n"]]}"#, Err("isn't a value of a"));
     }
 }

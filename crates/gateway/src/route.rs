@@ -189,6 +189,9 @@ fn all_rules(site: &Site) -> Vec<CacheRule> {
 /// built-in one: what the operator says of one path must not hold for another.
 fn first_fit(rules: &[CacheRule], method: &str, path_and_query: &str) -> usize {
     let built_in = rules.len() - 1;
+    if built_in == 0 {
+        return built_in;
+    }
     let fit = |path_and_query: &str| {
         let fits = |rule: &CacheRule| {
             rule.methods.contains(method)
@@ -197,9 +200,6 @@ fn first_fit(rules: &[CacheRule], method: &str, path_and_query: &str) -> usize {
         rules.iter().position(fits).unwrap_or(built_in)
     };
     let as_written = fit(path_and_query);
-    if built_in == 0 {
-        return as_written;
-    }
     match spelling::other_reading(path_and_query).map(|read| fit(&read)) {
         Some(as_read) if as_read != as_written => {
             let both = [as_written, as_read];
@@ -319,7 +319,7 @@ pub(crate) fn host_of(authority: &str) -> &str {
         _ => authority,
     };
     // The same name, written as one that nothing is added to. Origins take it for the same.
-    host.trim_end_matches('.')
+    if host.ends_with('.') { host.trim_end_matches('.') } else { host }
 }
 
 /// `path_and_query` without the site's prefix; always starts with `/`.

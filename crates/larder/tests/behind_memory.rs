@@ -138,7 +138,10 @@ fn a_stop_says_what_the_tier_will_never_know() {
     assert!(bench.larder.service().end().success());
     assert!(begun.elapsed() < STOP_MAX, "{:?}", begun.elapsed());
     let log = bench.larder.stderr();
-    let line = log.lines().find(|line| line.contains("the tier behind memory was not told")).unwrap_or(&log);
+    let line = log
+        .lines()
+        .find(|line| line.contains("stopped before all changes reached the shared store"))
+        .unwrap_or(&log);
     assert!(line.contains("removals=1") && line.contains("keys=41"), "{line}");
 }
 
@@ -153,7 +156,7 @@ fn a_stop_waits_for_no_tier_that_takes_nothing() {
         assert!(bench.larder.service().end().success());
         assert!(begun.elapsed() < STOP_MAX, "{tier}: {:?}", begun.elapsed());
         let log = bench.larder.stderr();
-        assert!(log.contains("the tier behind memory was not told"), "{tier}: {log}");
+        assert!(log.contains("stopped before all changes reached the shared store"), "{tier}: {log}");
     }
 }
 

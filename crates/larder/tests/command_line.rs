@@ -147,11 +147,14 @@ fn configurations_of_the_guides_are_accepted() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("example.toml");
     for (page, mut text) in guide_examples() {
-        if !text.contains("[[site]]") && !text.contains("[[site.rule]]") {
-            text.push_str("\n[[site]]\nname = \"added\"\norigin = \"http://127.0.0.1:1\"\n");
+        if text.contains("[origin.") && !text.contains("[[origin]]") {
+            let servers = "\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"";
+            text.insert_str(0, &format!("[[origin]]\nname = \"added\"\nservers = [{servers}]\n"));
         }
-        if text.contains("[[site.rule]]") && !text.contains("[[site]]") {
-            text.insert_str(0, "[[site]]\nname = \"added\"\norigin = \"http://127.0.0.1:1\"\n");
+        if !text.contains("[[site]]") {
+            let site = "[[site]]\nname = \"added\"\norigin = \"http://127.0.0.1:1\"\n";
+            let of_site = text.find("[site.").or_else(|| text.find("[[site."));
+            text.insert_str(if of_site.is_some() { 0 } else { text.len() }, &format!("\n{site}"));
         }
         fs::write(&file, &text).expect("a file");
         let output = larder(&["check", &file.display().to_string()]);
