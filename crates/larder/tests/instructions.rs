@@ -20,6 +20,8 @@ const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 /// Buffers have their sizes, and caches their entries, after so many.
 const FIRST_REQUESTS: u64 = 64;
 const COUNTED_REQUESTS: u64 = 16_384;
+/// A start with many sites takes so many instructions that what two of them differ by would show in each request of fewer.
+const COUNTED_REQUESTS_OF_SITES: u64 = 8 * COUNTED_REQUESTS;
 
 /// What is asked for, again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +94,14 @@ fn origin() -> ScriptedOrigin {
 }
 
 fn figure(origin: &str, sites: Sites, nothing: Counts, ask: Ask) -> Figure {
-    figures::per_request(counts_of(origin, sites, Some(ask)), nothing, COUNTED_REQUESTS)
+    figures::per_request(counts_of(origin, sites, Some(ask)), nothing, counted_requests(sites))
+}
+
+const fn counted_requests(sites: Sites) -> u64 {
+    match sites {
+        Sites::AnyHost => COUNTED_REQUESTS,
+        Sites::Named(_) => COUNTED_REQUESTS_OF_SITES,
+    }
 }
 
 /// What a whole process does that makes the first requests, and then those of one case.
@@ -102,7 +111,7 @@ fn counts_of(origin: &str, sites: Sites, counted: Option<Ask>) -> Counts {
         CASES.iter().map(|(_, ask)| Connection::open(&larder, *ask)).collect();
     connections.iter_mut().for_each(|connection| connection.ask(FIRST_REQUESTS));
     for connection in connections.iter_mut().filter(|connection| Some(connection.ask) == counted) {
-        connection.ask(COUNTED_REQUESTS);
+        connection.ask(counted_requests(sites));
     }
     drop(connections);
     callgrind::finish(larder)

@@ -221,7 +221,7 @@ fn requests_of_http_are_no_commands() {
         let get = testkit::converse(kv.address(), b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n", usize::MAX);
         assert_eq!(get, b"$5\r\nvalue\r\n", "{bytes}");
         let log = kv.service.stderr();
-        assert_eq!(log.matches("as HTTP has them").count(), 1, "{log}");
+        assert_eq!(log.matches("it sent an HTTP request").count(), 1, "{log}");
     };
     let body = "Content-Length: 10\r\n\r\nFLUSHALL\r\nDEL key\r\n";
     let post = format!("POST / HTTP/1.1\r\nHost: localhost:6379\r\n{body}");

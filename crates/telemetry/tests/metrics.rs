@@ -135,6 +135,10 @@ fn full_telemetry() -> Arc<Telemetry> {
     let recorder = telemetry.worker(1);
     recorder.request(&outcome(site));
     recorder.request(&RequestOutcome { status: 42, method: Method::Other, ..outcome(SiteId::NONE) });
+    let rule = telemetry.register_rule("images");
+    recorder.miss_refused(site, rule);
+    recorder.rate_limited(site, rule, "refused");
+    recorder.transform(site, rule);
     recorder.client_error("bare_lf");
     recorder.connection_refused("limit");
     recorder.connection_evicted();
@@ -152,6 +156,16 @@ fn full_telemetry() -> Arc<Telemetry> {
     telemetry.background().reload("applied");
     telemetry.background().upgrade("failed");
     telemetry.collect_from(Box::new(|sample| {
+        sample.add(Metric::LogDroppedTotal, &[], 1);
+        sample.add(Metric::OriginBreaker, &["back", "open"], 1);
+        sample.add(Metric::OriginBreakerOpenedTotal, &["back"], 1);
+        sample.add(Metric::OriginRetriesOverBudgetTotal, &["back"], 1);
+        sample.add(Metric::OriginServerChecksTotal, &["back", "a", "passed"], 1);
+        sample.add(Metric::OriginServerEjectionsTotal, &["back", "a"], 1);
+        sample.add(Metric::OriginServerRequestsInFlight, &["back", "a"], 1);
+        sample.add(Metric::OriginServerRequestsTotal, &["back", "a"], 1);
+        sample.add(Metric::OriginServerState, &["back", "a", "up"], 1);
+        sample.add(Metric::TierSilenceSeconds, &[""], 1);
         sample.add(Metric::OriginConnections, &["back", "idle"], 2);
         sample.add(Metric::OriginConnectionsOpenedTotal, &["back"], 1);
         sample.add(Metric::OriginConnectionsReusedTotal, &["back"], 1);
