@@ -128,6 +128,19 @@ fn value_of(values: &BTreeMap<Series, f64>, name: &str, labels: &[(&str, &str)])
     values.get(&(name.to_owned(), labels)).copied()
 }
 
+fn add_of_servers(sample: &mut telemetry::Sample) {
+    sample.add(Metric::LogDroppedTotal, &[], 1);
+    sample.add(Metric::OriginBreaker, &["back", "open"], 1);
+    sample.add(Metric::OriginBreakerOpenedTotal, &["back"], 1);
+    sample.add(Metric::OriginRetriesOverBudgetTotal, &["back"], 1);
+    sample.add(Metric::OriginServerChecksTotal, &["back", "a", "passed"], 1);
+    sample.add(Metric::OriginServerEjectionsTotal, &["back", "a"], 1);
+    sample.add(Metric::OriginServerRequestsInFlight, &["back", "a"], 1);
+    sample.add(Metric::OriginServerRequestsTotal, &["back", "a"], 1);
+    sample.add(Metric::OriginServerState, &["back", "a", "up"], 1);
+    sample.add(Metric::TierSilenceSeconds, &[""], 1);
+}
+
 fn full_telemetry() -> Arc<Telemetry> {
     let build = BuildInfo { version: "1.2.3", commit: "abc", rustc: "1.90" };
     let telemetry = Telemetry::with_build(2, build);
@@ -156,16 +169,7 @@ fn full_telemetry() -> Arc<Telemetry> {
     telemetry.background().reload("applied");
     telemetry.background().upgrade("failed");
     telemetry.collect_from(Box::new(|sample| {
-        sample.add(Metric::LogDroppedTotal, &[], 1);
-        sample.add(Metric::OriginBreaker, &["back", "open"], 1);
-        sample.add(Metric::OriginBreakerOpenedTotal, &["back"], 1);
-        sample.add(Metric::OriginRetriesOverBudgetTotal, &["back"], 1);
-        sample.add(Metric::OriginServerChecksTotal, &["back", "a", "passed"], 1);
-        sample.add(Metric::OriginServerEjectionsTotal, &["back", "a"], 1);
-        sample.add(Metric::OriginServerRequestsInFlight, &["back", "a"], 1);
-        sample.add(Metric::OriginServerRequestsTotal, &["back", "a"], 1);
-        sample.add(Metric::OriginServerState, &["back", "a", "up"], 1);
-        sample.add(Metric::TierSilenceSeconds, &[""], 1);
+        add_of_servers(sample);
         sample.add(Metric::OriginConnections, &["back", "idle"], 2);
         sample.add(Metric::OriginConnectionsOpenedTotal, &["back"], 1);
         sample.add(Metric::OriginConnectionsReusedTotal, &["back"], 1);
