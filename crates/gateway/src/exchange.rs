@@ -161,6 +161,11 @@ fn note_route(live: &ActiveConfig, site: &LiveSite, rule: RuleIndex, request: &R
             .with("rule", site.rule_at(rule).name.as_str(), "")
             .with("origin", site.config.origin.name.as_str(), "")
     });
+    if request.record.is_some() && site.is_read_in_two_ways(request.method, request.path_and_query) {
+        note(request.record, || {
+            Finding::new("route", "decoded, the path has another rule: the lifetimes of neither count", "")
+        });
+    }
     if site.config.store != StoreIndex::default() {
         note(request.record, || {
             let name = live.config.store(&site.config).name.as_str();

@@ -121,6 +121,12 @@ impl LiveSite {
         RuleIndex(first_fit(&self.rules, method, path_and_query))
     }
 
+    /// Whether the path has another rule as most origins read it.
+    pub(crate) fn is_read_in_two_ways(&self, method: &str, path_and_query: &str) -> bool {
+        let read = spelling::other_reading(path_and_query);
+        read.is_some_and(|read| fit(&self.rules, method, &read) != fit(&self.rules, method, path_and_query))
+    }
+
     pub(crate) fn rule_at(&self, index: RuleIndex) -> &CacheRule {
         &self.rules[index.0]
     }
@@ -192,21 +198,22 @@ fn first_fit(rules: &[CacheRule], method: &str, path_and_query: &str) -> usize {
     if built_in == 0 {
         return built_in;
     }
-    let fit = |path_and_query: &str| {
-        let fits = |rule: &CacheRule| {
-            rule.methods.contains(method)
-                && rule.path.as_ref().is_none_or(|pattern| pattern.matches(path_and_query))
-        };
-        rules.iter().position(fits).unwrap_or(built_in)
-    };
-    let as_written = fit(path_and_query);
-    match spelling::other_reading(path_and_query).map(|read| fit(&read)) {
+    let as_written = fit(rules, method, path_and_query);
+    match spelling::other_reading(path_and_query).map(|read| fit(rules, method, &read)) {
         Some(as_read) if as_read != as_written => {
             let both = [as_written, as_read];
             both.into_iter().find(|rule| !rules[*rule].caching.enabled).unwrap_or(built_in)
         }
         _ => as_written,
     }
+}
+
+fn fit(rules: &[CacheRule], method: &str, path_and_query: &str) -> usize {
+    let fits = |rule: &CacheRule| {
+        rule.methods.contains(method)
+            && rule.path.as_ref().is_none_or(|pattern| pattern.matches(path_and_query))
+    };
+    rules.iter().position(fits).unwrap_or(rules.len() - 1)
 }
 
 /// The name of the site that a request belongs to under a configuration, and the cache rule.

@@ -677,6 +677,13 @@ fn the_proxy_protocol_is_believed_from_listed_peers_only() {
         assert_eq!(refused, if is_believed { 0.0 } else { 2.0 }, "{from}");
         let log = format!("{}{}", larder.stdout(), larder.stderr());
         assert_eq!(log.contains("the peer is not in"), !is_believed, "{from}: {log}");
+        // A balancer that is to be told to send it.
+        let mut client = larder.client();
+        let _ = client.try_send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.rest(), b"", "{from}");
+        let without = || larder.metric("larder_connections_refused_total", &["reason=\"proxy-header\""]);
+        assert_eq!(without(), f64::from(u8::from(is_believed)), "{from}");
+        assert_eq!(larder.stderr().contains("it has no PROXY protocol header"), is_believed, "{from}");
     }
 }
 

@@ -529,7 +529,11 @@ async fn proxied<S: Stream>(
     let (mut wire, mut input) = (Wire::new(io, limit), Input::with_capacity(512));
     first_bytes(worker, &mut wire, &mut input).await?;
     loop {
-        let header = parse_proxy_header(input.filled()).map_err(io::Error::other)?;
+        let header = parse_proxy_header(input.filled()).map_err(|error| {
+            worker.recorder.connection_refused("proxy-header");
+            tracing::warn!(peer = %proxy.ip(), %error, "connection closed: it has no PROXY protocol header");
+            io::Error::other(error)
+        })?;
         if let Some(header) = header {
             input.consume(header.bytes);
             let client = match header.peer {
