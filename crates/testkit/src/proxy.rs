@@ -203,6 +203,7 @@ impl Shared {
     fn join(self: &Arc<Self>, client: TcpStream, server: TcpStream) {
         let clones = || Ok::<_, std::io::Error>((client.try_clone()?, server.try_clone()?));
         let (Ok(mine), Ok(registered)) = (clones(), clones()) else { return };
+        at_once([&client, &server]);
         let connection = {
             let mut state = self.state();
             state.open.extend([registered.0, registered.1]);
@@ -299,6 +300,14 @@ impl Faults {
 
     fn piece(&self, bytes: usize) -> usize {
         if self.piece_bytes_max == 0 { bytes } else { bytes.min(self.piece_bytes_max) }
+    }
+}
+
+/// What is passed on in small pieces does not wait for the other side's acknowledgements, which come 40 ms late.
+pub(crate) fn at_once(ends: [&TcpStream; 2]) {
+    for end in ends {
+        // It may be gone already, which shows when it is read.
+        let _ = end.set_nodelay(true);
     }
 }
 

@@ -9,6 +9,8 @@ use std::thread::{self, JoinHandle};
 
 use resp::{Limits, RequestScanner, Scanner, Value};
 
+use crate::proxy::at_once;
+
 /// Passes connections on to a server; a rule, which may change at any time, says what becomes of each message to the client. Every
 /// connection has two threads.
 pub struct RespProxy {
@@ -166,6 +168,7 @@ impl Shared {
             }
             // Without its server, a client is let go.
             let Ok(server) = TcpStream::connect(self.target) else { continue };
+            at_once([&client, &server]);
             let (asked, output) = (Mutex::default(), Mutex::default());
             let connection = Arc::new(Connection { number, client, server, asked, output });
             number += 1;
