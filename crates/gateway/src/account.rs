@@ -67,6 +67,7 @@ pub(crate) fn record_owned(worker: &Worker, request: &OwnedRequest, reply: &Repl
     ended
 }
 
+#[inline]
 fn count(worker: &Worker, method: &str, reply: &Reply, sent: Sent) -> (Instant, RequestOutcome) {
     let account = &reply.account;
     let ended = Instant::now();

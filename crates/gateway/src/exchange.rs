@@ -70,9 +70,20 @@ pub(crate) fn begin(
     if let Some(problem) = ambiguous(live, site, request).or_else(|| denied(live, &site.config, request)) {
         return Step::Reply(respond::reply(&problem, Some(site), started, worker));
     }
-    if !site.has_transforms() {
-        return begin_at_site(worker, (live, site), request, None, key, started);
+    if site.has_transforms() {
+        return begin_changed(worker, (live, site), request, key, started);
     }
+    begin_at_site(worker, (live, site), request, None, key, started)
+}
+
+/// The same where rules of the site may change the request, or answer it.
+fn begin_changed(
+    worker: &Arc<Worker>,
+    (live, site): (&Arc<ActiveConfig>, &Arc<LiveSite>),
+    request: &RequestHead<'_>,
+    key: &mut Vec<u8>,
+    started: Instant,
+) -> Step {
     let client = address_of(request, &live.config.trusted_proxies);
     let mut step = match shape::run(worker, (live, site), (request, client), started) {
         Shaping::AsSent => begin_at_site(worker, (live, site), request, None, key, started),
@@ -90,6 +101,7 @@ pub(crate) fn begin(
 }
 
 /// The same once the site is known. `asked` is the request as its client sent it, where rules have changed it.
+#[inline(always)]
 fn begin_at_site(
     worker: &Arc<Worker>,
     (live, site): (&Arc<ActiveConfig>, &Arc<LiveSite>),
@@ -129,11 +141,15 @@ fn begin_at_site(
         content: None,
         tier: Tier::Unasked,
     };
+    let counted_as = site.rule_metrics(rule);
     let mode = match look_up::settle(&lookup, key, started) {
         Ok(mut reply) => {
-            reply.account.rule = site.rule_metrics(rule);
-            admit::tell_quota(&quota, &mut reply);
-            return Step::Reply(reply);
+            reply.account.rule = counted_as;
+            if quota.is_empty() {
+                // Moved on by value: a reply of which somebody has had the address is copied once more, with each hit.
+                return Step::Reply(reply);
+            }
+            return Step::Reply(admit::tell_quota(&quota, reply));
         }
         Err(mode) => mode,
     };
@@ -219,7 +235,7 @@ pub(crate) async fn finish(
     let reply = carry_out(worker, plan, body, interims, &mut quota).await;
     let mut reply = stand_in::or_default(worker, plan, reply);
     reply.account.rule = plan.site.rule_metrics(plan.rule);
-    admit::tell_quota(&quota, &mut reply);
+    let mut reply = admit::tell_quota(&quota, reply);
     if plan.site.has_transforms() {
         let lines = plan.asked().fields.to_lines();
         let request = plan.asked().borrow(&lines);

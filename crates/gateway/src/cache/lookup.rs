@@ -66,6 +66,7 @@ impl Lookup<'_> {
         self.worker.cache(self.site)
     }
 
+    #[inline]
     pub(crate) fn run(&self, key: &mut Vec<u8>) -> Found {
         if let Some(reason) = self.why_pass() {
             return Found::Forward(reason, None);

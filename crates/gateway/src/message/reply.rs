@@ -297,6 +297,7 @@ impl Reply {
     }
 
     /// The same without what the cache says of it.
+    #[inline]
     pub(crate) fn write_own(&self, sink: &mut impl HeadSink) {
         match &self.head {
             ReplyHead::Whole(stored) => {

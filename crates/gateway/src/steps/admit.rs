@@ -186,8 +186,7 @@ fn add_quota(more: &PackedFields, quota: &mut PackedFields) {
 }
 
 /// Says what is left with a response, whoever made it.
-pub(crate) fn tell_quota(quota: &PackedFields, reply: &mut Reply) {
-    if !quota.is_empty() {
-        quota.lines().for_each(|(name, members)| reply.extra.push(name, members));
-    }
+pub(crate) fn tell_quota(quota: &PackedFields, mut reply: Reply) -> Reply {
+    quota.lines().for_each(|(name, members)| reply.extra.push(name, members));
+    reply
 }
