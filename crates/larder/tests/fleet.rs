@@ -398,7 +398,7 @@ fn an_instance_that_starts_uses_nothing_before_purges_wait_for_it() {
     let far = FaultProxy::start(redis.address());
     far.set(Faults { latency_ms: 30, ..Faults::default() });
     let config = format!(
-        "[[site]]\nname = \"default\"\norigin = \"{}\"\n[store.remote]\nurl = \"redis://{}/0\"\nrecord_timeout = \"5s\"\n",
+        "[[site]]\nname = \"default\"\norigin = \"{}\"\n[store.remote]\nurl = \"redis://{}/0\"\nrecord_timeout = \"5s\"\nconnect_timeout = \"10s\"\n",
         fleet.origin.url(),
         far.address()
     );

@@ -72,6 +72,13 @@ impl World {
     }
 }
 
+/// They came before the failure beyond doubt: instances compare times by the clock of the store, which a loaded machine reads with an
+/// error of half a round trip.
+fn have_waited_for_sure() {
+    let since = Instant::now();
+    wait::until_true("clocks leave no doubt", || since.elapsed() >= Duration::from_millis(500));
+}
+
 fn asking(gateway: &Larder, target: &str, fields: &str) -> Client {
     let mut client = gateway.client();
     client.send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n{fields}\r\n"));
@@ -497,6 +504,7 @@ fn a_failure_is_shared_by_all_who_waited_for_it() {
             let settings = format!("{PATIENT}\nprefix = \"case{number}:\"\n{site}");
             let world = World::start((4, store), &settings, fails);
             let clients = all_want_twice(&world, "/page");
+            have_waited_for_sure();
             world.gate.open();
             all_see(&world, clients, (code, detail, requests));
             // Of use to nobody who comes later.
@@ -518,6 +526,7 @@ fn who_comes_after_a_failure_asks_anew_although_it_is_told_later() {
     });
     let mut clients = world.all_want("/page");
     proxy.decide(|seen| if seen.invalidates(b"larder:") { Fate::Hold } else { Fate::Pass });
+    have_waited_for_sure();
     world.gate.open();
     assert_eq!(clients[0].response().status(), 503);
     wait::until_true("others could take the lease", || {
