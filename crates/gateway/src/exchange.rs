@@ -49,6 +49,8 @@ use crate::steps::{admit, assemble, collapse, forward, load, look_up, purge, que
 use crate::trace::note;
 use crate::traces;
 use crate::transform::reading::{self, Inbound, Terms};
+use crate::transform::rules::Matching;
+use crate::transform::trail;
 use crate::upstream::RequestBody;
 use crate::worker::Worker;
 
@@ -80,7 +82,7 @@ pub(crate) fn begin(
         Shaping::Changed(shaped) => {
             let lines = shaped.fields.to_lines();
             let changed = shaped.over(request, &lines);
-            begin_at_site(worker, (live, site), &changed, Some(request), key, started)
+            begin_at_site(worker, (live, site), &changed, Some((request, &shaped.matching)), key, started)
         }
     };
     if let Step::Reply(reply) = &mut step {
@@ -89,12 +91,12 @@ pub(crate) fn begin(
     step
 }
 
-/// The same once the site is known. `asked` is the request as its client sent it, where rules have changed it.
+/// The same once the site is known. `asked` is the request as its client sent it, with the rules that have changed it.
 fn begin_at_site(
     worker: &Arc<Worker>,
     (live, site): (&Arc<ActiveConfig>, &Arc<LiveSite>),
     request: &RequestHead<'_>,
-    asked: Option<&RequestHead<'_>>,
+    asked: Option<(&RequestHead<'_>, &Matching)>,
     key: &mut Vec<u8>,
     started: Instant,
 ) -> Step {
@@ -114,6 +116,8 @@ fn begin_at_site(
     let keyed = reading::keyed_fields(request, facts.method, terms);
     if !keyed.is_empty() {
         // What lies under such a key is invalidated by the key of its URL alone.
+    let facts = asked
+        .map_or(facts, |(asked, matching)| trail::with_credentials(facts, asked.fields, matching, terms));
         worker.cache(site).watch_keys();
     }
     let request = &RequestHead { keyed: &keyed, ..*request };
@@ -149,7 +153,7 @@ fn begin_at_site(
         started,
         mode,
         quota,
-        asked: asked.map(|asked| Arc::new(asked.into_owned())),
+        asked: asked.map(|(asked, _)| Arc::new(asked.into_owned())),
         loaded: None,
     }))
 }

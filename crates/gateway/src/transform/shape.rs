@@ -28,6 +28,8 @@ pub(crate) enum Shape {
 pub(crate) struct Shaped {
     pub(crate) fields: PackedFields,
     pub(crate) path_and_query: String,
+    /// The rules that did it.
+    pub(crate) matching: Matching,
 }
 
 impl Shaped {
@@ -84,7 +86,8 @@ pub(crate) fn shape(
         _ => None,
     });
     let path_and_query = rewrites.fold(Cow::Borrowed(request.path_and_query), rewritten);
-    Ok(Shape::Request(Shaped { fields, path_and_query: path_and_query.into_owned() }))
+    let path_and_query = path_and_query.into_owned();
+    Ok(Shape::Request(Shaped { fields, path_and_query, matching: matching.clone() }))
 }
 
 /// What this side reads of the connection's fields.

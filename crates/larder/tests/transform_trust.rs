@@ -1,0 +1,86 @@
+//! What transformation rules must not lead to, through the binary: a page of one user for others, a client that chooses where
+//! others are sent, a message that nobody can read, and rules that hold for less than they say.
+
+use testkit::{Exchange, Larder, ScriptedOrigin, Setup};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+const SITE: &str = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
+
+fn start(
+    config: &str,
+    script: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static,
+) -> (ScriptedOrigin, Larder) {
+    let origin = ScriptedOrigin::start(script);
+    let larder = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
+    (origin, larder)
+}
+
+/// Rules of the phase `client_request`, each for requests below `/<number>/`.
+fn rules(phase: &str, rules: &[&str]) -> String {
+    let numbered = rules.iter().enumerate().map(|(number, actions)| {
+        format!("[[site.transform]]\nphase = \"{phase}\"\npath = {{ prefix = \"/{number}/\" }}\n{actions}\n")
+    });
+    numbered.collect()
+}
+
+/// A page without lifetime, as frameworks send it for each user: it shows what came, and has one validator for all.
+fn personal(exchange: &mut Exchange<'_>) {
+    if !exchange.request.field("if-none-match").is_empty() {
+        exchange.respond("304 Not Modified", "ETag: \"1\"\r\n", "");
+        return;
+    }
+    let lines = exchange.request.head.fields.0.iter().map(|(name, value)| format!("{name}: {value}\n"));
+    let body: String = lines.collect();
+    exchange.respond("200 OK", "ETag: \"1\"\r\nContent-Type: text/plain\r\n", body);
+}
+
+/// Credentials stay credentials in whatever field a rule puts them, unless the key has that.
+#[test]
+fn credentials_that_rules_move_are_credentials() {
+    const SECRET: &str = "Cookie: sid=secret";
+    let cases: [(&str, &str, bool); 10] = [
+        ("copy = { X-Session = \"Cookie\" }", SECRET, false),
+        ("set = { X-User = \"{header.Authorization}\" }", "Authorization: Basic secret", false),
+        ("add = { X-Session = \"v={header.Cookie}\" }", SECRET, false),
+        ("copy = { X-User = \"X-My-Token\" }", "X-My-Token: secret", false),
+        ("copy = { X-Hidden = \"Cookie\" }\nset = { X-User = \"{header.X-Hidden}\" }", SECRET, false),
+        ("request_fields = { Cookie = \"*\" }\nset = { X-Role = \"of secret\" }", SECRET, false),
+        ("request_fields = { X-Other = \"*\" }\nset = { X-Role = \"v\" }", SECRET, true),
+        ("copy = { X-Plain = \"X-Other\" }", SECRET, true),
+        ("copy = { X-Hidden = \"Cookie\" }", SECRET, true),
+        ("remove = [\"X-None\"]", SECRET, true),
+    ];
+    let config = format!(
+        "{SITE}request_fields_hidden = [\"X-Hidden\"]\n[[site.rule]]\ncredential_fields = [\"X-My-Token\"]\n{}\
+         [[site.transform]]\nphase = \"client_request\"\nremove = [\"Authorization\", \"Cookie\", \"X-My-Token\"]\n",
+        rules("client_request", &cases.map(|(rule, ..)| rule))
+    );
+    let (_origin, larder) = start(&config, personal);
+    for (number, (rule, line, is_shared)) in cases.into_iter().enumerate() {
+        let target = format!("/{number}/account");
+        let own = larder.ask("GET", &target, &format!("{line}\r\nX-Other: 1\r\n")).text();
+        assert_eq!(own.contains("secret"), !is_shared, "{rule}: {own}");
+        let other = larder.ask("GET", &target, "X-Other: 2\r\n");
+        let is_reused = other.field("cache-status").contains("fwd-status=304");
+        assert!(!other.text().contains("secret"), "{rule}: {}", other.text());
+        assert_eq!(is_reused, is_shared, "{rule}: {}", other.field("cache-status"));
+    }
+}
+
+/// Where the key has what was made of credentials, everybody gets what is stored for theirs.
+#[test]
+fn keyed_fields_tell_users_apart() {
+    let rule = "copy = { X-Session = \"Cookie\" }\nremove = [\"Cookie\"]";
+    let config =
+        format!("{SITE}request_fields_keyed = [\"X-Session\"]\n{}", rules("client_request", &[rule]));
+    let (_origin, larder) = start(&config, personal);
+    let own = |user: &str| larder.ask("GET", "/0/account", &format!("Cookie: {user}\r\n"));
+    own("one");
+    own("two");
+    for user in ["one", "two"] {
+        let again = own(user);
+        assert!(again.field("cache-status").contains("fwd-status=304"), "{user}");
+        assert!(again.text().contains(&format!("x-session: {user}")), "{user}: {}", again.text());
+    }
+    assert!(!larder.ask("GET", "/0/account", "").text().contains("x-session"));
+}
