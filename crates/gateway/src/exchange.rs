@@ -113,11 +113,11 @@ fn begin_at_site(
     };
     let terms = Terms { site: &site.config, rule: site.rule_at(rule) };
     let facts = reading::with_credentials(facts, request, terms);
+    let facts = asked
+        .map_or(facts, |(asked, matching)| trail::with_credentials(facts, asked.fields, matching, terms));
     let keyed = reading::keyed_fields(request, facts.method, terms);
     if !keyed.is_empty() {
         // What lies under such a key is invalidated by the key of its URL alone.
-    let facts = asked
-        .map_or(facts, |(asked, matching)| trail::with_credentials(facts, asked.fields, matching, terms));
         worker.cache(site).watch_keys();
     }
     let request = &RequestHead { keyed: &keyed, ..*request };
