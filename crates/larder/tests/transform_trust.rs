@@ -1,6 +1,9 @@
 //! What transformation rules must not lead to, through the binary: a page of one user for others, a client that chooses where
 //! others are sent, a message that nobody can read, and rules that hold for less than they say.
 
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
 use testkit::{Exchange, Larder, ScriptedOrigin, Setup};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -83,4 +86,41 @@ fn keyed_fields_tell_users_apart() {
         assert!(again.text().contains(&format!("x-session: {user}")), "{user}: {}", again.text());
     }
     assert!(!larder.ask("GET", "/0/account", "").text().contains("x-session"));
+}
+
+/// What can't be carried out as it says is refused before it is.
+#[test]
+fn check_refuses_what_would_not_hold() {
+    let check = |config: &str, expected: &str| {
+        let mut command = Command::new(LARDER);
+        command.args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary runs");
+        child.stdin.take().expect("a pipe").write_all(config.as_bytes()).expect("it reads");
+        let output = child.wait_with_output().expect("it ends");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let is_refused = output.status.code() == Some(1) && text.contains(expected);
+        assert!(is_refused, "{expected}: {:?} {text:.500}", output.status);
+    };
+    let site = SITE.replace("@origin@", "http://a");
+    let transform =
+        |phase: &str, rule: &str| format!("{site}[[site.transform]]\nphase = \"{phase}\"\n{rule}\n");
+    let redirect = |to: &str| transform("client_request", &format!("redirect = {{ to = \"{to}\" }}"));
+    check(&redirect("https://{query}.x.example/"), "would let a client choose the server");
+    check(&redirect("https://user@x.example/"), "expected a host");
+    check(&redirect("http://"), "expected a host");
+    let token = "[[site.rule]]\ncredential_fields = [\"X-My-Token\"]\n";
+    let set = transform("origin_request", "set = { X-My-Token = \"{header.X-A}\" }") + token;
+    check(&set, "`x-my-token` tells whose request it is");
+    check(&transform("origin_response", "methods = [\"HEAD\"]\nremove = [\"X-A\"]"), "matches as `GET`");
+    let cookie = "cookie_paths = [{ from = \"/a\", to = \"/b;Secure\" }]";
+    check(&transform("client_response", cookie), "would begin another attribute");
+    check(&format!("{site}[site.cors]\norigins = [\"https://*.example\"]\n"), "list each");
+    check(&format!("{site}[site.cors]\norigins = []\n"), "names no web origin");
+    for depth in [500, 2000] {
+        let glob = format!("{}b{}", "{a,".repeat(depth), "}".repeat(depth));
+        check(&transform("client_response", &format!("response_fields = {{ X-A = \"{glob}\" }}")), "error");
+        check(&transform("client_response", &format!("path = {{ glob = \"{glob}\" }}")), "error");
+    }
+    let many = "[[site.transform]]\nphase = \"client_response\"\nremove = [\"X-A\"]\n".repeat(10_001);
+    check(&format!("{site}{many}"), "a site may have 10000 transformation rules of a phase");
 }
