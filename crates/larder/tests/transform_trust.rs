@@ -88,6 +88,76 @@ fn keyed_fields_tell_users_apart() {
     assert!(!larder.ask("GET", "/0/account", "").text().contains("x-session"));
 }
 
+/// What an answer to HEAD says of a stored response is changed as the stored response was.
+#[test]
+fn rules_for_get_hold_for_news_by_head() {
+    let config = format!(
+        "{SITE}[[site.transform]]\nphase = \"origin_response\"\nmethods = [\"GET\"]\nremove = [\"X-Secret\"]\n\
+         set = {{ X-New = \"{{header.X-Of}}\" }}\n"
+    );
+    let (origin, larder) = start(&config, |exchange| {
+        let fields = format!(
+            "ETag: \"1\"\r\nCache-Control: max-age=60\r\nX-Secret: s\r\nX-Of: {}\r\n",
+            exchange.request.method()
+        );
+        exchange.respond("200 OK", &fields, "content");
+    });
+    assert_eq!(larder.get("/").field("x-secret"), "");
+    larder.ask("HEAD", "/", "Cache-Control: no-cache\r\n");
+    assert_eq!(origin.total(), 2, "the origin answers HEAD");
+    let hit = larder.get("/");
+    assert!(hit.is_hit());
+    assert_eq!([hit.field("x-secret"), hit.field("x-new")], ["", "HEAD"]);
+}
+
+/// The boundary of several parts is in `Content-Type`: rules leave that alone.
+#[test]
+fn parts_stay_readable() {
+    let set = "set = { Content-Type = \"text/plain; charset=utf-8\" }";
+    let add = "add = { Content-Type = \"text/html\" }";
+    let (remove, copy) = ("remove = [\"Content-Type\"]", "copy = { Content-Type = \"X-Of\" }");
+    let all = [set, add, remove, copy];
+    let site = |name: &str, rule: &str, phase: &str| {
+        let path = format!("path_prefix = \"/{name}/\"\nhosts = [\"test.example\"]");
+        let of_phase: String = rules(phase, &all).replace("prefix = \"/", &format!("prefix = \"/{name}/"));
+        format!("[[site]]\nname = \"{name}\"\norigin = \"@origin@\"\n{path}\n{rule}\n{of_phase}")
+    };
+    let config = [
+        site("stored", "", "origin_response"),
+        site("laid", "", "client_response"),
+        site("passed", "[[site.rule]]\ncache = false\n", "origin_response"),
+    ]
+    .concat();
+    let (_origin, larder) = start(&config, |exchange| {
+        let is_passed = exchange.request.target().starts_with("/passed");
+        if is_passed && !exchange.request.field("range").is_empty() {
+            let part = "--B\r\nContent-Range: bytes 0-0/10\r\n\r\n0\r\n--B--\r\n";
+            let fields = "Content-Type: Multipart/ByteRanges; boundary=B\r\nX-Of: a/b\r\n";
+            exchange.respond("206 Partial Content", fields, part);
+        } else {
+            let fields =
+                "Content-Type: text/plain\r\nX-Of: a/b\r\nCache-Control: max-age=60\r\nETag: \"1\"\r\n";
+            exchange.respond("200 OK", fields, "0123456789");
+        }
+    });
+    for site in ["stored", "laid", "passed"] {
+        for (number, rule) in all.iter().enumerate() {
+            let target = format!("/{site}/{number}/");
+            let whole = larder.get(&target);
+            assert_ne!(whole.head.fields.joined("content-type"), "text/plain", "{site} {rule}");
+            let parts = larder.ask("GET", &target, "Range: bytes=0-1,5-6\r\n");
+            let found = parts.head.fields.joined("content-type").to_ascii_lowercase();
+            let boundary = found.strip_prefix("multipart/byteranges; boundary=").unwrap_or_default();
+            assert_eq!(parts.status(), 206, "{site} {rule}");
+            let is_readable = !boundary.is_empty() && !found.contains(',');
+            assert!(
+                is_readable && parts.text().to_ascii_lowercase().contains(boundary),
+                "{site} {rule}: {found}"
+            );
+        }
+    }
+}
+
 /// What can't be carried out as it says is refused before it is.
 #[test]
 fn check_refuses_what_would_not_hold() {

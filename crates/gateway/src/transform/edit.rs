@@ -60,6 +60,9 @@ impl<'a> Context<'a> {
     }
 
     fn act(&self, action: &Action, fields: &mut PackedFields) {
+        if self.frames_parts(action, fields) {
+            return;
+        }
         match action {
             Action::Copy { from, to } => copy(from.as_str(), to.as_str(), fields),
             Action::Remove(name) => {
@@ -92,6 +95,24 @@ impl<'a> Context<'a> {
             // These are no matter of fields: see `shape`.
             Action::Rewrite(_) | Action::Redirect(_) => {}
         }
+    }
+
+    /// Whether an action is about the `Content-Type` that holds the parts of a 206 together: without its boundary nobody can
+    /// read them (RFC 9110 section 15.3.7.2).
+    fn frames_parts(&self, action: &Action, fields: &PackedFields) -> bool {
+        let (Action::Copy { to: name, .. }
+        | Action::Remove(name)
+        | Action::Set(name, _)
+        | Action::Add(name, _)) = action
+        else {
+            return false;
+        };
+        let is_of_parts = |value: &[u8]| {
+            value.get(..BYTE_RANGES.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(BYTE_RANGES))
+        };
+        self.status.is_some_and(|(status, _)| status == 206)
+            && *name == http::header::CONTENT_TYPE
+            && fields.value("content-type").is_some_and(is_of_parts)
     }
 
     fn is_304(&self) -> bool {
@@ -163,6 +184,8 @@ fn change_values(name: &str, fields: &mut PackedFields, change: impl Fn(&[u8]) -
     }
     *fields = changed;
 }
+
+const BYTE_RANGES: &[u8] = b"multipart/byteranges";
 
 /// A value with another beginning, by the first of the changes that fits.
 fn changed_prefix(changes: &[PrefixChange], value: &[u8]) -> Option<Vec<u8>> {

@@ -50,12 +50,13 @@ pub(crate) type Matching = SmallVec<[u16; 8]>;
 
 impl<'a> Seen<'a> {
     /// A request as the rules of a phase see it. What the origin says is stored under the key, which has the path but may
-    /// lack parameters of the query, and no fields.
+    /// lack parameters of the query, and no fields. An answer to HEAD brings news of what is stored for GET, so it is changed as
+    /// one to GET.
     pub(crate) fn of(request: &RequestHead<'a>, client: IpAddr, phase: Phase) -> Self {
         let whole = request.path_and_query;
         let is_shared = phase == Phase::OriginResponse;
         Self {
-            method: request.method,
+            method: if is_shared && request.method == "HEAD" { "GET" } else { request.method },
             scheme: request.scheme.as_str(),
             authority: request.authority,
             path_and_query: if is_shared { path_of(whole) } else { whole },

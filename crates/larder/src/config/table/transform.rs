@@ -45,7 +45,7 @@ pub(super) static TRANSFORM: Section = Section {
             Preset::Is("[]"),
             Reload::Yes,
             "Methods that match; an empty list means every method.",
-            "",
+            "In `origin_response` a HEAD matches as `GET`: its response updates what is stored for GET.",
         ),
         row(
             "scheme",
