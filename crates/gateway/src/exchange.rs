@@ -70,7 +70,10 @@ pub(crate) fn begin(
         return Step::Reply(respond::reply(&problem, None, started, worker));
     };
     if let Some(problem) = ambiguous(live, site, request).or_else(|| denied(live, &site.config, request)) {
-        return Step::Reply(respond::reply(&problem, Some(site), started, worker));
+        let mut reply = respond::reply(&problem, Some(site), started, worker);
+        let client = address_of(request, &live.config.trusted_proxies);
+        shape::overlay(worker, (request, client), &mut reply);
+        return Step::Reply(reply);
     }
     if !site.has_transforms() {
         return begin_at_site(worker, (live, site), request, None, key, started);

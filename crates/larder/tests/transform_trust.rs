@@ -158,6 +158,45 @@ fn parts_stay_readable() {
     }
 }
 
+/// Like an access list, maintenance lets nobody in whose address can't be read.
+#[test]
+fn maintenance_admits_those_it_knows() {
+    let config = format!(
+        "trusted_proxies = [\"127.0.0.0/8\"]\n{SITE}[site.maintenance]\n\
+         clients_admitted = [\"127.0.0.0/8\", \"10.0.0.0/8\"]\n"
+    );
+    let (_origin, larder) = start(&config, personal);
+    for (line, status) in [
+        ("", 200),
+        ("X-Forwarded-For: 10.1.2.3\r\n", 200),
+        ("X-Forwarded-For: 192.0.2.1\r\n", 503),
+        ("X-Forwarded-For: unknown\r\n", 503),
+        ("X-Forwarded-For: 10.1.2.3, _hidden\r\n", 503),
+        ("Forwarded: for=unknown\r\n", 503),
+    ] {
+        assert_eq!(larder.ask("GET", "/", line).status(), status, "{line}");
+    }
+}
+
+/// Refusals have what the site puts into every response.
+#[test]
+fn refusals_are_responses_of_the_site() {
+    let rest = "origin = \"@origin@\"\nhosts = [\"test.example\"]\n";
+    let own = "[[site.transform]]\nphase = \"client_response\"\nset = { X-Over = \"yes\" }\n\
+        [site.cors]\norigins = [\"https://a.example\"]\n";
+    let config = format!(
+        "[[site]]\nname = \"denied\"\npath_prefix = \"/denied/\"\nclients_denied = [\"127.0.0.1\"]\n{rest}{own}\
+         [[site]]\nname = \"a\"\n{rest}{own}"
+    );
+    let (origin, larder) = start(&config, personal);
+    for (target, status) in [("/denied/x", 403), ("/x/..%2fdenied/x", 400)] {
+        let refused = larder.ask("GET", target, "Origin: https://a.example\r\n");
+        let found = ["x-over", "vary", "access-control-allow-origin"].map(|name| refused.field(name));
+        assert_eq!((refused.status(), found), (status, ["yes", "Origin", "https://a.example"]), "{target}");
+    }
+    assert_eq!(origin.total(), 0);
+}
+
 /// What can't be carried out as it says is refused before it is.
 #[test]
 fn check_refuses_what_would_not_hold() {
