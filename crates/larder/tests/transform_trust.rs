@@ -197,6 +197,54 @@ fn refusals_are_responses_of_the_site() {
     assert_eq!(origin.total(), 0);
 }
 
+/// A redirection keeps the query as it was sent.
+#[test]
+fn redirections_keep_the_query() {
+    let rule = "redirect = { to = \"https://shop.example{path}?{query}\" }";
+    let config = format!("{SITE}{}", rules("client_request", &[rule]));
+    let (_origin, larder) = start(&config, personal);
+    for (target, expected) in
+        [("/0/a", "/0/a"), ("/0/a?b=c?", "/0/a?b=c?"), ("/0/a??", "/0/a??"), ("/0/a?", "/0/a")]
+    {
+        let found = larder.get(target);
+        assert_eq!(found.field("location"), format!("https://shop.example{expected}"), "{target}");
+    }
+}
+
+/// A beginning of a URL is one of whole components, and no host is taken for another.
+#[test]
+fn beginnings_end_where_components_do() {
+    let rule = "location = [{ from = \"http://internal.example\", to = \"https://shop.example\" }, \
+        { from = \"/in\", to = \"/out\" }, { from = \"/\", to = \"/app/\" }]\n\
+        cookie_paths = [{ from = \"/in\", to = \"/out\" }]";
+    let config = format!("{SITE}{}", rules("client_response", &[rule]));
+    let (_origin, larder) = start(&config, |exchange| {
+        let target = exchange.request.target().to_owned();
+        let query = target.split_once('?').map_or("", |(_, query)| query);
+        exchange.respond("302 Found", &format!("Location: {query}\r\nSet-Cookie: a=1; Path={query}\r\n"), "");
+    });
+    let cases = [
+        ("http://internal.example/x", "https://shop.example/x"),
+        ("HTTP://Internal.EXAMPLE", "https://shop.example"),
+        ("http://internal.example?x", "https://shop.example?x"),
+        ("http://internal.example.evil.example/", "http://internal.example.evil.example/"),
+        ("http://internal.example@evil.example/", "http://internal.example@evil.example/"),
+        ("http://internal.example:8080/", "http://internal.example:8080/"),
+        ("/in", "/out"),
+        ("/in/x", "/out/x"),
+        ("/IN/x", "/app/IN/x"),
+        ("/inner", "/app/inner"),
+        ("//evil.example/", "//evil.example/"),
+    ];
+    for (value, expected) in cases {
+        let found = larder.get(&format!("/0/?{value}"));
+        assert_eq!(found.field("location"), expected, "{value}");
+        let path = if value.starts_with("/in") && value != "/inner" { expected } else { value };
+        let cookie = format!("a=1; Path={path}");
+        assert_eq!(found.field("set-cookie"), cookie, "{value}");
+    }
+}
+
 /// What can't be carried out as it says is refused before it is.
 #[test]
 fn check_refuses_what_would_not_hold() {

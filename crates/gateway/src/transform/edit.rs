@@ -190,7 +190,7 @@ const BYTE_RANGES: &[u8] = b"multipart/byteranges";
 /// A value with another beginning, by the first of the changes that fits.
 fn changed_prefix(changes: &[PrefixChange], value: &[u8]) -> Option<Vec<u8>> {
     changes.iter().find_map(|change| {
-        let rest = value.strip_prefix(change.from.as_bytes())?;
+        let rest = behind(value, change.from.as_bytes())?;
         Some([change.to.as_bytes(), rest].concat())
     })
 }
