@@ -197,6 +197,32 @@ fn refusals_are_responses_of_the_site() {
     assert_eq!(origin.total(), 0);
 }
 
+/// `Location` names what clients ask for, and what they ask for is stored as it is rewritten.
+#[test]
+fn rewritten_locations_are_invalidated() {
+    let config = format!(
+        "{SITE}[[site.transform]]\nphase = \"client_request\"\npath = {{ prefix = \"/app/\" }}\n\
+         rewrite = {{ strip_prefix = \"/app\" }}\n\
+         [[site.transform]]\nphase = \"origin_response\"\nlocation = [{{ from = \"/\", to = \"/app/\" }}]\n"
+    );
+    let (_origin, larder) = start(&config, |exchange| match exchange.request.method() {
+        "POST" => {
+            let location = exchange.request.target().replace("/new", "");
+            exchange.respond("303 See Other", &format!("Location: {location}\r\n"), "");
+        }
+        _ => {
+            exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "content");
+        }
+    });
+    for target in ["/app/items", "/app/others"] {
+        larder.get(target);
+        assert!(larder.get(target).is_hit(), "{target}");
+        let posted = larder.ask("POST", &format!("{target}/new"), "Content-Length: 0\r\n");
+        assert_eq!(posted.field("location"), target);
+        assert!(!larder.get(target).is_hit(), "{target}");
+    }
+}
+
 /// A redirection keeps the query as it was sent.
 #[test]
 fn redirections_keep_the_query() {
