@@ -223,6 +223,53 @@ fn rewritten_locations_are_invalidated() {
     }
 }
 
+/// Caches between Larder and its clients learn which request fields an answer depends on.
+#[test]
+fn answers_by_fields_say_so() {
+    let rules = [
+        ("client_request", "/r/", "request_fields = { X-Old = \"*\" }\nredirect = { to = \"/new\" }"),
+        ("client_request", "/v/", "redirect = { to = \"/{header.X-To}\" }"),
+        ("client_request", "/w/", "request_fields = { X-B = \"*\" }\nrewrite = { add_prefix = \"/b\" }"),
+        ("client_request", "/o/", "request_fields = { X-B = \"*\" }\nset = { X-C = \"1\" }"),
+        ("client_response", "/c/", "request_fields = { X-A = \"*\" }\nset = { X-Over = \"1\" }"),
+        ("client_response", "/t/", "set = { X-Over = \"{request.header.X-A}\" }"),
+        (
+            "client_response",
+            "/s/",
+            "statuses = [\"404\"]\nrequest_fields = { X-A = \"*\" }\nset = { X-Over = \"1\" }",
+        ),
+        ("client_response", "/l/", "set = { X-Over = \"{path}\" }"),
+    ];
+    let text = |(phase, path, actions): (&str, &str, &str)| {
+        format!("[[site.transform]]\nphase = \"{phase}\"\npath = {{ prefix = \"{path}\" }}\n{actions}\n")
+    };
+    let config = format!("{SITE}{}", rules.map(text).concat());
+    let (_origin, larder) = start(&config, |exchange| {
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\nETag: \"1\"\r\nVary: Accept\r\n", "content");
+    });
+    let cases: [(&str, &str, u16, &str); 12] = [
+        ("/r/", "X-Old: 1\r\n", 308, "x-old"),
+        ("/r/", "", 200, "Accept, x-old"),
+        ("/r/", "If-None-Match: \"1\"\r\n", 304, "Accept, x-old"),
+        ("/v/", "X-To: a\r\n", 308, "x-to"),
+        ("/w/", "X-B: a\r\n", 200, "Accept, x-b"),
+        ("/w/", "", 200, "Accept, x-b"),
+        ("/o/", "X-B: a\r\n", 200, "Accept"),
+        ("/c/", "X-A: 1\r\n", 200, "Accept, x-a"),
+        ("/c/", "", 200, "Accept, x-a"),
+        ("/t/", "", 200, "Accept, x-a"),
+        ("/s/", "X-A: 1\r\n", 200, "Accept"),
+        ("/l/", "", 200, "Accept"),
+    ];
+    for (target, line, status, vary) in cases {
+        for situation in ["a miss or a hit", "a hit"] {
+            let answer = larder.ask("GET", target, line);
+            let found = (answer.status(), answer.head.fields.joined("vary"));
+            assert_eq!(found, (status, vary.to_owned()), "{situation}: {target} {line}");
+        }
+    }
+}
+
 /// A redirection keeps the query as it was sent.
 #[test]
 fn redirections_keep_the_query() {

@@ -99,11 +99,14 @@ fn excess(shaped: &Shaped, request: &RequestHead<'_>, limits: &ClientLimits) -> 
 pub(crate) fn overlay(worker: &Worker, asked: (&RequestHead<'_>, IpAddr), reply: &mut Reply) {
     let Some(site) = reply.account.site.clone() else { return };
     let is_preflight = reply.cache_status.detail == Some(respond::PREFLIGHT);
-    if is_preflight || (site.transforms(Phase::ClientResponse).is_empty() && site.config.cors.is_none()) {
+    let has_any = !site.transforms(Phase::ClientResponse).is_empty()
+        || site.config.cors.is_some()
+        || site.answers_by_fields();
+    if is_preflight || !has_any {
         return;
     }
     let (request, _) = asked;
-    match overlays::of_reply(&site.config, asked, reply) {
+    match overlays::of_reply(&site, asked, reply) {
         Ok(matching) => {
             told::tell(&worker.recorder, request.record, &site, Phase::ClientResponse, &matching);
         }

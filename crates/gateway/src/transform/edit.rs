@@ -195,6 +195,33 @@ fn changed_prefix(changes: &[PrefixChange], value: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
+/// What follows the beginning of a URL or a path. It ends where a component does, so that no other host and no longer name
+/// is taken for it; scheme and host have no case (RFC 3986 section 6.2.2.1).
+fn behind<'a>(value: &'a [u8], from: &[u8]) -> Option<&'a [u8]> {
+    let (begin, rest) = value.split_at_checked(from.len())?;
+    let caseless = authority_end(from);
+    let is_same =
+        begin[..caseless].eq_ignore_ascii_case(&from[..caseless]) && begin[caseless..] == from[caseless..];
+    let is_whole = match from.last() {
+        // `//host` names a server.
+        Some(b'/') => from != b"/" || !rest.starts_with(b"/"),
+        _ if memchr::memchr2(b'?', b'#', from).is_some() => true,
+        _ => rest.first().is_none_or(|next| b"/?#".contains(next)),
+    };
+    (is_same && is_whole).then_some(rest)
+}
+
+/// Where scheme and authority of a URL, or of its beginning, end.
+fn authority_end(url: &[u8]) -> usize {
+    let is_end = |byte: &u8| b"/?#".contains(byte);
+    let scheme_end = url.iter().position(|byte| *byte == b':' || is_end(byte));
+    let after_scheme = scheme_end.filter(|at| url[*at] == b':').map_or(0, |at| at + 1);
+    match url[after_scheme..].strip_prefix(b"//") {
+        Some(rest) => after_scheme + 2 + rest.iter().position(is_end).unwrap_or(rest.len()),
+        None => after_scheme,
+    }
+}
+
 /// A `Set-Cookie` with other attributes (RFC 6265 section 4.1.1): those that it has not, it does not get.
 fn changed_cookie(change: &CookieChange, value: &[u8]) -> Option<Vec<u8>> {
     let mut parts = value.split(|byte| *byte == b';');
@@ -223,6 +250,14 @@ fn changed_cookie(change: &CookieChange, value: &[u8]) -> Option<Vec<u8>> {
         }
     }
     (changed != value).then_some(changed)
+}
+
+/// Names a request field that a response depends on in its `Vary`.
+pub(crate) fn nominate(name: &str, fields: &mut PackedFields) {
+    let is_listed = |member: &[u8]| member == b"*" || member.eq_ignore_ascii_case(name.as_bytes());
+    if !caching::fields::members(&fields.to_lines(), "vary").any(is_listed) {
+        fields.append_to_list("vary", &[name.as_bytes()]);
+    }
 }
 
 fn attribute(part: &[u8]) -> (&[u8], &[u8]) {
