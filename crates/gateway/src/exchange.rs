@@ -49,6 +49,8 @@ use crate::steps::{admit, assemble, collapse, forward, load, look_up, purge, que
 use crate::trace::note;
 use crate::traces;
 use crate::transform::reading::{self, Inbound, Terms};
+use crate::transform::rules::Matching;
+use crate::transform::trail;
 use crate::upstream::RequestBody;
 use crate::worker::Worker;
 
@@ -68,7 +70,10 @@ pub(crate) fn begin(
         return Step::Reply(respond::reply(&problem, None, started, worker));
     };
     if let Some(problem) = ambiguous(live, site, request).or_else(|| denied(live, &site.config, request)) {
-        return Step::Reply(respond::reply(&problem, Some(site), started, worker));
+        let mut reply = respond::reply(&problem, Some(site), started, worker);
+        let client = address_of(request, &live.config.trusted_proxies);
+        shape::overlay(worker, (request, client), &mut reply);
+        return Step::Reply(reply);
     }
     if site.has_transforms() {
         return begin_changed(worker, (live, site), request, key, started);
@@ -91,7 +96,7 @@ fn begin_changed(
         Shaping::Changed(shaped) => {
             let lines = shaped.fields.to_lines();
             let changed = shaped.over(request, &lines);
-            begin_at_site(worker, (live, site), &changed, Some(request), key, started)
+            begin_at_site(worker, (live, site), &changed, Some((request, &shaped.matching)), key, started)
         }
     };
     if let Step::Reply(reply) = &mut step {
@@ -100,13 +105,13 @@ fn begin_changed(
     step
 }
 
-/// The same once the site is known. `asked` is the request as its client sent it, where rules have changed it.
+/// The same once the site is known. `asked` is the request as its client sent it, with the rules that have changed it.
 #[inline(always)]
 fn begin_at_site(
     worker: &Arc<Worker>,
     (live, site): (&Arc<ActiveConfig>, &Arc<LiveSite>),
     request: &RequestHead<'_>,
-    asked: Option<&RequestHead<'_>>,
+    asked: Option<(&RequestHead<'_>, &Matching)>,
     key: &mut Vec<u8>,
     started: Instant,
 ) -> Step {
@@ -123,6 +128,8 @@ fn begin_at_site(
     };
     let terms = Terms { site: &site.config, rule: site.rule_at(rule) };
     let facts = reading::with_credentials(facts, request, terms);
+    let facts = asked
+        .map_or(facts, |(asked, matching)| trail::with_credentials(facts, asked.fields, matching, terms));
     let keyed = reading::keyed_fields(request, facts.method, terms);
     if !keyed.is_empty() {
         // What lies under such a key is invalidated by the key of its URL alone.
@@ -165,7 +172,7 @@ fn begin_at_site(
         started,
         mode,
         quota,
-        asked: asked.map(|asked| Arc::new(asked.into_owned())),
+        asked: asked.map(|(asked, _)| Arc::new(asked.into_owned())),
         loaded: None,
     }))
 }

@@ -13,6 +13,7 @@ use self::sites::SiteIndex;
 use crate::config::{CacheRule, Config, Phase, Site, StoreIndex, TransformRule};
 use crate::protection::budget::Budget;
 use crate::protection::{Limiter, Protection};
+use crate::transform::rules;
 use crate::upstream::Upstream;
 use crate::warnings::Warnings;
 
@@ -40,6 +41,8 @@ struct LiveTransforms {
     origin_request: Vec<RuleId>,
     origin_response: Vec<RuleId>,
     client_response: Vec<RuleId>,
+    /// Whether rules give one answer to clients that send a field, and another to others.
+    answers_by_fields: bool,
 }
 
 impl LiveTransforms {
@@ -54,6 +57,9 @@ impl LiveTransforms {
             origin_request: of(Phase::OriginRequest),
             origin_response: of(Phase::OriginResponse),
             client_response: of(Phase::ClientResponse),
+            answers_by_fields: [Phase::ClientRequest, Phase::ClientResponse].into_iter().any(|phase| {
+                transforms.of(phase).iter().any(|rule| !rules::deciding_of(rule, phase).is_empty())
+            }),
         };
         let has_any =
             [Phase::ClientRequest, Phase::OriginRequest, Phase::OriginResponse, Phase::ClientResponse]
@@ -156,6 +162,11 @@ impl LiveSite {
     #[inline]
     pub(crate) fn transforms(&self, phase: Phase) -> &[TransformRule] {
         if self.transforms.is_some() { self.config.transforms.of(phase) } else { &[] }
+    }
+
+    /// Whether its rules give one answer to clients that send a field, and another to others.
+    pub(crate) fn answers_by_fields(&self) -> bool {
+        self.transforms.as_ref().is_some_and(|transforms| transforms.answers_by_fields)
     }
 
     /// What a transformation rule is counted as.

@@ -258,7 +258,10 @@ fn a_validated_response_keeps_what_rules_have_made_of_it() {
 fn redirections_and_cookies_of_the_origin_are_rewritten() {
     let rules = [
         (STORED, "location = [{ from = \"http://internal.example/\", to = \"https://shop.example/\" }]"),
-        (LAID_OVER, "location = [{ from = \"/else\", to = \"/some\" }]\ncookie_domain = \"shop.example\""),
+        (
+            LAID_OVER,
+            "location = [{ from = \"/elsewhere\", to = \"/somewhere\" }]\ncookie_domain = \"shop.example\"",
+        ),
         (LAID_OVER, "cookie_domain = \"none\"\ncookie_paths = [{ from = \"/in/\", to = \"/\" }]"),
     ];
     let (_origin, larder) = start(&site(rules));

@@ -1,9 +1,10 @@
 //! Takes stored responses out of use after unsafe requests (RFC 9111 section 4.4, RFC 9875).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use caching::groups::Groups;
-use caching::invalidation::{SameOrigin, invalidated};
+use caching::invalidation::{SameOrigin, Target, invalidated};
 use caching::{FieldLine, GroupsInvalidated, fields, groups};
 
 use crate::cache::Cache;
@@ -13,8 +14,13 @@ use crate::cache::purge::{heard, invalidate_key};
 use crate::cache::record::inputs::Inputs;
 use crate::cache::record::stored::StoredHead;
 use crate::cache::tiers::load::Asker;
-use crate::config::StoreIndex;
+use crate::client::address_of;
+use crate::config::{Phase, StoreIndex};
+use crate::message::head::RequestHead;
 use crate::plan::Plan;
+use crate::route::LiveSite;
+use crate::transform::rules::path_of;
+use crate::transform::shape::{self, Shape};
 use crate::upstream::OriginResponse;
 use crate::worker::Worker;
 
@@ -24,10 +30,10 @@ use crate::worker::Worker;
 pub(crate) async fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spared: Option<&Waiter>) {
     let method = plan.facts.method;
     let lines = response.fields.to_lines();
-    let (status, target) = (response.status.as_u16(), plan.request.target());
+    let status = response.status.as_u16();
     let mut changed = BTreeSet::new();
-    for uri in invalidated(method, status, &target, &lines) {
-        invalidate_uri((worker, plan), &uri, spared, &mut changed).await;
+    for (site, path_and_query) in places(plan, status, &lines) {
+        invalidate_place((worker, plan), (&site, &path_and_query), spared, &mut changed).await;
     }
     //= RFC 9875 section 3: invalidation of the listed groups
     let groups_max = plan.live.config.store(&plan.site.config).groups_max;
@@ -60,35 +66,75 @@ fn invalidate_groups(worker: &Worker, plan: &Plan, groups: &Groups, changed: &mu
     }
 }
 
-/// Whatever lies under the URI, by the site and the rule that a GET for it would have.
+/// What is invalidated: sites, with path and query as their keys have them.
+///
+/// The response names URLs as clients know them, and those that rules rewrite are stored under others. An origin may also have named
+/// what it knows itself, so both are meant.
+fn places(plan: &Plan, status: u16, lines: &[FieldLine<'_>]) -> Vec<(Arc<LiveSite>, String)> {
+    let mut places = Vec::new();
+    let mut add = |(site, place): (&Arc<LiveSite>, String)| {
+        let is_known = |(other, known): &(_, String)| Arc::ptr_eq(other, site) && *known == place;
+        if !places.iter().any(is_known) {
+            places.push((Arc::clone(site), place));
+        }
+    };
+    let site_of = |place: &str| plan.live.routes.site(&plan.request.authority, path_of(place));
+    let as_forwarded = named(plan, plan.request.target(), status, lines);
+    let as_sent = plan.asked.as_ref().map(|asked| named(plan, asked.target(), status, lines));
+    for place in as_sent.as_ref().unwrap_or(&as_forwarded) {
+        let site = site_of(place).filter(|site| !site.transforms(Phase::ClientRequest).is_empty());
+        site.map(|site| (site, rewritten(plan, site, place))).into_iter().for_each(&mut add);
+    }
+    for place in as_forwarded {
+        site_of(&place).map(|site| (site, place)).into_iter().for_each(&mut add);
+    }
+    places
+}
+
+fn named(plan: &Plan, target: Target<'_>, status: u16, lines: &[FieldLine<'_>]) -> Vec<String> {
+    let uris = invalidated(plan.facts.method, status, &target, lines).into_iter();
+    uris.filter_map(|SameOrigin { path, query }| {
+        let query = query.map(|query| [b"?", &query[..]].concat()).unwrap_or_default();
+        String::from_utf8([path, query].concat()).ok()
+    })
+    .collect()
+}
+
+/// Path and query as a GET of this client would have them behind the rules of a site.
+fn rewritten(plan: &Plan, site: &LiveSite, path_and_query: &str) -> String {
+    let lines = plan.asked().fields.to_lines();
+    let asked = plan.asked().borrow(&lines);
+    let client = address_of(&asked, &plan.live.config.trusted_proxies);
+    let request = RequestHead { method: "GET", path_and_query, ..asked };
+    let rules = site.transforms(Phase::ClientRequest);
+    let matching = shape::matching_client(rules, &request, client);
+    match shape::shape(rules, &matching, &request, client) {
+        Ok(Shape::Request(shaped)) => shaped.path_and_query,
+        _ => path_and_query.to_owned(),
+    }
+}
+
+/// Whatever lies in a place, by the rule that a GET for it would have.
 //= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
-async fn invalidate_uri(
+async fn invalidate_place(
     (worker, plan): (&Worker, &Plan),
-    uri: &SameOrigin,
+    (site, path_and_query): (&LiveSite, &str),
     spared: Option<&Waiter>,
     changed: &mut BTreeSet<StoreIndex>,
 ) {
     let request = plan.request();
-    let mut path_and_query = uri.path.clone();
-    if let Some(query) = &uri.query {
-        path_and_query.push(b'?');
-        path_and_query.extend_from_slice(query);
-    }
-    let Ok(path_and_query) = String::from_utf8(path_and_query) else { return };
-    let path = path_and_query.split_once('?').map_or(path_and_query.as_str(), |(path, _)| path);
-    let Some(site) = plan.live.routes.site(&request.authority, path) else { return };
-    let key = key_of(site, request.scheme, &request.authority, &path_and_query);
+    let key = key_of(site, request.scheme, &request.authority, path_and_query);
     let cache = worker.cache(site);
     if plan.site.rule_at(plan.rule).caching.groups_invalidated == GroupsInvalidated::Shared {
         // Who else is in its groups, only what is stored tells.
-        let rule = site.rule_at(site.rule("GET", &path_and_query));
+        let rule = site.rule_at(site.rule("GET", path_and_query));
         let groups_max = plan.live.config.store(&site.config).groups_max;
         let _loaded = cache.load(&key, Asker { rule, groups_max, site_key: None }).await;
         for groups in shared_groups(cache, &key, groups_max) {
             invalidate_groups(worker, plan, &groups, changed);
         }
     }
-    let record = heard::of_url(request.scheme, &request.authority, &path_and_query);
+    let record = heard::of_url(request.scheme, &request.authority, path_and_query);
     invalidate_key(cache, &key, record.id, spared);
     heard::post(cache, &record);
     changed.insert(site.config.store);

@@ -71,6 +71,41 @@ impl Template {
         Ok(Self { pieces })
     }
 
+    /// Checks that a URL names the same server whatever clients say: before its path stand the host that was asked for and
+    /// text, nothing else. What begins with a path names no server.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub fn check_server(&self) -> Result<(), String> {
+        let Some(Piece::Text(text)) = self.pieces.first() else { return Ok(()) };
+        let text = String::from_utf8_lossy(text);
+        let Some(begin) = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://")) else {
+            return Ok(());
+        };
+        let mut authority = String::new();
+        let rest = self.pieces[1..].iter().map(|piece| match piece {
+            Piece::Text(text) => Ok(String::from_utf8_lossy(text)),
+            Piece::Variable(variable) => Err(variable),
+        });
+        for piece in std::iter::once(Ok(begin.into())).chain(rest) {
+            match piece {
+                Ok(text) => match text.find(['/', '?', '#']) {
+                    Some(end) => return is_server(&(authority + &text[..end])),
+                    None => authority.push_str(&text),
+                },
+                Err(Variable::Host) => authority.push_str("host"),
+                Err(Variable::Authority) => authority.push_str("host:80"),
+                Err(Variable::Path) => break,
+                Err(variable) => {
+                    return Err(format!(
+                        "`{{{variable}}}` would let a client choose the server: before the path only `{{host}}` and `{{authority}}` are allowed"
+                    ));
+                }
+            }
+        }
+        is_server(&authority)
+    }
+
     /// The variables in it.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.pieces.iter().filter_map(|piece| match piece {
@@ -87,6 +122,14 @@ impl fmt::Display for Template {
             Piece::Text(text) => formatter.write_str(&String::from_utf8_lossy(text)),
             Piece::Variable(variable) => write!(formatter, "{{{variable}}}"),
         })
+    }
+}
+
+fn is_server(authority: &str) -> Result<(), String> {
+    let parsed = authority.parse::<http::uri::Authority>().ok();
+    match parsed.is_some_and(|parsed| !parsed.host().is_empty() && !authority.contains('@')) {
+        true => Ok(()),
+        false => Err("expected a host behind `http://` or `https://`, with or without a port".to_owned()),
     }
 }
 
@@ -170,5 +213,42 @@ mod tests {
         check("host}", Err("has no partner"));
         check("a\r\nb: c", Err("no control characters"));
         check(" a", Err("no space at its ends"));
+    }
+
+    #[test]
+    fn no_client_chooses_the_server() {
+        let check = |text: &str, expected: Option<&str>| {
+            let found = Template::parse(text).unwrap().check_server().err();
+            let fits = match (&found, expected) {
+                (Some(found), Some(part)) => found.contains(part),
+                (found, expected) => found.is_none() && expected.is_none(),
+            };
+            assert!(fits, "{text}: {found:?}");
+        };
+        for text in [
+            "/{query}",
+            "{path}?{query}",
+            "https://{host}{path}?{query}",
+            "https://{authority}",
+            "http://{host}:8443/{header.X-A}",
+            "https://www.{host}?{query}",
+            "https://shop.example#{query}",
+            "https://[2001:db8::1]:80{path}",
+        ] {
+            check(text, None);
+        }
+        let (chosen, host) = (Some("would let a client choose"), Some("expected a host"));
+        check("https://{query}.x.example/", chosen);
+        check("https://x.example{query}", chosen);
+        check("https://{header.X-A}/", chosen);
+        check("https://{client.address}/", chosen);
+        check("https://user@x.example/", host);
+        check("https://{host}@x.example/", host);
+        check("https://{authority}:80/", host);
+        check("http://", host);
+        check("https:///{query}", host);
+        check("https://{path}", host);
+        check("https://:80/", host);
+        check("https://a b/", host);
     }
 }

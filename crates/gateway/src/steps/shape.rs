@@ -7,6 +7,7 @@ use caching::explain::Finding;
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
+use crate::client::known_address_of;
 use crate::config::{ClientLimits, Phase};
 use crate::message::head::RequestHead;
 use crate::message::reply::Reply;
@@ -35,7 +36,7 @@ pub(crate) fn run(
     (request, client): (&RequestHead<'_>, IpAddr),
     started: Instant,
 ) -> Shaping {
-    if let Some(reply) = answered(worker, site, (request, client), started) {
+    if let Some(reply) = answered(worker, (live, site), request, started) {
         return Shaping::Reply(Box::new(reply));
     }
     let rules = site.transforms(Phase::ClientRequest);
@@ -59,12 +60,12 @@ pub(crate) fn run(
     }
 }
 
-/// What the site answers itself: preflights of other web origins, and all clients during maintenance. Preflights go first: a browser
+/// What the site answers itself: preflights of other web origins, and during maintenance all clients but those that it knows and admits. Preflights go first: a browser
 /// shows a script no answer at all without them.
 fn answered(
     worker: &Worker,
-    site: &Arc<LiveSite>,
-    (request, client): (&RequestHead<'_>, IpAddr),
+    (live, site): (&ActiveConfig, &Arc<LiveSite>),
+    request: &RequestHead<'_>,
     started: Instant,
 ) -> Option<Reply> {
     if let Some(cors) = &site.config.cors
@@ -75,7 +76,8 @@ fn answered(
         return Some(respond::preflight(&fields, site, started, worker));
     }
     let maintenance = site.config.maintenance.as_ref()?;
-    if !maintenance.admitted.are_open() && maintenance.admitted.admit(client) {
+    let client = known_address_of(request, &live.config.trusted_proxies);
+    if !maintenance.admitted.are_open() && client.is_ok_and(|client| maintenance.admitted.admit(client)) {
         return None;
     }
     note(request.record, || Finding::new("transform", "the site is in maintenance", ""));
@@ -97,11 +99,14 @@ fn excess(shaped: &Shaped, request: &RequestHead<'_>, limits: &ClientLimits) -> 
 pub(crate) fn overlay(worker: &Worker, asked: (&RequestHead<'_>, IpAddr), reply: &mut Reply) {
     let Some(site) = reply.account.site.clone() else { return };
     let is_preflight = reply.cache_status.detail == Some(respond::PREFLIGHT);
-    if is_preflight || (site.transforms(Phase::ClientResponse).is_empty() && site.config.cors.is_none()) {
+    let has_any = !site.transforms(Phase::ClientResponse).is_empty()
+        || site.config.cors.is_some()
+        || site.answers_by_fields();
+    if is_preflight || !has_any {
         return;
     }
     let (request, _) = asked;
-    match overlays::of_reply(&site.config, asked, reply) {
+    match overlays::of_reply(&site, asked, reply) {
         Ok(matching) => {
             told::tell(&worker.recorder, request.record, &site, Phase::ClientResponse, &matching);
         }

@@ -3,6 +3,7 @@
 //! Preflights are answered here. Of other responses the fields are laid over what is delivered, stored or not, so that what
 //! one origin gets is never stored for another; `Vary: Origin` tells caches between here and the client the same.
 
+use super::edit::nominate;
 use crate::config::{Cors, CorsHeaders, CorsOrigins, Sharing};
 use crate::message::fields::PackedFields;
 
@@ -39,8 +40,8 @@ pub(crate) fn preflight(cors: &Cors, lines: &[FieldLine<'_>]) -> PackedFields {
 /// Puts the fields of a site in place of those of its origin.
 pub(crate) fn lay_over(cors: &Cors, lines: &[FieldLine<'_>], out: &mut PackedFields) {
     out.retain(|name| !OF_RESPONSES.iter().any(|own| name.eq_ignore_ascii_case(own.as_bytes())));
-    if is_told_apart(cors) && !lists_origin(out) {
-        out.append_to_list("vary", &[b"Origin"]);
+    if is_told_apart(cors) {
+        nominate("Origin", out);
     }
     if write_origin(cors, lines, out) && !cors.exposed.is_empty() {
         out.push("access-control-expose-headers", cors.exposed.join(", ").as_bytes());
@@ -50,10 +51,6 @@ pub(crate) fn lay_over(cors: &Cors, lines: &[FieldLine<'_>], out: &mut PackedFie
 /// Whether the answer depends on who asks.
 fn is_told_apart(cors: &Cors) -> bool {
     !matches!((&cors.origins, cors.credentials), (CorsOrigins::Any, Sharing::Anonymous))
-}
-
-fn lists_origin(out: &PackedFields) -> bool {
-    fields::members(&out.to_lines(), "vary").any(|name| name == b"*" || name.eq_ignore_ascii_case(b"origin"))
 }
 
 /// Whether the origin that asks may read the response; if so, the fields say it.

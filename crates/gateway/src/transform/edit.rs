@@ -60,6 +60,9 @@ impl<'a> Context<'a> {
     }
 
     fn act(&self, action: &Action, fields: &mut PackedFields) {
+        if self.frames_parts(action, fields) {
+            return;
+        }
         match action {
             Action::Copy { from, to } => copy(from.as_str(), to.as_str(), fields),
             Action::Remove(name) => {
@@ -92,6 +95,24 @@ impl<'a> Context<'a> {
             // These are no matter of fields: see `shape`.
             Action::Rewrite(_) | Action::Redirect(_) => {}
         }
+    }
+
+    /// Whether an action is about the `Content-Type` that holds the parts of a 206 together: without its boundary nobody can
+    /// read them (RFC 9110 section 15.3.7.2).
+    fn frames_parts(&self, action: &Action, fields: &PackedFields) -> bool {
+        let (Action::Copy { to: name, .. }
+        | Action::Remove(name)
+        | Action::Set(name, _)
+        | Action::Add(name, _)) = action
+        else {
+            return false;
+        };
+        let is_of_parts = |value: &[u8]| {
+            value.get(..BYTE_RANGES.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(BYTE_RANGES))
+        };
+        self.status.is_some_and(|(status, _)| status == 206)
+            && *name == http::header::CONTENT_TYPE
+            && fields.value("content-type").is_some_and(is_of_parts)
     }
 
     fn is_304(&self) -> bool {
@@ -164,12 +185,41 @@ fn change_values(name: &str, fields: &mut PackedFields, change: impl Fn(&[u8]) -
     *fields = changed;
 }
 
+const BYTE_RANGES: &[u8] = b"multipart/byteranges";
+
 /// A value with another beginning, by the first of the changes that fits.
 fn changed_prefix(changes: &[PrefixChange], value: &[u8]) -> Option<Vec<u8>> {
     changes.iter().find_map(|change| {
-        let rest = value.strip_prefix(change.from.as_bytes())?;
+        let rest = behind(value, change.from.as_bytes())?;
         Some([change.to.as_bytes(), rest].concat())
     })
+}
+
+/// What follows the beginning of a URL or a path. It ends where a component does, so that no other host and no longer name
+/// is taken for it; scheme and host have no case (RFC 3986 section 6.2.2.1).
+fn behind<'a>(value: &'a [u8], from: &[u8]) -> Option<&'a [u8]> {
+    let (begin, rest) = value.split_at_checked(from.len())?;
+    let caseless = authority_end(from);
+    let is_same =
+        begin[..caseless].eq_ignore_ascii_case(&from[..caseless]) && begin[caseless..] == from[caseless..];
+    let is_whole = match from.last() {
+        // `//host` names a server.
+        Some(b'/') => from != b"/" || !rest.starts_with(b"/"),
+        _ if memchr::memchr2(b'?', b'#', from).is_some() => true,
+        _ => rest.first().is_none_or(|next| b"/?#".contains(next)),
+    };
+    (is_same && is_whole).then_some(rest)
+}
+
+/// Where scheme and authority of a URL, or of its beginning, end.
+fn authority_end(url: &[u8]) -> usize {
+    let is_end = |byte: &u8| b"/?#".contains(byte);
+    let scheme_end = url.iter().position(|byte| *byte == b':' || is_end(byte));
+    let after_scheme = scheme_end.filter(|at| url[*at] == b':').map_or(0, |at| at + 1);
+    match url[after_scheme..].strip_prefix(b"//") {
+        Some(rest) => after_scheme + 2 + rest.iter().position(is_end).unwrap_or(rest.len()),
+        None => after_scheme,
+    }
 }
 
 /// A `Set-Cookie` with other attributes (RFC 6265 section 4.1.1): those that it has not, it does not get.
@@ -200,6 +250,14 @@ fn changed_cookie(change: &CookieChange, value: &[u8]) -> Option<Vec<u8>> {
         }
     }
     (changed != value).then_some(changed)
+}
+
+/// Names a request field that a response depends on in its `Vary`.
+pub(crate) fn nominate(name: &str, fields: &mut PackedFields) {
+    let is_listed = |member: &[u8]| member == b"*" || member.eq_ignore_ascii_case(name.as_bytes());
+    if !caching::fields::members(&fields.to_lines(), "vary").any(is_listed) {
+        fields.append_to_list("vary", &[name.as_bytes()]);
+    }
 }
 
 fn attribute(part: &[u8]) -> (&[u8], &[u8]) {

@@ -10,6 +10,7 @@ pub(crate) mod reading;
 pub(crate) mod rules;
 pub(crate) mod shape;
 pub(crate) mod told;
+pub(crate) mod trail;
 pub(crate) mod way;
 
 use caching::{FieldLine, Negotiation, Timestamp};

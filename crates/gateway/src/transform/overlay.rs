@@ -2,14 +2,17 @@
 
 use std::net::IpAddr;
 
+use http::HeaderName;
+
 use super::cors;
-use super::edit::{Context, TooLarge};
-use super::rules::{Answer, Matching, Seen, Validated, matching};
+use super::edit::{Context, TooLarge, nominate};
+use super::rules::{self, Answer, Matching, Seen, Validated, matching};
 use crate::cache::record::stored::StoredHead;
-use crate::config::{Phase, Site, TransformRule};
+use crate::config::{Phase, TransformRule};
 use crate::message::fields::PackedFields;
 use crate::message::head::RequestHead;
 use crate::message::reply::{HeadSink, Reply, ReplyHead};
+use crate::route::LiveSite;
 use crate::upstream::OriginResponse;
 
 /// Carries out what rules say of a response of the origin, and tells which did.
@@ -38,13 +41,14 @@ pub(crate) fn of_origin(
 /// # Errors
 /// As of [`of_origin`].
 pub(crate) fn of_reply(
-    site: &Site,
+    site: &LiveSite,
     (request, client): (&RequestHead<'_>, IpAddr),
     reply: &mut Reply,
 ) -> Result<Matching, TooLarge> {
-    let rules = site.transforms.of(Phase::ClientResponse);
+    let (rules, cors) = (site.transforms(Phase::ClientResponse), site.config.cors.as_ref());
     let seen = Seen::of(request, client, Phase::ClientResponse);
-    if site.cors.is_none() && matching(rules, &seen, None).is_empty() {
+    let has_others = cors.is_some() || site.answers_by_fields();
+    if !has_others && matching(rules, &seen, None).is_empty() {
         return Ok(Matching::new());
     }
     let mut own = OwnHead::default();
@@ -57,16 +61,30 @@ pub(crate) fn of_reply(
     };
     let answer = Answer { status: reply.status, fields: own.fields.view(), validated };
     let matching = matching(rules, &seen, Some(&answer));
-    if site.cors.is_none() && matching.is_empty() {
+    let deciding = match site.answers_by_fields() {
+        true => deciding(site, &seen, &answer),
+        false => Vec::new(),
+    };
+    if cors.is_none() && deciding.is_empty() && matching.is_empty() {
         return Ok(matching);
     }
     let context = Context::of_answer(&seen, &answer);
     let mut fields = own.fields.clone();
-    site.cors.iter().for_each(|cors| cors::lay_over(cors, request.fields, &mut fields));
+    cors.iter().for_each(|cors| cors::lay_over(cors, request.fields, &mut fields));
+    deciding.iter().for_each(|name| nominate(name.as_str(), &mut fields));
     context.apply(rules, &matching, &mut fields)?;
     reply.head = ReplyHead::Own { reason: own.reason.map(Into::into), fields };
     reply.extra = PackedFields::default();
     Ok(matching)
+}
+
+/// What tells this answer from those that others get here: caches between here and the client are to keep them apart.
+fn deciding<'a>(site: &'a LiveSite, seen: &Seen<'_>, answer: &Answer<'_>) -> Vec<&'a HeaderName> {
+    let of_requests =
+        rules::deciding(site.transforms(Phase::ClientRequest), Phase::ClientRequest, seen, None);
+    let of_answers =
+        rules::deciding(site.transforms(Phase::ClientResponse), Phase::ClientResponse, seen, Some(answer));
+    of_requests.chain(of_answers).collect()
 }
 
 /// A head as it would be sent, but for the fields that are written at the end.

@@ -329,7 +329,7 @@ fn is_spelled_oddly(site: &Site, name: &str) -> bool {
     site.underscore_fields == UnderscoreFields::Drop && unkeyed::is_spelled_oddly(name)
 }
 
-fn is_forwarded_by(site: &Site, name: &str) -> bool {
+pub(crate) fn is_forwarded_by(site: &Site, name: &str) -> bool {
     let is_chosen =
         || is_listed(&site.request_fields_forwarded, name) || name.eq_ignore_ascii_case(loops::FIELD);
     !is_listed(&site.request_fields_hidden, name) && (site.request_fields_forwarded.is_empty() || is_chosen())
@@ -340,6 +340,11 @@ fn is_for_timelines(site: &Site, name: &str) -> bool {
     let is_one_of = |fields: &[&str]| fields.iter().any(|field| name.eq_ignore_ascii_case(field));
     (site.trace_fields == TraceFields::Written && is_one_of(&[PARENT_FIELD, STATE_FIELD]))
         || (site.server_timing != ServerTiming::Off && is_one_of(&[ASKING_FIELD]))
+}
+
+/// Whether a field is part of the key, as far as the site says so.
+pub(crate) fn is_keyed(site: &Site, name: &str) -> bool {
+    is_listed(&site.request_fields_keyed, name)
 }
 
 fn is_listed(names: &[HeaderName], name: &str) -> bool {

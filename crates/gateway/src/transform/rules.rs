@@ -10,9 +10,10 @@ use std::path::Path;
 
 use caching::FieldLine;
 use globset::GlobMatcher;
+use http::HeaderName;
 use smallvec::SmallVec;
 
-use crate::config::{Conditions, FieldPattern, Phase, TransformRule};
+use crate::config::{Action, Conditions, FieldPattern, Phase, TransformRule, Variable};
 use crate::message::fields::Fields;
 use crate::message::head::RequestHead;
 use crate::route::host_of;
@@ -50,12 +51,13 @@ pub(crate) type Matching = SmallVec<[u16; 8]>;
 
 impl<'a> Seen<'a> {
     /// A request as the rules of a phase see it. What the origin says is stored under the key, which has the path but may
-    /// lack parameters of the query, and no fields.
+    /// lack parameters of the query, and no fields. An answer to HEAD brings news of what is stored for GET, so it is changed as
+    /// one to GET.
     pub(crate) fn of(request: &RequestHead<'a>, client: IpAddr, phase: Phase) -> Self {
         let whole = request.path_and_query;
         let is_shared = phase == Phase::OriginResponse;
         Self {
-            method: request.method,
+            method: if is_shared && request.method == "HEAD" { "GET" } else { request.method },
             scheme: request.scheme.as_str(),
             authority: request.authority,
             path_and_query: if is_shared { path_of(whole) } else { whole },
@@ -92,15 +94,53 @@ pub(crate) fn matching(rules: &[TransformRule], seen: &Seen<'_>, answer: Option<
 }
 
 fn fits(on: &Conditions, seen: &Seen<'_>, answer: Option<&Answer<'_>>) -> bool {
-    on.methods.contains(seen.method)
-        && on.scheme.is_none_or(|scheme| scheme == seen.scheme)
-        && (on.hosts.is_empty() || on.hosts.iter().any(|pattern| is_host(pattern, seen.authority)))
-        && on.path.as_ref().is_none_or(|pattern| pattern.matches(seen.path_and_query))
+    fits_but_for_fields(on, seen, answer)
         && on
             .request_fields
             .iter()
             .all(|field| has_value(field, caching::fields::values(seen.fields, field.name.as_str())))
+}
+
+fn fits_but_for_fields(on: &Conditions, seen: &Seen<'_>, answer: Option<&Answer<'_>>) -> bool {
+    on.methods.contains(seen.method)
+        && on.scheme.is_none_or(|scheme| scheme == seen.scheme)
+        && (on.hosts.is_empty() || on.hosts.iter().any(|pattern| is_host(pattern, seen.authority)))
+        && on.path.as_ref().is_none_or(|pattern| pattern.matches(seen.path_and_query))
         && answer.is_none_or(|answer| fits_answer(on, answer))
+}
+
+/// The request fields that an answer depends on because rules of the client's phases look at them: to see whether they
+/// apply, and for what they write into it.
+pub(crate) fn deciding<'a>(
+    rules: &'a [TransformRule],
+    phase: Phase,
+    seen: &Seen<'_>,
+    answer: Option<&Answer<'_>>,
+) -> impl Iterator<Item = &'a HeaderName> {
+    let fitting = rules.iter().filter(move |rule| fits_but_for_fields(&rule.on, seen, answer));
+    fitting.flat_map(move |rule| deciding_of(rule, phase))
+}
+
+/// The same of one rule. What is only forwarded with other fields is the origin's to say.
+pub(crate) fn deciding_of(rule: &TransformRule, phase: Phase) -> Vec<&HeaderName> {
+    let mut names = Vec::new();
+    let is_answer = |action: &Action| matches!(action, Action::Redirect(_) | Action::Rewrite(_));
+    if phase == Phase::ClientResponse || rule.actions.iter().any(is_answer) {
+        names.extend(rule.on.request_fields.iter().map(|field| &field.name));
+    }
+    for action in &rule.actions {
+        let value = match action {
+            Action::Set(_, value) | Action::Add(_, value) if phase == Phase::ClientResponse => value,
+            Action::Redirect(redirect) => &redirect.to,
+            _ => continue,
+        };
+        names.extend(value.variables().filter_map(|variable| match variable {
+            Variable::Field(name) if phase == Phase::ClientRequest => Some(name),
+            Variable::RequestField(name) => Some(name),
+            _ => None,
+        }));
+    }
+    names
 }
 
 fn fits_answer(on: &Conditions, answer: &Answer<'_>) -> bool {
@@ -171,7 +211,7 @@ mod tests {
     }
 
     fn field(name: &'static str, value: &str) -> Vec<FieldPattern> {
-        vec![FieldPattern { name: http::HeaderName::from_static(name), value: glob(value) }]
+        vec![FieldPattern { name: HeaderName::from_static(name), value: glob(value) }]
     }
 
     fn hosts(pattern: &str) -> Conditions {

@@ -28,6 +28,8 @@ pub(crate) enum Shape {
 pub(crate) struct Shaped {
     pub(crate) fields: PackedFields,
     pub(crate) path_and_query: String,
+    /// The rules that did it.
+    pub(crate) matching: Matching,
 }
 
 impl Shaped {
@@ -84,7 +86,8 @@ pub(crate) fn shape(
         _ => None,
     });
     let path_and_query = rewrites.fold(Cow::Borrowed(request.path_and_query), rewritten);
-    Ok(Shape::Request(Shaped { fields, path_and_query: path_and_query.into_owned() }))
+    let path_and_query = path_and_query.into_owned();
+    Ok(Shape::Request(Shaped { fields, path_and_query, matching: matching.clone() }))
 }
 
 /// What this side reads of the connection's fields.
@@ -107,15 +110,15 @@ fn location(redirect: &Redirect, context: &Context<'_>, fields: &PackedFields) -
             byte => location.push(*byte),
         }
     }
-    (!location.is_empty()).then(|| without_empty_query(location))
-}
-
-/// `/a?` is what a template makes of a request without a query.
-fn without_empty_query(mut location: Vec<u8>) -> Vec<u8> {
-    if location.last() == Some(&b'?') {
+    // `/a?` is what a template makes of a request without a query.
+    if location.last() == Some(&b'?') && !has_query(context.seen.path_and_query) {
         location.pop();
     }
-    location
+    (!location.is_empty()).then_some(location)
+}
+
+fn has_query(path_and_query: &str) -> bool {
+    path_and_query.split_once('?').is_some_and(|(_, query)| !query.is_empty())
 }
 
 /// Path and query after a rewrite. What is no path stays as it is.
@@ -230,6 +233,9 @@ mod tests {
         };
         check("https://{host}{path}?{query}", "/a?b=c", "https://a.example/a?b=c");
         check("https://{host}{path}?{query}", "/a", "https://a.example/a");
+        check("https://{host}{path}?{query}", "/a?", "https://a.example/a");
+        check("https://{host}{path}?{query}", "/a?b=c?", "https://a.example/a?b=c?");
+        check("https://{host}{path}?{query}", "/a??", "https://a.example/a??");
         check("{path}", "//evil.example/", "/evil.example/");
         check("/new{path}", "/a", "/new/a");
         check("{path}", "/\\evil.example", "/evil.example");

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::file::{Input, read};
+use super::glob::{Wildcards, glob};
 use super::locate::Sources;
 use super::problem::Problems;
 use super::table::INCLUDED;
@@ -44,7 +45,7 @@ fn files(pattern: &Path) -> Result<Vec<PathBuf>, String> {
     if !name.contains(['*', '?']) {
         return Ok(vec![pattern.to_owned()]);
     }
-    let glob = globset::Glob::new(name).map_err(|error| error.kind().to_string())?.compile_matcher();
+    let glob = glob(name, Wildcards::Everywhere)?;
     let directory =
         pattern.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let failure = |error: std::io::Error| format!("{}: {error}", directory.display());

@@ -8,6 +8,7 @@ mod address;
 mod check;
 mod environment;
 mod file;
+mod glob;
 mod include;
 mod locate;
 mod misplaced;

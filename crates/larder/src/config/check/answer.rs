@@ -18,6 +18,9 @@ pub(super) fn cors(scope: &mut Scope<'_>, site: &Table) -> Option<Cors> {
         Choice::Any => CorsOrigins::Any,
         Choice::Listed => CorsOrigins::Only(scope.parsed_list(table, "origins", web_origin)),
     };
+    if let ([], Some(node)) = (table.list("origins"), table.given("origins")) {
+        scope.error(node, "names no web origin: list some, or leave `site.cors` out");
+    }
     let headers = match any_or(scope, table.list("headers")) {
         Choice::Any => CorsHeaders::Any,
         Choice::Listed => CorsHeaders::Only(scope.parsed_list(table, "headers", field_name)),
@@ -61,6 +64,9 @@ fn any_or(scope: &mut Scope<'_>, nodes: &[Node]) -> Choice {
 /// A web origin as browsers write it, who compare it byte for byte.
 fn web_origin(text: &str) -> Result<String, String> {
     let expected = "expected a web origin as browsers write it, such as `https://app.example` or `http://localhost:3000`";
+    if text.contains('*') {
+        return Err(format!("{expected}: list each, or write `*` alone for all"));
+    }
     let uri: Uri = text.parse().map_err(|_| expected.to_owned())?;
     let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
         return Err(expected.to_owned());

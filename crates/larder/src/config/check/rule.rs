@@ -18,6 +18,7 @@ use super::protection;
 use super::reach::check_rules;
 use super::scope::Scope;
 use super::server::millis;
+use crate::config::glob::{self, REGEX_BYTES_MAX, Wildcards};
 use crate::config::tree::{Node, Table, Value};
 
 pub(super) fn rules(scope: &mut Scope<'_>, site: &Table, store: &Table, profile: Profile) -> Vec<CacheRule> {
@@ -98,8 +99,7 @@ fn glob(text: &str) -> Result<globset::GlobMatcher, String> {
     if !text.starts_with(['/', '*', '{', '[', '?']) {
         return Err("can't match any path: every path starts with `/`".to_owned());
     }
-    let glob = globset::GlobBuilder::new(text).literal_separator(true).build();
-    glob.map(|glob| glob.compile_matcher()).map_err(|error| format!("not a glob: {}", error.kind()))
+    glob::glob(text, Wildcards::InSegments)
 }
 
 pub(super) fn regex(text: &str) -> Result<regex::Regex, String> {
@@ -351,7 +351,6 @@ fn is_overridden(status: &str, overrides: &[(String, Node)]) -> bool {
     overrides.iter().any(|(key, _)| is_for(key))
 }
 
-const REGEX_BYTES_MAX: usize = 1 << 20;
 /// Columns that the regex crate puts before the expression in its drawing.
 const EXPRESSION_INDENT: usize = 4;
 const KNOWN_METHODS: [&str; 10] =

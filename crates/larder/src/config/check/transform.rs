@@ -8,14 +8,14 @@ use gateway::config::{
     Action, Conditions, CookieChange, FieldPattern, Phase, PrefixChange, Redirect, Rewrite, Template,
     TransformRule, Transforms, Variable,
 };
-use globset::{GlobBuilder, GlobMatcher};
 use http::{HeaderName, HeaderValue};
 
 use super::names::{host_pattern, name};
 use super::reach::check_transforms;
 use super::rule::{methods, path, pattern, query, regex, status_match};
 use super::scope::Scope;
-use crate::config::tree::Table;
+use crate::config::glob::{Wildcards, glob};
+use crate::config::tree::{Node, Table};
 
 pub(super) fn transforms(scope: &mut Scope<'_>, site: &Table) -> Transforms {
     check_transforms(scope, site);
@@ -30,7 +30,12 @@ pub(super) fn transforms(scope: &mut Scope<'_>, site: &Table) -> Transforms {
         let Some(phase) = phase(table) else { continue };
         check_phase(scope, table, phase);
         if let Some(rule) = rule(scope, table, phase, index + 1) {
+            check_credentials(scope, (site, table), phase, &rule);
             transforms.of_mut(phase).push(rule);
+            if transforms.of(phase).len() == RULES_MAX + 1 {
+                let message = format!("a site may have {RULES_MAX} transformation rules of a phase");
+                scope.problems.error(&table.place, &table.path, message);
+            }
         }
     }
     transforms
@@ -65,6 +70,15 @@ fn check_phase(scope: &mut Scope<'_>, table: &Table, phase: Phase) {
             &["request_fields"],
             "not in phase `origin_response`: what is stored is for clients with other fields as well; use `client_response`",
         );
+        check_head(scope, table.list("methods"));
+    }
+}
+
+/// What an answer to HEAD says goes into what is stored for GET.
+fn check_head(scope: &mut Scope<'_>, methods: &[Node]) {
+    let find = |name: &str| methods.iter().find(|node| node.as_text() == name);
+    if let (Some(head), None) = (find("HEAD"), find("GET")) {
+        scope.error(head, "matches as `GET` in phase `origin_response`: write `GET`, which stands for both");
     }
 }
 
@@ -93,7 +107,9 @@ fn conditions(scope: &mut Scope<'_>, table: &Table) -> Option<Conditions> {
         request_fields: field_patterns(scope, table, "request_fields"),
         statuses: scope.parsed_list(table, "statuses", status),
         response_fields: field_patterns(scope, table, "response_fields"),
-        content_types: scope.parsed_list(table, "content_types", |text| glob(&text.to_ascii_lowercase())),
+        content_types: scope.parsed_list(table, "content_types", |text| {
+            glob(&text.to_ascii_lowercase(), Wildcards::Everywhere)
+        }),
         path: path?,
     })
 }
@@ -103,14 +119,9 @@ fn field_patterns(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<FieldP
     entries
         .filter_map(|(name, node)| {
             let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-            Some(FieldPattern { name, value: scope.take(node, glob(node.as_text()))? })
+            Some(FieldPattern { name, value: scope.take(node, glob(node.as_text(), Wildcards::Everywhere))? })
         })
         .collect()
-}
-
-fn glob(text: &str) -> Result<GlobMatcher, String> {
-    let glob = GlobBuilder::new(text).literal_separator(false).build();
-    glob.map(|glob| glob.compile_matcher()).map_err(|error| format!("not a glob: {}", error.kind()))
 }
 
 pub(super) fn status(text: &str) -> Result<StatusMatch, String> {
@@ -149,11 +160,8 @@ fn copies(scope: &mut Scope<'_>, table: &Table, phase: Phase) -> Vec<Action> {
     let entries = table.map("copy").iter();
     entries
         .filter_map(|(to, node)| {
-            let from = readable(node.as_text()).and_then(|from| {
-                let to = writable(to, phase)?;
-                check_credential(&to, phase, std::iter::once(&Variable::Field(from.clone())))?;
-                Ok(Action::Copy { from, to })
-            });
+            let from =
+                readable(node.as_text()).and_then(|from| Ok(Action::Copy { from, to: writable(to, phase)? }));
             scope.take(node, from)
         })
         .collect()
@@ -163,11 +171,7 @@ fn values(scope: &mut Scope<'_>, table: &Table, key: &str, phase: Phase) -> Vec<
     let entries = table.map(key).iter();
     entries
         .filter_map(|(name, node)| {
-            let value = writable(name, phase).and_then(|name| {
-                let template = template(node.as_text(), phase)?;
-                check_credential(&name, phase, template.variables())?;
-                Ok((name, template))
-            });
+            let value = writable(name, phase).and_then(|name| Ok((name, template(node.as_text(), phase)?)));
             scope.take(node, value)
         })
         .collect()
@@ -187,21 +191,49 @@ fn template(text: &str, phase: Phase) -> Result<Template, String> {
 }
 
 /// Whose request it is, is read before the phase of the origin: what a client says must be a credential by then.
-fn check_credential<'a>(
-    name: &HeaderName,
+fn check_credentials(
+    scope: &mut Scope<'_>,
+    (site, table): (&Table, &Table),
     phase: Phase,
-    mut variables: impl Iterator<Item = &'a Variable>,
-) -> Result<(), String> {
+    rule: &TransformRule,
+) {
+    if phase != Phase::OriginRequest {
+        return;
+    }
+    // A request that a rule knows by a credential is one with credentials already.
+    let conditions = &rule.on.request_fields;
+    let is_chosen =
+        !conditions.is_empty() && !conditions.iter().any(|field| sharing::is_credential(field.name.as_str()));
     let is_client_s = |variable: &Variable| {
         matches!(variable, Variable::Field(_) | Variable::ClientAddress | Variable::Query)
     };
-    match phase == Phase::OriginRequest && sharing::is_credential(name.as_str()) && variables.any(is_client_s)
-    {
-        true => Err(format!(
-            "`{name}` tells whose request it is: make it of what the client says in phase `client_request`"
-        )),
-        false => Ok(()),
+    for action in &rule.actions {
+        let (key, name, is_said) = match action {
+            Action::Copy { to, .. } => ("copy", to, true),
+            Action::Set(name, value) => ("set", name, value.variables().any(is_client_s)),
+            Action::Add(name, value) => ("add", name, value.variables().any(is_client_s)),
+            _ => continue,
+        };
+        let written = table.map(key).iter().find(|(other, _)| name.as_str().eq_ignore_ascii_case(other));
+        if (is_said || is_chosen)
+            && is_credential(site, name)
+            && let Some((_, node)) = written
+        {
+            let message = format!(
+                "`{name}` tells whose request it is: make it of what the client says in phase `client_request`"
+            );
+            scope.error(node, message);
+        }
     }
+}
+
+/// Whether a field is a credential to any rule of the site.
+fn is_credential(site: &Table, name: &HeaderName) -> bool {
+    let is_named = |rule: &Table| {
+        let mut names = rule.list("credential_fields").iter();
+        names.any(|node| node.as_text().eq_ignore_ascii_case(name.as_str()))
+    };
+    sharing::is_credential(name.as_str()) || site.tables("rule").any(is_named)
 }
 
 fn field_name(text: &str) -> Result<HeaderName, String> {
@@ -287,6 +319,11 @@ fn cookies(scope: &mut Scope<'_>, table: &Table) -> Option<CookieChange> {
         host => super::names::host_name(host.trim_start_matches('.')),
     });
     let paths = prefix_changes(scope, table, "cookie_paths");
+    for node in table.tables("cookie_paths").filter_map(|change| change.node("to")) {
+        if node.as_text().contains(';') {
+            scope.error(node, "`;` would begin another attribute of the cookie");
+        }
+    }
     (domain.is_some() || !paths.is_empty()).then_some(CookieChange { domain, paths })
 }
 
@@ -354,12 +391,15 @@ fn redirect(scope: &mut Scope<'_>, table: &Table) -> Option<Redirect> {
         if text.starts_with("//") {
             return Err("`//` names another server: write its scheme".to_owned());
         }
-        template(text, Phase::ClientRequest)
+        let to = template(text, Phase::ClientRequest)?;
+        to.check_server().map(|()| to)
     });
     let status = table.text("status").and_then(|status| status.parse().ok());
     Some(Redirect { status: status?, to: to? })
 }
 
+/// Each is compared with every message of its phase, one after the other.
+const RULES_MAX: usize = 10_000;
 const OF_RESPONSES: [&str; 6] =
     ["statuses", "response_fields", "content_types", "location", "cookie_domain", "cookie_paths"];
 const ACTIONS: [&str; 10] = [

@@ -45,7 +45,7 @@ pub(super) static TRANSFORM: Section = Section {
             Preset::Is("[]"),
             Reload::Yes,
             "Methods that match; an empty list means every method.",
-            "",
+            "In `origin_response` a HEAD matches as `GET`: its response updates what is stored for GET.",
         ),
         row(
             "scheme",
@@ -122,7 +122,7 @@ pub(super) static TRANSFORM: Section = Section {
             Preset::Is("[]"),
             Reload::Yes,
             "Beginnings of `Location` and `Content-Location` that become others; the first that fits counts. Only for responses.",
-            "",
+            "A beginning ends where a component of the URL does; scheme and host are compared without regard to case.",
         ),
         row(
             "cookie_domain",

@@ -1,0 +1,55 @@
+//! Globs, compiled within limits: the crate that matches them panics where an expression would be too large or too deep.
+
+use globset::{GlobBuilder, GlobMatcher};
+use regex::bytes::RegexBuilder;
+
+/// What `*` and `?` stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wildcards {
+    /// All but `/`.
+    InSegments,
+    /// Anything.
+    Everywhere,
+}
+
+pub(super) fn glob(text: &str, wildcards: Wildcards) -> Result<GlobMatcher, String> {
+    if text.len() > GLOB_BYTES_MAX {
+        return Err(format!("has {} bytes, and may have {GLOB_BYTES_MAX}", text.len()));
+    }
+    let glob = GlobBuilder::new(text).literal_separator(wildcards == Wildcards::InSegments).build();
+    let glob = glob.map_err(|error| format!("not a glob: {}", error.kind()))?;
+    match RegexBuilder::new(glob.regex()).size_limit(REGEX_BYTES_MAX).build() {
+        Ok(_) => Ok(glob.compile_matcher()),
+        Err(regex::Error::CompiledTooBig(bytes)) => {
+            Err(format!("the glob needs more than {bytes} bytes of memory"))
+        }
+        Err(_) => Err("the glob has braces inside of braces too often".to_owned()),
+    }
+}
+
+const GLOB_BYTES_MAX: usize = 4096;
+/// What an expression may need once it is compiled.
+pub(super) const REGEX_BYTES_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_have_limits() {
+        let check = |text: &str, expected: Option<&str>| {
+            let found = glob(text, Wildcards::Everywhere).err();
+            let fits = match (&found, expected) {
+                (Some(found), Some(part)) => found.contains(part),
+                (found, expected) => found.is_none() && expected.is_none(),
+            };
+            assert!(fits, "{text:.40}: {found:?}");
+        };
+        let nested = |depth: usize| format!("{}b{}", "{a,".repeat(depth), "}".repeat(depth));
+        check("text/*", None);
+        check(&nested(3), None);
+        check(&nested(500), Some("braces inside of braces"));
+        check(&nested(2000), Some("has 8001 bytes, and may have 4096"));
+        check(&"{a,".repeat(300), Some("not a glob"));
+    }
+}
