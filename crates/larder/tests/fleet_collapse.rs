@@ -514,6 +514,28 @@ fn a_failure_is_shared_by_all_who_waited_for_it() {
     });
 }
 
+/// The origin is asked once more, for all but the client whose request was on its way, which is never answered before the others are.
+#[test]
+fn a_purge_while_instances_wait_costs_one_request() {
+    on_each_store(|store| {
+        for (number, query) in ["everything=true", "everything=true&mode=soft"].into_iter().enumerate() {
+            let settings = format!("{PATIENT}\nprefix = \"case{number}:\"");
+            let world = World::start((4, store), &settings, numbered);
+            let mut clients = world.all_want("/page");
+            let answer = world.gateways[2].ask_admin("POST", &format!("/purge?{query}"), "");
+            assert!(answer.text().contains("\"complete\":true"), "{query}: {}", answer.text());
+            let mut late: Vec<_> = world.gateways.iter().map(|it| asking(it, "/page", "")).collect();
+            assert_eq!(texts(&mut late), ["version 2"; 4], "{query}");
+            assert_eq!(texts(&mut clients[1..]), ["version 2"; 3], "{query}");
+            world.gate.open();
+            assert_eq!(texts(&mut clients[..1]), ["version 1"], "{query}");
+            let mut later: Vec<_> = world.gateways.iter().map(|it| asking(it, "/page", "")).collect();
+            assert_eq!(texts(&mut later), ["version 2"; 4], "{query}");
+            assert_eq!(world.origin.total(), 2, "{query}");
+        }
+    });
+}
+
 /// An instance hears late that another one has failed: those who came meanwhile have not waited for that.
 #[test]
 fn who_comes_after_a_failure_asks_anew_although_it_is_told_later() {

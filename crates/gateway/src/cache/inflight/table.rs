@@ -228,7 +228,7 @@ impl FetchTable {
             let is_spared = spared.is_some_and(|spared| Arc::ptr_eq(&spared.in_flight, in_flight));
             let hit = in_flight.primary() == primary && !is_spared;
             if hit {
-                in_flight.invalidated.store(true, Ordering::Release);
+                in_flight.doom();
             }
             !hit
         });
@@ -268,6 +268,19 @@ impl FetchTable {
     /// Forwards in progress whose answer may be stored.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// Whoever has come since a purge has begun anew, and stays listed in its place.
+    fn list_again(&self, in_flight: &Arc<InFlight>) {
+        let mut shard = self.shard(in_flight.primary()).lock();
+        if is_listed(&shard, in_flight) || !in_flight.is_invalidated() {
+            return;
+        }
+        if shard.contains_key(in_flight.listed_as()) {
+            let _ = in_flight.moved.set(self.lone_key(in_flight.primary()));
+        }
+        in_flight.invalidated.store(false, Ordering::Release);
+        shard.insert(in_flight.listed_as().into(), Arc::clone(in_flight));
     }
 
     fn remove(&self, in_flight: &Arc<InFlight>) {
@@ -344,6 +357,25 @@ impl InFlight {
         self.invalidated.load(Ordering::Acquire)
     }
 
+    /// Nothing that it brings is stored, from now on.
+    fn doom(&self) {
+        self.invalidated.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    /// Resolves when that is so.
+    pub(crate) async fn doomed(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.is_invalidated() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// The answer may be one user's, until its head tells: interim responses are for the leader.
     pub(crate) fn make_personal(&self) {
         self.personal.store(true, Ordering::Release);
@@ -416,6 +448,12 @@ impl LeaderGuard {
     /// The same, to keep.
     pub(crate) fn shared_in_flight(&self) -> &Arc<InFlight> {
         &self.in_flight
+    }
+
+    /// The forward has only waited until now, and asks the origin next: purges of before have taken nothing of what it will bring. Those that
+    /// come from now on find it.
+    pub(crate) fn begins_now(&self) {
+        self.fetch_table.list_again(&self.in_flight);
     }
 
     /// Announces the answer; the fetch stays open for others to join.

@@ -3,6 +3,7 @@
 //! A forward takes the lease on its key before it asks, and stores what it brings under that. All that goes wrong with the
 //! tier, or takes too long, makes it a forward as any other: nobody but this process knows of it then.
 
+use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
 
@@ -120,12 +121,26 @@ impl Job {
             Turn::Failed(told) => self.failed_elsewhere(told, leader),
             Turn::Own(lease) => {
                 lease.iter().for_each(|lease| leader.in_flight().is_known_as(lease.forward()));
+                // Nothing was asked yet: what was purged while this forward waited says nothing of what it will bring.
+                leader.begins_now();
                 self.stamp = self.cache().stamp();
-                self.lease = lease;
-                self.run(leader).await;
+                self.lease = lease.clone();
+                let in_flight = Arc::clone(leader.shared_in_flight());
+                tokio::select! {
+                    biased;
+                    () = self.run(leader) => {}
+                    never = freed_once_doomed(&in_flight, lease) => match never {},
+                }
             }
         }
     }
+}
+
+/// A purge takes what is fetched before it is there: whoever comes later may ask at once, at any instance.
+async fn freed_once_doomed(in_flight: &InFlight, lease: Option<Arc<Held>>) -> Infallible {
+    in_flight.doomed().await;
+    lease.iter().for_each(|lease| lease.free());
+    pending().await
 }
 
 fn is_never_fresh(facts: &StoredFacts) -> bool {

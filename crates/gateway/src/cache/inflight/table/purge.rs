@@ -29,7 +29,7 @@ impl FetchTable {
             match doom {
                 Doom::Spared => {}
                 Doom::Undecided => undecided.push(Arc::clone(in_flight)),
-                Doom::Doomed => in_flight.invalidated.store(true, Ordering::Release),
+                Doom::Doomed => in_flight.doom(),
             }
             doom == Doom::Spared
         });
