@@ -80,11 +80,11 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
         }
         None => None,
     };
+    predecessor.into_iter().for_each(|predecessor| relieve(predecessor, &process));
     let predecessor = inherited.close_rest();
     process.begin();
     planes.announce();
     admin.as_ref().into_iter().for_each(announce_admin);
-    predecessor.into_iter().for_each(|predecessor| relieve(predecessor, &process));
 
     let served = Served { planes: &planes, admin: admin.as_ref() };
     let asker = wait_for_stop(&mut signals, &process, &mut succession, served).await;
