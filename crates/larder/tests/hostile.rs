@@ -80,6 +80,55 @@ fn an_access_log_that_nobody_reads_does_not_keep_the_process() {
     }
 }
 
+/// A pipe that takes nothing more, and that somebody has open for reading.
+const FULL_PIPE: &str =
+    "mkfifo @pipe@; exec 3<>@pipe@; dd if=/dev/zero bs=4096 count=64 oflag=nonblock >&3 2>/dev/null";
+
+/// Addresses are told there.
+#[test]
+fn a_standard_output_that_nobody_reads_does_not_keep_the_process() {
+    let origin = origin();
+    let script = format!("{FULL_PIPE}; exec \"$@\" >@pipe@").replace("@pipe@", "@dir@/pipe");
+    let setup = Setup::config(LARDER, &config(&origin, "")).under(&["sh", "-c", &script, "sh"]);
+    let mut larder = assert_soon("the start", || setup.start());
+    wait::until_true("it is told", || larder.stderr().contains("can't write the address: timed out"));
+    let successor = assert_soon("an upgrade", || upgraded(&larder));
+    assert!(assert_soon("the end", || larder.service().end()).success(), "{}", larder.stderr());
+    assert_eq!(larder.ask_admin("GET", "/ready", "").status(), 200);
+    successor.signal(Signal::TERM);
+    assert_soon("the stop", || successor.end());
+}
+
+/// A machine that is suspended in the middle of an upgrade, or a process: when it goes on, the new one serves.
+#[test]
+fn an_upgrade_outlives_a_standstill_of_the_old_process() {
+    let origin = origin();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    fs::copy(LARDER, path("larder")).expect("a copy of the program");
+    let mut larder = Setup::config(&path("larder").display().to_string(), &config(&origin, "")).start();
+    fs::remove_file(path("larder")).expect("the copy");
+    let (started, go) = (path("started"), path("go"));
+    let wait_for_go =
+        format!("echo $$ > {}; until [ -e {} ]; do sleep 0.05; done", started.display(), go.display());
+    fs::write(path("larder"), format!("#!/bin/sh\n{wait_for_go}\nexec {LARDER} \"$@\"\n")).expect("a script");
+    run("chmod", ["+x", &path("larder").display().to_string()]).succeeded();
+    larder.signal(Signal::USR2);
+    let began = Instant::now();
+    let id = wait::until("the program runs", || fs::read_to_string(&started).ok()?.trim().parse().ok());
+    let successor = Successor::new(id);
+    larder.signal(Signal::STOP);
+    fs::write(&go, "").expect("a file");
+    wait::until_true("the new process serves", || larder.stderr().matches("listening").count() > 1);
+    wait::until_true("the limit for new processes is over", || began.elapsed() > Duration::from_secs(21));
+    larder.signal(Signal::CONT);
+    let status = assert_soon("the end of the old process", || larder.service().end());
+    assert!(status.success(), "{status}: {}", larder.stderr());
+    assert_eq!(larder.get("/").status(), 200, "the new process serves");
+    successor.signal(Signal::TERM);
+    successor.end();
+}
+
 #[test]
 fn a_pipe_without_a_reader_is_no_access_log() {
     let origin = origin();
