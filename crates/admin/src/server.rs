@@ -139,48 +139,64 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 const HEADER_FIELDS_MAX: usize = 64;
 const DISCARD_BYTES_MAX: usize = 1024 * 1024;
 
-/// Binds the listeners, unless they are inherited, and serves them on the current runtime, until `shutdown` resolves.
-///
-/// # Errors
-/// [`AdminError::TokenRequired`] when there is no token and `listen` is not on loopback;
-/// [`AdminError::AddressNotBound`].
-pub async fn serve(
+/// Listeners that accept nobody yet.
+#[derive(Debug)]
+pub struct Bound {
     config: AdminConfig,
-    inherited: Inherited,
-    control: Arc<dyn Control>,
-    telemetry: Arc<Telemetry>,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> Result<Admin, AdminError> {
-    let reach = config.reach;
-    let guard = match config.token {
-        _ if reach == Reach::Probes => probes_guard(config.listen),
-        Some(token) => Guard::Token(token),
-        None if config.listen.ip().is_loopback() => Guard::Loopback,
-        None => return Err(AdminError::TokenRequired { address: config.listen }),
-    };
-    let (listener, address) = bind(config.listen, inherited.listen).await?;
-    let probes = match config.probes_listen {
-        Some(address) => Some(bind(address, inherited.probes_listen).await?),
-        None => None,
-    };
-    let probes_address = probes.as_ref().map(|(_, address)| *address);
-    let context = |guard, reach| {
-        let (control, telemetry) = (Arc::clone(&control), Arc::clone(&telemetry));
-        Arc::new(Context { control, telemetry, guard, reach, limits: config.limits })
-    };
-    let listening = [Some(&listener), probes.as_ref().map(|(listener, _)| listener)];
-    let listening = listening.into_iter().flatten().map(Arc::downgrade).collect();
-    let (end, ended) = watch::channel(());
-    let mut tasks = vec![tokio::spawn(listen(listener, context(guard, reach), ended.clone()))];
-    if let Some((listener, address)) = probes {
-        tasks.push(tokio::spawn(listen(listener, context(probes_guard(address), Reach::Probes), ended)));
+    guard: Guard,
+    listener: (Arc<TcpListener>, SocketAddr),
+    probes: Option<(Arc<TcpListener>, SocketAddr)>,
+}
+
+impl Bound {
+    /// Binds the listeners, unless they are inherited. To be called inside a runtime.
+    ///
+    /// # Errors
+    /// [`AdminError::TokenRequired`] when there is no token and `listen` is not on loopback;
+    /// [`AdminError::AddressNotBound`].
+    pub async fn bind(mut config: AdminConfig, inherited: Inherited) -> Result<Self, AdminError> {
+        let guard = match config.token.take() {
+            _ if config.reach == Reach::Probes => probes_guard(config.listen),
+            Some(token) => Guard::Token(token),
+            None if config.listen.ip().is_loopback() => Guard::Loopback,
+            None => return Err(AdminError::TokenRequired { address: config.listen }),
+        };
+        let listener = bind(config.listen, inherited.listen).await?;
+        let probes = match config.probes_listen {
+            Some(address) => Some(bind(address, inherited.probes_listen).await?),
+            None => None,
+        };
+        Ok(Self { config, guard, listener, probes })
     }
-    tokio::spawn(async move {
-        shutdown.await;
-        // Receivers see the end of the channel.
-        drop(end);
-    });
-    Ok(Admin { address, reach, probes_address, listening, tasks })
+
+    /// Serves them on the current runtime, until `shutdown` resolves.
+    pub fn serve(
+        self,
+        control: Arc<dyn Control>,
+        telemetry: Arc<Telemetry>,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> Admin {
+        let Self { config: AdminConfig { reach, limits, .. }, guard, listener: (listener, address), probes } =
+            self;
+        let probes_address = probes.as_ref().map(|(_, address)| *address);
+        let context = |guard, reach| {
+            let (control, telemetry) = (Arc::clone(&control), Arc::clone(&telemetry));
+            Arc::new(Context { control, telemetry, guard, reach, limits })
+        };
+        let listening = [Some(&listener), probes.as_ref().map(|(listener, _)| listener)];
+        let listening = listening.into_iter().flatten().map(Arc::downgrade).collect();
+        let (end, ended) = watch::channel(());
+        let mut tasks = vec![tokio::spawn(listen(listener, context(guard, reach), ended.clone()))];
+        if let Some((listener, address)) = probes {
+            tasks.push(tokio::spawn(listen(listener, context(probes_guard(address), Reach::Probes), ended)));
+        }
+        tokio::spawn(async move {
+            shutdown.await;
+            // Receivers see the end of the channel.
+            drop(end);
+        });
+        Admin { address, reach, probes_address, listening, tasks }
+    }
 }
 
 /// Nobody can change anything there; on loopback no web page is to read it either.

@@ -10,6 +10,7 @@ use std::task::Context;
 use std::time::Duration;
 
 use ::http1::proxy_protocol::{ProxiedPeer, parse_proxy_header};
+use rustix::net::sockopt::socket_acceptconn;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, SockFilter, SockRef, Socket, TcpKeepalive, Type};
 use telemetry::ConnectionKind;
@@ -55,6 +56,8 @@ pub(crate) enum Claim {
     /// With those of this process that are there already.
     Joins,
 }
+    /// With inherited ones: the kernel gives it none of their connections before it [listens](listen).
+    JoinsLater,
 
 /// Whose a listening socket is, and so what becomes of it at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +106,8 @@ pub(crate) fn bind(
         let listener = match (count, worker) {
             (0, 0) => bind_one(address, claim)?,
             (1, _) if owner == SocketOwner::Starter => spread[0][0].share(),
-            _ => bind_one(bound, Claim::Joins)?,
+            (0, _) => bind_one(bound, Claim::Joins)?,
+            _ => bind_one(bound, Claim::JoinsLater)?,
         };
         bound = listener.socket.local_addr()?;
         spread[worker].push(listener);
@@ -121,15 +125,22 @@ const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 fn bind_one(address: SocketAddr, claim: Claim) -> io::Result<Listener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(claim == Claim::Joins)?;
+    socket.set_reuse_port(claim != Claim::First)?;
     prepare(&socket)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
+    if claim != Claim::JoinsLater {
+        socket.listen(BACKLOG)?;
+    }
     socket.set_reuse_port(true)?;
     Ok(Listener { socket: Arc::new(socket.into()), owner: SocketOwner::Process })
 }
 
 impl Listener {
+/// Unless it does already.
+pub(crate) fn listen(socket: &TcpListener) -> io::Result<()> {
+    if socket_acceptconn(socket)? { Ok(()) } else { SockRef::from(socket).listen(BACKLOG) }
+}
+
     /// The same socket, with the one queue.
     fn share(&self) -> Self {
         Self { socket: Arc::clone(&self.socket), owner: self.owner }
