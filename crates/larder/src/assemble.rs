@@ -79,6 +79,7 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     let admin = admin.map(|admin| admin.serve(control, telemetry, shutdown));
     let predecessor = inherited.close_rest();
     process.begin();
+    predecessor.into_iter().for_each(|predecessor| relieve(predecessor, &process));
     planes.announce();
     admin.as_ref().into_iter().for_each(announce_admin);
 
@@ -115,7 +116,6 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     stopped
 }
 
-/// What serves clients: at least one of the two.
 /// The gateway, if the configuration has one, with its addresses bound.
 fn bind_gateway(
     settings: &Settings,
@@ -140,6 +140,7 @@ fn bind_gateway(
     Ok(Some(gateway))
 }
 
+/// What serves clients: at least one of the two.
 struct Planes {
     gateway: Option<Gateway>,
     kv: Option<(Server, KvControl)>,
@@ -171,17 +172,17 @@ fn urls(settings: &Settings, gateway: Option<&Gateway>, kv: Option<&Server>) -> 
 }
 
 impl Planes {
-    fn start(
     /// Clients are served from now on.
-        settings: &Settings,
+    fn start(
         gateway: Option<Gateway>,
+        settings: &Settings,
         inherited: &mut Inherited,
     ) -> anyhow::Result<Self> {
         let listen = settings.kv.iter().flat_map(|kv| &kv.listen);
         let of_kv = listen.map(|listen| inherited.at(listen.address)).collect();
         let kv = settings.kv.as_ref().map(|kv| kv::start(kv, of_kv)).transpose()?;
-        let urls = urls(settings, gateway.as_ref(), kv.as_ref().map(|(server, _)| server));
         gateway.as_ref().map(Gateway::accept).transpose()?;
+        let urls = urls(settings, gateway.as_ref(), kv.as_ref().map(|(server, _)| server));
         let is_taken = gateway.is_some() && settings.log.access == AccessTarget::Stdout;
         let output = if is_taken { Output::OfAccessLog } else { Output::Ours };
         Ok(Self { gateway, kv, urls, output })

@@ -676,6 +676,21 @@ fn sockets_that_share_an_address_go_round_the_workers() {
     }
 }
 
+/// It takes connections from one, and the kernel would give the other its part of them.
+#[test]
+fn of_sockets_that_share_an_address_the_admin_api_takes_none() {
+    let (folder, port) = (tempfile::tempdir().expect("a folder"), Port::reserve());
+    let address = port.address().to_string();
+    let mut python = Command::new("python3");
+    python.args(["-c", SPREAD, "2", &address, LARDER, "serve", "--origin", "http://127.0.0.1:1"]);
+    python.args(["--listen", "127.0.0.1:0", "--admin", &address]);
+    let mut service = Service::start(&mut python, folder.path(), "larder");
+    let (status, text) = (service.end(), service.stderr());
+    assert_eq!(status.code(), Some(1), "{text}");
+    let told = format!("2 sockets are inherited for {address}, and the admin API takes one");
+    assert!(text.contains(&told), "{text}");
+}
+
 #[test]
 fn sockets_that_do_not_fit_are_told() {
     let bound = || TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -716,18 +731,3 @@ fn sockets_of_another_process_are_not_taken() {
     let service = Service::start_with(&mut command, input, folder.path(), "larder");
     Another { service, _folder: folder }.assert_refused(&address);
 }
-/// It takes connections from one, and the kernel would give the other its part of them.
-#[test]
-fn of_sockets_that_share_an_address_the_admin_api_takes_none() {
-    let (folder, port) = (tempfile::tempdir().expect("a folder"), Port::reserve());
-    let address = port.address().to_string();
-    let mut python = Command::new("python3");
-    python.args(["-c", SPREAD, "2", &address, LARDER, "serve", "--origin", "http://127.0.0.1:1"]);
-    python.args(["--listen", "127.0.0.1:0", "--admin", &address]);
-    let mut service = Service::start(&mut python, folder.path(), "larder");
-    let (status, text) = (service.end(), service.stderr());
-    assert_eq!(status.code(), Some(1), "{text}");
-    let told = format!("2 sockets are inherited for {address}, and the admin API takes one");
-    assert!(text.contains(&told), "{text}");
-}
-

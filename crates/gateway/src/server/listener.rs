@@ -55,9 +55,9 @@ pub(crate) enum Claim {
     First,
     /// With those of this process that are there already.
     Joins,
-}
     /// With inherited ones: the kernel gives it none of their connections before it [listens](listen).
     JoinsLater,
+}
 
 /// Whose a listening socket is, and so what becomes of it at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,12 +135,12 @@ fn bind_one(address: SocketAddr, claim: Claim) -> io::Result<Listener> {
     Ok(Listener { socket: Arc::new(socket.into()), owner: SocketOwner::Process })
 }
 
-impl Listener {
 /// Unless it does already.
 pub(crate) fn listen(socket: &TcpListener) -> io::Result<()> {
     if socket_acceptconn(socket)? { Ok(()) } else { SockRef::from(socket).listen(BACKLOG) }
 }
 
+impl Listener {
     /// The same socket, with the one queue.
     fn share(&self) -> Self {
         Self { socket: Arc::clone(&self.socket), owner: self.owner }
