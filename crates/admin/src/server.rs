@@ -22,7 +22,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use telemetry::Telemetry;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
@@ -133,6 +133,8 @@ struct Context {
 
 /// How long connections may take to finish after the shutdown: a purge waits so long for other instances that are silent, and a little longer.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long a connection that has had no request may still bring one after the shutdown.
+const FIRST_REQUEST_WAIT: Duration = Duration::from_millis(500);
 /// Pause after a failed accept: without one, a process out of descriptors would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -282,7 +284,9 @@ async fn connection(
         Reach::Probes => (limits.probe_head_timeout_ms, false),
         Reach::Admin => (limits.head_timeout_ms, true),
     };
-    let service = service_fn(move |request| {
+    let asked = Notify::new();
+    let service = service_fn(|request| {
+        asked.notify_one();
         let (context, answering) = (Arc::clone(&context), Arc::clone(&answering));
         async move {
             let answer = context.answer(request, &answering).await;
@@ -306,6 +310,13 @@ async fn connection(
     let result = match finished {
         Some(result) => result,
         None => {
+            // Closed before, the connection would take a request with it that is on its way.
+            let first = timeout(FIRST_REQUEST_WAIT, asked.notified());
+            tokio::select! {
+                // An end without a request is as good as one after it.
+                _ = connection.as_mut() => return,
+                _ = first => {}
+            }
             connection.as_mut().graceful_shutdown();
             timeout(GRACE, connection).await.unwrap_or(Ok(()))
         }

@@ -354,6 +354,26 @@ async fn a_taken_address_is_a_clear_error() {
     running.stop().await;
 }
 
+/// Its client could not know whether it was obeyed.
+#[tokio::test]
+async fn a_request_that_comes_with_the_shutdown_is_answered() {
+    let running = start(config()).await;
+    let mut stream = TcpStream::connect(running.admin.address).await.expect("a listener");
+    // Connections are accepted in turn.
+    call(running.admin.address, "GET /live", "", "").await;
+    drop(running.stop);
+    // Nobody accepts any more, so that the shutdown has come.
+    while TcpStream::connect(running.admin.address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    stream.write_all(b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("an open connection");
+    let mut answer = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("in time").expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(answer.contains("connection: close"), "{answer}");
+    timeout(PATIENCE, running.admin.finished()).await.expect("the listeners end");
+}
+
 #[tokio::test]
 async fn what_a_web_page_could_send_is_refused_without_a_token() {
     let running = start(config()).await;
