@@ -13,7 +13,7 @@ use otlp::{Export, Exporter};
 use telemetry::logging::{self, LogLevels};
 use telemetry::trace::SpanSink;
 use telemetry::{AccessLog, AccessLogOptions, AccessTarget, FLUSH_LIMIT, Redaction, Telemetry};
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot;
 
 use crate::config::{LogSettings, Overrides, Settings};
@@ -33,6 +33,7 @@ use crate::version::BUILD;
 /// # Errors
 /// What keeps it from starting: an address that is taken, a log file that can't be opened.
 pub(crate) fn run(
+    runtime: Runtime,
     settings: Settings,
     file: Option<&Path>,
     overrides: &Overrides,
@@ -40,7 +41,6 @@ pub(crate) fn run(
 ) -> anyhow::Result<()> {
     let levels = logging::install(settings.log.format, &settings.log.levels())?;
     let running = Running { settings, file: file.map(Path::to_owned), overrides: overrides.clone() };
-    let runtime = lifecycle::runtime()?;
     let outcome = runtime.block_on(serve(running, levels, inherited));
     // Nobody waits for what is left, such as workers that a second signal cut short.
     runtime.shutdown_background();
