@@ -395,6 +395,20 @@ fn a_line_that_a_full_disk_cuts_is_finished() {
     assert_eq!(text.lines().count() as f64 + dropped, 80.0);
 }
 
+/// It was cut in a process before, which could not finish it.
+#[test]
+fn a_line_that_another_process_left_cut_stands_alone() {
+    let origin = origin();
+    let setup = Setup::config(LARDER, &config(&origin, "[log]\naccess = \"@dir@/log\"\n"));
+    let mut larder = setup.file("log", "{\"of\":\"before\"}\n{\"cut").start();
+    assert_eq!(larder.get("/").status(), 200);
+    larder.signal(Signal::TERM);
+    assert!(larder.service().end().success());
+    let text = fs::read_to_string(larder.folder().join("log")).expect("it is there");
+    let lines: Vec<_> = text.lines().map(|line| serde_json::from_str::<Value>(line).is_ok()).collect();
+    assert_eq!(lines, [true, false, true], "{text}");
+}
+
 #[test]
 fn a_line_that_is_no_text_refuses_itself_alone() {
     let origin = origin();
