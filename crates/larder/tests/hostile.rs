@@ -361,6 +361,12 @@ fn problems_that_are_many_are_counted() {
         fs::write(&path, text).expect("a file");
         let output = assert_soon(name, || run(LARDER, ["check", &path]));
         assert_eq!(output.status, 1, "{}", output.stderr);
+        assert!(output.text().len() < 64 << 10, "excerpts of long lines are cut: {}", output.text().len());
+        let script = format!("{FULL_PIPE}; exec larder serve {path} 2>@pipe@");
+        let script =
+            script.replace("@pipe@", &folder.path().join(format!("{name}.pipe")).display().to_string());
+        let unread = assert_soon(name, || shell(&script));
+        assert_eq!(unread.status, 1, "{}", unread.stderr);
         if name == "lines" {
             assert_eq!(output.text().matches("unknown key").count(), 100);
             assert!(output.text().ends_with("and 4900 more\n5000 errors, 0 warnings\n"), "{}", output.text());
