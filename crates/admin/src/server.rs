@@ -20,7 +20,7 @@ use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
-use telemetry::Telemetry;
+use telemetry::{Telemetry, Warnings};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
@@ -223,6 +223,7 @@ async fn bind(
 async fn listen(listener: Arc<TcpListener>, context: Arc<Context>, mut ended: watch::Receiver<()>) {
     let mut open: VecDeque<Open> = VecDeque::new();
     let mut connections = JoinSet::new();
+    let (begun, failures) = (Instant::now(), Warnings::<1>::default());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -240,7 +241,9 @@ async fn listen(listener: Arc<TcpListener>, context: Arc<Context>, mut ended: wa
                 open.push_back(Open { task: connections.spawn(serving), answering });
             }
             Err(error) => {
-                tracing::warn!(%error, "admin listener cannot accept");
+                if let Some(left_out) = failures.take(begun.elapsed().as_secs()) {
+                    tracing::warn!(%error, left_out, "admin listener cannot accept");
+                }
                 sleep(ACCEPT_PAUSE).await;
             }
         }

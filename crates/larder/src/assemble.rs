@@ -63,6 +63,7 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     // All that can fail comes before anybody accepts: to who has been accepted, the end of this process would be an error.
     let gateway = bind_gateway(&running.settings, &mut inherited, &telemetry, &access, spans)?;
     let admin = bind_admin(&running.settings, &mut inherited).await?;
+    doctor::ensure_open_files()?;
     let planes = Planes::start(gateway, &running.settings, &mut inherited)?;
     let controls = planes.controls();
     controls.report(&telemetry);

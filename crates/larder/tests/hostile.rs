@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use testkit::{Client, Larder, Output, Port, ScriptedOrigin, Setup, Signal, Successor, run, wait};
+use testkit::{Client, Larder, Output, Port, ScriptedOrigin, Service, Setup, Signal, Successor, run, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -431,4 +431,54 @@ fn a_line_that_is_no_text_refuses_itself_alone() {
         text.contains("line 1") && text.contains("URLs: 1 purged, 0 without a stored response, 1 refused"),
         "{text}"
     );
+}
+
+/// As many as there may be: it serves, or says why it does not.
+#[test]
+fn a_start_with_few_open_files_serves_or_says_why_not() {
+    let origin = origin();
+    let mut refused = 0;
+    for limit in (10..40).step_by(3) {
+        let (folder, port) = (tempfile::tempdir().expect("a folder"), Port::reserve());
+        let script = format!("ulimit -n {limit}; exec \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, "sh", LARDER, "serve", "--origin", &origin.url(), "--workers", "1"]);
+        command.args(["--listen", &port.address().to_string()]);
+        let mut service = Service::start(&mut command, folder.path(), "larder");
+        let ended = wait::until("it listens, or ends", || match service.status() {
+            None if service.listening().is_empty() => None,
+            status => Some(status),
+        });
+        let Some(status) = ended else {
+            assert_eq!(Client::connect(port.address()).get("/").status(), 200, "with {limit} open files");
+            continue;
+        };
+        let stderr = service.stderr();
+        assert_eq!(status.code(), Some(1), "with {limit} open files: {stderr}");
+        let is_told = ["Too many open files", "the limit of open files leaves"]
+            .iter()
+            .any(|told| stderr.contains(told));
+        assert!(is_told, "with {limit} open files: {stderr}");
+        refused += 1;
+    }
+    assert!((1..10).contains(&refused), "{refused} of 10 are refused");
+}
+
+#[test]
+fn connections_that_are_not_accepted_do_not_fill_the_log() {
+    let origin = origin();
+    let limited = ["sh", "-c", "ulimit -n 40; exec \"$@\"", "sh"];
+    let setup = Setup::config(LARDER, &config(&origin, "workers = 1\n")).under(&limited);
+    let larder = setup.start();
+    let clients: Vec<_> = (0..40).map(|_| larder.client()).collect();
+    let told = |count: usize| {
+        wait::until_true("it is told", || {
+            larder.stderr().matches("connection not accepted").count() >= count
+        });
+        Instant::now()
+    };
+    let (first, third) = (told(1), told(3));
+    assert!(third - first > Duration::from_millis(900), "{}", larder.stderr());
+    assert!(larder.stderr().contains("left_out"), "{}", larder.stderr());
+    drop(clients);
 }

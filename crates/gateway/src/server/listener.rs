@@ -13,7 +13,7 @@ use ::http1::proxy_protocol::{ProxiedPeer, parse_proxy_header};
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, SockFilter, SockRef, Socket, TcpKeepalive, Type};
-use telemetry::ConnectionKind;
+use telemetry::{ConnectionKind, Warnings};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
@@ -26,6 +26,7 @@ use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
 use crate::active::ActiveConfig;
 use crate::client::Client;
+use crate::clock::now;
 use crate::config::{ClientLimits, Config, Http2, ProxyProtocol, is_within};
 use crate::message::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::worker::{IdleEnd, Worker};
@@ -254,7 +255,7 @@ async fn accept(
             Ok(Queue::Empty) => {}
             Ok(Queue::MayHoldMore) => tokio::task::yield_now().await,
             Err(error) => {
-                refused(worker, &error);
+                refused(worker, &error, open);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -267,9 +268,11 @@ enum Queue {
     MayHoldMore,
 }
 
-fn refused(worker: &Worker, error: &io::Error) {
+fn refused(worker: &Worker, error: &io::Error, open: &OpenConnections) {
     worker.recorder.connection_refused("accept-failed");
-    tracing::warn!(%error, "connection not accepted");
+    if let Some(left_out) = open.refusals.take(now().whole_seconds().unsigned_abs()) {
+        tracing::warn!(%error, left_out, "connection not accepted");
+    }
 }
 
 fn accept_one(listener: &TcpListener) -> io::Result<(ClientSocket, SocketAddr)> {
@@ -291,7 +294,7 @@ fn stop_accepting(worker: &Arc<Worker>, listener: &TcpListener, index: usize, op
         match accept_one(listener) {
             Ok(accepted) => admit(worker, accepted, index, open),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            Err(error) => return refused(worker, &error),
+            Err(error) => return refused(worker, &error, open),
         }
     }
 }
@@ -610,6 +613,7 @@ impl Drop for ConnectionSlot {
 pub(crate) struct OpenConnections {
     count: AtomicUsize,
     changed: Notify,
+    refusals: Warnings<1>,
 }
 
 struct OpenGuard(Arc<OpenConnections>);
