@@ -75,9 +75,18 @@ pub(crate) fn failure(text: &str) {
     to_stderr(format_args!("larder: {text}"));
 }
 
-/// An error with its causes, in one line.
+/// An error with its causes, in one line. Some have the text of their cause in their own.
 pub(crate) fn causes(error: &anyhow::Error) -> String {
-    error.chain().map(cause).collect::<Vec<_>>().join(": ")
+    let mut line = String::new();
+    for cause in error.chain().map(cause) {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.ends_with(&cause) {
+            line.push_str(": ");
+            line.push_str(&cause);
+        }
+    }
+    line
 }
 
 /// The system's words, except where they leave open what to look for.

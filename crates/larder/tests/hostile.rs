@@ -140,6 +140,15 @@ fn a_pipe_without_a_reader_is_no_access_log() {
     let refused = assert_soon("the start", || run(LARDER, arguments));
     assert_eq!(refused.status, 1);
     assert!(refused.stderr.contains("it is a pipe (FIFO) that no process reads"), "{}", refused.stderr);
+    let arguments =
+        ["serve", "--origin", &origin.url(), "--listen", "127.0.0.1:0", "--access-log", "/no/such"];
+    let refused = run(LARDER, arguments);
+    assert_eq!(
+        refused.stderr.matches("No such file").count(),
+        1,
+        "the reason is told once: {}",
+        refused.stderr
+    );
 
     let mut larder = Setup::config(LARDER, &config(&origin, "[log]\naccess = \"@dir@/log\"\n")).start();
     let log = larder.folder().join("log");
@@ -314,6 +323,10 @@ fn outputs_that_are_full_end_nothing_by_a_panic() {
     for (script, status) in [
         ("larder version >/dev/full", 1),
         ("larder completions bash >/dev/full", 1),
+        ("larder --help >/dev/full", 1),
+        ("larder help serve >/dev/full", 1),
+        ("larder --version >/dev/full", 1),
+        ("larder --help | head -c 0", 0),
         ("larder check --json @good@ >/dev/full", 1),
         ("larder check @good@ >/dev/full 2>/dev/full", 1),
         ("larder version 2>/dev/full", 0),
