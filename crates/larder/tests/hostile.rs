@@ -141,7 +141,7 @@ fn a_pipe_without_a_reader_is_no_access_log() {
     assert_eq!(refused.status, 1);
     assert!(refused.stderr.contains("it is a pipe (FIFO) that no process reads"), "{}", refused.stderr);
     let arguments =
-        ["serve", "--origin", &origin.url(), "--listen", "127.0.0.1:0", "--access-log", "/no/such"];
+        ["serve", "--origin", &origin.url(), "--listen", "127.0.0.1:0", "--access-log", "/proc/no-such"];
     let refused = run(LARDER, arguments);
     assert_eq!(
         refused.stderr.matches("No such file").count(),
@@ -480,10 +480,10 @@ fn a_start_with_few_open_files_serves_or_says_why_not() {
 #[test]
 fn connections_that_are_not_accepted_do_not_fill_the_log() {
     let origin = origin();
-    let limited = ["sh", "-c", "ulimit -n 40; exec \"$@\"", "sh"];
+    let limited = ["sh", "-c", "ulimit -n 64; exec \"$@\"", "sh"];
     let setup = Setup::config(LARDER, &config(&origin, "workers = 1\n")).under(&limited);
     let larder = setup.start();
-    let clients: Vec<_> = (0..40).map(|_| larder.client()).collect();
+    let clients: Vec<_> = (0..64).map(|_| larder.client()).collect();
     let told = |count: usize| {
         wait::until_true("it is told", || {
             larder.stderr().matches("connection not accepted").count() >= count
