@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 
 use crate::config::{Checked, LeftOut, Severity};
 
@@ -57,7 +58,8 @@ fn in_time(mut stream: impl Write + AsFd, has_stalled: &AtomicBool, text: &str) 
     for piece in text.as_bytes().chunks(PIECE_BYTES_MAX) {
         let limit = if has_stalled.load(Ordering::Relaxed) { Duration::ZERO } else { STALL_LIMIT };
         let limit = Timespec::try_from(limit).ok();
-        if poll(&mut [PollFd::new(&stream, PollFlags::OUT)], limit.as_ref()) == Ok(0) {
+        let ready = retry_on_intr(|| poll(&mut [PollFd::new(&stream, PollFlags::OUT)], limit.as_ref()));
+        if ready == Ok(0) {
             has_stalled.store(true, Ordering::Relaxed);
             return Err(ErrorKind::TimedOut.into());
         }
