@@ -15,7 +15,7 @@
 //! | `POST /reload` | load the configuration again |
 //! | `POST /upgrade` | start the program anew, and give it the listening sockets |
 //!
-//! Main types: [`AdminConfig`], [`Control`], [`serve`] and what it returns, [`Admin`].
+//! Main types: [`AdminConfig`], [`Control`], [`Bound`], and what becomes of it, [`Admin`].
 //!
 //! Who may call: with a token, whoever sends it. Without one the listener must be on loopback, and
 //! what a browser could be tricked into sending is refused. The probes listener has no token and
@@ -35,4 +35,4 @@ pub use control::{Control, ControlFuture, Readiness};
 pub use error::AdminError;
 pub use routes::{Parameter, ROUTES, Reach, Route, admin_markdown};
 pub use secret::Secret;
-pub use server::{Admin, AdminConfig, AdminLimits, Inherited, serve};
+pub use server::{Admin, AdminConfig, AdminLimits, Bound, Inherited};

@@ -20,9 +20,9 @@ use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
-use telemetry::Telemetry;
+use telemetry::{Telemetry, Warnings};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
@@ -133,54 +133,72 @@ struct Context {
 
 /// How long connections may take to finish after the shutdown: a purge waits so long for other instances that are silent, and a little longer.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long a connection that has had no request may still bring one after the shutdown.
+const FIRST_REQUEST_WAIT: Duration = Duration::from_millis(500);
 /// Pause after a failed accept: without one, a process out of descriptors would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const HEADER_FIELDS_MAX: usize = 64;
 const DISCARD_BYTES_MAX: usize = 1024 * 1024;
 
-/// Binds the listeners, unless they are inherited, and serves them on the current runtime, until `shutdown` resolves.
-///
-/// # Errors
-/// [`AdminError::TokenRequired`] when there is no token and `listen` is not on loopback;
-/// [`AdminError::AddressNotBound`].
-pub async fn serve(
+/// Listeners that accept nobody yet.
+#[derive(Debug)]
+pub struct Bound {
     config: AdminConfig,
-    inherited: Inherited,
-    control: Arc<dyn Control>,
-    telemetry: Arc<Telemetry>,
-    shutdown: impl Future<Output = ()> + Send + 'static,
-) -> Result<Admin, AdminError> {
-    let reach = config.reach;
-    let guard = match config.token {
-        _ if reach == Reach::Probes => probes_guard(config.listen),
-        Some(token) => Guard::Token(token),
-        None if config.listen.ip().is_loopback() => Guard::Loopback,
-        None => return Err(AdminError::TokenRequired { address: config.listen }),
-    };
-    let (listener, address) = bind(config.listen, inherited.listen).await?;
-    let probes = match config.probes_listen {
-        Some(address) => Some(bind(address, inherited.probes_listen).await?),
-        None => None,
-    };
-    let probes_address = probes.as_ref().map(|(_, address)| *address);
-    let context = |guard, reach| {
-        let (control, telemetry) = (Arc::clone(&control), Arc::clone(&telemetry));
-        Arc::new(Context { control, telemetry, guard, reach, limits: config.limits })
-    };
-    let listening = [Some(&listener), probes.as_ref().map(|(listener, _)| listener)];
-    let listening = listening.into_iter().flatten().map(Arc::downgrade).collect();
-    let (end, ended) = watch::channel(());
-    let mut tasks = vec![tokio::spawn(listen(listener, context(guard, reach), ended.clone()))];
-    if let Some((listener, address)) = probes {
-        tasks.push(tokio::spawn(listen(listener, context(probes_guard(address), Reach::Probes), ended)));
+    guard: Guard,
+    listener: (Arc<TcpListener>, SocketAddr),
+    probes: Option<(Arc<TcpListener>, SocketAddr)>,
+}
+
+impl Bound {
+    /// Binds the listeners, unless they are inherited. To be called inside a runtime.
+    ///
+    /// # Errors
+    /// [`AdminError::TokenRequired`] when there is no token and `listen` is not on loopback;
+    /// [`AdminError::AddressNotBound`].
+    pub async fn bind(mut config: AdminConfig, inherited: Inherited) -> Result<Self, AdminError> {
+        let guard = match config.token.take() {
+            _ if config.reach == Reach::Probes => probes_guard(config.listen),
+            Some(token) => Guard::Token(token),
+            None if config.listen.ip().is_loopback() => Guard::Loopback,
+            None => return Err(AdminError::TokenRequired { address: config.listen }),
+        };
+        let listener = bind(config.listen, inherited.listen).await?;
+        let probes = match config.probes_listen {
+            Some(address) => Some(bind(address, inherited.probes_listen).await?),
+            None => None,
+        };
+        Ok(Self { config, guard, listener, probes })
     }
-    tokio::spawn(async move {
-        shutdown.await;
-        // Receivers see the end of the channel.
-        drop(end);
-    });
-    Ok(Admin { address, reach, probes_address, listening, tasks })
+
+    /// Serves them on the current runtime, until `shutdown` resolves.
+    pub fn serve(
+        self,
+        control: Arc<dyn Control>,
+        telemetry: Arc<Telemetry>,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> Admin {
+        let Self { config: AdminConfig { reach, limits, .. }, guard, listener: (listener, address), probes } =
+            self;
+        let probes_address = probes.as_ref().map(|(_, address)| *address);
+        let context = |guard, reach| {
+            let (control, telemetry) = (Arc::clone(&control), Arc::clone(&telemetry));
+            Arc::new(Context { control, telemetry, guard, reach, limits })
+        };
+        let listening = [Some(&listener), probes.as_ref().map(|(listener, _)| listener)];
+        let listening = listening.into_iter().flatten().map(Arc::downgrade).collect();
+        let (end, ended) = watch::channel(());
+        let mut tasks = vec![tokio::spawn(listen(listener, context(guard, reach), ended.clone()))];
+        if let Some((listener, address)) = probes {
+            tasks.push(tokio::spawn(listen(listener, context(probes_guard(address), Reach::Probes), ended)));
+        }
+        tokio::spawn(async move {
+            shutdown.await;
+            // Receivers see the end of the channel.
+            drop(end);
+        });
+        Admin { address, reach, probes_address, listening, tasks }
+    }
 }
 
 /// Nobody can change anything there; on loopback no web page is to read it either.
@@ -205,6 +223,7 @@ async fn bind(
 async fn listen(listener: Arc<TcpListener>, context: Arc<Context>, mut ended: watch::Receiver<()>) {
     let mut open: VecDeque<Open> = VecDeque::new();
     let mut connections = JoinSet::new();
+    let (begun, failures) = (Instant::now(), Warnings::<1>::default());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -222,7 +241,9 @@ async fn listen(listener: Arc<TcpListener>, context: Arc<Context>, mut ended: wa
                 open.push_back(Open { task: connections.spawn(serving), answering });
             }
             Err(error) => {
-                tracing::warn!(%error, "admin listener cannot accept");
+                if let Some(left_out) = failures.take(begun.elapsed().as_secs()) {
+                    tracing::warn!(%error, left_out, "admin listener cannot accept");
+                }
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -266,7 +287,9 @@ async fn connection(
         Reach::Probes => (limits.probe_head_timeout_ms, false),
         Reach::Admin => (limits.head_timeout_ms, true),
     };
-    let service = service_fn(move |request| {
+    let asked = Notify::new();
+    let service = service_fn(|request| {
+        asked.notify_one();
         let (context, answering) = (Arc::clone(&context), Arc::clone(&answering));
         async move {
             let answer = context.answer(request, &answering).await;
@@ -290,6 +313,13 @@ async fn connection(
     let result = match finished {
         Some(result) => result,
         None => {
+            // Closed before, the connection would take a request with it that is on its way.
+            let first = timeout(FIRST_REQUEST_WAIT, asked.notified());
+            tokio::select! {
+                // An end without a request is as good as one after it.
+                _ = connection.as_mut() => return,
+                _ = first => {}
+            }
             connection.as_mut().graceful_shutdown();
             timeout(GRACE, connection).await.unwrap_or(Ok(()))
         }

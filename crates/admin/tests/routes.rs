@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use admin::{
-    Admin, AdminConfig, AdminError, AdminLimits, Control, ControlFuture, Inherited, ROUTES, Reach, Readiness,
-    Secret, serve,
+    Admin, AdminConfig, AdminError, AdminLimits, Bound, Control, ControlFuture, Inherited, ROUTES, Reach,
+    Readiness, Secret,
 };
 use caching::explain::Finding;
 use gateway::{
@@ -124,9 +124,8 @@ async fn start(config: AdminConfig) -> Running {
     let telemetry = Telemetry::with_build(1, BuildInfo { version: "1.2.3", commit: "abc", rustc: "1.90" });
     let (stop, stopped) = oneshot::channel::<()>();
     let shutdown = async move { drop(stopped.await) };
-    let admin = serve(config, Inherited::default(), control.clone(), Arc::clone(&telemetry), shutdown)
-        .await
-        .expect("listeners are bound");
+    let bound = Bound::bind(config, Inherited::default()).await.expect("listeners are bound");
+    let admin = bound.serve(control.clone(), Arc::clone(&telemetry), shutdown);
     Running { admin, control, telemetry, stop }
 }
 
@@ -338,8 +337,7 @@ async fn the_probes_listener_has_probes_alone_and_no_token() {
 async fn without_a_token_only_loopback_is_bound() {
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         let open = AdminConfig { listen: address.parse().expect("an address"), ..config() };
-        let (control, telemetry) = (start(config()).await.control, Telemetry::new(1));
-        let refused = serve(open, Inherited::default(), control, telemetry, std::future::pending()).await;
+        let refused = Bound::bind(open, Inherited::default()).await;
         assert!(matches!(refused, Err(AdminError::TokenRequired { .. })), "{address}");
     }
 }
@@ -348,20 +346,32 @@ async fn without_a_token_only_loopback_is_bound() {
 async fn a_taken_address_is_a_clear_error() {
     let running = start(config()).await;
     let taken = AdminConfig { listen: running.admin.address, ..config() };
-    let error = serve(
-        taken,
-        Inherited::default(),
-        running.control.clone(),
-        Telemetry::new(1),
-        std::future::pending(),
-    )
-    .await;
-    let error = error.expect_err("taken");
+    let error = Bound::bind(taken, Inherited::default()).await.expect_err("taken");
     let told = format!("the admin API can't listen on {}", running.admin.address);
     assert_eq!(error.to_string(), told);
     let cause = std::error::Error::source(&error).expect("the system's reason");
     assert!(cause.to_string().contains("in use"), "{cause}");
     running.stop().await;
+}
+
+/// Its client could not know whether it was obeyed.
+#[tokio::test]
+async fn a_request_that_comes_with_the_shutdown_is_answered() {
+    let running = start(config()).await;
+    let mut stream = TcpStream::connect(running.admin.address).await.expect("a listener");
+    // Connections are accepted in turn.
+    call(running.admin.address, "GET /live", "", "").await;
+    drop(running.stop);
+    // Nobody accepts any more, so that the shutdown has come.
+    while TcpStream::connect(running.admin.address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    stream.write_all(b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("an open connection");
+    let mut answer = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("in time").expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(answer.contains("connection: close"), "{answer}");
+    timeout(PATIENCE, running.admin.finished()).await.expect("the listeners end");
 }
 
 #[tokio::test]

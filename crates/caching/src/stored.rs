@@ -147,12 +147,22 @@ impl StoredFacts {
         self.useful_when_stale.ms()
     }
 
-    /// `current_age` in milliseconds. A clock that went back adds nothing.
+    /// `current_age` in milliseconds. A clock that went back a little adds nothing.
     //= RFC 9111 section 4.2.3: current age
     pub fn current_age_ms(&self, now: Timestamp) -> u64 {
-        let resident_ms = now.ms_since(self.response_time).max(0).unsigned_abs();
+        let resident_ms = now.ms_since(self.response_time);
+        if resident_ms < -CLOCK_BACK_MS_MAX {
+            return self.age_unknown_ms(resident_ms.unsigned_abs());
+        }
         //= RFC 9111 section 5.3: far expiration times do not overflow
-        self.corrected_initial_age_ms().saturating_add(resident_ms)
+        self.corrected_initial_age_ms().saturating_add(resident_ms.max(0).unsigned_abs())
+    }
+
+    /// The age of a response that arrived in the future. Nobody knows how long ago the clock was set back, so that it counts as stale, and as
+    /// old as the clock was set back at least.
+    #[cold]
+    fn age_unknown_ms(&self, back_ms: u64) -> u64 {
+        self.corrected_initial_age_ms().saturating_add(back_ms).max(self.freshness_lifetime_ms())
     }
 
     /// What is left of the lifetime in milliseconds; zero or negative when stale.
@@ -190,6 +200,9 @@ impl StoredFacts {
         self
     }
 }
+
+/// A clock that is corrected by so little makes no response stale; they are fresh for as much longer.
+const CLOCK_BACK_MS_MAX: i64 = 10_000;
 
 /// Milliseconds in 48 bits. That is 8,900 years, and longer spans count as that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,6 +302,25 @@ mod tests {
             let stored = StoredFacts::new(&RequestFacts::parse("GET", &[]), &response, &rules);
             assert_eq!(stored.current_age_ms(now), expected, "{clock_ahead_ms}");
         }
+    }
+
+    /// It may have been set back: what arrived hours from now was fresh for hours too long.
+    #[test]
+    fn what_arrived_in_the_future_is_stale() {
+        let response_time = Timestamp::from_ms(1_000_000_000);
+        let times = ExchangeTimes { request: response_time, response: response_time, clock_ahead_ms: 0 };
+        let check = |max_age: &'static [u8], after_ms: i64, age_ms: u64, is_fresh: bool| {
+            let rules = Rules::default();
+            let response = ResponseFacts::parse(200, &[("cache-control", max_age)], times, &rules);
+            let stored = StoredFacts::new(&RequestFacts::parse("GET", &[]), &response, &rules);
+            let now = response_time.plus_ms(after_ms);
+            assert_eq!((stored.current_age_ms(now), stored.is_fresh(now)), (age_ms, is_fresh), "{after_ms}");
+        };
+        check(b"max-age=60", 59_999, 59_999, true);
+        check(b"max-age=60", -10_000, 0, true);
+        check(b"max-age=60", -10_001, 60_000, false);
+        check(b"max-age=60", -7_200_000, 7_200_000, false);
+        check(b"max-age=86400", -7_200_000, 86_400_000, false);
     }
 
     #[test]

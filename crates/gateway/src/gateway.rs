@@ -17,7 +17,7 @@ use store::backing::Health;
 use telemetry::trace::SpanSink;
 use telemetry::{AccessLog, Telemetry};
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::active::ActiveConfig;
 use crate::cache::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
@@ -82,6 +82,9 @@ pub enum StartError {
         /// Why.
         source: rustls::Error,
     },
+    /// The kernel does not let a socket listen.
+    #[error("can't listen: {0}")]
+    Listen(io::Error),
     /// The server name can't stand in a header field.
     #[error("server_name {0:?} must be printable ASCII")]
     ServerName(String),
@@ -95,6 +98,8 @@ pub struct Gateway {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
     listening: Arc<[Weak<TcpListener>]>,
+    /// Workers wait for it.
+    may_accept: watch::Sender<()>,
     threads: Vec<JoinHandle<()>>,
     background: Handle,
     drain_limit: Duration,
@@ -111,7 +116,8 @@ pub struct NotReloaded {
 }
 
 impl Gateway {
-    /// Binds all addresses, then starts the workers.
+    /// Binds all addresses and starts the workers, which serve nobody before [`Gateway::accept`]. Dropped before, it leaves inherited sockets to
+    /// whom they are of, with the clients that wait there.
     ///
     /// # Errors
     /// See [`StartError`]; nothing runs then.
@@ -158,17 +164,33 @@ impl Gateway {
         }
         let listening = per_worker.iter().flatten().map(|(_, listener)| listener.socket()).collect();
         let (mut explain_jobs, open) = (Some(explain_jobs), Arc::default());
+        let (may_accept, accepting) = watch::channel(());
         let threads = per_worker
             .into_iter()
             .enumerate()
             .map(|(index, listeners)| {
                 let (explain_jobs, open) = (explain_jobs.take(), Arc::clone(&open));
-                let duties = Duties { listeners, explain_jobs, open, on_failure };
+                let duties =
+                    Duties { listeners, accepting: accepting.clone(), explain_jobs, open, on_failure };
                 spawn_worker(&shared, access_log, index, duties, drain_limit)
             })
             .collect::<io::Result<_>>()
             .map_err(StartError::Worker)?;
-        Ok(Self { shared, addresses, listening, threads, background, drain_limit })
+        Ok(Self { shared, addresses, listening, may_accept, threads, background, drain_limit })
+    }
+
+    /// Clients are served from now on.
+    ///
+    /// # Errors
+    /// The kernel does not let a socket listen.
+    pub fn accept(&self) -> Result<(), StartError> {
+        let sockets = self.listening.iter().filter_map(Weak::upgrade);
+        sockets
+            .map(|socket| listener::listen(&socket))
+            .collect::<io::Result<()>>()
+            .map_err(StartError::Listen)?;
+        self.may_accept.send_replace(());
+        Ok(())
     }
 
     /// The addresses that accept connections, in the order of the configuration.
@@ -348,6 +370,8 @@ fn keep(shared: &Arc<Shared>, store: StoreIndex, background: &Handle) {
 struct Duties {
     /// With their numbers in the configuration.
     listeners: Vec<(usize, Listener)>,
+    /// Before its first message they belong to others.
+    accepting: watch::Receiver<()>,
     /// Questions of operators; only one worker answers them.
     explain_jobs: Option<mpsc::Receiver<ExplainJob>>,
     open: Arc<OpenConnections>,
@@ -379,7 +403,7 @@ fn spawn_worker(
     shared: &Arc<Shared>,
     access_log: &AccessLog,
     index: usize,
-    duties: Duties,
+    mut duties: Duties,
     drain_limit: Duration,
 ) -> io::Result<JoinHandle<()>> {
     let (recorder, access) = (shared.telemetry.worker(index), access_log.worker(index));
@@ -387,6 +411,9 @@ fn spawn_worker(
     let runtime = Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
         let serve = async {
+            if duties.accepting.changed().await.is_err() {
+                return;
+            }
             if let Some(explain_jobs) = duties.explain_jobs {
                 tokio::spawn(explain::serve(Arc::clone(&worker), explain_jobs));
             }

@@ -43,7 +43,6 @@ mod trace;
 mod traces;
 mod transform;
 pub mod upstream;
-mod warnings;
 mod worker;
 
 pub use cache::purge::{

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use caching::{StoredCredentialed, Timestamp};
-use telemetry::{OriginId, RuleId, SiteId, Telemetry};
+use telemetry::{OriginId, RuleId, SiteId, Telemetry, Warnings};
 
 use self::sites::SiteIndex;
 use crate::config::{CacheRule, Config, Phase, Site, StoreIndex, TransformRule};
@@ -15,7 +15,6 @@ use crate::protection::budget::Budget;
 use crate::protection::{Limiter, Protection};
 use crate::transform::rules;
 use crate::upstream::Upstream;
-use crate::warnings::Warnings;
 
 /// A site with the living things that belong to it.
 pub(crate) struct LiveSite {
@@ -31,8 +30,11 @@ pub(crate) struct LiveSite {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) metrics: SiteId,
     pub(crate) origin_metrics: OriginId,
-    pub(crate) warnings: Warnings,
+    pub(crate) warnings: Warnings<WARNINGS_PER_SECOND_MAX>,
 }
+
+/// Of one site. Requests cause them.
+const WARNINGS_PER_SECOND_MAX: u64 = 10;
 
 /// What the transformation rules of each phase are counted as.
 #[derive(Default)]

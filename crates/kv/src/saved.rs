@@ -41,8 +41,11 @@ const LOCK_SEEN_EVERY_MS: u64 = 1_000;
 const LOCK_LOST_TOLD_MS: u64 = 60_000;
 /// For the one that is written, until it is whole.
 const PART: &str = ".part";
-/// For one of no use, which a save would replace: it can be looked at, repaired, or given to the version that wrote it.
+/// For one of no use, which a save would replace: it can be looked at, repaired, or given to the version that wrote it. Further ones have
+/// numbers from 2 on.
 const REFUSED: &str = ".refused";
+/// How many of them are kept. The first ones stay: what is damaged later has fewer of the keys.
+const REFUSED_FILES_MAX: usize = 8;
 /// More than the small records between items take.
 const BUFFER_BYTES: usize = 32 << 10;
 
@@ -253,16 +256,33 @@ impl SaveFile {
         Engine::new(settings)
     }
 
-    /// Out of the way of the next save. An older one of the same name goes.
+    /// Out of the way of the next save.
     fn set_aside(&self) {
-        let refused = beside(&self.path, REFUSED);
+        let (refused, is_taken) = self.place_for_refused();
         match fs::rename(&self.path, &refused) {
+            Ok(()) if is_taken => {
+                let path = refused.display();
+                tracing::warn!(%path, "the refused file is kept, in the place of one before: move the others away");
+            }
             Ok(()) => tracing::warn!(path = %refused.display(), "the refused file is kept"),
             Err(error) => {
                 let path = self.path.display();
                 tracing::error!(%path, %error, "the refused file can't be renamed: the next save replaces it");
             }
         }
+    }
+
+    /// And whether an older one is there that has to go.
+    fn place_for_refused(&self) -> (PathBuf, bool) {
+        let place = |number: usize| match number {
+            1 => beside(&self.path, REFUSED),
+            _ => beside(&self.path, &format!("{REFUSED}.{number}")),
+        };
+        let is_free = |path: &PathBuf| {
+            fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        };
+        let free = (1..=REFUSED_FILES_MAX).map(place).find(is_free);
+        free.map_or_else(|| (place(REFUSED_FILES_MAX), true), |free| (free, false))
     }
 
     fn open(&self) -> Result<Option<Saved>, RefusedFile> {

@@ -40,6 +40,8 @@ const CROWD_STEP: Duration = Duration::from_millis(1);
 const ACCEPTED_LAST: usize = 512;
 /// How often is done what has no event: expired and idle things, listeners that were out of descriptors.
 const TICK: Duration = Duration::from_millis(100);
+/// Each tick tries again to accept, and would tell it.
+const NOT_ACCEPTED_TOLD_EVERY_MS: u64 = 1_000;
 /// Items that are looked at for their expiry in one turn of the loop: about 50 µs.
 const EXPIRED_AT_ONCE: usize = 500;
 /// Connections with more to do that go on before others are looked at.
@@ -75,6 +77,8 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     calls: Arc<Calls>,
     ticked_at_ms: u64,
+    /// When the log was told last that connections can't be accepted.
+    not_accepted_told_ms: u64,
     pass: Pass,
     /// The shard in which to go on with what has expired.
     expire_from: Option<usize>,
@@ -111,6 +115,7 @@ impl Worker {
             shared,
             calls,
             ticked_at_ms: 0,
+            not_accepted_told_ms: 0,
             pass: Pass::default(),
             expire_from: None,
         })
@@ -273,7 +278,10 @@ impl Worker {
                     if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) => {
                     // The next tick tries again: no event will tell of those that wait.
-                    tracing::warn!(%error, "connections can't be accepted");
+                    if now_ms.saturating_sub(self.not_accepted_told_ms) >= NOT_ACCEPTED_TOLD_EVERY_MS {
+                        self.not_accepted_told_ms = now_ms;
+                        tracing::warn!(%error, "connections can't be accepted");
+                    }
                     return false;
                 }
             }

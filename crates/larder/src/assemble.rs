@@ -13,7 +13,7 @@ use otlp::{Export, Exporter};
 use telemetry::logging::{self, LogLevels};
 use telemetry::trace::SpanSink;
 use telemetry::{AccessLog, AccessLogOptions, AccessTarget, FLUSH_LIMIT, Redaction, Telemetry};
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot;
 
 use crate::config::{LogSettings, Overrides, Settings};
@@ -33,6 +33,7 @@ use crate::version::BUILD;
 /// # Errors
 /// What keeps it from starting: an address that is taken, a log file that can't be opened.
 pub(crate) fn run(
+    runtime: Runtime,
     settings: Settings,
     file: Option<&Path>,
     overrides: &Overrides,
@@ -40,7 +41,6 @@ pub(crate) fn run(
 ) -> anyhow::Result<()> {
     let levels = logging::install(settings.log.format, &settings.log.levels())?;
     let running = Running { settings, file: file.map(Path::to_owned), overrides: overrides.clone() };
-    let runtime = lifecycle::runtime()?;
     let outcome = runtime.block_on(serve(running, levels, inherited));
     // Nobody waits for what is left, such as workers that a second signal cut short.
     runtime.shutdown_background();
@@ -58,9 +58,13 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     let telemetry = Telemetry::with_build(workers, BUILD);
     logging::report_to(&telemetry);
     let access = access_log(&running.settings.log, workers, &telemetry)?;
-    let admin_config = running.settings.admin.clone();
     let (spans, export) = trace_export(&running.settings, &telemetry).unzip();
-    let planes = Planes::start(&running.settings, &mut inherited, &telemetry, &access, spans)?;
+    doctor::raise_open_files();
+    // All that can fail comes before anybody accepts: to who has been accepted, the end of this process would be an error.
+    let gateway = bind_gateway(&running.settings, &mut inherited, &telemetry, &access, spans)?;
+    let admin = bind_admin(&running.settings, &mut inherited).await?;
+    doctor::ensure_open_files()?;
+    let planes = Planes::start(gateway, &running.settings, &mut inherited)?;
     let controls = planes.controls();
     controls.report(&telemetry);
     let manager = Manager::of_environment();
@@ -73,18 +77,12 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
         let _ = admin_stopped.await;
     };
     let control: Arc<dyn admin::Control> = Arc::<Process>::clone(&process);
-    let admin = match admin_config {
-        Some(config) => {
-            let inherited = of_admin(&config, &mut inherited);
-            Some(admin::serve(config, inherited, control, telemetry, shutdown).await?)
-        }
-        None => None,
-    };
+    let admin = admin.map(|admin| admin.serve(control, telemetry, shutdown));
     let predecessor = inherited.close_rest();
     process.begin();
+    predecessor.into_iter().for_each(|predecessor| relieve(predecessor, &process));
     planes.announce();
     admin.as_ref().into_iter().for_each(announce_admin);
-    predecessor.into_iter().for_each(|predecessor| relieve(predecessor, &process));
 
     let served = Served { planes: &planes, admin: admin.as_ref() };
     let asker = wait_for_stop(&mut signals, &process, &mut succession, served).await;
@@ -119,6 +117,30 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     stopped
 }
 
+/// The gateway, if the configuration has one, with its addresses bound.
+fn bind_gateway(
+    settings: &Settings,
+    inherited: &mut Inherited,
+    telemetry: &Arc<Telemetry>,
+    access: &AccessLog,
+    spans: Option<Arc<Exporter>>,
+) -> anyhow::Result<Option<Gateway>> {
+    let Some(config) = settings.gateway.clone() else { return Ok(None) };
+    let sockets = config.listeners.iter().map(|listener| inherited.at(listener.address)).collect();
+    let gateway = Gateway::start(Start {
+        config,
+        telemetry: Arc::clone(telemetry),
+        access_log: access,
+        background: Handle::current(),
+        on_failure: lifecycle::end_process,
+        spans: spans.map(|spans| spans as Arc<dyn SpanSink>),
+        tiers: tier::start(&settings.tiers)?,
+        inherited: sockets,
+        inherited_owner: inherited.owner(),
+    })?;
+    Ok(Some(gateway))
+}
+
 /// What serves clients: at least one of the two.
 struct Planes {
     gateway: Option<Gateway>,
@@ -151,35 +173,16 @@ fn urls(settings: &Settings, gateway: Option<&Gateway>, kv: Option<&Server>) -> 
 }
 
 impl Planes {
+    /// Clients are served from now on.
     fn start(
+        gateway: Option<Gateway>,
         settings: &Settings,
         inherited: &mut Inherited,
-        telemetry: &Arc<Telemetry>,
-        access: &AccessLog,
-        spans: Option<Arc<Exporter>>,
     ) -> anyhow::Result<Self> {
-        doctor::raise_open_files();
-        let listeners = settings.gateway.iter().flat_map(|gateway| &gateway.listeners);
-        let of_gateway = listeners.map(|listener| inherited.at(listener.address)).collect();
         let listen = settings.kv.iter().flat_map(|kv| &kv.listen);
         let of_kv = listen.map(|listen| inherited.at(listen.address)).collect();
-        let owner = inherited.owner();
-        let tiers = tier::start(&settings.tiers)?;
-        let start = |config| {
-            Gateway::start(Start {
-                config,
-                telemetry: Arc::clone(telemetry),
-                access_log: access,
-                background: Handle::current(),
-                on_failure: lifecycle::end_process,
-                spans: spans.map(|spans| spans as Arc<dyn SpanSink>),
-                tiers,
-                inherited: of_gateway,
-                inherited_owner: owner,
-            })
-        };
-        let gateway = settings.gateway.clone().map(start).transpose()?;
         let kv = settings.kv.as_ref().map(|kv| kv::start(kv, of_kv)).transpose()?;
+        gateway.as_ref().map(Gateway::accept).transpose()?;
         let urls = urls(settings, gateway.as_ref(), kv.as_ref().map(|(server, _)| server));
         let is_taken = gateway.is_some() && settings.log.access == AccessTarget::Stdout;
         let output = if is_taken { Output::OfAccessLog } else { Output::Ours };
@@ -318,12 +321,15 @@ fn access_log(settings: &LogSettings, workers: usize, telemetry: &Telemetry) -> 
     Ok(access)
 }
 
-/// It has one socket for each address.
-fn of_admin(config: &admin::AdminConfig, inherited: &mut Inherited) -> admin::Inherited {
-    admin::Inherited {
-        listen: inherited.at(config.listen).pop(),
-        probes_listen: config.probes_listen.and_then(|address| inherited.at(address).pop()),
-    }
+/// The admin API, if the configuration has one, with its addresses bound.
+async fn bind_admin(settings: &Settings, inherited: &mut Inherited) -> anyhow::Result<Option<admin::Bound>> {
+    let Some(config) = settings.admin.clone() else { return Ok(None) };
+    let probes = config.probes_listen.map(|address| inherited.only_one_at(address));
+    let sockets = admin::Inherited {
+        listen: inherited.only_one_at(config.listen)?,
+        probes_listen: probes.transpose()?.flatten(),
+    };
+    Ok(Some(admin::Bound::bind(config, sockets).await?))
 }
 
 fn announce_admin(admin: &admin::Admin) {

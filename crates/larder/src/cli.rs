@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -74,7 +75,19 @@ pub(crate) fn parse() -> Cli {
         unknown_variables(&command, present).iter().for_each(|line| output::warning(line));
     }
     refuse_other_words(&command);
-    Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    let parsed = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|error| end_with(&error))
+}
+
+/// Help is a result too: where it can't be written, the command has failed.
+fn end_with(error: &clap::Error) -> ! {
+    match error.print().and_then(|()| io::stdout().flush()) {
+        Err(unwritten) if !error.use_stderr() && unwritten.kind() != io::ErrorKind::BrokenPipe => {
+            output::failure(&format!("can't write the result: {unwritten}"));
+            std::process::exit(1)
+        }
+        _ => std::process::exit(error.exit_code()),
+    }
 }
 
 /// All commands and options, with their variables.

@@ -58,6 +58,20 @@ impl Inherited {
         self.sockets.extract_if(.., |(bound, _)| *bound == address).map(|(_, listener)| listener).collect()
     }
 
+    /// The one that is bound to an address, for who takes connections from one alone.
+    ///
+    /// # Errors
+    /// There are several: clients of the others would wait without end.
+    pub(crate) fn only_one_at(&mut self, address: SocketAddr) -> anyhow::Result<Option<TcpListener>> {
+        let mut sockets = self.at(address);
+        ensure!(
+            sockets.len() < 2,
+            "{} sockets are inherited for {address}, and the admin API takes one",
+            sockets.len()
+        );
+        Ok(sockets.pop())
+    }
+
     /// The last moment of those that nobody wants: clients are refused there as soon as who opened them closes them too. Who gave them can go.
     pub(crate) fn close_rest(self) -> Option<Predecessor> {
         for (address, _) in self.sockets {

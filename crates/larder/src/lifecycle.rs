@@ -49,6 +49,19 @@ pub(crate) struct Signals {
     interrupt: Signal,
 }
 
+/// Signals of operators that mean something later do nothing until then, instead of ending the process that begins. Those that stop it stop it.
+/// To be called inside a runtime.
+///
+/// # Errors
+/// When the system refuses a handler.
+pub(crate) fn ignore_early() -> io::Result<()> {
+    // A handler stays when nobody waits for its signal.
+    for kind in [SignalKind::hangup(), SignalKind::user_defined1(), SignalKind::user_defined2()] {
+        drop(signal(kind)?);
+    }
+    Ok(())
+}
+
 impl Signals {
     /// Takes the signals over.
     ///

@@ -34,6 +34,7 @@ mod version;
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use cli::Command;
 use config::{Input, Overrides};
 use inherited::Inherited;
@@ -81,6 +82,15 @@ fn run_command() -> ExitCode {
 
 /// Runs whatever the configuration has.
 fn run(file: Option<&Path>, overrides: &Overrides) -> ExitCode {
+    // It has no threads before work is given to it.
+    let runtime = lifecycle::runtime().and_then(|runtime| {
+        runtime.block_on(async { lifecycle::ignore_early() })?;
+        Ok(runtime)
+    });
+    let runtime = match runtime.context("signals can't be handled") {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error),
+    };
     let inherited = match Inherited::take() {
         Ok(inherited) => inherited,
         Err(error) => return failed(&error),
@@ -90,7 +100,7 @@ fn run(file: Option<&Path>, overrides: &Overrides) -> ExitCode {
     let checked = config::check(file.map(of_file), overrides);
     output::problems(&checked);
     let Some(settings) = checked.settings else { return ExitCode::FAILURE };
-    finish(assemble::run(settings, file, overrides, inherited))
+    finish(assemble::run(runtime, settings, file, overrides, inherited))
 }
 
 fn run_mock_origin(options: mock_origin::OriginOptions) -> anyhow::Result<()> {

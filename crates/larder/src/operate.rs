@@ -1,6 +1,7 @@
 //! Commands that talk to the admin API of a running process.
 
 use std::collections::BTreeSet;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -150,7 +151,27 @@ fn bearer(file: &Path) -> anyhow::Result<HeaderValue> {
     Ok(value)
 }
 
+/// A process that hands over to its successor may close a connection before it has read the request: the new one answers the next.
 async fn exchange(admin: SocketAddr, request: Request<Full<Bytes>>) -> anyhow::Result<(StatusCode, Bytes)> {
+    let again = request.clone();
+    match try_exchange(admin, request).await {
+        Err(error) if is_unanswered(&error) => try_exchange(admin, again)
+            .await
+            .map_err(|error| if is_unanswered(&error) { error.context(closed(admin)) } else { error }),
+        outcome => outcome,
+    }
+}
+
+fn closed(admin: SocketAddr) -> String {
+    format!(
+        "{admin} closes connections without an answer; is larder stopping, or is this not its `[admin] listen` address?"
+    )
+}
+
+async fn try_exchange(
+    admin: SocketAddr,
+    request: Request<Full<Bytes>>,
+) -> anyhow::Result<(StatusCode, Bytes)> {
     let stream = TcpStream::connect(admin).await.with_context(|| {
         format!(
             "can't reach the admin API on {admin}; is larder running, and is this its `[admin] listen` address? ({KV_HAS_NONE})"
@@ -158,10 +179,28 @@ async fn exchange(admin: SocketAddr, request: Request<Full<Bytes>>) -> anyhow::R
     })?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
-    let response = sender.send_request(request).await.with_context(|| not_admin(admin))?;
+    let response = sender.send_request(request).await.map_err(|error| match error.is_parse() {
+        true => anyhow::Error::new(error).context(not_admin(admin)),
+        false => error.into(),
+    })?;
     let answer = read(response).await;
     driver.abort();
     answer
+}
+
+/// Whether the connection has ended before any of the answer came.
+fn is_unanswered(error: &anyhow::Error) -> bool {
+    let is_end = |error: &hyper::Error| {
+        let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
+        let is_reset = cause.is_some_and(|cause| {
+            matches!(
+                cause.kind(),
+                ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe
+            )
+        });
+        error.is_incomplete_message() || error.is_canceled() || error.is_closed() || is_reset
+    };
+    error.downcast_ref().is_some_and(is_end)
 }
 
 async fn read(response: Response<Incoming>) -> anyhow::Result<(StatusCode, Bytes)> {

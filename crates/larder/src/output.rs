@@ -2,11 +2,13 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 
 use crate::config::{Checked, LeftOut, Severity};
 
@@ -18,10 +20,14 @@ pub(crate) fn result(text: &str) {
     }
 }
 
-/// Where a server has begun to listen. It serves all the same where nobody can read that.
+/// Where a server has begun to listen. It serves all the same where nobody can read that, and does not wait for a reader that has stopped.
 pub(crate) fn listening(url: &str) {
-    if let Err(error) = to_stdout(&format!("listening on {url}")) {
-        failure(&format!("can't write the address: {error}"));
+    static HAS_STALLED: AtomicBool = AtomicBool::new(false);
+    match in_time(io::stdout(), &HAS_STALLED, &format!("listening on {url}\n")) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            failure(&format!("can't write the address: {error}"));
+        }
+        _ => {}
     }
 }
 
@@ -42,24 +48,47 @@ fn to_stdout(text: &str) -> io::Result<()> {
 
 /// Where standard error can't be written, there is nowhere to say so; and nobody waits without end for a reader that has stopped.
 fn to_stderr(text: impl Display) {
-    let stderr = io::stderr();
-    let limit = Timespec::try_from(STDERR_LIMIT).ok();
-    let ready = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], limit.as_ref());
-    if ready != Ok(0) {
-        let _ = writeln!(stderr.lock(), "{text}");
-    }
+    static HAS_STALLED: AtomicBool = AtomicBool::new(false);
+    let _ = in_time(io::stderr().lock(), &HAS_STALLED, &format!("{text}\n"));
 }
 
-const STDERR_LIMIT: Duration = Duration::from_secs(1);
+/// Writes what the stream takes within [`STALL_LIMIT`]. After a stall nobody waits for the stream again: what comes later is written only
+/// where it takes that at once.
+fn in_time(mut stream: impl Write + AsFd, has_stalled: &AtomicBool, text: &str) -> io::Result<()> {
+    for piece in text.as_bytes().chunks(PIECE_BYTES_MAX) {
+        let limit = if has_stalled.load(Ordering::Relaxed) { Duration::ZERO } else { STALL_LIMIT };
+        let limit = Timespec::try_from(limit).ok();
+        let ready = retry_on_intr(|| poll(&mut [PollFd::new(&stream, PollFlags::OUT)], limit.as_ref()));
+        if ready == Ok(0) {
+            has_stalled.store(true, Ordering::Relaxed);
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.write_all(piece)?;
+    }
+    stream.flush()
+}
+
+const STALL_LIMIT: Duration = Duration::from_secs(1);
+/// `PIPE_BUF`: a pipe that is ready takes so much without a wait.
+const PIECE_BYTES_MAX: usize = 4096;
 
 /// Trouble that ends a command.
 pub(crate) fn failure(text: &str) {
     to_stderr(format_args!("larder: {text}"));
 }
 
-/// An error with its causes, in one line.
+/// An error with its causes, in one line. Some have the text of their cause in their own.
 pub(crate) fn causes(error: &anyhow::Error) -> String {
-    error.chain().map(cause).collect::<Vec<_>>().join(": ")
+    let mut line = String::new();
+    for cause in error.chain().map(cause) {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.ends_with(&cause) {
+            line.push_str(": ");
+            line.push_str(&cause);
+        }
+    }
+    line
 }
 
 /// The system's words, except where they leave open what to look for.

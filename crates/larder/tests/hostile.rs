@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use testkit::{Client, Larder, Output, Port, ScriptedOrigin, Setup, Signal, Successor, run, wait};
+use testkit::{Client, Larder, Output, Port, ScriptedOrigin, Service, Setup, Signal, Successor, run, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -80,6 +80,55 @@ fn an_access_log_that_nobody_reads_does_not_keep_the_process() {
     }
 }
 
+/// A pipe that takes nothing more, and that somebody has open for reading.
+const FULL_PIPE: &str =
+    "mkfifo @pipe@; exec 3<>@pipe@; dd if=/dev/zero bs=4096 count=64 oflag=nonblock >&3 2>/dev/null";
+
+/// Addresses are told there.
+#[test]
+fn a_standard_output_that_nobody_reads_does_not_keep_the_process() {
+    let origin = origin();
+    let script = format!("{FULL_PIPE}; exec \"$@\" >@pipe@").replace("@pipe@", "@dir@/pipe");
+    let setup = Setup::config(LARDER, &config(&origin, "")).under(&["sh", "-c", &script, "sh"]);
+    let mut larder = assert_soon("the start", || setup.start());
+    wait::until_true("it is told", || larder.stderr().contains("can't write the address: timed out"));
+    let successor = assert_soon("an upgrade", || upgraded(&larder));
+    assert!(assert_soon("the end", || larder.service().end()).success(), "{}", larder.stderr());
+    assert_eq!(larder.ask_admin("GET", "/ready", "").status(), 200);
+    successor.signal(Signal::TERM);
+    assert_soon("the stop", || successor.end());
+}
+
+/// A machine that is suspended in the middle of an upgrade, or a process: when it goes on, the new one serves.
+#[test]
+fn an_upgrade_outlives_a_standstill_of_the_old_process() {
+    let origin = origin();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    fs::copy(LARDER, path("larder")).expect("a copy of the program");
+    let mut larder = Setup::config(&path("larder").display().to_string(), &config(&origin, "")).start();
+    fs::remove_file(path("larder")).expect("the copy");
+    let (started, go) = (path("started"), path("go"));
+    let wait_for_go =
+        format!("echo $$ > {}; until [ -e {} ]; do sleep 0.05; done", started.display(), go.display());
+    fs::write(path("larder"), format!("#!/bin/sh\n{wait_for_go}\nexec {LARDER} \"$@\"\n")).expect("a script");
+    run("chmod", ["+x", &path("larder").display().to_string()]).succeeded();
+    larder.signal(Signal::USR2);
+    let began = Instant::now();
+    let id = wait::until("the program runs", || fs::read_to_string(&started).ok()?.trim().parse().ok());
+    let successor = Successor::new(id);
+    larder.signal(Signal::STOP);
+    fs::write(&go, "").expect("a file");
+    wait::until_true("the new process serves", || larder.stderr().matches("listening").count() > 1);
+    wait::until_true("the limit for new processes is over", || began.elapsed() > Duration::from_secs(21));
+    larder.signal(Signal::CONT);
+    let status = assert_soon("the end of the old process", || larder.service().end());
+    assert!(status.success(), "{status}: {}", larder.stderr());
+    assert_eq!(larder.get("/").status(), 200, "the new process serves");
+    successor.signal(Signal::TERM);
+    successor.end();
+}
+
 #[test]
 fn a_pipe_without_a_reader_is_no_access_log() {
     let origin = origin();
@@ -91,6 +140,15 @@ fn a_pipe_without_a_reader_is_no_access_log() {
     let refused = assert_soon("the start", || run(LARDER, arguments));
     assert_eq!(refused.status, 1);
     assert!(refused.stderr.contains("it is a pipe (FIFO) that no process reads"), "{}", refused.stderr);
+    let arguments =
+        ["serve", "--origin", &origin.url(), "--listen", "127.0.0.1:0", "--access-log", "/proc/no-such"];
+    let refused = run(LARDER, arguments);
+    assert_eq!(
+        refused.stderr.matches("No such file").count(),
+        1,
+        "the reason is told once: {}",
+        refused.stderr
+    );
 
     let mut larder = Setup::config(LARDER, &config(&origin, "[log]\naccess = \"@dir@/log\"\n")).start();
     let log = larder.folder().join("log");
@@ -265,6 +323,10 @@ fn outputs_that_are_full_end_nothing_by_a_panic() {
     for (script, status) in [
         ("larder version >/dev/full", 1),
         ("larder completions bash >/dev/full", 1),
+        ("larder --help >/dev/full", 1),
+        ("larder help serve >/dev/full", 1),
+        ("larder --version >/dev/full", 1),
+        ("larder --help | head -c 0", 0),
         ("larder check --json @good@ >/dev/full", 1),
         ("larder check @good@ >/dev/full 2>/dev/full", 1),
         ("larder version 2>/dev/full", 0),
@@ -312,6 +374,12 @@ fn problems_that_are_many_are_counted() {
         fs::write(&path, text).expect("a file");
         let output = assert_soon(name, || run(LARDER, ["check", &path]));
         assert_eq!(output.status, 1, "{}", output.stderr);
+        assert!(output.text().len() < 64 << 10, "excerpts of long lines are cut: {}", output.text().len());
+        let script = format!("{FULL_PIPE}; exec larder serve {path} 2>@pipe@");
+        let script =
+            script.replace("@pipe@", &folder.path().join(format!("{name}.pipe")).display().to_string());
+        let unread = assert_soon(name, || shell(&script));
+        assert_eq!(unread.status, 1, "{}", unread.stderr);
         if name == "lines" {
             assert_eq!(output.text().matches("unknown key").count(), 100);
             assert!(output.text().ends_with("and 4900 more\n5000 errors, 0 warnings\n"), "{}", output.text());
@@ -346,6 +414,20 @@ fn a_line_that_a_full_disk_cuts_is_finished() {
     assert_eq!(text.lines().count() as f64 + dropped, 80.0);
 }
 
+/// It was cut in a process before, which could not finish it.
+#[test]
+fn a_line_that_another_process_left_cut_stands_alone() {
+    let origin = origin();
+    let setup = Setup::config(LARDER, &config(&origin, "[log]\naccess = \"@dir@/log\"\n"));
+    let mut larder = setup.file("log", "{\"of\":\"before\"}\n{\"cut").start();
+    assert_eq!(larder.get("/").status(), 200);
+    larder.signal(Signal::TERM);
+    assert!(larder.service().end().success());
+    let text = fs::read_to_string(larder.folder().join("log")).expect("it is there");
+    let lines: Vec<_> = text.lines().map(|line| serde_json::from_str::<Value>(line).is_ok()).collect();
+    assert_eq!(lines, [true, false, true], "{text}");
+}
+
 #[test]
 fn a_line_that_is_no_text_refuses_itself_alone() {
     let origin = origin();
@@ -362,4 +444,54 @@ fn a_line_that_is_no_text_refuses_itself_alone() {
         text.contains("line 1") && text.contains("URLs: 1 purged, 0 without a stored response, 1 refused"),
         "{text}"
     );
+}
+
+/// As many as there may be: it serves, or says why it does not.
+#[test]
+fn a_start_with_few_open_files_serves_or_says_why_not() {
+    let origin = origin();
+    let mut refused = 0;
+    for limit in (10..40).step_by(3) {
+        let (folder, port) = (tempfile::tempdir().expect("a folder"), Port::reserve());
+        let script = format!("ulimit -n {limit}; exec \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, "sh", LARDER, "serve", "--origin", &origin.url(), "--workers", "1"]);
+        command.args(["--listen", &port.address().to_string()]);
+        let mut service = Service::start(&mut command, folder.path(), "larder");
+        let ended = wait::until("it listens, or ends", || match service.status() {
+            None if service.listening().is_empty() => None,
+            status => Some(status),
+        });
+        let Some(status) = ended else {
+            assert_eq!(Client::connect(port.address()).get("/").status(), 200, "with {limit} open files");
+            continue;
+        };
+        let stderr = service.stderr();
+        assert_eq!(status.code(), Some(1), "with {limit} open files: {stderr}");
+        let is_told = ["Too many open files", "the limit of open files leaves"]
+            .iter()
+            .any(|told| stderr.contains(told));
+        assert!(is_told, "with {limit} open files: {stderr}");
+        refused += 1;
+    }
+    assert!((1..10).contains(&refused), "{refused} of 10 are refused");
+}
+
+#[test]
+fn connections_that_are_not_accepted_do_not_fill_the_log() {
+    let origin = origin();
+    let limited = ["sh", "-c", "ulimit -n 64; exec \"$@\"", "sh"];
+    let setup = Setup::config(LARDER, &config(&origin, "workers = 1\n")).under(&limited);
+    let larder = setup.start();
+    let clients: Vec<_> = (0..64).map(|_| larder.client()).collect();
+    let told = |count: usize| {
+        wait::until_true("it is told", || {
+            larder.stderr().matches("connection not accepted").count() >= count
+        });
+        Instant::now()
+    };
+    let (first, third) = (told(1), told(3));
+    assert!(third - first > Duration::from_millis(900), "{}", larder.stderr());
+    assert!(larder.stderr().contains("left_out"), "{}", larder.stderr());
+    drop(clients);
 }

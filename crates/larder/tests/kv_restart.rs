@@ -194,9 +194,35 @@ fn a_damaged_file_is_refused_as_a_whole() {
         assert_says(&kv, "starts empty");
         // The next save replaces nothing that somebody may want to repair.
         end(kv, Signal::TERM);
-        let kept = fs::read(place.folder.path().join("saved.refused")).expect("it is kept");
+        let refused = place.folder.path().join("saved.refused");
+        let kept = fs::read(&refused).expect("it is kept");
         assert!(kept == bytes, "{says}: another file is kept");
+        fs::remove_file(refused).expect("it is there");
     }
+}
+
+#[test]
+fn refused_files_are_kept_beside_each_other_up_to_a_limit() {
+    let (place, bytes) = saved();
+    let damaged = |number: usize| {
+        let mut bytes = bytes.clone();
+        bytes[1000 + number] ^= 4;
+        bytes
+    };
+    for number in 1..=9 {
+        fs::write(place.file(), damaged(number)).expect("a file");
+        let kv = place.start(&[]);
+        let says = if number < 9 { "the refused file is kept" } else { "in the place of one before" };
+        assert_empty(&kv, says);
+        end(kv, Signal::TERM);
+    }
+    for (name, number) in
+        [("saved.refused", 1), ("saved.refused.2", 2), ("saved.refused.7", 7), ("saved.refused.8", 9)]
+    {
+        let kept = fs::read(place.folder.path().join(name)).expect("it is kept");
+        assert!(kept == damaged(number), "{name}: another file is kept");
+    }
+    assert!(!place.folder.path().join("saved.refused.9").exists());
 }
 
 /// So large that its checksums take longer than a start may, unless the machine is quick; either way nothing of it stays.

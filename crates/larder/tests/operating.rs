@@ -1,17 +1,18 @@
 //! What operators do to the running binary: purge, reload, stop.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use testkit::{Gate, Larder, Port, ScriptedOrigin, Service, Setup, Signal, wait};
+use testkit::{Client, Gate, Larder, Port, ScriptedOrigin, Service, Setup, Signal, run, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -100,6 +101,33 @@ fn a_wrong_admin_address_is_told() {
     for request in origin.received() {
         assert_eq!((request.method(), request.field("authorization")), ("GET", ""), "nothing was changed");
     }
+}
+
+/// A process may end, or hand over, between the connection and the request.
+#[test]
+fn a_command_asks_once_more_where_it_got_no_answer() {
+    let check_closing = |closed: usize, expected: i32, part: &str| {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let admin = listener.local_addr().expect("it is bound").to_string();
+        let server = thread::spawn(move || {
+            (0..closed).for_each(|_| drop(listener.accept().expect("a connection")));
+            if closed > 1 {
+                return;
+            }
+            for body in [r#"{"name":"larder","routes":[]}"#, "{}"] {
+                let (stream, _) = listener.accept().expect("a connection");
+                let mut head = BufReader::new(&stream).lines().map_while(Result::ok);
+                assert!(head.any(|line| line.is_empty()), "a request");
+                let mut client = Client::over(stream);
+                client.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+            }
+        });
+        let asked = Command::new(LARDER).args(["reload", "--admin", &admin]).output();
+        check(&asked.expect("the binary runs"), expected, part);
+        server.join().expect("no panic");
+    };
+    check_closing(1, 0, "configuration reloaded");
+    check_closing(2, 1, "closes connections without an answer");
 }
 
 /// What no site serves is purged for the sake of sites that were there before, and probably misspelt.
@@ -256,6 +284,31 @@ fn a_reload_tells_what_it_leaves_as_it_was() {
     assert_eq!(told.matches("changed, but takes effect").count(), 1, "only of the reload before: {told}");
 }
 
+/// Even where a reload would leave the wrong value out: the next start could not.
+#[test]
+fn a_reload_refuses_what_a_start_refuses() {
+    let origin = ScriptedOrigin::fixed("", "body");
+    let mut larder = Setup::config(LARDER, &config(&origin, "")).start();
+    for (more, told) in [
+        (
+            "[admin]\nlisten = \"not an address\"\n#@admin@\n",
+            "error: admin.listen: expected an address and port",
+        ),
+        ("store = \"b\"\n", "error: site[a].store: "),
+    ] {
+        larder.write_config(&config(&origin, more));
+        let file = larder.folder().join("larder.toml").display().to_string();
+        let checked = run(LARDER, ["check", &file]);
+        assert_eq!(checked.status, 1, "{more}: {}", checked.text());
+        assert!(checked.text().contains(told), "{more}: {}", checked.text());
+        let refused = operate(&larder, &["reload"]);
+        check(&refused, 1, told);
+        assert!(!larder.stderr().contains("takes effect only"), "{}", larder.stderr());
+    }
+    larder.write_config(&config(&origin, ""));
+    check(&operate(&larder, &["reload"]), 0, "configuration reloaded");
+}
+
 /// Connections to an origin server outlive a reload of everything but how it is reached.
 #[test]
 fn a_reload_keeps_connections_while_the_server_is_the_same() {
@@ -326,6 +379,31 @@ fn logs_are_rotated_by_signal() {
     larder.signal(Signal::USR1);
     wait::until_true("it is logged", || larder.stderr().contains("access log"));
     assert_eq!(larder.get("/first").status(), 200);
+}
+
+/// What a signal asks for later has no meaning before, and least of all that of an end.
+#[test]
+fn signals_that_come_early_do_nothing() {
+    let origin = ScriptedOrigin::fixed("", "body");
+    let (folder, port) = (tempfile::tempdir().expect("a folder"), Port::reserve());
+    let pipe = folder.path().join("pipe").display().to_string();
+    run("mkfifo", [&pipe]).succeeded();
+    let mut service = Service::start(Command::new(LARDER).args(["serve", &pipe]), folder.path(), "larder");
+    let status = format!("/proc/{}/status", service.id());
+    wait::until_true("signals are handled before the configuration is read", || {
+        let caught = fs::read_to_string(&status).expect("it runs");
+        let caught = caught.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a set of signals");
+        u64::from_str_radix(caught.trim(), 16).expect("a number") & 1 == 1
+    });
+    for signal in [Signal::HUP, Signal::USR1, Signal::USR2] {
+        service.signal(signal);
+    }
+    let listen = format!("listen = [\"{}\"]\n", port.address());
+    fs::write(&pipe, listen + &config(&origin, "")).expect("it is read");
+    wait::until_true("it listens", || !service.listening().is_empty());
+    assert!(answered(asked(port.address(), GET)).contains("body"));
+    service.signal(Signal::TERM);
+    assert!(service.end().success(), "{}", service.stderr());
 }
 
 #[test]
@@ -483,7 +561,7 @@ fn workers_and_addresses_of_one_process_share_a_port() {
     let listen = format!("listen = [\"@listen@\", \"0.0.0.0:{port}\", \"[::]:{port}\"]\nworkers = 3\n");
     let larder = Setup::config(LARDER, &(listen + &config(&origin, ""))).start();
     let listeners = |port: u16| {
-        let sockets = testkit::run("ss", ["-tlnH", &format!("sport = :{port}")]).succeeded().text();
+        let sockets = run("ss", ["-tlnH", &format!("sport = :{port}")]).succeeded().text();
         sockets.lines().count()
     };
     assert_eq!((listeners(larder.address().port()), listeners(port)), (3, 6));
@@ -665,7 +743,7 @@ fn sockets_that_share_an_address_go_round_the_workers() {
             python.args(["--workers", workers, "--listen", &address]);
             let service = Service::start(&mut python, folder.path(), "larder");
             wait::until_true("it listens", || !service.listening().is_empty());
-            let sockets = testkit::run("ss", ["-tlnH", &format!("sport = :{}", port.address().port())]);
+            let sockets = run("ss", ["-tlnH", &format!("sport = :{}", port.address().port())]);
             assert_eq!(sockets.succeeded().text().lines().count(), listening, "{count} for {workers}");
             let clients: Vec<_> = (0..24).map(|_| asked(port.address(), question)).collect();
             for client in clients {
@@ -674,6 +752,21 @@ fn sockets_that_share_an_address_go_round_the_workers() {
             }
         }
     }
+}
+
+/// It takes connections from one, and the kernel would give the other its part of them.
+#[test]
+fn of_sockets_that_share_an_address_the_admin_api_takes_none() {
+    let (folder, port) = (tempfile::tempdir().expect("a folder"), Port::reserve());
+    let address = port.address().to_string();
+    let mut python = Command::new("python3");
+    python.args(["-c", SPREAD, "2", &address, LARDER, "serve", "--origin", "http://127.0.0.1:1"]);
+    python.args(["--listen", "127.0.0.1:0", "--admin", &address]);
+    let mut service = Service::start(&mut python, folder.path(), "larder");
+    let (status, text) = (service.end(), service.stderr());
+    assert_eq!(status.code(), Some(1), "{text}");
+    let told = format!("2 sockets are inherited for {address}, and the admin API takes one");
+    assert!(text.contains(&told), "{text}");
 }
 
 #[test]

@@ -771,6 +771,45 @@ fn an_upgrade_that_fails_changes_nothing() {
     assert!(process.get("/hit").cache_status().starts_with("better"));
 }
 
+/// As long as something can fail, connections are the old process's: with more workers too, which listen beside those that there are.
+#[test]
+fn an_upgrade_that_fails_late_takes_no_connection() {
+    let origin = mixed();
+    let text = |more: &str| {
+        more.to_owned() + &RELOADED.replace("@origin@", &origin.url()).replace("@name@", "larder")
+    };
+    let mut process = Setup::config(LARDER, &text("workers = 1\n")).start();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let probes = taken.local_addr().expect("it is bound");
+    let admin = format!("workers = 4\n[admin]\nlisten = \"@admin@\"\nprobes_listen = \"{probes}\"\n");
+    process.write_config(&text("").replacen("[[site]]", &format!("{admin}[[site]]"), 1));
+    let is_over = AtomicBool::new(false);
+    let ask = || {
+        let mut client = Client::connect(process.address());
+        client
+            .try_send("GET /hit HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .map_err(|error| error.to_string())?;
+        let response = client.try_response_to("GET").map_err(|error| error.to_string())?;
+        if response.text() == "/hit" { Ok(()) } else { Err(response.text()) }
+    };
+    let clients = || -> Vec<String> {
+        let asked = std::iter::from_fn(|| (!is_over.load(Ordering::Relaxed)).then(&ask));
+        asked.filter_map(Result::err).collect()
+    };
+    let failures = thread::scope(|scope| {
+        let clients: Vec<_> = (0..8).map(|_| scope.spawn(clients)).collect();
+        for _ in 0..10 {
+            let answer = process.ask_admin("POST", "/upgrade", "");
+            assert_eq!(answer.status(), 409, "{}", answer.text());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        clients.into_iter().flat_map(|client| client.join().expect("no panic")).collect::<Vec<_>>()
+    });
+    assert_eq!(failures, Vec::<String>::new());
+    let told = format!("the admin API can't listen on {probes}: address in use by another process");
+    assert_eq!(process.stderr().matches(&told).count(), 10, "{}", process.stderr());
+}
+
 /// Where the program is gone, or another one that never serves, the process goes on; and if it is stopped meanwhile, nobody goes on.
 #[test]
 fn an_upgrade_under_way_ends_with_its_process() {

@@ -9,7 +9,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -129,7 +129,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Orders {
     /// A file to go on with.
-    sink: Option<File>,
+    sink: Option<Sink>,
     /// Flushes asked for and done; a round that began at `flushes_asked` brings `flushes_done` there.
     flushes_asked: u64,
     flushes_done: u64,
@@ -180,7 +180,10 @@ impl AccessLog {
     pub fn open(options: AccessLogOptions) -> Result<Self, AccessLogError> {
         let sink = match &options.target {
             AccessTarget::File(path) => Some(open_file(path)?),
-            AccessTarget::Stdout => Some(standard_output().map_err(AccessLogError::StdoutNotOpened)?),
+            AccessTarget::Stdout => {
+                let file = standard_output().map_err(AccessLogError::StdoutNotOpened)?;
+                Some(Sink { file, torn: Vec::new() })
+            }
             AccessTarget::Off => None,
         };
         let workers = options.workers.max(1);
@@ -214,8 +217,8 @@ impl AccessLog {
     /// When the file cannot be opened; the old one stays in use.
     pub fn reopen(&self) -> Result<Reopened, AccessLogError> {
         let AccessTarget::File(path) = &self.shared.target else { return Ok(Reopened::NoFile) };
-        let file = open_file(path)?;
-        self.shared.orders.lock().sink = Some(file);
+        let sink = open_file(path)?;
+        self.shared.orders.lock().sink = Some(sink);
         Ok(self.flush().map_or_else(Reopened::AfterStall, |()| Reopened::InNewFile))
     }
 
@@ -317,12 +320,12 @@ impl Shared {
 }
 
 /// Opened without waiting: a pipe without a reader would keep the caller for ever. Writing to it may wait, in the thread of the writer.
-fn open_file(path: &Path) -> Result<File, AccessLogError> {
+fn open_file(path: &Path) -> Result<Sink, AccessLogError> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
     let opened = options.open(path).and_then(|file| {
         fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
-        Ok(file)
+        Ok(Sink { torn: missing_end(path, &file), file })
     });
     opened.map_err(|source| {
         let is_pipe = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo());
@@ -336,28 +339,47 @@ fn open_file(path: &Path) -> Result<File, AccessLogError> {
     })
 }
 
+/// What the last line of a file lacks, where a process that had it before could not write it to its end.
+fn missing_end(path: &Path, file: &File) -> Vec<u8> {
+    let last_byte = || -> io::Result<Option<u8>> {
+        let metadata = file.metadata()?;
+        if !metadata.is_file() || metadata.len() == 0 {
+            return Ok(None);
+        }
+        let mut last = [0];
+        File::open(path)?.read_exact_at(&mut last, metadata.len() - 1)?;
+        Ok(Some(last[0]))
+    };
+    // A log that may be written and not read is taken as it is.
+    let is_cut = last_byte().ok().flatten().is_some_and(|byte| byte != b'\n');
+    if is_cut { vec![b'\n'] } else { Vec::new() }
+}
+
 /// Without the buffer of [`io::stdout`]: after a failure, only the kernel knows how many bytes were written.
 fn standard_output() -> io::Result<File> {
     io::stdout().as_fd().try_clone_to_owned().map(File::from)
 }
 
-fn start_writer(shared: Arc<Shared>, sink: File) -> Result<JoinHandle<()>, AccessLogError> {
-    let run = move || {
-        Writer { shared, sink, batch: Batch::default(), torn: Vec::new(), failing: Failing::No }.run()
-    };
+fn start_writer(shared: Arc<Shared>, sink: Sink) -> Result<JoinHandle<()>, AccessLogError> {
+    let run = move || Writer { shared, sink, batch: Batch::default(), failing: Failing::No }.run();
     thread::Builder::new().name("access-log".to_owned()).spawn(run).map_err(AccessLogError::ThreadNotStarted)
+}
+
+/// Where lines are written.
+#[derive(Debug)]
+struct Sink {
+    file: File,
+    /// The end of a line whose beginning is in the file already: the next line may only follow it.
+    torn: Vec<u8>,
 }
 
 struct Writer {
     shared: Arc<Shared>,
-    sink: File,
+    sink: Sink,
     /// Empty between rounds; exchanged for the full ones.
     batch: Batch,
-    /// The end of a line whose beginning is in the file already: the next line may only follow it.
-    torn: Vec<u8>,
     failing: Failing,
 }
-
 /// Whether the last write failed; a full disk is reported once and not once per round.
 #[derive(PartialEq, Eq)]
 enum Failing {
@@ -393,13 +415,15 @@ impl Writer {
             shared.wake.wait_while_for(&mut orders, |orders| orders.is_calm(), LINGER);
         }
         orders.lines = Lines::None;
-        if let Some(file) = orders.sink.take() {
-            // Half a line has no place in another file.
-            if !is_same_file(&self.sink, &file) && !self.torn.is_empty() {
-                self.torn.clear();
+        if let Some(mut sink) = orders.sink.take() {
+            let torn = std::mem::take(&mut self.sink.torn);
+            if is_same_file(&self.sink.file, &sink.file) {
+                sink.torn = torn;
+            } else if !torn.is_empty() {
+                // Half a line has no place in another file.
                 shared.dropped_lines.fetch_add(1, Ordering::Relaxed);
             }
-            self.sink = file;
+            self.sink = sink;
         }
         (orders.flushes_asked, std::mem::take(&mut orders.closing))
     }
@@ -421,13 +445,14 @@ impl Writer {
 
     fn write_batch(&mut self) {
         self.shared.lines_in_writing.store(self.batch.lines as u64, Ordering::Relaxed);
-        let (written, outcome) = write_some(&mut self.sink, &self.torn);
-        self.torn.drain(..written);
+        let Sink { file, torn: begun } = &mut self.sink;
+        let (written, outcome) = write_some(file, begun);
+        begun.drain(..written);
         let (dropped, outcome) = match outcome {
             Ok(()) => {
-                let (written, outcome) = write_some(&mut self.sink, &self.batch.bytes);
+                let (written, outcome) = write_some(file, &self.batch.bytes);
                 let (torn, dropped) = unwritten(&self.batch.bytes, written);
-                self.torn.extend_from_slice(torn);
+                begun.extend_from_slice(torn);
                 (dropped, outcome)
             }
             Err(error) => (self.batch.lines, Err(error)),

@@ -53,6 +53,7 @@ mod recorder;
 mod registry;
 mod tables;
 pub mod trace;
+mod warnings;
 
 pub use access_format::{AccessFormat, AccessRecord, Redaction};
 pub use access_log::{
@@ -64,3 +65,4 @@ pub use histogram::{Bound, Buckets, COMMAND_BOUNDS, DURATION_BOUNDS, Histogram};
 pub use labels::{CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, RuleId, SiteId};
 pub use recorder::{FillGuard, GaugeGuard, OriginAnswer, PurgeAnswer, RequestOutcome, WorkerRecorder};
 pub use registry::{BuildInfo, Telemetry};
+pub use warnings::Warnings;

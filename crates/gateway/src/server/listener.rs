@@ -10,9 +10,10 @@ use std::task::Context;
 use std::time::Duration;
 
 use ::http1::proxy_protocol::{ProxiedPeer, parse_proxy_header};
+use rustix::net::sockopt::socket_acceptconn;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, SockFilter, SockRef, Socket, TcpKeepalive, Type};
-use telemetry::ConnectionKind;
+use telemetry::{ConnectionKind, Warnings};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
@@ -25,6 +26,7 @@ use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
 use crate::active::ActiveConfig;
 use crate::client::Client;
+use crate::clock::now;
 use crate::config::{ClientLimits, Config, Http2, ProxyProtocol, is_within};
 use crate::message::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::worker::{IdleEnd, Worker};
@@ -54,6 +56,8 @@ pub(crate) enum Claim {
     First,
     /// With those of this process that are there already.
     Joins,
+    /// With inherited ones: the kernel gives it none of their connections before it [listens](listen).
+    JoinsLater,
 }
 
 /// Whose a listening socket is, and so what becomes of it at the end.
@@ -103,7 +107,8 @@ pub(crate) fn bind(
         let listener = match (count, worker) {
             (0, 0) => bind_one(address, claim)?,
             (1, _) if owner == SocketOwner::Starter => spread[0][0].share(),
-            _ => bind_one(bound, Claim::Joins)?,
+            (0, _) => bind_one(bound, Claim::Joins)?,
+            _ => bind_one(bound, Claim::JoinsLater)?,
         };
         bound = listener.socket.local_addr()?;
         spread[worker].push(listener);
@@ -121,12 +126,19 @@ const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 fn bind_one(address: SocketAddr, claim: Claim) -> io::Result<Listener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(claim == Claim::Joins)?;
+    socket.set_reuse_port(claim != Claim::First)?;
     prepare(&socket)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
+    if claim != Claim::JoinsLater {
+        socket.listen(BACKLOG)?;
+    }
     socket.set_reuse_port(true)?;
     Ok(Listener { socket: Arc::new(socket.into()), owner: SocketOwner::Process })
+}
+
+/// Unless it does already.
+pub(crate) fn listen(socket: &TcpListener) -> io::Result<()> {
+    if socket_acceptconn(socket)? { Ok(()) } else { SockRef::from(socket).listen(BACKLOG) }
 }
 
 impl Listener {
@@ -243,7 +255,7 @@ async fn accept(
             Ok(Queue::Empty) => {}
             Ok(Queue::MayHoldMore) => tokio::task::yield_now().await,
             Err(error) => {
-                refused(worker, &error);
+                refused(worker, &error, open);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -256,9 +268,11 @@ enum Queue {
     MayHoldMore,
 }
 
-fn refused(worker: &Worker, error: &io::Error) {
+fn refused(worker: &Worker, error: &io::Error, open: &OpenConnections) {
     worker.recorder.connection_refused("accept-failed");
-    tracing::warn!(%error, "connection not accepted");
+    if let Some(left_out) = open.refusals.take(now().whole_seconds().unsigned_abs()) {
+        tracing::warn!(%error, left_out, "connection not accepted");
+    }
 }
 
 fn accept_one(listener: &TcpListener) -> io::Result<(ClientSocket, SocketAddr)> {
@@ -280,7 +294,7 @@ fn stop_accepting(worker: &Arc<Worker>, listener: &TcpListener, index: usize, op
         match accept_one(listener) {
             Ok(accepted) => admit(worker, accepted, index, open),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            Err(error) => return refused(worker, &error),
+            Err(error) => return refused(worker, &error, open),
         }
     }
 }
@@ -599,6 +613,7 @@ impl Drop for ConnectionSlot {
 pub(crate) struct OpenConnections {
     count: AtomicUsize,
     changed: Notify,
+    refusals: Warnings<1>,
 }
 
 struct OpenGuard(Arc<OpenConnections>);

@@ -96,35 +96,61 @@ impl Sources {
         let line_start = source.text[..start].rfind('\n').map_or(0, |newline| newline + 1);
         let line = source.text[line_start..].split('\n').next().unwrap_or_default().trim_end_matches('\r');
         let end = floor(&source.text, span.end).clamp(start, (line_start + line.len()).max(start));
-        let carets = source.text[start..end].chars().count().max(1);
+        let column = at.column - 1;
+        let shown = Window::around(column, line);
+        let carets =
+            source.text[start..end].chars().count().clamp(1, shown.columns.end.max(column + 1) - column);
 
         let number = at.line.to_string();
         let gutter = " ".repeat(number.len());
         let mut out = String::new();
-        let shown = source.shown(line_start, line);
-        let indent = " ".repeat(at.column - 1);
+        let indent = " ".repeat(column - shown.columns.start);
         let carets = "^".repeat(carets);
-        let _infallible = write!(out, "{gutter} |\n{number} | {shown}\n{gutter} | {indent}{carets}");
+        let text = source.shown(line_start, line, &shown);
+        let _infallible = write!(out, "{gutter} |\n{number} | {text}\n{gutter} | {indent}{carets}");
         out
     }
 }
 
 impl Source {
-    fn shown(&self, line_start: usize, line: &str) -> String {
+    fn shown(&self, line_start: usize, line: &str, window: &Window) -> String {
+        let Range { start, end } = window.bytes;
         // Each span is looked at once: files that are wrong all over have thousands, and a line of them.
-        let mut hidden = vec![false; line.len()];
-        let in_line = |at: usize| at.saturating_sub(line_start).min(line.len());
+        let mut hidden = vec![false; end - start];
+        let in_window = |at: usize| at.saturating_sub(line_start).clamp(start, end) - start;
         for span in &self.hidden {
-            let (from, to) = (in_line(span.start), in_line(span.end));
+            let (from, to) = (in_window(span.start), in_window(span.end));
             hidden[from..to.max(from)].fill(true);
         }
         let shown = |(offset, character): (usize, char)| match character {
+            _ if start > 0 && offset == 0 => '…',
+            _ if start + offset + character.len_utf8() == end && end < line.len() => '…',
             _ if hidden[offset] => '*',
             '\t' => ' ',
             character if character.is_control() => '\u{fffd}',
             character => character,
         };
-        line.char_indices().map(shown).collect()
+        line[start..end].char_indices().map(shown).collect()
+    }
+}
+
+/// What is shown of a line.
+struct Window {
+    columns: Range<usize>,
+    bytes: Range<usize>,
+}
+
+/// More than people write, and less than programs do.
+const COLUMNS_MAX: usize = 160;
+
+impl Window {
+    /// All of a line that is not too long; else as much, with the column in the middle.
+    fn around(column: usize, line: &str) -> Self {
+        let length = line.chars().count();
+        let from = column.saturating_sub(COLUMNS_MAX / 2).min(length.saturating_sub(COLUMNS_MAX));
+        let to = length.min(from + COLUMNS_MAX);
+        let byte = |column: usize| line.char_indices().nth(column).map_or(line.len(), |(at, _)| at);
+        Self { columns: from..to, bytes: byte(from)..byte(to) }
     }
 }
 
@@ -160,6 +186,25 @@ mod tests {
         check("é = 1", 3, 1, 3);
         check("é = 1", 1, 1, 1);
         check("a", 99, 1, 2);
+    }
+
+    #[test]
+    fn excerpts_of_long_lines_are_cut_around_the_place() {
+        let check = |text: &str, span: Range<usize>, shown: &str, carets: Range<usize>| {
+            let mut sources = Sources::default();
+            let source = sources.add("x.toml".into(), text.into());
+            let carets = " ".repeat(carets.start) + &"^".repeat(carets.len());
+            let excerpt = sources.excerpt(&Place::Text { source, span });
+            assert_eq!(excerpt, format!("  |\n1 | {shown}\n  | {carets}"));
+        };
+        let (a, b, c) = ("a".repeat(1000), "b".repeat(1000), "é".repeat(100));
+        check(&a[..160], 3..5, &a[..160], 3..5);
+        check(&a, 3..5, &format!("{}…", &a[..159]), 3..5);
+        check(&a, 3..900, &format!("{}…", &a[..159]), 3..160);
+        check(&(a.clone() + &b), 1000..1001, &format!("…{}{}…", &a[..79], &b[..79]), 80..81);
+        check(&a, 998..1000, &format!("…{}", &a[..159]), 158..160);
+        check(&a, 1000..1000, &format!("…{}", &a[..159]), 160..161);
+        check(&(c + &a), 200..201, &format!("…{}{}…", "é".repeat(79), &a[..79]), 80..81);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The configuration: from files and arguments to checked settings, or to every problem at once.
 //!
 //! The steps: [`raw`] reads text into a [`tree`] that fits the option [`table`]; [`include`] adds the files that it
-//! names; arguments go over it; at a reload, [`reload`] puts the values back that can't change while running;
-//! [`check`] turns the tree into the typed settings of the parts. Nothing else reads configuration.
+//! names; arguments go over it; [`check`] turns the tree into the typed settings of the parts; at a reload, [`reload`] puts the values back
+//! that can't change while running, and what has come of it is checked again. Nothing else reads configuration.
 
 mod address;
 mod check;
@@ -78,11 +78,18 @@ fn run(input: Option<Input>, overrides: &Overrides, running: Option<&Settings>) 
     overrides.apply(&mut tree, &mut problems);
     let unknown = Names::default();
     let names = address::resolve(&mut tree, running.map_or(&unknown, |running| &running.names));
-    if let Some(running) = running {
-        reload::keep_unreloadable(&mut tree, &running.tree, &mut problems);
-        reload::keep_stores_of_sites(&mut tree, &running.tree, &mut problems);
+    let is_read = problems.clone();
+    let mut settings = check::build(tree.clone(), names.clone(), overrides, &sources, &mut problems);
+    let mut changes = Problems::default();
+    // What a start would refuse, a reload refuses too, or the next start would come as a surprise.
+    if let Some(running) = running.filter(|_| !problems.has_errors()) {
+        reload::keep_unreloadable(&mut tree, &running.tree, &mut changes);
+        reload::keep_stores_of_sites(&mut tree, &running.tree, &mut changes);
     }
-    let settings = check::build(tree, names, overrides, &sources, &mut problems);
+    if !changes.is_empty() {
+        problems = is_read.with(changes);
+        settings = check::build(tree, names, overrides, &sources, &mut problems);
+    }
     let settings = settings.filter(|_| !problems.has_errors());
     let (problems, left_out) = problems.into_sorted();
     Checked { sources, problems, left_out, settings }

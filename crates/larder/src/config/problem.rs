@@ -33,7 +33,7 @@ pub(crate) struct LeftOut {
 pub(crate) const PROBLEMS_MAX: usize = 100;
 
 /// The problems found so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Problems {
     found: Vec<Problem>,
     /// Files, and from where on what is found in them follows from a problem that is noted.
@@ -54,6 +54,18 @@ impl Problems {
     /// Notes nothing more about a file from there on.
     pub(crate) fn ignore_from(&mut self, source: usize, from: usize) {
         self.ignored.push((source, from));
+    }
+
+    /// Those and these.
+    pub(crate) fn with(mut self, others: Self) -> Self {
+        self.found.extend(others.found);
+        self.ignored.extend(others.ignored);
+        self
+    }
+
+    /// Whether nothing has been noted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.found.is_empty()
     }
 
     /// Whether the configuration is unusable.

@@ -361,7 +361,24 @@ fn certificates_give_their_names() {
     let message = "larder.toml:3:43: error: listen[1].certificates[1].key: isn't the private key of the first \
                    certificate in `cert`";
     assert_eq!(lines(&wrong, directory.path()), [message]);
+
+    write("old.pem", OLD_CERTIFICATE.to_owned());
+    let wrong = check("{ cert = \"old.pem\", key = \"two.key\" }");
+    let message = "larder.toml:3:26: error: listen[1].certificates[1].cert: the first certificate can't be used: TLS \
+                   needs one of X.509 version 3";
+    assert_eq!(lines(&wrong, directory.path()), [message]);
 }
+
+/// Of version 1, for old.example.
+const OLD_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\n\
+MIIBJzCBzwIUJm1YYFfnkyirWyJtHFDEopZiWkAwCgYIKoZIzj0EAwIwFjEUMBIG\n\
+A1UEAwwLb2xkLmV4YW1wbGUwIBcNMjYxMTI1MjAwNDAyWhgPMjEyNjExMDEyMDA0\n\
+MDJaMBYxFDASBgNVBAMMC29sZC5leGFtcGxlMFkwEwYHKoZIzj0CAQYIKoZIzj0D\n\
+AQcDQgAEEiJLiW6NL8OkrQHLEOjaSF5Qlx4PKchzlHaQ2WRNVsqe34J6xSv420Kj\n\
+y2pk0clihFozFrcJ4Rh7fLIDjSGFBjAKBggqhkjOPQQDAgNHADBEAiAIMmwT3RmE\n\
+7u1+cV+HaggMRSLiRLpu/OUjqYZmxW9VIAIgU5ABd/UY+D8g8LVyVhjKeOSzkumE\n\
+cfIOWmhlAYBz+gI=\n\
+-----END CERTIFICATE-----\n\n";
 
 /// A reload warned of a change when a name of a listener meant something else by now, or nothing, although nobody had changed anything.
 #[test]

@@ -84,7 +84,7 @@ fn element(bytes: &[u8]) -> Option<Element<'_>> {
     Some(Element { tag, content, rest })
 }
 
-/// Of `YYYYMMDDHHMMSSZ`.
+/// Of `YYYYMMDDHHMMSSZ`. What is before 1970 counts as 1970.
 fn time(text: &str) -> Option<SystemTime> {
     let digits = text.strip_suffix('Z').filter(|digits| digits.len() == 14)?;
     let number = |from: usize, to: usize| digits.get(from..to)?.parse::<u64>().ok();
@@ -92,7 +92,7 @@ fn time(text: &str) -> Option<SystemTime> {
     // Years that begin in March have their leap day at the end.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
     let days = (year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day)
-        .checked_sub(DAYS_BEFORE_1970)?;
+        .saturating_sub(DAYS_BEFORE_1970);
     let seconds = days * 86_400 + number(8, 10)? * 3_600 + number(10, 12)? * 60 + number(12, 14)?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
@@ -156,6 +156,10 @@ mod tests {
         assert!(
             line(&between(2027, (2028, 1, 1)))
                 .starts_with("SET   x = not valid before Fri, 01 Jan 2027 00:00:00 GMT")
+        );
+        assert_eq!(
+            line(&between(1950, (2026, 12, 9))),
+            "good  x = valid until Wed, 09 Dec 2026 00:00:00 GMT"
         );
         assert!(line(&until(2026, 11, 24)).starts_with("SET   x = expired on Tue, 24 Nov 2026"));
     }

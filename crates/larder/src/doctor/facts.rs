@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Settings of the system, as far as it has them.
@@ -45,6 +46,17 @@ pub(crate) fn raise_open_files() -> io::Result<()> {
         return Ok(());
     }
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)
+}
+
+/// How many files this process may open besides those that it has. None where nothing limits it, or the system does not tell.
+pub(crate) fn open_files_left() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile).current?;
+    match std::fs::read_dir("/proc/self/fd") {
+        // One is for the folder.
+        Ok(open) => Some(limit.saturating_sub(open.count() as u64 - 1)),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::MFILE) => Some(0),
+        Err(_) => None,
+    }
 }
 
 fn text(path: &str) -> Option<String> {

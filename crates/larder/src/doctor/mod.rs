@@ -13,6 +13,7 @@ mod store;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use anyhow::bail;
 use clap::Args;
 use gateway::config::DEFAULT_STORE;
 
@@ -115,5 +116,21 @@ pub(crate) fn warn(kv: &KvSettings) {
 pub(crate) fn raise_open_files() {
     if let Err(error) = facts::raise_open_files() {
         tracing::warn!(%error, "can't raise the limit of open files");
+    }
+}
+
+/// For one client, one origin, and what both need besides.
+const OPEN_FILES_LEFT_MIN: u64 = 8;
+
+/// Makes sure that clients can connect. To be called when everything else is open.
+///
+/// # Errors
+/// The process may hardly open another file.
+pub(crate) fn ensure_open_files() -> anyhow::Result<()> {
+    match facts::open_files_left() {
+        Some(left) if left < OPEN_FILES_LEFT_MIN => bail!(
+            "the limit of open files leaves {left} for connections: raise it with `ulimit -n`, or `LimitNOFILE=` of the systemd unit"
+        ),
+        _ => Ok(()),
     }
 }

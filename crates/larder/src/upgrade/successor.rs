@@ -1,21 +1,21 @@
 //! The side of the old process.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener as StdUnixListener};
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 use std::process::{Command as StdCommand, ExitStatus};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use command_fds::{CommandFdExt, FdMapping};
 use gateway::SocketOwner;
+use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::net::UnixListener;
 use tokio::process::Command;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 use super::{Predecessor, VARIABLE};
 
@@ -70,14 +70,14 @@ impl Succession {
         let id = child.id().context("the new process ended at once")?;
         let newborn = Newborn(Pid::from_raw(id.cast_signed()));
         let ready = tokio::select! {
-            ready = timeout(READY_LIMIT, reported(&reports, id)) => ready,
+            ready = reported(&reports, newborn.0) => ready,
             ended = child.wait() => {
                 // The id may be another process's by now.
                 newborn.grow_up();
                 bail!("the new process {}: see this process's log", ending(ended?))
             }
         };
-        ready.map_err(|_| anyhow!("the new process did not serve within {READY_LIMIT:?}"))??;
+        ready?;
         newborn.grow_up();
         Ok(id)
     }
@@ -110,17 +110,35 @@ fn ending(status: ExitStatus) -> String {
 
 /// A name of the abstract namespace: no file is left behind.
 fn listen(name: &str) -> io::Result<UnixListener> {
-    let listener = StdUnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
     listener.set_nonblocking(true)?;
-    UnixListener::from_std(listener)
+    Ok(listener)
 }
 
-/// Resolves when the process with this id connects. Anybody on this machine can, but nobody else has its id.
-async fn reported(reports: &UnixListener, id: u32) -> io::Result<()> {
-    loop {
-        let (stream, _) = reports.accept().await?;
-        if stream.peer_cred()?.pid() == Some(id.cast_signed()) {
+/// Resolves when the new process serves.
+///
+/// Time counts as the looks that this process takes: if it has stood still, suspended with its machine for example, it looks again before it
+/// gives up a process that may serve clients by now.
+async fn reported(reports: &UnixListener, newborn: Option<Pid>) -> anyhow::Result<()> {
+    for _ in 0..READY_LIMIT.as_millis() / LOOK_INTERVAL.as_millis() {
+        sleep(LOOK_INTERVAL).await;
+        if has_reported(reports, newborn)? {
             return Ok(());
+        }
+    }
+    bail!("the new process did not serve within {READY_LIMIT:?}");
+}
+
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Whether the process with this id has connected. Anybody on this machine can, but nobody else has its id.
+fn has_reported(reports: &UnixListener, newborn: Option<Pid>) -> io::Result<bool> {
+    loop {
+        match reports.accept() {
+            Ok((stream, _)) if Some(socket_peercred(&stream)?.pid) == newborn => return Ok(true),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use gateway::config::{Certificate, Http2, ListenerConfig, ListenerTls, ProxyProtocol};
+use rustls::CertificateError;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -77,13 +78,21 @@ pub(super) fn certified(scope: &mut Scope<'_>, table: &Table) -> Option<Certifie
     let key = private_key(scope, table, "key");
     let (chain, key) = (chain?, key?);
     let provider = rustls::crypto::ring::default_provider();
-    let certified = CertifiedKey::from_der(chain, key, &provider).map_err(|error| match error {
+    let certified = CertifiedKey::from_der(chain, key, &provider);
+    let at = if matches!(certified, Err(rustls::Error::InvalidCertificate(_))) { "cert" } else { "key" };
+    let certified = certified.map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
             "isn't the private key of the first certificate in `cert`".to_owned()
         }
+        rustls::Error::InvalidCertificate(CertificateError::BadEncoding) => {
+            "the first certificate is damaged".to_owned()
+        }
+        rustls::Error::InvalidCertificate(_) => {
+            "the first certificate can't be used: TLS needs one of X.509 version 3".to_owned()
+        }
         error => format!("can't be used as a private key: {error}"),
     });
-    scope.take(table.node("key")?, certified)
+    scope.take(table.node(at)?, certified)
 }
 
 /// The certificates in the PEM file that a key names; at least one.
