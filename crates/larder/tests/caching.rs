@@ -502,6 +502,37 @@ fn a_304_freshens_the_stored_fields() {
     }
 }
 
+/// Field bug: such an answer said `stored`, and nothing was.
+#[test]
+fn a_304_that_forbids_storing_does_not_say_that_it_is_stored() {
+    for (says, request, detail) in [
+        ("private", "", "private"),
+        ("no-store", "", "no-store"),
+        ("max-age=60", "Cache-Control: no-store\r\n", "request-no-store"),
+        ("max-age=60", "", ""),
+    ] {
+        let origin = ScriptedOrigin::start(move |exchange| {
+            match exchange.request.field("if-none-match") {
+                "" => exchange.respond("200 OK", "ETag: \"a\"\r\nCache-Control: max-age=0\r\n", "body"),
+                _ => exchange.head("304 Not Modified", &format!("ETag: \"a\"\r\nCache-Control: {says}\r\n")),
+            };
+        });
+        let larder = Setup::origin(LARDER, &origin.url()).start();
+        larder.get("/");
+        let told = larder.ask("GET", "/", request).cache_status();
+        let is_stored = detail.is_empty();
+        assert!(told.contains("fwd=stale; fwd-status=304"), "{says}: {told}");
+        assert_eq!(
+            (told.contains("stored"), told.contains("detail=")),
+            (is_stored, !is_stored),
+            "{says}: {told}"
+        );
+        assert!(told.contains(detail), "{says}: {told}");
+        let gone = ["private", "no-store"].contains(&says);
+        assert_eq!(larder.get("/").cache_status().contains("fwd=uri-miss"), gone, "{says}");
+    }
+}
+
 //= RFC 9111 section 4.3.3: a full response answers the request
 //= RFC 9111 section 4.3.3: a full response may be stored
 #[test]
