@@ -462,6 +462,7 @@ fn is_lasting(reason: Detail) -> bool {
                 | NotStored::Private
                 | NotStored::Authorization
                 | NotStored::Credentials
+                | NotStored::NotSignalled
                 | NotStored::SetCookie
                 | NotStored::TypeMismatch
                 | NotStored::VaryAny
