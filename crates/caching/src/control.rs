@@ -76,6 +76,10 @@ fn targeted<'a>(response: &[FieldLine<'_>], name: &str) -> Option<Source<'a>> {
     //= RFC 9213 section 2.1: a Dictionary of directives
     //= RFC 9651 section 3.2: the last of several members counts
     //= RFC 9651 section 4.2: a field that does not parse is ignored as a whole
+    let is_surrogate = name.eq_ignore_ascii_case("surrogate-control");
+    if is_surrogate {
+        joined = with_extension(&joined);
+    }
     let dictionary: Dictionary = Parser::new(&joined).parse().ok()?;
     if dictionary.is_empty() {
         return None;
@@ -85,12 +89,29 @@ fn targeted<'a>(response: &[FieldLine<'_>], name: &str) -> Option<Source<'a>> {
     for (name, entry) in &dictionary {
         //= RFC 9213 section 2.1: parameters of directives are ignored
         let ListEntry::Item(item) = entry else { continue };
+        // In Surrogate-Control a parameter names the surrogate that it is for. Only what forbids is for all.
+        if is_surrogate && !item.params.is_empty() && name.as_str() != "no-store" {
+            continue;
+        }
         take(&mut directives, name.as_str(), &item.bare_item);
         if matches!(name.as_str(), "no-cache" | "private") {
             qualified.extend(listed_names(&item.bare_item));
         }
     }
     Some(Source::Targeted { directives, qualified })
+}
+
+/// `Surrogate-Control: max-age=60+30` in the words of `Cache-Control`: after the lifetime comes the time for which the response may be used
+/// stale.
+fn with_extension(value: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(value);
+    let member = |member: &str| match member.split_once('+') {
+        Some((lifetime, extension)) if lifetime.trim_start().starts_with("max-age=") => {
+            format!("{lifetime}, stale-while-revalidate={extension}")
+        }
+        _ => member.to_owned(),
+    };
+    text.split(',').map(member).collect::<Vec<_>>().join(",").into_bytes()
 }
 
 /// A value of another type than the directive has is as good as none.
@@ -197,6 +218,35 @@ mod tests {
         assert_eq!(chosen(b"max-age=1", b"max-age=2"), Some(1));
         assert_eq!(chosen(b"max-age=", b"max-age=2"), Some(2));
         assert_eq!(chosen(b"", b"="), Some(3));
+    }
+
+    #[test]
+    fn surrogate_control_has_a_form_of_its_own() {
+        let rules = Rules { targeted_fields: Box::new(["Surrogate-Control".into()]), ..Rules::default() };
+        let none = ResponseDirectives::default();
+        let max_age = |seconds| ResponseDirectives { max_age: Some(seconds), ..none };
+        for (value, expected) in [
+            ("max-age=60", max_age(60)),
+            ("max-age=60, content=\"ESI/1.0\"", max_age(60)),
+            ("max-age=60+30", ResponseDirectives { stale_while_revalidate: Some(30), ..max_age(60) }),
+            (
+                "content=\"a+b\", max-age=60+30",
+                ResponseDirectives { stale_while_revalidate: Some(30), ..max_age(60) },
+            ),
+            ("no-store", ResponseDirectives { no_store: true, ..none }),
+            ("no-store;other", ResponseDirectives { no_store: true, ..none }),
+            ("max-age=60, max-age=5;other", none),
+            ("no-store-remote", none),
+            ("max-age=60+", max_age(3)),
+            ("max-age=+30", max_age(3)),
+        ] {
+            let lines: &[FieldLine<'_>] =
+                &[("surrogate-control", value.as_bytes()), ("cache-control", b"max-age=3")];
+            assert_eq!(Control::of(lines, &rules).directives(), expected, "{value}");
+        }
+        let lines: &[FieldLine<'_>] =
+            &[("surrogate-control", b"max-age=60"), ("cache-control", b"max-age=3")];
+        assert_eq!(Control::of(lines, &Rules::default()).directives(), max_age(3), "not in the list");
     }
 
     #[test]

@@ -128,6 +128,11 @@ impl RequestFacts {
     }
 }
 
+/// Whether a field is there and says something else than no.
+fn asks(response: &[FieldLine<'_>], name: &str) -> bool {
+    fields::values(response, name).any(|value| !matches!(value, b"" | b"0"))
+}
+
 /// When an exchange with the origin server took place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExchangeTimes {
@@ -179,6 +184,8 @@ pub struct ResponseFacts {
     pub has_etag: bool,
     /// A `Set-Cookie` is present that no qualified directive takes out of what is stored.
     pub has_set_cookie: bool,
+    /// It does not ask to be stored, where the rules want that ([`Rules::store_only_with`]).
+    pub lacks_signal: bool,
     /// `Vary`
     pub vary: VarySummary,
 }
@@ -206,6 +213,7 @@ impl ResponseFacts {
                 .and_then(|value| date::parse(value, times.response)),
             has_etag: fields::first(response, "etag").is_some_and(|value| !value.is_empty()),
             has_set_cookie: fields::contains(response, "set-cookie") && !control.is_qualified("set-cookie"),
+            lacks_signal: rules.store_only_with.as_deref().is_some_and(|name| !asks(response, name)),
             vary: vary::summarize(response),
         }
     }

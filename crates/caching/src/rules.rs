@@ -17,6 +17,8 @@ pub struct Rules {
     /// Targeted fields (RFC 9213) in order of preference: the first that the response has, valid and not empty, counts
     /// in place of `Cache-Control` and `Expires`.
     pub targeted_fields: Box<[Box<str>]>,
+    /// A response field without which nothing is stored: the application opts in, response by response.
+    pub store_only_with: Option<Box<str>>,
     /// Which error responses are stored.
     pub errors: StoredErrors,
     /// Which responses to requests with credentials are stored ([`crate::sharing`]).
@@ -130,6 +132,7 @@ impl Rules {
             default_ttl: TtlTable::default(),
             heuristic: Some(Heuristic::default()),
             targeted_fields: Box::new(["CDN-Cache-Control".into()]),
+            store_only_with: None,
             errors: StoredErrors::OfResource,
             credentialed: StoredCredentialed::Explicit,
             credential_fields: Box::default(),

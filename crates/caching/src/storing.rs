@@ -34,6 +34,7 @@ reason_codes! {
         Private = "private", "RFC 9111 section 5.2.2.7", "The response says `private`.";
         Authorization = "authorization", "RFC 9111 section 3.5", "The request had `Authorization`, and the response doesn't open itself to others.";
         Credentials = "credentials", "", "The request had credentials (`Cookie`, `Authorization` and the like), and nothing says that others may have the response: no `public`, no lifetime above zero.";
+        NotSignalled = "not-signalled", "", "The response lacks the field that `store_only_with` of the rule names, or says `0` in it.";
         SetCookie = "set-cookie", "RFC 9111 section 7.3", "The response sets a cookie, and no rule has `store_set_cookie = true`.";
         TypeMismatch = "type-mismatch", "", "The extension of the URL is that of a file, and `Content-Type` is that of something else: a page for a style sheet, say (`type_mismatch`).";
         VaryAny = "vary-star", "RFC 9111 section 4.1", "`Vary: *`.";
@@ -72,6 +73,9 @@ pub fn may_store(
     status_permits(response, rules)?;
     directives_permit(request, response.status, &response.directives)?;
     vary_permits(response)?;
+    if response.lacks_signal {
+        return Err(NotStored::NotSignalled);
+    }
     if response.has_set_cookie && !rules.store_set_cookie {
         return Err(NotStored::SetCookie);
     }

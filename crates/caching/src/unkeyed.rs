@@ -75,7 +75,7 @@ pub fn class_of(name: &str) -> FieldClass {
         [b'x', second] if !second.is_ascii_alphanumeric() => class_of_candidate(name),
         [b'f', b'o' | b'r' | b'a'] | [b'c', b'f' | b'l' | b'd'] => class_of_candidate(name),
         [b'p', b'r' | b'a'] | [b't', b'r'] | [b'w', b'l'] | [b'a', b'l'] => class_of_candidate(name),
-        [b'b', b'a'] | [b'd', b'i'] | [b'h', b't'] | [b'r', b'e'] => class_of_candidate(name),
+        [b'b', b'a'] | [b'd', b'i'] | [b'h', b't'] | [b'r', b'e'] | [b's', b'c'] => class_of_candidate(name),
         _ => FieldClass::Ordinary,
     }
 }
@@ -166,15 +166,21 @@ const WAYS: [&str; 14] = [
     "x-ssl-request",
 ];
 
-const OVERRIDES: [&str; 44] = [
+const OVERRIDES: [&str; 52] = [
     "base-url",
     "disguised-host",
+    "fastly-orig-host",
     "http-url",
     "path-info",
     "request-uri",
+    "script-name",
     "x-app-host",
+    "x-astro-path",
     "x-backend-host",
+    "x-base-url",
+    "x-cdn-host",
     "x-dev-host",
+    "x-edge-host",
     "x-envoy-original-host",
     "x-envoy-original-path",
     "x-fastly-host",
@@ -187,9 +193,11 @@ const OVERRIDES: [&str; 44] = [
     "x-http-method",
     "x-http-method-override",
     "x-http-path-override",
+    "x-ingress-path",
     "x-matched-path",
     "x-method-override",
     "x-ms-original-url",
+    "x-netlify-original-pathname",
     "x-nextjs-data",
     "x-nextjs-redirect",
     "x-nextjs-rewrite",

@@ -502,6 +502,84 @@ fn a_304_freshens_the_stored_fields() {
     }
 }
 
+/// Field bug: such an answer said `stored`, and nothing was.
+#[test]
+fn a_304_that_forbids_storing_does_not_say_that_it_is_stored() {
+    for (says, request, detail) in [
+        ("private", "", "private"),
+        ("no-store", "", "no-store"),
+        ("max-age=60", "Cache-Control: no-store\r\n", "request-no-store"),
+        ("max-age=60", "", ""),
+    ] {
+        let origin = ScriptedOrigin::start(move |exchange| {
+            match exchange.request.field("if-none-match") {
+                "" => exchange.respond("200 OK", "ETag: \"a\"\r\nCache-Control: max-age=0\r\n", "body"),
+                _ => exchange.head("304 Not Modified", &format!("ETag: \"a\"\r\nCache-Control: {says}\r\n")),
+            };
+        });
+        let larder = Setup::origin(LARDER, &origin.url()).start();
+        larder.get("/");
+        let told = larder.ask("GET", "/", request).cache_status();
+        let is_stored = detail.is_empty();
+        assert!(told.contains("fwd=stale; fwd-status=304"), "{says}: {told}");
+        assert_eq!(
+            (told.contains("stored"), told.contains("detail=")),
+            (is_stored, !is_stored),
+            "{says}: {told}"
+        );
+        assert!(told.contains(detail), "{says}: {told}");
+        let gone = ["private", "no-store"].contains(&says);
+        assert_eq!(larder.get("/").cache_status().contains("fwd=uri-miss"), gone, "{says}");
+    }
+}
+
+/// What applications say to the cache alone, where a rule listens.
+//= RFC 9213 section 2.2: the first valid field of the target list counts
+#[test]
+fn applications_say_what_is_stored_where_a_rule_listens() {
+    let config = r#"
+[[site]]
+name = "a"
+origin = "@origin@"
+[[site.rule]]
+path = { prefix = "/asked" }
+store_only_with = "X-Cache-Set"
+ttl_default = { 200 = "1h" }
+[[site.rule]]
+path = { prefix = "/surrogate" }
+targeted_fields = ["Surrogate-Control", "CDN-Cache-Control"]
+[[site.transform]]
+phase = "client_response"
+remove = ["Surrogate-Control"]
+"#;
+    let cases: [(&str, &str, &str); 13] = [
+        ("/asked/1", "X-Cache-Set: 1", "stored"),
+        ("/asked/yes", "X-Cache-Set: yes\nCache-Control: max-age=60", "stored"),
+        ("/asked/no", "X-Cache-Set: 0", "detail=not-signalled"),
+        ("/asked/empty", "X-Cache-Set:", "detail=not-signalled"),
+        ("/asked/not", "Cache-Control: public, max-age=60", "detail=not-signalled"),
+        ("/asked/forbidden", "X-Cache-Set: 1\nCache-Control: no-store", "detail=no-store"),
+        ("/other", "Cache-Control: max-age=60", "stored"),
+        ("/surrogate/1", "Surrogate-Control: max-age=60\nCache-Control: no-store", "stored"),
+        ("/surrogate/2", "Surrogate-Control: no-store\nCache-Control: max-age=60", "detail=no-store"),
+        ("/surrogate/3", "Surrogate-Control: max-age=60+30, content=\"ESI/1.0\"", "stored"),
+        ("/surrogate/4", "CDN-Cache-Control: max-age=9\nCache-Control: no-store", "stored"),
+        ("/surrogate/5", "Surrogate-Control: max-age\u{3d}x y\nCache-Control: max-age=60", "stored"),
+        ("/unheard", "Surrogate-Control: max-age=60\nCache-Control: no-store", "detail=no-store"),
+    ];
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let says = cases.iter().find(|(target, ..)| *target == exchange.request.target());
+        exchange.respond("200 OK", &lines(says.expect("a case").1), "content");
+    });
+    let larder = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
+    for (target, says, expected) in cases {
+        let first = larder.get(target);
+        assert!(first.cache_status().contains(expected), "{target}: {says} -> {:?}", first.head);
+        assert!(!first.head.fields.has("surrogate-control"), "{target}: {:?}", first.head);
+        assert_eq!(larder.get(target).is_hit(), expected.contains("stored"), "{target}: {says}");
+    }
+}
+
 //= RFC 9111 section 4.3.3: a full response answers the request
 //= RFC 9111 section 4.3.3: a full response may be stored
 #[test]

@@ -285,7 +285,7 @@ fn credentials_for_a_proxy_end_here() {
 }
 
 /// Fields that say whose request it is, as proxies, identity providers and APIs have them.
-const IDENTITIES: [&str; 36] = [
+const IDENTITIES: [&str; 61] = [
     "Cookie",
     "Cookie2",
     "Proxy-Authorization",
@@ -322,6 +322,31 @@ const IDENTITIES: [&str; 36] = [
     "X-WEBAUTH-USER",
     "X-SSL-Client-Cert",
     "SSL-Client-DN",
+    "X-Pomerium-Jwt-Assertion",
+    "X-Endpoint-API-UserInfo",
+    "X-Apigateway-Api-Userinfo",
+    "X-Consumer-Username",
+    "X-Authentik-Username",
+    "X-Vouch-User",
+    "Tailscale-User-Login",
+    "Remote-Email",
+    "Remote-Name",
+    "Remote-Groups",
+    "Impersonate-User",
+    "X-Goog-Api-Key",
+    "X-Functions-Key",
+    "X-Subject-Token",
+    "X-Api-Token",
+    "Api-Token",
+    "Token",
+    "X-Id-Token",
+    "X-JWT-Token",
+    "Circle-Token",
+    "X-Plex-Token",
+    "X-Redmine-Api-Key",
+    "CF-Access-Client-Secret",
+    "X-Hasura-Admin-Secret",
+    "X-Hasura-User-Id",
 ];
 
 /// Field bug: an answer to one of these was stored as if it were everybody's.

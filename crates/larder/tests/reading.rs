@@ -66,7 +66,7 @@ enum Trusted {
 
 /// The published fields, with what they do where a cache overlooks them: another page, another host, another scheme,
 /// another method, an error page. Each value holds "evil" or 666.
-const UNKEYED: [(&str, Trusted); 98] = [
+const UNKEYED: [(&str, Trusted); 106] = [
     ("X-Forwarded-Host: evil.example", Trusted::Keyed),
     ("X-Forwarded-Port: 666", Trusted::Keyed),
     ("X-Forwarded-Prefix: /evil", Trusted::Keyed),
@@ -141,6 +141,14 @@ const UNKEYED: [(&str, Trusted); 98] = [
     ("X-Server-Name: evil", Trusted::Nothing),
     ("X-Ms-Original-Url: /evil", Trusted::Nothing),
     ("X-Waws-Unencoded-Url: /evil", Trusted::Nothing),
+    ("X-Astro-Path: /evil", Trusted::Nothing),
+    ("X-Netlify-Original-Pathname: /evil", Trusted::Nothing),
+    ("X-Ingress-Path: /evil", Trusted::Nothing),
+    ("Script-Name: /evil", Trusted::Nothing),
+    ("X-Base-Url: /evil", Trusted::Nothing),
+    ("Fastly-Orig-Host: evil.example", Trusted::Nothing),
+    ("X-Edge-Host: evil.example", Trusted::Nothing),
+    ("X-Cdn-Host: evil.example", Trusted::Nothing),
     ("X-Envoy-Original-Path: /evil", Trusted::Nothing),
     ("X-Envoy-Original-Host: evil.example", Trusted::Nothing),
     ("Base-Url: /evil", Trusted::Nothing),

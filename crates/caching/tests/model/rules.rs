@@ -40,6 +40,7 @@ fn set(rules: &mut Rules, key: &str, value: &Value) -> Option<()> {
                 _ => return None,
             }
         }
+        "store_only_with" => rules.store_only_with = Some(value.as_str()?.into()),
         "store_expired" => rules.store_expired = value.as_bool()?,
         "store_post" => rules.store_post = value.as_bool()?,
         "stale_while_revalidate_default" => rules.stale_while_revalidate.default_ms = ms(value)?,

@@ -126,8 +126,11 @@ pub(crate) fn missing_part(answer: HoleAnswer) -> Finding {
 }
 
 /// A 304 of the origin has made a stored response fresh.
-pub(crate) fn freshened(hit: &Hit, now: Timestamp) -> Finding {
-    let says = "the origin's 304 updates the stored response";
+pub(crate) fn freshened(hit: &Hit, storing: Result<(), Detail>, now: Timestamp) -> Finding {
+    let says = match storing {
+        Ok(()) => "the origin's 304 updates the stored response",
+        Err(_) => "the origin's 304 lets the stored response answer this request, and is not stored",
+    };
     explain::with_freshness(Finding::new("freshen", says, "RFC 9111 section 4.3.4"), &hit.head.facts, now)
 }
 

@@ -17,8 +17,8 @@ use crate::upstream::{OriginError, OriginResponse};
 pub(crate) enum Answer {
     /// A response that may be shared; its body is on its way.
     Filling(Filling),
-    /// A stored response, freshened by the origin's 304.
-    Freshened(Hit),
+    /// A stored response, freshened by the origin's 304; and why it isn't stored so, if it isn't.
+    Freshened(Hit, Result<(), Detail>),
     /// Somebody else stored a fresh response just before this forward would have begun.
     Found(Hit),
     /// Another instance stored this while this forward waited for it.

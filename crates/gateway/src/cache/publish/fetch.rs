@@ -150,7 +150,7 @@ impl Job {
     async fn answered(&self, response: Box<OriginResponse>, times: ExchangeTimes, leader: LeaderGuard) {
         match self.judge(&response, times) {
             Judgement::Freshen(identified) => match self.freshen(&identified, &response, times, &leader) {
-                Some(hit) => leader.land(Answer::Freshened(hit)),
+                Some((hit, storing)) => leader.land(Answer::Freshened(hit, storing)),
                 None => Box::pin(self.ask_again(leader)).await,
             },
             Judgement::Unidentified if !self.fetch.candidates.is_empty() => {
@@ -177,7 +177,7 @@ impl Job {
         if self.fetch.stale.is_some() { First::Selected } else { First::Other }
     }
 
-    /// The freshened response for the request that asked; `None` where only a full response helps. What is taken away while
+    /// The freshened response for the request that asked, and why it isn't stored; `None` where only a full response helps. What is taken away while
     /// the origin is asked is not there any more, whatever it answers.
     //= RFC 9111 section 4.3.4: freshening stored responses upon validation
     fn freshen(
@@ -186,14 +186,14 @@ impl Job {
         response: &OriginResponse,
         times: ExchangeTimes,
         leader: &LeaderGuard,
-    ) -> Option<Hit> {
+    ) -> Option<(Hit, Result<(), Detail>)> {
         let hits = identified.iter().map(|index| &self.fetch.candidates[*index]);
-        let hit = self.publication(leader).freshen_all(hits, response, times)?;
+        let (hit, storing) = self.publication(leader).freshen_all(hits, response, times)?;
         if self.is_taken_away() {
             return None;
         }
-        self.note(|| findings::freshened(&hit, times.response));
-        Some(hit)
+        self.note(|| findings::freshened(&hit, storing, times.response));
+        Some((hit, storing))
     }
 
     /// A 304 that is not about the stored response, or about one that is gone, or has made its head too large: only a full
@@ -462,6 +462,7 @@ fn is_lasting(reason: Detail) -> bool {
                 | NotStored::Private
                 | NotStored::Authorization
                 | NotStored::Credentials
+                | NotStored::NotSignalled
                 | NotStored::SetCookie
                 | NotStored::TypeMismatch
                 | NotStored::VaryAny

@@ -14,6 +14,7 @@ use crate::cache::publish::freshen::Freshening;
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse, Uncacheable};
 use crate::clock::now;
+use crate::reason::{Detail, Reason};
 use crate::upstream::OriginResponse;
 
 /// The right to change what lies under one key, on behalf of one forward.
@@ -190,7 +191,7 @@ impl Publication<'_> {
         mut identified: impl DoubleEndedIterator<Item = &'a Hit>,
         response: &OriginResponse,
         times: ExchangeTimes,
-    ) -> Option<Hit> {
+    ) -> Option<(Hit, Result<(), Detail>)> {
         let first = identified.next()?;
         let request = self.job.request.sent().to_lines();
         // The first is freshened last, so that it is the most recent.
@@ -198,20 +199,20 @@ impl Publication<'_> {
         for other in identified.rev().filter(|other| other.head.is_selected_by(selecting)) {
             let _ = self.freshen(other, response, times);
         }
-        let freshened = self.freshen(first, response, times).ok()?;
-        Some(freshened.unwrap_or_else(|| first.clone()))
+        let (freshened, storing) = self.freshen(first, response, times).ok()?;
+        Some((freshened.unwrap_or_else(|| first.clone()), storing))
     }
 
     /// The stored response with the fields of a 304, stored in its place. Where the 304 forbids storing, it answers
     /// this once and is gone; where the request does, it answers this once and stays as it was. Nobody else gets it then
-    /// ([`Freshening::freshen`]).
+    /// ([`Freshening::freshen`]). Beside it, why it isn't stored.
     //= RFC 9111 section 5.2.1.5: no-store of the request
     fn freshen(
         &self,
         stale: &Hit,
         response: &OriginResponse,
         times: ExchangeTimes,
-    ) -> Result<Option<Hit>, Outgrown> {
+    ) -> Result<(Option<Hit>, Result<(), Detail>), Outgrown> {
         let cache = self.job.cache();
         // Purged while the origin was asked: its 304 is about what is not there any more.
         if cache.is_removed(&self.job.fetch.key, &stale.head) {
@@ -220,7 +221,11 @@ impl Publication<'_> {
         let freshened = self.freshening().freshen(&stale.head, response, times);
         let response = StoredResponse { head: Arc::new(freshened.head), body: stale.body.clone() };
         match freshened.storable {
-            Ok(_) => return Ok(self.put(response, Replaced::Former(stale)).ok()),
+            Ok(_) => {
+                let stored = self.put(response, Replaced::Former(stale));
+                let storing = stored.as_ref().map(|_| ()).map_err(|_| Reason::StoreFull.into());
+                return Ok((stored.ok(), storing));
+            }
             // The stored response is none of this request's business: it stays as it was.
             //= RFC 9111 section 5.2.1.5: no-store does not reach what is stored already
             Err(reason) if reason.is_of_request() => {}
@@ -230,7 +235,8 @@ impl Publication<'_> {
             return Err(Outgrown);
         }
         let alone = CacheEntry::new(cache.budget(), vec![response], None);
-        Ok(alone.ok().and_then(|entry| Hit::newest(Arc::new(entry))))
+        let alone = alone.ok().and_then(|entry| Hit::newest(Arc::new(entry)));
+        Ok((alone, freshened.storable.map(drop).map_err(Detail::from)))
     }
 
     /// Removes the stored responses under the key that are not `kept`.

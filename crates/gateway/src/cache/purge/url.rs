@@ -33,7 +33,7 @@ pub(super) fn split_url(url: &str) -> Option<(Scheme, &str, &str)> {
     }
     let path_start = rest.find('/').unwrap_or(rest.len());
     let (authority, path_and_query) = rest.split_at(path_start);
-    let has_host = !host_of(authority).is_empty() && !authority.contains(['@', '?']);
+    let has_host = http1::Authority::parse(authority.as_bytes()).is_some() && !host_of(authority).is_empty();
     has_host.then_some((scheme, authority, if path_and_query.is_empty() { "/" } else { path_and_query }))
 }
 
@@ -59,6 +59,10 @@ mod tests {
             ("HTTPS://a:8443", Some((Scheme::Https, "a:8443", "/"))),
             ("http://[::1]:80/x", Some((Scheme::Http, "[::1]:80", "/x"))),
             ("http:///x", None),
+            ("http://a:/x", Some((Scheme::Http, "a:", "/x"))),
+            ("http://[::1/", None),
+            ("http://a:99999/x", None),
+            ("http://a:8o/x", None),
             ("ftp://a/x", None),
             ("/x", None),
             ("http://user@a/x", None),

@@ -214,7 +214,8 @@ fn is_targeted(name: &str) -> bool {
 }
 
 fn is_one_of(rules: &Rules, name: &str) -> bool {
-    rules.targeted_fields.iter().any(|field| field.eq_ignore_ascii_case(name))
+    let named = rules.targeted_fields.iter().chain(&rules.store_only_with);
+    named.into_iter().any(|field| field.eq_ignore_ascii_case(name))
 }
 
 fn is_same(received: &[FieldLine<'_>], stored: &[FieldLine<'_>], name: &str) -> bool {

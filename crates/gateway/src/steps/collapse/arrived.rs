@@ -27,7 +27,7 @@ use crate::message::interims::Interims;
 use crate::message::private;
 use crate::message::reply::Reply;
 use crate::plan::{Assemble, ForwardReason, Next, Plan};
-use crate::reason::Reason;
+use crate::reason::{Detail, Reason};
 use crate::upstream::OriginResponse;
 use crate::worker::Worker;
 
@@ -177,10 +177,7 @@ impl Trial for Arrived<'_> {
             Answer::Filling(filling) => self.filling(filling).map(Next::Reply),
             Answer::Found(hit) => self.seeking.stored(hit, Use::Fresh, None),
             Answer::FoundElsewhere(hit) => self.found_elsewhere(hit),
-            Answer::Freshened(hit) => {
-                let used = self.asked(Some(304), CacheResult::Revalidated, Storing::Yes);
-                self.seeking.stored(hit, used, None)
-            }
+            Answer::Freshened(hit, storing) => self.freshened(hit, *storing),
             Answer::Stale(hit, cause, failed) => {
                 let used = match failed.at {
                     FailedAt::This => self.asked(cause.status, CacheResult::Stale, Storing::No),
@@ -200,7 +197,8 @@ impl Trial for Arrived<'_> {
     }
 
     fn rest(&self) -> Option<FetchScope> {
-        let (Answer::Found(hit) | Answer::FoundElsewhere(hit) | Answer::Freshened(hit)) = self.answer else {
+        let (Answer::Found(hit) | Answer::FoundElsewhere(hit) | Answer::Freshened(hit, _)) = self.answer
+        else {
             return None;
         };
         let rule = self.seeking.plan.site.rule_at(self.seeking.plan.rule);
@@ -223,7 +221,7 @@ impl Arrived<'_> {
             Answer::Filling(filling) => Some(&filling.head),
             Answer::Found(hit)
             | Answer::FoundElsewhere(hit)
-            | Answer::Freshened(hit)
+            | Answer::Freshened(hit, _)
             | Answer::Stale(hit, ..) => Some(&hit.head),
             Answer::Private(_) | Answer::Discarded | Answer::Failed(_) | Answer::GivenUp => None,
         }
@@ -262,6 +260,17 @@ impl Arrived<'_> {
         let lately_ms = seeking.plan.site.config.collapse.uncacheable_for_ms().unsigned_abs();
         let stale = seeking.fetch.stale.as_ref().map(|hit| &hit.head.facts);
         !answer.scope.has(&seeking.plan.facts) || was_shared_lately(stale, seeking.worker.now(), lately_ms)
+    }
+
+    /// A 304 that says `private`, say, answers the request that asked, and nothing stays of it.
+    fn freshened(&self, hit: &Hit, storing: Result<(), Detail>) -> Option<Next> {
+        let stored = if storing.is_ok() { Storing::Yes } else { Storing::No };
+        let used = self.asked(Some(304), CacheResult::Revalidated, stored);
+        let mut next = self.seeking.stored(hit, used, None);
+        if let (Some(Next::Reply(reply)), Err(why_not)) = (&mut next, storing) {
+            reply.cache_status.detail = Some(why_not.as_str());
+        }
+        next
     }
 
     /// All who want it have waited for the other instance, this request among them.
@@ -332,7 +341,7 @@ fn came(answer: &Answer) -> Came<Failed> {
     match answer {
         Answer::Filling(filling) if filling.part.is_some() => Came::FillingPart,
         Answer::Filling(_) => Came::Filling,
-        Answer::Found(_) | Answer::Freshened(_) => Came::Stored,
+        Answer::Found(_) | Answer::Freshened(..) => Came::Stored,
         Answer::FoundElsewhere(_) => Came::Elsewhere,
         Answer::Stale(_, _, failed) => Came::Stale(failed.clone()),
         Answer::Private(answer) => Came::Private(status(answer.status), answer.reason),

@@ -178,6 +178,7 @@ fn caching_rules(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Rule
         default_ttl: ttl_table(table.map("ttl_default")),
         heuristic: heuristic(table, base.heuristic.unwrap_or_default()),
         targeted_fields: field_names(scope, table, "targeted_fields"),
+        store_only_with: scope.parsed(table, "store_only_with", field_name),
         errors: match table.given("errors_stored").and_then(|_| table.text("errors_stored")) {
             Some("all") => StoredErrors::All,
             Some(_) => StoredErrors::OfResource,
@@ -241,11 +242,12 @@ fn heuristic(table: &Table, base: Heuristic) -> Option<Heuristic> {
 }
 
 fn field_names(scope: &mut Scope<'_>, table: &Table, key: &'static str) -> Box<[Box<str>]> {
-    let names = scope.parsed_list(table, key, |text| {
-        let name = http::HeaderName::from_bytes(text.as_bytes());
-        name.map(|_| text.into()).map_err(|_| "not a header field name".to_owned())
-    });
-    names.into()
+    scope.parsed_list(table, key, field_name).into()
+}
+
+fn field_name(text: &str) -> Result<Box<str>, String> {
+    let name = http::HeaderName::from_bytes(text.as_bytes());
+    name.map(|_| text.into()).map_err(|_| "not a header field name".to_owned())
 }
 
 fn precondition_miss(table: &Table, profile: Profile) -> PreconditionMiss {

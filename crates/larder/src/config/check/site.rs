@@ -158,6 +158,12 @@ fn check_fields(scope: &mut Scope<'_>, table: &Table) {
     for node in hidden.iter().filter(|node| has(forwarded, node)) {
         scope.error(node, "also listed in `request_fields_forwarded`");
     }
+    let unseen = table.list("response_fields_hidden");
+    for node in table.tables("rule").filter_map(|rule| rule.node("store_only_with")) {
+        if has(unseen, node) {
+            scope.error(node, "also listed in `response_fields_hidden`, so that no 304 would have it: take it out in a transformation rule of the phase `client_response`");
+        }
+    }
     for node in table.list("request_fields_keyed") {
         if has(hidden, node) {
             scope.error(node, "also listed in `request_fields_hidden`: a field that the origin does not get can't be part of the key");

@@ -551,7 +551,15 @@ static RULE: Section = Section {
             Preset::Is("[\"CDN-Cache-Control\"]"),
             Reload::Yes,
             "Response fields that count in place of `Cache-Control` and `Expires`, in this order (RFC 9213).",
-            "The first that is there, well-formed and not empty counts. An empty list: only `Cache-Control` does.",
+            "The first that is there, well-formed and not empty counts. An empty list: only `Cache-Control` does. `Surrogate-Control` may be one of them (docs/guide/configuration.md#what-the-application-says).",
+        ),
+        row(
+            "store_only_with",
+            Kind::Text("header field name"),
+            Preset::Absent("not needed"),
+            Reload::Yes,
+            "Response field without which nothing is stored, such as `X-Cache-Set`: the application opts in, response by response.",
+            "Empty or `0` is as good as none. Everything else that forbids storing still does, and a lifetime has to come from the response or `ttl_default`. Don't name the field in `response_fields_hidden`: a 304 is judged without hidden fields.",
         ),
         row(
             "errors_stored",
