@@ -487,3 +487,37 @@ fn what_opens_a_circuit() {
         assert_eq!(origin.total(), asked, "{answer} {settings}");
     }
 }
+/// Clients that send their content slowly hold no place of a probe, so an origin that is well again gets its requests.
+#[test]
+fn a_stuck_upload_keeps_no_circuit_open() {
+    let is_well = Arc::new(AtomicBool::new(false));
+    let well = Arc::clone(&is_well);
+    let origin = ScriptedOrigin::start(move |exchange| {
+        exchange.read_body();
+        match well.load(Relaxed) {
+            true => exchange.respond("200 OK", "Cache-Control: no-store\r\n", "well"),
+            false => exchange.reset(),
+        };
+    });
+    let settings =
+        "[origin.breaker]\nenabled = true\nrequests_min = 4\nreset_time = \"1s\"\nsuccesses_to_close = 1";
+    let larder = start(std::slice::from_ref(&origin), &[1], settings);
+    let mut client = larder.client();
+    for number in 0..4 {
+        assert_eq!(client.get(&format!("/{number}")).status(), 502);
+    }
+    is_well.store(true, Relaxed);
+    let mut stuck = Vec::new();
+    let state = |name: &str| larder.metric("larder_origin_breaker", &[&format!("state=\"{name}\"")]) > 0.5;
+    wait::until_true("an upload is on its way", || {
+        let mut client = larder.client();
+        client.send("POST /stuck HTTP/1.1\r\nHost: test.example\r\nContent-Length: 100000\r\n\r\n");
+        stuck.push(client);
+        state("half_open")
+    });
+    let uploads = || larder.metric("larder_origin_exchanges", &["state=\"upload\""]);
+    wait::until_true("it goes at the pace of its client", || uploads() > 0.5);
+    assert_eq!(client.get("/other").status(), 200);
+    assert!(state("closed"));
+}
+

@@ -385,7 +385,7 @@ static BREAKER: Section = Section {
             Preset::Is("1"),
             Reload::Yes,
             "Requests that try the origin at once after that time.",
-            "",
+            "Besides, as many uploads: content of over 64 KiB, or that comes slowly.",
         ),
         row(
             "probe_time_max",
