@@ -131,6 +131,9 @@ fn begin_at_site(
     };
     let mode = match look_up::settle(&lookup, key, started) {
         Ok(mut reply) => {
+            let asked =
+                stand_in::Asked { rule: site.rule_at(rule), method: facts.method, record: request.record };
+            stand_in::replace_failure(worker, &asked, &mut reply);
             reply.account.rule = site.rule_metrics(rule);
             admit::tell_quota(&quota, &mut reply);
             return Step::Reply(reply);
@@ -216,8 +219,10 @@ pub(crate) async fn finish(
     interims: &Interims,
 ) -> Reply {
     let mut quota = plan.quota.clone();
-    let reply = carry_out(worker, plan, body, interims, &mut quota).await;
-    let mut reply = stand_in::or_default(worker, plan, reply);
+    let mut reply = carry_out(worker, plan, body, interims, &mut quota).await;
+    let rule = plan.site.rule_at(plan.rule);
+    let asked = stand_in::Asked { rule, method: plan.facts.method, record: plan.request.record.as_ref() };
+    stand_in::replace_failure(worker, &asked, &mut reply);
     reply.account.rule = plan.site.rule_metrics(plan.rule);
     admit::tell_quota(&quota, &mut reply);
     if plan.site.has_transforms() {

@@ -4,7 +4,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use testkit::{End, Exchange, Larder, ScriptedOrigin, Setup, run};
+use testkit::{End, Exchange, Gate, Larder, ScriptedOrigin, Setup, run};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -556,4 +556,51 @@ fn a_rule_has_a_response_for_when_the_origin_fails() {
         let refused = larder.ask_admin("POST", "/reload", "").text();
         assert!(refused.contains(problem), "{wrong}: {refused}");
     }
+}
+
+/// Whatever way a response of the origin with such a status takes to its client.
+#[test]
+fn the_response_of_a_rule_replaces_stored_and_shared_errors_too() {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| match exchange.request.target() {
+        "/shared" => {
+            held.pass();
+            exchange.respond("502 Bad Gateway", "", "of the origin");
+        }
+        "/gone" if exchange.request.field("if-none-match").is_empty() => {
+            let says = "Cache-Control: max-age=0\r\nETag: \"1\"\r\n";
+            exchange.respond("404 Not Found", says, "of the origin");
+        }
+        "/gone" => {
+            exchange.respond("304 Not Modified", "ETag: \"1\"\r\n", "");
+        }
+        _ => {
+            exchange.respond("502 Bad Gateway", "", "of the origin");
+        }
+    });
+    let site = "[[site.rule]]\nname = \"page\"\nttl_default = { 502 = \"1h\" }\n\
+        default_response = { body = \"soon\", statuses = [404, 502] }\n";
+    let larder = Setup::config(LARDER, &config(&origin, "", site)).start();
+    for (target, cache) in [
+        ("/stored", "larder; fwd=uri-miss"),
+        ("/stored", "larder; hit; detail=default-response"),
+        ("/gone", "larder; fwd=uri-miss"),
+        ("/gone", "larder; fwd=stale"),
+    ] {
+        let response = larder.get(target);
+        assert_eq!((response.status(), &response.text()[..]), (503, "soon"), "{target}: {:?}", response.head);
+        assert!(response.cache_status().starts_with(cache), "{target}: {}", response.cache_status());
+        assert!(response.cache_status().ends_with("detail=default-response"), "{}", response.cache_status());
+    }
+    let mut clients: Vec<_> = (0..4).map(|_| larder.client()).collect();
+    for client in &mut clients {
+        client.send("GET /shared HTTP/1.1\r\nHost: test.example\r\n\r\n");
+    }
+    origin.wait_for("/shared", 1);
+    gate.open();
+    for mut client in clients {
+        assert_eq!(client.response().text(), "soon");
+    }
+    assert_eq!((origin.count("/stored"), origin.count("/gone")), (1, 2));
 }

@@ -87,7 +87,7 @@ pub(super) static DEFAULT_RESPONSE: Section = Section {
             Kind::List(&Kind::Integer { min: 400, max: 599 }),
             Preset::Is("[]"),
             Reload::Yes,
-            "Statuses of responses of the origin that it replaces too, such as 500, 502, 503 and 504.",
+            "Statuses of responses of the origin that it replaces too, stored ones as well, such as 500, 502, 503 and 504.",
             "",
         ),
     ],
