@@ -270,6 +270,62 @@ fn a_failing_server_is_left_out_for_a_time_and_comes_back() {
     let servers = [ill, numbered(1)];
     let settings =
         "slow_start = \"0s\"\n[origin.ejection]\nfailures = 3\nduration = \"1s\"\nduration_max = \"1s\"";
+/// What answers with something else than HTTP fails as much as what doesn't answer, and what breaks its responses off too.
+#[test]
+fn a_server_that_does_not_speak_http_is_left_out() {
+    let settings = "[origin.ejection]\nfailures = 3\nduration = \"1h\"\nduration_max = \"1h\"";
+    for (answer, is_retried) in [
+        ("SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", true),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc", true),
+        ("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", true),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nCache-Control: no-store\r\n\r\nabc", false),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n", false),
+    ] {
+        let strange = ScriptedOrigin::start(move |exchange| {
+            exchange.read_body();
+            exchange.send(answer).close();
+        });
+        let servers = [strange, numbered(1)];
+        let larder = start(&servers, &[1, 1], settings);
+        for number in 0..20 {
+            // A connection for each: one breaks off with its response.
+            let mut client = larder.client();
+            client.send(format!("GET /{number} HTTP/1.1\r\nHost: test.example\r\nConnection: close\r\n\r\n"));
+            let response = client.rest();
+            assert!(!is_retried || response.ends_with(b"\r\n\r\n1"), "{answer}: {}", response.escape_ascii());
+        }
+        let url = format!("server=\"{}\"", servers[0].url());
+        let ejections = larder.metric("larder_origin_server_ejections_total", &[&url]);
+        assert!((ejections - 1.0).abs() < 0.5 && servers[0].total() == 3, "{answer}: {}", servers[0].total());
+    }
+}
+
+/// What clients do wrong, or do not want, says nothing of a server.
+#[test]
+fn clients_eject_nobody() {
+    let servers: Vec<_> = (0..2)
+        .map(|_| {
+            ScriptedOrigin::start(|exchange| {
+                exchange.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nCache-Control: no-store\r\n\r\nabc");
+                exchange.wait_for_peer();
+            })
+        })
+        .collect();
+    let larder = start(&servers, &[1, 1], "[origin.ejection]\nfailures = 1");
+    for number in 0..4 {
+        let mut client = larder.client();
+        client.send(format!("GET /{number} HTTP/1.1\r\nHost: test.example\r\n\r\n"));
+        client.head();
+        drop(client);
+        let mut client = larder.client();
+        client.send(format!("POST /{number} HTTP/1.1\r\nHost: test.example\r\nContent-Length: 9\r\n\r\nab"));
+        drop(client);
+    }
+    let in_flight = || larder.metric("larder_origin_server_requests_in_flight", &[]);
+    wait::until_true("nothing is in flight", || in_flight() < 0.5);
+    assert!(larder.metric("larder_origin_server_ejections_total", &[]) < 0.5);
+}
+
     let larder = start(&servers, &[1, 1], settings);
     let mut client = larder.client();
     let mut statuses: Vec<u16> = (0..20).map(|number| client.get(&format!("/{number}")).status()).collect();

@@ -32,7 +32,7 @@ use crate::trace::{Record, note};
 /// An origin with its policy and its limits. Kept by whoever uses it.
 pub struct Upstream {
     pub(super) config: OriginConfig,
-    pub(super) servers: Servers,
+    pub(super) servers: Arc<Servers>,
     pub(super) budget: Mutex<RetryBudget>,
     pub(super) circuit: Option<Arc<Circuit>>,
     pub(super) admission: Arc<Admission>,
@@ -147,8 +147,8 @@ impl Upstream {
             let work = endpoint.work();
             let attempt = Attempt { endpoint, eligible: course.eligible, permit: &permit, work };
             let failed = match attempt.run(&head, body, waiting).await {
-                Outcome::Answered(response) => {
-                    self.servers.note_answer(course.server, response.status);
+                Outcome::Answered(mut response) => {
+                    self.servers.note_answer(course.server, &mut response);
                     return Ok(response);
                 }
                 Outcome::Failed(failed) => *failed,
@@ -181,7 +181,7 @@ impl Upstream {
         let FailedAttempt { error, body, processing, kept } = failed;
         let replay = if body.is_some() { Replay::Whole } else { Replay::Gone };
         let failed = Failed { cause: Cause::of(&error), processing, kept, method, body: replay };
-        self.servers.note_failure(course.server, Verdict::of(&failed, course.tried.len()), now);
+        self.servers.note_verdict(course.server, Verdict::of(&failed, course.tried.len()), now);
         let is_last = course.tried.len() >= self.config.retries.attempts_max;
         let other = if is_last { None } else { self.servers.pick(course.key, &course.tried, now) };
         let elsewhere = match other {

@@ -95,7 +95,7 @@ impl Upstreams {
         Upstream {
             circuit: config.breaker.as_ref().map(circuit),
             config: config.clone(),
-            servers: Servers::new(config.servers.iter().map(server).collect(), config),
+            servers: Arc::new(Servers::new(config.servers.iter().map(server).collect(), config)),
             admission: match limits {
                 Some(upstream) => Arc::clone(&upstream.admission),
                 None => Arc::new(Admission::new(config.admission, counters)),
