@@ -379,6 +379,27 @@ fn no_idempotent_request_fails_while_servers_go() {
     let mut servers = vec![numbered(0), slow, numbered(2)];
     let mut larder = start(&servers, &[1, 1, 1], "");
     let address = larder.address();
+/// What a reload changes of the connections to a server changes nothing of what is known of it.
+#[test]
+fn a_reload_of_the_pool_forgets_nothing_of_servers() {
+    let servers = [resetting(), numbered(1)];
+    let ejection = "[origin.ejection]\nfailures = 1\nduration = \"1h\"\nduration_max = \"1h\"\n";
+    let mut larder = start(&servers, &[1, 1], ejection);
+    answers(&mut larder.client(), 10);
+    let url = format!("server=\"{}\"", servers[0].url());
+    for settings in ["[origin.pool]\nidle_timeout = \"7s\"", "[origin.pool]\nidle_connections_max = 3", ""] {
+        reload(&mut larder, &config(&weighted(&servers, &[1, 1]), &format!("{ejection}{settings}")));
+        let state = larder.metric("larder_origin_server_state", &[&url, "state=\"ejected\""]);
+        let ejections = larder.metric("larder_origin_server_ejections_total", &[&url]);
+        assert!(
+            (state - 1.0).abs() < 0.5 && (ejections - 1.0).abs() < 0.5,
+            "{settings}: {state} {ejections}"
+        );
+        assert_eq!(answers(&mut larder.client(), 10), [1; 10], "{settings}");
+    }
+    assert_eq!(servers[0].total(), 1);
+}
+
     let (answered, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let visit = |client: usize| {
         let mut connection = Client::connect(address);
