@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::binding::Binding;
 use super::checker::Checker;
 use super::checks::Checked;
-use super::connect::{Connector, Negotiated, Offer};
+use super::connect::{Connector, Negotiated, Offer, Opened};
 use super::ejection::Standing;
 use super::error::OriginError;
 use super::exchange::Kept;
@@ -179,11 +179,19 @@ impl Endpoint {
             Eligible::Any(_) => None,
             Eligible::OpenedSince(since) => Some(since),
         };
-        let shared = if offer == Offer::Http1 { None } else { self.pool.reserve_stream(opened_since) };
+        let now = match eligible {
+            Eligible::Any(now) => now,
+            Eligible::OpenedSince(_) => Instant::now(),
+        };
+        let lead = self.connector.addresses(now);
+        let shared = match offer {
+            Offer::Http1 => None,
+            Offer::Http2 | Offer::Either => self.pool.reserve_stream(opened_since, &lead),
+        };
         let kept = match (shared, eligible) {
             (Some(slot), _) => Connection::Http2(slot),
             (None, Eligible::Any(now)) if offer != Offer::Http2 => {
-                Connection::Http1(self.pool.checkout(now)?)
+                Connection::Http1(self.pool.checkout(now, &lead)?)
             }
             (None, _) => return None,
         };
@@ -192,16 +200,17 @@ impl Endpoint {
     }
 
     async fn open(&self, offer: Offer, users: Users) -> Result<(Connection, Kept), OriginError> {
-        let (stream, negotiated) = self.connector.connect(offer).await?;
+        let (Opened { stream, address }, negotiated) = self.connector.connect(offer).await?;
         if offer == Offer::Either {
             self.chose_http1.store(negotiated == Negotiated::Http1, Relaxed);
         }
         let connection = match negotiated {
             Negotiated::Http1 => {
-                Connection::Http1(Http1Connection::open(stream, self.memory.clone(), &self.counters))
+                let memory = self.memory.clone();
+                Connection::Http1(Http1Connection::open(stream, address, memory, &self.counters))
             }
             Negotiated::Http2 => {
-                let connection = Http2Connection::open(stream, &self.counters).await?;
+                let connection = Http2Connection::open(stream, address, &self.counters).await?;
                 let slot = connection.reserve_first();
                 if users == Users::Many {
                     self.pool.share(&connection);
