@@ -166,6 +166,23 @@ fn counts_survive_a_reload_of_the_same_limit() {
     assert_eq!(statuses(&larder, "192.0.2.1", "/", 9), [200; 9]);
 }
 
+/// Rules without names have numbers, which change when a rule is put in front of them.
+#[test]
+fn counts_stay_with_what_a_rule_matches() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let top = "trusted_proxies = [\"127.0.0.1\"]";
+    let rule = |path: &str| {
+        format!("[[site.rule]]\npath = {{ exact = \"{path}\" }}\n[site.rule.rate_limit]\n{SLOW}")
+    };
+    let both = rule("/login") + &rule("/search");
+    let mut larder = Setup::config(LARDER, &config(&origin, top, &both)).start();
+    check_left(&larder, "192.0.2.1", "/login", 6);
+    reload(&mut larder, &config(&origin, top, &(rule("/new") + &both)));
+    for (path, left) in [("/login", 0), ("/search", 6), ("/new", 6)] {
+        check_left(&larder, "192.0.2.1", path, left);
+    }
+}
+
 /// A client gets its refusals on the connection that it has, over each protocol.
 #[test]
 fn refusals_over_each_protocol() {

@@ -23,6 +23,8 @@ pub struct RuleProtection {
     /// How fast each client may ask, beside what the site allows.
     pub rate_limit: Option<RateLimit>,
     /// Largest content of a request (413); absent: that of the site.
+    /// What its counts go by over a reload: the name of the rule, or what it matches where nobody has named it.
+    pub counted_as: String,
     pub request_body_bytes_max: Option<u64>,
     /// How many requests that could be answered from the store may go to the origin; absent: all.
     pub miss_budget: Option<Rate>,

@@ -63,7 +63,12 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
         close_delimited: close_delimited(table, profile),
         codings: codings(scope, table, profile),
         tags: TagRules::default(),
-        protection: protection::of_rule(scope, table),
+        protection: protection::of_rule(scope, table, counted_as),
+    // The number of a rule is another one once a rule is put in front of it.
+    let counted_as = match (&name, table.node("name")) {
+        (Some(name), Some(_)) => name.clone(),
+        _ => format!("{path:?} {methods:?}"),
+    };
         caching: caching_rules(scope, table, profile),
     })
 }
