@@ -509,6 +509,20 @@ fn a_miss_budget_spares_the_origin() {
     assert_eq!(larder.ask("POST", "/1", "Content-Length: 0\r\n").status(), 200, "it has to reach the origin");
     assert_eq!(origin.total(), 5);
     assert_eq!(larder.metric("larder_misses_refused_total", &["site=\"a\"", "rule=\"r\""]), 5.0);
+    for (method, fields) in [
+        ("HEAD", ""),
+        ("GET", "If-Match: \"1\"\r\n"),
+        ("GET", "If-Unmodified-Since: Thu, 01 Jan 2026 00:00:00 GMT\r\n"),
+        ("GET", "Connection: upgrade\r\nUpgrade: websocket\r\n"),
+        ("QUERY", "Content-Type: text/plain\r\nContent-Length: 0\r\n"),
+    ] {
+        let refused = larder.ask(method, "/6", fields);
+        assert_eq!(refused.status(), 503, "{method} {fields}: {:?}", refused.head);
+    }
+    let mut client = larder.client();
+    client.send("GET /6 HTTP/1.1\r\nHost: test.example\r\nContent-Length: 2\r\n\r\nab");
+    assert_eq!(client.response().status(), 503, "a GET with content");
+    assert_eq!(origin.total(), 5, "all of them would cost the origin something");
     reload(&mut larder, &config(&origin, "", &format!("{budget}[[site.rule]]\nname = \"s\"\n")));
     assert_eq!(larder.get("/5").status(), 503, "a reload gives nothing back");
     reload(&mut larder, &config(&origin, "", &budget.replace("= 4", "= 5")));

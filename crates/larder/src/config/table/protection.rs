@@ -191,8 +191,8 @@ const RATE_LIMIT: &[Opt] = &[
 pub(super) static MISS_BUDGET: Section = Section {
     name: "site.rule.miss_budget",
     about: "How many requests that match may go to the origin, all clients together: misses and validations, which a cold or purged cache has many of. Beyond it, \
-            clients get a stale response where `stale_if_unreachable` allows one, or else 503 with `Retry-After`. Requests of which nothing can be stored (POST, say) don't count, \
-            nor do those that wait for another's forward.",
+            clients get a stale response where `stale_if_unreachable` allows one, or else 503 with `Retry-After`. All GET, HEAD and QUERY requests that are forwarded count; requests \
+            with other methods (POST, say) don't, nor do those that wait for another's forward.",
     options: &[
         row(
             "requests",
