@@ -221,6 +221,17 @@ fn a_failed_request_goes_to_another_server_where_that_is_safe() {
     assert!(good.received().iter().all(|request| request.body == b"ab"));
 }
 
+/// Nothing is as much content as anything else.
+#[test]
+fn a_request_with_empty_chunked_content_is_sent_again() {
+    let servers = [resetting(), numbered(1)];
+    let larder = start(&servers, &[1, 1], NEVER_EJECTED);
+    let mut client = larder.client();
+    client.send("PUT / HTTP/1.1\r\nHost: test.example\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+    assert_eq!(client.response_to("PUT").status(), 200);
+    assert_eq!(servers[1].received()[0].body, b"");
+}
+
 #[test]
 fn retries_have_limits() {
     let bad: Vec<_> = (0..3).map(|_| resetting()).collect();
