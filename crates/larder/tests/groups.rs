@@ -270,17 +270,6 @@ fn a_request_without_an_answer_goes_to_another_server() {
     gate.open();
 }
 
-#[test]
-fn a_failing_server_is_left_out_for_a_time_and_comes_back() {
-    let state = Arc::new(AtomicBool::new(false));
-    let is_well = Arc::clone(&state);
-    let ill = ScriptedOrigin::start(move |exchange| {
-        let status = if is_well.load(Relaxed) { "200 OK" } else { "503 Service Unavailable" };
-        exchange.respond(status, "Cache-Control: no-store\r\n", "0");
-    });
-    let servers = [ill, numbered(1)];
-    let settings =
-        "slow_start = \"0s\"\n[origin.ejection]\nfailures = 3\nduration = \"1s\"\nduration_max = \"1s\"";
 /// What answers with something else than HTTP fails as much as what doesn't answer, and what breaks its responses off too.
 #[test]
 fn a_server_that_does_not_speak_http_is_left_out() {
@@ -337,6 +326,17 @@ fn clients_eject_nobody() {
     assert!(larder.metric("larder_origin_server_ejections_total", &[]) < 0.5);
 }
 
+#[test]
+fn a_failing_server_is_left_out_for_a_time_and_comes_back() {
+    let state = Arc::new(AtomicBool::new(false));
+    let is_well = Arc::clone(&state);
+    let ill = ScriptedOrigin::start(move |exchange| {
+        let status = if is_well.load(Relaxed) { "200 OK" } else { "503 Service Unavailable" };
+        exchange.respond(status, "Cache-Control: no-store\r\n", "0");
+    });
+    let servers = [ill, numbered(1)];
+    let settings =
+        "slow_start = \"0s\"\n[origin.ejection]\nfailures = 3\nduration = \"1s\"\nduration_max = \"1s\"";
     let larder = start(&servers, &[1, 1], settings);
     let mut client = larder.client();
     let mut statuses: Vec<u16> = (0..20).map(|number| client.get(&format!("/{number}")).status()).collect();
@@ -379,17 +379,6 @@ fn the_last_server_stays_over_a_reload_too() {
     assert_eq!(totals(), [1, 19]);
 }
 
-/// One server is killed, one is slow, one is drained: no idempotent request fails.
-#[test]
-fn no_idempotent_request_fails_while_servers_go() {
-    const CLIENTS: usize = 8;
-    let slow = ScriptedOrigin::start(|exchange| {
-        exchange.read_body();
-        exchange.delay_ms(20).respond("200 OK", "Cache-Control: no-store\r\n", "1");
-    });
-    let mut servers = vec![numbered(0), slow, numbered(2)];
-    let mut larder = start(&servers, &[1, 1, 1], "");
-    let address = larder.address();
 /// What a reload changes of the connections to a server changes nothing of what is known of it.
 #[test]
 fn a_reload_of_the_pool_forgets_nothing_of_servers() {
@@ -411,6 +400,17 @@ fn a_reload_of_the_pool_forgets_nothing_of_servers() {
     assert_eq!(servers[0].total(), 1);
 }
 
+/// One server is killed, one is slow, one is drained: no idempotent request fails.
+#[test]
+fn no_idempotent_request_fails_while_servers_go() {
+    const CLIENTS: usize = 8;
+    let slow = ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        exchange.delay_ms(20).respond("200 OK", "Cache-Control: no-store\r\n", "1");
+    });
+    let mut servers = vec![numbered(0), slow, numbered(2)];
+    let mut larder = start(&servers, &[1, 1, 1], "");
+    let address = larder.address();
     let (answered, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let visit = |client: usize| {
         let mut connection = Client::connect(address);
@@ -551,30 +551,6 @@ fn an_open_circuit_spares_the_origin_and_closes_by_probes() {
     assert!(state("closed"));
 }
 
-/// Responses open it as well, and what says nothing of the origin doesn't.
-#[test]
-fn what_opens_a_circuit() {
-    for (answer, settings, opens) in [
-        ("503 Service Unavailable", "", true),
-        ("500 Internal Server Error", "", false),
-        ("500 Internal Server Error", "statuses = [\"5xx\"]", true),
-        ("404 Not Found", "", false),
-        ("503 Service Unavailable", "enabled = false", false),
-        ("503 Service Unavailable", "requests_min = 10", false),
-    ] {
-        let origin = ScriptedOrigin::start(move |exchange| {
-            exchange.respond(answer, "Cache-Control: no-store\r\n", "");
-        });
-        let enabled = if settings.contains("enabled") { "" } else { "enabled = true\n" };
-        let minimum = if settings.contains("requests_min") { "" } else { "requests_min = 4\n" };
-        let settings = format!("[origin.breaker]\n{enabled}{minimum}{settings}");
-        let larder = start(std::slice::from_ref(&origin), &[1], &settings);
-        let mut client = larder.client();
-        (0..8).for_each(|number| drop(client.get(&format!("/{number}"))));
-        let asked = if opens { 4 } else { 8 };
-        assert_eq!(origin.total(), asked, "{answer} {settings}");
-    }
-}
 /// Clients that send their content slowly hold no place of a probe, so an origin that is well again gets its requests.
 #[test]
 fn a_stuck_upload_keeps_no_circuit_open() {
@@ -609,3 +585,27 @@ fn a_stuck_upload_keeps_no_circuit_open() {
     assert!(state("closed"));
 }
 
+/// Responses open it as well, and what says nothing of the origin doesn't.
+#[test]
+fn what_opens_a_circuit() {
+    for (answer, settings, opens) in [
+        ("503 Service Unavailable", "", true),
+        ("500 Internal Server Error", "", false),
+        ("500 Internal Server Error", "statuses = [\"5xx\"]", true),
+        ("404 Not Found", "", false),
+        ("503 Service Unavailable", "enabled = false", false),
+        ("503 Service Unavailable", "requests_min = 10", false),
+    ] {
+        let origin = ScriptedOrigin::start(move |exchange| {
+            exchange.respond(answer, "Cache-Control: no-store\r\n", "");
+        });
+        let enabled = if settings.contains("enabled") { "" } else { "enabled = true\n" };
+        let minimum = if settings.contains("requests_min") { "" } else { "requests_min = 4\n" };
+        let settings = format!("[origin.breaker]\n{enabled}{minimum}{settings}");
+        let larder = start(std::slice::from_ref(&origin), &[1], &settings);
+        let mut client = larder.client();
+        (0..8).for_each(|number| drop(client.get(&format!("/{number}"))));
+        let asked = if opens { 4 } else { 8 };
+        assert_eq!(origin.total(), asked, "{answer} {settings}");
+    }
+}

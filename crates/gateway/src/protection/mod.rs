@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::config::{CacheRule, CountedRequests, RateLimit, Site, is_within};
+use crate::config::{CacheRule, CountedRequests, RateLimit, SITE_POLICY, Site, is_within};
 use crate::protection::budget::Budget;
 use crate::protection::clients::Clients;
 use crate::protection::rate::{Nanoseconds, Verdict};
@@ -34,9 +34,6 @@ pub(crate) struct Limiter {
     pub(crate) limit: RateLimit,
     clients: Arc<Clients>,
 }
-
-/// The policy of a limit for the whole site.
-const SITE_POLICY: &str = "default";
 
 impl Protection {
     /// `None` where nothing is limited.

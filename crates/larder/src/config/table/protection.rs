@@ -116,7 +116,7 @@ const BURST: Opt = row(
     Preset::Absent("that of `requests`"),
     Reload::Yes,
     "Requests that may come at once.",
-    "",
+    "At most 584 years' worth: at a rate of 1 a day, 213,503.",
 );
 
 const RATE_LIMIT: &[Opt] = &[
