@@ -1,7 +1,7 @@
 //! The machine: who may call, and what results change.
 
 use crate::settings::Settings;
-use crate::trial::{Held, Trial};
+use crate::trial::{Held, Pace, Trial};
 use crate::window::{Counts, Window};
 
 /// A circuit breaker for one thing that is called.
@@ -94,6 +94,19 @@ impl Breaker {
     /// # Errors
     /// An expected answer: the call is not to be made.
     pub fn admit(&mut self, now_ms: u64) -> Result<Permit, Refusal> {
+        self.admit_at(Pace::Own, now_ms)
+    }
+
+    /// Asks for a call that takes as long as a third party likes. As a probe it has a place apart, of which there are as many:
+    /// whoever holds those keeps no other call from being a probe.
+    ///
+    /// # Errors
+    /// As of [`Breaker::admit`].
+    pub fn admit_apart(&mut self, now_ms: u64) -> Result<Permit, Refusal> {
+        self.admit_at(Pace::Foreign, now_ms)
+    }
+
+    fn admit_at(&mut self, pace: Pace, now_ms: u64) -> Result<Permit, Refusal> {
         if let Phase::Open { until_ms } = self.phase {
             if now_ms < until_ms {
                 return Err(Refusal { retry_ms: until_ms - now_ms });
@@ -102,7 +115,7 @@ impl Breaker {
         }
         let place = match &mut self.phase {
             Phase::HalfOpen(trial) => {
-                let place = trial.take_place(self.settings.options(), now_ms);
+                let place = trial.take_place(pace, self.settings.options(), now_ms);
                 Some(place.map_err(|retry_ms| Refusal { retry_ms })?)
             }
             Phase::Closed | Phase::Open { .. } => None,

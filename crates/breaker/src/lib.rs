@@ -5,7 +5,8 @@
 //! behind a lock of their own; where their clock readings reach it in another order than they were taken, the latest
 //! counts.
 //!
-//! - [`Breaker`] is the machine: [`Breaker::admit`] before a call, [`Breaker::report`] after it.
+//! - [`Breaker`] is the machine: [`Breaker::admit`] before a call, [`Breaker::report`] after it. [`Breaker::admit_apart`] is for
+//!   calls that go at the pace of a third party.
 //! - [`Permit`] stands for one admitted call. It is used up by its report; dropping it instead means that the call says
 //!   nothing (its client went away), and frees its place.
 //! - [`Settings`] are checked [`Options`]; each option has its range and the reason of its default.
@@ -14,11 +15,11 @@
 //! |---|---|---|
 //! | [`State::Closed`] | go | Open by a failure when, of at least `requests_min` results within `window_ms`, `error_percent` are failures |
 //! | [`State::Open`] | are refused | HalfOpen by the first call after `reset_ms`, which is a probe |
-//! | [`State::HalfOpen`] | at most `probes_max` at once are probes | Closed by `successes_to_close` successes, Open by one failure |
+//! | [`State::HalfOpen`] | at most `probes_max` at once are probes, and as many apart | Closed by `successes_to_close` successes, Open by one failure |
 //!
 //! The machine as a whole, state by event, is `crates/breaker/tests/machine.txt`.
 //!
-//! A breaker has at most [`Options::WINDOW_BUCKETS`] counters of 8 bytes and [`Options::PROBES_MAX`] places of 16. To admit and
+//! A breaker has at most [`Options::WINDOW_BUCKETS`] counters of 8 bytes and twice [`Options::PROBES_MAX`] places of 16. To admit and
 //! to report costs a few comparisons in the state Closed, and a failure adds up the window; only a probe allocates.
 //!
 //! ```

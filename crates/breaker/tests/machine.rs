@@ -56,6 +56,13 @@ impl Stage {
         self
     }
 
+    fn under_way_apart(mut self, calls: usize) -> Self {
+        let mut admit = || self.breaker.admit_apart(self.now_ms).expect("a call");
+        self.call = Some(admit());
+        self._others = (1..calls).map(|_| admit()).collect();
+        self
+    }
+
     /// What is under way becomes late by the next change.
     fn opened(mut self) -> Self {
         self.late = self.breaker.admit(self.now_ms).ok();
@@ -88,7 +95,7 @@ type Reach = fn() -> Stage;
 /// What happens in it, and the cell that shows what follows.
 type Happen = fn(Stage) -> String;
 
-const STATES: [(&str, Reach); 16] = [
+const STATES: [(&str, Reach); 17] = [
     ("Closed, new", || Stage::new().under_way(1)),
     ("Closed again", || Stage::new().closed_again().under_way(1)),
     ("Closed, 3 results, 3 of them failures", || {
@@ -112,6 +119,7 @@ const STATES: [(&str, Reach); 16] = [
     ("HalfOpen, 1 of 2 places taken", || Stage::new().opened().half_open().under_way(1)),
     ("HalfOpen, all places taken", || Stage::new().opened().half_open().under_way(2)),
     ("HalfOpen, all places overdue", || Stage::new().opened().half_open().under_way(2).later(400)),
+    ("HalfOpen, all places apart taken", || Stage::new().opened().half_open().under_way_apart(2)),
     ("HalfOpen, 1 of 2 successes", || Stage::new().opened().half_open().reports(&[Success]).under_way(2)),
     ("HalfOpen, after 1 probe that failed", || {
         Stage::new().opened().half_open().half_open_again(2_000).under_way(1)
@@ -121,8 +129,9 @@ const STATES: [(&str, Reach); 16] = [
     }),
 ];
 
-const EVENTS: [(&str, Happen); 6] = [
+const EVENTS: [(&str, Happen); 7] = [
     ("is asked", |mut stage| ask(&mut stage)),
+    ("is asked apart", |mut stage| ask_apart(&mut stage)),
     ("a success", |mut stage| stage.call.take().map_or_else(none, |call| report(&mut stage, call, Success))),
     ("a failure", |mut stage| stage.call.take().map_or_else(none, |call| report(&mut stage, call, Failure))),
     ("a drop, is asked", |mut stage| {
@@ -144,7 +153,17 @@ fn none() -> String {
 }
 
 fn ask(stage: &mut Stage) -> String {
-    let effect = match stage.breaker.admit(stage.now_ms) {
+    let answer = stage.breaker.admit(stage.now_ms);
+    answered(stage, answer)
+}
+
+fn ask_apart(stage: &mut Stage) -> String {
+    let answer = stage.breaker.admit_apart(stage.now_ms);
+    answered(stage, answer)
+}
+
+fn answered(stage: &Stage, answer: Result<Permit, Refusal>) -> String {
+    let effect = match answer {
         Ok(_) => "admits".to_owned(),
         Err(Refusal { retry_ms }) => format!("refuses {retry_ms} ms"),
     };

@@ -152,10 +152,13 @@ fn begin_at_site(
     let mode = match look_up::settle(&lookup, key, started) {
         Ok(mut reply) => {
             reply.account.rule = counted_as;
-            if quota.is_empty() {
+            if quota.is_empty() && reply.status < 400 {
                 // Moved on by value: a reply of which somebody has had the address is copied once more, with each hit.
                 return Step::Reply(reply);
             }
+            let asked =
+                stand_in::Asked { rule: site.rule_at(rule), method: facts.method, record: request.record };
+            let reply = stand_in::replace_failure(worker, &asked, reply);
             return Step::Reply(admit::tell_quota(&quota, reply));
         }
         Err(mode) => mode,
@@ -242,7 +245,9 @@ pub(crate) async fn finish(
 ) -> Reply {
     let mut quota = plan.quota.clone();
     let reply = carry_out(worker, plan, body, interims, &mut quota).await;
-    let mut reply = stand_in::or_default(worker, plan, reply);
+    let rule = plan.site.rule_at(plan.rule);
+    let asked = stand_in::Asked { rule, method: plan.facts.method, record: plan.request.record.as_ref() };
+    let mut reply = stand_in::replace_failure(worker, &asked, reply);
     reply.account.rule = plan.site.rule_metrics(plan.rule);
     let mut reply = admit::tell_quota(&quota, reply);
     if plan.site.has_transforms() {

@@ -30,6 +30,7 @@ mod failure;
 mod fleet;
 mod gateway;
 mod message;
+mod misses;
 mod plan;
 mod protection;
 mod question;

@@ -221,6 +221,17 @@ fn a_failed_request_goes_to_another_server_where_that_is_safe() {
     assert!(good.received().iter().all(|request| request.body == b"ab"));
 }
 
+/// Nothing is as much content as anything else.
+#[test]
+fn a_request_with_empty_chunked_content_is_sent_again() {
+    let servers = [resetting(), numbered(1)];
+    let larder = start(&servers, &[1, 1], NEVER_EJECTED);
+    let mut client = larder.client();
+    client.send("PUT / HTTP/1.1\r\nHost: test.example\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+    assert_eq!(client.response_to("PUT").status(), 200);
+    assert_eq!(servers[1].received()[0].body, b"");
+}
+
 #[test]
 fn retries_have_limits() {
     let bad: Vec<_> = (0..3).map(|_| resetting()).collect();
@@ -257,6 +268,62 @@ fn a_request_without_an_answer_goes_to_another_server() {
     // Every second request is the silent server's, until it has failed 5 times.
     assert!(ejected < 0.5 && servers[0].total() == 4, "{ejected}, {}", servers[0].total());
     gate.open();
+}
+
+/// What answers with something else than HTTP fails as much as what doesn't answer, and what breaks its responses off too.
+#[test]
+fn a_server_that_does_not_speak_http_is_left_out() {
+    let settings = "[origin.ejection]\nfailures = 3\nduration = \"1h\"\nduration_max = \"1h\"";
+    for (answer, is_retried) in [
+        ("SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", true),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc", true),
+        ("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", true),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nCache-Control: no-store\r\n\r\nabc", false),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n", false),
+    ] {
+        let strange = ScriptedOrigin::start(move |exchange| {
+            exchange.read_body();
+            exchange.send(answer).close();
+        });
+        let servers = [strange, numbered(1)];
+        let larder = start(&servers, &[1, 1], settings);
+        for number in 0..20 {
+            // A connection for each: one breaks off with its response.
+            let mut client = larder.client();
+            client.send(format!("GET /{number} HTTP/1.1\r\nHost: test.example\r\nConnection: close\r\n\r\n"));
+            let response = client.rest();
+            assert!(!is_retried || response.ends_with(b"\r\n\r\n1"), "{answer}: {}", response.escape_ascii());
+        }
+        let url = format!("server=\"{}\"", servers[0].url());
+        let ejections = larder.metric("larder_origin_server_ejections_total", &[&url]);
+        assert!((ejections - 1.0).abs() < 0.5 && servers[0].total() == 3, "{answer}: {}", servers[0].total());
+    }
+}
+
+/// What clients do wrong, or do not want, says nothing of a server.
+#[test]
+fn clients_eject_nobody() {
+    let servers: Vec<_> = (0..2)
+        .map(|_| {
+            ScriptedOrigin::start(|exchange| {
+                exchange.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nCache-Control: no-store\r\n\r\nabc");
+                exchange.wait_for_peer();
+            })
+        })
+        .collect();
+    let larder = start(&servers, &[1, 1], "[origin.ejection]\nfailures = 1");
+    for number in 0..4 {
+        let mut client = larder.client();
+        client.send(format!("GET /{number} HTTP/1.1\r\nHost: test.example\r\n\r\n"));
+        client.head();
+        drop(client);
+        let mut client = larder.client();
+        client.send(format!("POST /{number} HTTP/1.1\r\nHost: test.example\r\nContent-Length: 9\r\n\r\nab"));
+        drop(client);
+    }
+    let in_flight = || larder.metric("larder_origin_server_requests_in_flight", &[]);
+    wait::until_true("nothing is in flight", || in_flight() < 0.5);
+    assert!(larder.metric("larder_origin_server_ejections_total", &[]) < 0.5);
 }
 
 #[test]
@@ -310,6 +377,27 @@ fn the_last_server_stays_over_a_reload_too() {
         assert_eq!(client.get(&format!("/{number}")).text(), "ill");
     }
     assert_eq!(totals(), [1, 19]);
+}
+
+/// What a reload changes of the connections to a server changes nothing of what is known of it.
+#[test]
+fn a_reload_of_the_pool_forgets_nothing_of_servers() {
+    let servers = [resetting(), numbered(1)];
+    let ejection = "[origin.ejection]\nfailures = 1\nduration = \"1h\"\nduration_max = \"1h\"\n";
+    let mut larder = start(&servers, &[1, 1], ejection);
+    answers(&mut larder.client(), 10);
+    let url = format!("server=\"{}\"", servers[0].url());
+    for settings in ["[origin.pool]\nidle_timeout = \"7s\"", "[origin.pool]\nidle_connections_max = 3", ""] {
+        reload(&mut larder, &config(&weighted(&servers, &[1, 1]), &format!("{ejection}{settings}")));
+        let state = larder.metric("larder_origin_server_state", &[&url, "state=\"ejected\""]);
+        let ejections = larder.metric("larder_origin_server_ejections_total", &[&url]);
+        assert!(
+            (state - 1.0).abs() < 0.5 && (ejections - 1.0).abs() < 0.5,
+            "{settings}: {state} {ejections}"
+        );
+        assert_eq!(answers(&mut larder.client(), 10), [1; 10], "{settings}");
+    }
+    assert_eq!(servers[0].total(), 1);
 }
 
 /// One server is killed, one is slow, one is drained: no idempotent request fails.
@@ -460,6 +548,40 @@ fn an_open_circuit_spares_the_origin_and_closes_by_probes() {
     is_well.store(true, Relaxed);
     wait::until_true("a probe is answered", || client.get("/probe").status() == 200);
     assert_eq!(client.get("/second").status(), 200);
+    assert!(state("closed"));
+}
+
+/// Clients that send their content slowly hold no place of a probe, so an origin that is well again gets its requests.
+#[test]
+fn a_stuck_upload_keeps_no_circuit_open() {
+    let is_well = Arc::new(AtomicBool::new(false));
+    let well = Arc::clone(&is_well);
+    let origin = ScriptedOrigin::start(move |exchange| {
+        exchange.read_body();
+        match well.load(Relaxed) {
+            true => exchange.respond("200 OK", "Cache-Control: no-store\r\n", "well"),
+            false => exchange.reset(),
+        };
+    });
+    let settings =
+        "[origin.breaker]\nenabled = true\nrequests_min = 4\nreset_time = \"1s\"\nsuccesses_to_close = 1";
+    let larder = start(std::slice::from_ref(&origin), &[1], settings);
+    let mut client = larder.client();
+    for number in 0..4 {
+        assert_eq!(client.get(&format!("/{number}")).status(), 502);
+    }
+    is_well.store(true, Relaxed);
+    let mut stuck = Vec::new();
+    let state = |name: &str| larder.metric("larder_origin_breaker", &[&format!("state=\"{name}\"")]) > 0.5;
+    wait::until_true("an upload is on its way", || {
+        let mut client = larder.client();
+        client.send("POST /stuck HTTP/1.1\r\nHost: test.example\r\nContent-Length: 100000\r\n\r\n");
+        stuck.push(client);
+        state("half_open")
+    });
+    let uploads = || larder.metric("larder_origin_exchanges", &["state=\"upload\""]);
+    wait::until_true("it goes at the pace of its client", || uploads() > 0.5);
+    assert_eq!(client.get("/other").status(), 200);
     assert!(state("closed"));
 }
 

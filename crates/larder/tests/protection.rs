@@ -4,7 +4,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use testkit::{End, Exchange, Larder, ScriptedOrigin, Setup, run};
+use testkit::{End, Exchange, Gate, Larder, ScriptedOrigin, Setup, run};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -198,6 +198,23 @@ fn counts_survive_a_reload_of_the_same_limit() {
     check_left(&larder, "192.0.2.1", "/", 2);
     reload(&mut larder, &config(&origin, top, ""));
     assert_eq!(statuses(&larder, "192.0.2.1", "/", 9), [200; 9]);
+}
+
+/// Rules without names have numbers, which change when a rule is put in front of them.
+#[test]
+fn counts_stay_with_what_a_rule_matches() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let top = "trusted_proxies = [\"127.0.0.1\"]";
+    let rule = |path: &str| {
+        format!("[[site.rule]]\npath = {{ exact = \"{path}\" }}\n[site.rule.rate_limit]\n{SLOW}")
+    };
+    let both = rule("/login") + &rule("/search");
+    let mut larder = Setup::config(LARDER, &config(&origin, top, &both)).start();
+    check_left(&larder, "192.0.2.1", "/login", 6);
+    reload(&mut larder, &config(&origin, top, &(rule("/new") + &both)));
+    for (path, left) in [("/login", 0), ("/search", 6), ("/new", 6)] {
+        check_left(&larder, "192.0.2.1", path, left);
+    }
 }
 
 /// A client gets its refusals on the connection that it has, over each protocol.
@@ -526,6 +543,20 @@ fn a_miss_budget_spares_the_origin() {
     assert_eq!(larder.ask("POST", "/1", "Content-Length: 0\r\n").status(), 200, "it has to reach the origin");
     assert_eq!(origin.total(), 5);
     assert_eq!(larder.metric("larder_misses_refused_total", &["site=\"a\"", "rule=\"r\""]), 5.0);
+    for (method, fields) in [
+        ("HEAD", ""),
+        ("GET", "If-Match: \"1\"\r\n"),
+        ("GET", "If-Unmodified-Since: Thu, 01 Jan 2026 00:00:00 GMT\r\n"),
+        ("GET", "Connection: upgrade\r\nUpgrade: websocket\r\n"),
+        ("QUERY", "Content-Type: text/plain\r\nContent-Length: 0\r\n"),
+    ] {
+        let refused = larder.ask(method, "/6", fields);
+        assert_eq!(refused.status(), 503, "{method} {fields}: {:?}", refused.head);
+    }
+    let mut client = larder.client();
+    client.send("GET /6 HTTP/1.1\r\nHost: test.example\r\nContent-Length: 2\r\n\r\nab");
+    assert_eq!(client.response().status(), 503, "a GET with content");
+    assert_eq!(origin.total(), 5, "all of them would cost the origin something");
     reload(&mut larder, &config(&origin, "", &format!("{budget}[[site.rule]]\nname = \"s\"\n")));
     assert_eq!(larder.get("/5").status(), 503, "a reload gives nothing back");
     reload(&mut larder, &config(&origin, "", &budget.replace("= 4", "= 5")));
@@ -590,4 +621,51 @@ fn a_rule_has_a_response_for_when_the_origin_fails() {
         let refused = larder.ask_admin("POST", "/reload", "").text();
         assert!(refused.contains(problem), "{wrong}: {refused}");
     }
+}
+
+/// Whatever way a response of the origin with such a status takes to its client.
+#[test]
+fn the_response_of_a_rule_replaces_stored_and_shared_errors_too() {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| match exchange.request.target() {
+        "/shared" => {
+            held.pass();
+            exchange.respond("502 Bad Gateway", "", "of the origin");
+        }
+        "/gone" if exchange.request.field("if-none-match").is_empty() => {
+            let says = "Cache-Control: max-age=0\r\nETag: \"1\"\r\n";
+            exchange.respond("404 Not Found", says, "of the origin");
+        }
+        "/gone" => {
+            exchange.respond("304 Not Modified", "ETag: \"1\"\r\n", "");
+        }
+        _ => {
+            exchange.respond("502 Bad Gateway", "", "of the origin");
+        }
+    });
+    let site = "[[site.rule]]\nname = \"page\"\nttl_default = { 502 = \"1h\" }\n\
+        default_response = { body = \"soon\", statuses = [404, 502] }\n";
+    let larder = Setup::config(LARDER, &config(&origin, "", site)).start();
+    for (target, cache) in [
+        ("/stored", "larder; fwd=uri-miss"),
+        ("/stored", "larder; hit; detail=default-response"),
+        ("/gone", "larder; fwd=uri-miss"),
+        ("/gone", "larder; fwd=stale"),
+    ] {
+        let response = larder.get(target);
+        assert_eq!((response.status(), &response.text()[..]), (503, "soon"), "{target}: {:?}", response.head);
+        assert!(response.cache_status().starts_with(cache), "{target}: {}", response.cache_status());
+        assert!(response.cache_status().ends_with("detail=default-response"), "{}", response.cache_status());
+    }
+    let mut clients: Vec<_> = (0..4).map(|_| larder.client()).collect();
+    for client in &mut clients {
+        client.send("GET /shared HTTP/1.1\r\nHost: test.example\r\n\r\n");
+    }
+    origin.wait_for("/shared", 1);
+    gate.open();
+    for mut client in clients {
+        assert_eq!(client.response().text(), "soon");
+    }
+    assert_eq!((origin.count("/stored"), origin.count("/gone")), (1, 2));
 }

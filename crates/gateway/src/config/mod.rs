@@ -29,7 +29,7 @@ pub use origin::{
 };
 pub use protection::{
     ClientPrefixes, CountedRequests, DefaultResponse, Enforcement, QuotaFields, Rate, RateLimit,
-    RuleProtection, SiteProtection,
+    RuleProtection, SITE_POLICY, SiteProtection,
 };
 pub use rule::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,

@@ -17,9 +17,14 @@ pub struct SiteProtection {
     pub request_body_bytes_max: Option<u64>,
 }
 
+/// The policy of the limit of a site, for clients; those of rules have the names of the rules.
+pub const SITE_POLICY: &str = "default";
+
 /// What holds for the requests of a rule.
 #[derive(Clone, Debug, Default)]
 pub struct RuleProtection {
+    /// What its counts go by over a reload: the name of the rule, or what it matches where nobody has named it.
+    pub counted_as: String,
     /// How fast each client may ask, beside what the site allows.
     pub rate_limit: Option<RateLimit>,
     /// Largest content of a request (413); absent: that of the site.

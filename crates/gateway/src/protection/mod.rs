@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::config::{CacheRule, CountedRequests, RateLimit, Site, is_within};
+use crate::config::{CacheRule, CountedRequests, RateLimit, SITE_POLICY, Site, is_within};
 use crate::protection::budget::Budget;
 use crate::protection::clients::Clients;
 use crate::protection::rate::{Nanoseconds, Verdict};
@@ -21,8 +21,10 @@ pub(crate) struct Protection {
     site: Option<Limiter>,
     /// In the order of the rules.
     rules: Vec<Option<Limiter>>,
-    /// What all clients together may cost the origin, by the names of rules and in their order.
-    budgets: Vec<Option<(String, Budget)>>,
+    /// What all clients together may cost the origin, in the order of the rules.
+    budgets: Vec<Option<Budget>>,
+    /// What the counts of the rules go by, in their order.
+    counted_as: Vec<String>,
 }
 
 /// A limit for each client, and what they have asked for.
@@ -35,9 +37,6 @@ pub(crate) struct Limiter {
     clients: Arc<Clients>,
 }
 
-/// The policy of a limit for the whole site.
-const SITE_POLICY: &str = "default";
-
 impl Protection {
     /// `None` where nothing is limited.
     pub(crate) fn new(site: &Site, rules: &[CacheRule]) -> Option<Self> {
@@ -47,7 +46,8 @@ impl Protection {
         let protection = Self {
             site: site.protection.rate_limit.as_ref().map(|limit| Limiter::new(SITE_POLICY, None, limit)),
             rules: rules.iter().enumerate().map(of_rule).collect(),
-            budgets: rules.iter().map(budget_of).collect(),
+            budgets: rules.iter().map(|rule| rule.protection.miss_budget.map(Budget::new)).collect(),
+            counted_as: rules.iter().map(|rule| rule.protection.counted_as.clone()).collect(),
         };
         let has_sizes = rules.iter().any(|rule| rule.protection.request_body_bytes_max.is_some());
         let has_budgets = protection.budgets.iter().any(Option::is_some);
@@ -55,16 +55,19 @@ impl Protection {
         has_any.then_some(protection)
     }
 
-    /// Goes on with what was counted under the same limits of the site, and of rules of the same names.
+    /// Goes on with what was counted under the same limits of the site, and of the same rules.
     pub(crate) fn take_over(&mut self, before: &Self) {
         self.site.iter_mut().zip(&before.site).for_each(|(limiter, before)| limiter.take_over(before));
-        for limiter in self.rules.iter_mut().flatten() {
-            let same = before.rules.iter().flatten().find(|before| before.policy == limiter.policy);
-            same.into_iter().for_each(|before| limiter.take_over(before));
-        }
-        for (name, budget) in self.budgets.iter_mut().flatten() {
-            let same = before.budgets.iter().flatten().find(|(before, _)| before == name);
-            same.into_iter().for_each(|(_, before)| budget.take_over(before));
+        for (at, counted_as) in self.counted_as.iter().enumerate() {
+            let Some(same) = before.counted_as.iter().position(|before| before == counted_as) else {
+                continue;
+            };
+            if let (Some(limiter), Some(before)) = (&mut self.rules[at], &before.rules[same]) {
+                limiter.take_over(before);
+            }
+            if let (Some(budget), Some(before)) = (&mut self.budgets[at], &before.budgets[same]) {
+                budget.take_over(before);
+            }
         }
     }
 
@@ -75,16 +78,12 @@ impl Protection {
 
     /// What a rule may cost the origin.
     pub(crate) fn budget(&self, rule: usize) -> Option<&Budget> {
-        self.budgets.get(rule)?.as_ref().map(|(_, budget)| budget)
+        self.budgets.get(rule)?.as_ref()
     }
 
     fn all(&self) -> impl Iterator<Item = &Limiter> {
         self.site.iter().chain(self.rules.iter().flatten())
     }
-}
-
-fn budget_of(rule: &CacheRule) -> Option<(String, Budget)> {
-    Some((rule.name.clone(), Budget::new(rule.protection.miss_budget?)))
 }
 
 impl Limiter {

@@ -48,6 +48,12 @@ impl Rate {
         (Verdict::Admitted(quota), now.saturating_add(after))
     }
 
+    /// The largest burst that a clock in nanoseconds can hold.
+    #[must_use]
+    pub fn burst_max(&self) -> u64 {
+        Nanoseconds::MAX / self.interval_ns()
+    }
+
     /// The share of one request.
     fn interval_ns(&self) -> Nanoseconds {
         (nanoseconds(self.window) / u64::from(self.requests)).max(1)

@@ -12,6 +12,7 @@ use crate::message::interims::Interims;
 use crate::message::private;
 use crate::message::reply::Reply;
 use crate::message::respond::Problem;
+use crate::misses;
 use crate::plan::{ForwardReason, Next, Plan};
 use crate::transform::Purpose;
 use crate::upstream::call::OriginCall;
@@ -37,6 +38,12 @@ pub(crate) async fn run(
             interims.push(Arc::new(interim));
         }
     };
+    // Whatever it asks for beside a response that could be stored, it costs the origin as much.
+    if plan.facts.method.is_reusing()
+        && let Err(error) = misses::spend(worker, &plan.site, plan.rule, plan.request.record.as_ref())
+    {
+        return Next::Reply(failed(worker, plan, &error, reason));
+    }
     let written = PostStore::begin(worker, plan);
     let updating = head_update::Asked::begin(worker, plan);
     let (asked, sent) = (Asked::by(|name| fields.value(name).is_some()), now());

@@ -1,68 +1,80 @@
 //! What clients get where the origin has failed, nothing that is stored may be used, and the operator has written a response for that.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::{CacheStatus, Outcome};
+use caching::{MethodClass, Outcome};
 use telemetry::CacheResult;
 
-use crate::config::DefaultResponse;
+use crate::config::{CacheRule, DefaultResponse};
 use crate::message::fields::PackedFields;
 use crate::message::reply::{Body, Length, Reply, ReplyHead, has_no_content};
-use crate::plan::Plan;
 use crate::reason::Reason;
-use crate::trace::note;
+use crate::trace::{Record, note};
 use crate::worker::Worker;
 
-/// The reply, or the response of the rule in its place. Only to requests that ask for something: one that wants to change something must
-/// see that it has failed.
-pub(crate) fn or_default(worker: &Worker, plan: &Plan, reply: Reply) -> Reply {
-    let default = plan.site.rule_at(plan.rule).protection.default_response.as_ref();
-    match default.filter(|default| plan.facts.method.is_reusing() && stands_in_for(default, &reply)) {
-        Some(default) => {
-            note(plan.request.record.as_ref(), || {
-                Finding::new("deliver", "the origin fails: the default response of the rule", "")
-                    .with("in place of", reply.status.to_string(), "")
-                    .with("status", default.status.to_string(), "")
-            });
-            written(worker, default, reply)
-        }
-        None => reply,
+/// Who asked, and what its rule says.
+pub(crate) struct Asked<'a> {
+    pub(crate) rule: &'a CacheRule,
+    pub(crate) method: MethodClass,
+    pub(crate) record: Option<&'a Arc<Record>>,
+}
+
+/// Puts the response of the rule in the place of a failure, wherever that comes from. Only for requests that ask for something: one
+/// that wants to change something must see that it has failed.
+pub(crate) fn replace_failure(worker: &Worker, asked: &Asked<'_>, mut reply: Reply) -> Reply {
+    // All that it stands in for, and few hits.
+    if reply.status >= 400 {
+        replace(worker, asked, &mut reply);
+    }
+    reply
+}
+
+fn replace(worker: &Worker, asked: &Asked<'_>, reply: &mut Reply) {
+    let Some(default) = asked.rule.protection.default_response.as_deref() else { return };
+    if asked.method.is_reusing() && stands_in_for(default, reply) {
+        note(asked.record, || {
+            Finding::new("deliver", "the origin fails: the default response of the rule", "")
+                .with("in place of", reply.status.to_string(), "")
+                .with("status", default.status.to_string(), "")
+        });
+        write(worker, default, reply);
     }
 }
 
+/// A response of the origin counts whether it comes from there now, was waited for with others or is stored.
 fn stands_in_for(default: &DefaultResponse, reply: &Reply) -> bool {
-    match reply.cache_status.outcome {
-        Outcome::Forwarded { status: Some(status), .. } => {
-            reply.status == status && default.statuses.contains(&status)
+    match reply.account.result {
+        CacheResult::Local => false,
+        CacheResult::Error => {
+            matches!(reply.cache_status.outcome, Outcome::Forwarded { status: None, .. })
+                && reply.status >= 500
         }
-        Outcome::Forwarded { status: None, .. } => {
-            reply.account.result == CacheResult::Error && reply.status >= 500
-        }
-        _ => false,
+        CacheResult::Hit
+        | CacheResult::Stale
+        | CacheResult::Revalidated
+        | CacheResult::Collapsed
+        | CacheResult::Miss
+        | CacheResult::Bypass => default.statuses.contains(&reply.status),
     }
 }
 
-fn written(worker: &Worker, default: &DefaultResponse, failed: Reply) -> Reply {
+fn write(worker: &Worker, default: &DefaultResponse, reply: &mut Reply) {
     let mut fields = PackedFields::with_capacity(default.fields.len() + 1);
     fields.push("date", &worker.date());
     default.fields.iter().for_each(|(name, value)| fields.push(name.as_str(), value.as_bytes()));
-    let (length, body) = match has_no_content(default.status) {
+    (reply.length, reply.body) = match has_no_content(default.status) {
         true => (Length::None, Body::Empty),
         false => {
             let body = Body::Pieces(VecDeque::from([default.body.clone().into()]));
             (Length::Known(default.body.len() as u64), body)
         }
     };
-    let detail = Some(Reason::DefaultResponse.as_str());
-    Reply {
-        status: default.status,
-        head: ReplyHead::Own { reason: None, fields },
-        extra: PackedFields::default(),
-        length,
-        body,
-        age_s: None,
-        cache_status: CacheStatus { detail, ttl_s: None, ..failed.cache_status },
-        ..failed
-    }
+    reply.status = default.status;
+    reply.head = ReplyHead::Own { reason: None, fields };
+    reply.extra = PackedFields::default();
+    reply.age_s = None;
+    reply.cache_status.detail = Some(Reason::DefaultResponse.as_str());
+    reply.cache_status.ttl_s = None;
 }

@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 
 use super::admission::Pacing;
 use super::error::OriginError;
-use super::exchange::Exchange;
+use super::exchange::{Ending, Exchange, Watch};
 use super::frame::{BodyFrame, BodyFraming};
 use super::http1::Http1Body;
 use super::http2::Http2Body;
@@ -85,6 +85,13 @@ impl OriginBody {
         match self.content_length() {
             Some(bytes) if bytes > bytes_max => Err(self.fail(OriginError::BodyTooLarge { bytes_max })),
             _ => Ok(()),
+        }
+    }
+
+    /// Has somebody told how it ends, unless it is over.
+    pub(super) fn watch(&mut self, watch: Watch) {
+        if let Some(exchange) = &mut self.exchange {
+            exchange.watch = Some(watch);
         }
     }
 
@@ -199,8 +206,10 @@ impl OriginBody {
     }
 
     fn fail(&mut self, error: OriginError) -> OriginError {
-        if let Some(exchange) = self.exchange.take() {
+        if let Some(mut exchange) = self.exchange.take() {
             exchange.pool.counters().count_error(&error);
+            let watch = exchange.watch.take();
+            watch.into_iter().for_each(|watch| watch.tell(ending(&error)));
         }
         if let (Source::Http2(body), OriginError::BetweenBytesTimeout) = (&self.source, &error) {
             body.suspect();
@@ -208,6 +217,14 @@ impl OriginBody {
         self.source = Source::Ended;
         self.failed = Some(error.clone());
         error
+    }
+}
+
+/// What is too large or too slow says more of a URL than of a server.
+fn ending(error: &OriginError) -> Ending {
+    match error {
+        OriginError::BodyTruncated | OriginError::Protocol(_) => Ending::Broken,
+        _ => Ending::Fine,
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use breaker::{Breaker, Effect, Outcome, Permit};
+use breaker::{Breaker, Effect, Outcome, Permit, State};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::admission::Entrance;
 use super::error::OriginError;
 use super::stats::BreakerStats;
 use crate::config::BreakerConfig;
@@ -33,11 +34,24 @@ impl Circuit {
         self.config == *config
     }
 
-    /// Leave to send a request; without it, the origin counts as failed.
-    pub(super) fn admit(&self) -> Result<Permit, OriginError> {
-        let admitted = self.kept.lock().breaker.admit(self.now_ms());
-        admitted
-            .map_err(|refusal| OriginError::CircuitOpen { retry: Duration::from_millis(refusal.retry_ms) })
+    /// Whether nothing is sent for the time being, whatever it is; nobody needs to wait for content that goes nowhere.
+    pub(super) fn refuse_at_once(&self) -> Result<(), OriginError> {
+        let State::Open { until_ms } = self.kept.lock().breaker.state() else { return Ok(()) };
+        match until_ms.saturating_sub(self.now_ms()) {
+            0 => Ok(()),
+            retry_ms => Err(is_open(retry_ms)),
+        }
+    }
+
+    /// Leave to send a request; without it, the origin counts as failed. An upload takes as long as its client likes, and must
+    /// not keep others from finding out that the origin is well again.
+    pub(super) fn admit(&self, entrance: Entrance) -> Result<Permit, OriginError> {
+        let (mut kept, now_ms) = (self.kept.lock(), self.now_ms());
+        let admitted = match entrance {
+            Entrance::Upload => kept.breaker.admit_apart(now_ms),
+            Entrance::Permit | Entrance::Tunnel => kept.breaker.admit(now_ms),
+        };
+        admitted.map_err(|refusal| is_open(refusal.retry_ms))
     }
 
     /// Takes in how the request ended, its retries included. For how long the breaker is open, if this opened it.
@@ -63,6 +77,10 @@ impl Circuit {
     }
 }
 
+fn is_open(retry_ms: u64) -> OriginError {
+    OriginError::CircuitOpen { retry: Duration::from_millis(retry_ms) }
+}
+
 /// What the end of a request says of the origin; nothing where it was the client's fault or the limits of this side, or a
 /// response that says more about a URL than about a server.
 fn outcome(answered: Result<u16, &OriginError>, config: &BreakerConfig) -> Option<Outcome> {
@@ -70,6 +88,7 @@ fn outcome(answered: Result<u16, &OriginError>, config: &BreakerConfig) -> Optio
         Ok(status) if config.statuses.contains(status) => Some(Outcome::Failure),
         Ok(_) => Some(Outcome::Success),
         Err(error) if error.is_unreachable() => Some(Outcome::Failure),
+        Err(OriginError::Protocol(_)) => Some(Outcome::Failure),
         Err(_) => None,
     }
 }

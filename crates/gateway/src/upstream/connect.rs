@@ -10,11 +10,12 @@ use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::error::OriginError;
-use super::resolve::Resolver;
+use super::resolve::{Lead, Resolver, literal};
 use crate::config::{AddressFamily, EndpointConfig, OriginAddress, OriginProtocol};
 
 /// How long one address may take before the next is tried beside it (RFC 8305 section 5).
@@ -61,8 +62,16 @@ pub(super) enum Negotiated {
     Http2,
 }
 
+/// A byte stream, and the address that a name led to.
+pub(super) struct Opened {
+    pub(super) stream: Stream,
+    pub(super) address: Option<IpAddr>,
+}
+
 pub(super) struct Connector {
     address: OriginAddress,
+    /// Its host, where that stands for addresses that may change.
+    name: Option<String>,
     tls: Option<Tls>,
     local_address: Option<IpAddr>,
     family: AddressFamily,
@@ -84,6 +93,10 @@ impl Connector {
             }),
         });
         Self {
+            name: match &config.address {
+                OriginAddress::Tcp { host, .. } if literal(host).is_none() => Some(host.clone()),
+                OriginAddress::Tcp { .. } | OriginAddress::Unix(_) => None,
+            },
             address: config.address.clone(),
             tls,
             local_address: config.local_address,
@@ -102,18 +115,32 @@ impl Connector {
         }
     }
 
+    /// Where kept connections may lead. Asked with each use, because a name has to be looked up again where they are never idle.
+    pub(super) fn addresses(&self, now: Instant) -> Lead {
+        self.name.as_deref().map_or(Lead::Anywhere, |name| self.resolver.lead(name, now))
+    }
+
     /// Connects. The caller limits the time.
-    pub(super) async fn connect(&self, offer: Offer) -> Result<(Stream, Negotiated), OriginError> {
-        let socket: Stream = match &self.address {
-            OriginAddress::Tcp { host, port } => Box::new(self.connect_tcp(host, *port).await?),
+    pub(super) async fn connect(&self, offer: Offer) -> Result<(Opened, Negotiated), OriginError> {
+        let opened = match &self.address {
+            OriginAddress::Tcp { host, port } => {
+                let stream = self.connect_tcp(host, *port).await?;
+                let address = stream.peer_addr().ok().map(|peer| peer.ip());
+                Opened { stream: Box::new(stream), address }
+            }
             OriginAddress::Unix(path) => {
-                Box::new(UnixStream::connect(path).await.map_err(|error| OriginError::Connect(error.kind()))?)
+                let stream = UnixStream::connect(path).await;
+                let stream = stream.map_err(|error| OriginError::Connect(error.kind()))?;
+                Opened { stream: Box::new(stream), address: None }
             }
         };
         match &self.tls {
-            Some(tls) => tls.handshake(socket, offer).await,
-            None if offer == Offer::Http2 => Ok((socket, Negotiated::Http2)),
-            None => Ok((socket, Negotiated::Http1)),
+            Some(tls) => {
+                let (stream, negotiated) = tls.handshake(opened.stream, offer).await?;
+                Ok((Opened { stream, ..opened }, negotiated))
+            }
+            None if offer == Offer::Http2 => Ok((opened, Negotiated::Http2)),
+            None => Ok((opened, Negotiated::Http1)),
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::exchange::Kept;
-use super::retry::{Cause, Failed};
+use super::retry::{Cause, Failed, Replay};
 use crate::config::EjectionConfig;
 
 /// What is known of one server.
@@ -53,12 +53,15 @@ pub(super) enum Leave {
 impl Verdict {
     /// What a failed attempt says of its server, by how many were asked up to it. A kept connection that is closed under a request
     /// says nothing, because servers close idle connections when they like; nor does the end of the time where others have
-    /// used it up.
+    /// used it up, nor a strange answer to a request whose content had not all come: its client may have caused it.
     pub(super) fn of(failed: &Failed, attempt: usize) -> Self {
         match (failed.cause, failed.kept) {
             (Cause::Closed, Kept::Yes) | (Cause::Other, _) => Self::Silent,
             (Cause::OutOfTime, _) if attempt > 1 => Self::Silent,
-            (Cause::NotConnected | Cause::Closed | Cause::Late | Cause::OutOfTime, _) => Self::Failure,
+            (Cause::Invalid, _) if failed.body == Replay::Gone => Self::Silent,
+            (Cause::NotConnected | Cause::Closed | Cause::Late | Cause::Invalid | Cause::OutOfTime, _) => {
+                Self::Failure
+            }
         }
     }
 }
@@ -141,7 +144,7 @@ mod tests {
     use crate::config::Statuses;
     use crate::decision_table::{Column, compare, table};
     use crate::upstream::exchange::Processing;
-    use crate::upstream::retry::{Repeatable, Replay};
+    use crate::upstream::retry::Repeatable;
 
     fn rules() -> EjectionConfig {
         EjectionConfig {
@@ -237,19 +240,22 @@ mod tests {
 
     #[test]
     fn what_a_failed_attempt_says_of_its_server() {
-        for (cause, kept, attempt, expected) in [
-            (Cause::NotConnected, Kept::No, 1, Failure),
-            (Cause::NotConnected, Kept::No, 2, Failure),
-            (Cause::Closed, Kept::No, 1, Failure),
-            (Cause::Closed, Kept::Yes, 1, Silent),
-            (Cause::Late, Kept::No, 1, Failure),
-            (Cause::Late, Kept::Yes, 2, Failure),
-            (Cause::OutOfTime, Kept::Yes, 1, Failure),
-            (Cause::OutOfTime, Kept::Yes, 2, Silent),
-            (Cause::Other, Kept::No, 1, Silent),
-            (Cause::Other, Kept::Yes, 2, Silent),
+        for (cause, kept, body, attempt, expected) in [
+            (Cause::NotConnected, Kept::No, Replay::Whole, 1, Failure),
+            (Cause::NotConnected, Kept::No, Replay::Gone, 2, Failure),
+            (Cause::Closed, Kept::No, Replay::Whole, 1, Failure),
+            (Cause::Closed, Kept::Yes, Replay::Whole, 1, Silent),
+            (Cause::Late, Kept::No, Replay::Whole, 1, Failure),
+            (Cause::Late, Kept::Yes, Replay::Gone, 2, Failure),
+            (Cause::Invalid, Kept::No, Replay::Whole, 1, Failure),
+            (Cause::Invalid, Kept::Yes, Replay::Whole, 2, Failure),
+            (Cause::Invalid, Kept::No, Replay::Gone, 1, Silent),
+            (Cause::OutOfTime, Kept::Yes, Replay::Whole, 1, Failure),
+            (Cause::OutOfTime, Kept::Yes, Replay::Whole, 2, Silent),
+            (Cause::Other, Kept::No, Replay::Whole, 1, Silent),
+            (Cause::Other, Kept::Yes, Replay::Whole, 2, Silent),
         ] {
-            let (processing, method, body) = (Processing::Possible, Repeatable::Yes, Replay::Whole);
+            let (processing, method) = (Processing::Possible, Repeatable::Yes);
             let failed = Failed { cause, processing, kept, method, body };
             assert_eq!(Verdict::of(&failed, attempt), expected, "{failed:?}, attempt {attempt}");
         }

@@ -13,12 +13,13 @@ use tokio::time::Instant;
 use super::binding::Binding;
 use super::checker::Checker;
 use super::checks::Checked;
-use super::connect::{Connector, Negotiated, Offer};
+use super::connect::{Connector, Negotiated, Offer, Opened};
 use super::ejection::Standing;
 use super::error::OriginError;
 use super::exchange::Kept;
 use super::http1::Http1Connection;
 use super::http2::{Http2Connection, StreamSlot};
+use super::known::Known;
 use super::pool::Pool;
 use super::request::RequestHead;
 use super::resolve::Resolver;
@@ -30,10 +31,7 @@ use crate::config::{EndpointConfig, OriginAddress};
 pub(super) struct Endpoint {
     config: EndpointConfig,
     label: Arc<str>,
-    work: Arc<Work>,
-    standing: Mutex<Standing>,
-    checked: Mutex<Checked>,
-    checker: Mutex<Option<Checker>>,
+    known: Arc<Known>,
     connector: Connector,
     pool: Arc<Pool>,
     /// Whether ALPN last chose HTTP/1: then a burst of requests needs as many connections.
@@ -69,16 +67,14 @@ pub(super) enum Connection {
 impl Endpoint {
     pub(super) fn new(
         config: EndpointConfig,
+        known: Arc<Known>,
         resolver: Arc<Resolver>,
         memory: Option<Arc<Budget>>,
         counters: Arc<Counters>,
     ) -> Self {
         Self {
             label: config.to_string().into(),
-            work: Arc::default(),
-            standing: Mutex::default(),
-            checked: Mutex::default(),
-            checker: Mutex::default(),
+            known,
             connector: Connector::new(&config, resolver),
             pool: Arc::new(Pool::new(config.pool, Arc::clone(&counters))),
             chose_http1: AtomicBool::new(false),
@@ -93,25 +89,32 @@ impl Endpoint {
         self.config == *config
     }
 
+    /// What is known of the server, if this configuration is of the same one, whatever it says of connections.
+    pub(super) fn known_of(&self, config: &EndpointConfig) -> Option<&Arc<Known>> {
+        let identity =
+            |config: &EndpointConfig| (config.address.clone(), config.protocol, config.tls.clone());
+        (identity(&self.config) == identity(config)).then_some(&self.known)
+    }
+
     /// Its URL.
     pub(super) fn label(&self) -> &Arc<str> {
         &self.label
     }
 
     pub(super) fn work(&self) -> &Arc<Work> {
-        &self.work
+        &self.known.work
     }
 
     pub(super) fn standing(&self) -> &Mutex<Standing> {
-        &self.standing
+        &self.known.standing
     }
 
     pub(super) fn checked(&self) -> &Mutex<Checked> {
-        &self.checked
+        &self.known.checked
     }
 
     pub(super) fn checker(&self) -> &Mutex<Option<Checker>> {
-        &self.checker
+        &self.known.checker
     }
 
     /// What it is called where nobody says another name.
@@ -176,11 +179,19 @@ impl Endpoint {
             Eligible::Any(_) => None,
             Eligible::OpenedSince(since) => Some(since),
         };
-        let shared = if offer == Offer::Http1 { None } else { self.pool.reserve_stream(opened_since) };
+        let now = match eligible {
+            Eligible::Any(now) => now,
+            Eligible::OpenedSince(_) => Instant::now(),
+        };
+        let lead = self.connector.addresses(now);
+        let shared = match offer {
+            Offer::Http1 => None,
+            Offer::Http2 | Offer::Either => self.pool.reserve_stream(opened_since, &lead),
+        };
         let kept = match (shared, eligible) {
             (Some(slot), _) => Connection::Http2(slot),
             (None, Eligible::Any(now)) if offer != Offer::Http2 => {
-                Connection::Http1(self.pool.checkout(now)?)
+                Connection::Http1(self.pool.checkout(now, &lead)?)
             }
             (None, _) => return None,
         };
@@ -189,16 +200,17 @@ impl Endpoint {
     }
 
     async fn open(&self, offer: Offer, users: Users) -> Result<(Connection, Kept), OriginError> {
-        let (stream, negotiated) = self.connector.connect(offer).await?;
+        let (Opened { stream, address }, negotiated) = self.connector.connect(offer).await?;
         if offer == Offer::Either {
             self.chose_http1.store(negotiated == Negotiated::Http1, Relaxed);
         }
         let connection = match negotiated {
             Negotiated::Http1 => {
-                Connection::Http1(Http1Connection::open(stream, self.memory.clone(), &self.counters))
+                let memory = self.memory.clone();
+                Connection::Http1(Http1Connection::open(stream, address, memory, &self.counters))
             }
             Negotiated::Http2 => {
-                let connection = Http2Connection::open(stream, &self.counters).await?;
+                let connection = Http2Connection::open(stream, address, &self.counters).await?;
                 let slot = connection.reserve_first();
                 if users == Users::Many {
                     self.pool.share(&connection);

@@ -1,5 +1,6 @@
 //! What belongs to one exchange from its place in the queue to the end of the response body.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::admission::{Held, Pacing, Permit};
@@ -17,11 +18,26 @@ pub(super) struct Exchange {
     pub(super) limits: Limits,
     permit: Arc<Permit>,
     working: Working,
+    pub(super) watch: Option<Watch>,
+}
+
+/// Told how the content of a response ended.
+pub(super) struct Watch(Option<Tell>);
+
+type Tell = Box<dyn FnOnce(Ending) + Send + Sync>;
+
+/// How the content of a response ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// All of it came, or nobody wanted the rest.
+    Fine,
+    /// The origin broke it off, or framed it wrongly.
+    Broken,
 }
 
 impl Exchange {
     pub(super) fn new(pool: Arc<Pool>, limits: Limits, permit: Arc<Permit>, working: Working) -> Self {
-        Self { pool, limits, permit, working }
+        Self { pool, limits, permit, working, watch: None }
     }
 
     /// The client does not keep up with the response.
@@ -36,6 +52,28 @@ impl Exchange {
 
     pub(super) fn keep_alive(&self) -> KeepAlive {
         self.pool.keep_alive()
+    }
+}
+
+impl Watch {
+    pub(super) fn new(tell: impl FnOnce(Ending) + Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(tell)))
+    }
+
+    pub(super) fn tell(mut self, ending: Ending) {
+        self.0.take().into_iter().for_each(|tell| tell(ending));
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(|tell| tell(Ending::Fine));
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watch")
     }
 }
 

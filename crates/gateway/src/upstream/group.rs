@@ -32,7 +32,7 @@ use crate::trace::{Record, note};
 /// An origin with its policy and its limits. Kept by whoever uses it.
 pub struct Upstream {
     pub(super) config: OriginConfig,
-    pub(super) servers: Servers,
+    pub(super) servers: Arc<Servers>,
     pub(super) budget: Mutex<RetryBudget>,
     pub(super) circuit: Option<Arc<Circuit>>,
     pub(super) admission: Arc<Admission>,
@@ -106,16 +106,20 @@ impl Upstream {
         }
     }
 
-    /// The circuit breaker, around all that follows: what it refuses takes no place, and what is retried counts once.
+    /// The circuit breaker, around all that follows: what it refuses takes no place, and what is retried counts once. A probe
+    /// begins when the content has arrived, because no client may hold the place of a probe.
     async fn send_guarded(
         &self,
         parts: &RequestParts,
-        body: (RequestBody, u64),
+        (mut body, key): (RequestBody, u64),
         asker: &Asker,
         waiting: &mut HeadWait<'_>,
     ) -> Result<Box<OriginResponse>, OriginError> {
-        let admitted = self.circuit.as_ref().map(|circuit| Ok((circuit, circuit.admit()?))).transpose()?;
-        let sent = self.send_admitted(parts, body, asker, waiting).await;
+        self.circuit.as_ref().map_or(Ok(()), |circuit| circuit.refuse_at_once())?;
+        let entrance = self.entrance(parts, &mut body).await?;
+        let circuit = self.circuit.as_ref();
+        let admitted = circuit.map(|circuit| Ok((circuit, circuit.admit(entrance)?))).transpose()?;
+        let sent = self.send_admitted((parts, entrance), (body, key), asker, waiting).await;
         if let Some((circuit, permit)) = admitted {
             let answered = sent.as_ref().map(|response| response.status.as_u16());
             if let Some(time) = circuit.report(permit, answered) {
@@ -128,12 +132,11 @@ impl Upstream {
     /// Admission, pick, attempt, and what its outcome says: again or the end.
     async fn send_admitted(
         &self,
-        parts: &RequestParts,
+        (parts, entrance): (&RequestParts, Entrance),
         (mut body, key): (RequestBody, u64),
         asker: &Asker,
         waiting: &mut HeadWait<'_>,
     ) -> Result<Box<OriginResponse>, OriginError> {
-        let entrance = self.entrance(parts, &mut body).await?;
         let permit = self.admission.enter(entrance, asker, waiting.limits.total_at).await?;
         let now = Instant::now();
         self.counters.requests.fetch_add(1, Relaxed);
@@ -144,8 +147,8 @@ impl Upstream {
             let work = endpoint.work();
             let attempt = Attempt { endpoint, eligible: course.eligible, permit: &permit, work };
             let failed = match attempt.run(&head, body, waiting).await {
-                Outcome::Answered(response) => {
-                    self.servers.note_answer(course.server, response.status);
+                Outcome::Answered(mut response) => {
+                    self.servers.note_answer(course.server, &mut response);
                     return Ok(response);
                 }
                 Outcome::Failed(failed) => *failed,
@@ -178,7 +181,7 @@ impl Upstream {
         let FailedAttempt { error, body, processing, kept } = failed;
         let replay = if body.is_some() { Replay::Whole } else { Replay::Gone };
         let failed = Failed { cause: Cause::of(&error), processing, kept, method, body: replay };
-        self.servers.note_failure(course.server, Verdict::of(&failed, course.tried.len()), now);
+        self.servers.note_verdict(course.server, Verdict::of(&failed, course.tried.len()), now);
         let is_last = course.tried.len() >= self.config.retries.attempts_max;
         let other = if is_last { None } else { self.servers.pick(course.key, &course.tried, now) };
         let elsewhere = match other {

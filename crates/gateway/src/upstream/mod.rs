@@ -27,6 +27,7 @@ mod health;
 mod http1;
 mod http2;
 mod interim;
+mod known;
 mod limits;
 mod line;
 mod parts;

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use super::http1::{Http1Connection, Readiness};
 use super::http2::{Http2Connection, StreamSlot};
 use super::request::KeepAlive;
+use super::resolve::Lead;
 use super::stats::{Counters, Gauged};
 use crate::config::PoolConfig;
 
@@ -41,6 +42,13 @@ struct Idle {
     connection: Http1Connection,
     since: Instant,
     _gauged: Gauged,
+}
+
+/// What an idle connection is kept by.
+struct Terms<'a> {
+    now: Instant,
+    idle_timeout: Duration,
+    lead: &'a Lead,
 }
 
 #[derive(Debug, Default)]
@@ -78,13 +86,13 @@ impl Pool {
         if self.config.idle_connections_max == 0 { KeepAlive::Off } else { KeepAlive::On }
     }
 
-    /// Takes an idle HTTP/1 connection, this runtime's own first.
-    pub(super) fn checkout(&self, now: Instant) -> Option<Http1Connection> {
+    /// Takes an idle HTTP/1 connection to one of these addresses, this runtime's own first. Those to others end.
+    pub(super) fn checkout(&self, now: Instant, lead: &Lead) -> Option<Http1Connection> {
         let home = Handle::current().id();
         let mut removed = Vec::new();
         let found = {
             let mut idle = self.idle.lock();
-            idle.take(home, now, self.config.idle_timeout, &mut removed)
+            idle.take(home, &self.terms(now, lead), &mut removed)
         };
         drop(removed);
         found
@@ -103,7 +111,7 @@ impl Pool {
         let reaper = {
             let mut idle = self.idle.lock();
             if idle.len >= self.config.idle_connections_max {
-                idle.prune(now, self.config.idle_timeout, &mut removed);
+                idle.prune(&self.terms(now, &Lead::Anywhere), &mut removed);
             }
             if idle.len < self.config.idle_connections_max {
                 idle.put(released);
@@ -118,13 +126,17 @@ impl Pool {
         }
     }
 
-    /// A place on an HTTP/2 connection with streams to spare.
+    fn terms<'a>(&self, now: Instant, lead: &'a Lead) -> Terms<'a> {
+        Terms { now, idle_timeout: self.config.idle_timeout, lead }
+    }
+
+    /// A place on an HTTP/2 connection to one of these addresses, with streams to spare. Those to others get no more.
     //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
-    pub(super) fn reserve_stream(&self, opened_since: Option<Instant>) -> Option<StreamSlot> {
+    pub(super) fn reserve_stream(&self, opened_since: Option<Instant>, lead: &Lead) -> Option<StreamSlot> {
         let mut closed = Vec::new();
         let mut shared = self.shared.lock();
         shared.retain(|connection| {
-            let usable = connection.is_usable();
+            let usable = connection.is_usable() && lead.leads_to(connection.address());
             if !usable {
                 closed.push(Arc::clone(connection));
             }
@@ -171,7 +183,7 @@ impl Pool {
             !shared.is_empty()
         };
         let mut idle = self.idle.lock();
-        idle.prune(now, self.config.idle_timeout, &mut removed);
+        idle.prune(&self.terms(now, &Lead::Anywhere), &mut removed);
         if idle.len > 0 || some_shared { Remaining::Some } else { Remaining::None }
     }
 }
@@ -220,29 +232,23 @@ impl IdleConnections {
         }
     }
 
-    fn take(
-        &mut self,
-        home: Id,
-        now: Instant,
-        idle_timeout: Duration,
-        removed: &mut Vec<Idle>,
-    ) -> Option<Http1Connection> {
+    fn take(&mut self, home: Id, terms: &Terms<'_>, removed: &mut Vec<Idle>) -> Option<Http1Connection> {
         let own = self.by_home.iter().position(|(id, _)| *id == home);
         let others = (0..self.by_home.len()).filter(|index| Some(*index) != own);
         let before = removed.len();
         let found = own
             .into_iter()
             .chain(others)
-            .find_map(|index| take_newest(&mut self.by_home[index].1, now, idle_timeout, removed));
+            .find_map(|index| take_newest(&mut self.by_home[index].1, terms, removed));
         self.len -= removed.len() - before + usize::from(found.is_some());
         found
     }
 
-    fn prune(&mut self, now: Instant, idle_timeout: Duration, removed: &mut Vec<Idle>) {
+    fn prune(&mut self, terms: &Terms<'_>, removed: &mut Vec<Idle>) {
         let before = removed.len();
         for (_, connections) in &mut self.by_home {
             let (kept, gone): (Vec<_>, Vec<_>) =
-                partition(connections, |idle| idle.usefulness(now, idle_timeout) != Usefulness::Gone);
+                partition(connections, |idle| idle.usefulness(terms) != Usefulness::Gone);
             *connections = kept;
             removed.extend(gone);
         }
@@ -259,8 +265,9 @@ enum Usefulness {
 }
 
 impl Idle {
-    fn usefulness(&mut self, now: Instant, idle_timeout: Duration) -> Usefulness {
-        if now.duration_since(self.since) >= idle_timeout {
+    fn usefulness(&mut self, terms: &Terms<'_>) -> Usefulness {
+        let is_too_old = terms.now.duration_since(self.since) >= terms.idle_timeout;
+        if is_too_old || !terms.lead.leads_to(self.connection.address()) {
             return Usefulness::Gone;
         }
         match self.connection.readiness() {
@@ -285,14 +292,13 @@ fn partition(
 
 fn take_newest(
     connections: &mut Vec<Idle>,
-    now: Instant,
-    idle_timeout: Duration,
+    terms: &Terms<'_>,
     removed: &mut Vec<Idle>,
 ) -> Option<Http1Connection> {
     let mut index = connections.len();
     while index > 0 {
         index -= 1;
-        match connections[index].usefulness(now, idle_timeout) {
+        match connections[index].usefulness(terms) {
             Usefulness::Ready => return Some(connections.remove(index).connection),
             Usefulness::Later => {}
             Usefulness::Gone => removed.push(connections.remove(index)),

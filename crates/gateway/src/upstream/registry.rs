@@ -13,6 +13,7 @@ use super::circuit::Circuit;
 use super::endpoint::Endpoint;
 use super::group::Upstream;
 use super::health::check_servers;
+use super::known::Known;
 use super::resolve::{Resolver, system_settings};
 use super::retry::RetryBudget;
 use super::servers::{Server, Servers};
@@ -54,7 +55,7 @@ impl Upstreams {
     }
 
     /// The upstream of a configuration. As long as somebody uses an earlier one of this name, what the two have in common is
-    /// taken over: each server with its connections where it is reached in the same way, and what is in flight
+    /// taken over: what is known of each server, its connections too where it is reached in the same way, and what is in flight
     /// and the circuit breaker where the limits on it, and its settings, are the same.
     pub fn upstream(&self, config: &OriginConfig) -> Arc<Upstream> {
         // Before the lock, so that the last use of one doesn't end under it.
@@ -82,7 +83,10 @@ impl Upstreams {
         let server = |config: &ServerConfig| {
             let endpoint = match known().find(|known| known.endpoint.is_for(&config.endpoint)) {
                 Some(known) => Arc::clone(&known.endpoint),
-                None => self.endpoint(&config.endpoint, counters),
+                None => {
+                    let known = known().find_map(|known| known.endpoint.known_of(&config.endpoint));
+                    self.endpoint(&config.endpoint, known.map(Arc::clone).unwrap_or_default(), counters)
+                }
             };
             Server::new(endpoint, config.weight)
         };
@@ -95,7 +99,7 @@ impl Upstreams {
         Upstream {
             circuit: config.breaker.as_ref().map(circuit),
             config: config.clone(),
-            servers: Servers::new(config.servers.iter().map(server).collect(), config),
+            servers: Arc::new(Servers::new(config.servers.iter().map(server).collect(), config)),
             admission: match limits {
                 Some(upstream) => Arc::clone(&upstream.admission),
                 None => Arc::new(Admission::new(config.admission, counters)),
@@ -111,9 +115,14 @@ impl Upstreams {
         check_servers(&upstream.servers, &upstream.config, self.resolver.background());
     }
 
-    fn endpoint(&self, config: &EndpointConfig, counters: &Arc<Counters>) -> Arc<Endpoint> {
+    fn endpoint(
+        &self,
+        config: &EndpointConfig,
+        known: Arc<Known>,
+        counters: &Arc<Counters>,
+    ) -> Arc<Endpoint> {
         let (resolver, counters) = (Arc::clone(&self.resolver), Arc::clone(counters));
-        Arc::new(Endpoint::new(config.clone(), resolver, self.memory.clone(), counters))
+        Arc::new(Endpoint::new(config.clone(), known, resolver, self.memory.clone(), counters))
     }
 
     /// Forgets the upstreams that nobody uses any more, but not what they counted.

@@ -299,8 +299,11 @@ impl ChannelBody {
 
     /// All of it, where it has arrived before anything was read; both have the same bytes.
     fn replay(&mut self) -> Option<Bytes> {
-        if !self.is_whole() || self.unread.is_some() || self.trailers.is_some() || self.arrived.is_empty() {
+        if !self.is_whole() || self.unread.is_some() || self.trailers.is_some() {
             return None;
+        }
+        if self.arrived.is_empty() {
+            return Some(Bytes::new());
         }
         let bytes = self.take_arrived();
         self.unread = Some(bytes.clone());

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hickory_resolver::config::{LookupIpStrategy, ResolveHosts, ResolverConfig, ResolverOpts};
-use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::proto::op::Query;
+use hickory_resolver::net::{DnsError, NetError, NoRecords};
+use hickory_resolver::proto::op::{Query, ResponseCode};
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::{Hosts, TokioResolver};
 use parking_lot::Mutex;
@@ -27,6 +27,14 @@ const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6A
 /// Addresses of one name, in the order to try them.
 pub(super) type Addresses = Arc<[IpAddr]>;
 type Outcome = Result<Addresses, Arc<str>>;
+
+/// Where connections to a host lead.
+#[derive(Debug)]
+pub(super) enum Lead {
+    /// It has no name whose addresses could change, or no addresses are known.
+    Anywhere,
+    To(Addresses),
+}
 
 /// Shortest time that addresses are used without asking again, whatever the records say.
 const TTL_MIN: Duration = Duration::from_secs(1);
@@ -81,6 +89,24 @@ enum Answer {
     Wait { lookup: watch::Receiver<Option<Outcome>>, stale: Option<Addresses> },
 }
 
+/// What a look-up found.
+enum Found {
+    Addresses(Vec<IpAddr>, Duration),
+    /// The name servers have answered, and there is no address.
+    Nothing(Arc<str>),
+    /// They haven't.
+    Failure(Arc<str>),
+}
+
+impl Lead {
+    pub(super) fn leads_to(&self, address: Option<IpAddr>) -> bool {
+        match (self, address) {
+            (Self::To(addresses), Some(address)) => addresses.contains(&address),
+            (Self::Anywhere, _) | (Self::To(_), None) => true,
+        }
+    }
+}
+
 impl Resolver {
     /// The runtime for what no request waits for.
     pub(super) fn background(&self) -> &Handle {
@@ -103,9 +129,20 @@ impl Resolver {
         outcome.map_err(OriginError::Resolve)
     }
 
+    /// Where kept connections to a name may lead. Nobody waits: where what is known is too old, a look-up begins.
+    pub(super) fn lead(self: &Arc<Self>, name: &str, now: Instant) -> Lead {
+        match self.answer(name, now) {
+            Answer::Now(Ok(addresses)) | Answer::Wait { stale: Some(addresses), .. } => Lead::To(addresses),
+            Answer::Now(Err(_)) | Answer::Wait { stale: None, .. } => Lead::Anywhere,
+        }
+    }
+
     fn answer(self: &Arc<Self>, host: &str, now: Instant) -> Answer {
         let mut names = self.names.lock();
-        let entry = names.entry(host.to_owned()).or_default();
+        if !names.contains_key(host) {
+            names.insert(host.to_owned(), Entry::default());
+        }
+        let entry = names.get_mut(host).expect("it was put there");
         if let Some(known) = entry.known.as_ref().filter(|known| now < known.fresh_until) {
             return Answer::Now(Ok(Arc::clone(&known.addresses)));
         }
@@ -131,42 +168,63 @@ impl Resolver {
         receiver
     }
 
-    /// Keeps what a look-up found. Failures are logged, and leave the last known addresses as they are.
-    fn note(&self, host: &str, found: Result<(Vec<IpAddr>, Duration), Arc<str>>, now: Instant) -> Outcome {
+    /// Keeps what a look-up found. Failures are logged, and leave the last known addresses as they are; that there are none
+    /// takes them away: it is an answer, and stale ones are for failures (RFC 8767 section 4).
+    fn note(&self, host: &str, found: Found, now: Instant) -> Outcome {
         let mut names = self.names.lock();
         let entry = names.entry(host.to_owned()).or_default();
         entry.lookup = None;
+        let failed = |cause: &Arc<str>| Failed { cause: Arc::clone(cause), quiet_until: now + FAILURE_PAUSE };
         match found {
-            Ok((addresses, ttl)) => {
+            Found::Addresses(addresses, ttl) => {
                 let addresses: Addresses = addresses.into();
                 let fresh_until = now + ttl.clamp(TTL_MIN, TTL_MAX);
                 entry.known = Some(Known { addresses: Arc::clone(&addresses), fresh_until });
                 entry.failed = None;
                 Ok(addresses)
             }
-            Err(cause) => {
-                entry.failed = Some(Failed { cause: Arc::clone(&cause), quiet_until: now + FAILURE_PAUSE });
-                let stale = entry.stale(now).is_some();
+            Found::Nothing(cause) => {
+                *entry = Entry { failed: Some(failed(&cause)), ..Entry::default() };
                 drop(names);
-                tracing::warn!(host, %cause, last_known_addresses_used = stale, "name resolution failed");
+                tracing::warn!(host, %cause, "a name has no address");
                 Err(cause)
+            }
+            Found::Failure(cause) => {
+                entry.failed = Some(failed(&cause));
+                let stale = entry.stale(now);
+                drop(names);
+                let is_stale = stale.is_some();
+                tracing::warn!(host, %cause, last_known_addresses_used = is_stale, "name resolution failed");
+                stale.ok_or(cause)
             }
         }
     }
 
-    async fn look_up(&self, host: &str) -> Result<(Vec<IpAddr>, Duration), Arc<str>> {
+    async fn look_up(&self, host: &str) -> Found {
         let addresses = from_hosts_file(host);
         if !addresses.is_empty() {
-            return Ok((addresses, HOSTS_FILE_TTL));
+            return Found::Addresses(addresses, HOSTS_FILE_TTL);
         }
         if is_localhost(host) {
-            return Ok((LOOPBACK.to_vec(), TTL_MAX));
+            return Found::Addresses(LOOPBACK.to_vec(), TTL_MAX);
         }
-        let dns = self.dns()?;
-        let found = dns.lookup_ip(host).await.map_err(|error| Arc::from(error.to_string()))?;
-        let ttl = found.valid_until().saturating_duration_since(std::time::Instant::now());
-        let addresses: Vec<IpAddr> = found.iter().collect();
-        if addresses.is_empty() { Err("the name has no address".into()) } else { Ok((addresses, ttl)) }
+        let dns = match self.dns() {
+            Ok(dns) => dns,
+            Err(cause) => return Found::Failure(cause),
+        };
+        match dns.lookup_ip(host).await {
+            Ok(found) => {
+                let ttl = found.valid_until().saturating_duration_since(std::time::Instant::now());
+                let addresses: Vec<IpAddr> = found.iter().collect();
+                if addresses.is_empty() {
+                    Found::Nothing("the name has no address".into())
+                } else {
+                    Found::Addresses(addresses, ttl)
+                }
+            }
+            Err(error) if is_negative(&error) => Found::Nothing(error.to_string().into()),
+            Err(error) => Found::Failure(error.to_string().into()),
+        }
     }
 
     /// The DNS client; made when first needed and tried again while the system's settings are unusable.
@@ -203,19 +261,25 @@ impl Entry {
 //= RFC 8767 section 5: stale data after the client response timer
 async fn waited(mut lookup: watch::Receiver<Option<Outcome>>, stale: Option<Addresses>) -> Outcome {
     let outcome = async {
-        match lookup.wait_for(Option::is_some).await {
-            Ok(outcome) => outcome.clone().unwrap_or_else(|| Err("resolver stopped".into())),
-            Err(_) => Err("resolver stopped".into()),
-        }
+        let outcome = lookup.wait_for(Option::is_some).await.ok()?;
+        outcome.clone()
     };
-    let Some(stale) = stale else { return outcome.await };
-    match timeout(STALE_AFTER, outcome).await {
-        Ok(Ok(addresses)) => Ok(addresses),
-        Ok(Err(_)) | Err(_) => Ok(stale),
+    match stale {
+        None => outcome.await.unwrap_or_else(|| Err("resolver stopped".into())),
+        Some(stale) => timeout(STALE_AFTER, outcome).await.ok().flatten().unwrap_or(Ok(stale)),
     }
 }
 
-fn literal(host: &str) -> Option<IpAddr> {
+/// Whether name servers have answered that there is nothing.
+fn is_negative(error: &NetError) -> bool {
+    let NetError::Dns(DnsError::NoRecordsFound(NoRecords { response_code, .. })) = error else {
+        return false;
+    };
+    matches!(response_code, ResponseCode::NXDomain | ResponseCode::NoError)
+}
+
+/// The address that a host is, where it is no name.
+pub(super) fn literal(host: &str) -> Option<IpAddr> {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).parse().ok()
 }
 

@@ -16,6 +16,8 @@ pub(super) enum Cause {
     Closed,
     /// No response came in time.
     Late,
+    /// What came is no response: not HTTP, or not as HTTP demands.
+    Invalid,
     /// The time for the whole exchange is over.
     OutOfTime,
     /// What no other server would do better.
@@ -87,6 +89,7 @@ impl Cause {
             | OriginError::TlsCertificate(_) => Self::NotConnected,
             OriginError::ClosedBeforeResponse => Self::Closed,
             OriginError::FirstByteTimeout => Self::Late,
+            OriginError::Protocol(_) => Self::Invalid,
             OriginError::TotalTimeout => Self::OutOfTime,
             _ => Self::Other,
         }
@@ -181,7 +184,8 @@ mod tests {
     //= RFC 9110 section 9.2.2: idempotent methods may be retried, others only when known not to be processed
     #[test]
     fn the_whole_table_is_as_written() {
-        let causes = [Cause::NotConnected, Cause::Closed, Cause::Late, Cause::OutOfTime, Cause::Other];
+        let causes =
+            [Cause::NotConnected, Cause::Closed, Cause::Late, Cause::Invalid, Cause::OutOfTime, Cause::Other];
         let processings = [Processing::Never, Processing::Possible];
         let kept = [Kept::No, Kept::Yes];
         let methods = [Repeatable::No, Repeatable::Yes];

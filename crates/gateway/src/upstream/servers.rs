@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use caching::explain::Finding;
-use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::balance::{Candidates, Lot, Presence, Seen, Turns, candidates, hash, mix, pick};
 use super::ejection::{Leave, Verdict, leave, share_percent};
 use super::endpoint::Endpoint;
+use super::exchange::{Ending, Watch};
+use super::response::OriginResponse;
 use super::stats::{ServerState, ServerStats};
 use crate::config::{Balance, EjectionConfig, OriginConfig};
 use crate::trace::{Record, note};
@@ -80,17 +81,27 @@ impl Servers {
         candidates(self.list.iter().map(|server| server.seen(self.slow_start, now)), tried)
     }
 
-    /// Takes in that a server answered.
-    pub(super) fn note_answer(&self, server: usize, status: StatusCode) {
-        if let Some(ejection) = &self.ejection {
-            let is_failure = ejection.config.statuses.contains(status.as_u16());
-            let verdict = if is_failure { Verdict::Failure } else { Verdict::Success };
-            self.note(ejection, server, verdict, Instant::now());
+    /// Takes in that a server answered. That it is well shows only where all of the answer has come, or as much as anybody wants.
+    pub(super) fn note_answer(self: &Arc<Self>, server: usize, response: &mut OriginResponse) {
+        let Some(ejection) = &self.ejection else { return };
+        if ejection.config.statuses.contains(response.status.as_u16()) {
+            self.note(ejection, server, Verdict::Failure, Instant::now());
+        } else if response.body.is_over() {
+            self.note(ejection, server, Verdict::Success, Instant::now());
+        } else {
+            let servers = Arc::clone(self);
+            response.body.watch(Watch::new(move |ending| {
+                let verdict = match ending {
+                    Ending::Fine => Verdict::Success,
+                    Ending::Broken => Verdict::Failure,
+                };
+                servers.note_verdict(server, verdict, Instant::now());
+            }));
         }
     }
 
-    /// Takes in that a server did not answer.
-    pub(super) fn note_failure(&self, server: usize, verdict: Verdict, now: Instant) {
+    /// Takes in what a request says of its server.
+    pub(super) fn note_verdict(&self, server: usize, verdict: Verdict, now: Instant) {
         if let Some(ejection) = &self.ejection {
             self.note(ejection, server, verdict, now);
         }

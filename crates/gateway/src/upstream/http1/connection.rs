@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -42,6 +43,8 @@ pub(in super::super) struct Http1Connection {
     memory: Option<Arc<Budget>>,
     /// The runtime whose events move it.
     home: Id,
+    /// The address that a name led to.
+    address: Option<IpAddr>,
     _open: Gauged,
 }
 
@@ -72,6 +75,7 @@ impl Http1Connection {
     /// Starts HTTP/1.1 on a stream.
     pub(in super::super) fn open(
         stream: Stream,
+        address: Option<IpAddr>,
         memory: Option<Arc<Budget>>,
         counters: &Arc<Counters>,
     ) -> Self {
@@ -82,8 +86,13 @@ impl Http1Connection {
             wide: None,
             memory,
             home: Handle::current().id(),
+            address,
             _open: driver::opened(counters),
         }
+    }
+
+    pub(in super::super) fn address(&self) -> Option<IpAddr> {
+        self.address
     }
 
     pub(in super::super) fn home(&self) -> Id {

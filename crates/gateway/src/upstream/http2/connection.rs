@@ -1,5 +1,6 @@
 //! A connection that carries many exchanges, and places on it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -35,6 +36,8 @@ pub(in crate::upstream) struct Http2Connection {
     /// Set when the peer stopped answering: a dead connection must not swallow request after request.
     suspect: AtomicBool,
     opened_at: Instant,
+    /// The address that a name led to.
+    address: Option<IpAddr>,
     idle_since: Mutex<Instant>,
 }
 
@@ -48,6 +51,7 @@ impl Http2Connection {
     /// Starts HTTP/2 on a stream.
     pub(in crate::upstream) async fn open(
         stream: Stream,
+        address: Option<IpAddr>,
         counters: &Arc<Counters>,
     ) -> Result<Arc<Self>, OriginError> {
         let (sender, connection) = Builder::new()
@@ -69,6 +73,7 @@ impl Http2Connection {
             active: AtomicUsize::new(0),
             suspect: AtomicBool::new(false),
             opened_at: Instant::now(),
+            address,
             idle_since: Mutex::new(Instant::now()),
         }))
     }
@@ -80,6 +85,10 @@ impl Http2Connection {
         }
         let mut cx = Context::from_waker(Waker::noop());
         !matches!(self.sender.clone().poll_ready(&mut cx), Poll::Ready(Err(_)))
+    }
+
+    pub(in crate::upstream) fn address(&self) -> Option<IpAddr> {
+        self.address
     }
 
     pub(in crate::upstream) fn opened_at(&self) -> Instant {

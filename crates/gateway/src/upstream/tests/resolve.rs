@@ -17,10 +17,20 @@ use super::scripted::*;
 use crate::config::{AddressFamily, OriginAddress, OriginConfig};
 use crate::upstream::{OriginError, Upstreams};
 
-/// A name server that gives the same addresses for every name; without any it fails.
+/// What a name server says of every name.
+#[derive(Clone, Debug)]
+enum Says {
+    Addresses(Vec<Ipv4Addr>),
+    /// There is no such name.
+    NxDomain,
+    /// There is one, and it has no address.
+    NoData,
+    ServFail,
+}
+
 struct NameServer {
     address: SocketAddr,
-    answer: Arc<Mutex<Vec<Ipv4Addr>>>,
+    answer: Arc<Mutex<Says>>,
     asked_for_a: Arc<AtomicUsize>,
 }
 
@@ -28,7 +38,7 @@ impl NameServer {
     async fn start(answer: &[Ipv4Addr], ttl_s: u8) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
-        let answer = Arc::new(Mutex::new(answer.to_vec()));
+        let answer = Arc::new(Mutex::new(Says::Addresses(answer.to_vec())));
         let asked_for_a = Arc::new(AtomicUsize::new(0));
         let (shared, asked) = (Arc::clone(&answer), Arc::clone(&asked_for_a));
         tokio::spawn(async move {
@@ -60,11 +70,16 @@ impl NameServer {
 
 const A: u8 = 1;
 
-/// An answer for A, none for other types, SERVFAIL without addresses.
-fn reply(query: &[u8; 512], addresses: &[Ipv4Addr], ttl_s: u8) -> (Vec<u8>, u8) {
+/// Addresses are an answer for A alone.
+fn reply(query: &[u8; 512], says: &Says, ttl_s: u8) -> (Vec<u8>, u8) {
     let name_end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap();
     let kind = query[name_end + 2];
-    let code = if addresses.is_empty() { 0x82 } else { 0x80 };
+    let (code, addresses) = match says {
+        Says::Addresses(addresses) => (0x80, &addresses[..]),
+        Says::NoData => (0x80, &[][..]),
+        Says::ServFail => (0x82, &[][..]),
+        Says::NxDomain => (0x83, &[][..]),
+    };
     let records = if kind == A { addresses } else { &[] };
     let mut response = vec![query[0], query[1], 0x81, code, 0, 1, 0, records.len() as u8, 0, 0, 0, 0];
     response.extend_from_slice(&query[12..name_end + 5]);
@@ -87,7 +102,7 @@ async fn addresses_change_when_their_ttl_ends_and_not_before() {
     let server = NameServer::start(&[FIRST], 1).await;
     let resolver = server.resolver();
     assert_eq!(addresses(&resolver, "origin.test").await, Ok(vec![IpAddr::V4(FIRST)]));
-    *server.answer.lock() = vec![SECOND];
+    *server.answer.lock() = Says::Addresses(vec![SECOND]);
     assert_eq!(addresses(&resolver, "origin.test").await, Ok(vec![IpAddr::V4(FIRST)]));
     assert_eq!(server.asked(), 1);
     let began = tokio::time::Instant::now();
@@ -103,13 +118,46 @@ async fn the_last_known_addresses_serve_while_name_servers_fail() {
     let server = NameServer::start(&[FIRST], 1).await;
     let resolver = server.resolver();
     addresses(&resolver, "origin.test").await.unwrap();
-    server.answer.lock().clear();
+    *server.answer.lock() = Says::ServFail;
     while server.asked() < 2 {
         assert_eq!(addresses(&resolver, "origin.test").await, Ok(vec![IpAddr::V4(FIRST)]));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(addresses(&resolver, "origin.test").await, Ok(vec![IpAddr::V4(FIRST)]));
     assert_eq!(addresses(&resolver, "never.test").await.unwrap_err().reason(), "dns-error");
+}
+
+#[tokio::test]
+async fn the_last_known_addresses_go_when_name_servers_say_that_there_are_none() {
+    for says in [Says::NxDomain, Says::NoData] {
+        let server = NameServer::start(&[FIRST], 1).await;
+        let resolver = server.resolver();
+        addresses(&resolver, "origin.test").await.unwrap();
+        *server.answer.lock() = says.clone();
+        while addresses(&resolver, "origin.test").await == Ok(vec![IpAddr::V4(FIRST)]) {
+            assert!(server.asked() < 3, "{says:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let error = addresses(&resolver, "origin.test").await.unwrap_err();
+        assert_eq!(error.reason(), "dns-error", "{says:?}");
+    }
+}
+
+/// A name is looked up again while its connections are never idle, and those to an address that it has no more end.
+#[tokio::test]
+async fn kept_connections_follow_a_name() {
+    let names = NameServer::start(&[Ipv4Addr::LOCALHOST], 1).await;
+    let old = Scripted::start(vec![answers(&[OK; 500])]).await;
+    let origin = Upstreams::with_resolver(names.resolver()).upstream(&named(&old));
+    assert_eq!(fetch(&origin, get()).await.unwrap().body, "ok");
+    *names.answer.lock() = Says::Addresses(vec![FIRST]);
+    let began = tokio::time::Instant::now();
+    // Nobody listens there.
+    while fetch(&origin, get()).await.is_ok() {
+        assert!(began.elapsed() < Duration::from_secs(5), "it stays with the old address");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!((old.connections(), origin.stats().connections_open), (1, 0));
 }
 
 #[tokio::test]
@@ -127,7 +175,7 @@ async fn one_look_up_serves_all_who_wait() {
 
 #[tokio::test]
 async fn literals_and_localhost_need_no_name_server() {
-    let server = NameServer::start(&[], 1).await;
+    let server = NameServer::start(&[FIRST], 1).await;
     let resolver = server.resolver();
     for (host, expected) in
         [("127.0.0.7", "127.0.0.7"), ("::1", "::1"), ("[::1]", "::1"), ("localhost", "127.0.0.1")]

@@ -1,6 +1,7 @@
 //! Origin servers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -146,13 +147,28 @@ fn check_servers(scope: &mut Scope<'_>, list: &Node, servers: &[Server<'_>]) {
     for (at, Server { node, url, .. }) in servers.iter().enumerate() {
         let Some(url) = url else { continue };
         let mut earlier = servers[..at].iter().filter_map(|earlier| earlier.url.as_ref());
-        if earlier.clone().any(|earlier| (&earlier.address, earlier.security) == (&url.address, url.security))
-        {
+        if earlier.clone().any(|earlier| is_same_server(earlier, url)) {
             scope.error(node, "this server is in the list already: use `weight` to give it a larger share");
         } else if earlier.any(|earlier| earlier.base_path != url.base_path) {
             scope.error(node, "servers of one origin must have the same path");
         }
     }
+}
+
+/// However it is spelt: one server in two places would get two shares, and none could be left out for the other.
+fn is_same_server(one: &OriginUrl, other: &OriginUrl) -> bool {
+    let is_same_address = match (&one.address, &other.address) {
+        (OriginAddress::Tcp { host, port }, OriginAddress::Tcp { host: other_host, port: other_port }) => {
+            let ip = |host: &str| host.parse().ok().map(|ip: IpAddr| ip.to_canonical());
+            let is_same_host = match (ip(host), ip(other_host)) {
+                (None, None) => host.eq_ignore_ascii_case(other_host),
+                (one, other) => one == other,
+            };
+            is_same_host && port == other_port
+        }
+        (one, other) => one == other,
+    };
+    is_same_address && one.security == other.security
 }
 
 /// A pick looks at all of them.

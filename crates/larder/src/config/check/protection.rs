@@ -22,11 +22,12 @@ pub(super) fn of_site(scope: &mut Scope<'_>, site: &Table) -> SiteProtection {
     }
 }
 
-pub(super) fn of_rule(scope: &mut Scope<'_>, rule: &Table) -> RuleProtection {
+pub(super) fn of_rule(scope: &mut Scope<'_>, rule: &Table, counted_as: String) -> RuleProtection {
     RuleProtection {
+        counted_as,
         rate_limit: rate_limit(scope, rule),
         request_body_bytes_max: optional_size(rule, "request_body_bytes_max"),
-        miss_budget: rule.optional_table("miss_budget").and_then(rate),
+        miss_budget: rule.optional_table("miss_budget").and_then(|table| rate(scope, table)),
         default_response: rule.optional_table("default_response").map(|table| default_response(scope, table)),
         response_body_bytes_max: optional_size(rule, "response_body_bytes_max"),
     }
@@ -34,7 +35,7 @@ pub(super) fn of_rule(scope: &mut Scope<'_>, rule: &Table) -> RuleProtection {
 
 fn rate_limit(scope: &mut Scope<'_>, owner: &Table) -> Option<RateLimit> {
     let table = owner.optional_table("rate_limit")?;
-    let rate = rate(table)?;
+    let rate = rate(scope, table)?;
     Some(RateLimit {
         rate,
         count: match table.text("count") {
@@ -56,11 +57,17 @@ fn rate_limit(scope: &mut Scope<'_>, owner: &Table) -> Option<RateLimit> {
 }
 
 /// `requests`, `window` and `burst`; nothing where the first is missing, which is noted already.
-fn rate(table: &Table) -> Option<Rate> {
+fn rate(scope: &mut Scope<'_>, table: &Table) -> Option<Rate> {
     table.node("requests")?;
     let requests = table.number("requests");
     let burst = if table.node("burst").is_some() { table.number("burst") } else { requests };
-    Some(Rate { requests, window: table.duration("window"), burst })
+    let rate = Rate { requests, window: table.duration("window"), burst };
+    if let (true, Some(node)) = (u64::from(burst) > rate.burst_max(), table.node("burst")) {
+        let message =
+            format!("at most {} at this rate: the clock of the limit goes no further", rate.burst_max());
+        scope.error(node, message);
+    }
+    Some(rate)
 }
 
 fn default_response(scope: &mut Scope<'_>, table: &Table) -> Arc<DefaultResponse> {

@@ -10,7 +10,7 @@ use caching::{
 };
 use gateway::config::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
-    codings_of,
+    SITE_POLICY, codings_of,
 };
 
 use super::names::name;
@@ -31,6 +31,7 @@ pub(super) fn rules(scope: &mut Scope<'_>, site: &Table, store: &Table, profile:
         {
             scope.error(node, format!("`{name}` is the name of an earlier rule of this site"));
         }
+        check_policy(scope, site, table);
         check_effect(scope, table, store);
         let rule = rule(scope, table, index + 1, profile);
         if let Some(rule) = &rule {
@@ -39,6 +40,19 @@ pub(super) fn rules(scope: &mut Scope<'_>, site: &Table, store: &Table, profile:
         rules.extend(rule);
     }
     rules
+}
+
+/// Clients tell limits apart by the names of their policies, and that of a site is `default`.
+fn check_policy(scope: &mut Scope<'_>, site: &Table, rule: &Table) {
+    let has_limit = |table: &Table| table.optional_table("rate_limit").is_some();
+    if rule.text("name") == Some(SITE_POLICY)
+        && has_limit(site)
+        && has_limit(rule)
+        && let Some(node) = rule.node("name")
+    {
+        let message = "clients know the `rate_limit` of the site by this name: give the rule another one";
+        scope.error(node, message);
+    }
 }
 
 fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -> Option<CacheRule> {
@@ -51,6 +65,11 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
         None => Some(None),
     };
     let methods = methods(scope, table);
+    // The number of a rule is another one once a rule is put in front of it.
+    let counted_as = match (&name, table.node("name")) {
+        (Some(name), Some(_)) => name.clone(),
+        _ => format!("{path:?} {methods:?}"),
+    };
     Some(CacheRule {
         name: name?,
         path: path?,
@@ -64,7 +83,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
         close_delimited: close_delimited(table, profile),
         codings: codings(scope, table, profile),
         tags: TagRules::default(),
-        protection: protection::of_rule(scope, table),
+        protection: protection::of_rule(scope, table, counted_as),
         caching: caching_rules(scope, table, profile),
     })
 }

@@ -233,7 +233,7 @@ static RETRIES: Section = Section {
 
 static EJECTION: Section = Section {
     name: "origin.ejection",
-    about: "When a server is left out because its requests fail: no connection, no response in time, or a status in `statuses`. The others get its requests. Applies to origins with several servers only. When all are out, all get requests.",
+    about: "When a server is left out because its requests fail: no connection, no response in time, no HTTP, content that breaks off, or a status in `statuses`. The others get its requests. Applies to origins with several servers only. When all are out, all get requests.",
     options: &[
         row("enabled", Kind::Flag, Preset::Is("true"), Reload::Yes, "Whether servers are ejected.", ""),
         row(
@@ -329,7 +329,7 @@ static HEALTH: Section = Section {
 
 static BREAKER: Section = Section {
     name: "origin.breaker",
-    about: "The circuit breaker: an origin whose requests mostly fail (no connection, no response in time, or a status in `statuses`, retries included) gets none for a while. Requests are answered as when the origin fails: from what is stored where it may be used stale, else 503 with `Retry-After`. Applies to the origin as a whole, with one server or several.",
+    about: "The circuit breaker: an origin whose requests mostly fail (no connection, no response in time, no HTTP, or a status in `statuses`, retries included) gets none for a while. Requests are answered as when the origin fails: from what is stored where it may be used stale, else 503 with `Retry-After`. Applies to the origin as a whole, with one server or several.",
     options: &[
         row(
             "enabled",
@@ -385,7 +385,7 @@ static BREAKER: Section = Section {
             Preset::Is("1"),
             Reload::Yes,
             "Requests that try the origin at once after that time.",
-            "",
+            "Besides, as many uploads: content of over 64 KiB, or that comes slowly.",
         ),
         row(
             "probe_time_max",

@@ -87,7 +87,7 @@ pub(super) static DEFAULT_RESPONSE: Section = Section {
             Kind::List(&Kind::Integer { min: 400, max: 599 }),
             Preset::Is("[]"),
             Reload::Yes,
-            "Statuses of responses of the origin that it replaces too, such as 500, 502, 503 and 504.",
+            "Statuses of responses of the origin that it replaces too, stored ones as well, such as 500, 502, 503 and 504.",
             "",
         ),
     ],
@@ -116,7 +116,7 @@ const BURST: Opt = row(
     Preset::Absent("that of `requests`"),
     Reload::Yes,
     "Requests that may come at once.",
-    "",
+    "At most 584 years' worth: at a rate of 1 a day, 213,503.",
 );
 
 const RATE_LIMIT: &[Opt] = &[
@@ -191,8 +191,8 @@ const RATE_LIMIT: &[Opt] = &[
 pub(super) static MISS_BUDGET: Section = Section {
     name: "site.rule.miss_budget",
     about: "How many requests that match may go to the origin, all clients together: misses and validations, which a cold or purged cache has many of. Beyond it, \
-            clients get a stale response where `stale_if_unreachable` allows one, or else 503 with `Retry-After`. Requests of which nothing can be stored (POST, say) don't count, \
-            nor do those that wait for another's forward.",
+            clients get a stale response where `stale_if_unreachable` allows one, or else 503 with `Retry-After`. All GET, HEAD and QUERY requests that are forwarded count; requests \
+            with other methods (POST, say) don't, nor do those that wait for another's forward.",
     options: &[
         row(
             "requests",
