@@ -187,11 +187,9 @@ fn note_route(live: &ActiveConfig, site: &LiveSite, rule: RuleIndex, request: &R
             .with("rule", site.rule_at(rule).name.as_str(), "")
             .with("origin", site.config.origin.name.as_str(), "")
     });
-    if request.record.is_some() && site.rules_in_doubt(request.method, request.path_and_query).is_some() {
+    if request.record.is_some() && site.is_read_in_two_ways(request.method, request.path_and_query) {
         note(request.record, || {
-            let says =
-                "decoded, the path has another rule: the lifetimes of neither count, the limits of both do";
-            Finding::new("route", says, "")
+            Finding::new("route", "decoded, the path has another rule: the lifetimes of neither count", "")
         });
     }
     if site.config.store != StoreIndex::default() {

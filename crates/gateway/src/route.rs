@@ -7,11 +7,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use caching::{StoredCredentialed, Timestamp};
-use smallvec::SmallVec;
 use telemetry::{OriginId, RuleId, SiteId, Telemetry, Warnings};
 
 use self::sites::SiteIndex;
-use crate::config::{CacheRule, Config, Phase, RuleProtection, Site, StoreIndex, TransformRule};
+use crate::config::{CacheRule, Config, Phase, Site, StoreIndex, TransformRule};
 use crate::protection::budget::Budget;
 use crate::protection::{Limiter, Protection};
 use crate::transform::rules;
@@ -130,43 +129,19 @@ impl LiveSite {
         RuleIndex(first_fit(&self.rules, method, path_and_query))
     }
 
-    /// The rule of the path as it is written and that of the path as most origins read it, where they differ.
-    pub(crate) fn rules_in_doubt(&self, method: &str, path_and_query: &str) -> Option<[RuleIndex; 2]> {
-        if self.rules.len() == 1 {
-            return None;
-        }
-        let read = spelling::other_reading(path_and_query)?;
-        let [as_written, as_read] = [path_and_query, &read].map(|path| fit(&self.rules, method, path));
-        (as_written != as_read).then_some([as_written, as_read].map(RuleIndex))
-    }
-
-    /// The rules whose limits hold for a request of this one: those of both readings of its path, beside its own.
-    pub(crate) fn limiting_rules(
-        &self,
-        rule: RuleIndex,
-        method: &str,
-        path_and_query: &str,
-    ) -> LimitingRules {
-        let in_doubt = self.rules_in_doubt(method, path_and_query).into_iter().flatten();
-        [rule].into_iter().chain(in_doubt.filter(|other| *other != rule)).collect()
-    }
-
-    /// The strictest limit of these rules.
-    pub(crate) fn strictest(
-        &self,
-        rules: &[RuleIndex],
-        limit: impl Fn(&RuleProtection) -> Option<u64>,
-    ) -> Option<u64> {
-        rules.iter().filter_map(|rule| limit(&self.rule_at(*rule).protection)).min()
+    /// Whether the path has another rule as most origins read it.
+    pub(crate) fn is_read_in_two_ways(&self, method: &str, path_and_query: &str) -> bool {
+        let read = spelling::other_reading(path_and_query);
+        read.is_some_and(|read| fit(&self.rules, method, &read) != fit(&self.rules, method, path_and_query))
     }
 
     pub(crate) fn rule_at(&self, index: RuleIndex) -> &CacheRule {
         &self.rules[index.0]
     }
 
-    /// The limits of what clients may ask: that of the site, and those of these rules.
-    pub(crate) fn limiters(&self, rules: &[RuleIndex]) -> impl Iterator<Item = &Limiter> {
-        self.protection.iter().flat_map(|protection| protection.limiters(rules.iter().map(|rule| rule.0)))
+    /// The limits of what clients may ask, by rule.
+    pub(crate) fn limiters(&self, rule: RuleIndex) -> impl Iterator<Item = &Limiter> {
+        self.protection.iter().flat_map(move |protection| protection.limiters(rule.0))
     }
 
     /// What the requests of a rule may cost the origin.
@@ -174,9 +149,9 @@ impl LiveSite {
         self.protection.as_ref()?.budget(rule.0)
     }
 
-    /// What such a limit is counted as.
-    pub(crate) fn limiter_metrics(&self, limiter: &Limiter) -> RuleId {
-        limiter.rule.map_or(RuleId::NONE, |rule| self.rule_metrics[rule])
+    /// Whether such a limit holds for all rules.
+    pub(crate) fn is_limiter_of_site(&self, limiter: &Limiter) -> bool {
+        self.protection.as_ref().is_some_and(|protection| protection.is_of_site(limiter))
     }
 
     /// Whether it changes messages at all, or answers itself.
@@ -267,9 +242,6 @@ pub fn route_of(
     let rule = first_fit(&rules, method, path_and_query);
     Some((site.name.clone(), rules.swap_remove(rule)))
 }
-
-/// Hardly ever more than one.
-pub(crate) type LimitingRules = SmallVec<[RuleIndex; 3]>;
 
 /// Names a rule of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -135,40 +135,6 @@ fn a_rule_has_a_limit_beside_that_of_its_site() {
     assert_eq!(larder.metric("larder_rate_limited_total", &of_rule), 2.0);
 }
 
-/// Who respells a path gets neither around the limits of its rule nor around those of the rule that the spelling fits.
-#[test]
-fn limits_hold_for_a_path_in_every_spelling() {
-    let origin = ScriptedOrigin::start(cacheable);
-    let rules = format!(
-        "[[site.rule]]\nname = \"images\"\npath = {{ prefix = \"/images/\" }}\nrequest_body_bytes_max = 5\n\
-         response_body_bytes_max = 100\n\
-         [[site.rule]]\nname = \"login\"\npath = {{ prefix = \"/login\" }}\nrequest_body_bytes_max = 10\n\
-         response_body_bytes_max = 6\n[site.rule.rate_limit]\n{SLOW}burst = 2\n"
-    );
-    let larder = larder(&origin, &rules);
-    let post = |client: &str, target: &str, content: &str| {
-        let length = format!("{}Content-Length: {}\r\n\r\n{content}", from(client), content.len());
-        larder
-            .client()
-            .send(format!("POST {target} HTTP/1.1\r\nHost: test.example\r\n{length}"))
-            .response()
-            .status()
-    };
-    let targets = ["/login", "/images/..%2flogin", "//login", "/%6cogin"];
-    for (number, target) in targets.into_iter().enumerate() {
-        let client = format!("192.0.2.{number}");
-        // "content" is larger than a response below /login may be.
-        assert_eq!(post(&client, target, "1"), 502, "{target}");
-        assert_eq!(post(&client, "/login", "1"), 502, "{target}");
-        assert_eq!(post(&client, target, "1"), 429, "{target}");
-    }
-    assert_eq!(post("192.0.2.9", "/images/..%2flogin", "123456"), 413, "that of /images/ is stricter");
-    assert_eq!(post("192.0.2.8", "/login", "123456"), 502);
-    assert_eq!(post("192.0.2.7", "/images/a", "12345"), 200, "a path with one spelling");
-    let limited = larder.metric("larder_rate_limited_total", &["rule=\"login\"", "outcome=\"refused\""]);
-    assert_eq!(limited, 4.0);
-}
-
 #[test]
 fn a_dry_run_counts_and_refuses_nobody() {
     let origin = ScriptedOrigin::start(cacheable);

@@ -31,8 +31,6 @@ pub(crate) struct Protection {
 pub(crate) struct Limiter {
     /// The name of its policy, for clients.
     pub(crate) policy: String,
-    /// The place of its rule; absent where it holds for the whole site.
-    pub(crate) rule: Option<usize>,
     pub(crate) limit: RateLimit,
     clients: Arc<Clients>,
 }
@@ -40,12 +38,10 @@ pub(crate) struct Limiter {
 impl Protection {
     /// `None` where nothing is limited.
     pub(crate) fn new(site: &Site, rules: &[CacheRule]) -> Option<Self> {
-        let of_rule = |(place, rule): (usize, &CacheRule)| {
-            Some(Limiter::new(&rule.name, Some(place), rule.protection.rate_limit.as_ref()?))
-        };
+        let of_rule = |rule: &CacheRule| Some(Limiter::new(&rule.name, rule.protection.rate_limit.as_ref()?));
         let protection = Self {
-            site: site.protection.rate_limit.as_ref().map(|limit| Limiter::new(SITE_POLICY, None, limit)),
-            rules: rules.iter().enumerate().map(of_rule).collect(),
+            site: site.protection.rate_limit.as_ref().map(|limit| Limiter::new(SITE_POLICY, limit)),
+            rules: rules.iter().map(of_rule).collect(),
             budgets: rules.iter().map(|rule| rule.protection.miss_budget.map(Budget::new)).collect(),
             counted_as: rules.iter().map(|rule| rule.protection.counted_as.clone()).collect(),
         };
@@ -71,14 +67,19 @@ impl Protection {
         }
     }
 
-    /// Those that hold for requests of these rules.
-    pub(crate) fn limiters(&self, rules: impl Iterator<Item = usize>) -> impl Iterator<Item = &Limiter> {
-        self.site.iter().chain(rules.filter_map(|rule| self.rules.get(rule)?.as_ref()))
+    /// Those that hold for requests of a rule.
+    pub(crate) fn limiters(&self, rule: usize) -> impl Iterator<Item = &Limiter> {
+        self.site.iter().chain(self.rules.get(rule).into_iter().flatten())
     }
 
     /// What a rule may cost the origin.
     pub(crate) fn budget(&self, rule: usize) -> Option<&Budget> {
         self.budgets.get(rule)?.as_ref()
+    }
+
+    /// Whether a limit holds for all rules.
+    pub(crate) fn is_of_site(&self, limiter: &Limiter) -> bool {
+        self.site.as_ref().is_some_and(|site| std::ptr::eq(site, limiter))
     }
 
     fn all(&self) -> impl Iterator<Item = &Limiter> {
@@ -87,9 +88,9 @@ impl Protection {
 }
 
 impl Limiter {
-    fn new(policy: &str, rule: Option<usize>, limit: &RateLimit) -> Self {
+    fn new(policy: &str, limit: &RateLimit) -> Self {
         let clients = Arc::new(Clients::new(limit.clients_max));
-        Self { policy: policy.to_owned(), rule, limit: limit.clone(), clients }
+        Self { policy: policy.to_owned(), limit: limit.clone(), clients }
     }
 
     fn take_over(&mut self, before: &Self) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use caching::explain::{Finding, seconds};
-use telemetry::CacheResult;
+use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
@@ -16,7 +16,7 @@ use crate::message::respond::{self, Problem};
 use crate::plan::{ForwardMode, Plan};
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, whole_seconds};
-use crate::route::{LimitingRules, LiveSite, RuleIndex};
+use crate::route::{LiveSite, RuleIndex};
 use crate::trace::note;
 use crate::worker::Worker;
 
@@ -84,14 +84,13 @@ impl Asking<'_> {
     /// The refusal, where the request is beyond a limit. It has counted under those that were asked before.
     fn admit(&self, counted: CountedRequests) -> Result<PackedFields, Box<Reply>> {
         let mut told = PackedFields::default();
-        let rules = self.limiting_rules();
-        if !self.site.limiters(&rules).any(|limiter| limiter.limit.count == counted) {
+        if !self.site.limiters(self.rule).any(|limiter| limiter.limit.count == counted) {
             return Ok(told);
         }
         let Some(client) = named_address_of(self.request, &self.live.config.trusted_proxies) else {
             return Ok(told);
         };
-        for limiter in self.site.limiters(&rules) {
+        for limiter in self.site.limiters(self.rule) {
             let Some(verdict) = limiter.count(counted, client, self.started) else { continue };
             self.note(limiter, verdict);
             if let Verdict::Refused { retry_after_ns } = verdict {
@@ -112,7 +111,7 @@ impl Asking<'_> {
     /// # Errors
     /// The refusal, where it is more than the rule takes.
     fn admit_content(&self) -> Result<(), Box<Reply>> {
-        let bytes_max = self.site.strictest(&self.limiting_rules(), |limits| limits.request_body_bytes_max);
+        let bytes_max = self.site.rule_at(self.rule).protection.request_body_bytes_max;
         match (self.request.content, bytes_max) {
             (Content::Length(bytes), Some(bytes_max)) if bytes > bytes_max => {
                 let problem = Problem::request_body_too_large(bytes_max);
@@ -121,10 +120,6 @@ impl Asking<'_> {
             }
             _ => Ok(()),
         }
-    }
-
-    fn limiting_rules(&self) -> LimitingRules {
-        self.site.limiting_rules(self.rule, self.request.method, self.request.path_and_query)
     }
 
     fn refused(&self, problem: &Problem) -> Box<Reply> {
@@ -144,7 +139,8 @@ impl Asking<'_> {
     }
 
     fn count(&self, limiter: &Limiter) {
-        let rule = self.site.limiter_metrics(limiter);
+        let is_of_site = self.site.is_limiter_of_site(limiter);
+        let rule = if is_of_site { RuleId::NONE } else { self.site.rule_metrics(self.rule) };
         let outcome = match limiter.limit.enforcement {
             Enforcement::DryRun => "dry_run",
             Enforcement::Refuse => "refused",

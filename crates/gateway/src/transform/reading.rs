@@ -30,8 +30,7 @@ use crate::active::ActiveConfig;
 use crate::cache::record::stored::CacheEntry;
 use crate::client::address_of;
 use crate::config::{
-    CacheRule, Config, OverrideFields, Phase, RuleProtection, ServerTiming, Site, TraceFields,
-    UnderscoreFields,
+    CacheRule, Config, OverrideFields, Phase, ServerTiming, Site, TraceFields, UnderscoreFields,
 };
 use crate::message::fields::PackedFields;
 use crate::message::head::{Nominations, OwnedRequest, RequestHead, Trust};
@@ -100,12 +99,6 @@ impl Inbound {
 
     pub(crate) fn rule(&self) -> &CacheRule {
         self.site.rule_at(self.rule)
-    }
-
-    /// A limit on its messages, of the rules that limit it.
-    pub(crate) fn strictest_limit(&self, limit: impl Fn(&RuleProtection) -> Option<u64>) -> Option<u64> {
-        let rules = self.site.limiting_rules(self.rule, &self.method, &self.path_and_query);
-        self.site.strictest(&rules, limit)
     }
 
     /// Whether fields that replace method, host or target reach the origin though the key does not have them.
