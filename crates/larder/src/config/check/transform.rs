@@ -11,9 +11,10 @@ use gateway::config::{
 use globset::{GlobBuilder, GlobMatcher};
 use http::{HeaderName, HeaderValue};
 
+use super::expression::regex;
 use super::names::{host_pattern, name};
 use super::reach::check_transforms;
-use super::rule::{methods, path, pattern, query, regex, status_match};
+use super::rule::{methods, path, pattern, query, status_match};
 use super::scope::Scope;
 use crate::config::tree::Table;
 
