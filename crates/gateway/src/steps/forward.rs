@@ -27,6 +27,9 @@ pub(crate) async fn run(
     reason: ForwardReason,
     interims: &Interims,
 ) -> Next {
+    if let Err(error) = spend(worker, plan) {
+        return Next::Reply(failed(worker, plan, &error, reason));
+    }
     let call = OriginCall { worker, site: &plan.site, request: &plan.request, validated: None };
     let fields = call.fields(Purpose::PassOn);
     // A client that expects 100 gets it from this side, which never passes the expectation on.
@@ -69,6 +72,14 @@ pub(crate) async fn run(
         }
         Err(error) => Next::Reply(failed(worker, plan, &error, reason)),
     }
+}
+
+/// A path that is read in several ways is forwarded alone each time, though a stored response might answer it under its other spelling.
+fn spend(worker: &Worker, plan: &Plan) -> Result<(), OriginError> {
+    if plan.rule.is_certain() || !plan.facts.method.is_reusing() {
+        return Ok(());
+    }
+    plan.site.spend(plan.rule, &worker.recorder, plan.request.record.as_ref())
 }
 
 fn failed(worker: &Arc<Worker>, plan: &Plan, error: &OriginError, reason: ForwardReason) -> Reply {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use caching::explain::Finding;
 use caching::{RefusalScope, RequestFacts};
 use store::Place;
-use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
@@ -16,8 +15,6 @@ use crate::cache::tiers::leases::Held;
 use crate::config::CacheRule;
 use crate::message::head::{Scheme, Version};
 use crate::plan::Plan;
-use crate::protection::rate::Verdict;
-use crate::protection::whole_seconds;
 use crate::reason::Detail;
 use crate::route::{LiveSite, RuleIndex};
 use crate::trace::{OpenRecord, Record, note};
@@ -84,11 +81,7 @@ impl Job {
     /// # Errors
     /// [`OriginError::MissBudget`], where nothing is left.
     pub(crate) fn spend(&self) -> Result<(), OriginError> {
-        let Some(budget) = self.site.budget(self.rule) else { return Ok(()) };
-        let Verdict::Refused { retry_after_ns } = budget.spend(Instant::now()) else { return Ok(()) };
-        self.worker.recorder.miss_refused(self.site.metrics, self.site.rule_metrics(self.rule));
-        self.note(|| Finding::new("limit", "the miss budget of the rule is used up: not forwarded", ""));
-        Err(OriginError::MissBudget { retry_after_s: whole_seconds(retry_after_ns) })
+        self.site.spend(self.rule, &self.worker.recorder, self.request.record.as_ref())
     }
 
     pub(crate) fn limits(&self) -> FillLimits {
