@@ -12,8 +12,8 @@ use caching::{StoredCredentialed, Timestamp};
 use telemetry::{OriginId, RuleId, SiteId, Telemetry, WorkerRecorder};
 use tokio::time::Instant;
 
+use self::choice::Chooser;
 pub(crate) use self::choice::RuleIndex;
-use self::choice::{Chooser, all_rules};
 use self::sites::SiteIndex;
 use crate::config::{CacheRule, Config, Phase, Site, StoreIndex, TransformRule};
 use crate::protection::rate::Verdict;
@@ -25,7 +25,7 @@ use crate::warnings::Warnings;
 /// A site with the living things that belong to it.
 pub(crate) struct LiveSite {
     pub(crate) config: Arc<Site>,
-    /// As [`all_rules`] lists them.
+    /// As [`Chooser::all_rules`] lists them.
     rules: Vec<CacheRule>,
     chooser: Chooser,
     /// What each of them is counted as.
@@ -81,12 +81,13 @@ impl LiveTransforms {
 
 impl LiveSite {
     pub(crate) fn new(config: &Arc<Site>, upstream: Arc<Upstream>, telemetry: &Telemetry) -> Self {
-        let rules = all_rules(config);
+        let chooser = Chooser::new(config);
+        let rules = chooser.all_rules(config);
         Self {
             config: Arc::clone(config),
             rule_metrics: rules.iter().map(|rule| telemetry.register_rule(&rule.name)).collect(),
-            protection: Protection::new(config, &rules[..rules.len() / 2]).map(Box::new),
-            chooser: Chooser::new(config),
+            protection: Protection::new(config, chooser.distinct(&rules)).map(Box::new),
+            chooser,
             rules,
             transforms: LiveTransforms::new(config, telemetry),
             upstream,
@@ -227,8 +228,9 @@ pub fn route_of(
 ) -> Option<(String, CacheRule)> {
     let sites = SiteIndex::new(config.sites.iter().map(AsRef::as_ref));
     let site = &config.sites[sites.closest(host_of(authority), path_and_query)?];
-    let mut rules = all_rules(site);
-    let rule = Chooser::new(site).choose(site, &rules, (method, path_and_query), None);
+    let chooser = Chooser::new(site);
+    let mut rules = chooser.all_rules(site);
+    let rule = chooser.choose(site, &rules, (method, path_and_query), None);
     Some((site.name.clone(), rules.swap_remove(rule.place())))
 }
 

@@ -12,7 +12,7 @@ use crate::config::{CacheRule, Conditions, Phase, Site, path_of};
 pub(crate) struct RuleIndex {
     /// In the list of all rules.
     place: usize,
-    /// Those whose limits hold, in the first half of that list: the rule of the path as most origins read it, and other ones of other readings.
+    /// Those whose limits hold, in the first part of that list: the rule of the path as most origins read it, and other ones of other readings.
     limiting: [Option<usize>; 3],
 }
 
@@ -47,25 +47,11 @@ impl RuleIndex {
 /// What belongs to a path as most origins read it, as it is written, and as those read it that leave out parameters.
 type BySpelling = [usize; 3];
 
-/// The site's rules, behind them the built-in one that takes what is left, and then the same once more for paths that are read in several ways:
-/// they store nothing.
-pub(super) fn all_rules(site: &Site) -> Vec<CacheRule> {
-    let mut rules = site.rules.clone();
-    rules.push(CacheRule::built_in(site.profile));
-    for rule in &mut rules {
-        rule.tags = site.tags.clone();
-        let own = rule.protection.request_body_bytes_max;
-        rule.protection.request_body_bytes_max = own.or(site.protection.request_body_bytes_max);
-    }
-    let mut storing_nothing = rules.clone();
-    storing_nothing.iter_mut().for_each(|rule| rule.caching.enabled = false);
-    rules.append(&mut storing_nothing);
-    rules
-}
-
 /// What a choice depends on beside the request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chooser {
+    /// How many rules the site has, with the built-in one that takes what is left.
+    count: usize,
     /// Whether rules say of which paths they are, so that spelling may make a difference.
     has_paths: bool,
     /// Whether transformation rules do.
@@ -77,10 +63,33 @@ impl Chooser {
         let mut transforms = PHASES.iter().flat_map(|phase| site.transforms.of(*phase));
         let transforms_paths = transforms.any(|rule| rule.on.path.is_some());
         let has_paths = transforms_paths || site.rules.iter().any(|rule| rule.path.is_some());
-        Self { has_paths, transforms_paths }
+        Self { count: site.rules.len() + 1, has_paths, transforms_paths }
     }
 
-    /// The rule for method and path of a request, of those that [`all_rules`] lists. `asked` is the path that its client sent, where that is another one.
+    /// The site's rules, behind them the built-in one, and then, where spelling may make a difference, the same once more for paths with several
+    /// readings: they store nothing.
+    pub(super) fn all_rules(self, site: &Site) -> Vec<CacheRule> {
+        let mut rules = site.rules.clone();
+        rules.push(CacheRule::built_in(site.profile));
+        for rule in &mut rules {
+            rule.tags = site.tags.clone();
+            let own = rule.protection.request_body_bytes_max;
+            rule.protection.request_body_bytes_max = own.or(site.protection.request_body_bytes_max);
+        }
+        if self.has_paths {
+            let mut storing_nothing = rules.clone();
+            storing_nothing.iter_mut().for_each(|rule| rule.caching.enabled = false);
+            rules.append(&mut storing_nothing);
+        }
+        rules
+    }
+
+    /// Each rule once.
+    pub(super) fn distinct(self, rules: &[CacheRule]) -> &[CacheRule] {
+        &rules[..self.count]
+    }
+
+    /// The rule for method and path of a request, of those that [`Self::all_rules`] lists. `asked` is the path that its client sent, where that is another one.
     pub(super) fn choose(
         self,
         site: &Site,
@@ -88,7 +97,7 @@ impl Chooser {
         (method, path_and_query): (&str, &str),
         asked: Option<&str>,
     ) -> RuleIndex {
-        let rules = &rules[..rules.len() / 2];
+        let rules = self.distinct(rules);
         let written = fit(rules, method, path_and_query);
         if !self.has_paths {
             return RuleIndex::certain(written);
@@ -103,7 +112,7 @@ impl Chooser {
         let is_certain = by_spelling.iter().all(|rule| *rule == written)
             && !(self.transforms_paths
                 && is_transformed_otherwise(site, method, (path_and_query, &readings), asked));
-        if is_certain { RuleIndex::certain(written) } else { RuleIndex::uncertain(by_spelling, rules.len()) }
+        if is_certain { RuleIndex::certain(written) } else { RuleIndex::uncertain(by_spelling, self.count) }
     }
 }
 
