@@ -2,7 +2,7 @@
 //!
 //! Many origins answer `/account/x.css` with the page of `/account`. Whoever makes a user open such a link, and then asks for it too,
 //! gets the user's page, where a rule or the origin gives files a lifetime. So a response is compared with the extension of its
-//! URL: what is a page, or data of an API, is no style sheet and no image. This is no check of files: an extension that is not known is nothing to go by, nor is
+//! URL, however that is spelled: what is a page, or data of an API, is no style sheet and no image. This is no check of files: an extension that is not known is nothing to go by, nor is
 //! a type that servers give what they do not know.
 
 use crate::{NotStored, Rules, TypeMismatch};
@@ -101,12 +101,42 @@ fn is_page(class: &str, name: &str) -> bool {
     class == "text" || is_data || name == "xml" || name.ends_with("+xml")
 }
 
-/// By the last segment of the path, or what stands in it before the first parameter (`;`).
+/// By the path as it is written, and as origins read it: decoded, once or twice.
 fn kind_of(path_and_query: &str) -> Option<Kind> {
-    let path = path_and_query.split('?').next().unwrap_or_default();
-    let segment = path.rsplit('/').next().unwrap_or_default();
-    let of = |name: &str| Kind::of_extension(name.rsplit_once('.')?.1);
-    of(segment).or_else(|| of(segment.split(';').next()?))
+    let path = path_and_query.split('?').next().unwrap_or_default().as_bytes();
+    let as_written = kind_of_name(path);
+    if as_written.is_some() || !path.contains(&b'%') {
+        return as_written;
+    }
+    let once = percent_decoded(path);
+    kind_of_name(&once).or_else(|| kind_of_name(&percent_decoded(&once)))
+}
+
+/// By the last segment of a path, or any of what parameters (`;`) make of it. A decoded one may have other characters that origins take for the end of a name.
+fn kind_of_name(path: &[u8]) -> Option<Kind> {
+    let segment = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let of = |name: &[u8]| {
+        let (name, dot) = (name.trim_ascii(), name.trim_ascii().iter().rposition(|byte| *byte == b'.')?);
+        Kind::of_extension(std::str::from_utf8(&name[dot + 1..]).ok()?)
+    };
+    of(segment).or_else(|| segment.split(|byte| b";?#\0".contains(byte)).find_map(of))
+}
+
+fn percent_decoded(path: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let [first, after @ ..] = rest {
+        let encoded = after.first_chunk().filter(|_| *first == b'%').and_then(of_digits);
+        decoded.push(encoded.unwrap_or(*first));
+        rest = if encoded.is_some() { &after[2..] } else { after };
+    }
+    decoded
+}
+
+/// The byte that two hexadecimal digits stand for.
+fn of_digits(digits: &[u8; 2]) -> Option<u8> {
+    let value = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
+    Some(value(digits[0])? << 4 | value(digits[1])?)
 }
 
 #[cfg(test)]
@@ -129,6 +159,20 @@ mod tests {
             "/account/x.pdf;v=1",
             "/account.php/x.mp4?y=/z.html",
             "/account/%0a.ico",
+            "/account/x%2ecss",
+            "/account/x.c%73s",
+            "/account/x%2E%70%6Eg",
+            "/account;x%2ecss",
+            "/account%2fx%2ecss",
+            "/account/x%252ecss",
+            "/account%252fx%252e%256as",
+            "/account/x.css%3by",
+            "/account/%e9.css;y.html;z",
+            "/account/a;x.css;b",
+            "/account/x.css%00.html",
+            "/account/x.css%0a",
+            "/account/x.css%3f.html",
+            "/account/%.css",
             "/x.zip",
         ] {
             for page in ["text/html; charset=utf-8", "Text/HTML", "application/json", "application/xhtml+xml"]
@@ -180,9 +224,20 @@ mod tests {
 
     #[test]
     fn what_is_no_file_is_not_judged() {
-        for path in
-            ["/", "/account", "/x.html", "/x.json", "/x.xml", "/x.txt", "/x.php", "/v1.2/users", "/.css/x"]
-        {
+        for path in [
+            "/",
+            "/account",
+            "/x.html",
+            "/x.json",
+            "/x.xml",
+            "/x.txt",
+            "/x.php",
+            "/v1.2/users",
+            "/.css/x",
+            "/x%2ehtml",
+            "/x%2",
+            "/x%+2css",
+        ] {
             check(path, "text/html", true);
         }
         // The file is missing, or elsewhere; or nobody says what it is.

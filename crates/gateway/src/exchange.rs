@@ -119,7 +119,8 @@ fn begin_at_site(
     if let Some(problem) = not_forwarded(request, &facts) {
         return Step::Reply(respond::reply(&problem, Some(site), started, worker));
     }
-    let rule = site.rule(request.method, request.path_and_query);
+    let rule =
+        site.rule_for((request.method, request.path_and_query), asked.map(|(asked, _)| asked.path_and_query));
     note_route(live, site, rule, request);
     let asking = Asking { worker, live, site, rule, request, started };
     let mut quota = match asking.admit_request() {
@@ -187,9 +188,15 @@ fn note_route(live: &ActiveConfig, site: &LiveSite, rule: RuleIndex, request: &R
             .with("rule", site.rule_at(rule).name.as_str(), "")
             .with("origin", site.config.origin.name.as_str(), "")
     });
-    if request.record.is_some() && site.is_read_in_two_ways(request.method, request.path_and_query) {
+    if !rule.is_certain() {
         note(request.record, || {
-            Finding::new("route", "decoded, the path has another rule: the lifetimes of neither count", "")
+            let names = site.limiting_rules(rule).map(|rule| rule.name.as_str()).collect::<Vec<_>>();
+            Finding::new(
+                "route",
+                "origins may read the path otherwise, with other rules: nothing is stored",
+                "",
+            )
+            .with("limits", names.join(", "), "")
         });
     }
     if site.config.store != StoreIndex::default() {
@@ -203,7 +210,9 @@ fn note_route(live: &ActiveConfig, site: &LiveSite, rule: RuleIndex, request: &R
 /// A path that an origin may take for one of another site, whose access list and rules would not hold.
 fn ambiguous(live: &ActiveConfig, site: &Arc<LiveSite>, request: &RequestHead<'_>) -> Option<Problem> {
     live.routes.is_ambiguous(site, request.authority, request.path_and_query).then(|| {
-        note(request.record, || Finding::new("route", "decoded, the path belongs to another site", ""));
+        note(request.record, || {
+            Finding::new("route", "origins may read the path as one of another site", "")
+        });
         Problem::ambiguous_path()
     })
 }

@@ -30,7 +30,6 @@ mod failure;
 mod fleet;
 mod gateway;
 mod message;
-mod misses;
 mod plan;
 mod protection;
 mod question;

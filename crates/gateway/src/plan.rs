@@ -169,7 +169,7 @@ impl Plan {
 
     /// The largest content that its request may have.
     pub(crate) fn request_body_bytes_max(&self) -> u64 {
-        let of_rule = self.site.rule_at(self.rule).protection.request_body_bytes_max;
+        let of_rule = self.site.request_body_bytes_max(self.rule);
         of_rule.unwrap_or(u64::MAX).min(self.live.config.limits.body_bytes_max)
     }
 

@@ -1,26 +1,33 @@
 //! Which site, and which of its cache rules, a request belongs to.
 
+mod choice;
 mod sites;
 mod spelling;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use caching::explain::Finding;
 use caching::{StoredCredentialed, Timestamp};
-use telemetry::{OriginId, RuleId, SiteId, Telemetry, Warnings};
+use telemetry::{OriginId, RuleId, SiteId, Telemetry, Warnings, WorkerRecorder};
+use tokio::time::Instant;
 
+use self::choice::Chooser;
+pub(crate) use self::choice::RuleIndex;
 use self::sites::SiteIndex;
 use crate::config::{CacheRule, Config, Phase, Site, StoreIndex, TransformRule};
-use crate::protection::budget::Budget;
-use crate::protection::{Limiter, Protection};
+use crate::protection::rate::Verdict;
+use crate::protection::{Limiter, Protection, whole_seconds};
+use crate::trace::{Record, note};
 use crate::transform::rules;
-use crate::upstream::Upstream;
+use crate::upstream::{OriginError, Upstream};
 
 /// A site with the living things that belong to it.
 pub(crate) struct LiveSite {
     pub(crate) config: Arc<Site>,
-    /// The site's rules, and behind them the built-in one that takes what is left.
+    /// As [`Chooser::all_rules`] lists them.
     rules: Vec<CacheRule>,
+    chooser: Chooser,
     /// What each of them is counted as.
     rule_metrics: Vec<RuleId>,
     /// Absent where nothing limits what clients may have.
@@ -82,11 +89,13 @@ impl LiveTransforms {
 
 impl LiveSite {
     pub(crate) fn new(config: &Arc<Site>, upstream: Arc<Upstream>, telemetry: &Telemetry) -> Self {
-        let rules = all_rules(config);
+        let chooser = Chooser::new(config);
+        let rules = chooser.all_rules(config);
         Self {
             config: Arc::clone(config),
             rule_metrics: rules.iter().map(|rule| telemetry.register_rule(&rule.name)).collect(),
-            protection: Protection::new(config, &rules).map(Box::new),
+            protection: Protection::new(config, chooser.distinct(&rules)).map(Box::new),
+            chooser,
             rules,
             transforms: LiveTransforms::new(config, telemetry),
             upstream,
@@ -126,27 +135,58 @@ impl LiveSite {
 
     /// The first rule that fits, in the order of the file.
     pub(crate) fn rule(&self, method: &str, path_and_query: &str) -> RuleIndex {
-        RuleIndex(first_fit(&self.rules, method, path_and_query))
+        self.rule_for((method, path_and_query), None)
     }
 
-    /// Whether the path has another rule as most origins read it.
-    pub(crate) fn is_read_in_two_ways(&self, method: &str, path_and_query: &str) -> bool {
-        let read = spelling::other_reading(path_and_query);
-        read.is_some_and(|read| fit(&self.rules, method, &read) != fit(&self.rules, method, path_and_query))
+    /// The same of a request that the site's rules may have changed: `asked` is the path that its client sent then.
+    pub(crate) fn rule_for(&self, request: (&str, &str), asked: Option<&str>) -> RuleIndex {
+        self.chooser.choose(&self.config, &self.rules, request, asked)
     }
 
     pub(crate) fn rule_at(&self, index: RuleIndex) -> &CacheRule {
-        &self.rules[index.0]
+        &self.rules[index.place()]
+    }
+
+    /// The rules whose limits hold: those of all readings of the path.
+    pub(crate) fn limiting_rules(&self, index: RuleIndex) -> impl Iterator<Item = &CacheRule> {
+        index.limiting().map(|rule| &self.rules[rule])
+    }
+
+    /// The largest content that a request may have, as far as the site and its rules say.
+    pub(crate) fn request_body_bytes_max(&self, index: RuleIndex) -> Option<u64> {
+        self.limiting_rules(index).filter_map(|rule| rule.protection.request_body_bytes_max).min()
+    }
+
+    /// The largest content that a response may have, as far as its rules say.
+    pub(crate) fn response_body_bytes_max(&self, index: RuleIndex) -> Option<u64> {
+        self.limiting_rules(index).filter_map(|rule| rule.protection.response_body_bytes_max).min()
     }
 
     /// The limits of what clients may ask, by rule.
     pub(crate) fn limiters(&self, rule: RuleIndex) -> impl Iterator<Item = &Limiter> {
-        self.protection.iter().flat_map(move |protection| protection.limiters(rule.0))
+        self.protection.iter().flat_map(move |protection| protection.limiters(rule.limiting()))
     }
 
-    /// What the requests of a rule may cost the origin.
-    pub(crate) fn budget(&self, rule: RuleIndex) -> Option<&Budget> {
-        self.protection.as_ref()?.budget(rule.0)
+    /// Takes a forward out of what the requests of a rule may cost the origin.
+    ///
+    /// # Errors
+    /// [`OriginError::MissBudget`], where nothing is left.
+    pub(crate) fn spend(
+        &self,
+        rule: RuleIndex,
+        recorder: &WorkerRecorder,
+        record: Option<&Arc<Record>>,
+    ) -> Result<(), OriginError> {
+        let Some(protection) = &self.protection else { return Ok(()) };
+        let mut budgets = rule.limiting().filter_map(|rule| protection.budget(rule));
+        let refused = budgets.find_map(|budget| match budget.spend(Instant::now()) {
+            Verdict::Refused { retry_after_ns } => Some(retry_after_ns),
+            Verdict::Admitted(_) => None,
+        });
+        let Some(retry_after_ns) = refused else { return Ok(()) };
+        recorder.miss_refused(self.metrics, self.rule_metrics(rule));
+        note(record, || Finding::new("limit", "the miss budget of the rule is used up: not forwarded", ""));
+        Err(OriginError::MissBudget { retry_after_s: whole_seconds(retry_after_ns) })
     }
 
     /// Whether such a limit holds for all rules.
@@ -178,7 +218,7 @@ impl LiveSite {
 
     /// What the requests of a rule are counted as.
     pub(crate) fn rule_metrics(&self, index: RuleIndex) -> RuleId {
-        self.rule_metrics[index.0]
+        self.rule_metrics[index.place()]
     }
 }
 
@@ -192,43 +232,6 @@ fn credentials_of_all(rules: &[CacheRule]) -> Option<(StoredCredentialed, BTreeS
     answers.all(|answer| answer == first).then_some(first)
 }
 
-/// The site's rules, and behind them the built-in one that takes what is left.
-fn all_rules(site: &Site) -> Vec<CacheRule> {
-    let mut rules = site.rules.clone();
-    rules.push(CacheRule::built_in(site.profile));
-    for rule in &mut rules {
-        rule.tags = site.tags.clone();
-        let own = rule.protection.request_body_bytes_max;
-        rule.protection.request_body_bytes_max = own.or(site.protection.request_body_bytes_max);
-    }
-    rules
-}
-
-/// The first rule that fits. Where another one fits the path as most origins read it, one of them that stores nothing counts, or else the
-/// built-in one: what the operator says of one path must not hold for another.
-fn first_fit(rules: &[CacheRule], method: &str, path_and_query: &str) -> usize {
-    let built_in = rules.len() - 1;
-    if built_in == 0 {
-        return built_in;
-    }
-    let as_written = fit(rules, method, path_and_query);
-    match spelling::other_reading(path_and_query).map(|read| fit(rules, method, &read)) {
-        Some(as_read) if as_read != as_written => {
-            let both = [as_written, as_read];
-            both.into_iter().find(|rule| !rules[*rule].caching.enabled).unwrap_or(built_in)
-        }
-        _ => as_written,
-    }
-}
-
-fn fit(rules: &[CacheRule], method: &str, path_and_query: &str) -> usize {
-    let fits = |rule: &CacheRule| {
-        rule.methods.contains(method)
-            && rule.path.as_ref().is_none_or(|pattern| pattern.matches(path_and_query))
-    };
-    rules.iter().position(fits).unwrap_or(rules.len() - 1)
-}
-
 /// The name of the site that a request belongs to under a configuration, and the cache rule.
 pub fn route_of(
     config: &Config,
@@ -238,14 +241,11 @@ pub fn route_of(
 ) -> Option<(String, CacheRule)> {
     let sites = SiteIndex::new(config.sites.iter().map(AsRef::as_ref));
     let site = &config.sites[sites.closest(host_of(authority), path_and_query)?];
-    let mut rules = all_rules(site);
-    let rule = first_fit(&rules, method, path_and_query);
-    Some((site.name.clone(), rules.swap_remove(rule)))
+    let chooser = Chooser::new(site);
+    let mut rules = chooser.all_rules(site);
+    let rule = chooser.choose(site, &rules, (method, path_and_query), None);
+    Some((site.name.clone(), rules.swap_remove(rule.place())))
 }
-
-/// Names a rule of a site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RuleIndex(usize);
 
 /// All sites, and which of them is for whom.
 pub(crate) struct Routes {
@@ -317,13 +317,14 @@ impl Routes {
         self.index.closest(host_of(authority), path_and_query).map(|at| &self.sites[at])
     }
 
-    /// Whether another site than that of the path as it is written, or none, takes the path as most origins read it.
+    /// Whether another site than that of the path as it is written, or none, takes the path as origins read it.
     pub(crate) fn is_ambiguous(&self, site: &Arc<LiveSite>, authority: &str, path_and_query: &str) -> bool {
         if !self.index.has_prefixes() {
             return false;
         }
-        let Some(read) = spelling::other_reading(path_and_query) else { return false };
-        !self.site(authority, &read).is_some_and(|other| Arc::ptr_eq(other, site))
+        let is_of_another =
+            |read: &str| !self.site(authority, read).is_some_and(|other| Arc::ptr_eq(other, site));
+        spelling::other_readings(path_and_query).iter().flatten().any(|read| is_of_another(read))
     }
 }
 

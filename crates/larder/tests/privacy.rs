@@ -3,6 +3,7 @@
 
 mod identity;
 
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -716,12 +717,160 @@ fn respelled_paths_and_hosts_get_no_other_rules() {
         ("/y/..;/admin", "a.test", 400),
         ("/admin/..%2fpublic", "a.test", 400),
         ("/admin//x", "a.test", 403),
+        ("/admin;x", "a.test", 400),
+        ("/;x/admin", "a.test", 400),
         ("/y/../x", "a.test", 200),
     ] {
         let answer = ask(target, host, "");
         assert_eq!(answer.status(), status, "{target} {host}");
         assert_eq!(answer.cache_status().contains("ambiguous-path"), status == 400, "{target}");
     }
+}
+
+/// What a site says of `/account`, what its origin says of all, and paths that read as `/account` or as what is below `/static/`.
+struct Reading {
+    rules: &'static str,
+    says: &'static str,
+    targets: &'static [&'static str],
+}
+
+const OF_ACCOUNT: &[&str] = &[
+    "/%61ccount",
+    "//account",
+    "/./account",
+    "/x/..%2faccount",
+    "/account;x=1",
+    "/;x/account",
+    "/acco%75nt%3bx",
+];
+const OF_STATIC: &[&str] =
+    &["/static/..%2faccount", "/static/%2e%2e/account", "/static/..%5caccount", "/static/..;/account"];
+
+const READINGS: [Reading; 9] = [
+    Reading {
+        rules: "[[site.rule]]\nname = \"acc\"\npath = { exact = \"/account\" }\ncredential_fields = [\"X-User\"]\n",
+        says: MODIFIED,
+        targets: OF_ACCOUNT,
+    },
+    Reading {
+        rules: "[[site.rule]]\nname = \"acc\"\npath = { exact = \"/account\" }\nheuristic_percent = 0\n\
+                [[site.rule]]\nname = \"rest\"\n",
+        says: MODIFIED,
+        targets: OF_ACCOUNT,
+    },
+    Reading {
+        rules: "[[site.rule]]\nname = \"acc\"\npath = { exact = \"/account\" }\nttl_override = { default = \"0s\" }\n",
+        says: "Cache-Control: max-age=60\r\n",
+        targets: OF_ACCOUNT,
+    },
+    Reading {
+        rules: "[[site.rule]]\nname = \"acc\"\npath = { exact = \"/account\" }\ntargeted_fields = []\n",
+        says: "Cache-Control: no-store\r\nCDN-Cache-Control: max-age=60\r\n",
+        targets: OF_ACCOUNT,
+    },
+    Reading {
+        rules: "[[site.rule]]\nname = \"static\"\npath = { prefix = \"/static/\" }\nttl_override = { 200 = \"1d\" }\n",
+        says: "",
+        targets: OF_STATIC,
+    },
+    Reading {
+        rules: "[[site.transform]]\nphase = \"origin_response\"\npath = { prefix = \"/static/\" }\n\
+                cache_control = { 200 = \"max-age=86400\" }\n",
+        says: "",
+        targets: OF_STATIC,
+    },
+    Reading {
+        rules: "[[site.transform]]\nphase = \"origin_response\"\npath = { prefix = \"/static/\" }\n\
+                set = { Cache-Control = \"max-age=86400\" }\n",
+        says: "",
+        targets: OF_STATIC,
+    },
+    Reading {
+        rules: "[[site.transform]]\nphase = \"origin_response\"\npath = { exact = \"/account\" }\n\
+                cache_control = { default = \"private\" }\n",
+        says: "Cache-Control: max-age=60\r\n",
+        targets: OF_ACCOUNT,
+    },
+    // The rule is for the path that the client sends, and what it makes of it reads in one way only.
+    Reading {
+        rules: "[[site.transform]]\nphase = \"client_request\"\npath = { prefix = \"/static/\" }\nremove = [\"Cookie\"]\n\
+                rewrite = { regex = \"^.*$\", to = \"/account\" }\n[[site.rule]]\nttl_default = { 200 = \"60s\" }\n",
+        says: "",
+        targets: OF_STATIC,
+    },
+];
+
+const MODIFIED: &str = "Last-Modified: Mon, 02 Jan 2023 00:00:00 GMT\r\n";
+
+/// Field bug: what one rule forbids of a path was stored under another spelling of it, and what one permits was stored of other paths.
+#[test]
+fn a_path_with_two_readings_is_never_stored() {
+    for Reading { rules, says, targets } in READINGS {
+        let origin = ScriptedOrigin::start(move |exchange| {
+            let page = format!("page of {:?}", exchange.request.field("x-user"));
+            exchange.respond("200 OK", says, page);
+        });
+        let config = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n{rules}", origin.url());
+        let larder = Setup::config(LARDER, &config).start();
+        for target in targets {
+            for user in ["alice", "bob"] {
+                let answer = larder.ask("GET", target, &format!("X-User: {user}\r\n"));
+                assert_eq!(answer.text(), format!("page of {user:?}"), "{target} by {rules}");
+                assert!(answer.cache_status().contains("fwd=bypass"), "{target}: {}", answer.cache_status());
+            }
+        }
+        assert_eq!(origin.total(), 2 * targets.len());
+        let admin = larder.admin().to_string();
+        let url = format!("http://a{}", targets[0]);
+        let told = Command::new(LARDER).args(["explain", &url, "--admin", &admin]).output().expect("it runs");
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        assert!(told.contains("origins may read the path otherwise, with other rules"), "{url}: {told}");
+    }
+}
+
+/// Field bug: anybody can add a query to a path, and so chose a rule for it, or got past one.
+#[test]
+fn an_expression_sees_the_query_only_if_it_says_so() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let page = format!("page of {:?}", exchange.request.field("cookie"));
+        exchange.respond("200 OK", "", page);
+    });
+    let rules = [
+        ("account", "^/(account|cart)(/|$)", "cache = false"),
+        ("preview", "[?&]preview=", "cache = false"),
+        ("assets", "\\\\.(css|js|png)$", "ttl_override = { 200 = \"1d\" }"),
+        ("printed", "^/print[^?]*\\\\?as=pdf$", "ttl_override = { 200 = \"1d\" }"),
+    ];
+    let rules = rules.map(|(name, regex, key)| {
+        format!("[[site.rule]]\nname = \"{name}\"\npath = {{ regex = \"{regex}\" }}\n{key}\n")
+    });
+    let config = format!(
+        "[[site]]\nname = \"a\"\norigin = \"{}\"\n{}\n\
+         [[site.transform]]\nphase = \"client_request\"\npath = {{ regex = \"^/old$\" }}\n\
+         redirect = {{ status = \"301\", to = \"/new\" }}\n",
+        origin.url(),
+        rules.concat()
+    );
+    let larder = Setup::config(LARDER, &config).start();
+    for (target, first, second) in [
+        ("/page?x.css", "fwd=", "fwd="),
+        ("/page?a&x=/a.js", "fwd=", "fwd="),
+        ("/x.css", "stored", "hit"),
+        ("/x.css?v=1", "stored", "hit"),
+        ("/account?utm_source=x", "fwd=bypass", "fwd=bypass"),
+        ("/cart?", "fwd=bypass", "fwd=bypass"),
+        ("/x.css?preview=1", "fwd=bypass", "fwd=bypass"),
+        ("/print/1?as=pdf", "stored", "hit"),
+        ("/print/1", "fwd=", "fwd="),
+    ] {
+        for expected in [first, second] {
+            let answer = larder.ask("GET", target, "Cookie: a\r\n");
+            let status = answer.cache_status();
+            assert!(status.contains(expected), "{target}: {status}");
+            assert_eq!(status.contains("stored"), expected == "stored", "{target}: {status}");
+        }
+    }
+    assert_eq!(larder.get("/old?a").status(), 301);
 }
 
 /// Origins decode names of parameters, and some separate them by semicolons.

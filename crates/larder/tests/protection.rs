@@ -438,6 +438,14 @@ fn a_page_under_the_url_of_a_file_is_not_stored() {
         ("/account/x.JPG?application/json", false),
         ("/account;x.js?text/html", false),
         ("/static/x.css?text/html", false),
+        ("/account/x%2ecss?text/html", false),
+        ("/account/x.c%73s?text/html", false),
+        ("/account/x.woff%32?text/html", false),
+        ("/account;x%2ecss?text/html", false),
+        ("/account%2fx%2ecss?text/html", false),
+        ("/account/x%252ecss?text/html", false),
+        ("/account/x%2ecss?text/css", true),
+        ("/account/x%2ehtml?text/html", true),
         ("/account/x.css?text/css", true),
         ("/account/y.jpg?image/webp", true),
         ("/account/x.woff2?application/octet-stream", true),
@@ -527,6 +535,65 @@ fn a_miss_budget_spares_the_origin() {
     assert_eq!(larder.get("/5").status(), 503, "a reload gives nothing back");
     reload(&mut larder, &config(&origin, "", &budget.replace("= 4", "= 5")));
     assert_eq!(larder.get("/5").status(), 200, "another budget does");
+}
+
+/// Field bug: `/%6cogin` had no limits of `/login`, though origins take it for that.
+#[test]
+fn limits_hold_for_each_reading_of_a_path() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        match exchange.request.target().contains("down") {
+            true => exchange.close(),
+            false => exchange.respond("200 OK", "Cache-Control: max-age=600\r\n", "x".repeat(100)),
+        };
+    });
+    for rest in [
+        "",
+        "[[site.rule]]\nname = \"rest\"\nrequest_body_bytes_max = 10\nrate_limit = { requests = 7, window = \"1h\" }\n",
+    ] {
+        let site = format!(
+            "[[site.rule]]\nname = \"login\"\npath = {{ exact = \"/login\" }}\nrequest_body_bytes_max = 20\n\
+             [site.rule.rate_limit]\n{SLOW}\
+             [[site.rule]]\nname = \"api\"\npath = {{ prefix = \"/api/\" }}\nresponse_body_bytes_max = 50\n\
+             default_response = {{ status = 203, body = \"later\" }}\n\
+             [[site.rule]]\nname = \"shop\"\npath = {{ prefix = \"/shop/\" }}\nmiss_budget = {{ requests = 3, window = \"1h\" }}\n{rest}"
+        );
+        let larder = larder(&origin, &site);
+        let status = |client: &str, method: &str, target: &str, bytes: usize| {
+            let fields = format!("{}Content-Length: {bytes}\r\n\r\n{}", from(client), "x".repeat(bytes));
+            larder
+                .client()
+                .send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}"))
+                .response()
+                .status()
+        };
+        // Each spelling counts for all.
+        for target in ["/login", "/%6cogin", "//login", "/login;x", "/;a/login", "/x/..%2flogin"] {
+            assert_eq!(status("192.0.2.1", "POST", target, 0), 200, "{target} {rest}");
+        }
+        for target in ["/login", "/%6cogi%6e", "/./login", "/login;y", "/;/login"] {
+            assert_eq!(status("192.0.2.1", "POST", target, 0), 429, "{target} {rest}");
+        }
+        // A client is limited by the other rule too, where that is the stricter one.
+        let others = (0..8)
+            .map(|_| larder.ask("GET", "/other", &from("192.0.2.2")).status())
+            .filter(|status| *status == 200);
+        assert_eq!(others.count(), if rest.is_empty() { 8 } else { 7 });
+        assert_eq!(status("192.0.2.2", "POST", "/%6cogin", 0), if rest.is_empty() { 200 } else { 429 });
+        assert_eq!(status("192.0.2.3", "POST", "/%6cogin", 21), 413, "{rest}");
+        assert_eq!(status("192.0.2.3", "POST", "/%6cogin", 15), if rest.is_empty() { 200 } else { 413 });
+        for target in ["/api/x", "/%61pi/x", "/./api/x"] {
+            assert_eq!(larder.ask("GET", target, &from("192.0.2.4")).text(), "later", "{target}: too large");
+        }
+        assert_eq!(
+            larder.ask("GET", "/%61pi/down", &from("192.0.2.4")).status(),
+            203,
+            "of the path as it is decoded"
+        );
+        let shop = ["/shop/1", "/%73hop/2", "//shop/2", "/%73hop/3", "/;x/shop/4", "/shop/5"];
+        let answers = shop.map(|target| larder.ask("GET", target, &from("192.0.2.5")).status());
+        assert_eq!(answers, [200, 200, 200, 503, 503, 503], "{rest}");
+    }
 }
 
 /// In place of the failure of an origin, where nothing that is stored may stand in.

@@ -19,7 +19,7 @@ use crate::config::{Phase, StoreIndex};
 use crate::message::head::RequestHead;
 use crate::plan::Plan;
 use crate::route::LiveSite;
-use crate::transform::rules::path_of;
+use crate::config::path_of;
 use crate::transform::shape::{self, Shape};
 use crate::upstream::OriginResponse;
 use crate::worker::Worker;

@@ -31,6 +31,7 @@ pub use protection::{
     ClientPrefixes, CountedRequests, DefaultResponse, Enforcement, QuotaFields, Rate, RateLimit,
     RuleProtection, SITE_POLICY, SiteProtection,
 };
+pub(crate) use rule::path_of;
 pub use rule::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
     codings_of,

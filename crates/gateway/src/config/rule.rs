@@ -150,7 +150,8 @@ pub fn codings_of(profile: Profile) -> Codings {
 
 const QUERY_CONTENT_BYTES_MAX: u64 = 64 << 10;
 
-/// Matches path and query, as received after the site's host and prefix chose it.
+/// Matches the path, as received after the site's host and prefix chose it. Where the query counts too, the expression says so: whoever may
+/// add a query to any path must not thereby choose a rule, or get past one.
 #[derive(Clone, Debug)]
 pub enum PathPattern {
     /// The path, exactly; the query isn't looked at.
@@ -159,8 +160,10 @@ pub enum PathPattern {
     Prefix(String),
     /// Glob over the path: `*` within a segment, `**` across, `?`, `[a-z]`, `{a,b}`.
     Glob(globset::GlobMatcher),
-    /// Regular expression over path and query, unanchored.
+    /// Regular expression over the path, unanchored; the query isn't looked at.
     Regex(Regex),
+    /// The same over path and query: it names a question mark.
+    RegexWithQuery(Regex),
 }
 
 impl PartialEq for PathPattern {
@@ -168,7 +171,8 @@ impl PartialEq for PathPattern {
         match (self, other) {
             (Self::Exact(own), Self::Exact(other)) | (Self::Prefix(own), Self::Prefix(other)) => own == other,
             (Self::Glob(own), Self::Glob(other)) => own.glob() == other.glob(),
-            (Self::Regex(own), Self::Regex(other)) => own.as_str() == other.as_str(),
+            (Self::Regex(own), Self::Regex(other))
+            | (Self::RegexWithQuery(own), Self::RegexWithQuery(other)) => own.as_str() == other.as_str(),
             _ => false,
         }
     }
@@ -177,14 +181,20 @@ impl PartialEq for PathPattern {
 impl PathPattern {
     /// Whether a request for `path_and_query` matches.
     pub fn matches(&self, path_and_query: &str) -> bool {
-        let path = path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path);
+        let path = path_of(path_and_query);
         match self {
             Self::Exact(exact) => path == exact,
             Self::Prefix(prefix) => path.starts_with(prefix.as_str()),
             Self::Glob(glob) => glob.is_match(path),
-            Self::Regex(regex) => regex.is_match(path_and_query),
+            Self::Regex(regex) => regex.is_match(path),
+            Self::RegexWithQuery(regex) => regex.is_match(path_and_query),
         }
     }
+}
+
+/// Without the query.
+pub(crate) fn path_of(path_and_query: &str) -> &str {
+    path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path)
 }
 
 /// Methods that a rule applies to.

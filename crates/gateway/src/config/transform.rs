@@ -50,7 +50,7 @@ pub struct TransformRule {
 pub struct Conditions {
     /// Host names in lower case, or `*.` and one.
     pub hosts: Vec<String>,
-    /// Path, and for expressions the query, of the request.
+    /// Path of the request, and its query for expressions that name it.
     pub path: Option<PathPattern>,
     /// Methods of the request.
     pub methods: MethodSet,

@@ -42,8 +42,7 @@ impl Problem {
 
     /// The path can be read as one of another site.
     pub(crate) fn ambiguous_path() -> Self {
-        let text =
-            "decoded, and without empty segments and dots, the path belongs to another site: write it so";
+        let text = "decoded, or without empty segments, dots or parameters, the path belongs to another site: write it so";
         Self::new(400, "ambiguous-path", text)
     }
 

@@ -67,9 +67,9 @@ impl Protection {
         }
     }
 
-    /// Those that hold for requests of a rule.
-    pub(crate) fn limiters(&self, rule: usize) -> impl Iterator<Item = &Limiter> {
-        self.site.iter().chain(self.rules.get(rule).into_iter().flatten())
+    /// Those that hold for requests of some rules.
+    pub(crate) fn limiters(&self, rules: impl Iterator<Item = usize>) -> impl Iterator<Item = &Limiter> {
+        self.site.iter().chain(rules.filter_map(|rule| self.rules.get(rule)?.as_ref()))
     }
 
     /// What a rule may cost the origin.

@@ -3,52 +3,76 @@
 //! Sites and rules are chosen by the path as it is written, and origins decode it before they choose: nginx, and most others, take
 //! `/images/..%2faccount` for `/account`. Whoever respells a path must not get other rules for it, nor around an access list.
 
-/// The path as most origins read it, with the query as it is written. None where that is how it is written.
+/// How else origins may read a path, with the query as it is written: most of them, and then those that leave out parameters of segments, as
+/// servlet containers do. None where that is how it is written, or as most read it.
 ///
-/// Characters that need no encoding, slashes and backslashes are decoded (RFC 3986 section 6.2.2), empty segments and those of dots are removed, with what follows a
-/// semicolon in the latter, which servlet containers leave out first. Everything else stays encoded.
-pub(super) fn other_reading(path_and_query: &str) -> Option<String> {
+/// Visible characters are decoded, so are slashes and backslashes (nginx decodes all of them; RFC 3986 section 6.2.2), and empty segments and those of dots are
+/// removed, with what follows a semicolon in the latter. Everything else stays encoded, in capital letters.
+pub(super) fn other_readings(path_and_query: &str) -> [Option<String>; 2] {
     let path_bytes = memchr::memchr(b'?', path_and_query.as_bytes()).unwrap_or(path_and_query.len());
     let (path, query) = path_and_query.split_at(path_bytes);
     if !may_be_read_otherwise(path.as_bytes()) {
-        return None;
+        return [None, None];
     }
-    let read = without_dots(&decoded(path));
-    (read != path).then_some(read + query)
+    let decoded = decoded(path);
+    let read = without_dots(&decoded, Parameters::Kept);
+    let bare = decoded.contains(';').then(|| without_dots(&decoded, Parameters::Removed));
+    let bare = bare.filter(|bare| *bare != read).map(|bare| bare + query);
+    [(read != path).then_some(read + query), bare]
+}
+
+/// What becomes of what follows a semicolon.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parameters {
+    Kept,
+    Removed,
 }
 
 /// Most paths are plain, and cost one pass.
 fn may_be_read_otherwise(path: &[u8]) -> bool {
     let is_odd = |pair: &[u8]| pair[0] == b'/' && matches!(pair[1], b'/' | b'.');
-    memchr::memchr2(b'%', b'\\', path).is_some() || path.windows(2).any(is_odd)
+    memchr::memchr3(b'%', b'\\', b';', path).is_some() || path.windows(2).any(is_odd)
 }
 
 fn decoded(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     let mut rest = path;
     while let Some(character) = rest.chars().next() {
-        let encoded = rest.get(1..3).filter(|_| character == '%').and_then(plain);
-        rest = &rest[if encoded.is_some() { 3 } else { character.len_utf8() }..];
-        out.push(match encoded.unwrap_or(character) {
-            '\\' => '/',
-            character => character,
-        });
+        let digits = rest.get(1..3).filter(|_| character == '%');
+        let Some((digits, byte)) = digits.and_then(|digits| Some((digits, byte(digits)?))) else {
+            out.push(if character == '\\' { '/' } else { character });
+            rest = &rest[character.len_utf8()..];
+            continue;
+        };
+        match byte {
+            b'\\' => out.push('/'),
+            // Decoded, these would begin something else.
+            b'%' | b'?' | b'#' => push_encoded(&mut out, digits),
+            _ if byte.is_ascii_graphic() => out.push(char::from(byte)),
+            _ => push_encoded(&mut out, digits),
+        }
+        rest = &rest[3..];
     }
     out
 }
 
-/// What two hexadecimal digits stand for, if it means the same decoded or separates segments.
-fn plain(digits: &str) -> Option<char> {
-    // A sign would be taken for a part of the number.
-    let byte = u8::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))?;
-    (byte.is_ascii_alphanumeric() || b"-._~/\\".contains(&byte)).then_some(char::from(byte))
+fn push_encoded(out: &mut String, digits: &str) {
+    out.push('%');
+    out.push_str(&digits.to_ascii_uppercase());
 }
 
-fn without_dots(path: &str) -> String {
+/// What two hexadecimal digits stand for.
+fn byte(digits: &str) -> Option<u8> {
+    // A sign would be taken for a part of the number.
+    u8::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))
+}
+
+fn without_dots(path: &str, parameters: Parameters) -> String {
     let mut kept: Vec<&str> = Vec::new();
     let mut ends_open = false;
     for segment in path.split('/') {
         let name = segment.split(';').next().unwrap_or_default();
+        let segment = if parameters == Parameters::Removed { name } else { segment };
         ends_open = matches!(name, "." | "..") || segment.is_empty();
         match name {
             ".." => drop(kept.pop()),
@@ -84,6 +108,9 @@ mod tests {
             ("/images\\account", Some("/images/account")),
             ("//account", Some("/account")),
             ("/%61ccount", Some("/account")),
+            ("/%40me/a%3Ab", Some("/@me/a:b")),
+            ("/caf%c3%a9", Some("/caf%C3%A9")),
+            ("/a%3fb%23%25", Some("/a%3Fb%23%25")),
             ("/./a//b/.", Some("/a/b/")),
             ("/../..", Some("/")),
             ("/%2e", Some("/")),
@@ -93,14 +120,25 @@ mod tests {
             ("/a%2g", None),
             ("/%é", None),
         ] {
-            assert_eq!(other_reading(path).as_deref(), expected, "{path}");
+            assert_eq!(other_readings(path)[0].as_deref(), expected, "{path}");
+        }
+        for (path, read, bare) in [
+            ("/login;x", None, Some("/login")),
+            ("/;a/login?b;c", None, Some("/login?b;c")),
+            ("/a;b/../login;x=1", Some("/login;x=1"), Some("/login")),
+            ("/log%69n%3bx", Some("/login;x"), Some("/login")),
+            ("/login/;x", None, Some("/login/")),
+            ("/..;/login", Some("/login"), None),
+            ("/;", None, Some("/")),
+        ] {
+            assert_eq!(other_readings(path), [read, bare].map(|path| path.map(str::to_owned)), "{path}");
         }
     }
 
     proptest! {
         #[test]
         fn what_was_read_is_read_no_other_way(path in "/([a./%;\\\\?é]|%2[ef]|%5c|%61){0,12}") {
-            if let Some(read) = other_reading(&path) {
+            for read in other_readings(&path).into_iter().flatten() {
                 let bytes = read.find('?').unwrap_or(read.len());
                 prop_assert!(read.starts_with('/') && !read[..bytes].contains("//"), "{path} is read as {read}");
             }

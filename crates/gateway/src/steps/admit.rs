@@ -111,7 +111,7 @@ impl Asking<'_> {
     /// # Errors
     /// The refusal, where it is more than the rule takes.
     fn admit_content(&self) -> Result<(), Box<Reply>> {
-        let bytes_max = self.site.rule_at(self.rule).protection.request_body_bytes_max;
+        let bytes_max = self.site.request_body_bytes_max(self.rule);
         match (self.request.content, bytes_max) {
             (Content::Length(bytes), Some(bytes_max)) if bytes > bytes_max => {
                 let problem = Problem::request_body_too_large(bytes_max);

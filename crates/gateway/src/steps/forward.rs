@@ -12,7 +12,6 @@ use crate::message::interims::Interims;
 use crate::message::private;
 use crate::message::reply::Reply;
 use crate::message::respond::Problem;
-use crate::misses;
 use crate::plan::{ForwardReason, Next, Plan};
 use crate::transform::Purpose;
 use crate::upstream::call::OriginCall;
@@ -40,7 +39,7 @@ pub(crate) async fn run(
     };
     // Whatever it asks for beside a response that could be stored, it costs the origin as much.
     if plan.facts.method.is_reusing()
-        && let Err(error) = misses::spend(worker, &plan.site, plan.rule, plan.request.record.as_ref())
+        && let Err(error) = plan.site.spend(plan.rule, &worker.recorder, plan.request.record.as_ref())
     {
         return Next::Reply(failed(worker, plan, &error, reason));
     }

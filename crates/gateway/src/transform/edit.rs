@@ -8,9 +8,9 @@ use std::net::IpAddr;
 use caching::sharing;
 use http1::is_field_value;
 
-use super::rules::{Answer, Matching, Seen, path_of};
+use super::rules::{Answer, Matching, Seen};
 use super::way::address_text;
-use crate::config::{Action, CookieChange, Piece, PrefixChange, Template, TransformRule, Variable};
+use crate::config::{Action, CookieChange, Piece, PrefixChange, Template, TransformRule, Variable, path_of};
 use crate::message::fields::PackedFields;
 use crate::route::host_of;
 use crate::upstream::{FIELDS_MAX, HEAD_BYTES_MAX};

@@ -101,6 +101,11 @@ impl Inbound {
         self.site.rule_at(self.rule)
     }
 
+    /// The largest content that a response may have, as far as rules say.
+    pub(crate) fn response_body_bytes_max(&self) -> Option<u64> {
+        self.site.response_body_bytes_max(self.rule)
+    }
+
     /// Whether fields that replace method, host or target reach the origin though the key does not have them.
     pub(crate) fn has_unkeyed_overrides(&self) -> bool {
         self.with_fates(|fates, lines| {

@@ -13,7 +13,7 @@ use globset::GlobMatcher;
 use http::HeaderName;
 use smallvec::SmallVec;
 
-use crate::config::{Action, Conditions, FieldPattern, Phase, TransformRule, Variable};
+use crate::config::{Action, Conditions, FieldPattern, Phase, TransformRule, Variable, path_of};
 use crate::message::fields::Fields;
 use crate::message::head::RequestHead;
 use crate::route::host_of;
@@ -178,10 +178,6 @@ fn is_host(pattern: &str, authority: &str) -> bool {
             .and_then(|at| host.get(at..).filter(|_| at > 0))
             .is_some_and(|end| end.eq_ignore_ascii_case(domain)),
     }
-}
-
-pub(crate) fn path_of(path_and_query: &str) -> &str {
-    path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path)
 }
 
 #[cfg(test)]

@@ -70,9 +70,9 @@ impl OriginCall<'_> {
         result
     }
 
-    /// The response, if it is not larger than the rule permits; what is found out later breaks its body off.
+    /// The response, if it is not larger than its rules permit; what is found out later breaks its body off.
     fn within_limit(&self, mut response: Box<OriginResponse>) -> Result<Box<OriginResponse>, OriginError> {
-        if let Some(bytes_max) = self.request.rule().protection.response_body_bytes_max {
+        if let Some(bytes_max) = self.request.response_body_bytes_max() {
             response.body.limit(bytes_max)?;
         }
         Ok(response)

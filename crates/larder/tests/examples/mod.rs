@@ -39,20 +39,22 @@ const EXAMPLES: &[Example] = &[
     },
     Example {
         file: "api.toml",
-        origin: |exchange| respond(exchange, "", &["authorization"]),
+        origin: api,
         steps: &[
-            Step("GET api.example.org/v1/public/items?a=1&b=2", "", "stored", "/v1/public/items?a=1&b=2 []"),
-            Step("GET api.example.org/v1/public/items?b=2&a=1", "", "hit", "/v1/public/items?a=1&b=2 []"),
-            Step("GET api.example.org/v1/me", "Authorization: Bearer a\r\n", "detail=", "/v1/me [Bearer a]"),
-            Step("GET api.example.org/v1/me", "Authorization: Bearer b\r\n", "fwd=", "/v1/me [Bearer b]"),
-            Step("GET api.example.org/v1/public/list", "", "stored", "/v1/public/list []"),
+            Step("GET api.example.org/v1/public/items?a=1&b=2", "", "stored", "/v1/public/items?a=1&b=2 [|]"),
+            Step("GET api.example.org/v1/public/items?b=2&a=1", "", "hit", "/v1/public/items?a=1&b=2 [|]"),
+            Step("GET api.example.org/v1/me", "Authorization: Bearer a\r\n", "detail=", "/v1/me [Bearer a|]"),
+            Step("GET api.example.org/v1/me", "Authorization: Bearer b\r\n", "fwd=", "/v1/me [Bearer b|]"),
+            Step("GET api.example.org/v1/public/list", "", "stored", "/v1/public/list [|]"),
             Step(
                 "POST api.example.org/v1/public/list",
                 "Content-Length: 0\r\n",
                 "fwd=bypass",
-                "/v1/public/list []",
+                "/v1/public/list [|]",
             ),
-            Step("GET api.example.org/v1/public/list", "", "fwd=", "/v1/public/list []"),
+            Step("GET api.example.org/v1/public/list", "", "fwd=", "/v1/public/list [|]"),
+            Step("GET api.example.org/v1/public/own", KEYS[0], "fwd=", "/v1/public/own [|a]"),
+            Step("GET api.example.org/v1/public/own", KEYS[1], "fwd=", "/v1/public/own [|b]"),
         ],
     },
     Example {
@@ -139,6 +141,7 @@ const EXAMPLES: &[Example] = &[
     },
 ];
 
+const KEYS: [&str; 2] = ["X-API-Key: a\r\n", "X-API-Key: b\r\n"];
 const LOGIN: &str = "Cookie: wordpress_logged_in_1=ann\r\n";
 const CDN: &str = "X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: https\r\n";
 const CDN_RELOAD: &str =
@@ -149,6 +152,15 @@ fn respond(exchange: &mut Exchange<'_>, fields: &str, shown: &[&str]) {
     let values: Vec<_> = shown.iter().map(|name| exchange.request.field(name).to_owned()).collect();
     let body = format!("{} [{}]", exchange.request.target(), values.join("|"));
     exchange.respond("200 OK", fields, body);
+}
+
+/// Lists are for everybody for a while, and what is somebody's says nothing.
+fn api(exchange: &mut Exchange<'_>) {
+    let is_shared = ["/v1/public/items", "/v1/public/list"]
+        .iter()
+        .any(|list| exchange.request.target().starts_with(list));
+    let fields = if is_shared { "Cache-Control: public, max-age=5\r\n" } else { "" };
+    respond(exchange, fields, &["authorization", "x-api-key"]);
 }
 
 /// Visitors get pages without a lifetime, users theirs for themselves alone.
@@ -204,16 +216,52 @@ fn ask(larder: &Larder, request: &str, fields: &str) -> Response {
     client.response_to(method)
 }
 
+/// Examples that say so give nobody what was made for another one, though the origin says nothing of its answers.
+#[test]
+fn examples_keep_users_apart() {
+    const CREDENTIALS: [&str; 4] = [
+        "Cookie: user=@\r\n",
+        "X-API-Key: @\r\n",
+        "Authorization: Bearer @\r\n",
+        "Authorization: Basic @\r\n",
+    ];
+    for (file, pages) in [
+        ("api.toml", ["api.example.org/v1/public/a", "api.example.org/v1/me"]),
+        ("static-site.toml", ["www.example.org/", "example.org/app.3f9a2b1c.js"]),
+        ("wordpress.toml", ["blog.example.org/hello/", "blog.example.org/cart?a"]),
+        ("multi-site.toml", ["www.blog.example.org/a", "blog.example.org/wp-admin/"]),
+    ] {
+        let origin = ScriptedOrigin::start(|exchange| {
+            respond(exchange, "", &["cookie", "x-api-key", "authorization"])
+        });
+        let larder = start(file, &origin);
+        for (page, credentials) in
+            pages.iter().flat_map(|page| CREDENTIALS.map(|credentials| (page, credentials)))
+        {
+            let [first, second] = ["alice", "bob"]
+                .map(|user| ask(&larder, &format!("GET {page}"), &credentials.replace('@', user)).text());
+            assert!(!second.contains("alice"), "{file}: {page} with {credentials}: {first}, then {second}");
+            let nobody = ask(&larder, &format!("GET {page}"), "").text();
+            assert!(!nobody.contains("alice") && !nobody.contains("bob"), "{file}: {page}: {nobody}");
+        }
+    }
+}
+
+/// An example with the files that it includes.
+fn start(file: &str, origin: &ScriptedOrigin) -> Larder {
+    let more = [("http://127.0.0.1:3031", &*origin.url()), ("198.51.100.0/24", "127.0.0.0/8")];
+    let mut setup = Setup::config(LARDER, &text(file, origin, &more));
+    for site in ["sites.d/blog.toml", "sites.d/shop.toml"] {
+        setup = setup.file(site, text(site, origin, &more));
+    }
+    setup.start()
+}
+
 #[test]
 fn examples_do_their_jobs() {
     for Example { file, origin, steps } in EXAMPLES {
         let origin = ScriptedOrigin::start(*origin);
-        let more = [("http://127.0.0.1:3031", &*origin.url()), ("198.51.100.0/24", "127.0.0.0/8")];
-        let mut setup = Setup::config(LARDER, &text(file, &origin, &more));
-        for site in ["sites.d/blog.toml", "sites.d/shop.toml"] {
-            setup = setup.file(site, text(site, &origin, &more));
-        }
-        let larder = setup.start();
+        let larder = start(file, &origin);
         for Step(request, fields, told, body) in *steps {
             let answer = ask(&larder, request, fields);
             assert!(answer.cache_status().contains(told), "{file}: {request}: {told}: {:?}", answer.head);

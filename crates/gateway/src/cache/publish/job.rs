@@ -14,7 +14,6 @@ use crate::cache::inflight::wanted::Fetch;
 use crate::cache::tiers::leases::Held;
 use crate::config::CacheRule;
 use crate::message::head::{Scheme, Version};
-use crate::misses;
 use crate::plan::Plan;
 use crate::reason::Detail;
 use crate::route::{LiveSite, RuleIndex};
@@ -82,7 +81,7 @@ impl Job {
     /// # Errors
     /// [`OriginError::MissBudget`], where nothing is left.
     pub(crate) fn spend(&self) -> Result<(), OriginError> {
-        misses::spend(&self.worker, &self.site, self.rule, self.request.record.as_ref())
+        self.site.spend(self.rule, &self.worker.recorder, self.request.record.as_ref())
     }
 
     pub(crate) fn limits(&self) -> FillLimits {

@@ -3,6 +3,7 @@
 
 mod answer;
 mod circle;
+mod expression;
 mod kv;
 mod listener;
 mod names;

@@ -13,6 +13,7 @@ use gateway::config::{
     SITE_POLICY, codings_of,
 };
 
+use super::expression;
 use super::names::name;
 use super::protection;
 use super::reach::check_rules;
@@ -100,8 +101,7 @@ pub(super) fn pattern(scope: &mut Scope<'_>, table: &Table) -> Option<PathPatter
     let exact = scope.parsed(table, "exact", path).map(PathPattern::Exact);
     let prefix = scope.parsed(table, "prefix", path).map(PathPattern::Prefix);
     let glob = scope.parsed(table, "glob", glob).map(PathPattern::Glob);
-    let regex = scope.parsed(table, "regex", regex).map(PathPattern::Regex);
-    exact.or(prefix).or(glob).or(regex)
+    exact.or(prefix).or(glob).or_else(|| expression::pattern(scope, table))
 }
 
 pub(super) fn path(text: &str) -> Result<String, String> {
@@ -119,29 +119,6 @@ fn glob(text: &str) -> Result<globset::GlobMatcher, String> {
         return Err("can't match any path: every path starts with `/`".to_owned());
     }
     glob::glob(text, Wildcards::InSegments)
-}
-
-pub(super) fn regex(text: &str) -> Result<regex::Regex, String> {
-    regex::RegexBuilder::new(text).size_limit(REGEX_BYTES_MAX).build().map_err(|error| match error {
-        regex::Error::CompiledTooBig(bytes) => {
-            format!("the expression needs more than {bytes} bytes of memory")
-        }
-        // The crate draws several lines; the last one says what is wrong, and the second where.
-        error => one_line(text, &error.to_string()),
-    })
-}
-
-/// The position and reason out of a drawing of several lines.
-fn one_line(expression: &str, drawing: &str) -> String {
-    let reason = drawing.lines().last().unwrap_or(drawing).trim_start_matches("error: ").trim();
-    let carets =
-        drawing.lines().find_map(|line| line.trim_end().ends_with('^').then(|| line.find('^')).flatten());
-    match carets.map(|column| column.saturating_sub(EXPRESSION_INDENT)) {
-        Some(column) if !expression.contains('\n') => {
-            format!("invalid regular expression: {reason} at character {}", column + 1)
-        }
-        _ => format!("invalid regular expression: {reason}"),
-    }
 }
 
 pub(super) fn methods(scope: &mut Scope<'_>, table: &Table) -> MethodSet {
@@ -372,8 +349,6 @@ fn is_overridden(status: &str, overrides: &[(String, Node)]) -> bool {
     overrides.iter().any(|(key, _)| is_for(key))
 }
 
-/// Columns that the regex crate puts before the expression in its drawing.
-const EXPRESSION_INDENT: usize = 4;
 const KNOWN_METHODS: [&str; 10] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"];
 /// Those that what is stored can answer.

@@ -10,9 +10,10 @@ use gateway::config::{
 };
 use http::{HeaderName, HeaderValue};
 
+use super::expression::regex;
 use super::names::{host_pattern, name};
 use super::reach::check_transforms;
-use super::rule::{methods, path, pattern, query, regex, status_match};
+use super::rule::{methods, path, pattern, query, status_match};
 use super::scope::Scope;
 use crate::config::glob::{Wildcards, glob};
 use crate::config::tree::{Node, Table};

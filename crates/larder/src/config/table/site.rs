@@ -688,8 +688,8 @@ pub(super) static PATTERN: Section = Section {
             Kind::Text("regular expression (syntax of the Rust `regex` crate)"),
             Preset::Absent("not compared"),
             Reload::Yes,
-            "The expression matches anywhere in the path and query.",
-            "Unanchored: write `^` and `$` where you mean them. Matching takes time in proportion to the URL, whatever the expression.",
+            "The expression matches anywhere in the path.",
+            "An expression that names a question mark (`\\?`, `[?&]`) is compared with path and query. Unanchored: write `^` and `$` where you mean them. Matching takes time in proportion to the URL, whatever the expression.",
         ),
     ],
 };

@@ -1,0 +1,156 @@
+//! Which cache rule of its site a request belongs to.
+//!
+//! Origins may read a path otherwise than it is written ([`spelling`]): what the operator says of one path must not hold for another, and what
+//! protects a path must hold however it is spelled. So where the readings of a path have different rules, or are changed by different
+//! transformation rules, nothing is stored and nothing stored answers, and the limits of all these rules hold.
+
+use super::spelling;
+use crate::config::{CacheRule, Conditions, Phase, Site, path_of};
+
+/// Names the rule of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RuleIndex {
+    /// In the list of all rules.
+    place: usize,
+    /// Those whose limits hold, in the first part of that list: the rule of the path as most origins read it, and other ones of other readings.
+    limiting: [Option<usize>; 3],
+}
+
+impl RuleIndex {
+    fn certain(rule: usize) -> Self {
+        Self { place: rule, limiting: [Some(rule), None, None] }
+    }
+
+    /// Nothing is stored. The first of the rules is the one that counts otherwise.
+    fn uncertain(rules: BySpelling, count: usize) -> Self {
+        let [first, second, third] = rules;
+        let second = Some(second).filter(|second| *second != first);
+        let third = Some(third).filter(|third| *third != first && Some(*third) != second);
+        Self { place: count + first, limiting: [Some(first), second, third] }
+    }
+
+    pub(super) fn place(self) -> usize {
+        self.place
+    }
+
+    /// The places of the rules whose limits hold.
+    pub(super) fn limiting(self) -> impl Iterator<Item = usize> {
+        self.limiting.into_iter().flatten()
+    }
+
+    /// Whether all readings of the path have this rule, and are changed by the same ones.
+    pub(crate) fn is_certain(self) -> bool {
+        self.limiting[0] == Some(self.place)
+    }
+}
+
+/// What belongs to a path as most origins read it, as it is written, and as those read it that leave out parameters.
+type BySpelling = [usize; 3];
+
+/// What a choice depends on beside the request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chooser {
+    /// How many rules the site has, with the built-in one that takes what is left.
+    count: usize,
+    /// Whether rules say of which paths they are, so that spelling may make a difference.
+    has_paths: bool,
+    /// Whether transformation rules do.
+    transforms_paths: bool,
+}
+
+impl Chooser {
+    pub(super) fn new(site: &Site) -> Self {
+        let mut transforms = PHASES.iter().flat_map(|phase| site.transforms.of(*phase));
+        let transforms_paths = transforms.any(|rule| rule.on.path.is_some());
+        let has_paths = transforms_paths || site.rules.iter().any(|rule| rule.path.is_some());
+        Self { count: site.rules.len() + 1, has_paths, transforms_paths }
+    }
+
+    /// The site's rules, behind them the built-in one, and then, where spelling may make a difference, the same once more for paths with several
+    /// readings: they store nothing.
+    pub(super) fn all_rules(self, site: &Site) -> Vec<CacheRule> {
+        let mut rules = site.rules.clone();
+        rules.push(CacheRule::built_in(site.profile));
+        for rule in &mut rules {
+            rule.tags = site.tags.clone();
+            let own = rule.protection.request_body_bytes_max;
+            rule.protection.request_body_bytes_max = own.or(site.protection.request_body_bytes_max);
+        }
+        if self.has_paths {
+            let mut storing_nothing = rules.clone();
+            storing_nothing.iter_mut().for_each(|rule| rule.caching.enabled = false);
+            rules.append(&mut storing_nothing);
+        }
+        rules
+    }
+
+    /// Each rule once.
+    pub(super) fn distinct(self, rules: &[CacheRule]) -> &[CacheRule] {
+        &rules[..self.count]
+    }
+
+    /// The rule for method and path of a request, of those that [`Self::all_rules`] lists. `asked` is the path that its client sent, where that is another one.
+    pub(super) fn choose(
+        self,
+        site: &Site,
+        rules: &[CacheRule],
+        (method, path_and_query): (&str, &str),
+        asked: Option<&str>,
+    ) -> RuleIndex {
+        let rules = self.distinct(rules);
+        let written = fit(rules, method, path_and_query);
+        if !self.has_paths {
+            return RuleIndex::certain(written);
+        }
+        let readings = spelling::other_readings(path_and_query);
+        let [read, bare] = &readings;
+        let rule_of = |read: &Option<String>, otherwise| {
+            read.as_ref().map_or(otherwise, |read| fit(rules, method, read))
+        };
+        let as_read = rule_of(read, written);
+        let by_spelling = [as_read, written, rule_of(bare, as_read)];
+        let is_certain = by_spelling.iter().all(|rule| *rule == written)
+            && !(self.transforms_paths
+                && is_transformed_otherwise(site, method, (path_and_query, &readings), asked));
+        if is_certain { RuleIndex::certain(written) } else { RuleIndex::uncertain(by_spelling, self.count) }
+    }
+}
+
+/// The readings of a path beside itself.
+type Readings = [Option<String>; 2];
+
+/// Whether transformation rules match one reading of a path and not another. Those for clients see the path that was sent.
+fn is_transformed_otherwise(
+    site: &Site,
+    method: &str,
+    changed: (&str, &Readings),
+    asked: Option<&str>,
+) -> bool {
+    let differs = |phase: Phase, (path_and_query, readings): (&str, &Readings)| {
+        let is_shared = phase == Phase::OriginResponse;
+        let seen = |whole| if is_shared { path_of(whole) } else { whole };
+        let matches =
+            |on: &Conditions, whole| on.path.as_ref().is_none_or(|pattern| pattern.matches(seen(whole)));
+        let rules = site.transforms.of(phase).iter().filter(|rule| rule.on.methods.contains(method));
+        let mut conditions = rules.map(|rule| &rule.on);
+        conditions.any(|on| {
+            let written = matches(on, path_and_query);
+            readings.iter().flatten().any(|read| matches(on, read) != written)
+        })
+    };
+    let of_asked = asked.map(|asked| (asked, spelling::other_readings(asked)));
+    let asked = of_asked.as_ref().map_or(changed, |(asked, readings)| (*asked, readings));
+    [Phase::OriginRequest, Phase::OriginResponse].into_iter().any(|phase| differs(phase, changed))
+        || [Phase::ClientRequest, Phase::ClientResponse].into_iter().any(|phase| differs(phase, asked))
+}
+
+fn fit(rules: &[CacheRule], method: &str, path_and_query: &str) -> usize {
+    let fits = |rule: &CacheRule| {
+        rule.methods.contains(method)
+            && rule.path.as_ref().is_none_or(|pattern| pattern.matches(path_and_query))
+    };
+    rules.iter().position(fits).unwrap_or(rules.len() - 1)
+}
+
+const PHASES: [Phase; 4] =
+    [Phase::ClientRequest, Phase::OriginRequest, Phase::OriginResponse, Phase::ClientResponse];
