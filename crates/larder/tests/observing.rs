@@ -15,27 +15,45 @@ use std::time::Instant;
 use dashboards::{Query, declared, metrics_in};
 use load::{Gateway, Load};
 use prometheus::{Prometheus, Targets, deploy};
-use testkit::{KvService, Larder, Port, Redis, ScriptedOrigin, Setup, run, wait};
+use testkit::{Collector, KvService, Larder, Port, Redis, ScriptedOrigin, Setup, run, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
-/// Everything that is watched, and clients that keep it busy. Time limits are wide: on a busy machine, a server that is late
-/// is no fault.
+/// Everything that is watched, and clients that keep it busy.
 struct World {
-    origin: ScriptedOrigin,
+    origins: Origins,
     redis: Redis,
     gateways: Vec<Larder>,
     kv: KvService,
     prometheus: Prometheus,
+    _collector: Collector,
     _load: Load,
+}
+
+/// What the gateways forward to.
+struct Origins {
+    pages: ScriptedOrigin,
+    /// Of a group; the first is an origin with a circuit breaker as well.
+    servers: [ScriptedOrigin; 2],
+}
+
+impl Origins {
+    fn start() -> Self {
+        Self { pages: load::origin(), servers: [load::origin(), load::origin()] }
+    }
+
+    fn stop(&mut self) {
+        self.pages.stop();
+        self.servers.iter_mut().for_each(ScriptedOrigin::stop);
+    }
 }
 
 impl World {
     #[track_caller]
     fn start() -> Self {
-        let (origin, redis) = (load::origin(), Redis::start(""));
+        let (origins, redis, collector) = (Origins::start(), Redis::start(""), Collector::start());
         let balanced = [Port::reserve(), Port::reserve()];
-        let start = |port: &Port| Setup::config(LARDER, &config(&origin, &redis, port)).start();
+        let start = |port: &Port| Setup::config(LARDER, &config(&origins, &redis, &collector, port)).start();
         let gateways: Vec<Larder> = balanced.iter().map(start).collect();
         for gateway in &gateways {
             wait::until_true("they know each other", || gateway.metric("larder_tier_instances", &[]) == 2.0);
@@ -55,7 +73,21 @@ impl World {
             .collect();
         let load = Load::start(&places, kv.address());
         let targets = Targets { gateways: places.iter().map(|place| place.admin).collect(), kv: kv.admin() };
-        Self { origin, redis, gateways, kv, prometheus: Prometheus::start(&targets), _load: load }
+        let prometheus = Prometheus::start(&targets);
+        Self { origins, redis, gateways, kv, prometheus, _collector: collector, _load: load }
+    }
+
+    /// Faults that stay.
+    fn lasting_faults(&mut self) {
+        self.gateways[0].write_config("site = 1");
+        assert_eq!(self.gateways[0].ask_admin("POST", "/reload", "").status(), 422);
+        // Files may not grow any more, as if the disk of the logs were full.
+        let process = self.gateways[1].service().id().to_string();
+        run("prlimit", ["--pid", &process, "--fsize=0"]).succeeded();
+        fs::create_dir(self.kv.folder().join("saved")).expect("a folder where a file should be");
+        self.kv.ask("BGSAVE\r\n");
+        self.redis.kill();
+        self.origins.stop();
     }
 
     /// Faults that pass: they are made again until their alerts fire.
@@ -65,35 +97,39 @@ impl World {
         }
         let answer = self.gateways[0].ask_admin("POST", "/purge?site=shop", "");
         assert_eq!(answer.status(), 200, "{}", answer.text());
+        let mut client = self.gateways[0].client();
+        for target in ["/limited", "/budget/cold"].repeat(20) {
+            client.get(target);
+        }
     }
 
-    /// Waits until all these alerts fire.
+    /// Waits until each of these alerts has fired.
     #[track_caller]
     fn fires(&self, alerts: &[&str]) {
-        let mut firing = BTreeSet::new();
+        let mut fired = BTreeSet::new();
         let end = Instant::now() + wait::DEADLINE / 2;
         wait::until_true("alerts fire", || {
             self.passing_faults();
-            firing = self.prometheus.alerts("firing");
-            Instant::now() > end || alerts.iter().all(|alert| firing.contains(*alert))
+            fired.extend(self.prometheus.alerts("firing"));
+            Instant::now() > end || alerts.iter().all(|alert| fired.contains(*alert))
         });
-        let silent: Vec<_> = alerts.iter().filter(|alert| !firing.contains(**alert)).collect();
-        assert!(silent.is_empty(), "silent: {silent:?}; firing: {firing:?}");
+        let silent: Vec<_> = alerts.iter().filter(|alert| !fired.contains(**alert)).collect();
+        assert!(silent.is_empty(), "silent: {silent:?}; fired: {fired:?}");
     }
 }
 
-fn config(origin: &ScriptedOrigin, redis: &Redis, balanced: &Port) -> String {
-    format!(
-        "listen = [\"@listen@\", {{ address = \"{}\", proxy_protocol = true, proxy_protocol_from = [\"192.0.2.1\"] }}]\n\
-         [store.remote]\nurl = \"redis://{}/0\"\nrecord_timeout = \"5s\"\nsegment_timeout = \"5s\"\n\
-         log_timeout = \"5s\"\nverification_time = \"10s\"\n\
-         [[origin]]\nname = \"pages\"\nurl = \"{}\"\n\
-         [[site]]\nname = \"shop\"\nhosts = [\"test.example\"]\norigin = \"pages\"\n\
-         [[site.rule]]\nname = \"pages\"\npath = {{ prefix = \"/pages\" }}\n",
-        balanced.address(),
-        redis.address(),
-        origin.url()
-    )
+fn config(origins: &Origins, redis: &Redis, collector: &Collector, balanced: &Port) -> String {
+    let [first, second] = &origins.servers;
+    let addresses = [
+        ("@balanced@", balanced.address().to_string()),
+        ("@redis@", redis.address().to_string()),
+        ("@collector@", collector.url()),
+        ("@pages@", origins.pages.url()),
+        ("@first@", first.url()),
+        ("@second@", second.url()),
+    ];
+    let text = include_str!("observing/gateway.toml").to_owned();
+    addresses.iter().fold(text, |text, (name, address)| text.replace(name, address))
 }
 
 /// All queries of panels, and the names of all recording rules, each with its place.
@@ -132,12 +168,7 @@ fn prometheus_finds_what_panels_ask_for_and_alerts_fire() {
     }
     assert_eq!(world.prometheus.alerts("firing"), BTreeSet::new(), "nothing is out of order");
 
-    world.gateways[0].write_config("site = 1");
-    assert_eq!(world.gateways[0].ask_admin("POST", "/reload", "").status(), 422);
-    fs::create_dir(world.kv.folder().join("saved")).expect("a folder where a file should be");
-    world.kv.ask("BGSAVE\r\n");
-    world.redis.kill();
-    world.origin.stop();
+    world.lasting_faults();
     world.fires(&[
         "LarderReloadRefused",
         "LarderKvSaveFailed",
@@ -145,6 +176,14 @@ fn prometheus_finds_what_panels_ask_for_and_alerts_fire() {
         "LarderStoreAway",
         "LarderPurgePartial",
         "LarderOriginFailing",
+        "LarderOriginServerOut",
+        "LarderOriginServersOut",
+        "LarderOriginBreakerOpen",
+        "LarderOriginRetriesOverBudget",
+        "LarderRateLimited",
+        "LarderMissBudget",
+        "LarderLogDropped",
+        "LarderAccessLogDropped",
         "LarderErrors",
     ]);
     drop(world.gateways.pop());
@@ -166,26 +205,6 @@ fn promtool_takes_configuration_rules_and_their_tests() {
     run("promtool", ["test", "rules", &path("tests/alerts.yml")]).succeeded();
 }
 
-/// Metrics that no dashboard shows: those of traces are there where spans are sent, and whoever looks at traces has a collector to look at. Those of
-/// several servers of an origin, of limits and of transformation rules are there where a file has them.
-const NOT_SHOWN: [&str; 15] = [
-    "larder_log_dropped_total",
-    "larder_misses_refused_total",
-    "larder_origin_breaker",
-    "larder_origin_breaker_opened_total",
-    "larder_origin_retries_over_budget_total",
-    "larder_origin_server_checks_total",
-    "larder_origin_server_ejections_total",
-    "larder_origin_server_requests_in_flight",
-    "larder_origin_server_requests_total",
-    "larder_origin_server_state",
-    "larder_rate_limited_total",
-    "larder_tier_silence_seconds",
-    "larder_trace_exports_total",
-    "larder_trace_spans_total",
-    "larder_transforms_total",
-];
-
 #[test]
 fn dashboards_show_every_metric_and_no_other() {
     let queried = |dashboard: dashboards::Dashboard| {
@@ -198,7 +217,7 @@ fn dashboards_show_every_metric_and_no_other() {
     let unknown: Vec<_> = shown.difference(&declared).collect();
     assert!(unknown.is_empty(), "no such metrics: {unknown:?}");
     let not_shown: Vec<_> = declared.difference(&shown).collect();
-    assert_eq!(not_shown, NOT_SHOWN, "show a new metric, or list it");
+    assert!(not_shown.is_empty(), "show them: {not_shown:?}");
 }
 
 #[test]
@@ -237,7 +256,7 @@ fn each_alert_says_what_it_means_and_what_to_do() {
     let text = |path: &str| fs::read_to_string(deploy().join(path)).expect(path);
     let (rules, guide) = (text("prometheus/rules/alerts.yml"), text("../docs/guide/observe.md"));
     let alerts: Vec<_> = rules.split("- alert: ").skip(1).collect();
-    assert!(alerts.len() > 20, "{}", alerts.len());
+    assert!(alerts.len() > 30, "{}", alerts.len());
     for alert in alerts {
         let name = alert.lines().next().expect("a name");
         for part in ["severity: ", "summary: ", "description: "] {

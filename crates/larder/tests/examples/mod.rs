@@ -223,6 +223,92 @@ fn examples_do_their_jobs() {
 }
 
 #[test]
+fn a_group_loses_servers_and_no_request() {
+    let server = |name: &'static str| {
+        ScriptedOrigin::start(move |exchange| {
+            // What is old when it comes is stored all the same, for when the origin fails.
+            let fields = if exchange.request.target() == "/old" { OLD } else { NO_STORE };
+            exchange.respond("200 OK", fields, name);
+        })
+    };
+    let mut servers = [server("first"), server("second")];
+    let more = [("http://127.0.0.1:3031", &*servers[1].url())];
+    let larder = Setup::config(LARDER, &text("origin-group.toml", &servers[0], &more)).start();
+    let answered_by_second = || {
+        let texts = (0..6).map(|number| ask(&larder, &format!("GET shop.example.org/{number}"), "").text());
+        texts
+            .inspect(|text| assert!(["first", "second"].contains(&&**text), "{text}"))
+            .filter(|text| text == "second")
+            .count()
+    };
+    let retries = || larder.metric("larder_origin_retries_total", &[]);
+    assert_eq!(answered_by_second(), 4, "by weight");
+    let old = ask(&larder, "GET shop.example.org/old", "").text();
+    servers[1].stop();
+    assert_eq!(answered_by_second(), 0, "each is sent again");
+    let url = format!("server=\"{}\"", servers[1].url());
+    wait::until_true("it is out", || {
+        larder.metric("larder_origin_server_state", &[&url, "state=\"up\""]) < 0.5
+    });
+    let before = retries();
+    assert_eq!((answered_by_second(), retries()), (0, before), "nothing is sent to it");
+    servers[0].stop();
+    let stale = ask(&larder, "GET shop.example.org/old", "");
+    assert_eq!((stale.status(), stale.text()), (200, old), "{:?}", stale.head);
+}
+
+const OLD: &str = "Cache-Control: max-age=1\r\nAge: 100\r\n";
+const NO_STORE: &str = "Cache-Control: no-store\r\n";
+
+/// What is asked of the example of protection, the status, and a part of `Cache-Status`.
+const PROTECTED: &[(&str, &str, u16, &str)] = &[
+    ("POST shop.example.org/login", "Content-Length: 0\r\n", 200, "fwd=bypass"),
+    ("POST shop.example.org/login", "Content-Length: 0\r\n", 200, "fwd=bypass"),
+    ("POST shop.example.org/login", "Content-Length: 0\r\n", 200, "fwd=bypass"),
+    ("POST shop.example.org/login", "Content-Length: 0\r\n", 200, "fwd=bypass"),
+    ("POST shop.example.org/login", "Content-Length: 0\r\n", 200, "fwd=bypass"),
+    ("POST shop.example.org/login", "Content-Length: 0\r\n", 429, "detail=rate-limited"),
+    ("POST shop.example.org/comments", "Content-Length: 65537\r\n", 413, "detail=request-body-too-large"),
+    ("POST shop.example.org/uploads/1", "Content-Length: 20971521\r\n", 413, "detail=request-body-too-large"),
+    ("GET shop.example.org/", "", 200, "stored"),
+    ("GET shop.example.org/fails", "", 503, "detail=default-response"),
+    ("GET shop.example.org/large", "", 503, "detail=default-response"),
+];
+
+#[test]
+fn a_site_is_protected() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        match exchange.request.target() {
+            "/fails" => exchange.respond("500 Internal Server Error", "", "a stack trace"),
+            "/large" => exchange.head("200 OK", "Content-Length: 8388609\r\n"),
+            _ => exchange.respond("200 OK", "", "as ever"),
+        };
+    });
+    let larder = Setup::config(LARDER, &text("protection.toml", &origin, &[])).start();
+    for (request, fields, status, told) in PROTECTED {
+        let answer = ask(&larder, request, fields);
+        assert_eq!(answer.status(), *status, "{request}: {:?}", answer.head);
+        assert!(answer.cache_status().contains(told), "{request}: {told}: {:?}", answer.head);
+        let is_page = answer.text().contains("We are back in a minute");
+        assert_eq!(is_page, told.ends_with("default-response"), "{request}: {}", answer.text());
+    }
+    let mut client = larder.client();
+    let body = "x".repeat(65_537);
+    let head = "Host: shop.example.org\r\nContent-Length: 65537\r\n";
+    client.send(format!("POST /uploads/1 HTTP/1.1\r\n{head}\r\n{body}"));
+    assert_eq!(client.response_to("POST").status(), 200, "larger than elsewhere");
+    let get = |target: String| format!("GET {target} HTTP/1.1\r\nHost: shop.example.org\r\n\r\n");
+    client.send(get("/".to_owned()).repeat(100));
+    assert!((0..100).all(|_| client.response().is_hit()), "hits don't count");
+    client.send((0..30).map(|number| get(format!("/search?q={number}"))).collect::<String>());
+    let searches: Vec<_> = (0..30).map(|_| client.response()).collect();
+    let refused = searches.iter().find(|answer| answer.status() == 503).expect("more than its budget");
+    assert!(refused.cache_status().contains("detail=miss-budget"), "{:?}", refused.head);
+    assert_eq!(searches[0].status(), 200);
+}
+
+#[test]
 fn behind_haproxy_clients_come_from_the_proxy_header() {
     let origin = ScriptedOrigin::start(|exchange| respond(exchange, "", &["x-forwarded-for"]));
     let probes = Port::reserve().address().to_string();

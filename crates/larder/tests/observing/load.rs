@@ -75,8 +75,15 @@ impl Gateway {
         let part = format!("/parts/{}", round / 2);
         self.ask("GET", &part, "Range: bytes=0-9\r\n");
         self.ask("GET", &part, "Range: bytes=5-14\r\n");
+        for host in ["group", "guarded"] {
+            self.ask_host(host, "GET", &format!("/pages/{round}"), "");
+        }
+        (0..3).for_each(|_| self.ask("GET", "/budget/warm", ""));
         if round.is_multiple_of(10) {
             self.odd(round);
+        }
+        if round.is_multiple_of(20) {
+            self.refused(round);
         }
     }
 
@@ -91,9 +98,23 @@ impl Gateway {
         send(self.admin, purge);
     }
 
+    /// What protects the origin, seldom enough for nobody to be alarmed.
+    fn refused(self, round: usize) {
+        self.ask("GET", "/limited", "");
+        self.ask("GET", &format!("/budget/{round}"), "");
+        self.ask("POST", "/sizes", "Content-Length: 2\r\n");
+        self.ask("GET", &format!("/sizes/{round}"), "");
+        self.ask("GET", &format!("/pages/{round}.css"), "");
+        self.ask("GET", &format!("/gone/default/{round}"), "");
+    }
+
     fn ask(self, method: &str, target: &str, fields: &str) {
-        let fields = format!("Connection: close\r\n{fields}");
-        send(self.clients, &format!("{method} {target} HTTP/1.1\r\nHost: test.example\r\n{fields}\r\n"));
+        self.ask_host("test", method, target, fields);
+    }
+
+    fn ask_host(self, host: &str, method: &str, target: &str, fields: &str) {
+        let fields = format!("Host: {host}.example\r\nConnection: close\r\n{fields}");
+        send(self.clients, &format!("{method} {target} HTTP/1.1\r\n{fields}\r\n"));
     }
 }
 
@@ -136,7 +157,11 @@ pub(crate) fn origin() -> ScriptedOrigin {
                 .send("half ")
                 .close(),
             "gone" => exchange.close(),
-            _ => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "a page"),
+            _ => exchange.respond(
+                "200 OK",
+                "Cache-Control: max-age=60\r\nContent-Type: text/html\r\n",
+                "a page",
+            ),
         };
     })
 }
