@@ -105,8 +105,8 @@ The label has these values too. Where no status is named, the client gets no res
 
 | code | meaning |
 |---|---|
-| `client-closed` | the client left before its request body was complete |
-| `client-reset` | HTTP/2: the client reset the stream before its request body was complete, or the connection broke |
+| `client-closed` | the client left before its response began, or before its request body was complete: status 499 in the [access log](access-log.md) |
+| `client-reset` | HTTP/2: the same; the client reset the stream, or the connection broke |
 | `head-timeout`, `request-body-timeout`, `request-body-too-large` | [as above](#detail-why-the-gateway-answered-itself) (408, 413) |
 | `http2-flood` | HTTP/2: too many streams were reset (`http2_resets_max`), or frames came that only an attack sends; the connection is closed |
 | `plain-http` | HTTP on an address for TLS (400) |

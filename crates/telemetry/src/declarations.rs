@@ -379,7 +379,10 @@ static LABELS: &[(&str, &str)] = &[
         "state",
         "fills: `waiting` for the head or `streaming` the body; connections: `idle`, `active`, `connecting`; circuit breakers: `closed`, `open`, `half_open`; exchanges: `queued`, `in_flight` (`requests_in_flight_max`), `upload` and `delivery` (`transfers_max`), `tunnel` (`tunnels_max`); servers of origins: `up`, `slow_start` (a part of its share), `ejected`, `unhealthy` (fails its checks), `drained` (weight 0)",
     ),
-    ("status", "status code sent; `0` for none or one out of 100 to 999"),
+    (
+        "status",
+        "status code sent; `499` if the client left before there was a response, `0` for one out of 100 to 999; of an origin: `0` if it sent none",
+    ),
     ("store", "name of a `[stores.NAME]`; series of `[store]` go without this label"),
     ("version", "version of Larder"),
     ("what", "what was invalidated: `url` or `group`"),

@@ -52,7 +52,7 @@ use self::stream::{Exchange, Responder};
 use super::deadline::Deadline;
 use super::doorway::Seat;
 use super::wire::Stream;
-use crate::account;
+use crate::account::{self, Delivered};
 use crate::active::ActiveConfig;
 use crate::config::ClientLimits;
 use crate::exchange::{self};
@@ -294,7 +294,14 @@ impl<S: Stream + 'static> Connection<S> {
 
     fn reply(&self, reply: Reply, head: &RequestHead<'_>, responder: Responder) {
         let wanted = Wanted::by(head.method);
-        let Some(mut open) = responder.open(reply, wanted) else { return };
+        let mut open = match responder.open(reply, wanted) {
+            Ok(open) => open,
+            Err(reply) => {
+                let sent = reply.sent().with_bytes(0, 0, Delivered::Broken);
+                account::record(&self.worker, head, &reply, sent);
+                return;
+            }
+        };
         match open.finish_at_once() {
             Some(sent) => {
                 account::record(&self.worker, head, &open.reply, sent);

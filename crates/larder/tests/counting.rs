@@ -1,0 +1,106 @@
+//! What is counted and logged of requests that do not end as most do, and of what goes on now.
+
+use serde_json::Value;
+use testkit::{Client, Gate, Larder, ScriptedOrigin, Setup, wait};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+/// An HTTP/2 connection with one request, `GET /http2` of the host `a`: preface, SETTINGS, HEADERS.
+const HTTP2_GET: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
+    \0\0\x0d\x01\x05\0\0\0\x01\x82\x86\x04\x06/http2\x01\x01a";
+/// CANCEL for its stream.
+const HTTP2_CANCEL: &[u8] = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08";
+
+fn gateway(origin: &ScriptedOrigin, more: &str) -> Larder {
+    let config = format!(
+        "[log]\naccess = \"stdout\"\n{more}\n[[site]]\nname = \"shop\"\norigin = \"{}\"\n\
+         [[site.rule]]\nname = \"all\"\npaths = [\"/*\"]\n",
+        origin.url()
+    );
+    Setup::config(LARDER, &config).start()
+}
+
+/// The line of the access log about the one request for a target.
+fn logged(larder: &Larder, target: &str) -> Value {
+    wait::until("a line of the log", || {
+        let lines = larder.stdout();
+        let records = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        records.filter(|record| record["target"] == target).last()
+    })
+}
+
+struct Left {
+    target: &'static str,
+    request: &'static [u8],
+    leave: fn(Client),
+    reason: &'static str,
+}
+
+impl Left {
+    fn check(&self, larder: &Larder, origin: &ScriptedOrigin) {
+        let &Self { target, reason, .. } = self;
+        let [answered, ruled, refused] = counted(larder, reason);
+        let mut client = larder.client();
+        client.send(self.request);
+        origin.wait_for(target, 1);
+        (self.leave)(client);
+        let line = logged(larder, target);
+        let told = (&line["status"], &line["cache"], &line["site"], &line["cache_status"]);
+        let detail = format!("larder; detail={reason}");
+        assert_eq!(
+            told,
+            (&Value::from(499), &Value::from("error"), &Value::from("shop"), &Value::from(detail)),
+            "{target}: {line}"
+        );
+        assert!(line["duration_seconds"].as_f64() > Some(0.0), "{line}");
+        assert_eq!(counted(larder, reason), [answered + 1.0, ruled + 1.0, refused + 1.0], "{target}");
+    }
+}
+
+fn counted(larder: &Larder, reason: &str) -> [f64; 3] {
+    [
+        larder.metric("larder_requests_total", &["site=\"shop\"", "status=\"499\"", "cache=\"error\""]),
+        larder.metric("larder_rule_requests_total", &["rule=\"all\"", "cache=\"error\""]),
+        larder.metric("larder_client_errors_total", &[&format!("reason=\"{reason}\"")]),
+    ]
+}
+
+/// Field bug: a request whose client had left before its response began was in no log and no figure.
+#[test]
+fn clients_that_leave_before_their_response_are_counted() {
+    const UPLOAD: &[u8] = b"POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345";
+    let cases = [
+        Left {
+            target: "/get",
+            request: b"GET /get HTTP/1.1\r\nHost: a\r\n\r\n",
+            leave: Client::reset,
+            reason: "client-closed",
+        },
+        Left { target: "/upload", request: UPLOAD, leave: drop, reason: "client-closed" },
+        Left {
+            target: "/http2",
+            request: HTTP2_GET,
+            leave: |mut client| drop(client.try_send(HTTP2_CANCEL)),
+            reason: "client-reset",
+        },
+    ];
+    let gate = Gate::new();
+    let held = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        held.pass();
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "x");
+    });
+    let larder = gateway(&origin, "");
+    cases.iter().for_each(|case| case.check(&larder, &origin));
+    // One that waits for the forward of another.
+    let mut leader = larder.client();
+    leader.send("GET /shared HTTP/1.1\r\nHost: a\r\n\r\n");
+    origin.wait_for("/shared", 1);
+    let mut waiter = larder.client();
+    waiter.send("GET /shared HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait::until_true("it waits", || larder.metric("larder_collapsed_waiters", &[]) == 1.0);
+    waiter.reset();
+    assert_eq!(logged(&larder, "/shared")["status"], 499);
+    gate.open();
+    assert_eq!(leader.response().status(), 200);
+}
