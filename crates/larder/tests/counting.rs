@@ -1,7 +1,7 @@
 //! What is counted and logged of requests that do not end as most do, and of what goes on now.
 
 use serde_json::Value;
-use testkit::{Client, Gate, Larder, ScriptedOrigin, Setup, wait};
+use testkit::{Client, Gate, Larder, ScriptedOrigin, Setup, run, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -103,4 +103,37 @@ fn clients_that_leave_before_their_response_are_counted() {
     assert_eq!(logged(&larder, "/shared")["status"], 499);
     gate.open();
     assert_eq!(leader.response().status(), 200);
+}
+
+/// Field bug: nothing was ever in flight, and fills waited while their bodies came.
+#[test]
+fn what_goes_on_now_is_told() {
+    const REQUESTS: usize = 4;
+    let gate = Gate::new();
+    let steps = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        steps.pass_step(1);
+        exchange.head("200 OK", "Content-Length: 4\r\nCache-Control: max-age=60\r\n").send("ab");
+        steps.pass_step(2);
+        exchange.send("cd");
+    });
+    let larder = gateway(&origin, "");
+    let now = || {
+        let fills = |state: &str| larder.metric("larder_fills", &[&format!("state=\"{state}\"")]);
+        [larder.metric("larder_requests_in_flight", &[]), fills("waiting"), fills("streaming")]
+    };
+    assert_eq!(now(), [0.0; 3]);
+    let mut clients: Vec<Client> = (0..REQUESTS).map(|_| larder.client()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send(format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    }
+    wait::until_true("heads are waited for", || now() == [4.0, 4.0, 0.0]);
+    let admin = format!("http://{}", larder.admin());
+    let status = run(LARDER, ["status", "--admin", &admin]).succeeded().text();
+    assert!(status.contains("; 4 in flight"), "{status}");
+    gate.reach(1);
+    wait::until_true("bodies are on their way", || now() == [4.0, 0.0, 4.0]);
+    gate.open();
+    clients.iter_mut().for_each(|client| assert_eq!(client.response().text(), "abcd"));
+    wait::until_true("all is over", || now() == [0.0; 3]);
 }

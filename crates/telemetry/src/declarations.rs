@@ -121,7 +121,7 @@ metrics! {
     ExplanationsTotal "larder_explanations_total" Counter Count [],
         "Requests that operators had explained.";
     Fills "larder_fills" Gauge Count ["state"],
-        "Fills of the cache in progress.";
+        "Fills of the cache in progress: responses that may be stored, fetched from an origin or followed as another instance fetches them.";
     FillsAbortedTotal "larder_fills_aborted_total" Counter Count ["reason"],
         "Fills that ended before the response was complete; what came of it is at most stored as a part.";
     InvalidationsTotal "larder_invalidations_total" Counter Count ["what"],
@@ -243,7 +243,7 @@ metrics! {
     RequestBytesTotal "larder_request_bytes_total" Counter Bytes ["site"],
         "Body bytes received from clients.";
     RequestsInFlight "larder_requests_in_flight" Gauge Count [],
-        "Requests received and not answered in full.";
+        "Requests that are being answered: those that wait (for an origin, another request, or the tier behind memory), and those whose response body is on its way, tunnels among them. What is answered at once, as a small hit is, does not count.";
     RequestsTotal "larder_requests_total" Counter Count ["site", "method", "status", "cache"],
         "Requests answered.";
     ResponseBytesTotal "larder_response_bytes_total" Counter Bytes ["site", "cache"],

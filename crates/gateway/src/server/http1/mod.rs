@@ -266,7 +266,7 @@ impl<S: Stream> Connection<S> {
 
     /// A request that the exchange answers by asking others.
     async fn forward(&mut self, plan: Box<Plan>, traits: Traits) -> Next {
-        self.flush().await?;
+        let _in_flight = self.worker.recorder.in_flight();
         let (sender, body) = match traits.framing {
             Framing::None | Framing::Length(0) => (None, RequestBody::Empty),
             Framing::Length(bytes) => split(RequestBody::channel(REQUEST_PIECES_MAX, Some(bytes))),
@@ -357,6 +357,7 @@ impl<S: Stream> Connection<S> {
         request: &crate::message::head::OwnedRequest,
         traits: Traits,
     ) -> Next {
+        let _in_flight = self.worker.recorder.in_flight();
         let bytes_max = self.live.config.limits.body_bytes_max;
         let pump = BodyPump::new(traits.framing, &self.codec, bytes_max, None);
         Delivery::new(self, request, traits, Some(pump)).run(reply).await

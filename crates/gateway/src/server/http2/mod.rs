@@ -308,7 +308,11 @@ impl<S: Stream + 'static> Connection<S> {
             }
             None => {
                 let request = head.into_owned();
-                drop(tokio::spawn(async move { open.deliver(&request, BodyPump::idle()).await }));
+                let in_flight = self.worker.recorder.in_flight();
+                drop(tokio::spawn(async move {
+                    open.deliver(&request, BodyPump::idle()).await;
+                    drop(in_flight);
+                }));
             }
         }
     }

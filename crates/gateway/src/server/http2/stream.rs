@@ -144,6 +144,7 @@ impl Responder {
 
 impl Exchange {
     pub(super) async fn run(mut self, body: RequestBody) {
+        let _in_flight = self.responder.worker.recorder.in_flight();
         self.go_on_if_expected(&body);
         let reply = match self.answer(body).await {
             Ok(reply) => reply,
