@@ -123,6 +123,7 @@ fn report_store(sample: &mut Sample, store: &str, usage: &Usage) {
     sample.add(Metric::StoreFileBytes, &[store], usage.file_bytes);
     sample.add(Metric::StoreFileFallbacksTotal, &[store], usage.files_failed);
     sample.add(Metric::StoreEvictionsTotal, &[store], usage.evictions);
+    sample.add(Metric::StoreSegmentsEvictedBytesTotal, &[store], usage.segment_bytes_evicted);
     sample.add(Metric::StoreExpirationsTotal, &[store], usage.expirations);
 }
 

@@ -137,3 +137,19 @@ fn what_goes_on_now_is_told() {
     clients.iter_mut().for_each(|client| assert_eq!(client.response().text(), "abcd"));
     wait::until_true("all is over", || now() == [0.0; 3]);
 }
+
+/// Field bug: segments counted as stored responses.
+#[test]
+fn evictions_are_of_responses() {
+    const RESPONSES: u32 = 60;
+    let body = vec![b'x'; 1 << 20];
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=3600\r\n", body.clone());
+    let larder = gateway(&origin, "[store]\nmemory = \"16MiB\"");
+    for number in 0..RESPONSES {
+        assert_eq!(larder.get(&format!("/{number}")).body.len(), body.len());
+    }
+    let gone = || larder.metric("larder_store_evictions_total", &[]);
+    let here = || larder.metric("larder_store_entries", &[]);
+    wait::until_true("the last is stored", || gone() + here() == f64::from(RESPONSES));
+    assert!(larder.metric("larder_store_segments_evicted_bytes_total", &[]) > 0.0);
+}

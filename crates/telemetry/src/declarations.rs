@@ -261,7 +261,7 @@ metrics! {
     StoreEntries "larder_store_entries" Gauge Count ["store"],
         "Stored responses.";
     StoreEvictionsTotal "larder_store_evictions_total" Counter Count ["store"],
-        "Stored responses evicted for space.";
+        "Stored responses evicted for space. Segments of large bodies are in `larder_store_segments_evicted_bytes_total`.";
     StoreExpirationsTotal "larder_store_expirations_total" Counter Count ["store"],
         "Stored responses removed because they had expired.";
     StoreFileBytes "larder_store_file_bytes" Gauge Bytes ["store"],
@@ -270,6 +270,8 @@ metrics! {
         "Large segments kept on the heap because an anonymous file could not take them.";
     StoreMaxBytes "larder_store_max_bytes" Gauge Bytes ["store"],
         "The limit for the memory tier.";
+    StoreSegmentsEvictedBytesTotal "larder_store_segments_evicted_bytes_total" Counter Bytes ["store"],
+        "Segments (of up to 1 MiB) of large bodies evicted for space. The response stays, and what it lacks is fetched where it is asked for.";
     TierBodiesTotal "larder_tier_bodies_total" Counter Count ["store", "event"],
         "Bodies that went from one instance to others while they were fetched: `shared` (this instance fetched it, and another one waited), `followed` (another one fetched it, and this one passed it on as it came), `lost` (one that was followed broke off, because the other instance died, stood still or gave up, or the tier forgot a piece: the rest is asked of the origin, or the reply breaks off).";
     TierBreaker "larder_tier_breaker" Gauge Count ["store", "state"],
