@@ -1,7 +1,7 @@
 //! What is counted and logged of requests that do not end as most do, and of what goes on now.
 
 use serde_json::Value;
-use testkit::{Client, Gate, Larder, ScriptedOrigin, Setup, run, wait};
+use testkit::{Client, Gate, KvService, Larder, ScriptedOrigin, Setup, run, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -152,4 +152,15 @@ fn evictions_are_of_responses() {
     let here = || larder.metric("larder_store_entries", &[]);
     wait::until_true("the last is stored", || gone() + here() == f64::from(RESPONSES));
     assert!(larder.metric("larder_store_segments_evicted_bytes_total", &[]) > 0.0);
+}
+
+/// Field bug: the first of these errors is what an alert is to see, and a rate misses the first event of a series.
+#[test]
+fn errors_of_alerts_are_there_before_they_happen() {
+    let kv = KvService::start(LARDER, "");
+    let metrics = Client::connect(kv.admin()).get("/metrics").text();
+    for code in ["OOM", "WRONGPASS", "NOAUTH"] {
+        let line = format!("larder_kv_errors_total{{code=\"{code}\"}} 0\n");
+        assert!(metrics.contains(&line), "{line} is not in {metrics}");
+    }
 }
