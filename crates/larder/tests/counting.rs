@@ -1,7 +1,7 @@
 //! What is counted and logged of requests that do not end as most do, and of what goes on now.
 
 use serde_json::Value;
-use testkit::{Client, Gate, KvService, Larder, ScriptedOrigin, Setup, run, wait};
+use testkit::{Authority, Client, Gate, KvService, Larder, ScriptedOrigin, Setup, run, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -152,6 +152,60 @@ fn evictions_are_of_responses() {
     let here = || larder.metric("larder_store_entries", &[]);
     wait::until_true("the last is stored", || gone() + here() == f64::from(RESPONSES));
     assert!(larder.metric("larder_store_segments_evicted_bytes_total", &[]) > 0.0);
+}
+
+/// Field bug: failed handshakes were counted nowhere, and HTTP on an address for TLS was in no log.
+#[test]
+fn failed_handshakes_are_counted() {
+    let origin = ScriptedOrigin::fixed("", "x");
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let identity = authority.identity(&["a.example"]);
+    let config = format!(
+        "[log]\naccess = \"stdout\"\nlevel = \"debug\"\n[[listen]]\naddress = \"@listen@\"\n[[listen.certificates]]\n\
+         cert = \"{}\"\nkey = \"{}\"\n[[site]]\nname = \"a\"\norigin = \"{}\"\n",
+        identity.certificate.display(),
+        identity.key.display(),
+        origin.url()
+    );
+    let larder = Setup::config(LARDER, &config).start();
+    let failed = |reason: &str| {
+        larder.metric("larder_tls_handshakes_failed_total", &[&format!("reason=\"{reason}\"")])
+    };
+    let curl = |more: &[&str]| {
+        let port = larder.address().port();
+        let resolve = format!("a.example:{port}:127.0.0.1");
+        let url = format!("https://a.example:{port}/");
+        run("curl", [&["--silent", "--max-time", "30", "--resolve", &resolve, &url], more].concat())
+    };
+    let cacert = |authority: &Authority| authority.file().display().to_string();
+    assert_eq!(curl(&["--cacert", &cacert(&authority)]).succeeded().text(), "x");
+    assert_ne!(curl(&["--cacert", &cacert(&stranger)]).status, 0);
+    // Bytes of no record, and a record that is cut short.
+    let mut garbage = larder.client();
+    garbage.send(b"\x16\x09\x09\x00\x05hello");
+    garbage.rest();
+    let mut cut = larder.client();
+    cut.send(b"\x16\x03\x01\x02\x00\x01");
+    cut.finish_sending();
+    cut.rest();
+    for reason in ["certificate-refused", "not-tls", "client-closed"] {
+        wait::until_true(reason, || failed(reason) == 1.0);
+    }
+    assert!(larder.stderr().contains("TLS handshake failed"), "{}", larder.stderr());
+    let mut plain = larder.client();
+    plain.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    assert_eq!(plain.response().status(), 400);
+    let line = logged_as(&larder, "plain-http");
+    assert_eq!((&line["status"], &line["client"]), (&Value::from(400), &Value::from("127.0.0.1")), "{line}");
+}
+
+/// The line of the access log about a request that could not be read.
+fn logged_as(larder: &Larder, code: &str) -> Value {
+    wait::until("a line of the log", || {
+        let lines = larder.stdout();
+        let records = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        records.filter(|record| record["cache_status"] == code).last()
+    })
 }
 
 /// Field bug: the first of these errors is what an alert is to see, and a rate misses the first event of a series.

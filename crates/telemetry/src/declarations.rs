@@ -302,6 +302,8 @@ metrics! {
         "1 while copies in memory can be relied upon, because the tier behind memory answers heartbeats; else 0.";
     TierWritesTotal "larder_tier_writes_total" Counter Count ["store", "result"],
         "Changes of records in the tier behind memory: `written`, `removed`, `failed` (tried again), `given_up` (what can't be written is removed instead), `refused` (too many wait: what was written before is not believed any more).";
+    TlsHandshakesFailedTotal "larder_tls_handshakes_failed_total" Counter Count ["reason"],
+        "TLS handshakes of clients that failed: `certificate-refused` (the client does not trust or accept the certificate), `client-alert` (it ended the handshake for another reason), `client-closed`, `incompatible` (no version or cipher suite in common), `no-application-protocol` (none in common: ALPN), `not-tls`, `protocol` (any other error), `timeout` (longer than `limits.head_read_timeout`). HTTP without TLS is in `larder_client_errors_total`.";
     TraceExportsTotal "larder_trace_exports_total" Counter Count ["result"],
         "Requests with spans to the collector: `accepted`, `partial` (it took a part of the spans), `again` (sent once more later), `failed` (given up).";
     TraceSpansTotal "larder_trace_spans_total" Counter Count ["result"],

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::declarations::Metric;
 use crate::labels::{
-    CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, RuleId, SiteId,
+    CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, RuleId, SiteId, TlsFailure,
 };
 use crate::tables::{Event, SiteEvent, Tables};
 
@@ -122,6 +122,11 @@ impl WorkerRecorder {
     /// A request was refused for what the client sent.
     pub fn client_error(&self, reason: &'static str) {
         self.event(Metric::ClientErrorsTotal, reason);
+    }
+
+    /// A client connection ended before its TLS handshake was complete.
+    pub fn tls_handshake_failed(&self, failure: TlsFailure) {
+        self.event(Metric::TlsHandshakesFailedTotal, failure.as_str());
     }
 
     /// A request waits for another's forward until the guard is dropped.
