@@ -135,18 +135,22 @@ impl Process {
     pub(crate) fn has_relieved_predecessor(&self) {
         // Set once: a process has one predecessor.
         let _ = self.alone_from.set(Instant::now() + PREDECESSOR_LIMIT);
+        // Counted here: the predecessor is about to end, and nobody sees what it counts.
+        self.telemetry.background().upgrade("took-over");
     }
 
-    /// Counts an attempt to start a successor, and tells those who read the log.
+    /// An attempt to start a successor has ended.
     pub(crate) fn note_upgrade(&self, outcome: &Result<u32, String>) {
         match outcome {
             Ok(process) => {
                 tracing::info!(process, "the new process serves: this one finishes its requests and ends");
                 self.manager.tell(State::Succeeded(*process));
             }
-            Err(reason) => tracing::error!(reason, "upgrade failed: this process keeps serving"),
+            Err(reason) => {
+                tracing::error!(reason, "upgrade failed: this process keeps serving");
+                self.telemetry.background().upgrade("failed");
+            }
         }
-        self.telemetry.background().upgrade(if outcome.is_ok() { "took-over" } else { "failed" });
     }
 
     /// Writes what is queued in the access log, as far as its target takes it in time.

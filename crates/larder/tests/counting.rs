@@ -1,7 +1,9 @@
 //! What is counted and logged of requests that do not end as most do, and of what goes on now.
 
 use serde_json::Value;
-use testkit::{Authority, Client, Gate, KvService, Larder, ScriptedOrigin, Setup, run, wait};
+use testkit::{
+    Authority, Client, Gate, KvService, Larder, ScriptedOrigin, Setup, Signal, Successor, run, wait,
+};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -206,6 +208,22 @@ fn logged_as(larder: &Larder, code: &str) -> Value {
         let records = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         records.filter(|record| record["cache_status"] == code).last()
     })
+}
+
+/// Field bug: the process that counted was gone when anybody could have looked.
+#[test]
+fn upgrades_are_counted_by_the_successor() {
+    let origin = ScriptedOrigin::fixed("", "x");
+    let mut process = gateway(&origin, "");
+    assert_eq!(process.metric("larder_upgrades_total", &["took-over"]), 0.0);
+    let answer = process.ask_admin("POST", "/upgrade", "");
+    assert_eq!(answer.status(), 200, "{}{}", answer.text(), process.stderr());
+    let answer: Value = serde_json::from_str(&answer.text()).expect("JSON");
+    let successor = Successor::new(answer["process"].as_u64().expect("the id of a process"));
+    assert!(process.service().end().success(), "{}", process.stderr());
+    wait::until_true("it is told", || process.metric("larder_upgrades_total", &["took-over"]) == 1.0);
+    successor.signal(Signal::TERM);
+    successor.end();
 }
 
 /// Field bug: the first of these errors is what an alert is to see, and a rate misses the first event of a series.

@@ -311,7 +311,7 @@ metrics! {
     TransformsTotal "larder_transforms_total" Counter Count ["site", "rule"],
         "Messages that a transformation rule has matched (`[[site.transform]]`).";
     UpgradesTotal "larder_upgrades_total" Counter Count ["outcome"],
-        "Attempts to hand over to a new process.";
+        "Upgrades: `took-over` is 1 in a process that has taken over from another one; `failed` counts attempts of this process to start a new one.";
     WorkerConnections "larder_worker_connections" Gauge Count ["worker"],
         "Open client connections of a worker, each counted once. Connections never move between workers.";
     ProcessCpuSecondsTotal "process_cpu_seconds_total" Counter Seconds [],
