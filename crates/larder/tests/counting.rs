@@ -210,6 +210,30 @@ fn logged_as(larder: &Larder, code: &str) -> Value {
     })
 }
 
+/// Field bug: what is against the protocol left no trace.
+#[test]
+fn malformed_http_2_is_counted() {
+    let origin = ScriptedOrigin::fixed("", "x");
+    let larder = gateway(&origin, "");
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let settings = b"\0\0\0\x04\0\0\0\0\0";
+    let cases: [(&str, &[u8]); 4] = [
+        ("DATA on stream 0", b"\0\0\x01\0\0\0\0\0\0x"),
+        ("a header block that can't be read", b"\0\0\x02\x01\x05\0\0\0\x01\xff\xff"),
+        ("WINDOW_UPDATE of 0 bytes", b"\0\0\x04\x08\0\0\0\0\0\0\0\0\0"),
+        ("SETTINGS of a wrong length", b"\0\0\x05\x04\0\0\0\0\0\0\0\0\0\0"),
+    ];
+    for (count, (name, frame)) in (1..).zip(cases) {
+        let mut client = larder.client();
+        client.send([&preface[..], settings, frame].concat());
+        client.rest();
+        wait::until_true(name, || {
+            larder.metric("larder_client_errors_total", &["reason=\"http2-malformed\""]) == f64::from(count)
+        });
+    }
+    assert_eq!(logged_as(&larder, "http2-malformed")["status"], 400);
+}
+
 /// Field bug: the process that counted was gone when anybody could have looked.
 #[test]
 fn upgrades_are_counted_by_the_successor() {

@@ -58,6 +58,7 @@ use crate::config::ClientLimits;
 use crate::exchange::{self};
 use crate::message::head::{ClientEnd, RequestHead};
 use crate::message::reply::Reply;
+use crate::message::respond::Problem;
 use crate::plan::Step;
 use crate::traces;
 use crate::worker::Worker;
@@ -85,6 +86,7 @@ pub(crate) async fn serve<S: Stream + 'static>(
     let connection = match tokio::time::timeout(limits.head_read_timeout, Box::pin(handshake)).await {
         Ok(Ok(h2)) => Connection::new(h2, cork, worker, live, client, seat),
         Ok(Err(error)) => {
+            refuse_malformed(&worker, &client, &error);
             return tracing::debug!(client = %client.peer.address, %error, "no HTTP/2 preface");
         }
         Err(_) => return worker.recorder.client_error("preface-timeout"),
@@ -239,8 +241,9 @@ impl<S: Stream + 'static> Connection<S> {
     }
 
     fn broken(&self, error: &h2::Error) {
-        if error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
-            self.worker.recorder.client_error("http2-flood");
+        match error.reason() {
+            Some(Reason::ENHANCE_YOUR_CALM) => self.worker.recorder.client_error("http2-flood"),
+            _ => refuse_malformed(&self.worker, &self.client, error),
         }
         tracing::debug!(client = %self.client.peer.address, %error, "connection ended");
     }
@@ -316,6 +319,17 @@ impl<S: Stream + 'static> Connection<S> {
             }
         }
     }
+}
+
+/// Counts and logs a connection that `h2` has ended because of what the client sent. Of a stream that it resets for this alone,
+/// it tells nobody.
+fn refuse_malformed(worker: &Worker, client: &ClientEnd, error: &h2::Error) {
+    if !error.is_library() || error.is_io() {
+        return;
+    }
+    let problem = Problem::new(400, "http2-malformed", error.to_string());
+    worker.recorder.client_error(problem.reason);
+    account::record_refused(worker, client, &problem, 0);
 }
 
 type Incoming = Result<(Request<RecvStream>, SendResponse<Bytes>), h2::Error>;
