@@ -103,7 +103,7 @@ metrics! {
     BuildInfo "larder_build_info" Gauge Count ["version", "commit", "rustc"],
         "Always 1; the labels say which build runs.";
     ClientErrorsTotal "larder_client_errors_total" Counter Count ["reason"],
-        "Requests refused because of what the client sent or how slowly it sent it.";
+        "Requests that were refused because of what the client sent or how slowly it sent it, or that have ended because the client left, was too slow, or took too much; a connection with an error counts as one.";
     CollapsedRequestsTotal "larder_collapsed_requests_total" Counter Count [],
         "Requests that waited for a forward that another request had started.";
     CollapsedWaiters "larder_collapsed_waiters" Gauge Count [],
@@ -175,7 +175,7 @@ metrics! {
     KvSaveFailed "larder_kv_save_failed" Gauge Count [],
         "1 where the last write of `save_file` beside running clients has failed, else 0. Only with a `save_file`.";
     KvSavesRefusedTotal "larder_kv_saves_refused_total" Counter Count [],
-        "Save files that were damaged or foreign: the server went on without any of their keys.";
+        "Save files that were damaged, or of another version of the format: the server went on without any of their keys. With the file of another program it does not start.";
     KvSentBytesTotal "larder_kv_sent_bytes_total" Counter Bytes [],
         "Bytes of replies to Redis clients.";
     KvSlowCommandsTotal "larder_kv_slow_commands_total" Counter Count [],
@@ -338,7 +338,7 @@ static LABELS: &[(&str, &str)] = &[
     ("cache", "what the cache did, see below"),
     (
         "class",
-        "`stored` (complete stored responses), `filling` (arriving), `pinned` (removed, but still being read)",
+        "`stored` (complete stored responses), `filling` (arriving), `pinned` (removed, but still being read, or records that wait to be written into a tier that does not answer)",
     ),
     ("code", "first word of the error, such as `ERR` or `NOAUTH`"),
     ("command", "command of Redis in small letters; parts of a command as `client|list`"),
