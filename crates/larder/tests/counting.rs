@@ -22,12 +22,12 @@ fn gateway(origin: &ScriptedOrigin, more: &str) -> Larder {
     Setup::config(LARDER, &config).start()
 }
 
-/// The line of the access log about the one request for a target.
-fn logged(larder: &Larder, target: &str) -> Value {
+/// The last line of the access log in which a field has this value.
+fn logged(larder: &Larder, field: &str, value: &str) -> Value {
     wait::until("a line of the log", || {
         let lines = larder.stdout();
-        let records = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        records.filter(|record| record["target"] == target).last()
+        let mut records = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        records.rfind(|record| record[field] == value)
     })
 }
 
@@ -46,7 +46,7 @@ impl Left {
         client.send(self.request);
         origin.wait_for(target, 1);
         (self.leave)(client);
-        let line = logged(larder, target);
+        let line = logged(larder, "target", target);
         let told = (&line["status"], &line["cache"], &line["site"], &line["cache_status"]);
         let detail = format!("larder; detail={reason}");
         assert_eq!(
@@ -102,7 +102,7 @@ fn clients_that_leave_before_their_response_are_counted() {
     waiter.send("GET /shared HTTP/1.1\r\nHost: a\r\n\r\n");
     wait::until_true("it waits", || larder.metric("larder_collapsed_waiters", &[]) == 1.0);
     waiter.reset();
-    assert_eq!(logged(&larder, "/shared")["status"], 499);
+    assert_eq!(logged(&larder, "target", "/shared")["status"], 499);
     gate.open();
     assert_eq!(leader.response().status(), 200);
 }
@@ -197,17 +197,8 @@ fn failed_handshakes_are_counted() {
     let mut plain = larder.client();
     plain.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
     assert_eq!(plain.response().status(), 400);
-    let line = logged_as(&larder, "plain-http");
+    let line = logged(&larder, "cache_status", "plain-http");
     assert_eq!((&line["status"], &line["client"]), (&Value::from(400), &Value::from("127.0.0.1")), "{line}");
-}
-
-/// The line of the access log about a request that could not be read.
-fn logged_as(larder: &Larder, code: &str) -> Value {
-    wait::until("a line of the log", || {
-        let lines = larder.stdout();
-        let records = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        records.filter(|record| record["cache_status"] == code).last()
-    })
 }
 
 /// Field bug: what is against the protocol left no trace.
@@ -231,7 +222,7 @@ fn malformed_http_2_is_counted() {
             larder.metric("larder_client_errors_total", &["reason=\"http2-malformed\""]) == f64::from(count)
         });
     }
-    assert_eq!(logged_as(&larder, "http2-malformed")["status"], 400);
+    assert_eq!(logged(&larder, "cache_status", "http2-malformed")["status"], 400);
 }
 
 /// Field bug: the process that counted was gone when anybody could have looked.
