@@ -16,7 +16,7 @@ const HTTP2_CANCEL: &[u8] = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08";
 fn gateway(origin: &ScriptedOrigin, more: &str) -> Larder {
     let config = format!(
         "[log]\naccess = \"stdout\"\n{more}\n[[site]]\nname = \"shop\"\norigin = \"{}\"\n\
-         [[site.rule]]\nname = \"all\"\npaths = [\"/*\"]\n",
+         [[site.rule]]\nname = \"all\"\npath = {{ prefix = \"/\" }}\n",
         origin.url()
     );
     Setup::config(LARDER, &config).start()
