@@ -136,9 +136,10 @@ fn request_invalid(reason: impl Display) -> (StatusCode, &'static str, String) {
 
 fn explain_parts(error: ExplainError) -> (StatusCode, &'static str, String) {
     match error {
-        ExplainError::UrlUnusable | ExplainError::MethodUnsafe | ExplainError::NoSite => {
-            request_invalid(error)
-        }
+        ExplainError::UrlUnusable
+        | ExplainError::UrlTooLong { .. }
+        | ExplainError::MethodUnsafe
+        | ExplainError::NoSite => request_invalid(error),
         ExplainError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", error.to_string()),
     }
 }

@@ -8,7 +8,8 @@ use crate::clock::now;
 use crate::message::fields::text;
 use crate::message::head::{ClientEnd, OwnedRequest, RequestHead};
 use crate::message::reply::Reply;
-use crate::message::respond::Problem;
+use crate::message::respond::{self, Problem};
+use crate::plan::Plan;
 use crate::timeline::Timeline;
 use crate::traces;
 use crate::worker::Worker;
@@ -65,6 +66,21 @@ pub(crate) fn record_owned(worker: &Worker, request: &OwnedRequest, reply: &Repl
         log(worker, &request.borrow(&request.fields.to_lines()), reply, &outcome);
     }
     ended
+}
+
+/// Counts and logs a request whose client left before there was a response: nobody saw a status, so it gets the one that
+/// the logs of other proxies have for this.
+pub(crate) fn record_left(
+    worker: &Worker,
+    plan: &Plan,
+    reason: &'static str,
+    received_bytes: u64,
+) -> Instant {
+    let problem = Problem::client_left(reason);
+    let mut reply = respond::reply(&problem, Some(&plan.site), plan.started, worker);
+    reply.account.rule = plan.site.rule_metrics(plan.rule);
+    let sent = reply.sent().with_bytes(0, received_bytes, Delivered::Broken);
+    record_owned(worker, plan.asked(), &reply, sent)
 }
 
 #[inline]

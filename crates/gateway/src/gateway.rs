@@ -274,7 +274,7 @@ impl GatewayControl {
     /// # Errors
     /// See [`ExplainError`].
     pub async fn explain(&self, question: Question) -> Result<Explanation, ExplainError> {
-        question::check(&question)?;
+        question::check(&question, self.shared.live.load().config.limits.target_bytes_max)?;
         let (answer, answered) = oneshot::channel();
         let job = ExplainJob { question, answer };
         self.shared.explain_jobs.try_send(job).map_err(|_| ExplainError::Busy)?;

@@ -2,6 +2,7 @@
 
 use caching::explain::Finding;
 use http::{HeaderMap, Method, Uri};
+use http1::Authority;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -32,9 +33,17 @@ pub struct Explanation {
 /// Why there is no explanation. Not `#[non_exhaustive]`: the admin API has a status for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
-    /// The URL is not absolute, or its scheme is neither http nor https.
-    #[error("the URL must be absolute, with http or https")]
+    /// The URL is not absolute, or no client can send a request for it.
+    #[error(
+        "the URL must be absolute, with http or https, a host, a port from 1 to 65535 if any, and no user information"
+    )]
     UrlUnusable,
+    /// No client gets so long a target through.
+    #[error("path and query of the URL are longer than {bytes_max} bytes (`limits.target_bytes_max`)")]
+    UrlTooLong {
+        /// The limit for clients.
+        bytes_max: usize,
+    },
     /// Only safe methods are explained: the request is a real one.
     #[error("only GET and HEAD can be explained: the request is really made")]
     MethodUnsafe,
@@ -59,12 +68,49 @@ pub(crate) const EXPLAIN_JOBS_MAX: usize = 16;
 ///
 /// # Errors
 /// See [`ExplainError`].
-pub(crate) fn check(question: &Question) -> Result<(), ExplainError> {
+pub(crate) fn check(question: &Question, target_bytes_max: usize) -> Result<(), ExplainError> {
     if ![Method::GET, Method::HEAD].contains(&question.method) {
         return Err(ExplainError::MethodUnsafe);
     }
-    match (question.url.scheme_str(), question.url.authority()) {
-        (Some("http" | "https"), Some(_)) => Ok(()),
-        _ => Err(ExplainError::UrlUnusable),
+    let Question { url, .. } = question;
+    // The grammar of URLs has more authorities than `Host` may have.
+    let authority = url.authority().and_then(|authority| Authority::parse(authority.as_str().as_bytes()));
+    let is_sendable = authority.is_some_and(|authority| authority.port() != Some(0));
+    if !matches!(url.scheme_str(), Some("http" | "https")) || !is_sendable {
+        return Err(ExplainError::UrlUnusable);
+    }
+    match url.path_and_query().map_or(0, |target| target.as_str().len()) {
+        bytes if bytes > target_bytes_max => Err(ExplainError::UrlTooLong { bytes_max: target_bytes_max }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_what_clients_can_send() {
+        let too_long = Err(ExplainError::UrlTooLong { bytes_max: 8 });
+        for (method, url, expected) in [
+            ("GET", "http://h/", Ok(())),
+            ("HEAD", "https://h:65535", Ok(())),
+            ("GET", "http://[::1]:1/1234567", Ok(())),
+            ("GET", "http://h/12345678", too_long),
+            ("GET", "http://h/?1234567", too_long),
+            ("POST", "http://h/", Err(ExplainError::MethodUnsafe)),
+            ("GET", "/", Err(ExplainError::UrlUnusable)),
+            ("GET", "ftp://h/", Err(ExplainError::UrlUnusable)),
+            ("GET", "http://user:password@h/", Err(ExplainError::UrlUnusable)),
+            ("GET", "http://h:0/", Err(ExplainError::UrlUnusable)),
+            ("GET", "http://h:99999/", Err(ExplainError::UrlUnusable)),
+        ] {
+            let question = Question {
+                method: method.parse().expect("a method"),
+                url: url.parse().expect("the grammar has it"),
+                fields: HeaderMap::new(),
+            };
+            assert_eq!(check(&question, 8), expected, "{method} {url}");
+        }
     }
 }

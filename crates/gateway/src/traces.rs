@@ -14,6 +14,7 @@ use crate::config::{AcceptParent, ServerTiming, TracingConfig};
 use crate::message::fields::text;
 use crate::message::head::{Nominations, RequestHead, Trust};
 use crate::message::reply::Reply;
+use crate::message::respond::CLIENT_LEFT;
 use crate::plan::Step;
 use crate::timeline::{
     ASKING_FIELD, Ended, PARENT_FIELD, STATE_FIELD, Standing, Telling, Timeline, method_attributes, span_name,
@@ -162,11 +163,14 @@ pub(crate) fn end(
     if let Some(site) = &reply.account.site {
         attributes.push(("larder.site", site.config.name.clone().into()));
     }
-    let error = match sent.delivered {
-        Delivered::Broken => Some("broken-off".to_owned()),
-        Delivered::Whole => (sent.status >= 500).then(|| sent.status.to_string()),
+    let (status, error) = match sent.delivered {
+        Delivered::Broken if sent.status == CLIENT_LEFT => {
+            (SpanStatus::Unset, Some("client-gone".to_owned()))
+        }
+        Delivered::Broken => (SpanStatus::Error, Some("broken-off".to_owned())),
+        Delivered::Whole if sent.status >= 500 => (SpanStatus::Error, Some(sent.status.to_string())),
+        Delivered::Whole => (SpanStatus::Unset, None),
     };
-    let status = if error.is_some() { SpanStatus::Error } else { SpanStatus::Unset };
     attributes.extend(error.map(|error| ("error.type", error.into())));
     timeline.end(ended, Ended { status, attributes });
 }

@@ -13,6 +13,9 @@ use telemetry::{Buckets, COMMAND_BOUNDS, Metric, Number, Sample, Telemetry};
 
 use crate::kv::KvControl;
 
+/// Errors of the kv server that alerts ask for.
+const ERRORS_OF_ALERTS: [&str; 3] = ["OOM", "WRONGPASS", "NOAUTH"];
+
 /// Adds the gauges of the store and of the origins' connections to every scrape.
 pub(crate) fn report(telemetry: &Telemetry, gateway: GatewayControl) {
     telemetry.collect_from(Box::new(move |sample| {
@@ -77,6 +80,10 @@ fn report_clients(sample: &mut Sample, measures: &kv::Measures) {
     sample.add(Metric::KvMissesTotal, &[], measures.misses);
     sample.add(Metric::KvMemoryTrimmedBytesTotal, &[], measures.trimmed_bytes);
     sample.add(Metric::KvSlowCommandsTotal, &[], measures.slow_commands);
+    // What alerts ask for is there before it happens: a rate misses the first event of a series.
+    for code in ERRORS_OF_ALERTS {
+        sample.add(Metric::KvErrorsTotal, &[code], 0_u64);
+    }
     for (code, count) in &measures.errors_by_code {
         sample.add(Metric::KvErrorsTotal, &[code], *count);
     }
@@ -123,6 +130,7 @@ fn report_store(sample: &mut Sample, store: &str, usage: &Usage) {
     sample.add(Metric::StoreFileBytes, &[store], usage.file_bytes);
     sample.add(Metric::StoreFileFallbacksTotal, &[store], usage.files_failed);
     sample.add(Metric::StoreEvictionsTotal, &[store], usage.evictions);
+    sample.add(Metric::StoreSegmentsEvictedBytesTotal, &[store], usage.segment_bytes_evicted);
     sample.add(Metric::StoreExpirationsTotal, &[store], usage.expirations);
 }
 

@@ -9,7 +9,7 @@ use admin::{ControlFuture, Readiness};
 use gateway::{ExplainError, Explanation, GatewayControl, PurgeError, PurgeOrder, PurgeOutcome, Question};
 use parking_lot::Mutex;
 use telemetry::logging::LogLevels;
-use telemetry::{AccessLog, Reopened, Stalled, Telemetry};
+use telemetry::{AccessLog, Redaction, Reopened, Stalled, Telemetry};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -59,6 +59,8 @@ pub(crate) struct Process {
     levels: LogLevels,
     access: AccessLog,
     telemetry: Arc<Telemetry>,
+    /// Of the access log; what is explained shows URLs too.
+    redaction: Redaction,
     readiness: AtomicU8,
     succession: mpsc::Sender<Order>,
     is_upgrading: AtomicBool,
@@ -81,6 +83,7 @@ impl Process {
     ) -> Arc<Self> {
         let readiness = AtomicU8::new(encode(Readiness::Starting));
         let drain_delay = running.settings.drain_delay;
+        let redaction = Redaction::new(&running.settings.log.redact);
         let running = Mutex::new(running);
         Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
@@ -89,6 +92,7 @@ impl Process {
             levels,
             access,
             telemetry,
+            redaction,
             readiness,
             succession,
             is_upgrading: AtomicBool::new(false),
@@ -131,18 +135,22 @@ impl Process {
     pub(crate) fn has_relieved_predecessor(&self) {
         // Set once: a process has one predecessor.
         let _ = self.alone_from.set(Instant::now() + PREDECESSOR_LIMIT);
+        // Counted here: the predecessor is about to end, and nobody sees what it counts.
+        self.telemetry.background().upgrade("took-over");
     }
 
-    /// Counts an attempt to start a successor, and tells those who read the log.
+    /// An attempt to start a successor has ended.
     pub(crate) fn note_upgrade(&self, outcome: &Result<u32, String>) {
         match outcome {
             Ok(process) => {
                 tracing::info!(process, "the new process serves: this one finishes its requests and ends");
                 self.manager.tell(State::Succeeded(*process));
             }
-            Err(reason) => tracing::error!(reason, "upgrade failed: this process keeps serving"),
+            Err(reason) => {
+                tracing::error!(reason, "upgrade failed: this process keeps serving");
+                self.telemetry.background().upgrade("failed");
+            }
         }
-        self.telemetry.background().upgrade(if outcome.is_ok() { "took-over" } else { "failed" });
     }
 
     /// Writes what is queued in the access log, as far as its target takes it in time.
@@ -269,7 +277,9 @@ impl admin::Control for Process {
     fn explain(&self, question: Question) -> ControlFuture<'_, Result<Explanation, ExplainError>> {
         Box::pin(async move {
             let gateway = self.controls.gateway.as_ref().ok_or(ExplainError::NoSite)?;
-            gateway.explain(question).await
+            let mut explanation = gateway.explain(question).await?;
+            redact(&self.redaction, &mut explanation);
+            Ok(explanation)
         })
     }
 
@@ -314,6 +324,18 @@ const REUSE_LIMIT: Duration = Duration::from_millis(750);
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(1);
 
 const READINESS: [Readiness; 3] = [Readiness::Starting, Readiness::Ready, Readiness::Draining];
+
+/// Leaves out of an explanation what the access log leaves out of URLs: keys are made of them.
+fn redact(redaction: &Redaction, explanation: &mut Explanation) {
+    for finding in &mut explanation.findings {
+        let values = finding.values.iter_mut().map(|value| &mut value.value);
+        for text in values.chain([&mut finding.says]) {
+            // No URL has a space, and what follows it is no part of its query.
+            let words: Vec<_> = text.split(' ').map(|word| redaction.shown(word.as_bytes())).collect();
+            *text = words.join(" ");
+        }
+    }
+}
 
 fn encode(readiness: Readiness) -> u8 {
     match readiness {

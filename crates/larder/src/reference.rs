@@ -105,10 +105,12 @@ The label has these values too. Where no status is named, the client gets no res
 
 | code | meaning |
 |---|---|
-| `client-closed` | the client left before its request body was complete |
-| `client-reset` | HTTP/2: the client reset the stream before its request body was complete, or the connection broke |
+| `client-closed` | the client left before its response began, or before its request body was complete: status 499 in the [access log](access-log.md) |
+| `client-reset` | HTTP/2: the same; the client reset the stream, or the connection broke |
 | `head-timeout`, `request-body-timeout`, `request-body-too-large` | [as above](#detail-why-the-gateway-answered-itself) (408, 413) |
 | `http2-flood` | HTTP/2: too many streams were reset (`http2_resets_max`), or frames came that only an attack sends; the connection is closed |
+| `http2-malformed` | HTTP/2: frames or a header section that are against the protocol. The connection is closed, and the access log has a line with status 400 that was not sent. Where an error is one of a single request (an upper-case field name, a missing pseudo-header field), the stream is reset with `PROTOCOL_ERROR`, and neither counted nor logged: the HTTP/2 library tells nobody |
+| `memory-share` | the client took nothing of its response, and others needed the memory that the response kept in use (`client_share_percent`): the response broke off |
 | `plain-http` | HTTP on an address for TLS (400) |
 | `preface-timeout` | HTTP/2: the connection preface did not arrive within `head_read_timeout` |
 | `tunnel-idle` | no byte went through a tunnel for `tunnel_idle_timeout` |

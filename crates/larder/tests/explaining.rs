@@ -202,6 +202,18 @@ fn credential_fields_are_not_shown() {
     assert!(shown.contains("x-user = differs [") && !shown.contains("secret"), "{shown}");
 }
 
+/// Keys are made of URLs, and `log.redact` names what is secret in those.
+#[test]
+fn parameters_that_the_log_leaves_out_are_not_shown() {
+    let origin = ScriptedOrigin::start(script);
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let output =
+        larder.ask_admin("POST", "/explain", r#"{"url":"http://test.example/fresh?a=1&token=s3cret"}"#);
+    assert_eq!(output.status(), 200, "{}", output.text());
+    assert!(!output.text().contains("s3cret"), "{}", output.text());
+    assert!(output.text().contains("http://test.example/fresh?a=1&token=REDACTED"), "{}", output.text());
+}
+
 #[test]
 fn an_explanation_is_what_happens() {
     let origin = ScriptedOrigin::start(script);
@@ -243,6 +255,19 @@ fn questions_that_cannot_be_asked() {
     check(&["-H", "no colon"], "\"no colon\" isn't a header field");
     check(&["-H", "a b: c"], "\"a b\" isn't a field name");
     check(&["-H", "Host: a\u{7f}"], "this isn't a value of host");
+    let too_long = format!("http://test.example/{}", "x".repeat(20_000));
+    for (url, part) in [
+        ("http://user:password@test.example/x", "no user information"),
+        ("http://test.example:0/x", "a port from 1 to 65535"),
+        ("http://test.example:99999/x", ""),
+        (&too_long, "limits.target_bytes_max"),
+    ] {
+        let admin = larder.admin().to_string();
+        let output = Command::new(LARDER).args(["explain", url, "--admin", &admin]).output();
+        let output = output.expect("the binary runs");
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        assert!(text(&output).contains(part), "{part:?} is not in {}", text(&output));
+    }
     assert_eq!(origin.total(), 0);
     let nobody = ["explain", "http://a/", "--admin", "127.0.0.1:1"];
     let output = Command::new(LARDER).args(nobody).output().expect("the binary runs");

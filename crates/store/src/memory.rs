@@ -66,8 +66,10 @@ pub struct Usage {
     pub pinned_bytes: u64,
     /// The limit on the sum of the three.
     pub bytes_max: u64,
-    /// Records and segments evicted for space.
+    /// Records evicted for space.
     pub evictions: u64,
+    /// Bytes of segments evicted for space, of whatever records.
+    pub segment_bytes_evicted: u64,
     /// Records removed because their use had ended.
     pub expirations: u64,
     /// Records and segments that were not taken.
@@ -235,6 +237,7 @@ impl<R: Record> Memory<R> {
             pinned_bytes: budget.pinned_bytes(),
             bytes_max: budget.bytes_max(),
             evictions: counts.evictions.load(Relaxed),
+            segment_bytes_evicted: counts.segment_bytes_evicted.load(Relaxed),
             expirations: counts.expirations.load(Relaxed),
             admissions_refused: counts.admissions_refused.load(Relaxed),
             reservations_refused: budget.refused(),

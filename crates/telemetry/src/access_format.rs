@@ -109,6 +109,20 @@ impl Redaction {
         }
     }
 
+    /// The same of a text that may have URLs in it, such as a `User-Agent`.
+    fn words<'a>(&self, text: &'a [u8], mut piece: impl FnMut(&'a [u8])) {
+        let text = cut(text);
+        if !text.contains(&b':') {
+            return piece(text);
+        }
+        let ends_word = |byte: &u8| matches!(byte, b' ' | b')');
+        for word in text.split_inclusive(ends_word) {
+            let (url, end) = word.split_at(word.len() - usize::from(word.last().is_some_and(ends_word)));
+            self.pieces(url, &mut piece);
+            piece(end);
+        }
+    }
+
     fn names(&self, name: &[u8]) -> bool {
         self.names.iter().any(|redacted| decoded(name).eq(redacted.iter().copied()))
     }
@@ -118,10 +132,13 @@ impl Redaction {
 /// Passes scheme and redacted user information on, if there is any, and returns what follows it.
 fn without_userinfo<'a>(url: &'a [u8], piece: &mut impl FnMut(&'a [u8])) -> &'a [u8] {
     let end = url.iter().position(|b| matches!(b, b'?' | b'#')).unwrap_or(url.len());
-    let Some(scheme) = url[..end].windows(3).position(|window| window == b"://") else {
-        return url;
+    let before_authority = match url {
+        // Without a scheme: that of the page.
+        [b'/', b'/', ..] => Some(2),
+        _ => url[..end].windows(3).position(|window| window == b"://").map(|scheme| scheme + 3),
     };
-    let (scheme, rest) = url.split_at(scheme + 3);
+    let Some(before_authority) = before_authority else { return url };
+    let (scheme, rest) = url.split_at(before_authority);
     let authority = rest.iter().position(|b| matches!(b, b'/' | b'?' | b'#')).unwrap_or(rest.len());
     let Some(at) = rest[..authority].iter().rposition(|b| *b == b'@') else {
         return url;
@@ -191,7 +208,9 @@ impl AccessRecord<'_> {
         json_text(line, "cache", Some(self.cache.as_str().as_bytes()), plain);
         json_text(line, "cache_status", self.cache_status, plain);
         json_text(line, "referer", self.referer, url);
-        json_text(line, "user_agent", self.user_agent, plain);
+        let text =
+            |value: &[u8], line: &mut Vec<u8>| redaction.words(value, |piece| json_escape(piece, line));
+        json_text(line, "user_agent", self.user_agent, text);
         json_text(line, "tls", self.tls_version.map(str::as_bytes), plain);
         json_text(line, "sni", self.sni.map(str::as_bytes), plain);
         if let Some(TraceContext { trace_id, span_id, .. }) = self.trace {
@@ -233,7 +252,7 @@ impl AccessRecord<'_> {
             None => line.push(b'-'),
         }
         line.extend_from_slice(b"\" \"");
-        combined_escape(cut(self.user_agent.unwrap_or(b"-")), line);
+        redaction.words(self.user_agent.unwrap_or(b"-"), |piece| combined_escape(piece, line));
         line.push(b'"');
     }
 }

@@ -103,7 +103,7 @@ metrics! {
     BuildInfo "larder_build_info" Gauge Count ["version", "commit", "rustc"],
         "Always 1; the labels say which build runs.";
     ClientErrorsTotal "larder_client_errors_total" Counter Count ["reason"],
-        "Requests refused because of what the client sent or how slowly it sent it.";
+        "Requests that were refused because of what the client sent or how slowly it sent it, or that have ended because the client left, was too slow, or took too much; a connection with an error counts as one.";
     CollapsedRequestsTotal "larder_collapsed_requests_total" Counter Count [],
         "Requests that waited for a forward that another request had started.";
     CollapsedWaiters "larder_collapsed_waiters" Gauge Count [],
@@ -121,7 +121,7 @@ metrics! {
     ExplanationsTotal "larder_explanations_total" Counter Count [],
         "Requests that operators had explained.";
     Fills "larder_fills" Gauge Count ["state"],
-        "Fills of the cache in progress.";
+        "Fills of the cache in progress: responses that may be stored, fetched from an origin or followed as another instance fetches them.";
     FillsAbortedTotal "larder_fills_aborted_total" Counter Count ["reason"],
         "Fills that ended before the response was complete; what came of it is at most stored as a part.";
     InvalidationsTotal "larder_invalidations_total" Counter Count ["what"],
@@ -175,7 +175,7 @@ metrics! {
     KvSaveFailed "larder_kv_save_failed" Gauge Count [],
         "1 where the last write of `save_file` beside running clients has failed, else 0. Only with a `save_file`.";
     KvSavesRefusedTotal "larder_kv_saves_refused_total" Counter Count [],
-        "Save files that were damaged or foreign: the server went on without any of their keys.";
+        "Save files that were damaged, or of another version of the format: the server went on without any of their keys. With the file of another program it does not start.";
     KvSentBytesTotal "larder_kv_sent_bytes_total" Counter Bytes [],
         "Bytes of replies to Redis clients.";
     KvSlowCommandsTotal "larder_kv_slow_commands_total" Counter Count [],
@@ -243,7 +243,7 @@ metrics! {
     RequestBytesTotal "larder_request_bytes_total" Counter Bytes ["site"],
         "Body bytes received from clients.";
     RequestsInFlight "larder_requests_in_flight" Gauge Count [],
-        "Requests received and not answered in full.";
+        "Requests that are being answered: those that wait (for an origin, another request, or the tier behind memory), and those whose response body is on its way, tunnels among them. What is answered at once, as a small hit is, does not count.";
     RequestsTotal "larder_requests_total" Counter Count ["site", "method", "status", "cache"],
         "Requests answered.";
     ResponseBytesTotal "larder_response_bytes_total" Counter Bytes ["site", "cache"],
@@ -261,7 +261,7 @@ metrics! {
     StoreEntries "larder_store_entries" Gauge Count ["store"],
         "Stored responses.";
     StoreEvictionsTotal "larder_store_evictions_total" Counter Count ["store"],
-        "Stored responses evicted for space.";
+        "Stored responses evicted for space. Segments of large bodies are in `larder_store_segments_evicted_bytes_total`.";
     StoreExpirationsTotal "larder_store_expirations_total" Counter Count ["store"],
         "Stored responses removed because they had expired.";
     StoreFileBytes "larder_store_file_bytes" Gauge Bytes ["store"],
@@ -270,6 +270,8 @@ metrics! {
         "Large segments kept on the heap because an anonymous file could not take them.";
     StoreMaxBytes "larder_store_max_bytes" Gauge Bytes ["store"],
         "The limit for the memory tier.";
+    StoreSegmentsEvictedBytesTotal "larder_store_segments_evicted_bytes_total" Counter Bytes ["store"],
+        "Segments (of up to 1 MiB) of large bodies evicted for space. The response stays, and what it lacks is fetched where it is asked for.";
     TierBodiesTotal "larder_tier_bodies_total" Counter Count ["store", "event"],
         "Bodies that went from one instance to others while they were fetched: `shared` (this instance fetched it, and another one waited), `followed` (another one fetched it, and this one passed it on as it came), `lost` (one that was followed broke off, because the other instance died, stood still or gave up, or the tier forgot a piece: the rest is asked of the origin, or the reply breaks off).";
     TierBreaker "larder_tier_breaker" Gauge Count ["store", "state"],
@@ -300,6 +302,8 @@ metrics! {
         "1 while copies in memory can be relied upon, because the tier behind memory answers heartbeats; else 0.";
     TierWritesTotal "larder_tier_writes_total" Counter Count ["store", "result"],
         "Changes of records in the tier behind memory: `written`, `removed`, `failed` (tried again), `given_up` (what can't be written is removed instead), `refused` (too many wait: what was written before is not believed any more).";
+    TlsHandshakesFailedTotal "larder_tls_handshakes_failed_total" Counter Count ["reason"],
+        "TLS handshakes of clients that failed: `certificate-refused` (the client does not trust or accept the certificate), `client-alert` (it ended the handshake for another reason), `client-closed`, `incompatible` (no version or cipher suite in common), `no-application-protocol` (none in common: ALPN), `not-tls`, `protocol` (any other error), `timeout` (longer than `limits.head_read_timeout`). HTTP without TLS is in `larder_client_errors_total`.";
     TraceExportsTotal "larder_trace_exports_total" Counter Count ["result"],
         "Requests with spans to the collector: `accepted`, `partial` (it took a part of the spans), `again` (sent once more later), `failed` (given up).";
     TraceSpansTotal "larder_trace_spans_total" Counter Count ["result"],
@@ -307,7 +311,7 @@ metrics! {
     TransformsTotal "larder_transforms_total" Counter Count ["site", "rule"],
         "Messages that a transformation rule has matched (`[[site.transform]]`).";
     UpgradesTotal "larder_upgrades_total" Counter Count ["outcome"],
-        "Attempts to hand over to a new process.";
+        "Upgrades: `took-over` is 1 in a process that has taken over from another one; `failed` counts attempts of this process to start a new one.";
     WorkerConnections "larder_worker_connections" Gauge Count ["worker"],
         "Open client connections of a worker, each counted once. Connections never move between workers.";
     ProcessCpuSecondsTotal "process_cpu_seconds_total" Counter Seconds [],
@@ -334,7 +338,7 @@ static LABELS: &[(&str, &str)] = &[
     ("cache", "what the cache did, see below"),
     (
         "class",
-        "`stored` (complete stored responses), `filling` (arriving), `pinned` (removed, but still being read)",
+        "`stored` (complete stored responses), `filling` (arriving), `pinned` (removed, but still being read, or records that wait to be written into a tier that does not answer)",
     ),
     ("code", "first word of the error, such as `ERR` or `NOAUTH`"),
     ("command", "command of Redis in small letters; parts of a command as `client|list`"),
@@ -379,7 +383,10 @@ static LABELS: &[(&str, &str)] = &[
         "state",
         "fills: `waiting` for the head or `streaming` the body; connections: `idle`, `active`, `connecting`; circuit breakers: `closed`, `open`, `half_open`; exchanges: `queued`, `in_flight` (`requests_in_flight_max`), `upload` and `delivery` (`transfers_max`), `tunnel` (`tunnels_max`); servers of origins: `up`, `slow_start` (a part of its share), `ejected`, `unhealthy` (fails its checks), `drained` (weight 0)",
     ),
-    ("status", "status code sent; `0` for none or one out of 100 to 999"),
+    (
+        "status",
+        "status code sent; `499` if the client left before there was a response, `0` for one out of 100 to 999; of an origin: `0` if it sent none",
+    ),
     ("store", "name of a `[stores.NAME]`; series of `[store]` go without this label"),
     ("version", "version of Larder"),
     ("what", "what was invalidated: `url` or `group`"),

@@ -180,6 +180,55 @@ impl ConnectionKind {
     }
 }
 
+/// Why a TLS handshake of a client failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TlsFailure {
+    /// The client does not accept the certificate.
+    CertificateRefused,
+    /// The client ended the handshake for another reason.
+    ClientAlert,
+    /// The client left.
+    ClientClosed,
+    /// No version or cipher suite in common.
+    Incompatible,
+    /// No protocol in common (ALPN).
+    NoApplicationProtocol,
+    /// What came is no TLS.
+    NotTls,
+    /// Any other error.
+    Protocol,
+    /// It took too long.
+    Timeout,
+}
+
+impl TlsFailure {
+    /// All values.
+    pub const ALL: [Self; 8] = [
+        Self::CertificateRefused,
+        Self::ClientAlert,
+        Self::ClientClosed,
+        Self::Incompatible,
+        Self::NoApplicationProtocol,
+        Self::NotTls,
+        Self::Protocol,
+        Self::Timeout,
+    ];
+
+    /// The label value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CertificateRefused => "certificate-refused",
+            Self::ClientAlert => "client-alert",
+            Self::ClientClosed => "client-closed",
+            Self::Incompatible => "incompatible",
+            Self::NoApplicationProtocol => "no-application-protocol",
+            Self::NotTls => "not-tls",
+            Self::Protocol => "protocol",
+            Self::Timeout => "timeout",
+        }
+    }
+}
+
 /// How far a fill of the cache is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -62,7 +62,9 @@ pub use access_log::{
 pub use declarations::{Declaration, METRICS, Metric, MetricType, Unit, metrics_markdown};
 pub use exposition::{CONTENT_TYPE, Number, Sample};
 pub use histogram::{Bound, Buckets, COMMAND_BOUNDS, DURATION_BOUNDS, Histogram};
-pub use labels::{CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, RuleId, SiteId};
-pub use recorder::{FillGuard, GaugeGuard, OriginAnswer, PurgeAnswer, RequestOutcome, WorkerRecorder};
+pub use labels::{
+    CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, RuleId, SiteId, TlsFailure,
+};
+pub use recorder::{GaugeGuard, OriginAnswer, PurgeAnswer, RequestOutcome, WorkerRecorder};
 pub use registry::{BuildInfo, Telemetry};
 pub use warnings::Warnings;

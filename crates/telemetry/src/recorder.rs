@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::declarations::Metric;
 use crate::labels::{
-    CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, RuleId, SiteId,
+    CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, RuleId, SiteId, TlsFailure,
 };
 use crate::tables::{Event, SiteEvent, Tables};
 
@@ -73,11 +73,6 @@ pub struct GaugeGuard {
     gauge: usize,
 }
 
-/// A fill in progress, counted under its state until it is dropped.
-#[derive(Debug)]
-#[must_use = "the gauge falls when the guard is dropped"]
-pub struct FillGuard(GaugeGuard);
-
 /// The counters of one worker, on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -102,7 +97,8 @@ impl WorkerRecorder {
         self.shard.tables.lock().request(outcome);
     }
 
-    /// A request begins; it is in flight until the guard is dropped.
+    /// A request begins to wait, or its body to be sent; it is in flight until the guard is dropped. What is answered at
+    /// once costs nothing here: it would be over before anybody could look.
     pub fn in_flight(&self) -> GaugeGuard {
         self.guard(IN_FLIGHT)
     }
@@ -128,15 +124,20 @@ impl WorkerRecorder {
         self.event(Metric::ClientErrorsTotal, reason);
     }
 
+    /// A client connection ended before its TLS handshake was complete.
+    pub fn tls_handshake_failed(&self, failure: TlsFailure) {
+        self.event(Metric::TlsHandshakesFailedTotal, failure.as_str());
+    }
+
     /// A request waits for another's forward until the guard is dropped.
     pub fn collapsed(&self) -> GaugeGuard {
         self.event(Metric::CollapsedRequestsTotal, "");
         self.guard(COLLAPSED_WAITERS)
     }
 
-    /// A fill begins.
-    pub fn fill(&self) -> FillGuard {
-        FillGuard(self.guard(FILLS + FillState::Waiting as usize))
+    /// A fill is in this state until the guard is dropped.
+    pub fn fill(&self, state: FillState) -> GaugeGuard {
+        self.guard(FILLS + state as usize)
     }
 
     /// A fill ended before the response was complete.
@@ -252,16 +253,6 @@ impl WorkerRecorder {
         let shard = Arc::clone(&self.shard);
         shard.gauges[gauge].fetch_add(1, Ordering::Relaxed);
         GaugeGuard { shard, gauge }
-    }
-}
-
-impl FillGuard {
-    /// The fill comes to another state.
-    pub fn enter(&mut self, state: FillState) {
-        let gauge = FILLS + state as usize;
-        self.0.shard.gauges[gauge].fetch_add(1, Ordering::Relaxed);
-        self.0.shard.gauges[self.0.gauge].fetch_sub(1, Ordering::Relaxed);
-        self.0.gauge = gauge;
     }
 }
 

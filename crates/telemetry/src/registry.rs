@@ -7,7 +7,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::declarations::{METRICS, Metric, MetricType};
 use crate::exposition::Sample;
-use crate::labels::{ConnectionKind, OriginId, RuleId, SiteId};
+use crate::labels::{ConnectionKind, OriginId, RuleId, SiteId, TlsFailure};
 use crate::names::NumberedNames;
 use crate::process;
 use crate::recorder::{self, Shard, WorkerRecorder};
@@ -179,6 +179,9 @@ impl Telemetry {
         }
         for kind in ConnectionKind::ALL {
             sample.add(Metric::ConnectionsTotal, &[kind.as_str()], 0);
+        }
+        for failure in TlsFailure::ALL {
+            sample.add(Metric::TlsHandshakesFailedTotal, &[failure.as_str()], 0);
         }
         for reach in ["complete", "partial"] {
             sample.add(Metric::PurgeReachTotal, &[reach], 0);

@@ -103,10 +103,27 @@ fn secrets_in_targets_are_redacted() {
         ("/token=path", "/token=path"),
         ("http://user:s3cret@h/?a=b@c", "http://REDACTED@h/?a=b@c"),
         ("http://h/@x", "http://h/@x"),
+        ("//user:s3cret@h/", "//REDACTED@h/"),
         ("/?u=http://a@b", "/?u=http://a@b"),
     ];
     for (target, want) in cases {
         assert_eq!(logged_json(&record(target.as_bytes(), b""))["target"], want, "{target}");
+    }
+}
+
+#[test]
+fn secrets_in_user_agents_are_redacted() {
+    let cases = [
+        ("Mozilla/5.0 (X11; rv:1) a@b", "Mozilla/5.0 (X11; rv:1) a@b"),
+        ("Bot/1 (+http://h/about; bot@h)", "Bot/1 (+http://h/about; bot@h)"),
+        (
+            "Bot/1 (+https://u:s3cret@h/?token=s3cret) http://v:s3cret@i",
+            "Bot/1 (+https://REDACTED@h/?token=REDACTED) http://REDACTED@i",
+        ),
+    ];
+    for (agent, want) in cases {
+        let record = AccessRecord { user_agent: Some(agent.as_bytes()), ..record(b"/", b"") };
+        assert_eq!(logged_json(&record)["user_agent"], want, "{agent}");
     }
 }
 

@@ -332,7 +332,8 @@ fn guards_raise_and_lower_gauges_from_any_thread() {
     let recorder = telemetry.worker(0);
     let connection = recorder.connection(ConnectionKind::Http2);
     let waiter = recorder.collapsed();
-    let mut fill = recorder.fill();
+    let mut fill = recorder.fill(FillState::Waiting);
+    let in_flight = recorder.in_flight();
     let check = |metric, labels: &[&str], want: u64| {
         assert_eq!(
             telemetry.sample().value(metric, labels),
@@ -345,15 +346,17 @@ fn guards_raise_and_lower_gauges_from_any_thread() {
     check(Metric::WorkerConnections, &["1"], 0);
     check(Metric::CollapsedWaiters, &[], 1);
     check(Metric::Fills, &["waiting"], 1);
-    fill.enter(FillState::Streaming);
+    check(Metric::RequestsInFlight, &[], 1);
+    drop(std::mem::replace(&mut fill, recorder.fill(FillState::Streaming)));
     check(Metric::Fills, &["waiting"], 0);
     check(Metric::Fills, &["streaming"], 1);
-    thread::scope(|scope| drop(scope.spawn(|| drop((connection, waiter, fill)))));
+    thread::scope(|scope| drop(scope.spawn(|| drop((connection, waiter, fill, in_flight)))));
     check(Metric::Connections, &["http2"], 0);
     check(Metric::ConnectionsTotal, &["http2"], 1);
     check(Metric::CollapsedWaiters, &[], 0);
     check(Metric::CollapsedRequestsTotal, &[], 1);
     check(Metric::Fills, &["streaming"], 0);
+    check(Metric::RequestsInFlight, &[], 0);
 }
 
 #[test]

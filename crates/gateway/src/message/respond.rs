@@ -18,6 +18,9 @@ use crate::route::LiveSite;
 use crate::upstream::OriginError;
 use crate::worker::Worker;
 
+/// The status in logs and metrics of a request whose client left before there was a response. No response has it.
+pub(crate) const CLIENT_LEFT: u16 = 499;
+
 /// What went wrong, as far as the client's status goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
@@ -54,6 +57,11 @@ impl Problem {
     /// The client asks more often than it may.
     pub(crate) fn rate_limited() -> Self {
         Self::new(429, "rate-limited", "this client sends more requests than it may")
+    }
+
+    /// The client is gone, and nothing was sent to it.
+    pub(crate) fn client_left(reason: &'static str) -> Self {
+        Self::new(CLIENT_LEFT, reason, "the client left before its response began")
     }
 
     /// Content of a request that is more than its rule, or anybody, may send.

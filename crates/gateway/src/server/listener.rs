@@ -12,6 +12,7 @@ use std::time::Duration;
 use ::http1::proxy_protocol::{ProxiedPeer, parse_proxy_header};
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::net::{SocketFlags, acceptfrom_with};
+use rustls::ServerConfig;
 use socket2::{Domain, Protocol, SockFilter, SockRef, Socket, TcpKeepalive, Type};
 use telemetry::{ConnectionKind, Warnings};
 use tokio::io::Interest;
@@ -24,11 +25,13 @@ use super::doorway::{Holder, Place, Seat, WaitingAtDoor};
 use super::prefixed::Prefixed;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
+use crate::account;
 use crate::active::ActiveConfig;
 use crate::client::Client;
 use crate::clock::now;
 use crate::config::{ClientLimits, Config, Http2, ProxyProtocol, is_within};
 use crate::message::head::{ClientEnd, Peer, Scheme, Trust};
+use crate::message::respond::Problem;
 use crate::worker::{IdleEnd, Worker};
 
 /// Connections that the kernel holds for a worker that is busy.
@@ -46,6 +49,8 @@ const PLAIN_HTTP: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 80\r\n\
 Cache-Control: no-store\r\nConnection: close\r\n\r\n\
 400 Bad Request\nplain HTTP was sent to an HTTPS port: write https:// in the URL\n";
+/// As its `Content-Length` says.
+const PLAIN_HTTP_BODY_BYTES: u64 = 80;
 /// RFC 9113 section 3.4.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -414,26 +419,50 @@ async fn connection(
     let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
     let peer = Peer { address, trust: trust(&live.config, address), scheme };
     match live.tls.get(index).and_then(Option::as_ref) {
-        Some(config) => {
-            let _gauge = worker.recorder.connection(ConnectionKind::Tls);
-            let handshake = async {
-                let io = hello(worker, io, &live.config.limits).await?;
-                Ok::<_, WireError>(tls::accept(Arc::clone(config), io).await?)
-            };
-            let handshake = tokio::time::timeout(limit, Box::pin(handshake)).await;
-            let accepted = handshake.map_err(|_| WireError::TimedOut)??;
-            let client = ClientEnd { peer, tls: Some(Arc::new(accepted.session)) };
-            match accepted.protocol {
-                tls::Negotiated::Http2 => {
-                    Box::pin(speak_http2(worker, accepted.stream, client, seat)).await;
-                }
-                tls::Negotiated::Http1 => {
-                    let wire = Wire::new(accepted.stream, limit);
-                    Box::pin(speak_http1(worker, wire, Input::with_capacity(0), client, seat)).await;
-                }
-            }
+        Some(config) => secured(worker, &live.config.limits, (config, io), peer, seat).await,
+        None => cleartext(worker, io, ClientEnd { peer, tls: None }, seat, (listener.http2, limit)).await,
+    }
+}
+
+/// Shakes hands, and speaks what was agreed on.
+async fn secured<S: Stream + 'static>(
+    worker: &Arc<Worker>,
+    limits: &ClientLimits,
+    (config, io): (&Arc<ServerConfig>, S),
+    peer: Peer,
+    seat: &Arc<Seat>,
+) -> Result<(), WireError> {
+    let _gauge = worker.recorder.connection(ConnectionKind::Tls);
+    let limit = limits.head_read_timeout;
+    let handshake = async {
+        let Some(io) = hello(worker, io, peer, limits).await? else { return Ok(None) };
+        Ok::<_, WireError>(Some(tls::accept(Arc::clone(config), io).await))
+    };
+    let accepted = match tokio::time::timeout(limit, Box::pin(handshake)).await {
+        Ok(greeted) => match greeted? {
+            Some(accepted) => accepted,
+            None => return Ok(()),
+        },
+        Err(elapsed) => Err(elapsed.into()),
+    };
+    let accepted = match accepted {
+        Ok(accepted) => accepted,
+        Err(error) => {
+            let failure = tls::failure(&error);
+            worker.recorder.tls_handshake_failed(failure);
+            tracing::debug!(client = %peer.address, reason = failure.as_str(), %error, "TLS handshake failed");
+            return Ok(());
         }
-        None => cleartext(worker, io, ClientEnd { peer, tls: None }, seat, (listener.http2, limit)).await?,
+    };
+    let client = ClientEnd { peer, tls: Some(Arc::new(accepted.session)) };
+    match accepted.protocol {
+        tls::Negotiated::Http2 => {
+            Box::pin(speak_http2(worker, accepted.stream, client, seat)).await;
+        }
+        tls::Negotiated::Http1 => {
+            let wire = Wire::new(accepted.stream, limit);
+            Box::pin(speak_http1(worker, wire, Input::with_capacity(0), client, seat)).await;
+        }
     }
     Ok(())
 }
@@ -450,17 +479,24 @@ async fn first_bytes<S: Stream>(
 }
 
 /// Waits for the first bytes of a TLS handshake. Whoever sends a method instead has the wrong scheme in a URL, and is told so: a
-/// broken handshake would say nothing.
-async fn hello<S: Stream>(worker: &Worker, io: S, limits: &ClientLimits) -> Result<Prefixed<S>, WireError> {
+/// broken handshake would say nothing. `None`: so it was.
+async fn hello<S: Stream>(
+    worker: &Worker,
+    io: S,
+    peer: Peer,
+    limits: &ClientLimits,
+) -> Result<Option<Prefixed<S>>, WireError> {
     let (mut wire, mut input) = (Wire::new(io, limits.head_read_timeout), Input::with_capacity(0));
     first_bytes(worker, &mut wire, &mut input).await?;
     if input.filled().first().is_none_or(|byte| !byte.is_ascii_alphabetic()) {
-        return Ok(Prefixed::new(input.take(), wire.io));
+        return Ok(Some(Prefixed::new(input.take(), wire.io)));
     }
-    worker.recorder.client_error("plain-http");
+    let problem = Problem::new(400, "plain-http", "plain HTTP on a TLS port");
+    worker.recorder.client_error(problem.reason);
+    account::record_refused(worker, &ClientEnd { peer, tls: None }, &problem, PLAIN_HTTP_BODY_BYTES);
     wire.write_last(PLAIN_HTTP, limits.write_pace()).await?;
     wire.close(Farewell::Lingering).await;
-    Err(io::Error::other("plain HTTP on a TLS port").into())
+    Ok(None)
 }
 
 /// Cleartext HTTP/2 begins with the preface (prior knowledge, RFC 9113 section 3.3).

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use rustls::crypto::ring;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{ProtocolVersion, ServerConfig};
+use rustls::{AlertDescription, ProtocolVersion, ServerConfig};
+use telemetry::TlsFailure;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -89,6 +90,34 @@ pub(crate) async fn accept<S: Stream>(config: Arc<ServerConfig>, io: S) -> io::R
         _ => Negotiated::Http1,
     };
     Ok(Accepted { stream, protocol, session: agreed })
+}
+
+/// Why a handshake failed, for the metric.
+pub(crate) fn failure(error: &io::Error) -> TlsFailure {
+    use rustls::Error;
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(Error::AlertReceived(alert)) if is_about_certificate(*alert) => TlsFailure::CertificateRefused,
+        Some(Error::AlertReceived(_)) => TlsFailure::ClientAlert,
+        Some(Error::InvalidMessage(_)) => TlsFailure::NotTls,
+        Some(Error::NoApplicationProtocol) => TlsFailure::NoApplicationProtocol,
+        Some(Error::PeerIncompatible(_)) => TlsFailure::Incompatible,
+        Some(_) => TlsFailure::Protocol,
+        None if error.kind() == io::ErrorKind::TimedOut => TlsFailure::Timeout,
+        None => TlsFailure::ClientClosed,
+    }
+}
+
+/// Whether a client has sent this because it doesn't accept our certificate.
+fn is_about_certificate(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+    )
 }
 
 /// Certificates by server name.

@@ -31,6 +31,7 @@ pub(super) struct Counts {
     pub(super) entries: AtomicU64,
     pub(super) segments: AtomicU64,
     pub(super) evictions: AtomicU64,
+    pub(super) segment_bytes_evicted: AtomicU64,
     pub(super) expirations: AtomicU64,
     pub(super) admissions_refused: AtomicU64,
 }
@@ -115,8 +116,17 @@ impl<R: Record> Shared<R> {
     fn settle_insertion(&self, lookup: Lookup<'_>, inserted: &Value<R>, departed: &Departed<R>) {
         let evicted =
             departed.iter().filter(|(key, value)| key.lookup() != lookup || value.is_same(inserted));
-        self.counts.evictions.fetch_add(evicted.count() as u64, Relaxed);
+        evicted.for_each(|(key, value)| self.count_eviction(key, value));
         departed.iter().for_each(|(key, value)| self.leave(key, value));
+    }
+
+    /// A response with a hole is still a stored response.
+    fn count_eviction(&self, key: &EntryKey, value: &Value<R>) {
+        let Some(charge) = value.charge() else { return };
+        match key.lookup() {
+            Lookup::Segment(_) => self.counts.segment_bytes_evicted.fetch_add(charge.bytes() as u64, Relaxed),
+            Lookup::Record(_) | Lookup::Ballast(_) => self.counts.evictions.fetch_add(1, Relaxed),
+        };
     }
 
     /// Accounts for a value that is in the table no longer. It counts as pinned until it is dropped.
@@ -182,8 +192,7 @@ impl<R: Record> Shared<R> {
             let wanted = outside.next_multiple_of(self.ballast.step_bytes) + self.ballast.step_bytes;
             self.ballast.place(&self.table, wanted.min(bytes_max))
         };
-        let evicted = departed.iter().filter(|(_, value)| value.charge().is_some()).count();
-        self.counts.evictions.fetch_add(evicted as u64, Relaxed);
+        departed.iter().for_each(|(key, value)| self.count_eviction(key, value));
         departed.iter().for_each(|(key, value)| self.leave(key, value));
     }
 }

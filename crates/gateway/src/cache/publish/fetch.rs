@@ -9,6 +9,7 @@ use caching::{
     Asked, ContentRange, ExchangeTimes, NotStored, ResponseFacts, Timestamp, Validators, file_type,
     may_serve_stale, may_store,
 };
+use telemetry::FillState;
 
 use crate::cache::findings;
 use crate::cache::inflight::answer::{Answer, Failed, FailedAt, Filling, How, PrivateAnswer};
@@ -86,6 +87,7 @@ impl Job {
         if self.facts.has_credentials {
             leader.in_flight().make_personal();
         }
+        let _waiting = self.worker.recorder.fill(FillState::Waiting);
         let request = now();
         let mut interim = |interim| leader.in_flight().push_interim(interim);
         let asked = Asked::by(|name| fields.value(name).is_some());
@@ -350,7 +352,7 @@ impl Job {
         let fill = &writer.0;
         leader.announce(Answer::Filling(filling.clone()));
         self.share(&filling, &leader);
-        let _gauge = self.worker.recorder.fill();
+        let _streaming = self.worker.recorder.fill(FillState::Streaming);
         let mut storing = Storing::ToDo;
         let end = loop {
             match body.frame().await {

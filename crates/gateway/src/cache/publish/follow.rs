@@ -12,6 +12,7 @@ use caching::explain::Finding;
 use caching::partial::{self, HoleAnswer};
 use store::Segment;
 use store::format::{Progress, ProgressState};
+use telemetry::FillState;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::cache::inflight::answer::{Answer, AskedBy, Filling};
@@ -151,7 +152,7 @@ impl Following {
 impl Job {
     /// Passes a body on to all who wait for it here.
     pub(super) async fn follow(&self, mut following: Following, leader: LeaderGuard) {
-        let (cache, recorder) = (self.cache(), &self.worker.recorder);
+        let cache = self.cache();
         let Some(tiers) = cache.tiers() else { return };
         let (head, promised) = (Arc::clone(&following.hit.head), leader.in_flight().promised());
         let budget = Arc::clone(cache.budget());
@@ -166,7 +167,7 @@ impl Job {
             asked_by: AskedBy::Another,
         };
         leader.announce(Answer::Filling(filling));
-        let _gauge = recorder.fill();
+        let _streaming = self.worker.recorder.fill(FillState::Streaming);
         tiers.is_followed();
         let fill = &writer.0;
         let mut end = self.pass_on(&mut following, tiers, (fill, &leader)).await;

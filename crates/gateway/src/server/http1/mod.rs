@@ -18,7 +18,7 @@ use http1::{Framing, HeadScanner, Persistence, RequestError, Version as WireVers
 pub(crate) use self::connection::Connection;
 use self::connection::{Next, Traits};
 use self::delivery::Delivery;
-use self::request_body::{BodyProblem, BodyPump, Pumped};
+use self::request_body::{BodyProblem, BodyPump, CLIENT_CLOSED, Pumped};
 use self::response::{Chunking, Http1Head, Wanted};
 use super::doorway::Seat;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
@@ -266,28 +266,33 @@ impl<S: Stream> Connection<S> {
 
     /// A request that the exchange answers by asking others.
     async fn forward(&mut self, plan: Box<Plan>, traits: Traits) -> Next {
-        self.flush().await?;
+        let _in_flight = self.worker.recorder.in_flight();
         let (sender, body) = match traits.framing {
             Framing::None | Framing::Length(0) => (None, RequestBody::Empty),
             Framing::Length(bytes) => split(RequestBody::channel(REQUEST_PIECES_MAX, Some(bytes))),
             Framing::Chunked => split(RequestBody::channel(REQUEST_PIECES_MAX, None)),
         };
         let mut pump = BodyPump::new(traits.framing, &self.codec, plan.request_body_bytes_max(), sender);
-        //= RFC 9110 section 10.1.1: Expect
-        if traits.expects_continue && self.input.is_empty() {
-            self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-            self.flush().await?;
-        }
-        match self.answer(&plan, body, &mut pump, traits).await? {
-            Ok(reply) => Delivery::new(self, plan.asked(), traits, Some(pump)).run(reply).await,
-            Err(problem) => {
+        match self.answer(&plan, body, &mut pump, traits).await {
+            Ok(Ok(reply)) => Delivery::new(self, plan.asked(), traits, Some(pump)).run(reply).await,
+            Ok(Err(problem)) => {
                 self.worker.recorder.client_error(problem.reason());
-                if let Some(status) = problem.status() {
-                    self.refuse(&Problem::new(status, problem.reason(), problem.to_string()));
+                match problem.status() {
+                    Some(status) => self.refuse(&Problem::new(status, problem.reason(), problem.to_string())),
+                    None => self.left(&plan, &pump),
                 }
                 Ok(Persistence::Close)
             }
+            Err(error) => {
+                self.left(&plan, &pump);
+                Err(error)
+            }
         }
+    }
+
+    /// The client did not wait for its response.
+    fn left(&self, plan: &Plan, pump: &BodyPump) {
+        account::record_left(&self.worker, plan, CLIENT_CLOSED, pump.received_bytes());
     }
 
     /// Awaits the reply while the request body and interim responses move.
@@ -298,6 +303,11 @@ impl<S: Stream> Connection<S> {
         pump: &mut BodyPump,
         traits: Traits,
     ) -> Result<Result<Box<Reply>, BodyProblem>, WireError> {
+        //= RFC 9110 section 10.1.1: Expect
+        if traits.expects_continue && self.input.is_empty() {
+            self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+        self.flush().await?;
         let interims = Interims::default();
         let (worker, live) = (Arc::clone(&self.worker), Arc::clone(&self.live));
         let reply = pin!(exchange::finish(&worker, plan, body, &interims));
@@ -347,6 +357,7 @@ impl<S: Stream> Connection<S> {
         request: &crate::message::head::OwnedRequest,
         traits: Traits,
     ) -> Next {
+        let _in_flight = self.worker.recorder.in_flight();
         let bytes_max = self.live.config.limits.body_bytes_max;
         let pump = BodyPump::new(traits.framing, &self.codec, bytes_max, None);
         Delivery::new(self, request, traits, Some(pump)).run(reply).await

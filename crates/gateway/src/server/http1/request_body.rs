@@ -10,6 +10,9 @@ use crate::server::pace::Pace;
 use crate::server::wire::{Input, Stream, Wire, WireError};
 use crate::upstream::RequestBodySender;
 
+/// The reason of a client that left before there was a response.
+pub(super) const CLIENT_CLOSED: &str = "client-closed";
+
 /// Why a request body can't be read to its end.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyProblem {
@@ -40,7 +43,7 @@ impl BodyProblem {
             Self::Malformed(error) => error.reason(),
             Self::TooLarge { .. } => "request-body-too-large",
             Self::Wire(WireError::TimedOut) => "request-body-timeout",
-            Self::Wire(_) => "client-closed",
+            Self::Wire(_) => CLIENT_CLOSED,
         }
     }
 }

@@ -52,12 +52,13 @@ use self::stream::{Exchange, Responder};
 use super::deadline::Deadline;
 use super::doorway::Seat;
 use super::wire::Stream;
-use crate::account;
+use crate::account::{self, Delivered};
 use crate::active::ActiveConfig;
 use crate::config::ClientLimits;
 use crate::exchange::{self};
 use crate::message::head::{ClientEnd, RequestHead};
 use crate::message::reply::Reply;
+use crate::message::respond::Problem;
 use crate::plan::Step;
 use crate::traces;
 use crate::worker::Worker;
@@ -85,6 +86,7 @@ pub(crate) async fn serve<S: Stream + 'static>(
     let connection = match tokio::time::timeout(limits.head_read_timeout, Box::pin(handshake)).await {
         Ok(Ok(h2)) => Connection::new(h2, cork, worker, live, client, seat),
         Ok(Err(error)) => {
+            refuse_malformed(&worker, &client, &error);
             return tracing::debug!(client = %client.peer.address, %error, "no HTTP/2 preface");
         }
         Err(_) => return worker.recorder.client_error("preface-timeout"),
@@ -239,8 +241,9 @@ impl<S: Stream + 'static> Connection<S> {
     }
 
     fn broken(&self, error: &h2::Error) {
-        if error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
-            self.worker.recorder.client_error("http2-flood");
+        match error.reason() {
+            Some(Reason::ENHANCE_YOUR_CALM) => self.worker.recorder.client_error("http2-flood"),
+            _ => refuse_malformed(&self.worker, &self.client, error),
         }
         tracing::debug!(client = %self.client.peer.address, %error, "connection ended");
     }
@@ -294,17 +297,39 @@ impl<S: Stream + 'static> Connection<S> {
 
     fn reply(&self, reply: Reply, head: &RequestHead<'_>, responder: Responder) {
         let wanted = Wanted::by(head.method);
-        let Some(mut open) = responder.open(reply, wanted) else { return };
+        let mut open = match responder.open(reply, wanted) {
+            Ok(open) => open,
+            Err(reply) => {
+                let sent = reply.sent().with_bytes(0, 0, Delivered::Broken);
+                account::record(&self.worker, head, &reply, sent);
+                return;
+            }
+        };
         match open.finish_at_once() {
             Some(sent) => {
                 account::record(&self.worker, head, &open.reply, sent);
             }
             None => {
                 let request = head.into_owned();
-                drop(tokio::spawn(async move { open.deliver(&request, BodyPump::idle()).await }));
+                let in_flight = self.worker.recorder.in_flight();
+                drop(tokio::spawn(async move {
+                    open.deliver(&request, BodyPump::idle()).await;
+                    drop(in_flight);
+                }));
             }
         }
     }
+}
+
+/// Counts and logs a connection that `h2` has ended because of what the client sent. Of a stream that it resets for this alone,
+/// it tells nobody.
+fn refuse_malformed(worker: &Worker, client: &ClientEnd, error: &h2::Error) {
+    if !error.is_library() || error.is_io() {
+        return;
+    }
+    let problem = Problem::new(400, "http2-malformed", error.to_string());
+    worker.recorder.client_error(problem.reason);
+    account::record_refused(worker, client, &problem, 0);
 }
 
 type Incoming = Result<(Request<RecvStream>, SendResponse<Bytes>), h2::Error>;

@@ -93,14 +93,16 @@ impl Responder {
         Self { respond, worker, live, client: client.clone(), memory }
     }
 
-    /// Sends the head. `None`: the stream is gone.
-    pub(super) fn open(mut self, reply: Reply, wanted: Wanted) -> Option<Open> {
+    /// Sends the head. Gives the reply back if the stream is gone.
+    pub(super) fn open(mut self, reply: Reply, wanted: Wanted) -> Result<Open, Box<Reply>> {
         let reply = self.final_reply(reply);
         let follows = follows(reply.length, wanted);
         let response = prepared::response(&reply, &self.live);
-        let stream = self.respond.send_response(response, follows == Follows::Nothing).ok()?;
+        let Ok(stream) = self.respond.send_response(response, follows == Follows::Nothing) else {
+            return Err(Box::new(reply));
+        };
         let (worker, live, memory, pace) = (self.worker, self.live, self.memory, Pace::default());
-        Some(Open { stream, worker, live, reply, follows, sent_bytes: 0, pace, memory })
+        Ok(Open { stream, worker, live, reply, follows, sent_bytes: 0, pace, memory })
     }
 
     //= RFC 9113 section 8.6: HTTP/2 has no 101 (Switching Protocols)
@@ -142,6 +144,7 @@ impl Responder {
 
 impl Exchange {
     pub(super) async fn run(mut self, body: RequestBody) {
+        let _in_flight = self.responder.worker.recorder.in_flight();
         self.go_on_if_expected(&body);
         let reply = match self.answer(body).await {
             Ok(reply) => reply,
@@ -149,17 +152,27 @@ impl Exchange {
                 let wanted = Wanted::by(&self.plan.request().method);
                 return self.responder.refuse(&problem, wanted);
             }
-            Err(BodyProblem::ClientLeft) => {
-                self.resets.given_up();
-                return self.responder.worker.recorder.client_error("client-reset");
-            }
+            Err(BodyProblem::ClientLeft) => return self.left(),
         };
         self.resets.answered();
         let request = self.plan.asked();
         let wanted = Wanted::by(&request.method);
-        if let Some(open) = self.responder.open(reply, wanted) {
-            open.deliver(request, self.pump).await;
+        let worker = Arc::clone(&self.responder.worker);
+        match self.responder.open(reply, wanted) {
+            Ok(open) => open.deliver(request, self.pump).await,
+            Err(reply) => {
+                let sent = reply.sent().with_bytes(0, self.pump.received_bytes(), Delivered::Broken);
+                account::record_owned(&worker, request, &reply, sent);
+            }
         }
+    }
+
+    /// The client did not wait for its response.
+    fn left(&self) {
+        let (worker, reason) = (&self.responder.worker, "client-reset");
+        self.resets.given_up();
+        worker.recorder.client_error(reason);
+        account::record_left(worker, &self.plan, reason, self.pump.received_bytes());
     }
 
     //= RFC 9110 section 10.1.1: Expect

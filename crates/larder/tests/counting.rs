@@ -1,0 +1,252 @@
+//! What is counted and logged of requests that do not end as most do, and of what goes on now.
+
+use serde_json::Value;
+use testkit::{
+    Authority, Client, Gate, KvService, Larder, ScriptedOrigin, Setup, Signal, Successor, run, wait,
+};
+
+const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+
+/// An HTTP/2 connection with one request, `GET /http2` of the host `a`: preface, SETTINGS, HEADERS.
+const HTTP2_GET: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
+    \0\0\x0d\x01\x05\0\0\0\x01\x82\x86\x04\x06/http2\x01\x01a";
+/// CANCEL for its stream.
+const HTTP2_CANCEL: &[u8] = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08";
+
+fn gateway(origin: &ScriptedOrigin, more: &str) -> Larder {
+    let config = format!(
+        "[log]\naccess = \"stdout\"\n{more}\n[[site]]\nname = \"shop\"\norigin = \"{}\"\n\
+         [[site.rule]]\nname = \"all\"\npath = {{ prefix = \"/\" }}\n",
+        origin.url()
+    );
+    Setup::config(LARDER, &config).start()
+}
+
+/// The last line of the access log in which a field has this value.
+fn logged(larder: &Larder, field: &str, value: &str) -> Value {
+    wait::until("a line of the log", || {
+        let lines = larder.stdout();
+        let mut records = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        records.rfind(|record| record[field] == value)
+    })
+}
+
+struct Left {
+    target: &'static str,
+    request: &'static [u8],
+    leave: fn(Client),
+    reason: &'static str,
+}
+
+impl Left {
+    fn check(&self, larder: &Larder, origin: &ScriptedOrigin) {
+        let &Self { target, reason, .. } = self;
+        let [answered, ruled, refused] = counted(larder, reason);
+        let mut client = larder.client();
+        client.send(self.request);
+        origin.wait_for(target, 1);
+        (self.leave)(client);
+        let line = logged(larder, "target", target);
+        let told = (&line["status"], &line["cache"], &line["site"], &line["cache_status"]);
+        let detail = format!("larder; detail={reason}");
+        assert_eq!(
+            told,
+            (&Value::from(499), &Value::from("error"), &Value::from("shop"), &Value::from(detail)),
+            "{target}: {line}"
+        );
+        assert!(line["duration_seconds"].as_f64() > Some(0.0), "{line}");
+        assert_eq!(counted(larder, reason), [answered + 1.0, ruled + 1.0, refused + 1.0], "{target}");
+    }
+}
+
+fn counted(larder: &Larder, reason: &str) -> [f64; 3] {
+    [
+        larder.metric("larder_requests_total", &["site=\"shop\"", "status=\"499\"", "cache=\"error\""]),
+        larder.metric("larder_rule_requests_total", &["rule=\"all\"", "cache=\"error\""]),
+        larder.metric("larder_client_errors_total", &[&format!("reason=\"{reason}\"")]),
+    ]
+}
+
+/// Field bug: a request whose client had left before its response began was in no log and no figure.
+#[test]
+fn clients_that_leave_before_their_response_are_counted() {
+    const UPLOAD: &[u8] = b"POST /upload HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345";
+    let cases = [
+        Left {
+            target: "/get",
+            request: b"GET /get HTTP/1.1\r\nHost: a\r\n\r\n",
+            leave: Client::reset,
+            reason: "client-closed",
+        },
+        Left { target: "/upload", request: UPLOAD, leave: drop, reason: "client-closed" },
+        Left {
+            target: "/http2",
+            request: HTTP2_GET,
+            leave: |mut client| drop(client.try_send(HTTP2_CANCEL)),
+            reason: "client-reset",
+        },
+    ];
+    let gate = Gate::new();
+    let held = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        held.pass();
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "x");
+    });
+    let larder = gateway(&origin, "");
+    cases.iter().for_each(|case| case.check(&larder, &origin));
+    // One that waits for the forward of another.
+    let mut leader = larder.client();
+    leader.send("GET /shared HTTP/1.1\r\nHost: a\r\n\r\n");
+    origin.wait_for("/shared", 1);
+    let mut waiter = larder.client();
+    waiter.send("GET /shared HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait::until_true("it waits", || larder.metric("larder_collapsed_waiters", &[]) == 1.0);
+    waiter.reset();
+    assert_eq!(logged(&larder, "target", "/shared")["status"], 499);
+    gate.open();
+    assert_eq!(leader.response().status(), 200);
+}
+
+/// Field bug: nothing was ever in flight, and fills waited while their bodies came.
+#[test]
+fn what_goes_on_now_is_told() {
+    const REQUESTS: usize = 4;
+    let gate = Gate::new();
+    let steps = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        steps.pass_step(1);
+        exchange.head("200 OK", "Content-Length: 4\r\nCache-Control: max-age=60\r\n").send("ab");
+        steps.pass_step(2);
+        exchange.send("cd");
+    });
+    let larder = gateway(&origin, "");
+    let now = || {
+        let fills = |state: &str| larder.metric("larder_fills", &[&format!("state=\"{state}\"")]);
+        [larder.metric("larder_requests_in_flight", &[]), fills("waiting"), fills("streaming")]
+    };
+    assert_eq!(now(), [0.0; 3]);
+    let mut clients: Vec<Client> = (0..REQUESTS).map(|_| larder.client()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.send(format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n"));
+    }
+    wait::until_true("heads are waited for", || now() == [4.0, 4.0, 0.0]);
+    let admin = format!("http://{}", larder.admin());
+    let status = run(LARDER, ["status", "--admin", &admin]).succeeded().text();
+    assert!(status.contains("; 4 in flight"), "{status}");
+    gate.reach(1);
+    wait::until_true("bodies are on their way", || now() == [4.0, 0.0, 4.0]);
+    gate.open();
+    clients.iter_mut().for_each(|client| assert_eq!(client.response().text(), "abcd"));
+    wait::until_true("all is over", || now() == [0.0; 3]);
+}
+
+/// Field bug: segments counted as stored responses.
+#[test]
+fn evictions_are_of_responses() {
+    const RESPONSES: u32 = 60;
+    let body = vec![b'x'; 1 << 20];
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=3600\r\n", body.clone());
+    let larder = gateway(&origin, "[store]\nmemory = \"16MiB\"");
+    for number in 0..RESPONSES {
+        assert_eq!(larder.get(&format!("/{number}")).body.len(), body.len());
+    }
+    let gone = || larder.metric("larder_store_evictions_total", &[]);
+    let here = || larder.metric("larder_store_entries", &[]);
+    wait::until_true("the last is stored", || gone() + here() == f64::from(RESPONSES));
+    assert!(larder.metric("larder_store_segments_evicted_bytes_total", &[]) > 0.0);
+}
+
+/// Field bug: failed handshakes were counted nowhere, and HTTP on an address for TLS was in no log.
+#[test]
+fn failed_handshakes_are_counted() {
+    let origin = ScriptedOrigin::fixed("", "x");
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let identity = authority.identity(&["a.example"]);
+    let config = format!(
+        "[log]\naccess = \"stdout\"\nlevel = \"debug\"\n[[listen]]\naddress = \"@listen@\"\n[[listen.certificates]]\n\
+         cert = \"{}\"\nkey = \"{}\"\n[[site]]\nname = \"a\"\norigin = \"{}\"\n",
+        identity.certificate.display(),
+        identity.key.display(),
+        origin.url()
+    );
+    let larder = Setup::config(LARDER, &config).start();
+    let failed = |reason: &str| {
+        larder.metric("larder_tls_handshakes_failed_total", &[&format!("reason=\"{reason}\"")])
+    };
+    let curl = |more: &[&str]| {
+        let port = larder.address().port();
+        let resolve = format!("a.example:{port}:127.0.0.1");
+        let url = format!("https://a.example:{port}/");
+        run("curl", [&["--silent", "--max-time", "30", "--resolve", &resolve, &url], more].concat())
+    };
+    let cacert = |authority: &Authority| authority.file().display().to_string();
+    assert_eq!(curl(&["--cacert", &cacert(&authority)]).succeeded().text(), "x");
+    assert_ne!(curl(&["--cacert", &cacert(&stranger)]).status, 0);
+    // Bytes of no record, and a record that is cut short.
+    let mut garbage = larder.client();
+    garbage.send(b"\x16\x09\x09\x00\x05hello");
+    garbage.rest();
+    let mut cut = larder.client();
+    cut.send(b"\x16\x03\x01\x02\x00\x01");
+    cut.finish_sending();
+    cut.rest();
+    for reason in ["certificate-refused", "not-tls", "client-closed"] {
+        wait::until_true(reason, || failed(reason) == 1.0);
+    }
+    assert!(larder.stderr().contains("TLS handshake failed"), "{}", larder.stderr());
+    let mut plain = larder.client();
+    plain.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    assert_eq!(plain.response().status(), 400);
+    let line = logged(&larder, "cache_status", "plain-http");
+    assert_eq!((&line["status"], &line["client"]), (&Value::from(400), &Value::from("127.0.0.1")), "{line}");
+}
+
+/// Field bug: what is against the protocol left no trace.
+#[test]
+fn malformed_http_2_is_counted() {
+    let origin = ScriptedOrigin::fixed("", "x");
+    let larder = gateway(&origin, "");
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let settings = b"\0\0\0\x04\0\0\0\0\0";
+    let cases: [(&str, &[u8]); 4] = [
+        ("DATA on stream 0", b"\0\0\x01\0\0\0\0\0\0x"),
+        ("a header block that can't be read", b"\0\0\x02\x01\x05\0\0\0\x01\xff\xff"),
+        ("WINDOW_UPDATE of 0 bytes", b"\0\0\x04\x08\0\0\0\0\0\0\0\0\0"),
+        ("SETTINGS of a wrong length", b"\0\0\x05\x04\0\0\0\0\0\0\0\0\0\0"),
+    ];
+    for (count, (name, frame)) in (1..).zip(cases) {
+        let mut client = larder.client();
+        client.send([&preface[..], settings, frame].concat());
+        client.rest();
+        wait::until_true(name, || {
+            larder.metric("larder_client_errors_total", &["reason=\"http2-malformed\""]) == f64::from(count)
+        });
+    }
+    assert_eq!(logged(&larder, "cache_status", "http2-malformed")["status"], 400);
+}
+
+/// Field bug: the process that counted was gone when anybody could have looked.
+#[test]
+fn upgrades_are_counted_by_the_successor() {
+    let origin = ScriptedOrigin::fixed("", "x");
+    let mut process = gateway(&origin, "");
+    assert_eq!(process.metric("larder_upgrades_total", &["took-over"]), 0.0);
+    let answer = process.ask_admin("POST", "/upgrade", "");
+    assert_eq!(answer.status(), 200, "{}{}", answer.text(), process.stderr());
+    let answer: Value = serde_json::from_str(&answer.text()).expect("JSON");
+    let successor = Successor::new(answer["process"].as_u64().expect("the id of a process"));
+    assert!(process.service().end().success(), "{}", process.stderr());
+    wait::until_true("it is told", || process.metric("larder_upgrades_total", &["took-over"]) == 1.0);
+    successor.signal(Signal::TERM);
+    successor.end();
+}
+
+/// Field bug: the first of these errors is what an alert is to see, and a rate misses the first event of a series.
+#[test]
+fn errors_of_alerts_are_there_before_they_happen() {
+    let kv = KvService::start(LARDER, "");
+    for code in ["OOM", "WRONGPASS", "NOAUTH"] {
+        let series = format!("larder_kv_errors_total{{code=\"{code}\"}}");
+        assert_eq!(kv.metric(&series), Some(0.0), "{series}");
+    }
+}
