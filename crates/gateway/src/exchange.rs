@@ -155,12 +155,19 @@ fn begin_at_site(
 }
 
 fn note_route(live: &ActiveConfig, site: &LiveSite, rule: RuleIndex, request: &RequestHead<'_>) {
+    let rule = site.rule_at(rule);
     note(request.record, || {
         Finding::new("route", "the first site and rule that fit", "")
             .with("site", site.config.name.as_str(), "")
-            .with("rule", site.rule_at(rule).name.as_str(), "")
+            .with("rule", rule.name.as_str(), "")
             .with("origin", site.config.origin.name.as_str(), "")
     });
+    if request.record.is_some() && rule.is_lenient() {
+        note(request.record, || {
+            let says = "the rule restricts, so its path matches in any case, with any query and with a slash at the end";
+            Finding::new("route", says, "")
+        });
+    }
     if request.record.is_some() && site.is_read_in_two_ways(request.method, request.path_and_query) {
         note(request.record, || {
             Finding::new("route", "decoded, the path has another rule: the lifetimes of neither count", "")

@@ -135,6 +135,42 @@ fn a_rule_has_a_limit_beside_that_of_its_site() {
     assert_eq!(larder.metric("larder_rate_limited_total", &of_rule), 2.0);
 }
 
+/// Many origins take `/LOGIN` and `/login/` for `/login`.
+#[test]
+fn limits_hold_in_any_spelling() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let site = format!(
+        "[[site.rule]]\nname = \"login\"\npath = {{ exact = \"/login\" }}\n[site.rule.rate_limit]\n{SLOW}burst = 3\n\
+         [[site.rule]]\nname = \"upload\"\npath = {{ glob = \"/up/*\" }}\nrequest_body_bytes_max = 10\n\
+         [[site.rule]]\nname = \"report\"\npath = {{ regex = \"^/report$\" }}\nresponse_body_bytes_max = 1\n\
+         [[site.rule]]\nname = \"cold\"\npath = {{ prefix = \"/cold\" }}\n[site.rule.miss_budget]\n{SLOW}burst = 1\n"
+    );
+    let larder = larder(&origin, &site);
+    let spellings = ["/login", "/LOGIN?a", "/Login/", "/login/?b"];
+    let found = spellings.map(|target| larder.ask("GET", target, &from("192.0.2.1")).status());
+    assert_eq!(found, [200, 200, 200, 429]);
+    assert_eq!(statuses(&larder, "192.0.2.1", "/logins", 4), [200; 4]);
+    for (method, target, content, status) in [
+        ("POST", "/up/a", 11, 413),
+        ("POST", "/UP/a", 11, 413),
+        ("POST", "/up/a/", 11, 413),
+        ("POST", "/up/A", 10, 200),
+        ("POST", "/upper", 11, 200),
+        ("GET", "/report", 0, 502),
+        ("GET", "/Report?all", 0, 502),
+        ("GET", "/reports", 0, 200),
+        ("GET", "/cold/1", 0, 200),
+        ("GET", "/COLD/2", 0, 503),
+        ("GET", "/warm", 0, 200),
+    ] {
+        let mut client = larder.client();
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {content}\r\n\r\n");
+        client.send(head).send(vec![b'x'; content]);
+        let answer = client.response();
+        assert_eq!(answer.status(), status, "{method} {target}: {:?}", answer.head);
+    }
+}
+
 #[test]
 fn a_dry_run_counts_and_refuses_nobody() {
     let origin = ScriptedOrigin::start(cacheable);

@@ -31,8 +31,9 @@ pub use protection::{
     ClientPrefixes, CountedRequests, DefaultResponse, Enforcement, QuotaFields, Rate, RateLimit,
     RuleProtection, SiteProtection,
 };
+pub(crate) use rule::starts_with_any_case;
 pub use rule::{
-    CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
+    CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss, Spelling,
     codings_of,
 };
 use telemetry::Redaction;
@@ -313,6 +314,8 @@ pub struct Site {
     pub hosts: Vec<String>,
     /// Path prefix on a segment boundary; `/` means every path.
     pub path_prefix: String,
+    /// How closely the begin of a path must be written like that.
+    pub spelling: Spelling,
     /// Whose requests it answers.
     pub clients: ClientRules,
     /// How much of it each client may have.

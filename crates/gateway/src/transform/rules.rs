@@ -12,7 +12,7 @@ use caching::FieldLine;
 use globset::GlobMatcher;
 use smallvec::SmallVec;
 
-use crate::config::{Conditions, FieldPattern, Phase, TransformRule};
+use crate::config::{Conditions, FieldPattern, Phase, Spelling, TransformRule};
 use crate::message::fields::Fields;
 use crate::message::head::RequestHead;
 use crate::route::host_of;
@@ -95,7 +95,7 @@ fn fits(on: &Conditions, seen: &Seen<'_>, answer: Option<&Answer<'_>>) -> bool {
     on.methods.contains(seen.method)
         && on.scheme.is_none_or(|scheme| scheme == seen.scheme)
         && (on.hosts.is_empty() || on.hosts.iter().any(|pattern| is_host(pattern, seen.authority)))
-        && on.path.as_ref().is_none_or(|pattern| pattern.matches(seen.path_and_query))
+        && on.path.as_ref().is_none_or(|pattern| pattern.matches(seen.path_and_query, Spelling::AsWritten))
         && on
             .request_fields
             .iter()

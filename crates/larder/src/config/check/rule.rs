@@ -9,7 +9,7 @@ use caching::{
     TypeMismatch,
 };
 use gateway::config::{
-    CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
+    CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss, Spelling,
     codings_of,
 };
 
@@ -45,14 +45,16 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
         Some(_) => scope.parsed(table, "name", name),
         None => Some(format!("rule-{number}")),
     };
+    let spelling = spelling(table);
     let path = match table.optional_table("path") {
-        Some(path) => pattern(scope, path).map(Some),
+        Some(path) => pattern(scope, path, spelling).map(Some),
         None => Some(None),
     };
     let methods = methods(scope, table);
     Some(CacheRule {
         name: name?,
         path: path?,
+        spelling,
         methods,
         query: query(scope, table),
         object_bytes_max: table.number("object_bytes_max"),
@@ -68,8 +70,14 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
     })
 }
 
+/// Which spellings of its paths a rule is for: what restricts must hold for whatever the origin may take for the same path.
+pub(super) fn spelling(rule: &Table) -> Spelling {
+    let has_limit = LIMITING_KEYS.iter().any(|key| rule.node(key).is_some());
+    if has_limit || !rule.flag("cache") { Spelling::Lenient } else { Spelling::AsWritten }
+}
+
 /// The one pattern in a `path` table.
-pub(super) fn pattern(scope: &mut Scope<'_>, table: &Table) -> Option<PathPattern> {
+pub(super) fn pattern(scope: &mut Scope<'_>, table: &Table, spelling: Spelling) -> Option<PathPattern> {
     let given: Vec<_> = table.section.options.iter().filter_map(|option| table.node(option.key)).collect();
     if given.len() != 1 {
         let keys: Vec<_> = table.section.options.iter().map(|option| format!("`{}`", option.key)).collect();
@@ -79,8 +87,8 @@ pub(super) fn pattern(scope: &mut Scope<'_>, table: &Table) -> Option<PathPatter
     }
     let exact = scope.parsed(table, "exact", path).map(PathPattern::Exact);
     let prefix = scope.parsed(table, "prefix", path).map(PathPattern::Prefix);
-    let glob = scope.parsed(table, "glob", glob).map(PathPattern::Glob);
-    let regex = scope.parsed(table, "regex", regex).map(PathPattern::Regex);
+    let glob = scope.parsed(table, "glob", |text| glob(text, spelling)).map(PathPattern::Glob);
+    let regex = scope.parsed(table, "regex", |text| regex(text, spelling)).map(PathPattern::Regex);
     exact.or(prefix).or(glob).or(regex)
 }
 
@@ -94,16 +102,19 @@ pub(super) fn path(text: &str) -> Result<String, String> {
     }
 }
 
-fn glob(text: &str) -> Result<globset::GlobMatcher, String> {
+fn glob(text: &str, spelling: Spelling) -> Result<globset::GlobMatcher, String> {
     if !text.starts_with(['/', '*', '{', '[', '?']) {
         return Err("can't match any path: every path starts with `/`".to_owned());
     }
-    let glob = globset::GlobBuilder::new(text).literal_separator(true).build();
+    let is_lenient = spelling == Spelling::Lenient;
+    let glob = globset::GlobBuilder::new(text).literal_separator(true).case_insensitive(is_lenient).build();
     glob.map(|glob| glob.compile_matcher()).map_err(|error| format!("not a glob: {}", error.kind()))
 }
 
-pub(super) fn regex(text: &str) -> Result<regex::Regex, String> {
-    regex::RegexBuilder::new(text).size_limit(REGEX_BYTES_MAX).build().map_err(|error| match error {
+pub(super) fn regex(text: &str, spelling: Spelling) -> Result<regex::Regex, String> {
+    let mut builder = regex::RegexBuilder::new(text);
+    builder.size_limit(REGEX_BYTES_MAX).case_insensitive(spelling == Spelling::Lenient);
+    builder.build().map_err(|error| match error {
         regex::Error::CompiledTooBig(bytes) => {
             format!("the expression needs more than {bytes} bytes of memory")
         }
@@ -358,6 +369,9 @@ const KNOWN_METHODS: [&str; 10] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"];
 /// Those that what is stored can answer.
 const ANSWERED_METHODS: [&str; 3] = ["GET", "HEAD", "QUERY"];
+/// Each of them keeps something out.
+const LIMITING_KEYS: [&str; 4] =
+    ["rate_limit", "miss_budget", "request_body_bytes_max", "response_body_bytes_max"];
 const STORING_KEYS: [&str; 10] = [
     "ttl_override",
     "ttl_default",

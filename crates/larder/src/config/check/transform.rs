@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use caching::unkeyed::{self, FieldClass, class_of};
 use caching::{StatusMatch, hop_by_hop, sharing};
 use gateway::config::{
-    Action, Conditions, CookieChange, FieldPattern, Phase, PrefixChange, Redirect, Rewrite, Template,
-    TransformRule, Transforms, Variable,
+    Action, Conditions, CookieChange, FieldPattern, Phase, PrefixChange, Redirect, Rewrite, Spelling,
+    Template, TransformRule, Transforms, Variable,
 };
 use globset::{GlobBuilder, GlobMatcher};
 use http::{HeaderName, HeaderValue};
@@ -83,7 +83,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, phase: Phase, number: usize) -> Op
 
 fn conditions(scope: &mut Scope<'_>, table: &Table) -> Option<Conditions> {
     let path = match table.optional_table("path") {
-        Some(path) => pattern(scope, path).map(Some),
+        Some(path) => pattern(scope, path, Spelling::AsWritten).map(Some),
         None => Some(None),
     };
     Some(Conditions {
@@ -293,7 +293,7 @@ fn cookies(scope: &mut Scope<'_>, table: &Table) -> Option<CookieChange> {
 fn rewrite(scope: &mut Scope<'_>, table: &Table) -> Option<Rewrite> {
     let pattern = match (table.node("regex"), table.node("to")) {
         (Some(_), Some(to)) => {
-            let expression = scope.parsed(table, "regex", regex)?;
+            let expression = scope.parsed(table, "regex", |text| regex(text, Spelling::AsWritten))?;
             let text = scope.take(to, replacement(to.as_text(), &expression))?;
             Some((expression, text))
         }

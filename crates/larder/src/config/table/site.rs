@@ -37,7 +37,7 @@ pub(super) static SITE: Section = Section {
             Preset::Is("\"/\""),
             Reload::Yes,
             "Only paths below this one belong to the site; `/shop` fits `/shop` and `/shop/a`, not `/shopping`.",
-            "",
+            "If the site restricts anything (`clients_allowed`, `clients_denied`, `rate_limit`, `request_body_bytes_max`, or a rule that restricts), the prefix also matches in any other ASCII case, unless another site has exactly that prefix: `/SHOP` must not lead around the restriction.",
         ),
         row(
             "strip_prefix",
@@ -343,7 +343,7 @@ static RULE: Section = Section {
             Preset::Absent("every path"),
             Reload::Yes,
             "Paths that match: one of `exact`, `prefix`, `glob`, `regex`.",
-            "It is compared with the path as received, with the site's prefix, and nothing decoded.",
+            "It is compared with the path as received, with the site's prefix, and nothing decoded. A rule that restricts (`cache = false`, `rate_limit`, `miss_budget`, `request_body_bytes_max`, `response_body_bytes_max`) also matches other spellings that many frameworks, such as Express, route to the same page: any ASCII case, a slash at the end, and for `regex` the path without its query. Other rules match only what is written.",
         ),
         row(
             "methods",
@@ -681,7 +681,7 @@ pub(super) static PATTERN: Section = Section {
             Preset::Absent("not compared"),
             Reload::Yes,
             "The expression matches anywhere in the path and query.",
-            "Unanchored: write `^` and `$` where you mean them. Matching takes time in proportion to the URL, whatever the expression.",
+            "Unanchored: write `^` and `$` where you mean them; `$` is the end of the query. A rule that restricts also tries the path alone, and ignores case unless the expression says `(?-i)`. Matching takes time in proportion to the URL, whatever the expression.",
         ),
     ],
 };
