@@ -7,21 +7,21 @@ use gateway::Explanation;
 
 use super::remedy;
 
-/// What one exchange with a running cache came to.
-pub(super) fn exchange(explanation: &Explanation) -> String {
+/// What one exchange with a running cache, for a path, came to.
+pub(super) fn exchange(explanation: &Explanation, path: &str) -> String {
     let mut text = verdict(&explanation.findings);
     let broken = if explanation.complete { "" } else { ", broken off before its end" };
     // Writing to a String cannot fail, here and below.
     let _ = writeln!(text, "Status: {}{broken}", explanation.status);
     let _ = writeln!(text, "Cache-Status: {}", explanation.cache_status);
-    write_all(&mut text, &explanation.findings);
+    write_all(&mut text, &explanation.findings, path);
     text
 }
 
-/// What a request and a response come to.
-pub(super) fn findings(findings: &[Finding]) -> String {
+/// What a request for a path, and a response, come to.
+pub(super) fn findings(findings: &[Finding], path: &str) -> String {
     let mut text = verdict(findings);
-    write_all(&mut text, findings);
+    write_all(&mut text, findings, path);
     text
 }
 
@@ -37,7 +37,7 @@ fn verdict(findings: &[Finding]) -> String {
     text
 }
 
-fn write_all(text: &mut String, findings: &[Finding]) {
+fn write_all(text: &mut String, findings: &[Finding], path: &str) {
     text.push('\n');
     for finding in findings {
         let _ = writeln!(text, "{:<9}{}{}", finding.step, finding.says, bracketed(&finding.section));
@@ -45,7 +45,7 @@ fn write_all(text: &mut String, findings: &[Finding]) {
             let _ = writeln!(text, "{:<11}{} = {}{}", "", value.name, value.value, bracketed(&value.section));
         }
     }
-    if let Some(remedy) = remedy::of(findings) {
+    if let Some(remedy) = remedy::of(findings, path) {
         let _ = write!(text, "\nTo have it stored: {remedy}");
     }
     text.truncate(text.trim_end().len());

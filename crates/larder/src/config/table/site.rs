@@ -181,8 +181,8 @@ pub(super) static SITE: Section = Section {
             FIELD_NAMES,
             Preset::Is("[]"),
             Reload::Yes,
-            "Header fields taken out of responses before they are stored and delivered.",
-            "",
+            "Header fields taken out of all responses of the site.",
+            "They count nevertheless: a response with `Set-Cookie` isn't stored even if this hides it, and hiding it ends every session of the site. To store pages that set a cookie, remove it from them with a `[[site.transform]]`: `phase = \"origin_response\"`, their `path` and `remove = [\"Set-Cookie\"]`.",
         ),
         row(
             "tags",
@@ -431,7 +431,7 @@ static RULE: Section = Section {
             Preset::Is("false"),
             Reload::Yes,
             "Whether responses with `Set-Cookie` may be stored.",
-            "Absent under `profile = \"rfc9111\"`: `true`. Such a cookie goes to everybody who gets the stored response. Hide the field with `response_fields_hidden` instead where you can.",
+            "Absent under `profile = \"rfc9111\"`: `true`. Such a cookie goes to everyone who gets the stored response. Where pages are the same for everyone, rather remove it from them before they are stored: a `[[site.transform]]` with `phase = \"origin_response\"`, their `path` and `remove = [\"Set-Cookie\"]`.",
         ),
         row(
             "store_expired",
