@@ -68,7 +68,7 @@ pub(crate) fn begin(
         return Step::Reply(respond::reply(&problem, None, started, worker));
     };
     if let Some(problem) = ambiguous(live, site, request).or_else(|| denied(live, &site.config, request)) {
-        return Step::Reply(respond::reply(&problem, Some(site), started, worker));
+        return Step::Reply(respond::reply(&problem, Some(site), started, worker).locally());
     }
     if !site.has_transforms() {
         return begin_at_site(worker, (live, site), request, None, key, started);
@@ -100,7 +100,7 @@ fn begin_at_site(
 ) -> Step {
     let facts = reading::facts(request, &site.config);
     if let Some(problem) = not_forwarded(request, &facts) {
-        return Step::Reply(respond::reply(&problem, Some(site), started, worker));
+        return Step::Reply(respond::reply(&problem, Some(site), started, worker).locally());
     }
     let rule = site.rule(request.method, request.path_and_query);
     note_route(live, site, rule, request);
@@ -224,9 +224,21 @@ pub(crate) async fn finish(
 ) -> Reply {
     let mut quota = plan.quota.clone();
     let reply = carry_out(worker, plan, body, interims, &mut quota).await;
-    let mut reply = stand_in::or_default(worker, plan, reply);
+    let reply = stand_in::or_default(worker, plan, reply);
+    finished(worker, plan, &quota, reply)
+}
+
+/// The reply to a request whose content can't be read to its end, which showed while its plan was carried out.
+pub(crate) fn refuse_content(worker: &Worker, plan: &Plan, problem: &Problem) -> Reply {
+    worker.recorder.client_error(problem.reason);
+    let reply = respond::reply(problem, Some(&plan.site), plan.started, worker);
+    finished(worker, plan, &plan.quota, told(plan, reply.locally()))
+}
+
+/// What is the same for all replies, whoever made them.
+fn finished(worker: &Worker, plan: &Plan, quota: &PackedFields, mut reply: Reply) -> Reply {
     reply.account.rule = plan.site.rule_metrics(plan.rule);
-    admit::tell_quota(&quota, &mut reply);
+    admit::tell_quota(quota, &mut reply);
     if plan.site.has_transforms() {
         let lines = plan.asked().fields.to_lines();
         let request = plan.asked().borrow(&lines);

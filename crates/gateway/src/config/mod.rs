@@ -418,7 +418,7 @@ pub enum TraceFields {
 pub enum XCache {
     /// No such line.
     Off,
-    /// `X-Cache: HIT`, `MISS`, `STALE`, `REVALIDATED`, `BYPASS`, ...
+    /// `X-Cache: HIT`, `MISS`, `STALE`, `REVALIDATED`, `BYPASS`, `LOCAL`, ...
     On,
 }
 

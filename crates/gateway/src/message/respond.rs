@@ -155,8 +155,7 @@ pub(crate) fn redirect(
     fields.push("location", location);
     fields.push("content-type", b"text/plain; charset=utf-8");
     reply.head = ReplyHead::Own { reason: None, fields };
-    reply.account.result = CacheResult::Local;
-    reply
+    reply.locally()
 }
 
 /// The reply to a preflight (Fetch: CORS).
@@ -171,8 +170,7 @@ pub(crate) fn preflight(
     fields.lines().for_each(|(name, value)| own.push(name, value));
     reply.head = ReplyHead::Own { reason: None, fields: own };
     (reply.length, reply.body) = (Length::None, Body::Empty);
-    reply.account.result = CacheResult::Local;
-    reply
+    reply.locally()
 }
 
 /// The `detail` of a reply to a preflight.
@@ -191,8 +189,7 @@ pub(crate) fn maintenance(
     if let ReplyHead::Own { fields, .. } = &mut reply.head {
         fields.set("retry-after", itoa::Buffer::new().format(maintenance.retry_after_s).as_bytes());
     }
-    reply.account.result = CacheResult::Local;
-    reply
+    reply.locally()
 }
 
 /// Puts a page in place of the text of a reply.

@@ -85,7 +85,7 @@ pub(super) static SITE: Section = Section {
             Preset::Is("false"),
             Reload::Yes,
             "Whether responses carry an `X-Cache: HIT|MISS|...` line.",
-            "`Cache-Status` says more and is always there; this is for tools that look for the old line.",
+            "For tools that look for this line; `Cache-Status` says more and is always there. `HIT`: a fresh stored response. `STALE`: a stale one. `REVALIDATED`: a stored one that the origin confirmed. `COLLAPSED`: the response to another client's request. `MISS`: from the origin. `BYPASS`: from the origin, past the cache. `LOCAL`: Larder's own answer, such as a redirect, a preflight, maintenance or a refusal. `ERROR`: the origin gave no response.",
         ),
         row(
             "server_timing",
