@@ -140,7 +140,7 @@ fn actions(scope: &mut Scope<'_>, table: &Table, phase: Phase) -> Vec<Action> {
     actions
         .extend(table.optional_table("rewrite").and_then(|table| rewrite(scope, table)).map(Action::Rewrite));
     actions.extend(
-        table.optional_table("redirect").and_then(|table| redirect(scope, table)).map(Action::Redirect),
+        table.optional_table("redirect").and_then(|to| redirect(scope, to, table)).map(Action::Redirect),
     );
     actions
 }
@@ -174,10 +174,14 @@ fn values(scope: &mut Scope<'_>, table: &Table, key: &str, phase: Phase) -> Vec<
 }
 
 fn template(text: &str, phase: Phase) -> Result<Template, String> {
-    let template = Template::parse(text)?;
+    let unknown = |says| format!("{says}; this phase has the variables {}", phase.variables().join(", "));
+    let template = Template::parse(text).map_err(unknown)?;
     for variable in template.variables() {
         if !phase.has(variable) {
-            return Err(format!("`{{{variable}}}` can't be used in this phase (docs/guide/transform.md)"));
+            return Err(format!(
+                "`{{{variable}}}` can't be used in this phase, which has {}",
+                phase.variables().join(", ")
+            ));
         }
         if let Variable::Field(name) | Variable::RequestField(name) = variable {
             readable(name.as_str())?;
@@ -321,6 +325,10 @@ fn replacement(text: &str, expression: &::regex::Regex) -> Result<String, String
     if text.contains('#') || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("expected a path in visible ASCII without `#`".to_owned());
     }
+    check_captures(text, expression).map(|()| text.to_owned())
+}
+
+fn check_captures(text: &str, expression: &::regex::Regex) -> Result<(), String> {
     let is_known = |name: &str| match name.parse::<usize>() {
         Ok(number) => number < expression.captures_len(),
         Err(_) => expression.capture_names().flatten().any(|known| known == name),
@@ -329,7 +337,7 @@ fn replacement(text: &str, expression: &::regex::Regex) -> Result<String, String
         Some(unknown) => {
             Err(format!("`regex` has no capture `{unknown}`; write `${{1}}` where a letter follows"))
         }
-        None => Ok(text.to_owned()),
+        None => Ok(()),
     }
 }
 
@@ -346,7 +354,8 @@ fn captures(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn redirect(scope: &mut Scope<'_>, table: &Table) -> Option<Redirect> {
+fn redirect(scope: &mut Scope<'_>, table: &Table, rule: &Table) -> Option<Redirect> {
+    let captured = table.node("to").and_then(|to| scope.take(to, captured(to.as_text(), rule)));
     let to = scope.parsed(table, "to", |text| {
         if !["http://", "https://", "/", "{path}"].iter().any(|begin| text.starts_with(begin)) {
             return Err("must start with `http://`, `https://`, `/` or `{path}`".to_owned());
@@ -354,10 +363,41 @@ fn redirect(scope: &mut Scope<'_>, table: &Table) -> Option<Redirect> {
         if text.starts_with("//") {
             return Err("`//` names another server: write its scheme".to_owned());
         }
-        template(text, Phase::ClientRequest)
+        template(&with_captures_kept(text), Phase::ClientRequest)
     });
     let status = table.text("status").and_then(|status| status.parse().ok());
-    Some(Redirect { status: status?, to: to? })
+    Some(Redirect { status: status?, to: to?, captured: captured? })
+}
+
+/// The same with doubled braces around the names of captures, which are no variables.
+fn with_captures_kept(text: &str) -> String {
+    let mut parts = text.split("${");
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once('}') {
+            Some((name, rest)) => kept.extend(["${{", name, "}}", rest]),
+            None => kept.extend(["${", part]),
+        }
+    }
+    kept
+}
+
+/// The expression whose captures the target of a redirect names, if it names any.
+fn captured(to: &str, rule: &Table) -> Result<Option<::regex::Regex>, String> {
+    let Some(first) = captures(to).next() else { return Ok(None) };
+    let authority = to.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
+    if authority.is_some_and(|authority| authority.contains('$')) {
+        return Err("a capture can't be part of the host: whoever writes the path would choose the server. Write `/` before it".to_owned());
+    }
+    let Some(text) = rule.optional_table("path").and_then(|path| path.text("regex")) else {
+        return Err(format!(
+            "`${first}` needs `path = {{ regex = ... }}` with that capture in the same rule; write `%24` for a dollar sign"
+        ));
+    };
+    // One that can't be compiled is reported where it stands.
+    let Ok(expression) = regex(text, Spelling::AsWritten) else { return Ok(None) };
+    check_captures(to, &expression)?;
+    Ok(Some(expression))
 }
 
 const OF_RESPONSES: [&str; 6] =
