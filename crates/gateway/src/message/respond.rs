@@ -37,7 +37,7 @@ impl Problem {
 
     /// No site is configured for the request.
     pub(crate) fn no_site(authority: &str) -> Self {
-        Self::new(421, "no-site", format!("no site serves {authority:?}"))
+        Self::new(421, "no-site", format!("no site serves {authority:?} and this path"))
     }
 
     /// The path can be read as one of another site.
@@ -221,7 +221,8 @@ pub(crate) fn reply(
 
 /// A reply that tells a client what went wrong.
 fn plain(problem: &Problem, site: Option<&Arc<LiveSite>>, started: Instant, worker: &Worker) -> Reply {
-    let exposure = site.map_or(ErrorExposure::Hide, |site| site.config.expose_errors);
+    // Which hosts have no site is no secret: whoever asks learns it by the status.
+    let exposure = site.map_or(ErrorExposure::Expose, |site| site.config.expose_errors);
     let body = problem.body(exposure);
     let result = if site.is_some() { CacheResult::Error } else { CacheResult::Local };
     Reply {

@@ -25,10 +25,17 @@ pub(super) fn findings(findings: &[Finding], path: &str) -> String {
     text
 }
 
-/// The last word of each step that decides.
+/// The last word of each step that decides; where the answer came before all of these, the last word of all.
 fn verdict(findings: &[Finding]) -> String {
     let last = |step: &str| findings.iter().rev().find(|finding| finding.step == step);
-    let decisive = ["reuse", "pass", "stale", "freshen", "store"].into_iter().filter_map(last);
+    let mut decisive: Vec<_> =
+        ["reuse", "pass", "stale", "freshen", "store"].into_iter().filter_map(last).collect();
+    // A validation behind an answer that is given already has nothing to stand in for.
+    let is_behind = decisive.first().is_some_and(|finding| finding.section == "RFC 5861 section 3");
+    decisive.retain(|finding| !is_behind || finding.step != "stale");
+    if decisive.is_empty() {
+        decisive.extend(findings.last());
+    }
     let mut text = String::new();
     for finding in decisive {
         let section = bracketed(&finding.section);
@@ -40,7 +47,7 @@ fn verdict(findings: &[Finding]) -> String {
 fn write_all(text: &mut String, findings: &[Finding], path: &str) {
     text.push('\n');
     for finding in findings {
-        let _ = writeln!(text, "{:<9}{}{}", finding.step, finding.says, bracketed(&finding.section));
+        let _ = writeln!(text, "{:<8} {}{}", finding.step, finding.says, bracketed(&finding.section));
         for value in &finding.values {
             let _ = writeln!(text, "{:<11}{} = {}{}", "", value.name, value.value, bracketed(&value.section));
         }
