@@ -129,7 +129,10 @@ fn restrictions(facts: &StoredFacts) -> Vec<(&'static str, String, &'static str)
         values.push(("no-cache", "validated before every use".to_owned(), "RFC 9111 section 5.2.2.4"));
     }
     if facts.must_revalidate {
-        let because = "by a directive, or because it answers requests with credentials and has no lifetime";
+        let because = match facts.is_personal() {
+            true => "because it answers requests with credentials and has no lifetime",
+            false => "by `must-revalidate`, `proxy-revalidate` or `s-maxage`",
+        };
         values.push(("stale use", format!("never, {because}"), "RFC 9111 section 5.2.2.2"));
     }
     if let Some(window_ms) = facts.stale_while_revalidate_ms() {

@@ -40,6 +40,8 @@ const IMMUTABLE: u8 = 4;
 const GRANTED: u8 = 8;
 /// It was stored with `Set-Cookie`.
 const SETS_COOKIE: u8 = 16;
+/// No directive keeps it from stale use, but that it answers credentials and has no lifetime.
+const PERSONAL: u8 = 32;
 
 impl StoredFacts {
     /// The facts to keep of a response. Whether it may be kept is for [`crate::may_store`] to say; this
@@ -51,6 +53,10 @@ impl StoredFacts {
         let stale_while_revalidate = Window::new(directives.stale_while_revalidate);
         let stale_if_error = Window::new(directives.stale_if_error);
         let opener = opened::opener(lifetime, response, rules);
+        let has_directive =
+            directives.must_revalidate || directives.proxy_revalidate || directives.s_maxage.is_some();
+        // `public` lets it be stored; that it may be used as it is would have to be said by a lifetime.
+        let is_personal = opened::is_personal(request, rules) && lifetime.ms == 0;
         let useful_ms = rules.useful_when_stale_ms(stale_while_revalidate.ms(), stale_if_error.ms());
         Self {
             status: response.status,
@@ -66,18 +72,15 @@ impl StoredFacts {
             //= RFC 9111 section 5.2.2.2: must-revalidate
             //= RFC 9111 section 5.2.2.2: must-revalidate is never ignored
             //= RFC 9111 section 5.2.2.8: proxy-revalidate
-            must_revalidate: directives.must_revalidate
-                || directives.proxy_revalidate
-                || directives.s_maxage.is_some()
-                // `public` lets it be stored; that it may be used as it is would have to be said by a lifetime.
-                || (opened::is_personal(request, rules) && lifetime.ms == 0),
+            must_revalidate: has_directive || is_personal,
             //= RFC 8246 section 2: a stale response is validated as without
             no_cache: response.must_always_validate(),
             marks: mark(response.has_validator(), HAS_VALIDATOR)
                 | mark(opener == Some(Opener::Origin), OPENED)
                 | mark(opener == Some(Opener::Operator), GRANTED)
                 | mark(response.has_set_cookie && rules.store_set_cookie, SETS_COOKIE)
-                | mark(directives.immutable, IMMUTABLE),
+                | mark(directives.immutable, IMMUTABLE)
+                | mark(is_personal && !has_directive, PERSONAL),
         }
     }
 
@@ -119,6 +122,11 @@ impl StoredFacts {
     /// Whether it says that it never changes while it is fresh: `immutable`.
     pub fn is_immutable(&self) -> bool {
         self.marks & IMMUTABLE != 0
+    }
+
+    /// Whether it is never used stale because of credentials alone, and no directive says so.
+    pub fn is_personal(&self) -> bool {
+        self.marks & PERSONAL != 0
     }
 
     /// Its age when it arrived, in milliseconds.

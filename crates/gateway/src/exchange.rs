@@ -70,7 +70,7 @@ pub(crate) fn begin(
         return Step::Reply(respond::reply(&problem, None, started, worker));
     };
     if let Some(problem) = ambiguous(live, site, request).or_else(|| denied(live, &site.config, request)) {
-        let mut reply = respond::reply(&problem, Some(site), started, worker);
+        let mut reply = respond::reply(&problem, Some(site), started, worker).locally();
         let client = address_of(request, &live.config.trusted_proxies);
         shape::overlay(worker, (request, client), &mut reply);
         return Step::Reply(reply);
@@ -117,7 +117,7 @@ fn begin_at_site(
 ) -> Step {
     let facts = reading::facts(request, &site.config);
     if let Some(problem) = not_forwarded(request, &facts) {
-        return Step::Reply(respond::reply(&problem, Some(site), started, worker));
+        return Step::Reply(respond::reply(&problem, Some(site), started, worker).locally());
     }
     let rule =
         site.rule_for((request.method, request.path_and_query), asked.map(|(asked, _)| asked.path_and_query));
@@ -181,16 +181,23 @@ fn begin_at_site(
     }))
 }
 
-fn note_route(live: &ActiveConfig, site: &LiveSite, rule: RuleIndex, request: &RequestHead<'_>) {
+fn note_route(live: &ActiveConfig, site: &LiveSite, index: RuleIndex, request: &RequestHead<'_>) {
+    let rule = site.rule_at(index);
     note(request.record, || {
         Finding::new("route", "the first site and rule that fit", "")
             .with("site", site.config.name.as_str(), "")
-            .with("rule", site.rule_at(rule).name.as_str(), "")
+            .with("rule", rule.name.as_str(), "")
             .with("origin", site.config.origin.name.as_str(), "")
     });
-    if !rule.is_certain() {
+    if request.record.is_some() && rule.is_lenient() {
         note(request.record, || {
-            let names = site.limiting_rules(rule).map(|rule| rule.name.as_str()).collect::<Vec<_>>();
+            let says = "the rule restricts, so its path matches in any case, with any query and with a slash at the end";
+            Finding::new("route", says, "")
+        });
+    }
+    if !index.is_certain() {
+        note(request.record, || {
+            let names = site.limiting_rules(index).map(|rule| rule.name.as_str()).collect::<Vec<_>>();
             Finding::new(
                 "route",
                 "origins may read the path otherwise, with other rules: nothing is stored",
@@ -254,9 +261,21 @@ pub(crate) async fn finish(
     let reply = carry_out(worker, plan, body, interims, &mut quota).await;
     let rule = plan.site.rule_at(plan.rule);
     let asked = stand_in::Asked { rule, method: plan.facts.method, record: plan.request.record.as_ref() };
-    let mut reply = stand_in::replace_failure(worker, &asked, reply);
+    let reply = stand_in::replace_failure(worker, &asked, reply);
+    finished(worker, plan, &quota, reply)
+}
+
+/// The reply to a request whose content can't be read to its end, which showed while its plan was carried out.
+pub(crate) fn refuse_content(worker: &Worker, plan: &Plan, problem: &Problem) -> Reply {
+    worker.recorder.client_error(problem.reason);
+    let reply = respond::reply(problem, Some(&plan.site), plan.started, worker);
+    finished(worker, plan, &plan.quota, told(plan, reply.locally()))
+}
+
+/// What is the same for all replies, whoever made them.
+fn finished(worker: &Worker, plan: &Plan, quota: &PackedFields, mut reply: Reply) -> Reply {
     reply.account.rule = plan.site.rule_metrics(plan.rule);
-    let mut reply = admit::tell_quota(&quota, reply);
+    let mut reply = admit::tell_quota(quota, reply);
     if plan.site.has_transforms() {
         let lines = plan.asked().fields.to_lines();
         let request = plan.asked().borrow(&lines);

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use self::choice::Chooser;
 pub(crate) use self::choice::RuleIndex;
 use self::sites::SiteIndex;
-use crate::config::{CacheRule, Config, Phase, Site, StoreIndex, TransformRule};
+use crate::config::{CacheRule, Config, Phase, Site, StoreIndex, TransformRule, starts_with_any_case};
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, Protection, whole_seconds};
 use crate::trace::{Record, note};
@@ -124,10 +124,13 @@ impl LiveSite {
     /// Whether it gives the same URLs the same keys.
     fn has_keys_of(&self, other: &Self) -> bool {
         let place = |site: &Self| {
-            (site.config.name.clone(), site.config.hosts.clone(), site.config.path_prefix.clone())
+            let config = &site.config;
+            (config.name.clone(), config.hosts.clone(), config.path_prefix.clone(), config.spelling)
         };
         let rules = |site: &Self| {
-            let of_rule = |rule: &CacheRule| (rule.path.clone(), rule.methods.clone(), rule.query.clone());
+            let of_rule = |rule: &CacheRule| {
+                (rule.path.clone(), rule.spelling, rule.methods.clone(), rule.query.clone())
+            };
             site.rules.iter().map(of_rule).collect::<Vec<_>>()
         };
         place(self) == place(other) && rules(self) == rules(other)
@@ -343,10 +346,10 @@ pub(crate) fn host_of(authority: &str) -> &str {
     if host.ends_with('.') { host.trim_end_matches('.') } else { host }
 }
 
-/// `path_and_query` without the site's prefix; always starts with `/`.
+/// `path_and_query` without the site's prefix, in whatever case the site was found by; always starts with `/`.
 pub(crate) fn strip_prefix(path_and_query: &str, prefix: &str) -> String {
     let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
-    match path_and_query.strip_prefix(prefix) {
+    match starts_with_any_case(path_and_query, prefix).then(|| &path_and_query[prefix.len()..]) {
         Some(rest) if rest.starts_with('/') => rest.to_owned(),
         Some(rest) => format!("/{rest}"),
         None => path_and_query.to_owned(),
@@ -363,6 +366,8 @@ mod tests {
             ("/shop/x?y=/shop", "/shop", "/x?y=/shop"),
             ("/shop", "/shop", "/"),
             ("/shop?q", "/shop/", "/?q"),
+            ("/SHOP/x", "/shop", "/x"),
+            ("/shöp", "/shop", "/shöp"),
             ("/x", "/", "/x"),
         ] {
             assert_eq!(strip_prefix(path, prefix), expected);

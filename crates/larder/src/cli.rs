@@ -37,7 +37,7 @@ pub(crate) enum Command {
     /// Upgrade a running gateway to the installed version without downtime
     Upgrade(AdminArguments),
     /// Show readiness, hit rate and store contents of a running server
-    Status(AdminArguments),
+    Status(StatusArguments),
     /// Load-test servers and compare the results
     Bench {
         #[command(subcommand)]
@@ -231,6 +231,16 @@ pub(crate) struct ServeArguments {
     /// Access log destination: stdout, off or a file [default: off]
     #[arg(long, value_name = "TARGET")]
     access_log: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct StatusArguments {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) admin: AdminArguments,
 }
 
 /// How to reach the admin API.

@@ -222,6 +222,40 @@ fn an_explanation_is_what_happens() {
     assert_eq!(larder.metric("larder_explanations_total", &[]), CASES.len() as f64);
 }
 
+/// The advice is followed as it is printed: the page is stored, without the cookie, and other pages go on to set theirs.
+#[test]
+fn what_explain_advises_about_cookies_helps() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.respond("200 OK", "Cache-Control: max-age=600\r\nSet-Cookie: session=1\r\n", "page");
+    });
+    let site = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n", origin.url());
+    let mut larder = Setup::config(LARDER, &site).start();
+    let told = text(&explain(&larder, "/product/1?q", &[]));
+    let (_, advice) = told.split_once("\nTo have it stored: ").expect("there is advice");
+    assert!(advice.starts_with("have the origin set the cookie on other pages."), "{told}");
+    let rule: Vec<_> = advice.lines().filter(|line| line.starts_with("    ")).collect();
+    larder.write_config(&format!("{site}{}\n", rule.join("\n")));
+    let reloaded = larder.ask_admin("POST", "/reload", "");
+    assert_eq!(reloaded.status(), 200, "{}", reloaded.text());
+    for (target, cookie, is_stored) in
+        [("/product/1", "", true), ("/product/1?q", "", true), ("/login", "session=1", false)]
+    {
+        let answers = [(); 2].map(|()| larder.get(target));
+        for answer in &answers {
+            assert_eq!(answer.field("set-cookie"), cookie, "{target}: {:?}", answer.head);
+        }
+        assert_eq!(answers[1].is_hit(), is_stored, "{target}: {}", answers[1].cache_status());
+    }
+    // With a session elsewhere, too: the page is the same for everyone.
+    assert!(larder.ask("GET", "/product/1", "Cookie: session=1\r\n").is_hit());
+    let pair = ["request", "response"].map(|name| larder.folder().join(name));
+    std::fs::write(&pair[0], "GET /a?b HTTP/1.1\nHost: a.example\n").expect("the folder can be written");
+    let response = "HTTP/1.1 200 OK\nCache-Control: max-age=60\nSet-Cookie: a=1\n";
+    std::fs::write(&pair[1], response).expect("the folder can be written");
+    let told = text(&explain_files(larder.folder(), &[]));
+    assert!(told.contains("    path = { exact = \"/a\" }\n"), "{told}");
+}
+
 #[test]
 fn a_dead_origin_is_explained() {
     let mut origin = ScriptedOrigin::start(script);

@@ -77,9 +77,13 @@ fn status_says_how_it_does() {
     check(
         &told,
         0,
-        ": ready\nrequests: 4 answered, 75.0 % of them from the cache; 0 in flight\nstore: 1 responses, ",
+        ": ready\nrequests: 4 answered, 75.0 % of them from the cache; 0 in flight\nstore: 1 response, ",
     );
     check(&told, 0, " of 256.0 MiB\n");
+    let told = operate(&larder, &["status", "--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).expect("JSON");
+    assert_eq!((&told["ready"], &told["requests"]["from_cache"]), (&true.into(), &3.into()), "{told}");
+    assert_eq!((&told["stores"][0]["name"], &told["stores"][0]["responses"]), (&"default".into(), &1.into()));
 }
 
 /// The address of the gateway is easily taken for that of the admin API, and an origin may answer anything to anybody.

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use testkit::{Client, Exchange, Gate, Larder, Response, ScriptedOrigin, Setup, wait};
+use testkit::{Client, Exchange, Gate, Larder, Response, ScriptedOrigin, Setup, run, wait};
 
 use crate::identity::Trial;
 
@@ -871,6 +871,68 @@ fn an_expression_sees_the_query_only_if_it_says_so() {
         }
     }
     assert_eq!(larder.get("/old?a").status(), 301);
+}
+
+/// Express, for one, routes without regard to case, to a slash at the end, and of course to the query. What keeps something out holds for
+/// all of these, and what only lengthens lifetimes for none.
+#[test]
+fn what_restricts_holds_in_any_spelling() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let page = format!("page of {:?}", exchange.request.field("cookie"));
+        exchange.respond("200 OK", "ETag: \"1\"\r\n", page);
+    });
+    let config = format!(
+        "[[site]]\nname = \"admin\"\npath_prefix = \"/admin\"\norigin = \"{0}\"\nclients_allowed = [\"192.0.2.1\"]\n\
+         [[site]]\nname = \"plain\"\npath_prefix = \"/plain\"\norigin = \"{0}\"\n\
+         [[site]]\nname = \"a\"\norigin = \"{0}\"\n\
+         [[site.rule]]\nname = \"personal\"\npath = {{ regex = \"^/(account|cart)(/|$)\" }}\ncache = false\n\
+         [[site.rule]]\nname = \"orders\"\npath = {{ glob = \"/orders/*\" }}\ncache = false\n\
+         [[site.rule]]\nname = \"login\"\npath = {{ exact = \"/login\" }}\ncache = false\n\
+         [[site.rule]]\nname = \"kept\"\npath = {{ regex = \"(?-i)^/kept$\" }}\ncache = false\n\
+         [[site.rule]]\nname = \"long\"\npath = {{ prefix = \"/images\" }}\nttl_default = {{ 200 = \"30d\" }}\n\
+         [[site.rule]]\nname = \"everything-else\"\nttl_default = {{ 200 = \"60s\" }}\nquery_ignore = [\"utm_*\"]\n",
+        origin.url()
+    );
+    let larder = Setup::config(LARDER, &config).start();
+    for target in [
+        "/account?utm_source=1",
+        "/ACCOUNT",
+        "/Account/",
+        "/acc%6Funt?x",
+        "/%41CCOUNT",
+        "/CART/1?utm_source=2",
+        "/Orders/1",
+        "/orders/1/?x",
+        "/LOGIN",
+        "/login/",
+        "/login/?utm_source=2",
+    ] {
+        assert_eq!(larder.ask("GET", target, "Cookie: alice\r\n").text(), "page of \"alice\"", "{target}");
+        let second = larder.ask("GET", target, "Cookie: bob\r\n");
+        assert_eq!(second.text(), "page of \"bob\"", "{target}: {}", second.cache_status());
+    }
+    // As written, or by nothing that restricts.
+    for target in ["/KEPT", "/IMAGES/1", "/accounts"] {
+        larder.ask("GET", target, "");
+        let second = larder.ask("GET", target, "");
+        assert!(second.is_hit(), "{target}: {}", second.cache_status());
+        let lifetime = second.cache_status().split("ttl=").nth(1).expect("a hit").to_owned();
+        assert!(lifetime.starts_with("60") || lifetime.starts_with("59"), "{target}: {lifetime}");
+    }
+    for (target, status) in [
+        ("/admin", 403),
+        ("/ADMIN", 403),
+        ("/Admin/?x", 403),
+        ("/%41dmin/x", 400),
+        ("/administration", 200),
+        ("/PLAIN", 200),
+    ] {
+        assert_eq!(larder.ask("GET", target, "").status(), status, "{target}");
+    }
+    let admin = larder.admin().to_string();
+    let explained = run(LARDER, ["explain", "http://a/ACCOUNT", "--admin", &admin]).text();
+    assert!(explained.contains("rule = personal"), "{explained}");
+    assert!(explained.contains("its path matches in any case"), "{explained}");
 }
 
 /// Origins decode names of parameters, and some separate them by semicolons.

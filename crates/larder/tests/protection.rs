@@ -4,7 +4,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use testkit::{End, Exchange, Gate, Larder, ScriptedOrigin, Setup, run};
+use testkit::{End, Exchange, Gate, Larder, ScriptedOrigin, Setup, run, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -133,6 +133,42 @@ fn a_rule_has_a_limit_beside_that_of_its_site() {
     assert_eq!(larder.ask("GET", "/other", &from("192.0.2.1")).status(), 429);
     let of_rule = ["site=\"a\"", "rule=\"login\"", "outcome=\"refused\""];
     assert_eq!(larder.metric("larder_rate_limited_total", &of_rule), 2.0);
+}
+
+/// Many origins take `/LOGIN` and `/login/` for `/login`.
+#[test]
+fn limits_hold_in_any_spelling() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let site = format!(
+        "[[site.rule]]\nname = \"login\"\npath = {{ exact = \"/login\" }}\n[site.rule.rate_limit]\n{SLOW}burst = 3\n\
+         [[site.rule]]\nname = \"upload\"\npath = {{ glob = \"/up/*\" }}\nrequest_body_bytes_max = 10\n\
+         [[site.rule]]\nname = \"report\"\npath = {{ regex = \"^/report$\" }}\nresponse_body_bytes_max = 1\n\
+         [[site.rule]]\nname = \"cold\"\npath = {{ prefix = \"/cold\" }}\n[site.rule.miss_budget]\n{SLOW}burst = 1\n"
+    );
+    let larder = larder(&origin, &site);
+    let spellings = ["/login", "/LOGIN?a", "/Login/", "/login/?b"];
+    let found = spellings.map(|target| larder.ask("GET", target, &from("192.0.2.1")).status());
+    assert_eq!(found, [200, 200, 200, 429]);
+    assert_eq!(statuses(&larder, "192.0.2.1", "/logins", 4), [200; 4]);
+    for (method, target, content, status) in [
+        ("POST", "/up/a", 11, 413),
+        ("POST", "/UP/a", 11, 413),
+        ("POST", "/up/a/", 11, 413),
+        ("POST", "/up/A", 10, 200),
+        ("POST", "/upper", 11, 200),
+        ("GET", "/report", 0, 502),
+        ("GET", "/Report?all", 0, 502),
+        ("GET", "/reports", 0, 200),
+        ("GET", "/cold/1", 0, 200),
+        ("GET", "/COLD/2", 0, 503),
+        ("GET", "/warm", 0, 200),
+    ] {
+        let mut client = larder.client();
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {content}\r\n\r\n");
+        client.send(head).send(vec![b'x'; content]);
+        let answer = client.response();
+        assert_eq!(answer.status(), status, "{method} {target}: {:?}", answer.head);
+    }
 }
 
 #[test]
@@ -308,6 +344,63 @@ fn content_that_is_expected_is_refused_before_it_comes() {
     assert_eq!(refused.field("connection"), "close", "nobody knows whether the content comes");
     assert_eq!(client.rest(), b"");
     assert_eq!(origin.total(), 0);
+}
+
+/// Whenever it shows that content is too much, the answer is an error of its site like any other: in the log, the metrics, its page and its fields.
+#[test]
+fn a_refusal_of_content_is_like_other_errors() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let config = format!(
+        "[log]\naccess = \"stdout\"\n[limits]\nbody_bytes_max = 5000\n[[site]]\nname = \"a\"\norigin = \"{}\"\nx_cache = true\n\
+         [site.cors]\norigins = [\"https://a.example\"]\n\
+         [[site.error_page]]\nstatuses = [\"413\"]\nbody_file = \"large.html\"\n\
+         [[site.transform]]\nphase = \"client_response\"\nset = {{ X-New = \"n\" }}\n\
+         [[site.rule]]\nname = \"small\"\npath = {{ prefix = \"/small\" }}\nrequest_body_bytes_max = 1000\n",
+        origin.url()
+    );
+    let larder = Setup::config(LARDER, &config).file("large.html", "<p>too large</p>").start();
+    let chunked = "Transfer-Encoding: chunked";
+    for (number, (target, protocol, field, bytes)) in [
+        ("/small", "--http1.1", "X-A: 1", 1001),
+        ("/small", "--http1.1", chunked, 1001),
+        ("/small", "--http2-prior-knowledge", "X-A: 1", 1001),
+        ("/", "--http1.1", "X-A: 1", 5001),
+        ("/", "--http1.1", chunked, 5001),
+        ("/", "--http2-prior-knowledge", "X-A: 1", 5001),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (url, agent) = (larder.url(target), format!("number-{number}"));
+        let own = ["--user-agent", &agent, "--header", "Origin: https://a.example", "--header", field];
+        let told = curl(&[&own[..], &[protocol, "--upload-file", "-", &url]].concat(), vec![b'x'; bytes]);
+        let what = format!("{bytes} bytes to {target}, {protocol}, {field}: {told}");
+        for part in ["413", "<p>too large</p>", "x-new: n", "access-control-allow-origin: https://a.example"]
+        {
+            assert!(told.to_lowercase().contains(part), "{part}: {what}");
+        }
+        assert!(told.to_lowercase().contains("x-cache: local"), "{what}");
+        assert!(told.contains("detail=request-body-too-large"), "{what}");
+        assert!(!told.contains("bytes\n"), "the limit is not told: {what}");
+        let line = logged(&larder, &agent);
+        let logged = ["method", "target", "site"].map(|key| line[key].as_str().unwrap_or_default());
+        assert_eq!(logged, ["PUT", target, "a"], "{line}");
+        assert_eq!(line["status"], 413, "{line}");
+        let refused = larder.metric("larder_client_errors_total", &["reason=\"request-body-too-large\""]);
+        assert_eq!(refused, (number + 1) as f64, "{what}");
+    }
+    let requests = |parts: &[&str]| larder.metric("larder_requests_total", parts);
+    assert_eq!(requests(&["site=\"a\"", "method=\"PUT\"", "status=\"413\""]), 6.0);
+    assert_eq!(requests(&["status=\"413\""]), 6.0);
+}
+
+/// The line of the access log about the request of this agent.
+fn logged(larder: &Larder, agent: &str) -> serde_json::Value {
+    wait::until("the line is written", || {
+        let text = larder.stdout();
+        let mut lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        lines.find(|line| line["user_agent"] == agent)
+    })
 }
 
 #[test]

@@ -414,11 +414,15 @@ fn clients_are_redirected() {
     let config = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n\
         [[site.transform]]\nphase = \"client_request\"\npath = { glob = \"/old/**\" }\n\
         redirect = { status = \"301\", to = \"https://{host}{path}?{query}\" }\n\
+        [[site.transform]]\nphase = \"client_request\"\npath = { regex = \"^/p/([0-9]+)(/.*)?$\" }\n\
+        redirect = { status = 302, to = \"/product/${1}$2\" }\n\
         [[site.transform]]\nphase = \"client_request\"\npath = { prefix = \"/\" }\nrequest_fields = { X-To = \"*\" }\n\
         redirect = { to = \"/{header.X-To}\" }\n\
         [[site.transform]]\nphase = \"client_response\"\nset = { X-Laid-Over = \"yes\" }\n";
     let (_origin, larder) = start(config);
-    let cases: [(&str, &[&str], u16, &str); 6] = [
+    let cases: [(&str, &[&str], u16, &str); 8] = [
+        ("/p/7", &[], 302, "/product/7"),
+        ("/p/7//evil.example", &[], 302, "/product/7//evil.example"),
         ("/old/a?b=c", &[], 301, "https://test.example/old/a?b=c"),
         ("/old/a", &[], 301, "https://test.example/old/a"),
         ("/old/a", &["X-To: first-rule-wins"], 301, "https://test.example/old/a"),
@@ -593,12 +597,12 @@ fn a_site_in_maintenance_answers_the_admitted() {
     let site = |name: &str, host: &str, more: &str| {
         format!("[[site]]\nname = \"{name}\"\nhosts = [\"{host}\"]\norigin = \"@origin@\"\n{more}\n")
     };
-    let maintenance = |more: &str| format!("[site.maintenance]\n{more}");
+    let maintenance = |more: &str| format!("[site.maintenance]\nenabled = true\n{more}");
     let config = [
         site("closed", "test.example", &maintenance("retry_after = \"2m\"\nbody_file = \"soon.html\"")),
         site("admitted", "a.example", &maintenance("clients_admitted = [\"127.0.0.1\"]")),
         site("others", "b.example", &maintenance("clients_admitted = [\"10.0.0.0/8\"]")),
-        site("off", "c.example", &maintenance("enabled = false")),
+        site("off", "c.example", "[site.maintenance]\nenabled = false"),
     ]
     .concat();
     let origin = ScriptedOrigin::start(script);

@@ -31,9 +31,9 @@ pub use protection::{
     ClientPrefixes, CountedRequests, DefaultResponse, Enforcement, QuotaFields, Rate, RateLimit,
     RuleProtection, SITE_POLICY, SiteProtection,
 };
-pub(crate) use rule::path_of;
+pub(crate) use rule::{path_of, starts_with_any_case};
 pub use rule::{
-    CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
+    CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss, Spelling,
     codings_of,
 };
 use telemetry::Redaction;
@@ -314,6 +314,8 @@ pub struct Site {
     pub hosts: Vec<String>,
     /// Path prefix on a segment boundary; `/` means every path.
     pub path_prefix: String,
+    /// How closely the begin of a path must be written like that.
+    pub spelling: Spelling,
     /// Whose requests it answers.
     pub clients: ClientRules,
     /// How much of it each client may have.
@@ -416,7 +418,7 @@ pub enum TraceFields {
 pub enum XCache {
     /// No such line.
     Off,
-    /// `X-Cache: HIT`, `MISS`, `STALE`, `REVALIDATED`, `BYPASS`, ...
+    /// `X-Cache: HIT`, `MISS`, `STALE`, `REVALIDATED`, `BYPASS`, `LOCAL`, ...
     On,
 }
 

@@ -15,6 +15,8 @@ pub struct CacheRule {
     pub name: String,
     /// Absent: every path.
     pub path: Option<PathPattern>,
+    /// How closely a path must be written like that.
+    pub spelling: Spelling,
     /// Methods that match.
     pub methods: MethodSet,
     /// Query normalisation for the cache key (the origin still gets the query as sent).
@@ -119,6 +121,7 @@ impl CacheRule {
         Self {
             name: "built-in".to_owned(),
             path: None,
+            spelling: Spelling::AsWritten,
             methods: MethodSet::Any,
             query: KeyRules::default(),
             object_bytes_max: u64::MAX,
@@ -132,6 +135,17 @@ impl CacheRule {
             protection: RuleProtection::default(),
             caching: caching::Rules::for_profile(profile),
         }
+    }
+
+    /// Whether it has a path that need not be written just so.
+    pub(crate) fn is_lenient(&self) -> bool {
+        self.spelling == Spelling::Lenient && self.path.is_some()
+    }
+
+    /// Whether it is for a request.
+    pub(crate) fn fits(&self, method: &str, path_and_query: &str) -> bool {
+        let fits = |pattern: &PathPattern| pattern.matches(path_and_query, self.spelling);
+        self.methods.contains(method) && self.path.as_ref().is_none_or(fits)
     }
 
     /// How the fields of a request select among stored responses.
@@ -178,18 +192,60 @@ impl PartialEq for PathPattern {
     }
 }
 
+/// Which paths match a pattern, or lie below a prefix.
+///
+/// Many frameworks route without regard to case, to a slash at the end, and of course to the query: Express, for one. What restricts must hold for
+/// whatever the origin may take for the same path; what only lengthens lifetimes must not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spelling {
+    /// Those that are written exactly so.
+    AsWritten,
+    /// Those, and what an origin may take for one of them: in other case (ASCII), with a slash at the end, and whatever the query is.
+    /// Globs and regular expressions are compiled to match any case.
+    Lenient,
+}
+
 impl PathPattern {
     /// Whether a request for `path_and_query` matches.
-    pub fn matches(&self, path_and_query: &str) -> bool {
+    pub fn matches(&self, path_and_query: &str, spelling: Spelling) -> bool {
         let path = path_of(path_and_query);
-        match self {
-            Self::Exact(exact) => path == exact,
-            Self::Prefix(prefix) => path.starts_with(prefix.as_str()),
-            Self::Glob(glob) => glob.is_match(path),
-            Self::Regex(regex) => regex.is_match(path),
-            Self::RegexWithQuery(regex) => regex.is_match(path_and_query),
+        match spelling {
+            Spelling::AsWritten => match self {
+                Self::Exact(exact) => path == exact,
+                Self::Prefix(prefix) => path.starts_with(prefix.as_str()),
+                Self::Glob(glob) => glob.is_match(path),
+                Self::Regex(regex) => regex.is_match(path),
+                Self::RegexWithQuery(regex) => regex.is_match(path_and_query),
+            },
+            Spelling::Lenient => self.matches_leniently(path_and_query, path),
         }
     }
+
+    fn matches_leniently(&self, path_and_query: &str, path: &str) -> bool {
+        let open = without_final_slash(path);
+        let is_closed = open.len() < path.len();
+        match self {
+            Self::Exact(exact) => open.eq_ignore_ascii_case(without_final_slash(exact)),
+            Self::Prefix(prefix) => starts_with_any_case(path, prefix),
+            Self::Glob(glob) => glob.is_match(path) || is_closed && glob.is_match(open),
+            Self::Regex(regex) => regex.is_match(path) || is_closed && regex.is_match(open),
+            Self::RegexWithQuery(regex) => {
+                regex.is_match(path_and_query)
+                    || path.len() < path_and_query.len() && regex.is_match(path)
+                    || is_closed && regex.is_match(open)
+            }
+        }
+    }
+}
+
+/// Of `/`, nothing is left.
+fn without_final_slash(path: &str) -> &str {
+    path.strip_suffix('/').unwrap_or(path)
+}
+
+/// Whether a path starts with a text, in whatever ASCII case.
+pub(crate) fn starts_with_any_case(path: &str, text: &str) -> bool {
+    path.as_bytes().get(..text.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(text.as_bytes()))
 }
 
 /// Without the query.
@@ -212,6 +268,72 @@ impl MethodSet {
         match self {
             Self::Any => true,
             Self::Only(methods) => methods.contains(method),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pattern as `KIND TEXT`, compiled as the check of a file does.
+    fn pattern(text: &str, spelling: Spelling) -> PathPattern {
+        let any_case = spelling == Spelling::Lenient;
+        match text.split_once(' ').expect("a kind and a text") {
+            ("exact", text) => PathPattern::Exact(text.to_owned()),
+            ("prefix", text) => PathPattern::Prefix(text.to_owned()),
+            ("glob", text) => {
+                let glob = globset::GlobBuilder::new(text)
+                    .literal_separator(true)
+                    .case_insensitive(any_case)
+                    .build();
+                PathPattern::Glob(glob.expect("a glob").compile_matcher())
+            }
+            (_, text) => {
+                let regex = regex::RegexBuilder::new(text).case_insensitive(any_case).build();
+                PathPattern::Regex(regex.expect("an expression"))
+            }
+        }
+    }
+
+    /// What matches either way, what only leniently, and what never.
+    #[test]
+    fn lenient_patterns_match_what_an_origin_may_take_for_the_same() {
+        let check = |text: &str, path: &str, as_written: bool, lenient: bool| {
+            let matches = |spelling| pattern(text, spelling).matches(path, spelling);
+            assert_eq!(matches(Spelling::AsWritten), as_written, "{path} by {text} as written");
+            assert_eq!(matches(Spelling::Lenient), lenient, "{path} by {text} leniently");
+        };
+        for (text, path, as_written, lenient) in [
+            ("exact /login", "/login", true, true),
+            ("exact /login", "/login?a", true, true),
+            ("exact /login", "/LogIn?a", false, true),
+            ("exact /login", "/login/", false, true),
+            ("exact /login/", "/login", false, true),
+            ("exact /Login", "/login", false, true),
+            ("exact /login", "/login/a", false, false),
+            ("exact /login", "/logins", false, false),
+            ("exact /", "/", true, true),
+            ("exact /", "/?a", true, true),
+            ("exact /", "/a", false, false),
+            ("prefix /admin", "/administration", true, true),
+            ("prefix /admin", "/ADMIN/x", false, true),
+            ("prefix /admin", "/adm", false, false),
+            ("prefix /admin", "/\u{e9}\u{e9}\u{e9}", false, false),
+            ("glob /a/*/c", "/a/b/c", true, true),
+            ("glob /a/*/c", "/A/b/C", false, true),
+            ("glob /a/*/c", "/a/b/c/", false, true),
+            ("glob /a/*/c", "/a/b/b/c", false, false),
+            ("regex ^/account(/|$)", "/account", true, true),
+            ("regex ^/account(/|$)", "/account?utm_source=1", false, true),
+            ("regex ^/account(/|$)", "/ACCOUNT/1", false, true),
+            ("regex ^/account$", "/Account/?a", false, true),
+            ("regex ^/account(/|$)", "/accounts?a", false, false),
+            ("regex [?&]token=", "/a?token=1", true, true),
+            ("regex [?&]token=", "/a?Token=1", false, true),
+            ("regex (?-i:^/account$)", "/Account", false, false),
+        ] {
+            check(text, path, as_written, lenient);
         }
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::{
     AddressFamily, AdmissionConfig, Balance, ClientLimits, ClientRules, Collapse, Config, DEFAULT_STORE,
     EndpointConfig, ErrorExposure, OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig,
-    PrefixHandling, RetryConfig, ServerConfig, ServerTiming, Site, SiteProtection, StoreConfig, StoreIndex,
-    TraceFields, Transforms, UnderscoreFields, XCache,
+    PrefixHandling, RetryConfig, ServerConfig, ServerTiming, Site, SiteProtection, Spelling, StoreConfig,
+    StoreIndex, TraceFields, Transforms, UnderscoreFields, XCache,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -61,6 +61,7 @@ pub(crate) fn site(origin: SocketAddr) -> Site {
         name: "site".to_owned(),
         hosts: Vec::new(),
         path_prefix: "/".to_owned(),
+        spelling: Spelling::AsWritten,
         clients: ClientRules::default(),
         protection: SiteProtection::default(),
         prefix: PrefixHandling::Keep,

@@ -141,6 +141,8 @@ pub struct Redirect {
     pub status: u16,
     /// `Location`.
     pub to: Template,
+    /// The expression over path and query whose captures its text names; absent where it names none.
+    pub captured: Option<Regex>,
 }
 
 impl Phase {
@@ -160,6 +162,27 @@ impl Phase {
             Variable::Query | Variable::ClientAddress => self != Self::OriginResponse,
             Variable::RequestField(_) => self == Self::ClientResponse,
         }
+    }
+}
+
+impl Phase {
+    /// The variables that may be used here, as they are written.
+    pub fn variables(self) -> Vec<String> {
+        let any = HeaderName::from_static("name");
+        let all = [
+            Variable::Authority,
+            Variable::ClientAddress,
+            Variable::Field(any.clone()),
+            Variable::Host,
+            Variable::Path,
+            Variable::Query,
+            Variable::RequestField(any),
+            Variable::Scheme,
+            Variable::Status,
+        ];
+        let shown =
+            all.iter().filter(|variable| self.has(variable)).map(|variable| format!("`{{{variable}}}`"));
+        shown.map(|text| text.replace(".name}", ".NAME}")).collect()
     }
 }
 

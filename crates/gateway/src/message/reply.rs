@@ -278,6 +278,13 @@ pub(crate) trait HeadSink {
 }
 
 impl Reply {
+    /// The same, made here without cache and origin, which have not failed.
+    pub(crate) fn locally(mut self) -> Self {
+        self.account.result = CacheResult::Local;
+        self.x_cache = self.account.site.as_ref().and_then(|site| x_cache(&site.config, self.account.result));
+        self
+    }
+
     /// How many lines of a stored or an own head there are at most.
     pub(crate) fn lines_max(&self) -> usize {
         let head = match &self.head {
@@ -387,6 +394,7 @@ pub(crate) fn x_cache(site: &Site, result: CacheResult) -> Option<&'static str> 
         CacheResult::Collapsed => "COLLAPSED",
         CacheResult::Miss => "MISS",
         CacheResult::Bypass => "BYPASS",
-        CacheResult::Local | CacheResult::Error => "ERROR",
+        CacheResult::Local => "LOCAL",
+        CacheResult::Error => "ERROR",
     })
 }

@@ -40,7 +40,7 @@ impl Problem {
 
     /// No site is configured for the request.
     pub(crate) fn no_site(authority: &str) -> Self {
-        Self::new(421, "no-site", format!("no site serves {authority:?}"))
+        Self::new(421, "no-site", format!("no site serves {authority:?} and this path"))
     }
 
     /// The path can be read as one of another site.
@@ -162,8 +162,7 @@ pub(crate) fn redirect(
     fields.push("location", location);
     fields.push("content-type", b"text/plain; charset=utf-8");
     reply.head = ReplyHead::Own { reason: None, fields };
-    reply.account.result = CacheResult::Local;
-    reply
+    reply.locally()
 }
 
 /// The reply to a preflight (Fetch: CORS).
@@ -178,8 +177,7 @@ pub(crate) fn preflight(
     fields.lines().for_each(|(name, value)| own.push(name, value));
     reply.head = ReplyHead::Own { reason: None, fields: own };
     (reply.length, reply.body) = (Length::None, Body::Empty);
-    reply.account.result = CacheResult::Local;
-    reply
+    reply.locally()
 }
 
 /// The `detail` of a reply to a preflight.
@@ -198,8 +196,7 @@ pub(crate) fn maintenance(
     if let ReplyHead::Own { fields, .. } = &mut reply.head {
         fields.set("retry-after", itoa::Buffer::new().format(maintenance.retry_after_s).as_bytes());
     }
-    reply.account.result = CacheResult::Local;
-    reply
+    reply.locally()
 }
 
 /// Puts a page in place of the text of a reply.
@@ -231,7 +228,8 @@ pub(crate) fn reply(
 
 /// A reply that tells a client what went wrong.
 fn plain(problem: &Problem, site: Option<&Arc<LiveSite>>, started: Instant, worker: &Worker) -> Reply {
-    let exposure = site.map_or(ErrorExposure::Hide, |site| site.config.expose_errors);
+    // Which hosts have no site is no secret: whoever asks learns it by the status.
+    let exposure = site.map_or(ErrorExposure::Expose, |site| site.config.expose_errors);
     let body = problem.body(exposure);
     let result = if site.is_some() { CacheResult::Error } else { CacheResult::Local };
     Reply {

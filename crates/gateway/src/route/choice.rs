@@ -5,7 +5,7 @@
 //! transformation rules, nothing is stored and nothing stored answers, and the limits of all these rules hold.
 
 use super::spelling;
-use crate::config::{CacheRule, Conditions, Phase, Site, path_of};
+use crate::config::{CacheRule, Conditions, Phase, Site, Spelling, path_of};
 
 /// Names the rule of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,8 +129,9 @@ fn is_transformed_otherwise(
     let differs = |phase: Phase, (path_and_query, readings): (&str, &Readings)| {
         let is_shared = phase == Phase::OriginResponse;
         let seen = |whole| if is_shared { path_of(whole) } else { whole };
-        let matches =
-            |on: &Conditions, whole| on.path.as_ref().is_none_or(|pattern| pattern.matches(seen(whole)));
+        let matches = |on: &Conditions, whole| {
+            on.path.as_ref().is_none_or(|pattern| pattern.matches(seen(whole), Spelling::AsWritten))
+        };
         let rules = site.transforms.of(phase).iter().filter(|rule| rule.on.methods.contains(method));
         let mut conditions = rules.map(|rule| &rule.on);
         conditions.any(|on| {
@@ -145,11 +146,7 @@ fn is_transformed_otherwise(
 }
 
 fn fit(rules: &[CacheRule], method: &str, path_and_query: &str) -> usize {
-    let fits = |rule: &CacheRule| {
-        rule.methods.contains(method)
-            && rule.path.as_ref().is_none_or(|pattern| pattern.matches(path_and_query))
-    };
-    rules.iter().position(fits).unwrap_or(rules.len() - 1)
+    rules.iter().position(|rule| rule.fits(method, path_and_query)).unwrap_or(rules.len() - 1)
 }
 
 const PHASES: [Phase; 4] =

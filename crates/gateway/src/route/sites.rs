@@ -1,7 +1,8 @@
 //! Which site takes a host and a path, in a time that does not grow with the number of sites.
 //!
 //! Exact hosts go before wildcards, longer wildcards before shorter ones, wildcards before sites for any host. Among the
-//! sites of one host pattern the longest path prefix wins; of two with one prefix, the first.
+//! sites of one host pattern the longest path prefix wins; of two with one prefix, the first. Prefixes of sites that restrict
+//! something fit in any case ([`Spelling::Lenient`]), unless one of the same length is written exactly so.
 //!
 //! Only the operator writes into these tables. Their hash function needs no secret: a client that knows it can look up
 //! what it likes, but not make entries collide.
@@ -11,7 +12,7 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use crate::config::Site;
+use crate::config::{Site, Spelling};
 
 type Table<V> = HashMap<Box<str>, V, FixedState>;
 
@@ -32,6 +33,8 @@ struct Prefixes {
     root: Option<usize>,
     /// Without a closing `/`.
     longer: Table<usize>,
+    /// Those of them that fit in any case, in lower case.
+    lenient: Table<usize>,
     /// Slashes in the prefix that has most.
     slashes_max: usize,
 }
@@ -40,7 +43,7 @@ impl SiteIndex {
     pub(super) fn new<'a>(sites: impl Iterator<Item = &'a Site>) -> Self {
         let mut index = Self::default();
         for (at, site) in sites.enumerate() {
-            index.add(&site.hosts, &site.path_prefix, at);
+            index.add(&site.hosts, (&site.path_prefix, site.spelling), at);
         }
         index
     }
@@ -50,10 +53,10 @@ impl SiteIndex {
         self.has_prefixes
     }
 
-    fn add(&mut self, hosts: &[String], path_prefix: &str, at: usize) {
-        self.has_prefixes |= !matches!(path_prefix, "" | "/");
+    fn add(&mut self, hosts: &[String], prefix: (&str, Spelling), at: usize) {
+        self.has_prefixes |= !matches!(prefix.0, "" | "/");
         if hosts.is_empty() {
-            self.any_host.add(path_prefix, at);
+            self.any_host.add(prefix, at);
         }
         for pattern in hosts {
             let pattern = pattern.to_ascii_lowercase();
@@ -63,7 +66,7 @@ impl SiteIndex {
                 Some(suffix) => (&mut self.wildcards, suffix),
                 None => (&mut self.exact, pattern.as_str()),
             };
-            table.entry(host.into()).or_default().add(path_prefix, at);
+            table.entry(host.into()).or_default().add(prefix, at);
         }
     }
 
@@ -92,7 +95,7 @@ impl SiteIndex {
 }
 
 impl Prefixes {
-    fn add(&mut self, prefix: &str, at: usize) {
+    fn add(&mut self, (prefix, spelling): (&str, Spelling), at: usize) {
         let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
         if prefix.is_empty() {
             self.root.get_or_insert(at);
@@ -100,6 +103,9 @@ impl Prefixes {
         }
         self.slashes_max = self.slashes_max.max(prefix.bytes().filter(|byte| *byte == b'/').count());
         self.longer.entry(prefix.into()).or_insert(at);
+        if spelling == Spelling::Lenient {
+            self.lenient.entry(lower_case(prefix).into()).or_insert(at);
+        }
     }
 
     /// Prefixes end where a segment ends: `/shop` covers `/shop` and `/shop/x`, not `/shopping`.
@@ -114,19 +120,30 @@ impl Prefixes {
         if self.longer.is_empty() {
             return self.root;
         }
+        let as_written = self.longest_in(&self.longer, path);
+        if self.lenient.is_empty() {
+            return as_written.map(|(_, at)| at).or(self.root);
+        }
+        let leniently = self.longest_in(&self.lenient, &lower_case(path));
+        // Of two of one length, the last one counts.
+        let longer = leniently.into_iter().chain(as_written).max_by_key(|(end, _)| *end);
+        longer.map(|(_, at)| at).or(self.root)
+    }
+
+    /// Where the longest prefix ends that a table has of a path, and its site.
+    fn longest_in(&self, table: &Table<usize>, path: &str) -> Option<(usize, usize)> {
         // The first end is before the first slash. No prefix has more slashes than `slashes_max`, whatever a path has.
         let ends = memchr::memchr_iter(b'/', path.as_bytes()).chain([path.len()]).skip(1);
-        let longer = ends.take(self.slashes_max).filter_map(|end| self.longer.get(&path[..end]));
-        longer.last().copied().or(self.root)
+        ends.take(self.slashes_max).filter_map(|end| Some((end, *table.get(&path[..end])?))).last()
     }
 }
 
-/// Hosts of requests are in lower case as a rule.
-fn lower_case(host: &str) -> Cow<'_, str> {
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        return host.to_ascii_lowercase().into();
+/// Hosts and paths of requests are in lower case as a rule.
+fn lower_case(text: &str) -> Cow<'_, str> {
+    if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return text.to_ascii_lowercase().into();
     }
-    host.into()
+    text.into()
 }
 
 #[cfg(test)]
@@ -138,17 +155,26 @@ mod tests {
     use super::*;
 
     type Pattern<'a> = (&'a [&'a str], &'a str);
+    type Place = (Vec<String>, String, bool);
 
-    fn index(sites: &[(Vec<String>, String)]) -> SiteIndex {
+    /// A prefix that begins with `~` fits leniently.
+    fn place((hosts, prefix): Pattern<'_>) -> Place {
+        let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        (hosts, prefix.trim_start_matches('~').to_owned(), prefix.starts_with('~'))
+    }
+
+    fn index(sites: &[Place]) -> SiteIndex {
         let mut index = SiteIndex::default();
-        for (at, (hosts, prefix)) in sites.iter().enumerate() {
-            index.add(hosts, prefix, at);
+        for (at, (hosts, prefix, is_lenient)) in sites.iter().enumerate() {
+            let spelling = if *is_lenient { Spelling::Lenient } else { Spelling::AsWritten };
+            index.add(hosts, (prefix, spelling), at);
         }
         index
     }
 
-    /// What is specified, site by site: how closely it names the host, then how long its prefix is, then its place.
-    fn closest_of_all(sites: &[(Vec<String>, String)], host: &str, path_and_query: &str) -> Option<usize> {
+    /// What is specified, site by site: how closely it names the host, then how long its prefix is, then whether that is written
+    /// exactly so, then its place.
+    fn closest_of_all(sites: &[Place], host: &str, path_and_query: &str) -> Option<usize> {
         let host = host.to_ascii_lowercase();
         let path = path_and_query.split('?').next().unwrap();
         let closeness = |hosts: &[String]| {
@@ -161,8 +187,7 @@ mod tests {
             };
             if hosts.is_empty() { Some(0) } else { hosts.iter().filter_map(of_pattern).max() }
         };
-        let covers = |prefix: &str| {
-            let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+        let covers = |prefix: &str, path: &str| {
             let rest = path.strip_prefix(prefix);
             if path == "*" {
                 prefix.is_empty()
@@ -170,14 +195,19 @@ mod tests {
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             }
         };
-        let candidates = sites.iter().enumerate().filter(|(_, (_, prefix))| covers(prefix));
-        candidates
-            .filter_map(|(at, (hosts, prefix))| {
+        sites
+            .iter()
+            .enumerate()
+            .filter_map(|(at, (hosts, prefix, is_lenient))| {
                 let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
-                Some((closeness(hosts)?, prefix.len(), Reverse(at)))
+                let as_written = covers(prefix, path);
+                let leniently =
+                    || *is_lenient && covers(&prefix.to_ascii_lowercase(), &path.to_ascii_lowercase());
+                (as_written || leniently()).then_some(())?;
+                Some((closeness(hosts)?, prefix.len(), as_written, Reverse(at)))
             })
             .max()
-            .map(|(_, _, Reverse(at))| at)
+            .map(|(_, _, _, Reverse(at))| at)
     }
 
     #[test]
@@ -193,12 +223,7 @@ mod tests {
             (&["*.b.example"], "/shop/"),
             (&["c.example"], "/shop/cart"),
         ];
-        let sites: Vec<(Vec<String>, String)> = sites
-            .iter()
-            .map(|(hosts, prefix)| {
-                (hosts.iter().map(|host| (*host).to_owned()).collect(), (*prefix).to_owned())
-            })
-            .collect();
+        let sites = sites.map(place);
         let cases = [
             ("a.example", "/", 1),
             ("A.EXAMPLE", "/x?/shop", 1),
@@ -226,12 +251,45 @@ mod tests {
         assert_eq!(index(&sites[5..6]).closest("b.example", "/shopping"), None);
     }
 
+    #[test]
+    fn prefixes_of_what_restricts_fit_in_any_case() {
+        let sites: [Pattern<'_>; 7] = [
+            (&[], "/"),
+            (&[], "~/admin"),
+            (&[], "/shop"),
+            (&[], "~/Shop/Cart"),
+            (&[], "/Admin"),
+            (&["a.example"], "/ADMIN/logs"),
+            (&["a.example"], "~/admin"),
+        ];
+        let sites = sites.map(place);
+        let found = index(&sites);
+        let cases = [
+            ("b.example", "/admin/x", 1),
+            ("b.example", "/ADMIN?x", 1),
+            ("b.example", "/aDmin/X", 1),
+            ("b.example", "/administration", 0),
+            ("b.example", "/SHOP", 0),
+            ("b.example", "/shop/cart", 3),
+            ("b.example", "/SHOP/CART/1", 3),
+            // Written exactly so, if no prefix that is longer fits otherwise.
+            ("b.example", "/Admin/x", 4),
+            ("a.example", "/ADMIN/logs", 5),
+            ("a.example", "/admin/logs", 6),
+            ("a.example", "/Shop/x", 0),
+        ];
+        for (host, path, expected) in cases {
+            assert_eq!(found.closest(host, path), Some(expected), "{host}{path}");
+            assert_eq!(closest_of_all(&sites, host, path), Some(expected), "{host}{path}");
+        }
+    }
+
     proptest! {
         #[test]
         fn tables_find_what_a_search_finds(
-            sites in prop::collection::vec((prop::collection::vec("(\\*\\.)?[ab](\\.[aB]){0,2}", 0..3), "(/[ab]{0,2}){1,3}"), 0..8),
+            sites in prop::collection::vec((prop::collection::vec("(\\*\\.)?[ab](\\.[aB]){0,2}", 0..3), "(/[aAb]{0,2}){1,3}", any::<bool>()), 0..8),
             host in "\\.?[aB](\\.[ab]){0,3}",
-            path in "(\\*|(/[ab]{0,2}){0,4}(\\?/a)?)",
+            path in "(\\*|(/[abB]{0,2}){0,4}(\\?/a)?)",
         ) {
             prop_assert_eq!(index(&sites).closest(&host, &path), closest_of_all(&sites, &host, &path));
         }

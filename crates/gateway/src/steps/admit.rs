@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use caching::explain::{Finding, seconds};
-use telemetry::{CacheResult, RuleId};
+use telemetry::RuleId;
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
@@ -55,11 +55,13 @@ impl Asking<'_> {
     /// The refusal of what is too often or too much.
     #[inline]
     pub(crate) fn admit_request(&self) -> Result<PackedFields, Box<Reply>> {
-        if self.site.protection.is_none() {
-            return Ok(PackedFields::default());
+        let told = match self.site.protection {
+            None => PackedFields::default(),
+            Some(_) => self.admit(CountedRequests::All)?,
+        };
+        if let Content::Length(bytes) = self.request.content {
+            self.admit_content(bytes)?;
         }
-        let told = self.admit(CountedRequests::All)?;
-        self.admit_content()?;
         Ok(told)
     }
 
@@ -109,23 +111,21 @@ impl Asking<'_> {
     /// Looks at the length that the content says that it has, before the origin or anybody else sees any of it.
     ///
     /// # Errors
-    /// The refusal, where it is more than the rule takes.
-    fn admit_content(&self) -> Result<(), Box<Reply>> {
-        let bytes_max = self.site.request_body_bytes_max(self.rule);
-        match (self.request.content, bytes_max) {
-            (Content::Length(bytes), Some(bytes_max)) if bytes > bytes_max => {
-                let problem = Problem::request_body_too_large(bytes_max);
-                self.worker.recorder.client_error(problem.reason);
-                Err(self.refused(&problem))
-            }
-            _ => Ok(()),
+    /// The refusal, where it is more than the rule, or anybody, takes.
+    fn admit_content(&self, bytes: u64) -> Result<(), Box<Reply>> {
+        let of_rule = self.site.request_body_bytes_max(self.rule);
+        let bytes_max = of_rule.unwrap_or(u64::MAX).min(self.live.config.limits.body_bytes_max);
+        if bytes <= bytes_max {
+            return Ok(());
         }
+        let problem = Problem::request_body_too_large(bytes_max);
+        self.worker.recorder.client_error(problem.reason);
+        Err(self.refused(&problem))
     }
 
     fn refused(&self, problem: &Problem) -> Box<Reply> {
-        let mut reply = respond::reply(problem, Some(self.site), self.started, self.worker);
+        let mut reply = respond::reply(problem, Some(self.site), self.started, self.worker).locally();
         reply.account.rule = self.site.rule_metrics(self.rule);
-        reply.account.result = CacheResult::Local;
         Box::new(reply)
     }
 

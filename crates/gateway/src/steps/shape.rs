@@ -46,7 +46,8 @@ pub(crate) fn run(
     }
     told::tell(&worker.recorder, request.record, site, Phase::ClientRequest, &matching);
     let refused = |status| {
-        Shaping::Reply(Box::new(respond::reply(&Problem::transformed(status), Some(site), started, worker)))
+        let problem = Problem::transformed(status);
+        Shaping::Reply(Box::new(respond::reply(&problem, Some(site), started, worker).locally()))
     };
     match shape::shape(rules, &matching, request, client) {
         Err(TooLarge) => refused(431),

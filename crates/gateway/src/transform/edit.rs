@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use caching::sharing;
 use http1::is_field_value;
+use regex::Regex;
 
 use super::rules::{Answer, Matching, Seen};
 use super::way::address_text;
@@ -121,10 +122,34 @@ impl<'a> Context<'a> {
 
     /// The value of a template; `None` where it can't stand in a message.
     pub(crate) fn value(&self, template: &Template, fields: &PackedFields) -> Option<Vec<u8>> {
+        self.value_with(template, fields, |text, value| value.extend_from_slice(text))
+    }
+
+    /// The same, with captures of path and query in its text. `None` also where the expression does not match them.
+    pub(crate) fn value_captured(
+        &self,
+        template: &Template,
+        expression: &Regex,
+        fields: &PackedFields,
+    ) -> Option<Vec<u8>> {
+        let captures = expression.captures(self.seen.path_and_query)?;
+        self.value_with(template, fields, |text, value| {
+            let mut expanded = String::new();
+            captures.expand(&String::from_utf8_lossy(text), &mut expanded);
+            value.extend_from_slice(expanded.as_bytes());
+        })
+    }
+
+    fn value_with(
+        &self,
+        template: &Template,
+        fields: &PackedFields,
+        write_text: impl Fn(&[u8], &mut Vec<u8>),
+    ) -> Option<Vec<u8>> {
         let mut value = Vec::new();
         for piece in &template.pieces {
             match piece {
-                Piece::Text(text) => value.extend_from_slice(text),
+                Piece::Text(text) => write_text(text, &mut value),
                 Piece::Variable(variable) => self.write_variable(variable, fields, &mut value),
             }
         }

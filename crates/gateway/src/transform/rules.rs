@@ -13,7 +13,7 @@ use globset::GlobMatcher;
 use http::HeaderName;
 use smallvec::SmallVec;
 
-use crate::config::{Action, Conditions, FieldPattern, Phase, TransformRule, Variable, path_of};
+use crate::config::{Action, Conditions, FieldPattern, Phase, Spelling, TransformRule, Variable, path_of};
 use crate::message::fields::Fields;
 use crate::message::head::RequestHead;
 use crate::route::host_of;
@@ -105,7 +105,7 @@ fn fits_but_for_fields(on: &Conditions, seen: &Seen<'_>, answer: Option<&Answer<
     on.methods.contains(seen.method)
         && on.scheme.is_none_or(|scheme| scheme == seen.scheme)
         && (on.hosts.is_empty() || on.hosts.iter().any(|pattern| is_host(pattern, seen.authority)))
-        && on.path.as_ref().is_none_or(|pattern| pattern.matches(seen.path_and_query))
+        && on.path.as_ref().is_none_or(|pattern| pattern.matches(seen.path_and_query, Spelling::AsWritten))
         && answer.is_none_or(|answer| fits_answer(on, answer))
 }
 

@@ -97,7 +97,10 @@ fn is_of_larder(name: &str) -> bool {
 
 /// `Location`; `None` where it could not be one.
 fn location(redirect: &Redirect, context: &Context<'_>, fields: &PackedFields) -> Option<Vec<u8>> {
-    let value = context.value(&redirect.to, fields)?;
+    let value = match &redirect.captured {
+        Some(expression) => context.value_captured(&redirect.to, expression, fields)?,
+        None => context.value(&redirect.to, fields)?,
+    };
     // `//host` and `/\host` name another server.
     let slashes = value.iter().take_while(|byte| matches!(byte, b'/' | b'\\')).count();
     let (begin, rest): (&[u8], _) = if slashes > 0 { (b"/", &value[slashes..]) } else { (b"", &value[..]) };
@@ -216,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_redirection_stays_where_its_text_says() {
-        let check = |to: &str, path_and_query: &str, expected: &str| {
+        let check_captured = |expression: Option<&str>, to: &str, path_and_query: &str, expected: &str| {
             let seen = Seen {
                 method: "GET",
                 scheme: "http",
@@ -226,11 +229,26 @@ mod tests {
                 client: [127, 0, 0, 1].into(),
             };
             let context = Context::of_request(&seen);
-            let redirect = Redirect { status: 301, to: Template::parse(to).unwrap() };
+            let captured = expression.map(|expression| Regex::new(expression).unwrap());
+            let redirect = Redirect { status: 301, to: Template::parse(to).unwrap(), captured };
             let fields = PackedFields::from_lines(seen.fields.iter().copied());
             let found = location(&redirect, &context, &fields).unwrap_or_default();
             assert_eq!(String::from_utf8_lossy(&found), expected, "{to} for {path_and_query}");
         };
+        let check = |to: &str, path: &str, expected: &str| check_captured(None, to, path, expected);
+        let by = |expression, to, path, expected| check_captured(Some(expression), to, path, expected);
+        by("^/p/([0-9]+)$", "/product/$1", "/p/7", "/product/7");
+        by(
+            "^/(?<kind>[a-z]+)/(.*)",
+            "https://{host}/${{kind}}s/$2?from={path}",
+            "/a/b",
+            "https://a.example/as/b?from=/a/b",
+        );
+        by("^/go(.*)", "$1", "/go//evil.example/", "/evil.example/");
+        by("^/go/(.*)", "/$1", "/go//evil.example/", "/evil.example/");
+        by("[?&]id=([0-9]+)", "/item/$1", "/old?id=3", "/item/3");
+        by("^/p/([0-9]+)$", "/product/$1", "/q", "");
+        check("/a$1", "/a", "/a$1");
         check("https://{host}{path}?{query}", "/a?b=c", "https://a.example/a?b=c");
         check("https://{host}{path}?{query}", "/a", "https://a.example/a");
         check("https://{host}{path}?{query}", "/a?", "https://a.example/a");

@@ -72,7 +72,7 @@ pub enum OriginError {
     #[error("too many tunnels are open")]
     TunnelsFull,
     /// Most requests to this origin failed, so it gets none for a while.
-    #[error("the circuit breaker of the origin is open, for {} ms more", .retry.as_millis())]
+    #[error("the circuit breaker of the origin is open for another {:.1} s", .retry.as_secs_f64())]
     CircuitOpen {
         /// When another try may be worth it.
         retry: Duration,

@@ -55,28 +55,38 @@ async fn keep_checking(endpoint: Weak<Endpoint>, config: Arc<OriginConfig>, heal
 }
 
 /// Asks a server once. A check has a connection of its own, because it is to show that the server accepts some.
-async fn check(endpoint: &Endpoint, config: &OriginConfig, health: &HealthConfig) -> Check {
-    let Ok((parts, body)) = RequestParts::new(config, request(endpoint, health)) else {
-        return Check::Failed;
-    };
+///
+/// # Errors
+/// Why it fails, for people.
+async fn check(endpoint: &Endpoint, config: &OriginConfig, health: &HealthConfig) -> Result<(), String> {
+    let (parts, body) =
+        RequestParts::new(config, request(endpoint, health)).map_err(|error| error.to_string())?;
     let mut head = RequestHead::new(config, &parts);
     head.binding = Binding::Exchange;
     // What is checked takes no place from those who wait for the origin.
     let admission = Admission::new(ONE, &Arc::default());
     let asker = Asker { client: None, timeline: None, record: None };
-    let Ok(permit) = admission.enter(Entrance::Permit, &asker, None).await else { return Check::Failed };
+    let entered = admission.enter(Entrance::Permit, &asker, None).await;
+    let permit = entered.map_err(|error| error.to_string())?;
     let now = Instant::now();
     let mut on_interim = |_: Interim| {};
     let mut waiting = HeadWait::new(Limits::new(&timeouts(health), now), &mut on_interim);
     let work = &Arc::default();
     let attempt = Attempt { endpoint, eligible: Eligible::Any(now), permit: &permit, work };
     match attempt.run(&head, body, &mut waiting).await {
-        Outcome::Answered(response) if health.statuses.contains(response.status.as_u16()) => Check::Passed,
-        Outcome::Answered(_) | Outcome::Failed(_) => Check::Failed,
+        Outcome::Answered(response) if health.statuses.contains(response.status.as_u16()) => Ok(()),
+        Outcome::Answered(response) => Err(format!("status {}", response.status.as_u16())),
+        Outcome::Failed(failed) => Err(failed.error.to_string()),
     }
 }
 
-fn note_check(endpoint: &Endpoint, config: &OriginConfig, health: &HealthConfig, check: Check) {
+fn note_check(
+    endpoint: &Endpoint,
+    config: &OriginConfig,
+    health: &HealthConfig,
+    outcome: Result<(), String>,
+) {
+    let check = if outcome.is_ok() { Check::Passed } else { Check::Failed };
     let thresholds =
         Thresholds { unhealthy_after: health.unhealthy_after, healthy_after: health.healthy_after };
     let counter = match check {
@@ -89,7 +99,10 @@ fn note_check(endpoint: &Endpoint, config: &OriginConfig, health: &HealthConfig,
     *checked = before.after(check, thresholds, Instant::now());
     let (origin, server) = (&config.name, endpoint.label());
     match (before.is_healthy(), checked.is_healthy()) {
-        (true, false) => tracing::warn!(%origin, %server, "a server fails its checks"),
+        (true, false) => {
+            let reason = outcome.err().unwrap_or_default();
+            tracing::warn!(%origin, %server, %reason, "a server fails its checks");
+        }
         (false, true) => tracing::info!(%origin, %server, "a server passes its checks again"),
         _ => {}
     }

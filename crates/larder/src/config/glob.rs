@@ -8,6 +8,8 @@ use regex::bytes::RegexBuilder;
 pub(super) enum Wildcards {
     /// All but `/`.
     InSegments,
+    /// The same, and letters match in either case.
+    InSegmentsOfAnyCase,
     /// Anything.
     Everywhere,
 }
@@ -16,7 +18,10 @@ pub(super) fn glob(text: &str, wildcards: Wildcards) -> Result<GlobMatcher, Stri
     if text.len() > GLOB_BYTES_MAX {
         return Err(format!("has {} bytes, and may have {GLOB_BYTES_MAX}", text.len()));
     }
-    let glob = GlobBuilder::new(text).literal_separator(wildcards == Wildcards::InSegments).build();
+    let glob = GlobBuilder::new(text)
+        .literal_separator(wildcards != Wildcards::Everywhere)
+        .case_insensitive(wildcards == Wildcards::InSegmentsOfAnyCase)
+        .build();
     let glob = glob.map_err(|error| format!("not a glob: {}", error.kind()))?;
     match RegexBuilder::new(glob.regex()).size_limit(REGEX_BYTES_MAX).build() {
         Ok(_) => Ok(glob.compile_matcher()),

@@ -151,8 +151,12 @@ fn alternatives(homes: &[Home], shown: impl Fn(&Home) -> String) -> String {
 const HOMES_MAX: usize = 3;
 
 /// Tables, and words that other programs have for what stands elsewhere here.
-const OTHER_WORDS: [(&[&str], &str, &str); 2] =
-    [(&["", "site"], "tls", TLS_OF_A_LISTENER), (&["", "site"], "ssl", TLS_OF_A_LISTENER)];
+const OTHER_WORDS: [(&[&str], &str, &str); 4] = [
+    (&["", "site"], "tls", TLS_OF_A_LISTENER),
+    (&["", "site"], "ssl", TLS_OF_A_LISTENER),
+    (&["site.error_page"], "status", "did you mean `statuses`, a list?"),
+    (&["site.error_page", "site.maintenance"], "body", "did you mean `body_file`, which names a file?"),
+];
 
 const TLS_OF_A_LISTENER: &str = "TLS belongs to `listen`: set `certificates` in a `[[listen]]` table";
 const ORIGIN_OF_A_SITE: &str = "`origin` is a key of a site: write the three lines `[[site]]`, `name = \"default\"` and `origin = \"URL\"`";

@@ -278,6 +278,7 @@ pub(crate) fn expectation(kind: &Kind) -> String {
             format!("a duration from {min} to {max}, such as \"500ms\" or \"1h30m\"")
         }
         Kind::Text(form) => format!("a string: {form}"),
+        Kind::Status => "a status code, such as 503, or the string of a class, such as `5xx`".to_owned(),
         Kind::SecretFile => "a string: path of a file whose first line is the secret".to_owned(),
         Kind::Choice(words) => format!("one of {}", quoted(words)),
         Kind::List(element) => format!("a list; each element {}", expectation(element)),
@@ -367,6 +368,15 @@ fn scalar(kind: &'static Kind, raw: &DeValue<'_>) -> Result<Value, String> {
         }
         (Kind::Text(_) | Kind::SecretFile, DeValue::String(text)) if !text.is_empty() => {
             Value::Text(text.to_string())
+        }
+        (Kind::Status, DeValue::String(text)) if !text.is_empty() => Value::Text(text.to_string()),
+        (Kind::Status, DeValue::Integer(_)) => {
+            Value::Text(integer(raw).filter(|code| (100..=599).contains(code)).ok_or_else(wrong)?.to_string())
+        }
+        (Kind::Choice(words), DeValue::Integer(_)) => {
+            let text = integer(raw).map(|number| number.to_string());
+            let choice = words.iter().find(|word| Some(**word) == text.as_deref());
+            Value::Choice(choice.ok_or_else(wrong)?)
         }
         (Kind::Choice(words), DeValue::String(text)) => {
             let choice = words.iter().find(|word| *word == text);

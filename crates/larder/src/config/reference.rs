@@ -136,10 +136,8 @@ pub(crate) fn json_schema() -> String {
 }
 
 fn write_section(page: &mut String, section: &'static Section) {
-    let heading =
-        if section.name.is_empty() { "Top level".to_owned() } else { format!("`{}`", section.name) };
     // Writing to a String can't fail, here and below.
-    let _ = write!(page, "\n## {heading}\n\n{}\n\n", section.about);
+    let _ = write!(page, "{}\n{}\n\n", heading(section), section.about);
     page.push_str("| key | value | default | reload | what it decides |\n|---|---|---|---|---|\n");
     for option in section.options {
         let _ = writeln!(
@@ -156,8 +154,16 @@ fn write_section(page: &mut String, section: &'static Section) {
         let _ = write!(page, "\n**`{}`**: {}\n", option.key, option.long);
     }
     for section in section.options.iter().filter_map(own_section) {
-        write_section(page, section);
+        // Some tables stand under several keys.
+        if !page.contains(&heading(section)) {
+            write_section(page, section);
+        }
     }
+}
+
+fn heading(section: &Section) -> String {
+    let name = if section.name.is_empty() { "Top level".to_owned() } else { format!("`{}`", section.name) };
+    format!("\n## {name}\n")
 }
 
 /// What stands under free keys is the section of another key, and described there.
@@ -242,6 +248,10 @@ fn kind_schema(kind: &'static Kind) -> Map<String, Value> {
         Kind::Size { .. } => json!({ "type": ["integer", "string"], "pattern": SIZE_PATTERN, "minimum": 0 }),
         Kind::Duration { .. } => json!({ "type": "string", "pattern": DURATION_PATTERN }),
         Kind::Text(_) | Kind::SecretFile => json!({ "type": "string", "minLength": 1 }),
+        Kind::Status => json!({ "anyOf": [
+            { "type": "integer", "minimum": 100, "maximum": 599 },
+            { "type": "string", "minLength": 3 }
+        ] }),
         Kind::Choice(words) => json!({ "enum": words }),
         Kind::List(element) => json!({ "type": "array", "items": kind_schema(element) }),
         Kind::Map { keys, values } => {

@@ -21,14 +21,19 @@ pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
         let explanation = live::ask(url, arguments)?;
         output::result(&match arguments.json {
             true => serde_json::to_string_pretty(&explanation)?,
-            false => report::exchange(&explanation),
+            false => report::exchange(&explanation, &path_of(url)),
         });
         return Ok(());
     }
-    let findings = pair::findings(&arguments.pair)?;
+    let (findings, path) = pair::findings(&arguments.pair)?;
     output::result(&match arguments.json {
         true => serde_json::to_string_pretty(&serde_json::json!({ "findings": findings }))?,
-        false => report::findings(&findings),
+        false => report::findings(&findings, &path),
     });
     Ok(())
+}
+
+/// The path of a URL that the cache took.
+fn path_of(url: &str) -> String {
+    url.parse().map_or_else(|_| "/".to_owned(), |url: http::Uri| url.path().to_owned())
 }

@@ -14,8 +14,8 @@ use crate::cli::PairArguments;
 use crate::config::{self, Input, Overrides, Program};
 use crate::output;
 
-/// The decisions, in the order in which a cache makes them.
-pub(super) fn findings(arguments: &PairArguments) -> anyhow::Result<Vec<Finding>> {
+/// The decisions, in the order in which a cache makes them, and the path of the request.
+pub(super) fn findings(arguments: &PairArguments) -> anyhow::Result<(Vec<Finding>, String)> {
     let (Some(request), Some(response)) = (&arguments.request, &arguments.response) else {
         bail!("give both --request and --response");
     };
@@ -31,7 +31,8 @@ pub(super) fn findings(arguments: &PairArguments) -> anyhow::Result<Vec<Finding>
         .with_context(|| format!("--after {:?} isn't a duration: write 90s or 1h", arguments.after))?;
     let now = received.plus_ms(i64::try_from(after.as_millis()).unwrap_or(i64::MAX));
     pair.reuse(stored.as_ref(), next.as_ref().unwrap_or(&first), now, &mut findings);
-    Ok(findings)
+    let path = first.line.path_and_query.split('?').next().unwrap_or_default();
+    Ok((findings, path.to_owned()))
 }
 
 struct Request {

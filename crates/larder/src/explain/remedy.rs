@@ -4,7 +4,7 @@ use caching::NotStored;
 use caching::explain::Finding;
 use gateway::Reason;
 
-/// What to change, by the reason. Reasons that are the client's doing, or that pass by themselves, have none.
+/// What to change, by the reason; `{path}` stands for that of the request, quoted. Reasons that are the client's doing, or that pass by themselves, have none.
 const REMEDIES: &[(&str, &str)] = &[
     (
         NotStored::NoFreshness.as_str(),
@@ -12,7 +12,7 @@ const REMEDIES: &[(&str, &str)] = &[
     ),
     (
         NotStored::SetCookie.as_str(),
-        "have the origin set the cookie elsewhere, or hide it with `response_fields_hidden = [\"Set-Cookie\"]` in a rule",
+        "have the origin set the cookie on other pages. If this page is the same for everyone, and begins no session, remove the cookie from it with a rule at the end of the site:\n\n    [[site.transform]]\n    phase = \"origin_response\"\n    path = { exact = {path} }\n    remove = [\"Set-Cookie\"]",
     ),
     (
         NotStored::Credentials.as_str(),
@@ -28,9 +28,10 @@ const REMEDIES: &[(&str, &str)] = &[
     ),
 ];
 
-/// For the last decision that kept a response out of the store.
-pub(super) fn of(findings: &[Finding]) -> Option<&'static str> {
+/// For the last decision that kept the response for a path out of the store.
+pub(super) fn of(findings: &[Finding], path: &str) -> Option<String> {
     let last = findings.iter().rev().find(|finding| finding.step == "store")?;
     let reason = last.values.iter().find(|value| value.name == "reason")?;
-    REMEDIES.iter().find(|(code, _)| *code == reason.value).map(|(_, remedy)| *remedy)
+    let (_, remedy) = REMEDIES.iter().find(|(code, _)| *code == reason.value)?;
+    Some(remedy.replace("{path}", &format!("{path:?}")))
 }

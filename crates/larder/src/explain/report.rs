@@ -7,28 +7,35 @@ use gateway::Explanation;
 
 use super::remedy;
 
-/// What one exchange with a running cache came to.
-pub(super) fn exchange(explanation: &Explanation) -> String {
+/// What one exchange with a running cache, for a path, came to.
+pub(super) fn exchange(explanation: &Explanation, path: &str) -> String {
     let mut text = verdict(&explanation.findings);
     let broken = if explanation.complete { "" } else { ", broken off before its end" };
     // Writing to a String cannot fail, here and below.
     let _ = writeln!(text, "Status: {}{broken}", explanation.status);
     let _ = writeln!(text, "Cache-Status: {}", explanation.cache_status);
-    write_all(&mut text, &explanation.findings);
+    write_all(&mut text, &explanation.findings, path);
     text
 }
 
-/// What a request and a response come to.
-pub(super) fn findings(findings: &[Finding]) -> String {
+/// What a request for a path, and a response, come to.
+pub(super) fn findings(findings: &[Finding], path: &str) -> String {
     let mut text = verdict(findings);
-    write_all(&mut text, findings);
+    write_all(&mut text, findings, path);
     text
 }
 
-/// The last word of each step that decides.
+/// The last word of each step that decides; where the answer came before all of these, the last word of all.
 fn verdict(findings: &[Finding]) -> String {
     let last = |step: &str| findings.iter().rev().find(|finding| finding.step == step);
-    let decisive = ["reuse", "pass", "stale", "freshen", "store"].into_iter().filter_map(last);
+    let mut decisive: Vec<_> =
+        ["reuse", "pass", "stale", "freshen", "store"].into_iter().filter_map(last).collect();
+    // A validation behind an answer that is given already has nothing to stand in for.
+    let is_behind = decisive.first().is_some_and(|finding| finding.section == "RFC 5861 section 3");
+    decisive.retain(|finding| !is_behind || finding.step != "stale");
+    if decisive.is_empty() {
+        decisive.extend(findings.last());
+    }
     let mut text = String::new();
     for finding in decisive {
         let section = bracketed(&finding.section);
@@ -37,15 +44,15 @@ fn verdict(findings: &[Finding]) -> String {
     text
 }
 
-fn write_all(text: &mut String, findings: &[Finding]) {
+fn write_all(text: &mut String, findings: &[Finding], path: &str) {
     text.push('\n');
     for finding in findings {
-        let _ = writeln!(text, "{:<9}{}{}", finding.step, finding.says, bracketed(&finding.section));
+        let _ = writeln!(text, "{:<8} {}{}", finding.step, finding.says, bracketed(&finding.section));
         for value in &finding.values {
             let _ = writeln!(text, "{:<11}{} = {}{}", "", value.name, value.value, bracketed(&value.section));
         }
     }
-    if let Some(remedy) = remedy::of(findings) {
+    if let Some(remedy) = remedy::of(findings, path) {
         let _ = write!(text, "\nTo have it stored: {remedy}");
     }
     text.truncate(text.trim_end().len());

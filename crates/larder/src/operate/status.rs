@@ -6,25 +6,30 @@ use std::process::ExitCode;
 use anyhow::bail;
 use http::{Request, StatusCode};
 use hyper::body::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Refused, call, recognise, refusal, texts};
-use crate::cli::AdminArguments;
+use crate::cli::StatusArguments;
 use crate::output;
 
 /// Asks, and prints; a server that is not ready has a status of its own.
-pub(crate) fn run(arguments: &AdminArguments) -> anyhow::Result<ExitCode> {
-    recognise(arguments)?;
-    let (ready, answer) = call(arguments, Request::get("/ready"), Bytes::new())?;
+pub(crate) fn run(arguments: &StatusArguments) -> anyhow::Result<ExitCode> {
+    recognise(&arguments.admin)?;
+    let (ready, answer) = call(&arguments.admin, Request::get("/ready"), Bytes::new())?;
     let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
-    let (status, metrics) = call(arguments, Request::get("/metrics"), Bytes::new())?;
+    let (status, metrics) = call(&arguments.admin, Request::get("/metrics"), Bytes::new())?;
     if status != StatusCode::OK {
         bail!(Refused(refusal(status, &answer)));
     }
     let metrics = Metrics::parse(&String::from_utf8_lossy(&metrics));
     let reasons: Vec<_> = texts(&answer, "reasons").collect();
-    let state = if ready == StatusCode::OK { "ready".to_owned() } else { reasons.join(", ") };
-    lines(&metrics, &state).iter().for_each(|line| output::result(line));
+    if arguments.json {
+        let shown = object(&metrics, ready == StatusCode::OK, &reasons);
+        output::result(&serde_json::to_string_pretty(&shown)?);
+    } else {
+        let state = if ready == StatusCode::OK { "ready".to_owned() } else { reasons.join(", ") };
+        lines(&metrics, &state).iter().for_each(|line| output::result(line));
+    }
     Ok(if ready == StatusCode::OK { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -44,12 +49,59 @@ fn lines(metrics: &Metrics, state: &str) -> Vec<String> {
     lines
 }
 
+/// The same for programs; what a server does not have is left out.
+fn object(metrics: &Metrics, is_ready: bool, reasons: &[&str]) -> Value {
+    let whole = |metric: &str| json!(metrics.sum(metric, "") as u64);
+    let mut shown = json!({
+        "version": metrics.label("larder_build_info", "version"),
+        "ready": is_ready,
+        "reasons": reasons,
+    });
+    if metrics.has("larder_requests_in_flight") {
+        shown["requests"] = json!({
+            "answered": whole("larder_requests_total"),
+            "from_cache": from_cache(metrics) as u64,
+            "in_flight": whole("larder_requests_in_flight"),
+        });
+    }
+    let stores = metrics.labels("larder_store_max_bytes", "store");
+    shown["stores"] = stores.iter().map(|name| store_object(metrics, name)).collect();
+    if metrics.has("larder_kv_keys") {
+        shown["kv"] = json!({
+            "keys": whole("larder_kv_keys"),
+            "bytes": whole("larder_kv_memory_bytes"),
+            "bytes_max": whole("larder_kv_memory_max_bytes"),
+            "clients": whole("larder_kv_connections"),
+        });
+    }
+    shown
+}
+
+fn store_object(metrics: &Metrics, name: &str) -> Value {
+    let of = |metric: &str| json!(metrics.of_store(metric, name) as u64);
+    let mut shown = json!({
+        "name": if name.is_empty() { "default" } else { name },
+        "responses": of("larder_store_entries"),
+        "bytes": of("larder_store_bytes"),
+        "bytes_max": of("larder_store_max_bytes"),
+    });
+    if metrics.has_store("larder_tier_verified", name) {
+        shown["shared"] = json!({
+            "answers": metrics.of_store("larder_tier_verified", name) > 0.0,
+            "instances": of("larder_tier_instances"),
+        });
+    }
+    shown
+}
+
+fn from_cache(metrics: &Metrics) -> f64 {
+    let of = |word: &&str| metrics.sum("larder_requests_total", &format!("cache=\"{word}\""));
+    ["hit", "stale", "revalidated", "collapsed"].iter().map(of).sum::<f64>()
+}
+
 fn requests(metrics: &Metrics) -> String {
     let answered = metrics.sum("larder_requests_total", "");
-    let from_cache: f64 = ["hit", "stale", "revalidated", "collapsed"]
-        .iter()
-        .map(|word| metrics.sum("larder_requests_total", &format!("cache=\"{word}\"")))
-        .sum::<f64>();
+    let from_cache = from_cache(metrics);
     let percent = if answered > 0.0 { from_cache / answered * 100.0 } else { 0.0 };
     let in_flight = metrics.sum("larder_requests_in_flight", "");
     format!("requests: {answered} answered, {percent:.1} % of them from the cache; {in_flight} in flight")
@@ -64,9 +116,12 @@ fn store(metrics: &Metrics, name: &str) -> String {
         count if count > 0.0 && of("larder_tier_verified") > 0.0 => format!("; instances {count}"),
         _ => String::new(),
     };
+    let responses = match of("larder_store_entries") {
+        1.0 => "1 response".to_owned(),
+        count => format!("{count} responses"),
+    };
     format!(
-        "{shown}: {} responses, {} of {}{shared}",
-        of("larder_store_entries"),
+        "{shown}: {responses}, {} of {}{shared}",
         mebibytes(of("larder_store_bytes")),
         mebibytes(of("larder_store_max_bytes"))
     )
@@ -179,9 +234,23 @@ mod tests {
             "requests: 4 answered, 75.0 % of them from the cache; 2 in flight",
             "store: 7 responses, 1.5 MiB of 2.0 MiB",
             "shared store: no answer for 12 s; serving alone",
-            "store images: 1 responses, 1.0 MiB of 4.0 MiB; instances 3",
+            "store images: 1 response, 1.0 MiB of 4.0 MiB; instances 3",
         ];
         assert_eq!(lines(&Metrics::parse(text), "draining"), told);
+        let shown = object(&Metrics::parse(text), false, &["draining"]);
+        let expected = json!({
+            "version": "1.2",
+            "ready": false,
+            "reasons": ["draining"],
+            "requests": { "answered": 4, "from_cache": 3, "in_flight": 2 },
+            "stores": [
+                { "name": "default", "responses": 7, "bytes": 1_572_864, "bytes_max": 2_097_152,
+                  "shared": { "answers": false, "instances": 2 } },
+                { "name": "images", "responses": 1, "bytes": 1_048_576, "bytes_max": 4_194_304,
+                  "shared": { "answers": true, "instances": 3 } },
+            ],
+        });
+        assert_eq!(shown, expected);
         let kv = "larder_kv_keys 5\nlarder_kv_memory_bytes 1048576\nlarder_kv_memory_max_bytes 2097152\n";
         assert_eq!(lines(&Metrics::parse(kv), "ready")[1], "kv: 5 keys, 1.0 MiB of 2.0 MiB; 0 clients");
     }

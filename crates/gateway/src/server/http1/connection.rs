@@ -113,15 +113,19 @@ impl Traits {
         }
     }
 
-    /// Of a reply that comes before the content of its request, and without having asked for it. The connection ends where that is long, or where
-    /// a client that expects 100 may send it or not.
+    /// Of a reply that comes before the content of its request, and without having asked for it. The connection ends where that is long, where it is
+    /// more than anybody may send, or where a client that expects 100 may send it or not.
     //= RFC 9110 section 10.1.1: Expect
-    pub(super) fn before_content(mut self) -> Self {
-        let is_long = matches!(self.framing, Framing::Length(bytes) if bytes > DRAINED_BYTES_MAX);
-        if is_long || (self.expects_continue && !self.has_no_body()) {
-            self.persistence = Persistence::Close;
-        }
-        self
+    pub(super) fn before_content(self, body_bytes_max: u64) -> Self {
+        let bytes_max = DRAINED_BYTES_MAX.min(body_bytes_max);
+        let is_long = matches!(self.framing, Framing::Length(bytes) if bytes > bytes_max);
+        let ends = is_long || (self.expects_continue && !self.has_no_body());
+        if ends { self.closing() } else { self }
+    }
+
+    /// Of a reply that ends the connection.
+    pub(super) fn closing(self) -> Self {
+        Self { persistence: Persistence::Close, ..self }
     }
 
     pub(super) fn has_no_body(&self) -> bool {

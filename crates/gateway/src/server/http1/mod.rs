@@ -175,11 +175,6 @@ impl<S: Stream> Connection<S> {
         self.answered += 1;
         let traits = Traits::of(&head, self.persistence_after(head.persistence));
         self.farewell = farewell_after(head.persistence, traits);
-        if let Framing::Length(bytes) = head.framing
-            && bytes > self.live.config.limits.body_bytes_max
-        {
-            return Ok(Turn::Refuse(Problem::request_body_too_large(self.live.config.limits.body_bytes_max)));
-        }
         let completed = completed_path(&head);
         let path_and_query = completed.as_deref().unwrap_or(head.path_and_query);
         let mut request = request_head(&head, path_and_query, &self.client);
@@ -200,7 +195,8 @@ impl<S: Stream> Connection<S> {
         }
         let turn = match step {
             Step::Reply(reply) => {
-                Turn::Deliver(Box::new(reply), Box::new(request.into_owned()), traits.before_content())
+                let traits = traits.before_content(self.live.config.limits.body_bytes_max);
+                Turn::Deliver(Box::new(reply), Box::new(request.into_owned()), traits)
             }
             Step::Forward(plan) => Turn::Forward(plan, traits),
         };
@@ -275,14 +271,7 @@ impl<S: Stream> Connection<S> {
         let mut pump = BodyPump::new(traits.framing, &self.codec, plan.request_body_bytes_max(), sender);
         match self.answer(&plan, body, &mut pump, traits).await {
             Ok(Ok(reply)) => Delivery::new(self, plan.asked(), traits, Some(pump)).run(reply).await,
-            Ok(Err(problem)) => {
-                self.worker.recorder.client_error(problem.reason());
-                match problem.status() {
-                    Some(status) => self.refuse(&Problem::new(status, problem.reason(), problem.to_string())),
-                    None => self.left(&plan, &pump),
-                }
-                Ok(Persistence::Close)
-            }
+            Ok(Err(problem)) => self.refuse_content(&plan, &problem, traits, &pump).await,
             Err(error) => {
                 self.left(&plan, &pump);
                 Err(error)
@@ -363,7 +352,26 @@ impl<S: Stream> Connection<S> {
         Delivery::new(self, request, traits, Some(pump)).run(reply).await
     }
 
-    /// Answers a request that can't be understood or is too much, and so ends the connection.
+    /// Answers a request whose content can't be read to its end, if its client is there, and so ends the connection.
+    async fn refuse_content(
+        &mut self,
+        plan: &Plan,
+        problem: &BodyProblem,
+        traits: Traits,
+        pump: &BodyPump,
+    ) -> Next {
+        let Some(status) = problem.status() else {
+            self.worker.recorder.client_error(problem.reason());
+            self.left(plan, pump);
+            return Ok(Persistence::Close);
+        };
+        self.farewell = Farewell::Lingering;
+        let problem = Problem::new(status, problem.reason(), problem.to_string());
+        let reply = exchange::refuse_content(&self.worker, plan, &problem);
+        Delivery::new(self, plan.asked(), traits.closing(), None).run(Box::new(reply)).await
+    }
+
+    /// Answers a request whose head can't be understood or is too much, and so ends the connection.
     fn refuse(&mut self, problem: &Problem) {
         self.worker.recorder.client_error(problem.reason);
         self.farewell = Farewell::Lingering;

@@ -115,7 +115,7 @@ impl Responder {
         respond::reply(&problem, reply.account.site.as_ref(), reply.account.started, &self.worker)
     }
 
-    /// Answers a request that can't be understood or is too much.
+    /// Answers a request whose head can't be understood or is too much.
     pub(super) fn refuse(mut self, problem: &Problem, wanted: Wanted) {
         self.worker.recorder.client_error(problem.reason);
         let body = problem.body(ErrorExposure::Expose);
@@ -149,8 +149,7 @@ impl Exchange {
         let reply = match self.answer(body).await {
             Ok(reply) => reply,
             Err(BodyProblem::Refused(problem)) => {
-                let wanted = Wanted::by(&self.plan.request().method);
-                return self.responder.refuse(&problem, wanted);
+                exchange::refuse_content(&self.responder.worker, &self.plan, &problem)
             }
             Err(BodyProblem::ClientLeft) => return self.left(),
         };

@@ -89,7 +89,9 @@ pub(super) fn maintenance(scope: &mut Scope<'_>, site: &Table) -> Option<Mainten
     let admitted = ClientRules { allowed: networks(scope, table, "clients_admitted"), denied: Vec::new() };
     let page = table.node("body_file").is_some().then(|| page(scope, table)).flatten();
     let retry_after_s = table.duration("retry_after").as_secs();
-    table.flag("enabled").then_some(Maintenance { admitted, retry_after_s, page })
+    // Where it is missing, that is noted already.
+    let is_enabled = table.node("enabled").is_some() && table.flag("enabled");
+    is_enabled.then_some(Maintenance { admitted, retry_after_s, page })
 }
 
 pub(super) fn error_pages(scope: &mut Scope<'_>, site: &Table) -> Vec<ErrorPage> {

@@ -1,14 +1,15 @@
 //! Regular expressions, and what they look at.
 
-use gateway::config::PathPattern;
+use gateway::config::{PathPattern, Spelling};
 use regex_syntax::ast::{self, Ast, ClassSetItem, Visitor};
 
 use super::scope::Scope;
+use crate::config::glob::REGEX_BYTES_MAX;
 use crate::config::tree::Table;
 
 /// The expression of a `path` table.
-pub(super) fn pattern(scope: &mut Scope<'_>, table: &Table) -> Option<PathPattern> {
-    let regex = scope.parsed(table, "regex", regex)?;
+pub(super) fn pattern(scope: &mut Scope<'_>, table: &Table, spelling: Spelling) -> Option<PathPattern> {
+    let regex = scope.parsed(table, "regex", |text| regex(text, spelling))?;
     let named = Named::of(regex.as_str());
     match (named.question_mark, table.node("regex")) {
         (true, _) => return Some(PathPattern::RegexWithQuery(regex)),
@@ -18,8 +19,10 @@ pub(super) fn pattern(scope: &mut Scope<'_>, table: &Table) -> Option<PathPatter
     Some(PathPattern::Regex(regex))
 }
 
-pub(super) fn regex(text: &str) -> Result<regex::Regex, String> {
-    regex::RegexBuilder::new(text).size_limit(REGEX_BYTES_MAX).build().map_err(|error| match error {
+pub(super) fn regex(text: &str, spelling: Spelling) -> Result<regex::Regex, String> {
+    let mut builder = regex::RegexBuilder::new(text);
+    builder.size_limit(REGEX_BYTES_MAX).case_insensitive(spelling == Spelling::Lenient);
+    builder.build().map_err(|error| match error {
         regex::Error::CompiledTooBig(bytes) => {
             format!("the expression needs more than {bytes} bytes of memory")
         }
@@ -85,7 +88,6 @@ impl Visitor for Named {
 }
 
 const WITHOUT_QUERY: &str = "names `=` or `&`, and is compared with the path alone, which has no query: to match the query, write the question mark too, as in `[?&]page=`";
-const REGEX_BYTES_MAX: usize = 1 << 20;
 /// Columns that the regex crate puts before the expression in its drawing.
 const EXPRESSION_INDENT: usize = 4;
 
@@ -96,7 +98,7 @@ mod tests {
     #[test]
     fn an_expression_says_itself_whether_it_is_about_the_query() {
         let check = |expression: &str, question_mark: bool, separator: bool| {
-            regex(expression).unwrap();
+            regex(expression, Spelling::AsWritten).unwrap();
             assert_eq!(Named::of(expression), Named { question_mark, separator }, "{expression}");
         };
         for path in [

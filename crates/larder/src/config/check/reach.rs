@@ -1,12 +1,15 @@
 //! Which requests a rule can get: those that an earlier rule takes, or that its site never has, leave it without any.
 
+use gateway::config::Spelling;
+
+use super::rule::spelling;
 use super::scope::Scope;
 use crate::config::tree::{Node, Table};
 
 /// Notes the rules of a site that no request reaches, as far as paths can be compared without trying them.
 pub(super) fn check_rules(scope: &mut Scope<'_>, site: &Table) {
     let rules: Vec<(&Table, Option<Reach<'_>>)> =
-        site.tables("rule").map(|table| (table, Reach::of(table))).collect();
+        site.tables("rule").map(|table| (table, Reach::of(table, spelling(table)))).collect();
     let prefix = site.text("path_prefix").unwrap_or("/").trim_end_matches('/');
     for (index, (table, reach)) in rules.iter().enumerate() {
         let Some(reach) = reach else { continue };
@@ -15,13 +18,13 @@ pub(super) fn check_rules(scope: &mut Scope<'_>, site: &Table) {
             earlier.covers(reach).then_some((table, earlier))
         });
         let message = match earlier {
-            Some((earlier, Reach { paths: Paths::All, methods })) if methods.is_empty() => {
+            Some((earlier, Reach { paths: Paths::All, methods, .. })) if methods.is_empty() => {
                 format!("unreachable: `{}` above it matches every request", earlier.path)
             }
             Some((earlier, _)) => {
                 format!("unreachable: `{}` above it matches every request that it does", earlier.path)
             }
-            None if !reach.paths.are_below(prefix) => {
+            None if !reach.is_below(prefix) => {
                 format!("unreachable: the paths of the site begin with `{prefix}/`")
             }
             None => continue,
@@ -35,7 +38,7 @@ pub(super) fn check_transforms(scope: &mut Scope<'_>, site: &Table) {
     let prefix = site.text("path_prefix").unwrap_or("/").trim_end_matches('/');
     let mut redirects: Vec<(&Table, Reach<'_>)> = Vec::new();
     for table in site.tables("transform") {
-        let Some(reach) = Reach::of(table) else { continue };
+        let Some(reach) = Reach::of(table, Spelling::AsWritten) else { continue };
         let is_first = table.text("phase") == Some("client_request");
         let redirect = redirects.iter().find(|(_, earlier)| is_first && earlier.covers(&reach));
         let message = match redirect {
@@ -43,7 +46,7 @@ pub(super) fn check_transforms(scope: &mut Scope<'_>, site: &Table) {
                 "never applies: `{}` above it redirects every request that it matches",
                 earlier.path
             )),
-            None if is_first && !reach.paths.are_below(prefix) => {
+            None if is_first && !reach.is_below(prefix) => {
                 Some(format!("never matches: the paths of the site begin with `{prefix}/`"))
             }
             None if !shares_hosts(site, table) => {
@@ -78,6 +81,7 @@ fn shares_hosts(site: &Table, rule: &Table) -> bool {
 /// What a rule fits.
 struct Reach<'a> {
     paths: Paths<'a>,
+    spelling: Spelling,
     /// Empty for all.
     methods: Vec<&'a str>,
 }
@@ -96,19 +100,23 @@ enum Paths<'a> {
 
 impl<'a> Reach<'a> {
     /// `None` where a mistake leaves open what was meant.
-    fn of(rule: &'a Table) -> Option<Self> {
+    fn of(rule: &'a Table, spelling: Spelling) -> Option<Self> {
         let is_wrong = rule.is_wrong("path") || rule.is_wrong("methods");
         let methods = rule.list("methods").iter().map(|node| node.as_text()).collect();
         let paths = rule.optional_table("path").map_or(Some(Paths::All), Paths::of)?;
         let is_wrong = is_wrong || !paths.are_paths();
-        (!is_wrong).then_some(Self { paths, methods })
+        (!is_wrong).then_some(Self { paths, spelling, methods })
     }
 
     fn covers(&self, other: &Self) -> bool {
         let has = |method: &&str| self.methods.contains(method);
         let has_methods =
             self.methods.is_empty() || !other.methods.is_empty() && other.methods.iter().all(has);
-        has_methods && self.paths.cover(&other.paths)
+        has_methods && self.paths.cover(&other.paths, self.spelling)
+    }
+
+    fn is_below(&self, prefix: &str) -> bool {
+        self.paths.are_below(prefix, self.spelling)
     }
 }
 
@@ -137,31 +145,45 @@ impl<'a> Paths<'a> {
         }
     }
 
-    fn cover(&self, other: &Self) -> bool {
+    /// Whether they have all paths of others that are written like their pattern; those in another case are for whom nobody is before.
+    fn cover(&self, other: &Self, spelling: Spelling) -> bool {
         match (self, other) {
             (Self::All, _) => true,
             (
                 Self::Prefix(prefix),
                 Self::Exact(begin) | Self::Prefix(begin) | Self::Pattern { head: begin, .. },
-            ) => begin.starts_with(prefix),
-            (Self::Exact(one), Self::Exact(other)) => one == other,
+            ) => begins(begin, prefix, spelling),
+            (Self::Exact(one), Self::Exact(other)) => is_same(one, other, spelling),
             (Self::Pattern { key, text, .. }, Self::Pattern { key: other_key, text: other, .. }) => {
-                (key, text) == (other_key, other)
+                key == other_key && is_same(text, other, spelling)
             }
             _ => false,
         }
     }
 
     /// Whether one of them may be the prefix of a site, or lie below it.
-    fn are_below(&self, prefix: &str) -> bool {
+    fn are_below(&self, prefix: &str, spelling: Spelling) -> bool {
         let folder = format!("{prefix}/");
         match self {
             Self::All => true,
-            Self::Exact(path) => *path == prefix || path.starts_with(&folder),
+            Self::Exact(path) => is_same(path, prefix, spelling) || begins(path, &folder, spelling),
             Self::Prefix(begin) | Self::Pattern { head: begin, .. } => {
-                *begin == prefix || begin.starts_with(&folder) || folder.starts_with(begin)
+                is_same(begin, prefix, spelling)
+                    || begins(begin, &folder, spelling)
+                    || begins(&folder, begin, spelling)
             }
         }
+    }
+}
+
+fn is_same(one: &str, other: &str, spelling: Spelling) -> bool {
+    one.len() == other.len() && begins(one, other, spelling)
+}
+
+fn begins(path: &str, begin: &str, spelling: Spelling) -> bool {
+    match spelling {
+        Spelling::AsWritten => path.starts_with(begin),
+        Spelling::Lenient => path.to_ascii_lowercase().starts_with(&begin.to_ascii_lowercase()),
     }
 }
 
@@ -186,7 +208,13 @@ mod tests {
     #[test]
     fn what_an_earlier_rule_leaves() {
         let check = |earlier: &str, later: &str, expected: bool| {
-            assert_eq!(pattern(earlier).cover(&pattern(later)), expected, "{earlier} before {later}");
+            for (spelling, is_same_in_any_case) in [(Spelling::AsWritten, false), (Spelling::Lenient, true)] {
+                let covers = |later: &str| pattern(earlier).cover(&pattern(later), spelling);
+                assert_eq!(covers(later), expected, "{earlier} before {later}");
+                let capitals = covers(&later.to_ascii_uppercase());
+                let has_capitals = is_same_in_any_case || earlier == "/";
+                assert_eq!(capitals, expected && has_capitals, "{earlier} before {later} in capitals");
+            }
         };
         check("/", "/a", true);
         check("/a", "/a", true);
@@ -204,7 +232,9 @@ mod tests {
     #[test]
     fn what_a_site_has() {
         let check = |paths: &str, expected: bool| {
-            assert_eq!(pattern(paths).are_below("/shop"), expected, "{paths}");
+            let are_below = |prefix, spelling| pattern(paths).are_below(prefix, spelling);
+            assert_eq!(are_below("/shop", Spelling::AsWritten), expected, "{paths}");
+            assert_eq!(are_below("/SHOP", Spelling::Lenient), expected, "{paths}");
         };
         for paths in ["/", "/s", "/shop", "/shop/", "/shop/a", "=/shop", "=/shop/a", "/*", "/shop/*"] {
             check(paths, true);

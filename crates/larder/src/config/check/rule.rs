@@ -10,7 +10,7 @@ use caching::{
 };
 use gateway::config::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
-    SITE_POLICY, codings_of,
+    SITE_POLICY, Spelling, codings_of,
 };
 
 use super::expression;
@@ -19,7 +19,7 @@ use super::protection;
 use super::reach::check_rules;
 use super::scope::Scope;
 use super::server::millis;
-use crate::config::glob::{self, REGEX_BYTES_MAX, Wildcards};
+use crate::config::glob::{self, Wildcards};
 use crate::config::tree::{Node, Table, Value};
 
 pub(super) fn rules(scope: &mut Scope<'_>, site: &Table, store: &Table, profile: Profile) -> Vec<CacheRule> {
@@ -61,8 +61,9 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
         Some(_) => scope.parsed(table, "name", name),
         None => Some(format!("rule-{number}")),
     };
+    let spelling = spelling(table);
     let path = match table.optional_table("path") {
-        Some(path) => pattern(scope, path).map(Some),
+        Some(path) => pattern(scope, path, spelling).map(Some),
         None => Some(None),
     };
     let methods = methods(scope, table);
@@ -74,6 +75,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
     Some(CacheRule {
         name: name?,
         path: path?,
+        spelling,
         methods,
         query: query(scope, table),
         object_bytes_max: table.number("object_bytes_max"),
@@ -89,8 +91,14 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
     })
 }
 
+/// Which spellings of its paths a rule is for: what restricts must hold for whatever the origin may take for the same path.
+pub(super) fn spelling(rule: &Table) -> Spelling {
+    let has_limit = LIMITING_KEYS.iter().any(|key| rule.node(key).is_some());
+    if has_limit || !rule.flag("cache") { Spelling::Lenient } else { Spelling::AsWritten }
+}
+
 /// The one pattern in a `path` table.
-pub(super) fn pattern(scope: &mut Scope<'_>, table: &Table) -> Option<PathPattern> {
+pub(super) fn pattern(scope: &mut Scope<'_>, table: &Table, spelling: Spelling) -> Option<PathPattern> {
     let given: Vec<_> = table.section.options.iter().filter_map(|option| table.node(option.key)).collect();
     if given.len() != 1 {
         let keys: Vec<_> = table.section.options.iter().map(|option| format!("`{}`", option.key)).collect();
@@ -100,8 +108,8 @@ pub(super) fn pattern(scope: &mut Scope<'_>, table: &Table) -> Option<PathPatter
     }
     let exact = scope.parsed(table, "exact", path).map(PathPattern::Exact);
     let prefix = scope.parsed(table, "prefix", path).map(PathPattern::Prefix);
-    let glob = scope.parsed(table, "glob", glob).map(PathPattern::Glob);
-    exact.or(prefix).or(glob).or_else(|| expression::pattern(scope, table))
+    let glob = scope.parsed(table, "glob", |text| glob(text, spelling)).map(PathPattern::Glob);
+    exact.or(prefix).or(glob).or_else(|| expression::pattern(scope, table, spelling))
 }
 
 pub(super) fn path(text: &str) -> Result<String, String> {
@@ -114,11 +122,15 @@ pub(super) fn path(text: &str) -> Result<String, String> {
     }
 }
 
-fn glob(text: &str) -> Result<globset::GlobMatcher, String> {
+fn glob(text: &str, spelling: Spelling) -> Result<globset::GlobMatcher, String> {
     if !text.starts_with(['/', '*', '{', '[', '?']) {
         return Err("can't match any path: every path starts with `/`".to_owned());
     }
-    glob::glob(text, Wildcards::InSegments)
+    let wildcards = match spelling {
+        Spelling::AsWritten => Wildcards::InSegments,
+        Spelling::Lenient => Wildcards::InSegmentsOfAnyCase,
+    };
+    glob::glob(text, wildcards)
 }
 
 pub(super) fn methods(scope: &mut Scope<'_>, table: &Table) -> MethodSet {
@@ -353,6 +365,9 @@ const KNOWN_METHODS: [&str; 10] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"];
 /// Those that what is stored can answer.
 const ANSWERED_METHODS: [&str; 3] = ["GET", "HEAD", "QUERY"];
+/// Each of them keeps something out.
+const LIMITING_KEYS: [&str; 4] =
+    ["rate_limit", "miss_budget", "request_body_bytes_max", "response_body_bytes_max"];
 const STORING_KEYS: [&str; 10] = [
     "ttl_override",
     "ttl_default",

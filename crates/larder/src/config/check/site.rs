@@ -10,7 +10,7 @@ use caching::tags::{TagField, TagRules};
 use caching::unkeyed::{FieldClass, class_of};
 use gateway::config::{
     ClientRules, Collapse, CollapseLimits, ErrorExposure, LeaderFailure, OriginTimeouts, PrefixHandling,
-    ServerTiming, Site, TraceFields, UnderscoreFields, XCache,
+    ServerTiming, Site, Spelling, TraceFields, UnderscoreFields, XCache,
 };
 use http::HeaderName;
 
@@ -18,7 +18,7 @@ use super::answer::{cors, error_pages, maintenance};
 use super::names::{host_pattern, name};
 use super::origin::Origins;
 use super::protection;
-use super::rule::rules;
+use super::rule::{self, rules};
 use super::scope::Scope;
 use super::server::{has_gateway, level, networks};
 use super::stores::Stores;
@@ -77,12 +77,17 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         allowed: networks(scope, table, "clients_allowed"),
         denied: networks(scope, table, "clients_denied"),
     };
+    let (spelling, protection) = (spelling(table), protection::of_site(scope, table));
+    let (cors, maintenance) = (cors(scope, table), maintenance(scope, table));
+    let error_pages = error_pages(scope, table);
+    // From here on nothing is checked that a mistake above would hide.
     Some(Site {
         name: name?,
         hosts,
         path_prefix: path_prefix?,
+        spelling,
         clients,
-        protection: protection::of_site(scope, table),
+        protection,
         prefix: if table.flag("strip_prefix") { PrefixHandling::Strip } else { PrefixHandling::Keep },
         origin: origin?,
         store,
@@ -109,10 +114,18 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         },
         trace_fields: process.trace_fields,
         transforms,
-        cors: cors(scope, table),
-        maintenance: maintenance(scope, table),
-        error_pages: error_pages(scope, table),
+        cors,
+        maintenance,
+        error_pages,
     })
+}
+
+/// Which spellings of its prefix a site is for: what restricts, be it only one of its rules, must not be left by another case.
+fn spelling(site: &Table) -> Spelling {
+    let has_list = ["clients_allowed", "clients_denied"].iter().any(|key| !site.list(key).is_empty());
+    let has_limit = ["rate_limit", "request_body_bytes_max"].iter().any(|key| site.node(key).is_some());
+    let has_rule = || site.tables("rule").any(|rule| rule::spelling(rule) == Spelling::Lenient);
+    if has_list || has_limit || has_rule() { Spelling::Lenient } else { Spelling::AsWritten }
 }
 
 fn collapse(table: &Table) -> Collapse {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use caching::unkeyed::{self, FieldClass, class_of};
 use caching::{StatusMatch, hop_by_hop, sharing};
 use gateway::config::{
-    Action, Conditions, CookieChange, FieldPattern, Phase, PrefixChange, Redirect, Rewrite, Template,
-    TransformRule, Transforms, Variable,
+    Action, Conditions, CookieChange, FieldPattern, Phase, PrefixChange, Redirect, Rewrite, Spelling,
+    Template, TransformRule, Transforms, Variable,
 };
 use http::{HeaderName, HeaderValue};
 
@@ -98,7 +98,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, phase: Phase, number: usize) -> Op
 
 fn conditions(scope: &mut Scope<'_>, table: &Table) -> Option<Conditions> {
     let path = match table.optional_table("path") {
-        Some(path) => pattern(scope, path).map(Some),
+        Some(path) => pattern(scope, path, Spelling::AsWritten).map(Some),
         None => Some(None),
     };
     Some(Conditions {
@@ -152,7 +152,7 @@ fn actions(scope: &mut Scope<'_>, table: &Table, phase: Phase) -> Vec<Action> {
     actions
         .extend(table.optional_table("rewrite").and_then(|table| rewrite(scope, table)).map(Action::Rewrite));
     actions.extend(
-        table.optional_table("redirect").and_then(|table| redirect(scope, table)).map(Action::Redirect),
+        table.optional_table("redirect").and_then(|to| redirect(scope, to, table)).map(Action::Redirect),
     );
     actions
 }
@@ -179,10 +179,14 @@ fn values(scope: &mut Scope<'_>, table: &Table, key: &str, phase: Phase) -> Vec<
 }
 
 fn template(text: &str, phase: Phase) -> Result<Template, String> {
-    let template = Template::parse(text)?;
+    let unknown = |says| format!("{says}; this phase has the variables {}", phase.variables().join(", "));
+    let template = Template::parse(text).map_err(unknown)?;
     for variable in template.variables() {
         if !phase.has(variable) {
-            return Err(format!("`{{{variable}}}` can't be used in this phase (docs/guide/transform.md)"));
+            return Err(format!(
+                "`{{{variable}}}` can't be used in this phase, which has {}",
+                phase.variables().join(", ")
+            ));
         }
         if let Variable::Field(name) | Variable::RequestField(name) = variable {
             readable(name.as_str())?;
@@ -331,7 +335,7 @@ fn cookies(scope: &mut Scope<'_>, table: &Table) -> Option<CookieChange> {
 fn rewrite(scope: &mut Scope<'_>, table: &Table) -> Option<Rewrite> {
     let pattern = match (table.node("regex"), table.node("to")) {
         (Some(_), Some(to)) => {
-            let expression = scope.parsed(table, "regex", regex)?;
+            let expression = scope.parsed(table, "regex", |text| regex(text, Spelling::AsWritten))?;
             let text = scope.take(to, replacement(to.as_text(), &expression))?;
             Some((expression, text))
         }
@@ -359,6 +363,10 @@ fn replacement(text: &str, expression: &::regex::Regex) -> Result<String, String
     if text.contains('#') || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("expected a path in visible ASCII without `#`".to_owned());
     }
+    check_captures(text, expression).map(|()| text.to_owned())
+}
+
+fn check_captures(text: &str, expression: &::regex::Regex) -> Result<(), String> {
     let is_known = |name: &str| match name.parse::<usize>() {
         Ok(number) => number < expression.captures_len(),
         Err(_) => expression.capture_names().flatten().any(|known| known == name),
@@ -367,7 +375,7 @@ fn replacement(text: &str, expression: &::regex::Regex) -> Result<String, String
         Some(unknown) => {
             Err(format!("`regex` has no capture `{unknown}`; write `${{1}}` where a letter follows"))
         }
-        None => Ok(text.to_owned()),
+        None => Ok(()),
     }
 }
 
@@ -384,7 +392,8 @@ fn captures(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn redirect(scope: &mut Scope<'_>, table: &Table) -> Option<Redirect> {
+fn redirect(scope: &mut Scope<'_>, table: &Table, rule: &Table) -> Option<Redirect> {
+    let captured = table.node("to").and_then(|to| scope.take(to, captured(to.as_text(), rule)));
     let to = scope.parsed(table, "to", |text| {
         if !["http://", "https://", "/", "{path}"].iter().any(|begin| text.starts_with(begin)) {
             return Err("must start with `http://`, `https://`, `/` or `{path}`".to_owned());
@@ -392,11 +401,42 @@ fn redirect(scope: &mut Scope<'_>, table: &Table) -> Option<Redirect> {
         if text.starts_with("//") {
             return Err("`//` names another server: write its scheme".to_owned());
         }
-        let to = template(text, Phase::ClientRequest)?;
+        let to = template(&with_captures_kept(text), Phase::ClientRequest)?;
         to.check_server().map(|()| to)
     });
     let status = table.text("status").and_then(|status| status.parse().ok());
-    Some(Redirect { status: status?, to: to? })
+    Some(Redirect { status: status?, to: to?, captured: captured? })
+}
+
+/// The same with doubled braces around the names of captures, which are no variables.
+fn with_captures_kept(text: &str) -> String {
+    let mut parts = text.split("${");
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once('}') {
+            Some((name, rest)) => kept.extend(["${{", name, "}}", rest]),
+            None => kept.extend(["${", part]),
+        }
+    }
+    kept
+}
+
+/// The expression whose captures the target of a redirect names, if it names any.
+fn captured(to: &str, rule: &Table) -> Result<Option<::regex::Regex>, String> {
+    let Some(first) = captures(to).next() else { return Ok(None) };
+    let authority = to.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
+    if authority.is_some_and(|authority| authority.contains('$')) {
+        return Err("a capture can't be part of the host: whoever writes the path would choose the server. Write `/` before it".to_owned());
+    }
+    let Some(text) = rule.optional_table("path").and_then(|path| path.text("regex")) else {
+        return Err(format!(
+            "`${first}` needs `path = {{ regex = ... }}` with that capture in the same rule; write `%24` for a dollar sign"
+        ));
+    };
+    // One that can't be compiled is reported where it stands.
+    let Ok(expression) = regex(text, Spelling::AsWritten) else { return Ok(None) };
+    check_captures(to, &expression)?;
+    Ok(Some(expression))
 }
 
 /// Each is compared with every message of its phase, one after the other.

@@ -1,6 +1,6 @@
 //! Keys of what a site answers itself: CORS, maintenance, pages for errors.
 
-use super::section::{DAY_MS, FIELD_NAMES, FILE, Kind, NETWORKS, Preset, Reload, Section, row};
+use super::section::{DAY_MS, FIELD_NAMES, FILE, Kind, NETWORKS, Preset, Reload, STATUSES, Section, row};
 
 pub(super) static CORS: Section = Section {
     name: "site.cors",
@@ -59,15 +59,15 @@ pub(super) static CORS: Section = Section {
 
 pub(super) static MAINTENANCE: Section = Section {
     name: "site.maintenance",
-    about: "Answers 503 in place of the site (docs/guide/transform.md#maintenance). What is stored stays.",
+    about: "Answers 503 in place of the site (docs/guide/transform.md#maintenance). Stored responses are kept.",
     options: &[
         row(
             "enabled",
             Kind::Flag,
-            Preset::Is("true"),
+            Preset::Required,
             Reload::Yes,
             "Whether it does; `false` keeps the other keys for the next time.",
-            "",
+            "Required, so that a table that only prepares a maintenance doesn't begin it.",
         ),
         row(
             "clients_admitted",
@@ -103,7 +103,7 @@ pub(super) static ERROR_PAGE: Section = Section {
     options: &[
         row(
             "statuses",
-            Kind::List(&Kind::Text("status code, or a class such as `5xx`")),
+            STATUSES,
             Preset::Required,
             Reload::Yes,
             "Which errors.",

@@ -1,6 +1,6 @@
 //! Keys of origin servers.
 
-use super::section::{FILE, HOUR_MS, KeyForm, Kind, LIMIT, Preset, Reload, Section, row};
+use super::section::{FILE, HOUR_MS, KeyForm, Kind, LIMIT, Preset, Reload, STATUSES, Section, row};
 
 pub(crate) static ORIGIN: Section = Section {
     name: "origin",
@@ -413,8 +413,6 @@ static BREAKER: Section = Section {
         ),
     ],
 };
-
-const STATUSES: Kind = Kind::List(&Kind::Text("status code, such as `503`, or a class, such as `5xx`"));
 
 static CREDENTIALS: Section = Section {
     name: "origin.credentials",

@@ -36,6 +36,8 @@ pub(crate) enum Kind {
     Duration { min_ms: u64, max_ms: u64 },
     /// Text; the words say of what form.
     Text(&'static str),
+    /// A status code, as text or as a number, or the text of a class such as `5xx`.
+    Status,
     /// A file whose first line is a secret. Unknown keys beside it may hold the secret itself, so excerpts hide them.
     SecretFile,
     /// One of these words.
@@ -142,3 +144,4 @@ pub(super) const FILE: Kind = Kind::Text("path of a file, relative to the config
 pub(super) const NETWORKS: Kind = Kind::List(&Kind::Text("IP address or network, such as `10.0.0.0/8`"));
 pub(super) const FIELD_NAMES: Kind = Kind::List(&Kind::Text("header field name"));
 pub(super) const LEVEL: Kind = Kind::Choice(&["error", "warn", "info", "debug", "trace"]);
+pub(super) const STATUSES: Kind = Kind::List(&Kind::Status);

@@ -37,7 +37,7 @@ pub(super) static SITE: Section = Section {
             Preset::Is("\"/\""),
             Reload::Yes,
             "Only paths below this one belong to the site; `/shop` fits `/shop` and `/shop/a`, not `/shopping`.",
-            "",
+            "If the site restricts anything (`clients_allowed`, `clients_denied`, `rate_limit`, `request_body_bytes_max`, or a rule that restricts), the prefix also matches in any other ASCII case, unless another site has exactly that prefix: `/SHOP` must not lead around the restriction.",
         ),
         row(
             "strip_prefix",
@@ -85,7 +85,7 @@ pub(super) static SITE: Section = Section {
             Preset::Is("false"),
             Reload::Yes,
             "Whether responses carry an `X-Cache: HIT|MISS|...` line.",
-            "`Cache-Status` says more and is always there; this is for tools that look for the old line.",
+            "For tools that look for this line; `Cache-Status` says more and is always there. `HIT`: a fresh stored response. `STALE`: a stale one. `REVALIDATED`: a stored one that the origin confirmed. `COLLAPSED`: the response to another client's request. `MISS`: from the origin. `BYPASS`: from the origin, past the cache. `LOCAL`: Larder's own answer, such as a redirect, a preflight, maintenance or a refusal. `ERROR`: the origin gave no response.",
         ),
         row(
             "server_timing",
@@ -181,8 +181,8 @@ pub(super) static SITE: Section = Section {
             FIELD_NAMES,
             Preset::Is("[]"),
             Reload::Yes,
-            "Header fields taken out of responses before they are stored and delivered.",
-            "",
+            "Header fields taken out of all responses of the site.",
+            "They count nevertheless: a response with `Set-Cookie` isn't stored even if this hides it, and hiding it ends every session of the site. To store pages that set a cookie, remove it from them with a `[[site.transform]]`: `phase = \"origin_response\"`, their `path` and `remove = [\"Set-Cookie\"]`.",
         ),
         row(
             "tags",
@@ -343,7 +343,7 @@ static RULE: Section = Section {
             Preset::Absent("every path"),
             Reload::Yes,
             "Paths that match: one of `exact`, `prefix`, `glob`, `regex`.",
-            "It is compared with the path as received, with the site's prefix, and nothing decoded.",
+            "It is compared with the path as received, with the site's prefix, and nothing decoded. A rule that restricts (`cache = false`, `rate_limit`, `miss_budget`, `request_body_bytes_max`, `response_body_bytes_max`) also matches other spellings that many frameworks, such as Express, route to the same page: any ASCII case, a slash at the end, and for `regex` the path without its query. Other rules match only what is written.",
         ),
         row(
             "methods",
@@ -431,7 +431,7 @@ static RULE: Section = Section {
             Preset::Is("false"),
             Reload::Yes,
             "Whether responses with `Set-Cookie` may be stored.",
-            "Absent under `profile = \"rfc9111\"`: `true`. Such a cookie goes to everybody who gets the stored response. Hide the field with `response_fields_hidden` instead where you can.",
+            "Absent under `profile = \"rfc9111\"`: `true`. Such a cookie goes to everyone who gets the stored response. Where pages are the same for everyone, rather remove it from them before they are stored: a `[[site.transform]]` with `phase = \"origin_response\"`, their `path` and `remove = [\"Set-Cookie\"]`.",
         ),
         row(
             "store_expired",
@@ -689,7 +689,7 @@ pub(super) static PATTERN: Section = Section {
             Preset::Absent("not compared"),
             Reload::Yes,
             "The expression matches anywhere in the path.",
-            "An expression that names a question mark (`\\?`, `[?&]`) is compared with path and query. Unanchored: write `^` and `$` where you mean them. Matching takes time in proportion to the URL, whatever the expression.",
+            "An expression that names a question mark (`\\?`, `[?&]`) is compared with path and query. Unanchored: write `^` and `$` where you mean them. A rule that restricts ignores case unless the expression says `(?-i)`. Matching takes time in proportion to the URL, whatever the expression.",
         ),
     ],
 };

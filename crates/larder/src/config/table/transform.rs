@@ -1,6 +1,6 @@
 //! Keys of the transformation rules of a site.
 
-use super::section::{FIELD_NAMES, KeyForm, Kind, Preset, Reload, Section, row};
+use super::section::{FIELD_NAMES, KeyForm, Kind, Preset, Reload, STATUSES, Section, row};
 use super::site::{PARAMETERS, PATTERN};
 
 pub(super) static TRANSFORM: Section = Section {
@@ -65,7 +65,7 @@ pub(super) static TRANSFORM: Section = Section {
         ),
         row(
             "statuses",
-            Kind::List(&Kind::Text("status code, or a class such as `5xx`")),
+            STATUSES,
             Preset::Is("[]"),
             Reload::Yes,
             "Statuses that match; an empty list means every status. Only for responses.",
@@ -236,11 +236,13 @@ static REDIRECT: Section = Section {
         ),
         row(
             "to",
-            Kind::Text("URL, or path that starts with `/`, with variables such as `{path}`"),
+            Kind::Text(
+                "URL, or path that starts with `/`, with variables such as `{path}` and captures such as `$1`",
+            ),
             Preset::Required,
             Reload::Yes,
             "Value of `Location`.",
-            "Bytes that can't stand in a URL are percent-encoded. A path never begins with `//`, which would name another server.",
+            "`$1`, `${1}` and `${name}` stand for captures of the rule's `path = { regex = ... }`: with `^/p/([0-9]+)$` and `to = \"/product/$1\"`, `/p/7` goes to `/product/7`. They can't be part of the host. Bytes that can't stand in a URL are percent-encoded. A path never begins with `//`, which would name another server.",
         ),
     ],
 };
