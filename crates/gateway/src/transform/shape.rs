@@ -98,6 +98,9 @@ fn is_of_larder(name: &str) -> bool {
 /// `Location`; `None` where it could not be one.
 fn location(redirect: &Redirect, context: &Context<'_>, fields: &PackedFields) -> Option<Vec<u8>> {
     let value = context.value(&redirect.to, fields)?;
+    if names_no_server(&value) {
+        return None;
+    }
     // `//host` and `/\host` name another server.
     let slashes = value.iter().take_while(|byte| matches!(byte, b'/' | b'\\')).count();
     let (begin, rest): (&[u8], _) = if slashes > 0 { (b"/", &value[slashes..]) } else { (b"", &value[..]) };
@@ -115,6 +118,12 @@ fn location(redirect: &Redirect, context: &Context<'_>, fields: &PackedFields) -
         location.pop();
     }
     (!location.is_empty()).then_some(location)
+}
+
+/// What `https://{host}{path}` becomes for a request without Host: browsers would take the path for a server.
+fn names_no_server(url: &[u8]) -> bool {
+    let rest = url.strip_prefix(b"http://").or_else(|| url.strip_prefix(b"https://"));
+    rest.is_some_and(|rest| rest.first().is_none_or(|first| b"/?#:".contains(first)))
 }
 
 fn has_query(path_and_query: &str) -> bool {
@@ -216,11 +225,11 @@ mod tests {
 
     #[test]
     fn a_redirection_stays_where_its_text_says() {
-        let check = |to: &str, path_and_query: &str, expected: &str| {
+        let check_for = |authority: &str, to: &str, path_and_query: &str, expected: &str| {
             let seen = Seen {
                 method: "GET",
                 scheme: "http",
-                authority: "a.example:80",
+                authority,
                 path_and_query,
                 fields: &[("X-Odd", b"a \xffb")],
                 client: [127, 0, 0, 1].into(),
@@ -231,6 +240,12 @@ mod tests {
             let found = location(&redirect, &context, &fields).unwrap_or_default();
             assert_eq!(String::from_utf8_lossy(&found), expected, "{to} for {path_and_query}");
         };
+        let check = |to: &str, path_and_query: &str, expected: &str| {
+            check_for("a.example:80", to, path_and_query, expected);
+        };
+        check_for("", "https://{host}{path}", "/evil.example/", "");
+        check_for("", "https://{authority}:80{path}", "/evil.example/", "");
+        check_for("", "https://www.{host}{path}", "/a", "https://www./a");
         check("https://{host}{path}?{query}", "/a?b=c", "https://a.example/a?b=c");
         check("https://{host}{path}?{query}", "/a", "https://a.example/a");
         check("https://{host}{path}?{query}", "/a?", "https://a.example/a");
