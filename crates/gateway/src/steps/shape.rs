@@ -61,8 +61,8 @@ pub(crate) fn run(
     }
 }
 
-/// What the site answers itself: preflights of other web origins, and during maintenance all clients but those that it knows and admits. Preflights go first: a browser
-/// shows a script no answer at all without them.
+/// What the site answers itself: preflights of other web origins, and during maintenance all clients but those that it knows
+/// and admits. Preflights go first: a browser shows a script no answer at all without them.
 fn answered(
     worker: &Worker,
     (live, site): (&ActiveConfig, &Arc<LiveSite>),

@@ -101,6 +101,9 @@ fn location(redirect: &Redirect, context: &Context<'_>, fields: &PackedFields) -
         Some(expression) => context.value_captured(&redirect.to, expression, fields)?,
         None => context.value(&redirect.to, fields)?,
     };
+    if names_no_server(&value) {
+        return None;
+    }
     // `//host` and `/\host` name another server.
     let slashes = value.iter().take_while(|byte| matches!(byte, b'/' | b'\\')).count();
     let (begin, rest): (&[u8], _) = if slashes > 0 { (b"/", &value[slashes..]) } else { (b"", &value[..]) };
@@ -118,6 +121,12 @@ fn location(redirect: &Redirect, context: &Context<'_>, fields: &PackedFields) -
         location.pop();
     }
     (!location.is_empty()).then_some(location)
+}
+
+/// What `https://{host}{path}` becomes for a request without Host: browsers would take the path for a server.
+fn names_no_server(url: &[u8]) -> bool {
+    let rest = url.strip_prefix(b"http://").or_else(|| url.strip_prefix(b"https://"));
+    rest.is_some_and(|rest| rest.first().is_none_or(|first| b"/?#:".contains(first)))
 }
 
 fn has_query(path_and_query: &str) -> bool {
@@ -219,11 +228,11 @@ mod tests {
 
     #[test]
     fn a_redirection_stays_where_its_text_says() {
-        let check_captured = |expression: Option<&str>, to: &str, path_and_query: &str, expected: &str| {
+        let check_all = |authority: &str, expression: Option<&str>, to: &str, path_and_query: &str, expected: &str| {
             let seen = Seen {
                 method: "GET",
                 scheme: "http",
-                authority: "a.example:80",
+                authority,
                 path_and_query,
                 fields: &[("X-Odd", b"a \xffb")],
                 client: [127, 0, 0, 1].into(),
@@ -235,8 +244,8 @@ mod tests {
             let found = location(&redirect, &context, &fields).unwrap_or_default();
             assert_eq!(String::from_utf8_lossy(&found), expected, "{to} for {path_and_query}");
         };
-        let check = |to: &str, path: &str, expected: &str| check_captured(None, to, path, expected);
-        let by = |expression, to, path, expected| check_captured(Some(expression), to, path, expected);
+        let check = |to: &str, path: &str, expected: &str| check_all("a.example:80", None, to, path, expected);
+        let by = |expression, to, path, expected| check_all("a.example:80", Some(expression), to, path, expected);
         by("^/p/([0-9]+)$", "/product/$1", "/p/7", "/product/7");
         by(
             "^/(?<kind>[a-z]+)/(.*)",
@@ -249,6 +258,10 @@ mod tests {
         by("[?&]id=([0-9]+)", "/item/$1", "/old?id=3", "/item/3");
         by("^/p/([0-9]+)$", "/product/$1", "/q", "");
         check("/a$1", "/a", "/a$1");
+        let check_for = |authority, to, path, expected| check_all(authority, None, to, path, expected);
+        check_for("", "https://{host}{path}", "/evil.example/", "");
+        check_for("", "https://{authority}:80{path}", "/evil.example/", "");
+        check_for("", "https://www.{host}{path}", "/a", "https://www./a");
         check("https://{host}{path}?{query}", "/a?b=c", "https://a.example/a?b=c");
         check("https://{host}{path}?{query}", "/a", "https://a.example/a");
         check("https://{host}{path}?{query}", "/a?", "https://a.example/a");
