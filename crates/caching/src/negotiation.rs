@@ -235,7 +235,7 @@ impl<'a> Preferences<'a> {
 
     /// The weight of a content coding, in units that leave room for `identity` where nobody mentions it: acceptable,
     /// and after all that is listed.
-    fn weight_of_coding(&self, coding: &[u8]) -> u32 {
+    pub(crate) fn weight_of_coding(&self, coding: &[u8]) -> u32 {
         let listed = self.listed(coding).or_else(|| self.listed(ANY)).map(|weight| u32::from(weight) * 10);
         listed.unwrap_or_else(|| u32::from(coding.eq_ignore_ascii_case(IDENTITY)))
     }
