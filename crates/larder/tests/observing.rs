@@ -167,8 +167,12 @@ fn promtool_takes_configuration_rules_and_their_tests() {
 }
 
 /// Metrics that no dashboard shows: those of traces are there where spans are sent, and whoever looks at traces has a collector to look at. Those of
-/// several servers of an origin, of limits and of transformation rules are there where a file has them.
-const NOT_SHOWN: [&str; 15] = [
+/// several servers of an origin, of limits, of transformation rules and of compression are there where a file has them.
+const NOT_SHOWN: [&str; 19] = [
+    "larder_compression_input_bytes_total",
+    "larder_compression_output_bytes_total",
+    "larder_compression_responses_total",
+    "larder_compression_skipped_total",
     "larder_log_dropped_total",
     "larder_misses_refused_total",
     "larder_origin_breaker",
