@@ -182,7 +182,8 @@ fn credentials_of_all(rules: &[CacheRule]) -> Option<(StoredCredentialed, BTreeS
 /// The site's rules, and behind them the built-in one that takes what is left.
 fn all_rules(site: &Site) -> Vec<CacheRule> {
     let mut rules = site.rules.clone();
-    rules.push(CacheRule::built_in(site.profile));
+    let compression = site.compression.clone();
+    rules.push(CacheRule { compression, ..CacheRule::built_in(site.profile) });
     for rule in &mut rules {
         rule.tags = site.tags.clone();
         let own = rule.protection.request_body_bytes_max;

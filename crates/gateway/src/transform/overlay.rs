@@ -7,9 +7,8 @@ use super::edit::{Context, TooLarge};
 use super::rules::{Answer, Matching, Seen, Validated, matching};
 use crate::cache::record::stored::StoredHead;
 use crate::config::{Phase, Site, TransformRule};
-use crate::message::fields::PackedFields;
 use crate::message::head::RequestHead;
-use crate::message::reply::{HeadSink, Reply, ReplyHead};
+use crate::message::reply::{OwnHead, Reply, ReplyHead};
 use crate::upstream::OriginResponse;
 
 /// Carries out what rules say of a response of the origin, and tells which did.
@@ -47,8 +46,7 @@ pub(crate) fn of_reply(
     if site.cors.is_none() && matching(rules, &seen, None).is_empty() {
         return Ok(Matching::new());
     }
-    let mut own = OwnHead::default();
-    reply.write_own(&mut own);
+    let own = reply.own_head();
     let validated = match &reply.head {
         ReplyHead::NotModified(head) => {
             Some(Validated { status: head.facts.status, fields: head.fields.view() })
@@ -64,26 +62,6 @@ pub(crate) fn of_reply(
     let mut fields = own.fields.clone();
     site.cors.iter().for_each(|cors| cors::lay_over(cors, request.fields, &mut fields));
     context.apply(rules, &matching, &mut fields)?;
-    reply.head = ReplyHead::Own { reason: own.reason.map(Into::into), fields };
-    reply.extra = PackedFields::default();
+    reply.take_head(OwnHead { fields, ..own });
     Ok(matching)
-}
-
-/// A head as it would be sent, but for the fields that are written at the end.
-#[derive(Default)]
-struct OwnHead {
-    reason: Option<Vec<u8>>,
-    fields: PackedFields,
-}
-
-impl HeadSink for OwnHead {
-    fn status(&mut self, _: u16, reason: Option<&[u8]>) {
-        self.reason = reason.map(<[u8]>::to_vec);
-    }
-
-    fn field(&mut self, name: &str, value: &[u8]) {
-        self.fields.push(name, value);
-    }
-
-    fn cache_status(&mut self, _: &caching::CacheStatus<'_>, _: &caching::CacheName) {}
 }
