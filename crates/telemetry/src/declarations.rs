@@ -345,6 +345,7 @@ static LABELS: &[(&str, &str)] = &[
         "`stored` (complete stored responses), `filling` (arriving), `pinned` (removed, but still being read)",
     ),
     ("code", "first word of the error, such as `ERR` or `NOAUTH`"),
+    ("coding", "content coding: `zstd`, `br` or `gzip`"),
     ("command", "command of Redis in small letters; parts of a command as `client|list`"),
     ("commit", "the commit of the build"),
     (
