@@ -50,6 +50,7 @@ pub mod asked;
 pub mod authority;
 pub mod cache_status;
 mod codes;
+pub mod compression;
 pub mod conditional;
 pub mod content_range;
 pub mod control;

@@ -51,6 +51,11 @@ impl Codings {
     /// With `identity` and `*` there is room for each of them in one field.
     pub const COUNT_MAX: usize = 8;
 
+    /// Whether the origin is asked for none, whatever clients accept: `identity` alone is listed.
+    fn are_none(&self) -> bool {
+        matches!(&self.names[..], [only] if only.as_bytes() == IDENTITY)
+    }
+
     /// Whether anything is reduced.
     pub fn are_all(&self) -> bool {
         self.names.is_empty()
@@ -133,6 +138,9 @@ impl<'a> Preferences<'a> {
         let name = dimension.request_field();
         fields::contains(request, name).then_some(())?;
         let mut preferences = Self { members: SmallVec::new() };
+        if dimension == Dimension::Encoding && codings.are_none() {
+            return Some(preferences);
+        }
         for member in fields::members(request, name) {
             let preference = Preference::parse(dimension, member)?;
             if dimension == Dimension::Language || codings.keep(preference.range) {
@@ -235,7 +243,7 @@ impl<'a> Preferences<'a> {
 
     /// The weight of a content coding, in units that leave room for `identity` where nobody mentions it: acceptable,
     /// and after all that is listed.
-    fn weight_of_coding(&self, coding: &[u8]) -> u32 {
+    pub(crate) fn weight_of_coding(&self, coding: &[u8]) -> u32 {
         let listed = self.listed(coding).or_else(|| self.listed(ANY)).map(|weight| u32::from(weight) * 10);
         listed.unwrap_or_else(|| u32::from(coding.eq_ignore_ascii_case(IDENTITY)))
     }
@@ -446,6 +454,11 @@ mod tests {
             }
         }
         assert_eq!(codings.accept_encoding(&[("Accept", b"gzip")]), None, "there is no such field");
+        for sent in ["gzip, br", "*", "identity;q=0, gzip", "gzip;level=9", ""] {
+            let none = Codings::new(["identity"]);
+            let found = none.accept_encoding(&[("Accept-Encoding", sent.as_bytes())]);
+            assert_eq!(found.as_deref(), Some("identity"), "{sent}: the origin is asked for none");
+        }
         let lines: [FieldLine<'_>; 2] = [("Accept-Encoding", b"gzip"), ("Accept-Encoding", b"br")];
         assert_eq!(codings.accept_encoding(&lines).as_deref(), Some("br, gzip"));
     }

@@ -1,7 +1,7 @@
 //! The life of a request, as a list of steps:
 //!
 //! `receive -> route -> shape -> admit -> read -> key -> lookup -> (serve fresh | serve stale and refresh |
-//! validate | collapse | load from a tier | forward) -> store -> transform -> deliver -> account`
+//! validate | collapse | load from a tier | forward) -> store -> compress -> transform -> deliver -> account`
 //!
 //! [`begin`] takes the steps that need nobody else: it ends with a reply or with a [`Plan`]. [`finish`] carries a
 //! plan out, one step after the other: each says which is next, and none calls another. Decisions are made in `caching`;
@@ -21,6 +21,7 @@
 //! | purge | [`crate::steps::purge`] |
 //! | serve what lies in the tier behind memory | [`crate::steps::assemble`] |
 //! | write a response for an origin that fails | [`crate::steps::stand_in`] |
+//! | compress what goes out | [`crate::steps::compress`] |
 //! | account | [`crate::account`] |
 
 use std::sync::Arc;
@@ -43,6 +44,7 @@ use crate::message::respond::{self, Problem};
 use crate::plan::{Next, Plan, Step};
 use crate::route::{LiveSite, RuleIndex};
 use crate::steps::admit::Asking;
+use crate::steps::compress::{self, Compressing};
 use crate::steps::hit_for_miss::HitForMiss;
 use crate::steps::shape::{self, Shaping};
 use crate::steps::{admit, assemble, collapse, forward, load, look_up, purge, query, stand_in};
@@ -122,6 +124,29 @@ fn begin_at_site(
     let rule =
         site.rule_for((request.method, request.path_and_query), asked.map(|(asked, _)| asked.path_and_query));
     note_route(live, site, rule, request);
+    let compression = site.rule_at(rule).compression.as_deref();
+    let read =
+        compression.and_then(|compression| compress::with_tags_of_origin(request, &facts, compression));
+    let Some(read) = read else {
+        return begin_by_rule(worker, (live, site, rule), (request, facts), asked, key, started);
+    };
+    let lines = read.to_lines();
+    let changed = RequestHead { fields: &lines, ..*request };
+    let unchanged = Matching::new();
+    let asked = asked.or(Some((request, &unchanged)));
+    begin_by_rule(worker, (live, site, rule), (&changed, facts), asked, key, started)
+}
+
+/// The same by its rule.
+#[inline]
+fn begin_by_rule(
+    worker: &Arc<Worker>,
+    (live, site, rule): (&Arc<ActiveConfig>, &Arc<LiveSite>, RuleIndex),
+    (request, facts): (&RequestHead<'_>, RequestFacts),
+    asked: Option<(&RequestHead<'_>, &Matching)>,
+    key: &mut Vec<u8>,
+    started: Instant,
+) -> Step {
     let asking = Asking { worker, live, site, rule, request, started };
     let mut quota = match asking.admit_request() {
         Ok(quota) => quota,
@@ -152,14 +177,17 @@ fn begin_at_site(
     let counted_as = site.rule_metrics(rule);
     let mode = match look_up::settle(&lookup, key, started) {
         Ok(mut reply) => {
+            let by_rule = site.rule_at(rule);
             reply.account.rule = counted_as;
-            if quota.is_empty() && reply.status < 400 {
+            if quota.is_empty() && reply.status < 400 && by_rule.compression.is_none() {
                 // Moved on by value: a reply of which somebody has had the address is copied once more, with each hit.
                 return Step::Reply(reply);
             }
-            let asked =
-                stand_in::Asked { rule: site.rule_at(rule), method: facts.method, record: request.record };
-            let reply = stand_in::replace_failure(worker, &asked, reply);
+            let asked = stand_in::Asked { rule: by_rule, method: facts.method, record: request.record };
+            let mut reply = stand_in::replace_failure(worker, &asked, reply);
+            if let Some(compression) = by_rule.compression.as_deref() {
+                Compressing { worker, live, site, compression, request, facts: &facts }.apply(&mut reply);
+            }
             return Step::Reply(admit::tell_quota(&quota, reply));
         }
         Err(mode) => mode,
@@ -261,7 +289,13 @@ pub(crate) async fn finish(
     let reply = carry_out(worker, plan, body, interims, &mut quota).await;
     let rule = plan.site.rule_at(plan.rule);
     let asked = stand_in::Asked { rule, method: plan.facts.method, record: plan.request.record.as_ref() };
-    let reply = stand_in::replace_failure(worker, &asked, reply);
+    let mut reply = stand_in::replace_failure(worker, &asked, reply);
+    if let Some(compression) = rule.compression.as_deref() {
+        let (live, site, facts) = (&plan.live, &plan.site, &plan.facts);
+        let lines = plan.request.fields.to_lines();
+        let request = &plan.request.borrow(&lines);
+        Compressing { worker, live, site, compression, request, facts }.apply(&mut reply);
+    }
     finished(worker, plan, &quota, reply)
 }
 

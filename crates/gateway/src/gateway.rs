@@ -24,6 +24,7 @@ use crate::cache::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
 use crate::cache::tiers::counts::TierCounts;
 use crate::cache::tiers::{StartTier, TIER_WRITERS};
 use crate::clock::now;
+use crate::compression::Compressor;
 use crate::config::{CacheRule, Config, ListenerConfig, ServerTiming, Site, StoreIndex};
 use crate::explain;
 use crate::fleet;
@@ -150,6 +151,7 @@ impl Gateway {
             instance: Instance::new(),
             doorway: Doorway::new(workers),
             drain: Drain::default(),
+            compressor: Compressor::new(background.clone(), workers),
             spans,
             explain_jobs: ask,
         });

@@ -20,6 +20,7 @@ mod active;
 mod cache;
 mod client;
 mod clock;
+mod compression;
 pub mod config;
 #[cfg(test)]
 mod decision_table;

@@ -21,6 +21,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
 use crate::clock::now;
+use crate::compression::Compressor;
 use crate::config::ClientLimits;
 use crate::message::reply::Account;
 use crate::question::ExplainJob;
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) instance: Instance,
     pub(crate) doorway: Doorway,
     pub(crate) drain: Drain,
+    pub(crate) compressor: Arc<Compressor>,
     /// Where spans go.
     pub(crate) spans: Option<Arc<dyn SpanSink>>,
     /// Questions for the first worker.

@@ -108,6 +108,14 @@ metrics! {
         "Requests that waited for a forward that another request had started.";
     CollapsedWaiters "larder_collapsed_waiters" Gauge Count [],
         "Requests that wait for another request's forward now.";
+    CompressionInputBytesTotal "larder_compression_input_bytes_total" Counter Bytes ["coding"],
+        "Bytes of responses before they were compressed, each time that one was. A stored response is compressed once for each coding.";
+    CompressionOutputBytesTotal "larder_compression_output_bytes_total" Counter Bytes ["coding"],
+        "The same bytes, compressed.";
+    CompressionResponsesTotal "larder_compression_responses_total" Counter Count ["coding"],
+        "Responses sent in a content coding that Larder gave them.";
+    CompressionSkippedTotal "larder_compression_skipped_total" Counter Count ["reason"],
+        "Responses of rules with `compress = true` that were sent as they came; the reasons are in docs/guide/compression.md.";
     Connections "larder_connections" Gauge Count ["protocol"],
         "Open client connections; one over TLS counts as tls and as the protocol inside.";
     ConnectionsEvictedTotal "larder_connections_evicted_total" Counter Count [],
@@ -341,6 +349,7 @@ static LABELS: &[(&str, &str)] = &[
         "`stored` (complete stored responses), `filling` (arriving), `pinned` (removed, but still being read, or records that wait to be written into a tier that does not answer)",
     ),
     ("code", "first word of the error, such as `ERR` or `NOAUTH`"),
+    ("coding", "content coding: `zstd`, `br` or `gzip`"),
     ("command", "command of Redis in small letters; parts of a command as `client|list`"),
     ("commit", "the commit of the build"),
     (

@@ -171,6 +171,22 @@ impl WorkerRecorder {
         self.event(Metric::PartsStoredTotal, "");
     }
 
+    /// A response was sent in a content coding, or not for this reason.
+    pub fn compression(&self, outcome: Result<&'static str, &'static str>) {
+        match outcome {
+            Ok(coding) => self.event(Metric::CompressionResponsesTotal, coding),
+            Err(reason) => self.event(Metric::CompressionSkippedTotal, reason),
+        }
+    }
+
+    /// So many bytes were compressed, and so many came of it.
+    pub fn compressed_bytes(&self, coding: &'static str, input: u64, output: u64) {
+        let event = |metric| Event { metric, origin: OriginId::NONE, value: coding };
+        let mut tables = self.shard.tables.lock();
+        tables.count(event(Metric::CompressionInputBytesTotal), input);
+        tables.count(event(Metric::CompressionOutputBytesTotal), output);
+    }
+
     /// A request to an origin ended: the head of its response is there, or there will be none.
     pub fn origin_request(&self, answer: &OriginAnswer) {
         let outcome = answer.status.map_or(OriginOutcome::Failed, OriginOutcome::from_status);

@@ -141,6 +141,12 @@ fn add_of_servers(sample: &mut telemetry::Sample) {
     sample.add(Metric::TierSilenceSeconds, &[""], 1);
 }
 
+fn count_compression(recorder: &telemetry::WorkerRecorder) {
+    recorder.compression(Ok("gzip"));
+    recorder.compression(Err("small"));
+    recorder.compressed_bytes("gzip", 100, 10);
+}
+
 fn full_telemetry() -> Arc<Telemetry> {
     let build = BuildInfo { version: "1.2.3", commit: "abc", rustc: "1.90" };
     let telemetry = Telemetry::with_build(2, build);
@@ -152,6 +158,7 @@ fn full_telemetry() -> Arc<Telemetry> {
     recorder.miss_refused(site, rule);
     recorder.rate_limited(site, rule, "refused");
     recorder.transform(site, rule);
+    count_compression(&recorder);
     recorder.client_error("bare_lf");
     recorder.connection_refused("limit");
     recorder.connection_evicted();

@@ -28,11 +28,11 @@ use caching::groups::Groups;
 use caching::invalidation::Target;
 use store::backing::{Health, Version, Watcher};
 use store::purge::{PurgeId, PurgeRecord};
-use store::{Applied, Budget, Change, Memory, MemoryConfig, Usage, Walk};
+use store::{Applied, Budget, Change, Memory, MemoryConfig, Place, Segment, Usage, Walk};
 
 use self::epochs::membership::{LookUp, Stamp};
 use self::epochs::{Epochs, Kept, Purgers, Verdict};
-use self::inflight::fill::INLINE_BODY_BYTES_MAX;
+use self::inflight::fill::{CompleteBody, INLINE_BODY_BYTES_MAX};
 use self::inflight::known::Told;
 use self::inflight::table::{FetchTable, Waiter};
 use self::pacing::Pauses;
@@ -381,6 +381,18 @@ impl Cache {
         let group = Arc::new(self.memory.open_group());
         let body = Segmented::new(group, self.segment_bytes_max(), complete_bytes);
         if self.segments().is_some() { body.followed() } else { body }
+    }
+
+    /// Puts a body that lies under no key of its own: it is held by what it is a form of, and goes with it. `None` where memory does not
+    /// take all of it.
+    pub(crate) fn keep_beside(&self, body: CompleteBody) -> Option<Segmented> {
+        let segments = match body {
+            CompleteBody::Inline(data) => vec![Segment::copy(self.budget(), Place::Heap, &data).ok()?],
+            CompleteBody::Segments(segments) => segments,
+        };
+        let bytes = segments.iter().map(|segment| segment.len() as u64).sum();
+        let group = Arc::new(self.memory.open_group());
+        Segmented::new(group, self.segment_bytes_max(), Some(bytes)).filled(&segments)
     }
 
     /// Where segments go that are to outlive memory.

@@ -5,6 +5,7 @@
 //! and hands it over whole, at start and at each reload.
 
 mod answer;
+mod compression;
 mod origin;
 mod protection;
 mod rule;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 pub use answer::{Cors, CorsHeaders, CorsOrigins, ErrorPage, Maintenance, Page, Sharing};
 pub use breaker::{Options as BreakerOptions, Settings as BreakerSettings};
+pub use compression::{Compression, Levels, PersonalResponses};
 pub use ipnet::IpNet;
 pub use origin::{
     AddressFamily, AdmissionConfig, Balance, BreakerConfig, Credentials, EjectionConfig, EndpointConfig,
@@ -259,6 +261,8 @@ pub struct ClientLimits {
     pub http2_resets_max: usize,
     /// HTTP/2: bytes of response data that a connection holds, for all its streams, before the origin is held back.
     pub http2_send_buffer_bytes_max: usize,
+    /// Responses that are being compressed at a time; more go as they came.
+    pub compressions_max: usize,
 }
 
 impl ClientLimits {
@@ -364,6 +368,8 @@ pub struct Site {
     pub maintenance: Option<Maintenance>,
     /// Bodies of errors of the gateway's own; the first that fits counts.
     pub error_pages: Vec<ErrorPage>,
+    /// How responses are compressed on their way out where no rule decides; absent: they are not.
+    pub compression: Option<Arc<Compression>>,
 }
 
 /// What becomes of request fields with `_` in their names, which CGI and WSGI can't tell from those with `-`.

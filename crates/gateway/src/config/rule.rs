@@ -1,11 +1,13 @@
 //! Cache rules: which requests, and what the operator decided for them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use caching::tags::TagRules;
 use caching::{Codings, FieldLine, KeyRules, Profile, Selecting};
 use regex::Regex;
 
+use super::compression::Compression;
 use super::protection::RuleProtection;
 
 /// What the operator decided for the requests that match.
@@ -37,6 +39,8 @@ pub struct CacheRule {
     pub codings: Codings,
     /// Which tags of responses count; those of the site, in all its rules.
     pub tags: TagRules,
+    /// How responses are compressed on their way out; absent: they are not.
+    pub compression: Option<Arc<Compression>>,
     /// Limits of its requests and their responses.
     pub protection: RuleProtection,
     /// Whether, and how, responses are stored and reused.
@@ -132,6 +136,7 @@ impl CacheRule {
             close_delimited: CloseDelimited::for_profile(profile),
             codings: codings_of(profile),
             tags: TagRules::default(),
+            compression: None,
             protection: RuleProtection::default(),
             caching: caching::Rules::for_profile(profile),
         }

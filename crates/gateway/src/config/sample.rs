@@ -32,6 +32,7 @@ pub(crate) fn limits() -> ClientLimits {
         http2_streams_max: 16,
         http2_resets_max: 16,
         http2_send_buffer_bytes_max: 64 * 1024,
+        compressions_max: 16,
     }
 }
 
@@ -86,6 +87,7 @@ pub(crate) fn site(origin: SocketAddr) -> Site {
         cors: None,
         maintenance: None,
         error_pages: Vec::new(),
+        compression: None,
     }
 }
 

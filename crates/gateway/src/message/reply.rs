@@ -297,6 +297,20 @@ impl Reply {
         head.len() + self.extra.len()
     }
 
+    /// The head as it would be sent, but for the fields that are written at the end: to be changed, while what is stored stays as
+    /// it is.
+    pub(crate) fn own_head(&self) -> OwnHead {
+        let mut own = OwnHead::default();
+        self.write_own(&mut own);
+        own
+    }
+
+    /// Puts a head in the place of all fields.
+    pub(crate) fn take_head(&mut self, OwnHead { reason, fields }: OwnHead) {
+        self.head = ReplyHead::Own { reason: reason.map(Into::into), fields };
+        self.extra = PackedFields::default();
+    }
+
     /// Writes status and fields, all but those of the connection and the framing.
     pub(crate) fn write_head(&self, sink: &mut impl HeadSink, cache: &CacheName) {
         self.write_own(sink);
@@ -342,6 +356,25 @@ impl Reply {
             sink.field("x-cache", x_cache.as_bytes());
         }
     }
+}
+
+/// A head of a reply's own.
+#[derive(Default)]
+pub(crate) struct OwnHead {
+    pub(crate) reason: Option<Vec<u8>>,
+    pub(crate) fields: PackedFields,
+}
+
+impl HeadSink for OwnHead {
+    fn status(&mut self, _: u16, reason: Option<&[u8]>) {
+        self.reason = reason.map(<[u8]>::to_vec);
+    }
+
+    fn field(&mut self, name: &str, value: &[u8]) {
+        self.fields.push(name, value);
+    }
+
+    fn cache_status(&mut self, _: &CacheStatus<'_>, _: &CacheName) {}
 }
 
 /// The stored reason phrase belongs to the stored status only.

@@ -70,7 +70,8 @@ impl Chooser {
     /// readings: they store nothing.
     pub(super) fn all_rules(self, site: &Site) -> Vec<CacheRule> {
         let mut rules = site.rules.clone();
-        rules.push(CacheRule::built_in(site.profile));
+        let compression = site.compression.clone();
+        rules.push(CacheRule { compression, ..CacheRule::built_in(site.profile) });
         for rule in &mut rules {
             rule.tags = site.tags.clone();
             let own = rule.protection.request_body_bytes_max;

@@ -3,6 +3,7 @@
 pub(crate) mod admit;
 pub(crate) mod assemble;
 pub(crate) mod collapse;
+pub(crate) mod compress;
 pub(crate) mod forward;
 pub(crate) mod hit_for_miss;
 pub(crate) mod load;

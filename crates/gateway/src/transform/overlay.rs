@@ -9,9 +9,8 @@ use super::edit::{Context, TooLarge, nominate};
 use super::rules::{self, Answer, Matching, Seen, Validated, matching};
 use crate::cache::record::stored::StoredHead;
 use crate::config::{Phase, TransformRule};
-use crate::message::fields::PackedFields;
 use crate::message::head::RequestHead;
-use crate::message::reply::{HeadSink, Reply, ReplyHead};
+use crate::message::reply::{OwnHead, Reply, ReplyHead};
 use crate::route::LiveSite;
 use crate::upstream::OriginResponse;
 
@@ -51,8 +50,7 @@ pub(crate) fn of_reply(
     if !has_others && matching(rules, &seen, None).is_empty() {
         return Ok(Matching::new());
     }
-    let mut own = OwnHead::default();
-    reply.write_own(&mut own);
+    let own = reply.own_head();
     let validated = match &reply.head {
         ReplyHead::NotModified(head) => {
             Some(Validated { status: head.facts.status, fields: head.fields.view() })
@@ -73,8 +71,7 @@ pub(crate) fn of_reply(
     cors.iter().for_each(|cors| cors::lay_over(cors, request.fields, &mut fields));
     deciding.iter().for_each(|name| nominate(name.as_str(), &mut fields));
     context.apply(rules, &matching, &mut fields)?;
-    reply.head = ReplyHead::Own { reason: own.reason.map(Into::into), fields };
-    reply.extra = PackedFields::default();
+    reply.take_head(OwnHead { fields, ..own });
     Ok(matching)
 }
 
@@ -85,23 +82,4 @@ fn deciding<'a>(site: &'a LiveSite, seen: &Seen<'_>, answer: &Answer<'_>) -> Vec
     let of_answers =
         rules::deciding(site.transforms(Phase::ClientResponse), Phase::ClientResponse, seen, Some(answer));
     of_requests.chain(of_answers).collect()
-}
-
-/// A head as it would be sent, but for the fields that are written at the end.
-#[derive(Default)]
-struct OwnHead {
-    reason: Option<Vec<u8>>,
-    fields: PackedFields,
-}
-
-impl HeadSink for OwnHead {
-    fn status(&mut self, _: u16, reason: Option<&[u8]>) {
-        self.reason = reason.map(<[u8]>::to_vec);
-    }
-
-    fn field(&mut self, name: &str, value: &[u8]) {
-        self.fields.push(name, value);
-    }
-
-    fn cache_status(&mut self, _: &caching::CacheStatus<'_>, _: &caching::CacheName) {}
 }

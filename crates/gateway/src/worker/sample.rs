@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 use super::{Drain, Shared, Worker};
 use crate::active::ActiveConfig;
 use crate::cache::tiers::StartTier;
+use crate::compression::Compressor;
 use crate::config::{ClientLimits, Site, sample};
 use crate::route::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
@@ -41,6 +42,7 @@ pub(crate) fn of_site(site: Site, limits: ClientLimits, tier: Option<StartTier>)
         instance: Instance::new(),
         doorway: Doorway::new(1),
         drain: Drain::default(),
+        compressor: Compressor::new(Handle::current(), 1),
         spans: None,
         explain_jobs: tokio::sync::mpsc::channel(1).0,
     };

@@ -79,6 +79,7 @@ impl Freshening<'_> {
         let nominated = NominatedFields::parse(&fields.to_lines()).unwrap_or_default();
         let particulars = self.particulars(nominated, stored.reason()).with_membership(membership);
         let head = StoredHead::new(facts, fields, stored.declared_bytes(), particulars, self.stamp);
+        let head = head.with_forms_of(stored);
         Freshened { head: self.remember_news(head, stored, (&received, &news), times.request), storable }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 
 use caching::partial::may_combine;
 use caching::{ExchangeTimes, FieldLine, NotStored, Storable, Timestamp, VaryUnusable};
-use store::{Applied, Change, OverBudget, SegmentPut};
+use store::{Applied, Change, OverBudget};
 
 use crate::cache::inflight::answer::{AskedBy, Filling};
 use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
@@ -72,13 +72,8 @@ impl Publication<'_> {
 
     fn store_segments(&self, segments: &[store::Segment]) -> Result<StoredBody, NotTaken> {
         let bytes = segments.iter().map(|segment| segment.len() as u64).sum();
-        let mut body = self.job.cache().open_body(Some(bytes));
-        for (index, segment) in (0..).zip(segments) {
-            if let SegmentPut::NotStored(_) = body.put(index, segment.clone()) {
-                return Err(NotTaken);
-            }
-        }
-        Ok(StoredBody::Segments(Box::new(body)))
+        let body = self.job.cache().open_body(Some(bytes)).filled(segments);
+        body.map(|body| StoredBody::Segments(Box::new(body))).ok_or(NotTaken)
     }
 
     fn put(&self, response: StoredResponse, replaced: Replaced<'_>) -> Result<Hit, NotTaken> {

@@ -110,6 +110,16 @@ impl Segmented {
         put
     }
 
+    /// With these whole cells, from the first on; `None` where one is not taken.
+    pub(crate) fn filled(mut self, segments: &[Segment]) -> Option<Self> {
+        for (index, segment) in (0..).zip(segments) {
+            if let SegmentPut::NotStored(_) = self.put(index, segment.clone()) {
+                return None;
+            }
+        }
+        Some(self)
+    }
+
     /// The bytes from `start` to `end`, where all of them are held.
     pub(crate) fn pieces(&self, start: u64, end: u64) -> Option<VecDeque<Slice>> {
         let cells = end.saturating_sub(start).div_ceil(self.segment_bytes.max(1) as u64) + 1;

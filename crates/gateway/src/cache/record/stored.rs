@@ -16,6 +16,7 @@ use store::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, Record, Slice, allocat
 
 use crate::cache::epochs::membership::{Checked, Membership, Stamp};
 use crate::cache::record::copy::TierCopy;
+use crate::cache::record::forms::{Forms, FormsCell};
 use crate::cache::record::inputs::Inputs;
 use crate::cache::record::particulars::Particulars;
 use crate::cache::record::segmented::Segmented;
@@ -37,6 +38,8 @@ pub(crate) struct StoredHead {
     checked: Checked,
     /// `None` where there are none.
     particulars: Option<Box<Particulars>>,
+    /// What it is in other codings, as far as somebody has asked for them.
+    forms: FormsCell,
 }
 
 const UNDECLARED: u64 = u64::MAX;
@@ -57,7 +60,21 @@ impl StoredHead {
             declared_bytes: declared_bytes.unwrap_or(UNDECLARED),
             checked: Checked::at(asked_at),
             particulars: particulars.boxed(),
+            forms: FormsCell::default(),
         }
+    }
+
+    /// What the body is in other codings.
+    ///
+    /// # Errors
+    /// When the memory budget has no room to note any.
+    pub(crate) fn forms(&self, budget: &Arc<Budget>) -> Result<Arc<Forms>, OverBudget> {
+        self.forms.get(budget)
+    }
+
+    /// With what is known of the same body in other codings.
+    pub(crate) fn with_forms_of(self, other: &Self) -> Self {
+        Self { forms: other.forms.clone(), ..self }
     }
 
     fn particulars(&self) -> &Particulars {
@@ -510,10 +527,10 @@ mod tests {
 
     use super::*;
 
-    /// With the header of its `Arc`, the record fills a size class of the allocator, and the head one of 128 but for a word.
+    /// With the headers of their `Arc`s, record and head fill size classes of the allocator.
     #[test]
     fn what_each_response_has_stays_small() {
-        assert_eq!(size_of::<StoredHead>() + ARC_HEADER_BYTES, 120);
+        assert_eq!(size_of::<StoredHead>() + ARC_HEADER_BYTES, 128);
         assert_eq!(size_of::<CacheEntry>() + ARC_HEADER_BYTES, 112);
     }
 

@@ -3,6 +3,7 @@
 
 mod answer;
 mod circle;
+mod compression;
 mod expression;
 mod kv;
 mod listener;

@@ -13,6 +13,7 @@ use gateway::config::{
     SITE_POLICY, Spelling, codings_of,
 };
 
+use super::compression::Offer;
 use super::expression;
 use super::names::name;
 use super::protection;
@@ -22,7 +23,12 @@ use super::server::millis;
 use crate::config::glob::{self, Wildcards};
 use crate::config::tree::{Node, Table, Value};
 
-pub(super) fn rules(scope: &mut Scope<'_>, site: &Table, store: &Table, profile: Profile) -> Vec<CacheRule> {
+pub(super) fn rules(
+    scope: &mut Scope<'_>,
+    (site, store): (&Table, &Table),
+    profile: Profile,
+    offer: &Offer,
+) -> Vec<CacheRule> {
     check_rules(scope, site);
     let mut names = BTreeSet::new();
     let mut rules = Vec::new();
@@ -34,7 +40,7 @@ pub(super) fn rules(scope: &mut Scope<'_>, site: &Table, store: &Table, profile:
         }
         check_policy(scope, site, table);
         check_effect(scope, table, store);
-        let rule = rule(scope, table, index + 1, profile);
+        let rule = rule(scope, (table, index + 1), profile, offer);
         if let Some(rule) = &rule {
             check_ahead(scope, table, &rule.methods);
         }
@@ -56,7 +62,12 @@ fn check_policy(scope: &mut Scope<'_>, site: &Table, rule: &Table) {
     }
 }
 
-fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -> Option<CacheRule> {
+fn rule(
+    scope: &mut Scope<'_>,
+    (table, number): (&Table, usize),
+    profile: Profile,
+    offer: &Offer,
+) -> Option<CacheRule> {
     let name = match table.node("name") {
         Some(_) => scope.parsed(table, "name", name),
         None => Some(format!("rule-{number}")),
@@ -86,6 +97,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, number: usize, profile: Profile) -
         close_delimited: close_delimited(table, profile),
         codings: codings(scope, table, profile),
         tags: TagRules::default(),
+        compression: offer.rule(table),
         protection: protection::of_rule(scope, table, counted_as),
         caching: caching_rules(scope, table, profile),
     })
@@ -279,14 +291,11 @@ fn codings(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Codings {
     if table.list("codings").len() > Codings::COUNT_MAX {
         scope.error(node, format!("expected at most {} codings", Codings::COUNT_MAX));
     }
-    let is_coding =
-        |text: &str| caching::fields::is_token(text.as_bytes()) && !["*", "identity"].contains(&text);
-    let names: Vec<String> = scope.parsed_list(table, "codings", |text| {
-        if is_coding(text) {
-            Ok(text.to_owned())
-        } else {
-            Err("not a content coding, such as `gzip`".to_owned())
-        }
+    let is_alone = table.list("codings").len() == 1;
+    let names: Vec<String> = scope.parsed_list(table, "codings", |text| match text {
+        "identity" if !is_alone => Err("`identity` asks for no coding: write it alone".to_owned()),
+        text if caching::fields::is_token(text.as_bytes()) && text != "*" => Ok(text.to_owned()),
+        _ => Err("not a content coding, such as `gzip`".to_owned()),
     });
     Codings::new(names.iter().map(String::as_str))
 }

@@ -83,6 +83,7 @@ pub(super) fn limits(table: &Table) -> ClientLimits {
         http2_streams_max: table.number("http2_streams_max"),
         http2_resets_max: table.number("http2_resets_max"),
         http2_send_buffer_bytes_max: table.number("http2_send_buffer_bytes_max"),
+        compressions_max: table.number("compressions_max"),
     }
 }
 

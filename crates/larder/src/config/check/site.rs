@@ -15,6 +15,7 @@ use gateway::config::{
 use http::HeaderName;
 
 use super::answer::{cors, error_pages, maintenance};
+use super::compression::Offer;
 use super::names::{host_pattern, name};
 use super::origin::Origins;
 use super::protection;
@@ -61,7 +62,8 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
     let path_prefix = scope.parsed(table, "path_prefix", path_prefix);
     let origin = origins.resolve(scope, table);
     let (store, store_table) = process.stores.of_site(scope, table);
-    let rules = rules(scope, table, store_table, process.profile);
+    let offer = Offer::of_site(scope, table);
+    let rules = rules(scope, (table, store_table), process.profile, &offer);
     let request_fields_hidden = field_names(scope, table, "request_fields_hidden");
     let request_fields_forwarded = field_names(scope, table, "request_fields_forwarded");
     let request_fields_keyed = field_names(scope, table, "request_fields_keyed");
@@ -117,6 +119,7 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         cors,
         maintenance,
         error_pages,
+        compression: offer.site(),
     })
 }
 

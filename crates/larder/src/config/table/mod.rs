@@ -4,6 +4,7 @@
 //! printed from it. A key that is missing here can't be read anywhere.
 
 mod answer;
+mod compression;
 mod kv;
 mod origin;
 mod protection;

@@ -418,6 +418,14 @@ static LIMITS: Section = Section {
             "HTTP/2: bytes of responses that a connection holds for all its streams together, before the sender is held back.",
             "",
         ),
+        row(
+            "compressions_max",
+            Kind::Integer { min: 1, max: 10_000 },
+            Preset::Is("64"),
+            Reload::Yes,
+            "Responses that are compressed at the same time; further ones are sent as they are.",
+            "As many of them as there are workers take a processor. Each takes up to 3MiB of `store.memory` meanwhile, and more at high levels of Brotli.",
+        ),
     ],
 };
 

@@ -1,6 +1,7 @@
 //! Keys of sites and their cache rules.
 
 use super::answer::{CORS, ERROR_PAGE, MAINTENANCE};
+use super::compression::COMPRESSION;
 use super::protection::{
     DEFAULT_RESPONSE, MISS_BUDGET, RULE_RATE_LIMIT, RULE_REQUEST_BODY, RULE_RESPONSE_BODY,
     RULE_TYPE_MISMATCH, SITE_RATE_LIMIT, SITE_REQUEST_BODY,
@@ -207,6 +208,22 @@ pub(super) static SITE: Section = Section {
             Reload::Yes,
             "Cache rules, in order; the first that matches a request decides.",
             "A request that matches none is treated as by a rule without keys: by what the response itself says (RFC 9111).",
+        ),
+        row(
+            "compress",
+            Kind::Flag,
+            Preset::Is("false"),
+            Reload::Yes,
+            "Whether responses are compressed on their way out, for clients that accept it (docs/guide/compression.md).",
+            "A stored response is compressed once for each coding, and its compressed forms are kept beside it. Rules may say otherwise.",
+        ),
+        row(
+            "compression",
+            Kind::Table(&COMPRESSION),
+            Preset::Is("{}"),
+            Reload::Yes,
+            "How, and which responses.",
+            "",
         ),
         row(
             "cors",
@@ -607,7 +624,15 @@ static RULE: Section = Section {
             Preset::Is("[\"zstd\", \"br\", \"gzip\"]"),
             Reload::Yes,
             "Content codings that requests are reduced to: others in `Accept-Encoding` are neither compared nor forwarded.",
-            "Of the same meaning, the origin sees one form, in this order. List what the origin has, at most 8; an empty list reduces nothing. Not with `negotiation = \"as-sent\"`. Absent under `profile = \"rfc9111\"`: `[]`.",
+            "Of the same meaning, the origin sees one form, in this order. List what the origin has, at most 8; `identity` alone asks it for none, and an empty list reduces nothing. Not with `negotiation = \"as-sent\"`. Absent under `profile = \"rfc9111\"`: `[]`.",
+        ),
+        row(
+            "compress",
+            Kind::Flag,
+            Preset::Absent("that of the site"),
+            Reload::Yes,
+            "Whether responses are compressed on their way out, as `site.compression` says (docs/guide/compression.md).",
+            "",
         ),
         row(
             "precondition_miss",

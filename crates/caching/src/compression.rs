@@ -1,0 +1,301 @@
+//! Content codings that a gateway gives responses on their way out: which client gets which (RFC 9110 section 12.5.3), which
+//! responses may have one (sections 7.7 and 8.4), and what that does to entity tags (section 8.8.3.3).
+//!
+//! The origin knows one representation, and says what tells it from others. In a coding it is another representation, so its tag is another
+//! one: `"a"` becomes `W/"a+gzip"`. It is weak, because the same content compressed again may have other bytes: by another level, by a
+//! newer version, or sent on in other pieces. The tag of the origin can be read from it, so that clients validate and change what they
+//! have got in whatever coding ([`with_tags_of_origin`]).
+
+use crate::codes::reason_codes;
+use crate::negotiation::{Codings, Dimension, Preferences};
+use crate::{EntityTag, EntityTags, FieldLine, RequestFacts, entity_tag::Strength, fields};
+
+/// A content coding that responses can be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Coding {
+    /// RFC 8878.
+    Zstd,
+    /// RFC 7932.
+    Brotli,
+    /// RFC 1952.
+    Gzip,
+}
+
+impl Coding {
+    /// All, the one that compresses best for its time first.
+    pub const ALL: [Self; 3] = [Self::Zstd, Self::Brotli, Self::Gzip];
+
+    /// The name in `Accept-Encoding` and `Content-Encoding`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Zstd => "zstd",
+            Self::Brotli => "br",
+            Self::Gzip => "gzip",
+        }
+    }
+
+    /// By its name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|coding| coding.name() == name)
+    }
+}
+
+reason_codes! {
+    /// Why a response went out as it came.
+    pub enum NotEncoded {
+        Status = "status", "RFC 9110 section 6.4.1", "A response with this status has no content, or a part of one.";
+        Encoded = "encoded", "RFC 9110 section 8.4", "The origin has encoded it already.";
+        NoTransform = "no-transform", "RFC 9111 section 5.2.2.6", "The request or the response says `no-transform`.";
+        ContentType = "content-type", "RFC 9110 section 8.3", "Its `Content-Type` is none of `content_types`, or it has none.";
+        Small = "small", "RFC 9110 section 8.6", "It is smaller than `bytes_min`.";
+        Digest = "digest", "RFC 9530 section 2", "A field of it is about exactly these bytes, such as `Content-Digest`.";
+        Range = "range", "RFC 9110 section 14.2", "The request asks for a range, which is one of the bytes that the origin has.";
+        NotAccepted = "not-accepted", "RFC 9110 section 12.5.3", "`Accept-Encoding` of the request has none of `codings`, or prefers `identity`.";
+        Personal = "personal", "", "It is for one client alone, and may have a secret beside what others chose (`personal`).";
+        NoGain = "no-gain", "", "Encoded it would be no smaller.";
+        Busy = "busy", "", "As many responses as `limits.compressions_max` are being compressed, or the store has no memory for one more.";
+    }
+}
+
+/// Which responses may be given a coding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compressible {
+    /// What is offered, the best first.
+    pub codings: Vec<Coding>,
+    /// What compresses well.
+    pub content_types: ContentTypes,
+    /// Below this, what is gained is no packet less.
+    pub bytes_min: u64,
+}
+
+/// Some media types.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContentTypes {
+    patterns: Vec<Pattern>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Pattern {
+    /// `text/css`
+    Exactly(Box<str>),
+    /// `text/`, of `text/*`
+    Class(Box<str>),
+    /// `+json`, of `*/*+json`
+    Suffix(Box<str>),
+    /// `*/*`
+    Any,
+}
+
+/// A stream of events is many messages, of which each is to arrive as it is sent: no pattern but its own name means it.
+const EVENT_STREAM: &str = "text/event-stream";
+
+/// Longer names are nobody's.
+const TYPE_BYTES_MAX: usize = 127;
+
+impl ContentTypes {
+    /// What each text says: a type, `text/*`, `*/*+json` or `*/*`.
+    ///
+    /// # Errors
+    /// The first text that is none of them.
+    pub fn parse<'t>(texts: impl IntoIterator<Item = &'t str>) -> Result<Self, &'t str> {
+        let patterns = texts.into_iter().map(|text| Pattern::parse(text).ok_or(text));
+        Ok(Self { patterns: patterns.collect::<Result<_, _>>()? })
+    }
+
+    /// Whether the value of `Content-Type` names one of them.
+    fn have(&self, value: &[u8]) -> bool {
+        let end = memchr::memchr(b';', value).unwrap_or(value.len());
+        let name = fields::trim(&value[..end]);
+        let mut lower = [0; TYPE_BYTES_MAX];
+        let Some(lower) = lower.get_mut(..name.len()) else { return false };
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        std::str::from_utf8(lower).is_ok_and(|name| self.patterns.iter().any(|pattern| pattern.fits(name)))
+    }
+}
+
+impl Pattern {
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.to_ascii_lowercase();
+        let (class, name) = text.split_once('/')?;
+        let is_token = |part: &str| fields::is_token(part.as_bytes()) && !part.contains('*');
+        match (class, name, name.strip_prefix('*')) {
+            ("*", "*", _) => Some(Self::Any),
+            ("*", _, Some(suffix)) if suffix.starts_with('+') && is_token(suffix) => {
+                Some(Self::Suffix(suffix.into()))
+            }
+            (class, "*", _) if is_token(class) => Some(Self::Class(format!("{class}/").into())),
+            (class, name, None) if is_token(class) && is_token(name) => Some(Self::Exactly(text.into())),
+            _ => None,
+        }
+    }
+
+    fn fits(&self, name: &str) -> bool {
+        match self {
+            Self::Exactly(known) => name == &**known,
+            Self::Class(class) => name.starts_with(&**class) && name != EVENT_STREAM,
+            Self::Suffix(suffix) => name.ends_with(&**suffix),
+            Self::Any => name != EVENT_STREAM,
+        }
+    }
+}
+
+impl Compressible {
+    /// Whether a response may be given a coding, whoever asks. Where it may, `Accept-Encoding` chooses among its forms.
+    ///
+    /// # Errors
+    /// Why not.
+    //= RFC 9110 section 7.7: content stays under no-transform
+    //= RFC 9111 section 5.2.2.6: no-transform
+    pub fn may_encode<'a>(
+        &self,
+        status: u16,
+        response: impl Iterator<Item = FieldLine<'a>>,
+        bytes: Option<u64>,
+    ) -> Result<(), NotEncoded> {
+        if matches!(status, 100..=199 | 204..=206 | 304) {
+            return Err(NotEncoded::Status);
+        }
+        let mut content_types = Some(None);
+        for (name, value) in response {
+            match judge(name, value) {
+                Said::Nothing => {}
+                // Two types are none.
+                Said::ContentType => {
+                    content_types = content_types.filter(Option::is_none).map(|_| Some(value))
+                }
+                Said::Forbids(reason) => return Err(reason),
+            }
+        }
+        let is_listed = content_types.flatten().is_some_and(|value| self.content_types.have(value));
+        match bytes {
+            _ if !is_listed => Err(NotEncoded::ContentType),
+            Some(bytes) if bytes < self.bytes_min => Err(NotEncoded::Small),
+            _ => Ok(()),
+        }
+    }
+
+    /// The coding for a client, of a response that may have one.
+    ///
+    /// # Errors
+    /// Why it gets none.
+    //= RFC 9110 section 12.5.3: Accept-Encoding
+    //= RFC 9111 section 5.2.1.6: no-transform of the request
+    pub fn choose(&self, facts: &RequestFacts, request: &[FieldLine<'_>]) -> Result<Coding, NotEncoded> {
+        if facts.has_range {
+            return Err(NotEncoded::Range);
+        }
+        if fields::values(request, "cache-control").any(says_no_transform) {
+            return Err(NotEncoded::NoTransform);
+        }
+        self.preferred(request).ok_or(NotEncoded::NotAccepted)
+    }
+
+    /// The coding with the greatest weight for the client; of several the first one that is offered. `None` where it prefers
+    /// `identity`, accepts nothing that is offered, or does not say: then many that can't decode would be wrong to get one.
+    fn preferred(&self, request: &[FieldLine<'_>]) -> Option<Coding> {
+        let preferences = Preferences::parse(Dimension::Encoding, request, Codings::ALL)?;
+        let weighted = self
+            .codings
+            .iter()
+            .map(|coding| (*coding, preferences.weight_of_coding(coding.name().as_bytes())));
+        let best = weighted.reduce(|best, next| if next.1 > best.1 { next } else { best });
+        let (coding, weight) = best.filter(|(_, weight)| *weight > 0)?;
+        (weight >= preferences.weight_of_coding(b"identity")).then_some(coding)
+    }
+}
+
+/// What one line of a response says about it.
+enum Said {
+    Nothing,
+    ContentType,
+    Forbids(NotEncoded),
+}
+
+/// The length first: it tells most names from all that matter here.
+fn judge(name: &str, value: &[u8]) -> Said {
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    let is_of_bytes = match name.len() {
+        6 => is("digest"),
+        11 => is("content-md5") || is("repr-digest"),
+        12 if is("content-type") => return Said::ContentType,
+        13 if is("content-range") => return Said::Forbids(NotEncoded::Status),
+        13 if is("cache-control") && says_no_transform(value) => {
+            return Said::Forbids(NotEncoded::NoTransform);
+        }
+        14 => is("content-digest"),
+        16 if is("content-encoding") && is_encoded(value) => return Said::Forbids(NotEncoded::Encoded),
+        _ => false,
+    };
+    if is_of_bytes { Said::Forbids(NotEncoded::Digest) } else { Said::Nothing }
+}
+
+fn is_encoded(value: &[u8]) -> bool {
+    fields::Members::new(value).any(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
+}
+
+fn says_no_transform(value: &[u8]) -> bool {
+    fields::Members::new(value).any(|directive| directive.eq_ignore_ascii_case(b"no-transform"))
+}
+
+/// Whether a response that nobody else gets may have something that is only for its client: then its length is not to tell of it.
+pub fn is_personal<'a>(facts: &RequestFacts, mut response: impl Iterator<Item = FieldLine<'a>>) -> bool {
+    let is_private = |value| {
+        fields::Members::new(value).any(|directive| {
+            let end = memchr::memchr(b'=', directive).unwrap_or(directive.len());
+            directive[..end].eq_ignore_ascii_case(b"private")
+        })
+    };
+    facts.has_credentials
+        || response.any(|(name, value)| {
+            name.eq_ignore_ascii_case("set-cookie")
+                || (name.eq_ignore_ascii_case("cache-control") && is_private(value))
+        })
+}
+
+/// The entity tag of a response in a coding. `None` where its own holds: a weak one is of both.
+//= RFC 9110 section 8.8.3.3: entity tags vary on content coding
+pub fn tag_in(coding: Coding, tag: &[u8]) -> Option<Vec<u8>> {
+    let parsed = EntityTag::parse(tag).filter(|tag| tag.strength == Strength::Strong)?;
+    Some([b"W/\"", parsed.opaque, b"+", coding.name().as_bytes(), b"\""].concat())
+}
+
+/// The tag that the origin has for what a client knows by the tag of another form; `None` where it is no such tag.
+fn tag_of_origin<'a>(tag: &EntityTag<'a>, codings: &[Coding]) -> Option<&'a [u8]> {
+    let before = |coding: &Coding| tag.opaque.strip_suffix(coding.name().as_bytes())?.strip_suffix(b"+");
+    codings.iter().find_map(before)
+}
+
+/// The value of `If-Match` or `If-None-Match` with the origin's own tags behind those of the forms in these codings: what a client has
+/// got in a coding, it may validate and change as others do. `None` where there are none.
+//= RFC 9110 section 8.8.3.3: entity tags vary on content coding
+pub fn with_tags_of_origin<'a>(lines: impl Iterator<Item = &'a [u8]>, codings: &[Coding]) -> Option<Vec<u8>> {
+    let mut value: Vec<u8> = Vec::new();
+    let mut added = Vec::new();
+    for line in lines {
+        if !value.is_empty() {
+            value.extend_from_slice(b", ");
+        }
+        value.extend_from_slice(line);
+        added.extend(EntityTags::new(line).filter_map(|tag| tag_of_origin(&tag, codings)).take(TAGS_MAX));
+    }
+    for opaque in added.iter().take(TAGS_MAX) {
+        value.extend_from_slice(b", \"");
+        value.extend_from_slice(opaque);
+        value.push(b'"');
+    }
+    (!added.is_empty()).then_some(value)
+}
+
+/// Whether a client has named the form of a response in a coding: the 304 that it gets tells of that one.
+pub fn names_form<'a>(mut lines: impl Iterator<Item = &'a [u8]>, form: &[u8]) -> bool {
+    let Some(form) = EntityTag::parse(form) else { return false };
+    lines.any(|line| EntityTags::new(line).any(|tag| tag.matches_weakly(&form)))
+}
+
+/// Tags of one request that are read: a client has a few forms of a page.
+const TAGS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests;

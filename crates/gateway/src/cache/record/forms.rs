@@ -1,0 +1,122 @@
+//! What a stored response is in other content codings, beside its body as the origin has it.
+//!
+//! A form is made when somebody asks for it, once, and is held by the head of the response: whatever takes that out of use takes
+//! the forms too. Their bytes are segments of a group of their own, so that memory may forget one and keep the response; it
+//! is made again then. Freshening makes a new head of the same body, which takes the forms over.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use caching::compression::Coding;
+use once_cell::race::OnceBox;
+use parking_lot::Mutex;
+use store::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, SegmentGroup, Slice, allocated_bytes};
+
+use crate::cache::inflight::fill::Fill;
+use crate::cache::record::segmented::Segmented;
+
+/// Where a head has its forms: one word, and nothing behind it for most responses.
+#[derive(Default)]
+pub(crate) struct FormsCell(OnceBox<Arc<Forms>>);
+
+impl Clone for FormsCell {
+    fn clone(&self) -> Self {
+        let copy = Self::default();
+        if let Some(forms) = self.0.get() {
+            let _ = copy.0.set(Box::new(Arc::clone(forms)));
+        }
+        copy
+    }
+}
+
+impl fmt::Debug for FormsCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FormsCell").field(&self.0.get()).finish()
+    }
+}
+
+impl FormsCell {
+    /// # Errors
+    /// When the memory budget has no room for the place.
+    pub(super) fn get(&self, budget: &Arc<Budget>) -> Result<Arc<Forms>, OverBudget> {
+        let forms = self.0.get_or_try_init(|| Forms::new(budget).map(|forms| Box::new(Arc::new(forms))));
+        forms.map(Arc::clone)
+    }
+}
+
+/// The forms of one body.
+#[derive(Debug)]
+pub(crate) struct Forms {
+    slots: Mutex<[Slot; Coding::ALL.len()]>,
+    /// Last, so that what it counts is gone before it is.
+    _charge: Charge,
+}
+
+#[derive(Debug, Default)]
+enum Slot {
+    #[default]
+    Absent,
+    Underway(Weak<Fill>),
+    Kept(Box<Segmented>),
+    NoGain,
+}
+
+/// What there is of a body in one coding.
+pub(crate) enum Form {
+    Absent,
+    /// Somebody makes it just now.
+    Underway(Arc<Fill>),
+    Kept {
+        pieces: VecDeque<Slice>,
+        bytes: u64,
+    },
+    /// It would be no smaller.
+    NoGain,
+}
+
+impl Forms {
+    fn new(budget: &Arc<Budget>) -> Result<Self, OverBudget> {
+        let each = allocated_bytes(size_of::<Segmented>())
+            + allocated_bytes(size_of::<SegmentGroup>() + ARC_HEADER_BYTES);
+        let own = allocated_bytes(size_of::<Self>() + ARC_HEADER_BYTES);
+        let charge = budget.reserve_record(own + each * Coding::ALL.len())?;
+        Ok(Self { slots: Mutex::default(), _charge: charge })
+    }
+
+    /// What there is. What memory has forgotten in part is not there, nor is what broke off.
+    pub(crate) fn find(&self, coding: Coding) -> Form {
+        match &self.slots.lock()[coding as usize] {
+            Slot::Absent => Form::Absent,
+            Slot::NoGain => Form::NoGain,
+            Slot::Underway(fill) => match fill.upgrade().filter(|fill| fill.may_be_stored()) {
+                Some(fill) => Form::Underway(fill),
+                None => Form::Absent,
+            },
+            Slot::Kept(body) => {
+                let bytes = body.complete_bytes.unwrap_or(0);
+                body.pieces(0, bytes).map_or(Form::Absent, |pieces| Form::Kept { pieces, bytes })
+            }
+        }
+    }
+
+    /// It is being made.
+    pub(crate) fn begin(&self, coding: Coding, fill: &Arc<Fill>) {
+        self.put(coding, Slot::Underway(Arc::downgrade(fill)));
+    }
+
+    /// It is made.
+    pub(crate) fn keep(&self, coding: Coding, body: Segmented) {
+        self.put(coding, Slot::Kept(Box::new(body)));
+    }
+
+    /// It is made, and not worth to be kept.
+    pub(crate) fn has_no_gain(&self, coding: Coding) {
+        self.put(coding, Slot::NoGain);
+    }
+
+    fn put(&self, coding: Coding, slot: Slot) {
+        // What was there is dropped behind the lock.
+        let _before = std::mem::replace(&mut self.slots.lock()[coding as usize], slot);
+    }
+}

@@ -1,0 +1,191 @@
+//! The task that reads a body, encodes it, and writes it into a fill for all who read it.
+//!
+//! The fill decides who waits for whom. A form that may be kept grows as fast as its source, however slow its clients are, and the
+//! requests that come meanwhile read it too. What is for one client goes at the pace of that client, and ends when it leaves.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use store::Charge;
+use tokio::time::sleep;
+
+use super::Place;
+use super::encoder::{Encoder, Task};
+use crate::cache::inflight::fill::{Fill, Writer, Written};
+use crate::cache::record::forms::Forms;
+use crate::message::reply::{Body, BrokenBody};
+use crate::route::LiveSite;
+use crate::upstream::{OriginBody, Pacing};
+use crate::worker::Worker;
+
+/// What has arrived waits so long for more, then it goes out: a page that its origin makes step by step is seen so. Each
+/// time costs some bytes, and what is stored or comes at once has none of it.
+const FLUSH_AFTER: Duration = Duration::from_millis(10);
+/// Less than this is encoded on the worker: about what it takes to hand it over.
+const SMALL_BYTES_MAX: usize = 2 << 10;
+
+/// One body on its way through an encoder.
+pub(crate) struct Pump {
+    pub(crate) worker: Arc<Worker>,
+    pub(crate) site: Arc<LiveSite>,
+    pub(crate) source: Body,
+    pub(crate) task: Task,
+    pub(crate) encoder: Encoder,
+    pub(crate) writer: Writer,
+    /// Where it is kept when it is whole.
+    pub(crate) forms: Option<Arc<Forms>>,
+    pub(crate) place: Place,
+    /// What the encoder takes.
+    pub(crate) charge: Charge,
+}
+
+/// The body can't be had whole, or nobody wants it any more: its readers see that it broke off.
+struct Stopped;
+
+impl From<BrokenBody> for Stopped {
+    fn from(_: BrokenBody) -> Self {
+        Self
+    }
+}
+
+impl From<io::Error> for Stopped {
+    fn from(_: io::Error) -> Self {
+        Self
+    }
+}
+
+/// The encoder's end of the way.
+struct Sink {
+    /// Away while another thread works with it.
+    encoder: Option<Encoder>,
+    fill: Arc<Fill>,
+    place: Place,
+    input_bytes: u64,
+    output_bytes: u64,
+}
+
+enum Step {
+    Write(Bytes),
+    Flush,
+}
+
+impl Pump {
+    /// Goes from one end to the other. The writer aborts the fill where that is not reached.
+    pub(crate) async fn run(self) {
+        let Self { worker, site, mut source, task, encoder, writer, forms, place, charge } = self;
+        let fill = Arc::clone(&writer.0);
+        let mut sink = Sink { encoder: Some(encoder), fill, place, input_bytes: 0, output_bytes: 0 };
+        let mut trailers = None;
+        let passed = pass(&mut source, &mut sink, &mut trailers, forms.is_some()).await;
+        drop((source, charge));
+        if passed.is_err() {
+            return;
+        }
+        let coding = task.coding;
+        worker.recorder.compressed_bytes(coding.name(), sink.input_bytes, sink.output_bytes);
+        if let Some(forms) = forms {
+            // Before it is complete: who has read it finds it kept.
+            match writer.0.body() {
+                _ if sink.output_bytes >= sink.input_bytes => forms.has_no_gain(coding),
+                Some(body) => {
+                    let kept = worker.cache(&site).keep_beside(body);
+                    kept.into_iter().for_each(|kept| forms.keep(coding, kept));
+                }
+                None => {}
+            }
+        }
+        writer.0.complete(trailers);
+    }
+}
+
+/// For whom a body is read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// For the store too, whoever leaves.
+    Kept,
+    /// For those who read it alone.
+    Readers,
+}
+
+async fn pass(
+    source: &mut Body,
+    sink: &mut Sink,
+    trailers: &mut Option<HeaderMap>,
+    is_kept: bool,
+) -> Result<(), Stopped> {
+    let arriving = match source {
+        Body::Fill(reader) => Some(Arc::clone(reader.fill())),
+        _ => None,
+    };
+    loop {
+        let is_stored = is_kept && arriving.as_ref().is_none_or(|fill| fill.may_be_stored());
+        let purpose = if is_stored { Purpose::Kept } else { Purpose::Readers };
+        let Some(data) = sink.next(source.bytes(trailers), purpose).await? else { break };
+        sink.input_bytes += data.len() as u64;
+        let out = sink.step(Step::Write(data)).await?;
+        let origin = if let Body::Origin(response) = &*source { Some(&response.body) } else { None };
+        sink.put(out, || origin.map_or(Pacing::Allowed, OriginBody::wait_for_client)).await?;
+    }
+    let rest = sink.finish().await?;
+    sink.put(rest, || Pacing::Allowed).await
+}
+
+impl Sink {
+    /// The next piece. What has arrived goes out while it does not come.
+    async fn next(
+        &mut self,
+        piece: impl Future<Output = Result<Option<Bytes>, BrokenBody>>,
+        purpose: Purpose,
+    ) -> Result<Option<Bytes>, Stopped> {
+        let mut piece = pin!(piece);
+        loop {
+            let is_pending = self.encoder.as_ref().is_some_and(|encoder| encoder.pending_bytes() > 0);
+            tokio::select! {
+                biased;
+                piece = &mut piece => return Ok(piece?),
+                () = self.fill.nobody_reads(), if purpose == Purpose::Readers => return Err(Stopped),
+                () = sleep(FLUSH_AFTER), if is_pending => {}
+            }
+            let out = self.step(Step::Flush).await?;
+            self.put(out, || Pacing::Allowed).await?;
+        }
+    }
+
+    async fn step(&mut self, step: Step) -> Result<Vec<u8>, Stopped> {
+        let mut encoder = self.encoder.take().ok_or(Stopped)?;
+        let new_bytes = if let Step::Write(data) = &step { data.len() } else { 0 };
+        let is_small = encoder.pending_bytes() + new_bytes < SMALL_BYTES_MAX;
+        let run = move || {
+            let out = match &step {
+                Step::Write(data) => encoder.write(data),
+                Step::Flush => encoder.flush(),
+            };
+            (encoder, out)
+        };
+        let (encoder, out) = if is_small { run() } else { self.place.work(run).await.ok_or(Stopped)? };
+        self.encoder = Some(encoder);
+        Ok(out?)
+    }
+
+    async fn finish(&mut self) -> Result<Vec<u8>, Stopped> {
+        let encoder = self.encoder.take().ok_or(Stopped)?;
+        let is_small = encoder.pending_bytes() < SMALL_BYTES_MAX;
+        let run = move || encoder.finish();
+        Ok(if is_small { run()? } else { self.place.work(run).await.ok_or(Stopped)?? })
+    }
+
+    async fn put(&mut self, out: Vec<u8>, may_wait: impl Fn() -> Pacing) -> Result<(), Stopped> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        self.output_bytes += out.len() as u64;
+        match self.fill.write(Bytes::from(out), may_wait).await {
+            Written::Abandoned | Written::TooSlow | Written::TooLong => Err(Stopped),
+            Written::Kept | Written::All | Written::NoLongerKept(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Compression on the way out.
+
+use std::sync::Arc;
+
+use caching::compression::{Coding, Compressible, ContentTypes};
+use gateway::config::{Compression, Levels, PersonalResponses};
+
+use super::scope::Scope;
+use crate::config::tree::Table;
+
+/// What a site and its rules may compress with.
+pub(super) struct Offer {
+    compression: Option<Arc<Compression>>,
+    by_site: bool,
+}
+
+impl Offer {
+    pub(super) fn of_site(scope: &mut Scope<'_>, site: &Table) -> Self {
+        let by_site = site.flag("compress");
+        let by_rule =
+            site.tables("rule").any(|rule| rule.given("compress").is_some() && rule.flag("compress"));
+        if !by_site
+            && !by_rule
+            && let Some(node) = site.given("compression")
+        {
+            scope.warning(node, "has no effect without `compress = true` of the site or of a rule");
+        }
+        let compression =
+            (by_site || by_rule).then(|| compression(scope, site.table("compression"))).flatten();
+        Self { compression: compression.map(Arc::new), by_site }
+    }
+
+    /// What holds where no rule decides.
+    pub(super) fn site(&self) -> Option<Arc<Compression>> {
+        self.compression.clone().filter(|_| self.by_site)
+    }
+
+    /// What holds for a rule.
+    pub(super) fn rule(&self, rule: &Table) -> Option<Arc<Compression>> {
+        let is_on = rule.given("compress").map_or(self.by_site, |_| rule.flag("compress"));
+        self.compression.clone().filter(|_| is_on)
+    }
+}
+
+fn compression(scope: &mut Scope<'_>, table: &Table) -> Option<Compression> {
+    let codings: Vec<Coding> =
+        table.list("codings").iter().filter_map(|node| Coding::from_name(node.as_text())).collect();
+    if codings.is_empty()
+        && let Some(node) = table.given("codings")
+    {
+        scope.error(node, "expected at least one coding: `compress = false` switches compression off");
+    }
+    let content_types = scope.parsed_list(table, "content_types", content_type);
+    Some(Compression {
+        compressible: Compressible {
+            codings,
+            content_types: ContentTypes::parse(content_types.iter().map(String::as_str)).ok()?,
+            bytes_min: table.number("bytes_min"),
+        },
+        levels: Levels {
+            zstd: table.number("zstd_level"),
+            br: table.number("br_level"),
+            gzip: table.number("gzip_level"),
+        },
+        personal: match table.flag("personal") {
+            true => PersonalResponses::Compressed,
+            false => PersonalResponses::AsTheyCame,
+        },
+    })
+}
+
+fn content_type(text: &str) -> Result<String, String> {
+    match ContentTypes::parse([text]) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err("not a media type, such as `text/css`, `text/*`, `*/*+json` or `*/*`".to_owned()),
+    }
+}
