@@ -174,15 +174,15 @@ impl Bound {
     /// Serves them on the current runtime, until `shutdown` resolves.
     pub fn serve(
         self,
-        control: Arc<dyn Control>,
-        telemetry: Arc<Telemetry>,
+        control: &Arc<dyn Control>,
+        telemetry: &Arc<Telemetry>,
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Admin {
         let Self { config: AdminConfig { reach, limits, .. }, guard, listener: (listener, address), probes } =
             self;
         let probes_address = probes.as_ref().map(|(_, address)| *address);
         let context = |guard, reach| {
-            let (control, telemetry) = (Arc::clone(&control), Arc::clone(&telemetry));
+            let (control, telemetry) = (Arc::clone(control), Arc::clone(telemetry));
             Arc::new(Context { control, telemetry, guard, reach, limits })
         };
         let listening = [Some(&listener), probes.as_ref().map(|(listener, _)| listener)];

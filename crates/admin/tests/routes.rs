@@ -125,7 +125,8 @@ async fn start(config: AdminConfig) -> Running {
     let (stop, stopped) = oneshot::channel::<()>();
     let shutdown = async move { drop(stopped.await) };
     let bound = Bound::bind(config, Inherited::default()).await.expect("listeners are bound");
-    let admin = bound.serve(control.clone(), Arc::clone(&telemetry), shutdown);
+    let shared: Arc<dyn Control> = control.clone();
+    let admin = bound.serve(&shared, &telemetry, shutdown);
     Running { admin, control, telemetry, stop }
 }
 

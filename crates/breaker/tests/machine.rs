@@ -154,15 +154,15 @@ fn none() -> String {
 
 fn ask(stage: &mut Stage) -> String {
     let answer = stage.breaker.admit(stage.now_ms);
-    answered(stage, answer)
+    answered(stage, &answer)
 }
 
 fn ask_apart(stage: &mut Stage) -> String {
     let answer = stage.breaker.admit_apart(stage.now_ms);
-    answered(stage, answer)
+    answered(stage, &answer)
 }
 
-fn answered(stage: &Stage, answer: Result<Permit, Refusal>) -> String {
+fn answered(stage: &Stage, answer: &Result<Permit, Refusal>) -> String {
     let effect = match answer {
         Ok(_) => "admits".to_owned(),
         Err(Refusal { retry_ms }) => format!("refuses {retry_ms} ms"),

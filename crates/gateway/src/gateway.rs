@@ -186,11 +186,8 @@ impl Gateway {
     /// # Errors
     /// The kernel does not let a socket listen.
     pub fn accept(&self) -> Result<(), StartError> {
-        let sockets = self.listening.iter().filter_map(Weak::upgrade);
-        sockets
-            .map(|socket| listener::listen(&socket))
-            .collect::<io::Result<()>>()
-            .map_err(StartError::Listen)?;
+        let mut sockets = self.listening.iter().filter_map(Weak::upgrade);
+        sockets.try_for_each(|socket| listener::listen(&socket)).map_err(StartError::Listen)?;
         self.may_accept.send_replace(());
         Ok(())
     }

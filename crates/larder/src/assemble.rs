@@ -77,7 +77,7 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
         let _ = admin_stopped.await;
     };
     let control: Arc<dyn admin::Control> = Arc::<Process>::clone(&process);
-    let admin = admin.map(|admin| admin.serve(control, telemetry, shutdown));
+    let admin = admin.map(|admin| admin.serve(&control, &telemetry, shutdown));
     let predecessor = inherited.close_rest();
     process.begin();
     predecessor.into_iter().for_each(|predecessor| relieve(predecessor, &process));

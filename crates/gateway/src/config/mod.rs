@@ -33,11 +33,11 @@ pub use protection::{
     ClientPrefixes, CountedRequests, DefaultResponse, Enforcement, QuotaFields, Rate, RateLimit,
     RuleProtection, SITE_POLICY, SiteProtection,
 };
-pub(crate) use rule::{path_of, starts_with_any_case};
 pub use rule::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss, Spelling,
     codings_of,
 };
+pub(crate) use rule::{path_of, starts_with_any_case};
 use telemetry::Redaction;
 use telemetry::trace::Sampling;
 pub(crate) use template::Piece;

@@ -228,24 +228,27 @@ mod tests {
 
     #[test]
     fn a_redirection_stays_where_its_text_says() {
-        let check_all = |authority: &str, expression: Option<&str>, to: &str, path_and_query: &str, expected: &str| {
-            let seen = Seen {
-                method: "GET",
-                scheme: "http",
-                authority,
-                path_and_query,
-                fields: &[("X-Odd", b"a \xffb")],
-                client: [127, 0, 0, 1].into(),
+        let check_all =
+            |authority: &str, expression: Option<&str>, to: &str, path_and_query: &str, expected: &str| {
+                let seen = Seen {
+                    method: "GET",
+                    scheme: "http",
+                    authority,
+                    path_and_query,
+                    fields: &[("X-Odd", b"a \xffb")],
+                    client: [127, 0, 0, 1].into(),
+                };
+                let context = Context::of_request(&seen);
+                let captured = expression.map(|expression| Regex::new(expression).unwrap());
+                let redirect = Redirect { status: 301, to: Template::parse(to).unwrap(), captured };
+                let fields = PackedFields::from_lines(seen.fields.iter().copied());
+                let found = location(&redirect, &context, &fields).unwrap_or_default();
+                assert_eq!(String::from_utf8_lossy(&found), expected, "{to} for {path_and_query}");
             };
-            let context = Context::of_request(&seen);
-            let captured = expression.map(|expression| Regex::new(expression).unwrap());
-            let redirect = Redirect { status: 301, to: Template::parse(to).unwrap(), captured };
-            let fields = PackedFields::from_lines(seen.fields.iter().copied());
-            let found = location(&redirect, &context, &fields).unwrap_or_default();
-            assert_eq!(String::from_utf8_lossy(&found), expected, "{to} for {path_and_query}");
-        };
-        let check = |to: &str, path: &str, expected: &str| check_all("a.example:80", None, to, path, expected);
-        let by = |expression, to, path, expected| check_all("a.example:80", Some(expression), to, path, expected);
+        let check =
+            |to: &str, path: &str, expected: &str| check_all("a.example:80", None, to, path, expected);
+        let by =
+            |expression, to, path, expected| check_all("a.example:80", Some(expression), to, path, expected);
         by("^/p/([0-9]+)$", "/product/$1", "/p/7", "/product/7");
         by(
             "^/(?<kind>[a-z]+)/(.*)",

@@ -67,7 +67,7 @@ fn repeat(over: &Arc<AtomicBool>, round: impl Fn(usize) + Send + 'static) -> Joi
 impl Gateway {
     fn round(self, round: usize) {
         for page in 0..8 {
-            self.ask("GET", &format!("/pages/{}", page % 4), "");
+            self.ask("GET", &format!("/pages/{}", page % 4), "Accept-Encoding: gzip\r\n");
         }
         for target in ["/none", "/private", "/stale", "/old", &format!("/pages/new-{round}")] {
             self.ask("GET", target, "");
