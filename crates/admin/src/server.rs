@@ -13,7 +13,7 @@ use bytes::Bytes;
 use gateway::PurgeOutcome;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
-use hyper::header::EXPECT;
+use hyper::header::{CONNECTION, EXPECT, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -287,13 +287,17 @@ async fn connection(
         Reach::Probes => (limits.probe_head_timeout_ms, false),
         Reach::Admin => (limits.head_timeout_ms, true),
     };
-    let asked = Notify::new();
+    let (asked, is_last) = (Notify::new(), Arc::new(AtomicBool::new(false)));
     let service = service_fn(|request| {
         asked.notify_one();
-        let (context, answering) = (Arc::clone(&context), Arc::clone(&answering));
+        let (context, answering, is_last) =
+            (Arc::clone(&context), Arc::clone(&answering), Arc::clone(&is_last));
         async move {
-            let answer = context.answer(request, &answering).await;
+            let mut answer = context.answer(request, &answering).await;
             answering.store(false, Ordering::Relaxed);
+            if is_last.load(Ordering::Relaxed) {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             Ok::<_, Infallible>(answer)
         }
     });
@@ -313,6 +317,7 @@ async fn connection(
     let result = match finished {
         Some(result) => result,
         None => {
+            is_last.store(true, Ordering::Relaxed);
             // Closed before, the connection would take a request with it that is on its way.
             let first = timeout(FIRST_REQUEST_WAIT, asked.notified());
             tokio::select! {

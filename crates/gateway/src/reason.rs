@@ -39,6 +39,7 @@ reason_codes! {
         DuplicateHost = "duplicate-host", "RFC 9113 section 8.3.1", "HTTP/2: `Host` is there more than once.";
         ForwardGivenUp = "forward-given-up", "", "The forward that the request waited for ended without a response.";
         HeadTimeout = "head-timeout", "RFC 9110 section 15.5.9", "The request head did not arrive within `head_read_timeout`.";
+        Http2Malformed = "http2-malformed", "RFC 9113 section 5.4.1", "HTTP/2: the client has broken the protocol, which ends the connection.";
         InvalidAuthority = "invalid-authority", "RFC 9113 section 8.3.1", "HTTP/2: `:authority` or `Host` names no server.";
         Maintenance = "maintenance", "RFC 9110 section 15.6.4", "The site is in maintenance (`[site.maintenance]`).";
         MaxForwards = "max-forwards", "RFC 9110 section 7.6.2", "`Max-Forwards` is 0: the request is not forwarded.";

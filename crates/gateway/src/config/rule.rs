@@ -294,9 +294,13 @@ mod tests {
                     .build();
                 PathPattern::Glob(glob.expect("a glob").compile_matcher())
             }
-            (_, text) => {
+            (kind, text) => {
                 let regex = regex::RegexBuilder::new(text).case_insensitive(any_case).build();
-                PathPattern::Regex(regex.expect("an expression"))
+                let regex = regex.expect("an expression");
+                match kind {
+                    "regex" => PathPattern::Regex(regex),
+                    _ => PathPattern::RegexWithQuery(regex),
+                }
             }
         }
     }
@@ -330,12 +334,14 @@ mod tests {
             ("glob /a/*/c", "/a/b/c/", false, true),
             ("glob /a/*/c", "/a/b/b/c", false, false),
             ("regex ^/account(/|$)", "/account", true, true),
-            ("regex ^/account(/|$)", "/account?utm_source=1", false, true),
+            ("regex ^/account(/|$)", "/account?utm_source=1", true, true),
+            ("query ^/account([/?]|$)", "/account?utm_source=1", true, true),
+            ("query ^/account/?$", "/account?utm_source=1", false, true),
             ("regex ^/account(/|$)", "/ACCOUNT/1", false, true),
             ("regex ^/account$", "/Account/?a", false, true),
             ("regex ^/account(/|$)", "/accounts?a", false, false),
-            ("regex [?&]token=", "/a?token=1", true, true),
-            ("regex [?&]token=", "/a?Token=1", false, true),
+            ("query [?&]token=", "/a?token=1", true, true),
+            ("query [?&]token=", "/a?Token=1", false, true),
             ("regex (?-i:^/account$)", "/Account", false, false),
         ] {
             check(text, path, as_written, lenient);

@@ -100,6 +100,14 @@ fn dies_on_second() -> Vec<Step> {
 async fn a_dead_kept_connection_is_retried_once_where_allowed() {
     let full = || RequestBody::Full(Bytes::from_static(b"x\r\n\r\n"));
     let channel = || {
+        let (mut sender, body) = RequestBody::channel(1, None);
+        tokio::spawn(async move {
+            sender.send_data(Bytes::from_static(b"x")).await?;
+            sender.finish(None).await
+        });
+        body
+    };
+    let empty = || {
         let (sender, body) = RequestBody::channel(1, None);
         tokio::spawn(sender.finish(None));
         body
@@ -112,6 +120,7 @@ async fn a_dead_kept_connection_is_retried_once_where_allowed() {
         (Method::DELETE, RequestBody::Empty, answers(&[OK]), Ok(200)),
         (Method::POST, RequestBody::Empty, answers(&[OK]), closed),
         (Method::PATCH, full(), answers(&[OK]), closed),
+        (Method::PUT, empty(), answers(&[OK]), Ok(200)),
         (Method::PUT, channel(), answers(&[OK]), closed),
         // The fresh connection dies too: no third attempt.
         (Method::GET, RequestBody::Empty, vec![REQUEST], closed),
