@@ -71,8 +71,8 @@ const CACHE_STATUS_PREFACE: &str = "# Cache-Status
 
 Generated from the codes in `crates/caching` and `crates/gateway`; do not edit.
 
-A response carries a `Cache-Status` line (RFC 9211) that says what this cache did. Only the responses to requests that could not be read
-or were too much (400, 408, 413, 414, 431, 501) have none; their code is in the access log and in a metric ([below](#detail-what-is-wrong-with-the-request)).
+A response carries a `Cache-Status` line (RFC 9211) that says what this cache did. Only the responses to requests whose head could not be read
+or was too much (400, 408, 414, 431, 501) have none; their code is in the access log and in a metric ([below](#detail-what-is-wrong-with-the-request)).
 
 ```text
 cache-status: larder; hit; ttl=42

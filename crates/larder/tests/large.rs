@@ -181,7 +181,7 @@ fn a_client_that_leaves_in_the_middle() {
 #[test]
 fn without_files() {
     let origin = origin();
-    for limit in ["ulimit -f 1000000", "ulimit -n 24"] {
+    for limit in ["ulimit -f 1000000", "ulimit -n 26"] {
         let folder = tempfile::tempdir().unwrap();
         let limited = folder.path().join("limited");
         fs::write(&limited, format!("#!/bin/sh\n{limit}\nexec {LARDER} \"$@\"\n")).unwrap();

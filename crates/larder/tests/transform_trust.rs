@@ -162,7 +162,7 @@ fn parts_stay_readable() {
 #[test]
 fn maintenance_admits_those_it_knows() {
     let config = format!(
-        "trusted_proxies = [\"127.0.0.0/8\"]\n{SITE}[site.maintenance]\n\
+        "trusted_proxies = [\"127.0.0.0/8\"]\n{SITE}[site.maintenance]\nenabled = true\n\
          clients_admitted = [\"127.0.0.0/8\", \"10.0.0.0/8\"]\n"
     );
     let (_origin, larder) = start(&config, personal);

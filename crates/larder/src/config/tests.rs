@@ -407,6 +407,9 @@ fn a_reload_does_not_look_up_again_what_is_listened_on() {
     check("127.0.0.2:8080", &[]);
     let changed = "larder.toml:2:11: warning: listen[1].address: changed, but takes effect only after a restart or `larder upgrade`";
     // A start would refuse it, and so does a reload.
-    check("never-known.invalid:8080", &["larder.toml:2:11: error: listen[1].address: never-known.invalid has no address"]);
+    check(
+        "never-known.invalid:8080",
+        &["larder.toml:2:11: error: listen[1].address: never-known.invalid has no address"],
+    );
     check("127.0.0.3:8080", &[changed]);
 }

@@ -17,10 +17,10 @@ pub(super) static COMPRESSION: Section = Section {
         row(
             "content_types",
             Kind::List(&Kind::Text("media type, such as `text/css`, `text/*`, `*/*+json` or `*/*`")),
-            Preset::Is(CONTENT_TYPES),
+            Preset::Absent("types of text, listed below"),
             Reload::Yes,
             "Media types that are compressed.",
-            "Images, videos and archives are compressed already. No pattern stands for `text/event-stream`: its events would wait for each other.",
+            "By default `text/*`, `application/json`, `application/javascript`, `application/x-javascript`, `application/xml`, `application/wasm`, `application/graphql`, `application/vnd.ms-fontobject`, `font/otf`, `font/ttf`, `image/bmp`, `image/x-icon`, `image/vnd.microsoft.icon`, `*/*+json`, `*/*+xml`. Images, videos and archives are compressed already. No pattern stands for `text/event-stream`: its events would wait for each other.",
         ),
         row(
             "bytes_min",
@@ -64,5 +64,3 @@ pub(super) static COMPRESSION: Section = Section {
         ),
     ],
 };
-
-const CONTENT_TYPES: &str = "[\"text/*\", \"application/json\", \"application/javascript\", \"application/x-javascript\", \"application/xml\", \"application/wasm\", \"application/graphql\", \"application/vnd.ms-fontobject\", \"font/otf\", \"font/ttf\", \"image/bmp\", \"image/x-icon\", \"image/vnd.microsoft.icon\", \"*/*+json\", \"*/*+xml\"]";

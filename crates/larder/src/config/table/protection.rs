@@ -143,7 +143,7 @@ const RATE_LIMIT: &[Opt] = &[
         NETWORKS,
         Preset::Is("[]"),
         Reload::Yes,
-        "Clients with these addresses are never limited.",
+        "Clients with these addresses are not limited by this limit.",
         "",
     ),
     row(
