@@ -103,7 +103,7 @@ async fn a_dead_kept_connection_is_retried_once_where_allowed() {
         let (mut sender, body) = RequestBody::channel(1, None);
         tokio::spawn(async move {
             sender.send_data(Bytes::from_static(b"x")).await?;
-            let trailers = [(http::HeaderName::from_static("x-sum"), http::HeaderValue::from_static("1"))];
+            let trailers = [(HeaderName::from_static("x-sum"), HeaderValue::from_static("1"))];
             sender.finish(Some(trailers.into_iter().collect())).await
         });
         body
