@@ -10,13 +10,14 @@ use bytes::Bytes;
 use store::backing::{BackingError, Expected, Loaded, Put, Tracking, Version, Write};
 use store::format::{Layout, Meaning};
 use store::{Record as _, Refusal};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
 use super::answer::There;
 use super::counts::Event;
 use super::doubt::LATE_MAX;
 use super::leases::{Held, Right};
-use super::queue::Turn;
+use super::queue::{Pause, Turn};
 use super::segments::Unavailable;
 use super::working::{Claim, Covers, Numbered, Pending, Theirs};
 use super::{Tiers, names};
@@ -46,10 +47,6 @@ enum End {
 const ATTEMPTS_TO_PUT: u32 = 5;
 /// Of one record that others change at the same time.
 const ATTEMPTS_AT_ONCE: usize = 3;
-/// What has failed waits so long, and then until its turn comes again.
-const PAUSE: Duration = Duration::from_millis(250);
-/// The log has a purge a round trip later.
-const EARLY: Duration = Duration::from_millis(2);
 /// How long a record stays that says of no response how long that is of use.
 const TTL_OF_ANY: Duration = Duration::from_secs(24 * 3600);
 /// Segments outlive the record that names them.
@@ -105,9 +102,14 @@ impl Tiers {
                 if failures >= ATTEMPTS_TO_PUT && matches!(pending, Pending::Put { .. }) {
                     self.give_up(&key, number);
                 }
-                self.working.pause(key, Instant::now() + PAUSE);
+                self.working.pause(key, Pause::Failed, Instant::now());
             }
-            End::Early => self.working.pause(key, Instant::now() + EARLY),
+            End::Early => {
+                self.working.pause(key, Pause::Early, Instant::now());
+                // Nothing was waited for. Where so many keys are early that one has its turn again before the last one had its first,
+                // whoever reads the log would never have one.
+                yield_now().await;
+            }
             End::NotAsked(retry) => {
                 self.working.again(key);
                 self.rest(retry);

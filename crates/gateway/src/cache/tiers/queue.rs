@@ -2,6 +2,7 @@
 //! writer.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -24,8 +25,31 @@ pub(super) struct Queue(Mutex<Lists>);
 #[derive(Default)]
 struct Lists {
     waiting: VecDeque<Box<[u8]>>,
-    /// Those that failed, each with the time from which on it waits again. All pauses have one length, so they end in this order.
-    paused: VecDeque<(Instant, Box<[u8]>)>,
+    failed: Paused,
+    early: Paused,
+}
+
+/// Keys that pause, each with the time from which on it waits again. All pauses here have one length, so they end in this order.
+#[derive(Default)]
+struct Paused(VecDeque<(Instant, Box<[u8]>)>);
+
+/// Why a key pauses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// The tier did not do what it was told.
+    Failed,
+    /// Others are to know of a purge first.
+    Early,
+}
+
+impl Pause {
+    fn length(self) -> Duration {
+        match self {
+            Self::Failed => Duration::from_millis(250),
+            // The log has a purge a round trip later.
+            Self::Early => Duration::from_millis(2),
+        }
+    }
 }
 
 impl Queue {
@@ -33,31 +57,63 @@ impl Queue {
         self.0.lock().waiting.push_back(key);
     }
 
-    pub(super) fn pause(&self, key: Box<[u8]>, until: Instant) {
-        self.0.lock().paused.push_back((until, key));
+    pub(super) fn pause(&self, key: Box<[u8]>, pause: Pause, now: Instant) {
+        let mut lists = self.0.lock();
+        let paused = match pause {
+            Pause::Failed => &mut lists.failed,
+            Pause::Early => &mut lists.early,
+        };
+        paused.0.push_back((now + pause.length(), key));
     }
 
     /// Whoever has paused comes behind all who wait.
     pub(super) fn next(&self, now: Instant) -> Turn {
         let mut lists = self.0.lock();
         lists.end_pauses(now);
-        match (lists.waiting.pop_front(), lists.paused.front()) {
+        let next = [&lists.failed, &lists.early].into_iter().filter_map(Paused::next).min();
+        match (lists.waiting.pop_front(), next) {
             (Some(key), _) => Turn::Key(key),
-            (None, Some((until, _))) => Turn::At(*until),
+            (None, Some(until)) => Turn::At(until),
             (None, None) => Turn::Nobody,
         }
     }
 
     /// Takes all out, whether they pause or not.
     pub(super) fn take(&self) -> Vec<Box<[u8]>> {
-        let Lists { waiting, paused } = std::mem::take(&mut *self.0.lock());
-        waiting.into_iter().chain(paused.into_iter().map(|(_, key)| key)).collect()
+        let Lists { waiting, failed, early } = std::mem::take(&mut *self.0.lock());
+        waiting.into_iter().chain(failed.0.into_iter().chain(early.0).map(|(_, key)| key)).collect()
     }
 }
 
 impl Lists {
     fn end_pauses(&mut self, now: Instant) {
-        let over = self.paused.iter().take_while(|(until, _)| *until <= now).count();
-        self.waiting.extend(self.paused.drain(..over).map(|(_, key)| key));
+        for paused in [&mut self.failed, &mut self.early] {
+            let over = paused.0.iter().take_while(|(until, _)| *until <= now).count();
+            self.waiting.extend(paused.0.drain(..over).map(|(_, key)| key));
+        }
+    }
+}
+
+impl Paused {
+    fn next(&self) -> Option<Instant> {
+        self.0.front().map(|(until, _)| *until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_early_waits_for_nobody_who_has_failed() {
+        let (queue, now) = (Queue::default(), Instant::now());
+        queue.pause((*b"failed").into(), Pause::Failed, now);
+        queue.pause((*b"early").into(), Pause::Early, now);
+        let after = |ms| now + Duration::from_millis(ms);
+        assert_eq!(queue.next(now), Turn::At(after(2)));
+        assert_eq!(queue.next(after(2)), Turn::Key((*b"early").into()));
+        assert_eq!(queue.next(after(2)), Turn::At(after(250)));
+        assert_eq!(queue.next(after(250)), Turn::Key((*b"failed").into()));
+        assert_eq!(queue.next(after(250)), Turn::Nobody);
     }
 }

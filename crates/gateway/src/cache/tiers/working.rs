@@ -18,7 +18,7 @@ use store::{FillId, Record as _};
 use tokio::time::Instant;
 
 use super::leases::Held;
-use super::queue::{Queue, Turn};
+use super::queue::{Pause, Queue, Turn};
 use crate::cache::record::copy::TierCopy;
 use crate::cache::record::stored::CacheEntry;
 
@@ -236,9 +236,9 @@ impl Working {
         self.queue.push(key);
     }
 
-    /// The same, but not before this time.
-    pub(crate) fn pause(&self, key: Box<[u8]>, until: Instant) {
-        self.queue.pause(key, until);
+    /// The same, but not at once.
+    pub(crate) fn pause(&self, key: Box<[u8]>, pause: Pause, now: Instant) {
+        self.queue.pause(key, pause, now);
     }
 
     /// From now on removals come first, and nobody pauses.

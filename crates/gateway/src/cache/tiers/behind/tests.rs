@@ -1,16 +1,19 @@
 //! What lies in the tier in the end, whatever it does meanwhile.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use caching::{ExchangeTimes, RefusalScope, Rules, Timestamp};
 use store::Change;
 use store::backing::double::{Behaviour, Double, DoubleLimits, DoubleServer};
 use store::backing::{Backing, Tracking};
 use store::format::{Content, RecordKind, Run, decode_record};
+use store::purge::{PurgeId, PurgeMode, PurgeRecord, What};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
 use super::*;
+use crate::cache::epochs::{Epochs, Purgers};
 use crate::cache::record::portable::tests::world::{Asked, KEY, NOW, World, at, inline};
 use crate::cache::record::segmented::sample;
 use crate::cache::record::stored::{StoredBody, StoredHead, StoredResponse, Uncacheable};
@@ -37,8 +40,11 @@ impl Bench {
     }
 
     fn with_memory(memory_use: MemoryUse) -> Self {
-        let world = World::new(Rules::default());
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        Self::with(World::new(Rules::default()), memory_use, runtime)
+    }
+
+    fn with(world: World, memory_use: MemoryUse, runtime: Runtime) -> Self {
         let entered = runtime.enter();
         let server = DoubleServer::new(DoubleLimits::default(), 1);
         let double = server.connect(Behaviour::default());
@@ -75,8 +81,12 @@ impl Bench {
     }
 
     pub(in crate::cache::tiers) fn put(&self, response: StoredResponse) {
+        self.put_at(KEY, response);
+    }
+
+    fn put_at(&self, key: &[u8], response: StoredResponse) {
         let entry = Arc::new(self.world.entry(vec![response]));
-        self.tiers.update(&self.world.memory, (KEY, None), |_| Change::Put(entry));
+        self.tiers.update(&self.world.memory, (key, None), |_| Change::Put(entry));
     }
 
     fn remove(&self) {
@@ -132,6 +142,42 @@ fn what_was_removed_does_not_come_back_by_a_put_of_before() {
             assert_eq!(bench.there().await, None, "there is no doubt any more");
         });
     }
+}
+
+/// Those that are to be written wait for a purge to be in the log, and so many do that the first has its turn again before the last one had
+/// its first. Whoever reads the log has turns all the same.
+#[test]
+fn many_who_wait_for_a_purge_leave_turns_to_who_reads_of_it() {
+    const KEYS: usize = 2_000;
+    let (told, written) = mpsc::channel();
+    // On a thread of its own: without turns for others it would never end.
+    thread::spawn(move || {
+        let mut world = World::new(Rules::default());
+        world.epochs = Arc::new(Epochs::new(Purgers::Several));
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        let bench = Bench::with(world, MemoryUse::Kept, runtime);
+        bench.runtime.block_on(async {
+            let (log, epochs) = (bench.tiers.log(), &bench.world.epochs);
+            let record =
+                PurgeRecord { id: PurgeId([1; 16]), at_ms: 1, mode: PurgeMode::Hard, what: What::Everything };
+            epochs.purge(record.clone(), None);
+            let posted = log.post(&record);
+            epochs.is_posted(record.id, posted);
+            let keys = (0..KEYS).map(|key| [KEY, key.to_string().as_bytes()].concat());
+            let keys: Vec<_> = keys.collect();
+            keys.iter().for_each(|key| bench.put_at(key, inline(bench.head(), b"body")));
+            for _ in 0..10 {
+                yield_now().await;
+            }
+            assert_eq!(bench.tiers.counts().written, 0, "it is too early");
+            epochs.own_are_read(posted);
+            for key in &keys {
+                bench.tiers.written(key).await;
+            }
+            let _ = told.send(bench.tiers.counts().written);
+        });
+    });
+    assert_eq!(written.recv_timeout(Duration::from_secs(30)), Ok(KEYS as u64));
 }
 
 /// What the tier may have of before goes all the same.

@@ -150,7 +150,7 @@ fn what_failed_waits_behind_the_others() {
     let bench = Bench::new();
     let limits = Limits { keys_max: 10, ..LIMITS };
     let note = |key: &[u8]| assert_eq!(bench.working.note(key, Pending::Removed, limits), Noted::Taken);
-    let (now, pause) = (Instant::now(), std::time::Duration::from_secs(1));
+    let (now, pause) = (Instant::now(), std::time::Duration::from_millis(250));
     let next = |now| bench.working.next(now);
     let key = |key: &[u8]| Turn::Key(key.into());
     note(b"fails");
@@ -159,7 +159,7 @@ fn what_failed_waits_behind_the_others() {
     let number = bench.working.pending(b"fails").unwrap().number;
     assert_eq!([(); 2].map(|()| bench.working.failed(b"fails", number)), [1, 2]);
     assert_eq!(bench.working.failed(b"fails", number - 1), 0, "that is nothing new");
-    bench.working.pause(b"fails"[..].into(), now + pause);
+    bench.working.pause(b"fails"[..].into(), Pause::Failed, now);
     assert_eq!(next(now), key(b"other"));
     assert_eq!(next(now), Turn::At(now + pause));
     note(b"third");
@@ -181,7 +181,7 @@ fn removals_come_first_at_the_end() {
         assert_eq!(bench.working.note(key, next, limits), Noted::Taken);
     }
     let first = bench.next().unwrap();
-    bench.working.pause(first, now + std::time::Duration::from_secs(9));
+    bench.working.pause(first, Pause::Failed, now + std::time::Duration::from_secs(9));
     bench.working.removals_first();
     let turns: Vec<_> = std::iter::from_fn(|| bench.next()).flatten().collect();
     assert_eq!((&turns[..], bench.working.removals()), (&b"2431"[..], 2));
