@@ -60,8 +60,9 @@ fn invalidate_groups(worker: &Worker, plan: &Plan, groups: &Groups, changed: &mu
     let record = heard::of_origin(tags, request.scheme, &request.authority);
     for index in plan.live.routes.stores_of_host(&request.authority) {
         let cache = &worker.shared.stores.at(index).cache;
-        cache.invalidate_groups(groups, &plan.request.target(), Some(record.id));
-        heard::post(cache, &record);
+        heard::in_turn(cache, &record, || {
+            cache.invalidate_groups(groups, &plan.request.target(), Some(record.id));
+        });
         changed.insert(index);
     }
 }
@@ -135,8 +136,7 @@ async fn invalidate_place(
         }
     }
     let record = heard::of_url(request.scheme, &request.authority, path_and_query);
-    invalidate_key(cache, &key, record.id, spared);
-    heard::post(cache, &record);
+    heard::in_turn(cache, &record, || invalidate_key(cache, &key, record.id, spared));
     changed.insert(site.config.store);
     worker.recorder.invalidation("url");
 }

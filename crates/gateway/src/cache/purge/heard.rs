@@ -212,11 +212,15 @@ pub(in crate::cache) fn of_origin(groups: Vec<String>, scheme: Scheme, authority
     }
 }
 
-/// Puts a purge that has taken effect here on its way to the others.
-pub(in crate::cache) fn post(cache: &Cache, record: &PurgeRecord) {
-    if let Some(log) = cache.fleet_log() {
-        cache.epochs().is_posted(record.id, log.post(record));
-    }
+/// Takes out of use here what a record says, and puts that on its way to the others.
+///
+/// Both in one turn: the log has what requests invalidate in the order of their numbers here. In another order, no place in the log would be behind
+/// the invalidation by a POST and not behind the next one, and the stored response to that POST, which is as old as its place, would be lost.
+pub(in crate::cache) fn in_turn(cache: &Cache, record: &PurgeRecord, take: impl FnOnce()) {
+    let Some(log) = cache.fleet_log() else { return take() };
+    let _turn = log.numbered();
+    take();
+    cache.epochs().is_posted(record.id, log.post(record));
 }
 
 /// The client of an unsafe request waits until the log has what it has invalidated, but not for long, and not for the others.

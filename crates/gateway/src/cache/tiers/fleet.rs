@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use store::FillId;
 use store::backing::{
     Appended, Backing, BackingError, LOG_APPEND_BYTES_MAX, LogCursor, LogPart, LogState, Source,
@@ -38,6 +38,8 @@ pub(crate) struct FleetLog {
     refusal: Mutex<Option<String>>,
     /// What is to be written.
     outbox: Mutex<Outbox>,
+    /// Held from the number of a purge until it is to be written.
+    numbered: Mutex<()>,
     /// Held by whoever writes, so that all is written in order.
     turn: tokio::sync::Mutex<()>,
     /// Tells that something is to be written.
@@ -79,6 +81,7 @@ impl FleetLog {
             is_followed: AtomicBool::new(false),
             refusal: Mutex::default(),
             outbox: Mutex::default(),
+            numbered: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             waiting: Notify::new(),
         }
@@ -131,6 +134,11 @@ impl FleetLog {
         self.is_listed.store(true, Ordering::Release);
         self.is_read.store(true, Ordering::Release);
         self.touch.told(Instant::now(), Duration::from_secs(3600));
+    }
+
+    /// As long as it is held, nobody else gives a purge its number and puts it on its way.
+    pub(crate) fn numbered(&self) -> MutexGuard<'_, ()> {
+        self.numbered.lock()
     }
 
     /// Puts a purge on its way to the others.
