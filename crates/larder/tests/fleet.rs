@@ -13,6 +13,14 @@ use purges::purge;
 use stores::on_each_store;
 use testkit::{FaultProxy, Faults, Larder, Redis, Response, ScriptedOrigin, Setup, Signal, wait};
 
+/// One that waits for its store on a busy machine.
+fn patient(origin: &ScriptedOrigin, store: SocketAddr) -> String {
+    format!(
+        "[[site]]\nname = \"default\"\norigin = \"{}\"\n[store.remote]\nurl = \"redis://{store}/0\"\nrecord_timeout = \"5s\"\nconnect_timeout = \"10s\"\n",
+        origin.url()
+    )
+}
+
 /// Gateways that share a store, and an origin that numbers its versions.
 struct Fleet {
     gateways: Vec<Larder>,
@@ -33,9 +41,8 @@ impl Fleet {
                 false => exchange.respond("200 OK", &fields, format!("version {version}")),
             };
         });
-        let store = format!("redis://{store}/0");
-        let setup = |_| Setup::origin(LARDER, &origin.url()).arguments(&["--store", &store]);
-        Self { gateways: instances::start(count, setup), origin, version }
+        let config = patient(&origin, store);
+        Self { gateways: instances::start(count, |_| Setup::config(LARDER, &config)), origin, version }
     }
 
     /// Stores what the origin has at the first gateway, and in the store.
@@ -313,8 +320,7 @@ fn what_was_read_of_a_log_that_was_set_back_makes_no_purge_of_a_new_instance_com
     fleet.purge("everything=true");
     fleet.gateways[0].signal(Signal::STOP);
     redis.command("COPY saved larder:log REPLACE");
-    let store = format!("redis://{}/0", redis.address());
-    let newcomer = Setup::origin(LARDER, &fleet.origin.url()).arguments(&["--store", &store]).start();
+    let newcomer = Setup::config(LARDER, &patient(&fleet.origin, redis.address())).start();
     wait::until_true("both are known", || newcomer.metric("larder_tier_instances", &[]) == 2.0);
     let purged = purge(&newcomer, "everything=true");
     fleet.gateways[0].signal(Signal::CONT);
@@ -377,8 +383,7 @@ fn an_instance_that_is_new_or_comes_back_knows_what_was_purged() {
     let purged = purge(&fleet.gateways[0], "everything=true");
     assert!(!purged.is_complete, "who stands still has reached nothing: {}", purged.text);
     fleet.version.fetch_add(1, Ordering::SeqCst);
-    let store = format!("redis://{}/0", redis.address());
-    let late = Setup::origin(LARDER, &fleet.origin.url()).arguments(&["--store", &store]).start();
+    let late = Setup::config(LARDER, &patient(&fleet.origin, redis.address())).start();
     assert_eq!(late.get("/page").body, b"version 2");
     fleet.gateways[1].signal(Signal::CONT);
     wait::until_true("it has heard", || {
@@ -397,11 +402,7 @@ fn an_instance_that_starts_uses_nothing_before_purges_wait_for_it() {
     fleet.store_at_first("/page");
     let far = FaultProxy::start(redis.address());
     far.set(Faults { latency_ms: 30, ..Faults::default() });
-    let config = format!(
-        "[[site]]\nname = \"default\"\norigin = \"{}\"\n[store.remote]\nurl = \"redis://{}/0\"\nrecord_timeout = \"5s\"\nconnect_timeout = \"10s\"\n",
-        fleet.origin.url(),
-        far.address()
-    );
+    let config = patient(&fleet.origin, far.address());
     let mut late = Setup::config(LARDER, &config).start();
     // From the store, or from the origin: from now on it is in memory.
     assert_eq!(late.get("/page").body, b"version 1");

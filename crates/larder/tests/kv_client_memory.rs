@@ -432,7 +432,7 @@ fn what_goes_through_many_names_stops_nobody() {
             eprintln!("{name}: {whole:?}, and others waited for {slowest:?}");
             slowest < whole / 3
         };
-        assert!((0..5).any(&mut is_short), "others wait for {name}");
+        assert!((0..20).any(&mut is_short), "others wait for {name}");
     }
     assert_eq!(kv.ask(&["PUBSUB CHANNELS", "SCAN 0 COUNT 100000000 MATCH none*"]).matches("*0").count(), 2);
     let in_transaction = kv.ask(&["MULTI", "KEYS none*", "KEYS 0-1-*", "EXEC"]);
