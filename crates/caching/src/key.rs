@@ -211,6 +211,10 @@ fn write_part(part: &[u8], out: &mut Vec<u8>) {
 fn write_query(query: Option<&[u8]>, rules: &KeyRules, out: &mut Vec<u8>) {
     let Some(query) = query else { return out.push(QUERY_ABSENT) };
     out.push(QUERY_PRESENT);
+    // As most sites have it: cut and joined again, it would be the same.
+    if matches!((&rules.order, &rules.parameters), (QueryOrder::AsSent, QueryParameters::All)) {
+        return write_part(query, out);
+    }
     let start = out.len();
     if write_reduced(query, rules, out) == 0 {
         out.truncate(start - 1);
