@@ -8,13 +8,13 @@ use http::{Request, StatusCode};
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::{Refused, call, recognise, refusal, texts};
+use super::{Refused, call, recognise_probes, refusal, texts};
 use crate::cli::StatusArguments;
 use crate::output;
 
 /// Asks, and prints; a server that is not ready has a status of its own.
 pub(crate) fn run(arguments: &StatusArguments) -> anyhow::Result<ExitCode> {
-    recognise(&arguments.admin)?;
+    recognise_probes(&arguments.admin)?;
     let (ready, answer) = call(&arguments.admin, Request::get("/ready"), Bytes::new())?;
     let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
     let (status, metrics) = call(&arguments.admin, Request::get("/metrics"), Bytes::new())?;
