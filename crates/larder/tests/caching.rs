@@ -182,7 +182,7 @@ fn requests_say_what_they_accept() {
             name: "only-if-cached without anything stored",
             answer: ("200 OK", "Cache-Control: max-age=60"),
             steps: &[
-                ("GET\nCache-Control: only-if-cached", 504, "larder", 0),
+                ("GET\nCache-Control: only-if-cached", 504, "larder; detail=only-if-cached", 0),
                 ("GET", 200, "stored", 1),
                 ("GET\nCache-Control: only-if-cached", 200, "hit", 1),
             ],
