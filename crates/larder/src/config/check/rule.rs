@@ -14,7 +14,7 @@ use gateway::config::{
 };
 
 use super::compression::Offer;
-use super::expression;
+use super::expression::{self, Compared};
 use super::names::name;
 use super::protection;
 use super::reach::check_rules;
@@ -74,7 +74,7 @@ fn rule(
     };
     let spelling = spelling(table);
     let path = match table.optional_table("path") {
-        Some(path) => pattern(scope, path, spelling).map(Some),
+        Some(path) => pattern(scope, path, (spelling, Compared::PathAndQuery)).map(Some),
         None => Some(None),
     };
     let methods = methods(scope, table);
@@ -110,7 +110,11 @@ pub(super) fn spelling(rule: &Table) -> Spelling {
 }
 
 /// The one pattern in a `path` table.
-pub(super) fn pattern(scope: &mut Scope<'_>, table: &Table, spelling: Spelling) -> Option<PathPattern> {
+pub(super) fn pattern(
+    scope: &mut Scope<'_>,
+    table: &Table,
+    (spelling, compared): (Spelling, Compared),
+) -> Option<PathPattern> {
     let given: Vec<_> = table.section.options.iter().filter_map(|option| table.node(option.key)).collect();
     if given.len() != 1 {
         let keys: Vec<_> = table.section.options.iter().map(|option| format!("`{}`", option.key)).collect();
@@ -121,7 +125,7 @@ pub(super) fn pattern(scope: &mut Scope<'_>, table: &Table, spelling: Spelling) 
     let exact = scope.parsed(table, "exact", path).map(PathPattern::Exact);
     let prefix = scope.parsed(table, "prefix", path).map(PathPattern::Prefix);
     let glob = scope.parsed(table, "glob", |text| glob(text, spelling)).map(PathPattern::Glob);
-    exact.or(prefix).or(glob).or_else(|| expression::pattern(scope, table, spelling))
+    exact.or(prefix).or(glob).or_else(|| expression::pattern(scope, table, (spelling, compared)))
 }
 
 pub(super) fn path(text: &str) -> Result<String, String> {

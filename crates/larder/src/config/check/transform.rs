@@ -10,7 +10,7 @@ use gateway::config::{
 };
 use http::{HeaderName, HeaderValue};
 
-use super::expression::regex;
+use super::expression::{Compared, regex};
 use super::names::{host_pattern, name};
 use super::reach::check_transforms;
 use super::rule::{methods, path, pattern, query, status_match};
@@ -88,7 +88,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, phase: Phase, number: usize) -> Op
         Some(_) => scope.parsed(table, "name", name),
         None => Some(format!("transform-{number}")),
     };
-    let on = conditions(scope, table);
+    let on = conditions(scope, table, phase);
     let actions = actions(scope, table, phase);
     if actions.is_empty() && !ACTIONS.iter().any(|key| table.given(key).is_some() || table.is_wrong(key)) {
         scope.problems.warning(&table.place, &table.path, "changes nothing: it has no action such as `set`");
@@ -96,9 +96,13 @@ fn rule(scope: &mut Scope<'_>, table: &Table, phase: Phase, number: usize) -> Op
     Some(TransformRule { name: name?, on: on?, actions })
 }
 
-fn conditions(scope: &mut Scope<'_>, table: &Table) -> Option<Conditions> {
+fn conditions(scope: &mut Scope<'_>, table: &Table, phase: Phase) -> Option<Conditions> {
+    let compared = match phase {
+        Phase::OriginResponse => Compared::Path,
+        Phase::ClientRequest | Phase::OriginRequest | Phase::ClientResponse => Compared::PathAndQuery,
+    };
     let path = match table.optional_table("path") {
-        Some(path) => pattern(scope, path, Spelling::AsWritten).map(Some),
+        Some(path) => pattern(scope, path, (Spelling::AsWritten, compared)).map(Some),
         None => Some(None),
     };
     Some(Conditions {

@@ -714,7 +714,7 @@ pub(super) static PATTERN: Section = Section {
             Preset::Absent("not compared"),
             Reload::Yes,
             "The expression matches anywhere in the path.",
-            "An expression that names a question mark (`\\?`, `[?&]`) is compared with path and query. Unanchored: write `^` and `$` where you mean them. A rule that restricts ignores case unless the expression says `(?-i)`. Matching takes time in proportion to the URL, whatever the expression.",
+            "An expression that names a question mark (`\\?`, `[?&]`) is compared with path and query; in a transformation rule of phase `origin_response`, with the path alone. Anybody can add a query to any path, so let such an expression begin with `^[^?]*` if it is for paths: `larder check` shows a URL that would slip through. Unanchored: write `^` and `$` where you mean them. A rule that restricts ignores case unless the expression says `(?-i)`. Matching takes time in proportion to the URL, whatever the expression.",
         ),
     ],
 };
