@@ -171,6 +171,25 @@ fn limits_hold_in_any_spelling() {
     }
 }
 
+/// Field bug: a refusal was counted at the rule of the path as it is written, which may have no limit at all.
+#[test]
+fn a_refusal_counts_at_the_rule_whose_limit_refuses() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let site = format!(
+        "[[site.rule]]\nname = \"login\"\npath = {{ exact = \"/login\" }}\n[site.rule.rate_limit]\n{SLOW}burst = 1\n\
+         [[site.rule]]\nname = \"cold\"\npath = {{ exact = \"/cold\" }}\n[site.rule.miss_budget]\n{SLOW}burst = 1\n\
+         [[site.rule]]\nname = \"others\"\n"
+    );
+    let larder = larder(&origin, &site);
+    for (target, refused, metric, rule) in [
+        ("/login;a", 429, "larder_rate_limited_total", "rule=\"login\""),
+        ("/cold;a", 503, "larder_misses_refused_total", "rule=\"cold\""),
+    ] {
+        assert_eq!(statuses(&larder, "192.0.2.1", target, 2), [200, refused], "{target}");
+        assert_eq!((larder.metric(metric, &[rule]), larder.metric(metric, &[])), (1.0, 1.0), "{target}");
+    }
+}
+
 #[test]
 fn a_dry_run_counts_and_refuses_nobody() {
     let origin = ScriptedOrigin::start(cacheable);

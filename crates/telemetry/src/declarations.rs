@@ -245,7 +245,7 @@ metrics! {
     PurgesTotal "larder_purges_total" Counter Count ["mode"],
         "Purges that operators asked for.";
     RateLimitedTotal "larder_rate_limited_total" Counter Count ["site", "rule", "outcome"],
-        "Requests beyond the rate limit of their client.";
+        "Requests beyond the rate limit of their client, by the rule whose `rate_limit` it is; without a rule for that of the site.";
     ReloadsTotal "larder_reloads_total" Counter Count ["outcome"],
         "Attempts to load the configuration again.";
     RequestBytesTotal "larder_request_bytes_total" Counter Bytes ["site"],

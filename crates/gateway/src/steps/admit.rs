@@ -86,17 +86,17 @@ impl Asking<'_> {
     /// The refusal, where the request is beyond a limit. It has counted under those that were asked before.
     fn admit(&self, counted: CountedRequests) -> Result<PackedFields, Box<Reply>> {
         let mut told = PackedFields::default();
-        if !self.site.limiters(self.rule).any(|limiter| limiter.limit.count == counted) {
+        if !self.site.limiters(self.rule).any(|(_, limiter)| limiter.limit.count == counted) {
             return Ok(told);
         }
         let Some(client) = named_address_of(self.request, &self.live.config.trusted_proxies) else {
             return Ok(told);
         };
-        for limiter in self.site.limiters(self.rule) {
+        for (rule, limiter) in self.site.limiters(self.rule) {
             let Some(verdict) = limiter.count(counted, client, self.started) else { continue };
             self.note(limiter, verdict);
             if let Verdict::Refused { retry_after_ns } = verdict {
-                self.count(limiter);
+                self.count(rule, limiter);
                 if limiter.limit.enforcement == Enforcement::Refuse {
                     return Err(self.refusal(limiter, verdict, whole_seconds(retry_after_ns)));
                 }
@@ -138,9 +138,8 @@ impl Asking<'_> {
         reply
     }
 
-    fn count(&self, limiter: &Limiter) {
-        let is_of_site = self.site.is_limiter_of_site(limiter);
-        let rule = if is_of_site { RuleId::NONE } else { self.site.rule_metrics(self.rule) };
+    /// At the rule whose limit it is: where a path can be read in several ways, the request may belong to another one.
+    fn count(&self, rule: RuleId, limiter: &Limiter) {
         let outcome = match limiter.limit.enforcement {
             Enforcement::DryRun => "dry_run",
             Enforcement::Refuse => "refused",
