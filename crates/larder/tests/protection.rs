@@ -805,7 +805,7 @@ fn the_response_of_a_rule_replaces_stored_and_shared_errors_too() {
         }
     });
     let site = "[[site.rule]]\nname = \"page\"\nttl_default = { 502 = \"1h\" }\n\
-        default_response = { body = \"soon\", statuses = [404, 502] }\n";
+        default_response = { body = \"soon\", statuses = [404, \"5xx\"] }\n";
     let larder = Setup::config(LARDER, &config(&origin, "", site)).start();
     for (target, cache) in [
         ("/stored", "larder; fwd=uri-miss"),
@@ -817,6 +817,7 @@ fn the_response_of_a_rule_replaces_stored_and_shared_errors_too() {
         assert_eq!((response.status(), &response.text()[..]), (503, "soon"), "{target}: {:?}", response.head);
         assert!(response.cache_status().starts_with(cache), "{target}: {}", response.cache_status());
         assert!(response.cache_status().ends_with("detail=default-response"), "{}", response.cache_status());
+        ("statuses = [\"2xx\"]", "expected an error: a status code from 400 to 599, `4xx` or `5xx`"),
         let entries = if target == "/stored" { 1.0 } else { 2.0 };
         wait::until_true("it is stored", || larder.metric("larder_store_entries", &[]) >= entries);
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use caching::StatusMatch;
 use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 
@@ -47,7 +48,7 @@ pub struct DefaultResponse {
     /// Its content.
     pub body: Bytes,
     /// Statuses of the origin's own responses that it stands in for too.
-    pub statuses: Vec<u16>,
+    pub statuses: Vec<StatusMatch>,
 }
 
 /// So many requests in a time, and so many at once.

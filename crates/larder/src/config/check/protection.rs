@@ -13,7 +13,8 @@ use http::{HeaderName, HeaderValue};
 
 use super::scope::Scope;
 use super::server::networks;
-use crate::config::tree::{Node, Table, Value};
+use super::status::error_status;
+use crate::config::tree::{Node, Table};
 
 pub(super) fn of_site(scope: &mut Scope<'_>, site: &Table) -> SiteProtection {
     SiteProtection {
@@ -81,11 +82,7 @@ fn default_response(scope: &mut Scope<'_>, table: &Table) -> Arc<DefaultResponse
             fields.push((HeaderName::from_static(name), HeaderValue::from_static(value)));
         }
     }
-    let statuses = table.list("statuses").iter().filter_map(|node| match node.value {
-        Value::Integer(status) => u16::try_from(status).ok(),
-        _ => None,
-    });
-    let statuses = statuses.collect();
+    let statuses = scope.parsed_list(table, "statuses", error_status);
     Arc::new(DefaultResponse { status, fields, body: body(scope, table), statuses })
 }
 

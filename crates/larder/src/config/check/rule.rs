@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use caching::tags::TagRules;
 use caching::{
     Codings, GroupsInvalidated, Heuristic, HeuristicFor, KeyRules, Negotiation, Profile, QueryOrder,
-    QueryParameters, Rules, StaleLimit, StatusMatch, StoredCredentialed, StoredErrors, TtlTable,
-    TypeMismatch,
+    QueryParameters, Rules, StaleLimit, StoredCredentialed, StoredErrors, TtlTable, TypeMismatch,
 };
 use gateway::config::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
@@ -20,6 +19,7 @@ use super::protection;
 use super::reach::check_rules;
 use super::scope::Scope;
 use super::server::millis;
+use super::status::status_match;
 use crate::config::glob::{self, Wildcards};
 use crate::config::tree::{Node, Table, Value};
 
@@ -318,15 +318,6 @@ fn ttl_table(entries: &[(String, Node)]) -> TtlTable {
         Value::Duration(ttl) => Some((status_match(key)?, millis(ttl))),
         _ => None,
     }))
-}
-
-/// The reader has checked the form.
-pub(super) fn status_match(key: &str) -> Option<StatusMatch> {
-    match key.strip_suffix("xx") {
-        Some(class) => Some(StatusMatch::Class(class.parse().ok()?)),
-        None if key == "default" => Some(StatusMatch::Any),
-        None => Some(StatusMatch::Exact(key.parse().ok()?)),
-    }
 }
 
 /// What is never answered from what is stored is never validated ahead, either.

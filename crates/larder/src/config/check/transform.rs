@@ -13,8 +13,9 @@ use http::{HeaderName, HeaderValue};
 use super::expression::{Compared, regex};
 use super::names::{host_pattern, name};
 use super::reach::check_transforms;
-use super::rule::{methods, path, pattern, query, status_match};
+use super::rule::{methods, path, pattern, query};
 use super::scope::Scope;
+use super::status::{status, status_match};
 use crate::config::glob::{Wildcards, glob};
 use crate::config::tree::{Node, Table};
 
@@ -127,15 +128,6 @@ fn field_patterns(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<FieldP
             Some(FieldPattern { name, value: scope.take(node, glob(node.as_text(), Wildcards::Everywhere))? })
         })
         .collect()
-}
-
-pub(super) fn status(text: &str) -> Result<StatusMatch, String> {
-    let is_class = text.strip_suffix("xx").is_some_and(|digit| matches!(digit, "1" | "2" | "3" | "4" | "5"));
-    let is_code = text.len() == 3 && text.parse().is_ok_and(|code: u16| (100..=599).contains(&code));
-    match is_class || is_code {
-        true => status_match(text).ok_or_else(|| "not a status".to_owned()),
-        false => Err("expected a status code from 100 to 599, or a class such as `5xx`".to_owned()),
-    }
 }
 
 /// In the order in which they are carried out.
