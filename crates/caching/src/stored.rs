@@ -284,7 +284,8 @@ fn corrected_initial_age_ms(response: &ResponseFacts) -> u64 {
 }
 
 /// What the operator grants runs from the arrival: the origin server does not know of it, and an `Age`
-/// from further up or a clock that is wrong would use it up before it began.
+/// from further up or a clock that is wrong would use it up before it began. The age counts all the same, so the lifetime is longer by it:
+/// how long one is that no origin has stated, is left to caches.
 fn lifetime_ms(lifetime: Lifetime, initial_age_ms: u64) -> u64 {
     match lifetime.source {
         LifetimeSource::Override | LifetimeSource::Default => lifetime.ms.saturating_add(initial_age_ms),

@@ -384,7 +384,7 @@ static RULE: Section = Section {
             Preset::Is("{}"),
             Reload::Yes,
             "Freshness lifetime by status, over what the response says.",
-            "Keys are status codes, classes such as `5xx`, or `default`; the most specific one counts. `no-store` and `private` still keep a response out.",
+            "Keys are status codes, classes such as `5xx`, or `default`; the most specific one counts. The lifetime begins when the response arrives: an `Age` that it brings doesn't shorten it, and clients see both together. `no-store` and `private` still keep a response out.",
         ),
         row(
             "ttl_default",
@@ -392,7 +392,7 @@ static RULE: Section = Section {
             Preset::Is("{}"),
             Reload::Yes,
             "Freshness lifetime by status for responses that don't say one.",
-            "Keys as in `ttl_override`.",
+            "Keys, and the beginning of the lifetime, as in `ttl_override`.",
         ),
         row(
             "query_ignore",
