@@ -171,6 +171,48 @@ fn limits_hold_in_any_spelling() {
     }
 }
 
+/// Before anything that is stored, too.
+#[test]
+fn a_rule_denies_its_paths_in_any_spelling() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let rules = "[[site.rule]]\nname = \"hidden\"\nmethods = [\"GET\", \"POST\"]\n\
+                 path = { regex = \"^/(\\\\.git|admin)(/|$)\" }\ndeny = true\n\
+                 [[site.rule]]\nname = \"rest\"\nttl_override = { 200 = \"1h\" }\n";
+    let mut larder = larder(&origin, "");
+    assert_eq!(larder.get("/admin").status(), 200);
+    assert!(larder.get("/admin").is_hit(), "stored before the rule was there");
+    reload(&mut larder, &config(&origin, "trusted_proxies = [\"127.0.0.1\"]", rules));
+    let before = origin.total();
+    for target in [
+        "/admin",
+        "/admin/x?y=1",
+        "/ADMIN?z",
+        "/admin/",
+        "/%61dmin",
+        "/x/..%2fadmin",
+        "//admin",
+        "/admin;x",
+        "/.git/config",
+        "/%2egit",
+    ] {
+        let refused = larder.get(target);
+        assert_eq!(
+            (refused.status(), &refused.cache_status()[..]),
+            (403, "larder; detail=rule-denied"),
+            "{target}"
+        );
+    }
+    assert_eq!(larder.ask("POST", "/admin", "Content-Length: 0\r\n").status(), 403);
+    let over_http2 = curl(&["--http2-prior-knowledge", &larder.url("/admin")], "");
+    assert!(over_http2.starts_with("HTTP/2 403"), "{over_http2}");
+    assert_eq!(origin.total(), before, "the origin hears nothing of it");
+    for target in ["/administrator", "/x?/admin", "/git"] {
+        assert_eq!(larder.get(target).status(), 200, "{target}");
+    }
+    assert_eq!(larder.ask("PUT", "/admin", "Content-Length: 0\r\n").status(), 200, "another method");
+    assert!(larder.metric("larder_rule_requests_total", &["rule=\"hidden\"", "cache=\"local\""]) >= 6.0);
+}
+
 /// Field bug: a refusal was counted at the rule of the path as it is written, which may have no limit at all.
 #[test]
 fn a_refusal_counts_at_the_rule_whose_limit_refuses() {
@@ -775,6 +817,7 @@ fn a_rule_has_a_response_for_when_the_origin_fails() {
         ("fields = { Content-Length = \"1\" }", "Larder writes this field itself"),
         ("file = \"none.html\"", "can't be read"),
         ("status = 101", "from 200 to 599"),
+        ("statuses = [\"2xx\"]", "expected an error: a status code from 400 to 599, `4xx` or `5xx`"),
     ] {
         let rule = format!("[[site.rule]]\ndefault_response = {{ {wrong} }}\n");
         larder.write_config(&config(&origin, "", &rule));
@@ -817,7 +860,6 @@ fn the_response_of_a_rule_replaces_stored_and_shared_errors_too() {
         assert_eq!((response.status(), &response.text()[..]), (503, "soon"), "{target}: {:?}", response.head);
         assert!(response.cache_status().starts_with(cache), "{target}: {}", response.cache_status());
         assert!(response.cache_status().ends_with("detail=default-response"), "{}", response.cache_status());
-        ("statuses = [\"2xx\"]", "expected an error: a status code from 400 to 599, `4xx` or `5xx`"),
         let entries = if target == "/stored" { 1.0 } else { 2.0 };
         wait::until_true("it is stored", || larder.metric("larder_store_entries", &[]) >= entries);
     }

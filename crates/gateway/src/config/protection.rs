@@ -26,6 +26,8 @@ pub const SITE_POLICY: &str = "default";
 pub struct RuleProtection {
     /// What its counts go by over a reload: the name of the rule, or what it matches where nobody has named it.
     pub counted_as: String,
+    /// Whether nobody is answered (403).
+    pub is_denied: bool,
     /// How fast each client may ask, beside what the site allows.
     pub rate_limit: Option<RateLimit>,
     /// Largest content of a request (413); absent: that of the site.

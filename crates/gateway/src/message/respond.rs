@@ -54,6 +54,11 @@ impl Problem {
         Self::new(403, "client-denied", format!("this site does not answer requests from {client}"))
     }
 
+    /// A rule of the site has nobody answered.
+    pub(crate) fn rule_denied() -> Self {
+        Self::new(403, "rule-denied", "a rule of this site refuses the request")
+    }
+
     /// The client asks more often than it may.
     pub(crate) fn rate_limited() -> Self {
         Self::new(429, "rate-limited", "this client sends more requests than it may")

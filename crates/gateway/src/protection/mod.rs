@@ -45,9 +45,10 @@ impl Protection {
             budgets: rules.iter().map(|rule| rule.protection.miss_budget.map(Budget::new)).collect(),
             counted_as: rules.iter().map(|rule| rule.protection.counted_as.clone()).collect(),
         };
-        let has_sizes = rules.iter().any(|rule| rule.protection.request_body_bytes_max.is_some());
+        let refuses =
+            |rule: &CacheRule| rule.protection.is_denied || rule.protection.request_body_bytes_max.is_some();
         let has_budgets = protection.budgets.iter().any(Option::is_some);
-        let has_any = has_sizes || has_budgets || protection.all().next().is_some();
+        let has_any = rules.iter().any(refuses) || has_budgets || protection.all().next().is_some();
         has_any.then_some(protection)
     }
 

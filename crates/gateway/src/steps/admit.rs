@@ -57,12 +57,30 @@ impl Asking<'_> {
     pub(crate) fn admit_request(&self) -> Result<PackedFields, Box<Reply>> {
         let told = match self.site.protection {
             None => PackedFields::default(),
-            Some(_) => self.admit(CountedRequests::All)?,
+            Some(_) => {
+                self.admit_by_rule()?;
+                self.admit(CountedRequests::All)?
+            }
         };
         if let Content::Length(bytes) = self.request.content {
             self.admit_content(bytes)?;
         }
         Ok(told)
+    }
+
+    /// # Errors
+    /// The refusal, where a rule denies the path in one of the ways in which origins may read it.
+    fn admit_by_rule(&self) -> Result<(), Box<Reply>> {
+        let denying = self.site.limiting_rules(self.rule).find(|rule| rule.protection.is_denied);
+        let Some(rule) = denying else { return Ok(()) };
+        note(self.request.record, || {
+            Finding::new("deny", "refused: the rule has `deny = true`", "RFC 9110 section 15.5.4").with(
+                "rule",
+                rule.name.as_str(),
+                "",
+            )
+        });
+        Err(self.refused(&Problem::rule_denied()))
     }
 
     /// Once it is known that nothing stored answers.

@@ -26,6 +26,7 @@ pub(super) fn of_site(scope: &mut Scope<'_>, site: &Table) -> SiteProtection {
 pub(super) fn of_rule(scope: &mut Scope<'_>, rule: &Table, counted_as: String) -> RuleProtection {
     RuleProtection {
         counted_as,
+        is_denied: rule.flag("deny"),
         rate_limit: rate_limit(scope, rule),
         request_body_bytes_max: optional_size(rule, "request_body_bytes_max"),
         miss_budget: rule.optional_table("miss_budget").and_then(|table| rate(scope, table)),

@@ -106,7 +106,11 @@ fn rule(
 /// Which spellings of its paths a rule is for: what restricts must hold for whatever the origin may take for the same path.
 pub(super) fn spelling(rule: &Table) -> Spelling {
     let has_limit = LIMITING_KEYS.iter().any(|key| rule.node(key).is_some());
-    if has_limit || !rule.flag("cache") { Spelling::Lenient } else { Spelling::AsWritten }
+    if has_limit || rule.flag("deny") || !rule.flag("cache") {
+        Spelling::Lenient
+    } else {
+        Spelling::AsWritten
+    }
 }
 
 /// The one pattern in a `path` table.
@@ -331,12 +335,13 @@ fn check_ahead(scope: &mut Scope<'_>, table: &Table, methods: &MethodSet) {
 
 /// Keys that are written down and can't have an effect.
 fn check_effect(scope: &mut Scope<'_>, table: &Table, store: &Table) {
-    if !table.flag("cache") {
-        for key in STORING_KEYS {
-            if let Some(node) = table.given(key) {
-                scope.warning(node, "has no effect with `cache = false`");
-            }
-        }
+    let without_effect = match (table.flag("deny"), table.flag("cache")) {
+        (true, _) => Some("has no effect with `deny = true`"),
+        (false, false) => Some("has no effect with `cache = false`"),
+        (false, true) => None,
+    };
+    for node in STORING_KEYS.iter().filter_map(|key| table.given(key)) {
+        without_effect.iter().for_each(|message| scope.warning(node, *message));
     }
     if let Some(node) = table.given("object_bytes_max")
         && table.number::<u64>("object_bytes_max") > store.number("memory")

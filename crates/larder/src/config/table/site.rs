@@ -360,7 +360,7 @@ static RULE: Section = Section {
             Preset::Absent("every path"),
             Reload::Yes,
             "Paths that match: one of `exact`, `prefix`, `glob`, `regex`.",
-            "It is compared with the path as received, with the site's prefix, and nothing decoded. A rule that restricts (`cache = false`, `rate_limit`, `miss_budget`, `request_body_bytes_max`, `response_body_bytes_max`) also matches other spellings that many frameworks, such as Express, route to the same page: any ASCII case, a slash at the end, and for `regex` the path without its query. Other rules match only what is written.",
+            "It is compared with the path as received, with the site's prefix, and nothing decoded. A rule that restricts (`cache = false`, `deny`, `rate_limit`, `miss_budget`, `request_body_bytes_max`, `response_body_bytes_max`) also matches other spellings that many frameworks, such as Express, route to the same page: any ASCII case, a slash at the end, and for `regex` the path without its query. Other rules match only what is written.",
         ),
         row(
             "methods",
@@ -369,6 +369,14 @@ static RULE: Section = Section {
             Reload::Yes,
             "Methods that match; an empty list means every method.",
             "Only responses to GET and QUERY are stored, whatever stands here, and to POST where `store_post` says so; HEAD is answered from those to GET.",
+        ),
+        row(
+            "deny",
+            Kind::Flag,
+            Preset::Is("false"),
+            Reload::Yes,
+            "Whether requests that match are refused (403), before anything stored is looked at or the origin is asked.",
+            "The first rule that matches counts, so put it above others. A path that origins may read as one that a rule denies is refused too.",
         ),
         row(
             "cache",
