@@ -10,8 +10,7 @@ use crate::answer::Refusal;
 #[serde(deny_unknown_fields)]
 struct Body {
     url: Option<String>,
-    #[serde(default)]
-    tags: Vec<String>,
+    tags: Option<Vec<String>>,
     #[serde(rename = "match", default)]
     tags_match: Match,
     site: Option<String>,
@@ -59,14 +58,21 @@ fn from_json(body: &[u8]) -> Result<PurgeOrder, Refusal> {
         return Err(bad(says));
     }
     let body = serde_json::from_slice(body);
-    body.map(Body::order).map_err(|error| bad(&format!("the body cannot be used: {error}")))
+    let body: Body = body.map_err(|error| bad(&format!("the body cannot be used: {error}")))?;
+    match &body.tags {
+        // A list that a program has found nothing for must not purge the whole site beside it.
+        Some(tags) if tags.is_empty() => {
+            Err(bad("`tags` is empty: leave it out to purge whatever the tags are"))
+        }
+        _ => Ok(body.order()),
+    }
 }
 
 impl Body {
     fn order(self) -> PurgeOrder {
         PurgeOrder {
             url: self.url,
-            tags: self.tags,
+            tags: self.tags.unwrap_or_default(),
             tags_match: match self.tags_match {
                 Match::Any => TagsMatch::Any,
                 Match::All => TagsMatch::All,
@@ -121,6 +127,7 @@ fn set(order: &mut PurgeOrder, name: &str, value: String) -> Result<(), Refusal>
             let mode = PurgeMode::from_word(&value);
             order.mode = mode.ok_or_else(|| bad("`mode` is neither `hard` nor `soft` nor `refresh`"))?;
         }
+        "" => return Err(bad("an empty parameter: write & inside the URL as %26")),
         _ => return Err(unknown(name)),
     }
     Ok(())
@@ -194,6 +201,9 @@ mod tests {
         check(None, r#"{"url":"http://h/","tag":"x"}"#, Err("unknown field `tag`"));
         check(None, r#"{"url":"http://h/","mode":"Hard"}"#, Err("unknown variant"));
         check(None, r#"{"url":7}"#, Err("invalid type"));
+        check(None, r#"{"tags":[],"site":"shop"}"#, Err("`tags` is empty"));
+        check(Some("tags=a"), "", Err("`tags` is no parameter"));
+        check(Some("tag=a&"), "", Err("an empty parameter"));
         check(Some("url=http://h/?a=1&b=2"), "", Err("`b` is no parameter"));
         check(Some("url=a&url=b"), "", Err("twice"));
         check(Some("url=a&mode=no"), "", Err("neither"));
@@ -222,5 +232,6 @@ mod tests {
         check(None, r#"{"everything":true}"#, Ok(all.clone()));
         check(Some("everything=true"), "", Ok(all));
         check(None, "{}", Ok(PurgeOrder::default()));
+        check(None, r#"{"tags":null}"#, Ok(PurgeOrder::default()));
     }
 }

@@ -105,7 +105,8 @@ pub fn with_freshness(finding: Finding, facts: &StoredFacts, now: Timestamp) -> 
         LifetimeSource::Override => "from `ttl_override`".to_owned(),
         source => format!("from {}", source.as_str()),
     };
-    let lifetime = format!("{}, {source}", seconds(facts.freshness_lifetime_ms()));
+    let ended = if facts.is_ended() { ENDED } else { "" };
+    let lifetime = format!("{}, {source}{ended}", seconds(facts.freshness_lifetime_ms()));
     let ttl_ms = facts.ttl_ms(now);
     let left = match ttl_ms {
         1.. => format!("{} left", seconds(ttl_ms.unsigned_abs())),
@@ -122,6 +123,9 @@ pub fn with_freshness(finding: Finding, facts: &StoredFacts, now: Timestamp) -> 
         .into_iter()
         .fold(finding, |finding, (name, value, section)| finding.with(name, value, section))
 }
+
+/// What shortens a lifetime beside the origin and the rules: a purge, or a response of the origin that says that it has changed.
+const ENDED: &str = "; ended early by a soft purge, or because it may have changed";
 
 fn restrictions(facts: &StoredFacts) -> Vec<(&'static str, String, &'static str)> {
     let mut values = Vec::new();
@@ -220,6 +224,11 @@ mod tests {
         let stale = reuse(crate::reuse(&request, &facts, &rules, later), Some(&facts), later);
         check(&stale, "forward: the stored response is stale", &[("ttl", "stale for 10 s")]);
         check(&storing(Err(NotStored::Private), then), "not stored: the response says `private`", &[]);
+        let ended = facts.expired(now);
+        let outcome = crate::reuse(&request, &ended, &rules, later);
+        let lifetime = format!("22.5 s, from max-age{ENDED}");
+        check(&reuse(outcome, Some(&ended), later), "stale", &[("freshness_lifetime", &lifetime)]);
+        assert_eq!(ended.expired(later), ended, "what is stale already ends no earlier");
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub enum Reuse {
 reason_codes! {
     /// Why a stored response, if any, was not used as it is.
     pub enum NotReused {
-        RuleOff = "rule-off", "", "A rule has `cache = false`.";
+        RuleOff = "rule-off", "", "A rule has `cache = false`, or origins may read the path in several ways (percent-encoding, `//`, `/./`, parameters of segments) that have different rules.";
         Method = "method", "RFC 9111 section 4", "This method can't be answered from a stored response.";
         UriMiss = "uri-miss", "RFC 9111 section 4", "Nothing is stored for this URL.";
         VaryMiss = "vary-miss", "RFC 9111 section 4.1", "Nothing is stored for these nominated fields.";

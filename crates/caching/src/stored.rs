@@ -42,6 +42,8 @@ const GRANTED: u8 = 8;
 const SETS_COOKIE: u8 = 16;
 /// No directive keeps it from stale use, but that it answers credentials and has no lifetime.
 const PERSONAL: u8 = 32;
+/// Its lifetime was ended before its time.
+const ENDED: u8 = 64;
 
 impl StoredFacts {
     /// The facts to keep of a response. Whether it may be kept is for [`crate::may_store`] to say; this
@@ -129,6 +131,11 @@ impl StoredFacts {
         self.marks & PERSONAL != 0
     }
 
+    /// Whether its lifetime has ended before its time, as a soft purge wants it.
+    pub fn is_ended(&self) -> bool {
+        self.marks & ENDED != 0
+    }
+
     /// Its age when it arrived, in milliseconds.
     pub fn corrected_initial_age_ms(&self) -> u64 {
         self.corrected_initial_age.ms()
@@ -204,7 +211,11 @@ impl StoredFacts {
     /// The same response, stale from `now` on, as a soft purge wants it.
     #[must_use]
     pub fn expired(mut self, now: Timestamp) -> Self {
-        self.freshness_lifetime = Span::from_ms(self.freshness_lifetime_ms().min(self.current_age_ms(now)));
+        let age_ms = self.current_age_ms(now);
+        if age_ms < self.freshness_lifetime_ms() {
+            self.freshness_lifetime = Span::from_ms(age_ms);
+            self.marks |= ENDED;
+        }
         self
     }
 }
@@ -273,7 +284,8 @@ fn corrected_initial_age_ms(response: &ResponseFacts) -> u64 {
 }
 
 /// What the operator grants runs from the arrival: the origin server does not know of it, and an `Age`
-/// from further up or a clock that is wrong would use it up before it began.
+/// from further up or a clock that is wrong would use it up before it began. The age counts all the same, so the lifetime is longer by it:
+/// how long one is that no origin has stated, is left to caches.
 fn lifetime_ms(lifetime: Lifetime, initial_age_ms: u64) -> u64 {
     match lifetime.source {
         LifetimeSource::Override | LifetimeSource::Default => lifetime.ms.saturating_add(initial_age_ms),

@@ -21,7 +21,7 @@ pub struct Storable {
 reason_codes! {
     /// Why a response is not stored.
     pub enum NotStored {
-        RuleOff = "rule-off", "", "A rule has `cache = false`.";
+        RuleOff = "rule-off", "", "A rule has `cache = false`, or origins may read the path in several ways (percent-encoding, `//`, `/./`, parameters of segments) that have different rules.";
         Method = "method", "RFC 9111 section 3", "Responses to this method aren't stored.";
         RequestContent = "request-content", "RFC 9111 section 4", "The request has content, which takes no part in the cache key.";
         RequestNoStore = "request-no-store", "RFC 9111 section 5.2.1.5", "The request says `no-store`.";

@@ -58,6 +58,7 @@ reason_codes! {
         RequestBodyTimeout = "request-body-timeout", "RFC 9110 section 15.5.9", "The request body did not arrive in time.";
         RequestBodyTooLarge = "request-body-too-large", "RFC 9110 section 15.5.14", "The request body is larger than `limits.body_bytes_max`, or `request_body_bytes_max` of the site or the rule.";
         RequestContentIncomplete = "request-content-incomplete", "", "The content of a QUERY broke off.";
+        RuleDenied = "rule-denied", "RFC 9110 section 15.5.4", "A rule of the site has `deny = true`.";
         TransformTooLarge = "transform-too-large", "", "Transformation rules make the header section of the message larger than any may be.";
         UploadMemory = "upload-memory", "", "HTTP/2: `store.memory` has no room for what the origin leaves of a request body.";
         UnexpectedUpgrade = "unexpected-upgrade", "RFC 9110 section 7.8", "The origin switched protocols without being asked.";

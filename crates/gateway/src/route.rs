@@ -165,9 +165,11 @@ impl LiveSite {
         self.limiting_rules(index).filter_map(|rule| rule.protection.response_body_bytes_max).min()
     }
 
-    /// The limits of what clients may ask, by rule.
-    pub(crate) fn limiters(&self, rule: RuleIndex) -> impl Iterator<Item = &Limiter> {
-        self.protection.iter().flat_map(move |protection| protection.limiters(rule.limiting()))
+    /// The limits of what clients may ask, by rule, with what each counts as.
+    pub(crate) fn limiters(&self, rule: RuleIndex) -> impl Iterator<Item = (RuleId, &Limiter)> {
+        let limiters =
+            self.protection.iter().flat_map(move |protection| protection.limiters(rule.limiting()));
+        limiters.map(|(rule, limiter)| (rule.map_or(RuleId::NONE, |place| self.rule_metrics[place]), limiter))
     }
 
     /// Takes a forward out of what the requests of a rule may cost the origin.
@@ -181,20 +183,15 @@ impl LiveSite {
         record: Option<&Arc<Record>>,
     ) -> Result<(), OriginError> {
         let Some(protection) = &self.protection else { return Ok(()) };
-        let mut budgets = rule.limiting().filter_map(|rule| protection.budget(rule));
-        let refused = budgets.find_map(|budget| match budget.spend(Instant::now()) {
-            Verdict::Refused { retry_after_ns } => Some(retry_after_ns),
+        let mut budgets = rule.limiting().filter_map(|rule| Some((rule, protection.budget(rule)?)));
+        let refused = budgets.find_map(|(rule, budget)| match budget.spend(Instant::now()) {
+            Verdict::Refused { retry_after_ns } => Some((rule, retry_after_ns)),
             Verdict::Admitted(_) => None,
         });
-        let Some(retry_after_ns) = refused else { return Ok(()) };
-        recorder.miss_refused(self.metrics, self.rule_metrics(rule));
+        let Some((refusing, retry_after_ns)) = refused else { return Ok(()) };
+        recorder.miss_refused(self.metrics, self.rule_metrics[refusing]);
         note(record, || Finding::new("limit", "the miss budget of the rule is used up: not forwarded", ""));
         Err(OriginError::MissBudget { retry_after_s: whole_seconds(retry_after_ns) })
-    }
-
-    /// Whether such a limit holds for all rules.
-    pub(crate) fn is_limiter_of_site(&self, limiter: &Limiter) -> bool {
-        self.protection.as_ref().is_some_and(|protection| protection.is_of_site(limiter))
     }
 
     /// Whether it changes messages at all, or answers itself.

@@ -122,7 +122,8 @@ fn report_engine(sample: &mut Sample, engine: &engine::Engine) {
 }
 
 fn report_store(sample: &mut Sample, store: &str, usage: &Usage) {
-    sample.add(Metric::StoreEntries, &[store], usage.entries);
+    sample.add(Metric::StoreEntries, &[store], usage.responses);
+    sample.add(Metric::StoreNotes, &[store], usage.notes);
     sample.add(Metric::StoreBytes, &[store, "stored"], usage.stored_bytes);
     sample.add(Metric::StoreBytes, &[store, "filling"], usage.filling_bytes);
     sample.add(Metric::StoreBytes, &[store, "pinned"], usage.pinned_bytes);

@@ -68,24 +68,58 @@ pub(crate) fn upgrade(arguments: &AdminArguments) -> anyhow::Result<()> {
 /// # Errors
 /// Nobody answers, or it isn't an admin API.
 pub(crate) fn recognise(arguments: &AdminArguments) -> anyhow::Result<()> {
+    match answering(arguments)? {
+        Some(Answering::Admin) => Ok(()),
+        Some(Answering::Probes) => bail!(only_probes(arguments.admin)),
+        None => bail!(not_admin(arguments.admin)),
+    }
+}
+
+/// The same for what a listener of probes answers as well.
+///
+/// # Errors
+/// Nobody answers, or it is neither.
+pub(crate) fn recognise_probes(arguments: &AdminArguments) -> anyhow::Result<()> {
+    match answering(arguments)? {
+        Some(Answering::Admin | Answering::Probes) => Ok(()),
+        None => bail!(not_admin(arguments.admin)),
+    }
+}
+
+/// What listens on an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answering {
+    Admin,
+    /// `[admin] probes_listen`, which has no index.
+    Probes,
+}
+
+fn answering(arguments: &AdminArguments) -> anyhow::Result<Option<Answering>> {
     // A token that can't be read is told whoever answers.
     arguments.token_file.as_deref().map(bearer).transpose()?;
     let stranger = AdminArguments { admin: arguments.admin, token_file: None };
     let (_, answer) = call(&stranger, Request::get("/"), Bytes::new())?;
-    match is_of_admin(&answer) {
-        true => Ok(()),
-        false => bail!(not_admin(arguments.admin)),
+    Ok(Answering::of(&answer))
+}
+
+impl Answering {
+    /// By the index of an admin API, or the refusal to show one.
+    fn of(answer: &[u8]) -> Option<Self> {
+        let answer: Value = serde_json::from_slice(answer).ok()?;
+        let text = |key: &str| answer.get(key).and_then(Value::as_str);
+        match (text("name"), text("error")) {
+            (Some("larder"), _) if answer.get("routes").is_some() => Some(Self::Admin),
+            (_, Some("token_missing" | "host_not_loopback")) => Some(Self::Admin),
+            (_, Some("route_unknown")) => Some(Self::Probes),
+            _ => None,
+        }
     }
 }
 
-/// Whether the index of an admin API, or its refusal to show one, is what a server answered.
-fn is_of_admin(answer: &[u8]) -> bool {
-    let Ok(answer) = serde_json::from_slice::<Value>(answer) else { return false };
-    let is = |key: &str, words: &[&str]| {
-        answer.get(key).and_then(Value::as_str).is_some_and(|found| words.contains(&found))
-    };
-    is("name", &["larder"]) && answer.get("routes").is_some()
-        || is("error", &["token_missing", "route_unknown", "host_not_loopback"])
+fn only_probes(admin: SocketAddr) -> String {
+    format!(
+        "{admin} has only probes and metrics (`[admin] probes_listen`): give the address of `[admin] listen` with --admin"
+    )
 }
 
 fn not_admin(admin: SocketAddr) -> String {
@@ -241,17 +275,17 @@ mod tests {
     #[test]
     fn admin_apis_are_recognised() {
         #[track_caller]
-        fn check(answer: &str, expected: bool) {
-            assert_eq!(is_of_admin(answer.as_bytes()), expected, "{answer}");
+        fn check(answer: &str, expected: Option<Answering>) {
+            assert_eq!(Answering::of(answer.as_bytes()), expected, "{answer}");
         }
-        check(r#"{"name":"larder","version":null,"routes":[]}"#, true);
-        check(r#"{"error":"token_missing","message":"send it"}"#, true);
-        check(r#"{"error":"route_unknown","message":"no such path"}"#, true);
-        check(r#"{"name":"larder"}"#, false);
-        check(r#"{"error":"not found"}"#, false);
-        check(r#"{"name":"shop","routes":[]}"#, false);
-        check("<html>", false);
-        check("", false);
-        check("[]", false);
+        check(r#"{"name":"larder","version":null,"routes":[]}"#, Some(Answering::Admin));
+        check(r#"{"error":"token_missing","message":"send it"}"#, Some(Answering::Admin));
+        check(r#"{"error":"route_unknown","message":"no such path"}"#, Some(Answering::Probes));
+        check(r#"{"name":"larder"}"#, None);
+        check(r#"{"error":"not found"}"#, None);
+        check(r#"{"name":"shop","routes":[]}"#, None);
+        check("<html>", None);
+        check("", None);
+        check("[]", None);
     }
 }

@@ -91,7 +91,7 @@ fn notes_never_wait_for_the_tier() {
     let bench = Bench::start("dead_while=@dead@,memory=kept", "", Tier::Dead);
     bench.get_all("/private", 100);
     assert_eq!((bench.pending(), bench.writes("refused")), (0.0, 0.0));
-    assert_eq!(bench.larder.metric("larder_store_entries", &[]), 100.0, "memory has them");
+    assert_eq!(bench.larder.metric("larder_store_notes", &[]), 100.0, "memory has them");
     let seen = bench.origin.total();
     bench.get_all("/private", 100);
     assert_eq!(bench.origin.total(), seen + 100);

@@ -182,7 +182,7 @@ fn requests_say_what_they_accept() {
             name: "only-if-cached without anything stored",
             answer: ("200 OK", "Cache-Control: max-age=60"),
             steps: &[
-                ("GET\nCache-Control: only-if-cached", 504, "larder", 0),
+                ("GET\nCache-Control: only-if-cached", 504, "larder; detail=only-if-cached", 0),
                 ("GET", 200, "stored", 1),
                 ("GET\nCache-Control: only-if-cached", 200, "hit", 1),
             ],
@@ -457,6 +457,28 @@ fn each_variant_is_stored_for_itself() {
         let response = larder.ask("GET", "/", &format!("Accept-Language: {language}\r\n"));
         assert_eq!((response.text().as_str(), response.is_hit()), (language, hit), "{:?}", response.head);
         assert_eq!(origin.count("/"), forwarded);
+    }
+}
+
+/// What has waited elsewhere is as old as it says, and has its time here all the same.
+#[test]
+fn a_lifetime_of_the_rules_begins_with_the_arrival() {
+    for (key, says) in [("ttl_default", ""), ("ttl_override", "Cache-Control: max-age=55\r\n")] {
+        let origin = ScriptedOrigin::fixed(&format!("Age: 50\r\n{says}"), "x");
+        let config = format!(
+            "[[site]]\nname = \"a\"\norigin = \"{}\"\n[[site.rule]]\nname = \"all\"\n{key} = {{ 200 = \"60s\" }}\n",
+            origin.url()
+        );
+        let larder = Setup::config(LARDER, &config).start();
+        let first = larder.get("/");
+        let begins = ["; stored; ttl=60", "; stored; ttl=59"];
+        let has_begun = begins.iter().any(|end| first.cache_status().ends_with(end));
+        assert!(has_begun, "{key}: {}", first.cache_status());
+        let hit = larder.get("/");
+        let left =
+            hit.cache_status().strip_prefix("larder; hit; ttl=").and_then(|left| left.parse::<u64>().ok());
+        assert!(left.is_some_and(|left| (11..=60).contains(&left)), "{key}: {}", hit.cache_status());
+        assert!(hit.field("age").parse::<u64>().is_ok_and(|age| age >= 50), "{key}: {:?}", hit.head);
     }
 }
 

@@ -156,6 +156,26 @@ fn evictions_are_of_responses() {
     assert!(larder.metric("larder_store_segments_evicted_bytes_total", &[]) > 0.0);
 }
 
+/// Field bug: notes that responses for a key aren't stored were counted as stored responses, and variants as one.
+#[test]
+fn notes_are_no_responses() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let is_stored = exchange.request.target().starts_with("/stored");
+        let control = if is_stored { "max-age=60" } else { "no-store" };
+        exchange.respond("200 OK", &format!("Cache-Control: {control}\r\nVary: Accept-Language\r\n"), "x");
+    });
+    let larder = gateway(&origin, "");
+    for (target, language) in [("/stored", "de"), ("/stored", "en"), ("/a", "de"), ("/b", "de"), ("/c", "de")]
+    {
+        larder.ask("GET", target, &format!("Accept-Language: {language}\r\n"));
+    }
+    let counts = || ["entries", "notes"].map(|what| larder.metric(&format!("larder_store_{what}"), &[]));
+    wait::until_true("two variants are stored, and three keys noted", || counts() == [2.0, 3.0]);
+    let admin = format!("http://{}", larder.admin());
+    let status = run(LARDER, ["status", "--admin", &admin]).succeeded().text();
+    assert!(status.contains("\nstore: 2 responses, "), "{status}");
+}
+
 /// Field bug: failed handshakes were counted nowhere, and HTTP on an address for TLS was in no log.
 #[test]
 fn failed_handshakes_are_counted() {

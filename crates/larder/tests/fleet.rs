@@ -138,7 +138,7 @@ fn every_way_to_read_finds_what_another_one_has_fetched() {
         assert_eq!(fleet.origin.total(), asked, "{target}");
     }
     let nowhere = fleet.gateways[1].ask("GET", "/nowhere", "Cache-Control: only-if-cached\r\n");
-    assert_eq!(nowhere.status(), 504);
+    assert_eq!((nowhere.status(), &nowhere.cache_status()[..]), (504, "larder; detail=only-if-cached"));
 }
 
 #[test]

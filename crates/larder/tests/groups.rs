@@ -273,8 +273,12 @@ fn a_request_without_an_answer_goes_to_another_server() {
 /// What answers with something else than HTTP fails as much as what doesn't answer, and what breaks its responses off too.
 #[test]
 fn a_server_that_does_not_speak_http_is_left_out() {
-    let settings = "[origin.ejection]\nfailures = 3\nduration = \"1h\"\nduration_max = \"1h\"";
+    let settings = "interim_responses_max = 2\n[origin.ejection]\nfailures = 3\nduration = \"1h\"\nduration_max = \"1h\"";
     for (answer, is_retried) in [
+        (
+            concat!("HTTP/1.1 102 Processing\r\n\r\n", "HTTP/1.1 103 A\r\n\r\n", "HTTP/1.1 103 B\r\n\r\n"),
+            true,
+        ),
         ("SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", true),
         ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc", true),
         ("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", true),

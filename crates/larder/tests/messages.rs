@@ -396,13 +396,13 @@ fn a_cookie_in_an_interim_response_is_for_the_request_that_asked() {
     assert_eq!(early(&waiter.response()), [false]);
 }
 
-/// Hints without end: some reach the client, the final response does, and nothing of them is stored.
+/// Many hints: some reach the client, the final response does, and nothing of them is stored.
 //= RFC 9110 section 15.2: informational responses
 #[test]
 fn interim_responses_are_bounded() {
     let origin = ScriptedOrigin::start(|exchange| {
         let cc = if exchange.request.target() == "/stored" { "max-age=60" } else { "no-store" };
-        for number in 0..2000 {
+        for number in 0..100 {
             exchange.send(format!("HTTP/1.1 103 Early Hints\r\nLink: </{number}>\r\n\r\n"));
         }
         exchange.respond("200 OK", &format!("Cache-Control: {cc}\r\n"), "final");
@@ -417,6 +417,29 @@ fn interim_responses_are_bounded() {
     }
     let hit = larder.get("/stored");
     assert!(hit.is_hit() && hit.interim.is_empty(), "{:?}", hit.interim);
+}
+
+/// Field bug: as long as there was more to read, no time limit ended the request, and nothing was wrong with its server.
+#[test]
+fn interim_responses_without_end_are_a_failure() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let is_late = exchange.request.target() == "/late";
+        if is_late {
+            exchange.send("HTTP/1.1 103 Early Hints\r\n\r\n".repeat(101));
+            exchange.respond("200 OK", "", "final");
+        }
+        while !is_late && !exchange.is_broken() {
+            exchange.send("HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000));
+        }
+    });
+    let larder = in_front_of(&origin);
+    for (target, count) in [("/", 1.0), ("/late", 2.0)] {
+        let response = larder.get(target);
+        let told = "larder; fwd=uri-miss; detail=interim-responses-max";
+        assert_eq!((response.status(), &response.cache_status()[..]), (502, told), "{target}");
+        let reason = ["reason=\"interim-responses-max\""];
+        assert_eq!(larder.metric("larder_origin_errors_total", &reason), count, "{target}");
+    }
 }
 
 /// A client that said nothing of it gets the origin's 100, one that expects it gets one of the gateway.

@@ -171,6 +171,67 @@ fn limits_hold_in_any_spelling() {
     }
 }
 
+/// Before anything that is stored, too.
+#[test]
+fn a_rule_denies_its_paths_in_any_spelling() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let rules = "[[site.rule]]\nname = \"hidden\"\nmethods = [\"GET\", \"POST\"]\n\
+                 path = { regex = \"^/(\\\\.git|admin)(/|$)\" }\ndeny = true\n\
+                 [[site.rule]]\nname = \"rest\"\nttl_override = { 200 = \"1h\" }\n";
+    let mut larder = larder(&origin, "");
+    assert_eq!(larder.get("/admin").status(), 200);
+    assert!(larder.get("/admin").is_hit(), "stored before the rule was there");
+    reload(&mut larder, &config(&origin, "trusted_proxies = [\"127.0.0.1\"]", rules));
+    let before = origin.total();
+    for target in [
+        "/admin",
+        "/admin/x?y=1",
+        "/ADMIN?z",
+        "/admin/",
+        "/%61dmin",
+        "/x/..%2fadmin",
+        "//admin",
+        "/admin;x",
+        "/.git/config",
+        "/%2egit",
+    ] {
+        let refused = larder.get(target);
+        assert_eq!(
+            (refused.status(), &refused.cache_status()[..]),
+            (403, "larder; detail=rule-denied"),
+            "{target}"
+        );
+    }
+    assert_eq!(larder.ask("POST", "/admin", "Content-Length: 0\r\n").status(), 403);
+    let over_http2 = curl(&["--http2-prior-knowledge", &larder.url("/admin")], "");
+    assert!(over_http2.starts_with("HTTP/2 403"), "{over_http2}");
+    assert_eq!(origin.total(), before, "the origin hears nothing of it");
+    for target in ["/administrator", "/x?/admin", "/git"] {
+        assert_eq!(larder.get(target).status(), 200, "{target}");
+    }
+    assert_eq!(larder.ask("PUT", "/admin", "Content-Length: 0\r\n").status(), 200, "another method");
+    assert!(larder.metric("larder_rule_requests_total", &["rule=\"hidden\"", "cache=\"local\""]) >= 6.0);
+}
+
+/// Field bug: a refusal was counted at the rule of the path as it is written, which may have no limit at all.
+#[test]
+fn a_refusal_counts_at_the_rule_whose_limit_refuses() {
+    let origin = ScriptedOrigin::start(cacheable);
+    let site = format!(
+        "[[site.rule]]\nname = \"login\"\npath = {{ exact = \"/login\" }}\n[site.rule.rate_limit]\n{SLOW}burst = 1\n\
+         [[site.rule]]\nname = \"cold\"\npath = {{ exact = \"/cold\" }}\n[site.rule.miss_budget]\n{SLOW}burst = 1\n\
+         [[site.rule]]\nname = \"others\"\n"
+    );
+    let larder = larder(&origin, &site);
+    for (target, refused, metric, rule) in [
+        ("/login;a", 429, "larder_rate_limited_total", "rule=\"login\""),
+        ("/cold;a", 503, "larder_misses_refused_total", "rule=\"cold\""),
+    ] {
+        assert_eq!(statuses(&larder, "192.0.2.1", target, 2), [200, refused], "{target}");
+        assert_eq!((larder.metric(metric, &[rule]), larder.metric(metric, &[])), (1.0, 1.0), "{target}");
+    }
+}
+
 #[test]
 fn a_dry_run_counts_and_refuses_nobody() {
     let origin = ScriptedOrigin::start(cacheable);
@@ -756,6 +817,7 @@ fn a_rule_has_a_response_for_when_the_origin_fails() {
         ("fields = { Content-Length = \"1\" }", "Larder writes this field itself"),
         ("file = \"none.html\"", "can't be read"),
         ("status = 101", "from 200 to 599"),
+        ("statuses = [\"2xx\"]", "expected an error: a status code from 400 to 599, `4xx` or `5xx`"),
     ] {
         let rule = format!("[[site.rule]]\ndefault_response = {{ {wrong} }}\n");
         larder.write_config(&config(&origin, "", &rule));
@@ -786,7 +848,7 @@ fn the_response_of_a_rule_replaces_stored_and_shared_errors_too() {
         }
     });
     let site = "[[site.rule]]\nname = \"page\"\nttl_default = { 502 = \"1h\" }\n\
-        default_response = { body = \"soon\", statuses = [404, 502] }\n";
+        default_response = { body = \"soon\", statuses = [404, \"5xx\"] }\n";
     let larder = Setup::config(LARDER, &config(&origin, "", site)).start();
     for (target, cache) in [
         ("/stored", "larder; fwd=uri-miss"),

@@ -391,9 +391,9 @@ fn a_dry_run_counts_and_does_nothing() {
     check(
         &dry(&by_tag),
         0,
-        "would purge by tag (hard): stored responses 2, responses still arriving 0, cache keys 2",
+        "would purge tag x, site shop (hard): stored responses 2 (all variants of 2 cache keys), responses still arriving 0",
     );
-    check(&dry(&["--everything", "--soft"]), 0, "would purge by everything (soft): stored responses 3");
+    check(&dry(&["--everything", "--soft"]), 0, "would purge everything (soft): stored responses 3");
     check(
         &dry(&["http://test.example/1/x"]),
         0,
@@ -401,7 +401,7 @@ fn a_dry_run_counts_and_does_nothing() {
     );
     check(&dry(&["--prefix", "/4"]), 3, "stored responses 0");
     assert!(larder.get("/1/x").is_hit() && larder.get("/3/y").is_hit());
-    check(&operate(&larder, &by_tag), 0, "purged by tag (hard)");
+    check(&operate(&larder, &by_tag), 0, "purged tag x, site shop (hard)");
     check(&dry(&by_tag), 3, "stored responses 0");
     assert!(larder.get("/3/y").is_hit());
     assert_eq!(larder.metric("larder_purges_total", &["mode=\"hard\""]), 1.0);
@@ -422,11 +422,11 @@ fn purges_by_command() {
     check(
         &run(&["--tag", "x", "--tag", "y", "--all-tags", "--site", "shop"]),
         0,
-        "purged responses aren't counted",
+        "purged tags x and y, site shop (hard): responses still arriving 0, purge ",
     );
     assert!(larder.get("/1/x").is_hit() && !larder.get("/2/x+y").is_hit());
     check(&run(&["--tag", "x"]), 1, "site shop: any other host, paths below /");
-    check(&run(&["--everything", "--refresh"]), 0, "purged by everything (refresh)");
+    check(&run(&["--everything", "--refresh"]), 0, "purged everything (refresh)");
     for wrong in [
         &["--everything", "--site", "shop"][..],
         &["http://a/", "--host", "a"],

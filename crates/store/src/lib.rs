@@ -53,6 +53,9 @@
 //!     fn expires_at_ms(&self) -> Option<u64> {
 //!         None
 //!     }
+//!     fn responses(&self) -> u64 {
+//!         1
+//!     }
 //! }
 //!
 //! let memory = Memory::new(MemoryConfig::with_bytes_max(16 << 20));

@@ -56,6 +56,10 @@ impl MemoryConfig {
 pub struct Usage {
     /// Primary records.
     pub entries: u64,
+    /// Those of no response, which only note something about their key.
+    pub notes: u64,
+    /// Stored responses, of all records.
+    pub responses: u64,
     /// Segments.
     pub segments: u64,
     /// Bytes reachable through the table, with keys and table memory.
@@ -66,11 +70,11 @@ pub struct Usage {
     pub pinned_bytes: u64,
     /// The limit on the sum of the three.
     pub bytes_max: u64,
-    /// Records evicted for space.
+    /// Stored responses evicted for space.
     pub evictions: u64,
     /// Bytes of segments evicted for space, of whatever records.
     pub segment_bytes_evicted: u64,
-    /// Records removed because their use had ended.
+    /// Stored responses removed because their use had ended.
     pub expirations: u64,
     /// Records and segments that were not taken.
     pub admissions_refused: u64,
@@ -231,6 +235,8 @@ impl<R: Record> Memory<R> {
         let Shared { budget, counts, .. } = &*self.shared;
         Usage {
             entries: counts.entries.load(Relaxed),
+            notes: counts.notes.load(Relaxed),
+            responses: counts.responses.load(Relaxed),
             segments: counts.segments.load(Relaxed),
             stored_bytes: budget.stored_bytes(),
             filling_bytes: budget.filling_bytes(),

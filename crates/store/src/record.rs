@@ -20,6 +20,9 @@ pub trait Record: Send + Sync + 'static {
     /// When the record is of no use any more, not even as a stale response, in milliseconds since the Unix epoch;
     /// `None` if only eviction or removal ends it.
     fn expires_at_ms(&self) -> Option<u64>;
+
+    /// Of how many stored responses it is the record; of none where it only notes something about its key. Only counted.
+    fn responses(&self) -> u64;
 }
 
 /// What an update makes of the record under a key.

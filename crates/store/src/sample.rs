@@ -39,4 +39,9 @@ impl Record for SampleRecord {
     fn expires_at_ms(&self) -> Option<u64> {
         self.expires_at_ms
     }
+
+    /// Any number, so that tests see all: none, one or two.
+    fn responses(&self) -> u64 {
+        (self.payload.len() as u64 + 1) % 3
+    }
 }

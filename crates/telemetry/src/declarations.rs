@@ -245,7 +245,7 @@ metrics! {
     PurgesTotal "larder_purges_total" Counter Count ["mode"],
         "Purges that operators asked for.";
     RateLimitedTotal "larder_rate_limited_total" Counter Count ["site", "rule", "outcome"],
-        "Requests beyond the rate limit of their client.";
+        "Requests beyond the rate limit of their client, by the rule whose `rate_limit` it is; without a rule for that of the site.";
     ReloadsTotal "larder_reloads_total" Counter Count ["outcome"],
         "Attempts to load the configuration again.";
     RequestBytesTotal "larder_request_bytes_total" Counter Bytes ["site"],
@@ -267,7 +267,7 @@ metrics! {
     StoreBytes "larder_store_bytes" Gauge Bytes ["store", "class"],
         "Bytes held by the memory tier, metadata included.";
     StoreEntries "larder_store_entries" Gauge Count ["store"],
-        "Stored responses.";
+        "Stored responses; each variant of a URL is one.";
     StoreEvictionsTotal "larder_store_evictions_total" Counter Count ["store"],
         "Stored responses evicted for space. Segments of large bodies are in `larder_store_segments_evicted_bytes_total`.";
     StoreExpirationsTotal "larder_store_expirations_total" Counter Count ["store"],
@@ -278,6 +278,8 @@ metrics! {
         "Large segments kept on the heap because an anonymous file could not take them.";
     StoreMaxBytes "larder_store_max_bytes" Gauge Bytes ["store"],
         "The limit for the memory tier.";
+    StoreNotes "larder_store_notes" Gauge Count ["store"],
+        "Cache keys without a stored response that Larder remembers as hit-for-miss: requests for them don't wait for each other.";
     StoreSegmentsEvictedBytesTotal "larder_store_segments_evicted_bytes_total" Counter Bytes ["store"],
         "Segments (of up to 1 MiB) of large bodies evicted for space. The response stays, and what it lacks is fetched where it is asked for.";
     TierBodiesTotal "larder_tier_bodies_total" Counter Count ["store", "event"],

@@ -168,7 +168,7 @@ impl Cache {
                 self.fetch(&exchange, Some(&stored), NotReused::Expired, origin);
                 response
             }
-            (Reuse::Unavailable(reason), _) => exchange.generated(504, reason.as_str()),
+            (Reuse::Unavailable(_), _) => exchange.generated(504, "only-if-cached"),
             (Reuse::Forward(NotReused::Credentials), Some(_))
                 if self.may_fetch(&facts, NotReused::Credentials) =>
             {

@@ -49,7 +49,7 @@ pub(crate) enum Decision<H> {
     /// The origin must be asked; the answer may be stored.
     Fetch(Asking<H>),
     /// `only-if-cached`, and nothing can be used.
-    Unavailable(NotReused),
+    Unavailable,
 }
 
 /// How the origin is asked for what may be stored.
@@ -172,7 +172,7 @@ fn decide<H>(
         (Reuse::RefreshAhead, Some(hit)) => Decision::Use(hit, Use::RefreshAhead),
         (Reuse::Stale, Some(hit)) => Decision::Use(hit, Use::Stale(Reason::MaxStale)),
         (Reuse::StaleWhileRevalidate, Some(hit)) => Decision::Use(hit, Use::StaleWhileRevalidate),
-        (Reuse::Unavailable(reason), _) => Decision::Unavailable(reason),
+        (Reuse::Unavailable(_), _) => Decision::Unavailable,
         // Made for others: it is not for this request, whatever happens.
         (Reuse::Forward(NotReused::Credentials), _) => {
             ask(facts, NotReused::Credentials, None, circumstances)
@@ -316,10 +316,7 @@ mod tests {
         let keeps = |stale: Option<()>| stale.map_or("", |()| ", and keeps the response");
         match decision {
             Decision::Use((), used) => format!("use: {used:?}"),
-            Decision::Unavailable(reason) => {
-                assert_eq!(reason, given);
-                "unavailable".to_owned()
-            }
+            Decision::Unavailable => "unavailable".to_owned(),
             Decision::Forward(why, stale) => {
                 assert_eq!(why.fwd, given.fwd());
                 let own = if why.detail == given.into() { "" } else { " as known-uncacheable" };

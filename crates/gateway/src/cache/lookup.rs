@@ -55,7 +55,7 @@ pub(crate) enum Found {
     /// The origin must be asked; the answer may be stored.
     Fetch(Arc<Fetch>),
     /// `only-if-cached`, and nothing can be used.
-    Unavailable(NotReused),
+    Unavailable,
     /// The tier behind memory may have something.
     Load,
 }
@@ -115,7 +115,7 @@ impl Lookup<'_> {
         }
         match question.decide(reuse, selected) {
             Decision::Use(hit, used) => Found::Use(hit, used),
-            Decision::Unavailable(reason) => Found::Unavailable(reason),
+            Decision::Unavailable => Found::Unavailable,
             Decision::Forward(reason, stale) => {
                 let stale = stale.map(|hit| StandIn { hit, look_up: self.look_up(key) });
                 self.forward(reason, stale, entry)
@@ -261,10 +261,7 @@ impl Lookup<'_> {
         variant
     }
 
-    /// What to do where a stored response lacks bytes of the answer.
-    ///
-    /// # Errors
-    /// When the request wants nothing to be forwarded.
+    /// What to do where a stored response lacks bytes of the answer; nothing, where the request wants nothing to be forwarded.
     //= RFC 9111 section 3.3: an incomplete response answers ranges inside it only
     //= RFC 9111 section 3.3: completing by a range request
     pub(crate) fn mode_for_rest(
@@ -273,7 +270,7 @@ impl Lookup<'_> {
         hit: &Hit,
         used: Use,
         key: &[u8],
-    ) -> Result<ForwardMode, NotReused> {
+    ) -> Option<ForwardMode> {
         let rule = self.site.rule_at(self.rule);
         let reason = NotReused::Partial;
         if serving.is_within_reach(hit) {
@@ -282,20 +279,22 @@ impl Lookup<'_> {
             });
             let fetch = Arc::new(self.rest(FetchScope::Whole, key));
             let asked = Assemble { hit: hit.clone(), used, cause: None, fetch };
-            return Ok(ForwardMode::Assemble(Arc::new(asked)));
+            return Some(ForwardMode::Assemble(Arc::new(asked)));
         }
-        if let Reuse::Unavailable(reason) = on_miss(self.facts, &rule.caching, Miss::Bytes) {
-            return Err(reason);
+        let outcome = on_miss(self.facts, &rule.caching, Miss::Bytes);
+        if matches!(outcome, Reuse::Unavailable(_)) {
+            note(self.request.record, || explain::reuse(outcome, None, self.now));
+            return None;
         }
         let scope = FetchScope::for_rest(serving, hit, rule);
         let Some(scope) = scope.filter(|_| self.facts.method == MethodClass::Get) else {
             let reason = ForwardReason { fwd: reason.fwd(), detail: reason.into() };
-            return Ok(ForwardMode::Alone { reason, stale: None });
+            return Some(ForwardMode::Alone { reason, stale: None });
         };
         note(self.request.record, || {
             findings::because("reuse", "only what is missing is fetched", reason.into())
         });
-        Ok(ForwardMode::Fetch(Arc::new(self.rest(scope, key))))
+        Some(ForwardMode::Fetch(Arc::new(self.rest(scope, key))))
     }
 
     /// What asks for bytes that a stored response lacks.

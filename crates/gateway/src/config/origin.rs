@@ -34,6 +34,8 @@ pub struct OriginConfig {
     pub fixed_fields: Vec<(http::HeaderName, http::HeaderValue)>,
     /// Credentials sent in `Authorization`, over the client's. Never logged.
     pub credentials: Option<Credentials>,
+    /// Interim (1xx) responses that it may send before each response.
+    pub interim_responses_max: u32,
     /// What may go on with it at the same time.
     pub admission: AdmissionConfig,
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use caching::StatusMatch;
 use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 
@@ -25,6 +26,8 @@ pub const SITE_POLICY: &str = "default";
 pub struct RuleProtection {
     /// What its counts go by over a reload: the name of the rule, or what it matches where nobody has named it.
     pub counted_as: String,
+    /// Whether nobody is answered (403).
+    pub is_denied: bool,
     /// How fast each client may ask, beside what the site allows.
     pub rate_limit: Option<RateLimit>,
     /// Largest content of a request (413); absent: that of the site.
@@ -47,7 +50,7 @@ pub struct DefaultResponse {
     /// Its content.
     pub body: Bytes,
     /// Statuses of the origin's own responses that it stands in for too.
-    pub statuses: Vec<u16>,
+    pub statuses: Vec<StatusMatch>,
 }
 
 /// So many requests in a time, and so many at once.

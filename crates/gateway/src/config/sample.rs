@@ -115,6 +115,7 @@ fn origin_config(address: SocketAddr) -> OriginConfig {
         host_override: None,
         fixed_fields: Vec::new(),
         credentials: None,
+        interim_responses_max: 100,
         admission: AdmissionConfig {
             requests_in_flight_max: 64,
             queue_max: 64,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use caching::{CacheStatus, NotReused, Outcome};
+use caching::{CacheStatus, Outcome};
 use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
@@ -52,6 +52,11 @@ impl Problem {
     /// The site is not for this client.
     pub(crate) fn client_denied(client: &str) -> Self {
         Self::new(403, "client-denied", format!("this site does not answer requests from {client}"))
+    }
+
+    /// A rule of the site has nobody answered.
+    pub(crate) fn rule_denied() -> Self {
+        Self::new(403, "rule-denied", "a rule of this site refuses the request")
     }
 
     /// The client asks more often than it may.
@@ -137,15 +142,8 @@ impl Problem {
 }
 
 /// The reply to a request that wants nothing to be forwarded, where nothing that is stored answers it.
-pub(crate) fn unavailable(
-    site: &Arc<LiveSite>,
-    started: Instant,
-    worker: &Worker,
-    reason: NotReused,
-) -> Reply {
-    let mut reply = reply(&Problem::only_if_cached(), Some(site), started, worker);
-    reply.cache_status.detail = Some(reason.as_str());
-    reply
+pub(crate) fn unavailable(site: &Arc<LiveSite>, started: Instant, worker: &Worker) -> Reply {
+    reply(&Problem::only_if_cached(), Some(site), started, worker)
 }
 
 /// A reply that sends a client elsewhere.

@@ -45,9 +45,10 @@ impl Protection {
             budgets: rules.iter().map(|rule| rule.protection.miss_budget.map(Budget::new)).collect(),
             counted_as: rules.iter().map(|rule| rule.protection.counted_as.clone()).collect(),
         };
-        let has_sizes = rules.iter().any(|rule| rule.protection.request_body_bytes_max.is_some());
+        let refuses =
+            |rule: &CacheRule| rule.protection.is_denied || rule.protection.request_body_bytes_max.is_some();
         let has_budgets = protection.budgets.iter().any(Option::is_some);
-        let has_any = has_sizes || has_budgets || protection.all().next().is_some();
+        let has_any = rules.iter().any(refuses) || has_budgets || protection.all().next().is_some();
         has_any.then_some(protection)
     }
 
@@ -67,19 +68,18 @@ impl Protection {
         }
     }
 
-    /// Those that hold for requests of some rules.
-    pub(crate) fn limiters(&self, rules: impl Iterator<Item = usize>) -> impl Iterator<Item = &Limiter> {
-        self.site.iter().chain(rules.filter_map(|rule| self.rules.get(rule)?.as_ref()))
+    /// Those that hold for requests of some rules, each with the rule that it is of; that of the site has none.
+    pub(crate) fn limiters(
+        &self,
+        rules: impl Iterator<Item = usize>,
+    ) -> impl Iterator<Item = (Option<usize>, &Limiter)> {
+        let of_rule = |rule: usize| Some((Some(rule), self.rules.get(rule)?.as_ref()?));
+        self.site.iter().map(|limiter| (None, limiter)).chain(rules.filter_map(of_rule))
     }
 
     /// What a rule may cost the origin.
     pub(crate) fn budget(&self, rule: usize) -> Option<&Budget> {
         self.budgets.get(rule)?.as_ref()
-    }
-
-    /// Whether a limit holds for all rules.
-    pub(crate) fn is_of_site(&self, limiter: &Limiter) -> bool {
-        self.site.as_ref().is_some_and(|site| std::ptr::eq(site, limiter))
     }
 
     fn all(&self) -> impl Iterator<Item = &Limiter> {

@@ -57,12 +57,30 @@ impl Asking<'_> {
     pub(crate) fn admit_request(&self) -> Result<PackedFields, Box<Reply>> {
         let told = match self.site.protection {
             None => PackedFields::default(),
-            Some(_) => self.admit(CountedRequests::All)?,
+            Some(_) => {
+                self.admit_by_rule()?;
+                self.admit(CountedRequests::All)?
+            }
         };
         if let Content::Length(bytes) = self.request.content {
             self.admit_content(bytes)?;
         }
         Ok(told)
+    }
+
+    /// # Errors
+    /// The refusal, where a rule denies the path in one of the ways in which origins may read it.
+    fn admit_by_rule(&self) -> Result<(), Box<Reply>> {
+        let denying = self.site.limiting_rules(self.rule).find(|rule| rule.protection.is_denied);
+        let Some(rule) = denying else { return Ok(()) };
+        note(self.request.record, || {
+            Finding::new("deny", "refused: the rule has `deny = true`", "RFC 9110 section 15.5.4").with(
+                "rule",
+                rule.name.as_str(),
+                "",
+            )
+        });
+        Err(self.refused(&Problem::rule_denied()))
     }
 
     /// Once it is known that nothing stored answers.
@@ -86,17 +104,17 @@ impl Asking<'_> {
     /// The refusal, where the request is beyond a limit. It has counted under those that were asked before.
     fn admit(&self, counted: CountedRequests) -> Result<PackedFields, Box<Reply>> {
         let mut told = PackedFields::default();
-        if !self.site.limiters(self.rule).any(|limiter| limiter.limit.count == counted) {
+        if !self.site.limiters(self.rule).any(|(_, limiter)| limiter.limit.count == counted) {
             return Ok(told);
         }
         let Some(client) = named_address_of(self.request, &self.live.config.trusted_proxies) else {
             return Ok(told);
         };
-        for limiter in self.site.limiters(self.rule) {
+        for (rule, limiter) in self.site.limiters(self.rule) {
             let Some(verdict) = limiter.count(counted, client, self.started) else { continue };
             self.note(limiter, verdict);
             if let Verdict::Refused { retry_after_ns } = verdict {
-                self.count(limiter);
+                self.count(rule, limiter);
                 if limiter.limit.enforcement == Enforcement::Refuse {
                     return Err(self.refusal(limiter, verdict, whole_seconds(retry_after_ns)));
                 }
@@ -138,9 +156,8 @@ impl Asking<'_> {
         reply
     }
 
-    fn count(&self, limiter: &Limiter) {
-        let is_of_site = self.site.is_limiter_of_site(limiter);
-        let rule = if is_of_site { RuleId::NONE } else { self.site.rule_metrics(self.rule) };
+    /// At the rule whose limit it is: where a path can be read in several ways, the request may belong to another one.
+    fn count(&self, rule: RuleId, limiter: &Limiter) {
         let outcome = match limiter.limit.enforcement {
             Enforcement::DryRun => "dry_run",
             Enforcement::Refuse => "refused",

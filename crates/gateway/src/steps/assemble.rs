@@ -47,17 +47,13 @@ impl Assembling<'_> {
             && facts.method == MethodClass::Get
             && MissingRange::can_be_part_of(&self.asked.hit)
             && !(facts.directives.no_store && rules.honour_request_directives)
-            && self.is_forwarding_allowed().is_ok()
+            && self.is_forwarding_allowed()
     }
 
-    /// # Errors
-    /// When the request wants nothing to be forwarded.
-    fn is_forwarding_allowed(&self) -> Result<(), NotReused> {
+    /// Not when the request wants nothing to be forwarded.
+    fn is_forwarding_allowed(&self) -> bool {
         let rules = &self.plan.site.rule_at(self.plan.rule).caching;
-        match on_miss(&self.plan.facts, rules, Miss::Bytes) {
-            Reuse::Unavailable(reason) => Err(reason),
-            _ => Ok(()),
-        }
+        !matches!(on_miss(&self.plan.facts, rules, Miss::Bytes), Reuse::Unavailable(_))
     }
 
     async fn begin(&self, extent: Extent) -> Next {
@@ -102,13 +98,8 @@ impl Assembling<'_> {
 
     /// As if there were no tier.
     fn without(&self) -> Next {
-        if let Err(reason) = self.is_forwarding_allowed() {
-            return Next::Reply(respond::unavailable(
-                &self.plan.site,
-                self.plan.started,
-                self.worker,
-                reason,
-            ));
+        if !self.is_forwarding_allowed() {
+            return Next::Reply(respond::unavailable(&self.plan.site, self.plan.started, self.worker));
         }
         let rule = self.plan.site.rule_at(self.plan.rule);
         let scope = self.with_serving(|serving| match self.is_taken_away() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use caching::{FwdReason, NotReused};
+use caching::FwdReason;
 use tokio::time::Instant;
 
 use crate::cache::inflight::wanted::Tier;
@@ -26,7 +26,7 @@ use crate::worker::Worker;
 /// The way to go for one, where none is.
 pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -> Result<Reply, ForwardMode> {
     let Lookup { site, request, facts, now, .. } = *lookup;
-    let unavailable = |reason: NotReused| respond::unavailable(site, started, lookup.worker, reason);
+    let unavailable = || respond::unavailable(site, started, lookup.worker);
     let looking = measure(request.timeline, Stage::Local);
     let found = lookup.run(key);
     drop(looking);
@@ -45,19 +45,19 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -
                     Ok(reply)
                 }
                 None => match lookup.mode_for_rest(&serving, &hit, use_, key) {
-                    Ok(mode) => {
+                    Some(mode) => {
                         if matches!(mode, ForwardMode::Assemble(_)) {
                             refresh::behind(lookup, use_, &hit, key);
                         }
                         Err(mode)
                     }
-                    Err(reason) => Ok(unavailable(reason)),
+                    None => Ok(unavailable()),
                 },
             }
         }
         Found::Fetch(fetch) => Err(ForwardMode::Fetch(fetch)),
         Found::NeedContent => Err(ForwardMode::Query),
-        Found::Unavailable(reason) => Ok(unavailable(reason)),
+        Found::Unavailable => Ok(unavailable()),
         Found::Load => Err(ForwardMode::Load(key.as_slice().into())),
     }
 }

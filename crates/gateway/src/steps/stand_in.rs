@@ -56,7 +56,7 @@ fn stands_in_for(default: &DefaultResponse, reply: &Reply) -> bool {
         | CacheResult::Revalidated
         | CacheResult::Collapsed
         | CacheResult::Miss
-        | CacheResult::Bypass => default.statuses.contains(&reply.status),
+        | CacheResult::Bypass => default.statuses.iter().any(|known| known.matches(reply.status)),
     }
 }
 

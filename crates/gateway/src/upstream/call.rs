@@ -234,10 +234,19 @@ fn write_trace_fields(
     }
 }
 
+/// A field value for people: quotes stay as they are.
+fn readable(value: &[u8]) -> String {
+    let escaped = |byte: &u8| match byte {
+        b' '..=b'~' => char::from(*byte).to_string(),
+        other => other.escape_ascii().to_string(),
+    };
+    value.iter().map(escaped).collect()
+}
+
 /// The preconditions and ranges of a request to the origin, for people.
 fn asked_with(fields: &PackedFields) -> String {
     let names =
         ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "range"];
-    let shown = |name: &str| Some(format!("{name}: {}", fields.value(name)?.escape_ascii()));
+    let shown = |name: &str| Some(format!("{name}: {}", readable(fields.value(name)?)));
     names.into_iter().filter_map(shown).collect::<Vec<_>>().join(", ")
 }

@@ -88,7 +88,7 @@ fn outcome(answered: Result<u16, &OriginError>, config: &BreakerConfig) -> Optio
         Ok(status) if config.statuses.contains(status) => Some(Outcome::Failure),
         Ok(_) => Some(Outcome::Success),
         Err(error) if error.is_unreachable() => Some(Outcome::Failure),
-        Err(OriginError::Protocol(_)) => Some(Outcome::Failure),
+        Err(OriginError::Protocol(_) | OriginError::InterimResponses { .. }) => Some(Outcome::Failure),
         Err(_) => None,
     }
 }
@@ -116,6 +116,7 @@ mod tests {
             OriginError::TotalTimeout,
             OriginError::ClosedBeforeResponse,
             OriginError::protocol(""),
+            OriginError::InterimResponses { max: 1 },
             OriginError::QueueFull,
             OriginError::QueueTimeout,
             OriginError::ClientShare,

@@ -50,6 +50,12 @@ pub enum OriginError {
     /// The origin broke HTTP.
     #[error("invalid response: {0}")]
     Protocol(Arc<str>),
+    /// The origin sends interim responses without end.
+    #[error("more than {max} interim responses before the response")]
+    InterimResponses {
+        /// The limit.
+        max: u32,
+    },
     /// Too many requests wait for this origin.
     #[error("too many requests wait for the origin")]
     QueueFull,
@@ -102,7 +108,7 @@ pub enum OriginErrorKind {
 
 impl OriginError {
     /// All that [`Self::reason`] can say.
-    pub const REASONS: [&'static str; 23] = [
+    pub const REASONS: [&'static str; 24] = [
         "dns-error",
         "connection-refused",
         "destination-ip-unroutable",
@@ -117,6 +123,7 @@ impl OriginError {
         "http-response-incomplete",
         "http-response-body-size",
         "http-protocol-error",
+        "interim-responses-max",
         "connection-limit-reached",
         "queue-timeout",
         "client-share",
@@ -149,6 +156,7 @@ impl OriginError {
             Self::BodyTruncated => "http-response-incomplete",
             Self::BodyTooLarge { .. } => "http-response-body-size",
             Self::Protocol(_) => "http-protocol-error",
+            Self::InterimResponses { .. } => "interim-responses-max",
             Self::QueueFull => "connection-limit-reached",
             Self::QueueTimeout => "queue-timeout",
             Self::ClientShare => "client-share",
@@ -174,9 +182,10 @@ impl OriginError {
             | Self::FirstByteTimeout
             | Self::BetweenBytesTimeout
             | Self::TotalTimeout => OriginErrorKind::TimedOut,
-            Self::BodyTruncated | Self::BodyTooLarge { .. } | Self::Protocol(_) => {
-                OriginErrorKind::InvalidResponse
-            }
+            Self::BodyTruncated
+            | Self::BodyTooLarge { .. }
+            | Self::Protocol(_)
+            | Self::InterimResponses { .. } => OriginErrorKind::InvalidResponse,
             Self::QueueFull
             | Self::QueueTimeout
             | Self::ClientShare

@@ -91,7 +91,8 @@ impl Upstream {
         interim: &'a mut (dyn FnMut(Interim) + Send),
     ) -> impl Future<Output = Result<Box<OriginResponse>, OriginError>> + Send + use<'a> {
         let now = Instant::now();
-        let mut waiting = HeadWait::new(Limits::new(timeouts, now), interim);
+        let mut waiting =
+            HeadWait::new(Limits::new(timeouts, self.config.interim_responses_max, now), interim);
         let key = request.key;
         let OriginRequest { client, timeline, record, .. } = &request;
         let asker = Asker { client: *client, timeline: timeline.clone(), record: record.clone() };

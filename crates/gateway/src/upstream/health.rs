@@ -70,7 +70,8 @@ async fn check(endpoint: &Endpoint, config: &OriginConfig, health: &HealthConfig
     let permit = entered.map_err(|error| error.to_string())?;
     let now = Instant::now();
     let mut on_interim = |_: Interim| {};
-    let mut waiting = HeadWait::new(Limits::new(&timeouts(health), now), &mut on_interim);
+    let limits = Limits::new(&timeouts(health), config.interim_responses_max, now);
+    let mut waiting = HeadWait::new(limits, &mut on_interim);
     let work = &Arc::default();
     let attempt = Attempt { endpoint, eligible: Eligible::Any(now), permit: &permit, work };
     match attempt.run(&head, body, &mut waiting).await {

@@ -89,7 +89,7 @@ impl Cause {
             | OriginError::TlsCertificate(_) => Self::NotConnected,
             OriginError::ClosedBeforeResponse => Self::Closed,
             OriginError::FirstByteTimeout => Self::Late,
-            OriginError::Protocol(_) => Self::Invalid,
+            OriginError::Protocol(_) | OriginError::InterimResponses { .. } => Self::Invalid,
             OriginError::TotalTimeout => Self::OutOfTime,
             _ => Self::Other,
         }

@@ -22,11 +22,13 @@ pub(super) struct Limits {
     first_byte: Duration,
     between_bytes: Duration,
     pub(super) total_at: Option<Instant>,
+    interim_responses_max: u32,
 }
 
 impl Limits {
-    pub(super) fn new(timeouts: &OriginTimeouts, now: Instant) -> Self {
+    pub(super) fn new(timeouts: &OriginTimeouts, interim_responses_max: u32, now: Instant) -> Self {
         Self {
+            interim_responses_max,
             connect: timeouts.connect,
             first_byte: timeouts.first_byte,
             between_bytes: timeouts.between_bytes,
@@ -114,12 +116,24 @@ impl<'a> HeadWait<'a> {
 
     /// The head, or the time-out. The time to the first byte counts from the end of the request, and anew
     /// while the origin still takes the request body or we wait for the client to send it: the client has its
-    /// own time limit.
+    /// own time limit. One that sends interim responses faster than they are read would be late for ever: the runtime lets no timer
+    /// end while there is always more to read. So they are counted.
     pub(super) async fn head<A: Asking>(&mut self, asking: &mut A) -> Result<A::Head, OriginError> {
-        let mut patience = Patience::begin(self.limits, asking.progress());
+        let Self { limits, on_interim } = self;
+        let mut patience = Patience::begin(*limits, asking.progress());
         let mut timer = pin!(sleep_until(patience.at));
+        let (max, mut seen) = (limits.interim_responses_max, 0);
         poll_fn(|cx| {
-            if let Poll::Ready(head) = asking.poll_head(cx, self.on_interim) {
+            let polled = asking.poll_head(cx, &mut |interim| {
+                seen += 1;
+                if seen <= max {
+                    on_interim(interim);
+                }
+            });
+            if seen > max {
+                return Poll::Ready(Err(OriginError::InterimResponses { max }));
+            }
+            if let Poll::Ready(head) = polled {
                 return Poll::Ready(Ok(head));
             }
             while timer.as_mut().poll(cx).is_ready() {

@@ -165,7 +165,7 @@ fn of_store(name: &str) -> String {
 fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     let mode = mode(arguments);
     let order = json!({
-        "tags": arguments.tag,
+        "tags": (!arguments.tag.is_empty()).then_some(&arguments.tag),
         "match": if arguments.all_tags { "all" } else { "any" },
         "site": arguments.site,
         "host": arguments.host,
@@ -175,7 +175,6 @@ fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
         "dry_run": arguments.dry_run,
     });
     let answer = post(&arguments.admin, "/purge", &order)?;
-    let form = answer.get("form").and_then(Value::as_str).unwrap_or("selection");
     texts(&answer, "warnings").for_each(|text| output::warning(&format!("warning: {text}")));
     // There are some where no site serves the host.
     let known_sites = sites(&answer);
@@ -184,8 +183,9 @@ fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
         let fills = number(&answer, "fills_doomed");
         let id = answer.get("id").and_then(Value::as_str).unwrap_or_default();
         output::result(&format!(
-            "{} by {form} ({mode}): responses still arriving {fills}, purge {id}",
-            done(arguments)
+            "{} {} ({mode}): responses still arriving {fills}, purge {id}",
+            done(arguments),
+            selection(arguments)
         ));
         output::hint("purged responses aren't counted: use --dry-run to count them first");
         let is_everywhere = reached(&answer);
@@ -195,7 +195,7 @@ fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
             () => ExitCode::from(NOTHING_STORED),
         });
     }
-    output::result(&format!("{} by {form} ({mode}): {}", done(arguments), counts(&answer)));
+    output::result(&format!("{} {} ({mode}): {}", done(arguments), selection(arguments), counts(&answer)));
     if flag(&answer, "cut") {
         output::hint("the count stopped early: memory holds more than was counted");
     }
@@ -215,12 +215,35 @@ fn done(arguments: &PurgeArguments) -> &'static str {
     if arguments.dry_run { "would purge" } else { "purged" }
 }
 
+/// What goes, as the arguments say it: it is to be compared with what was meant.
+fn selection(arguments: &PurgeArguments) -> String {
+    let PurgeArguments { tag, all_tags, site, host, prefix, everything, .. } = arguments;
+    let tags = match &tag[..] {
+        [] => None,
+        [tag] => Some(format!("tag {tag}")),
+        tags => Some(format!("tags {}", tags.join(if *all_tags { " and " } else { " or " }))),
+    };
+    let named = |what: &str, name: Option<&str>| name.map(|name| format!("{what} {name}"));
+    let parts = [
+        tags,
+        named("site", site.as_deref()),
+        named("host", host.as_deref()),
+        named("prefix", prefix.as_deref()),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    if *everything { "everything".to_owned() } else { parts.join(", ") }
+}
+
+/// Of a URL there is one key, with a response for each variant.
 fn counts(answer: &Value) -> String {
+    let keys = match number(answer, "keys_matched") {
+        1 => "1 cache key".to_owned(),
+        count => format!("{count} cache keys"),
+    };
     format!(
-        "stored responses {}, responses still arriving {}, cache keys {}",
+        "stored responses {} (all variants of {keys}), responses still arriving {}",
         number(answer, "responses_purged"),
         number(answer, "fills_doomed"),
-        number(answer, "keys_matched"),
     )
 }
 

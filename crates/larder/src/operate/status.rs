@@ -8,13 +8,13 @@ use http::{Request, StatusCode};
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::{Refused, call, recognise, refusal, texts};
+use super::{Refused, call, recognise_probes, refusal, texts};
 use crate::cli::StatusArguments;
 use crate::output;
 
 /// Asks, and prints; a server that is not ready has a status of its own.
 pub(crate) fn run(arguments: &StatusArguments) -> anyhow::Result<ExitCode> {
-    recognise(&arguments.admin)?;
+    recognise_probes(&arguments.admin)?;
     let (ready, answer) = call(&arguments.admin, Request::get("/ready"), Bytes::new())?;
     let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
     let (status, metrics) = call(&arguments.admin, Request::get("/metrics"), Bytes::new())?;
@@ -43,6 +43,7 @@ fn lines(metrics: &Metrics, state: &str) -> Vec<String> {
         lines.push(store(metrics, &name));
         lines.extend(silent_tier(metrics, &name));
     }
+    lines.extend(origins(metrics).iter().filter_map(Origin::line));
     if metrics.has("larder_kv_keys") {
         lines.push(kv(metrics));
     }
@@ -66,6 +67,7 @@ fn object(metrics: &Metrics, is_ready: bool, reasons: &[&str]) -> Value {
     }
     let stores = metrics.labels("larder_store_max_bytes", "store");
     shown["stores"] = stores.iter().map(|name| store_object(metrics, name)).collect();
+    shown["origins"] = origins(metrics).iter().map(Origin::object).collect();
     if metrics.has("larder_kv_keys") {
         shown["kv"] = json!({
             "keys": whole("larder_kv_keys"),
@@ -140,6 +142,53 @@ fn silent_tier(metrics: &Metrics, name: &str) -> Option<String> {
     })
 }
 
+/// What is known of the servers of an origin.
+struct Origin<'a> {
+    name: &'a str,
+    /// Each with its state.
+    servers: Vec<(&'a str, &'a str)>,
+    /// The state of its circuit breaker, if it has one.
+    breaker: Option<&'a str>,
+}
+
+/// By name.
+fn origins(metrics: &Metrics) -> Vec<Origin<'_>> {
+    let mut origins = BTreeMap::new();
+    for labels in metrics.holding("larder_origin_server_state") {
+        let of = |label| value_of(labels, label).unwrap_or_default();
+        let name = of("origin");
+        let origin = origins.entry(name).or_insert(Origin { name, servers: Vec::new(), breaker: None });
+        origin.servers.push((of("server"), of("state")));
+    }
+    for labels in metrics.holding("larder_origin_breaker") {
+        let origin = value_of(labels, "origin").and_then(|name| origins.get_mut(name));
+        origin.into_iter().for_each(|origin| origin.breaker = value_of(labels, "state"));
+    }
+    origins.into_values().collect()
+}
+
+impl Origin<'_> {
+    /// Nothing of an origin with one server that is as it should be.
+    fn line(&self) -> Option<String> {
+        let Self { name, servers, breaker } = self;
+        let up = servers.iter().filter(|(_, state)| *state == UP).count();
+        let mut told = vec![format!("{up} of {} servers up", servers.len())];
+        let others = servers.iter().filter(|(_, state)| *state != UP);
+        told.extend(others.map(|(server, state)| format!("{server} {}", state.replace('_', " "))));
+        let breaker = breaker.filter(|state| *state != "closed");
+        told.extend(breaker.map(|state| format!("circuit breaker {}", state.replace('_', " "))));
+        (servers.len() > 1 || told.len() > 1).then(|| format!("origin {name}: {}", told.join("; ")))
+    }
+
+    fn object(&self) -> Value {
+        let server = |(url, state): &(&str, &str)| json!({ "url": url, "state": state });
+        let servers: Vec<_> = self.servers.iter().map(server).collect();
+        json!({ "name": self.name, "servers": servers, "breaker": self.breaker })
+    }
+}
+
+const UP: &str = "up";
+
 fn kv(metrics: &Metrics) -> String {
     let of = |metric: &str| metrics.sum(metric, "");
     format!(
@@ -172,6 +221,11 @@ impl Metrics {
 
     fn of(&self, name: &str) -> impl Iterator<Item = &(String, f64)> {
         self.0.get(name).into_iter().flatten()
+    }
+
+    /// The labels of series that are not 0.
+    fn holding(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.of(name).filter(|(_, value)| *value > 0.0).map(|(labels, _)| labels.as_str())
     }
 
     fn has(&self, name: &str) -> bool {
@@ -228,13 +282,20 @@ mod tests {
                     larder_store_bytes{store=\"images\",class=\"stored\"} 1048576\n\
                     larder_store_entries 7\nlarder_store_entries{store=\"images\"} 1\n\
                     larder_tier_instances{store=\"images\"} 3\nlarder_tier_verified{store=\"images\"} 1\n\
-                    larder_tier_instances 2\nlarder_tier_verified 0\nlarder_tier_silence_seconds 12.3\n";
+                    larder_tier_instances 2\nlarder_tier_verified 0\nlarder_tier_silence_seconds 12.3\n\
+                    larder_origin_server_state{origin=\"shop\",server=\"http://a\",state=\"up\"} 1\n\
+                    larder_origin_server_state{origin=\"shop\",server=\"http://a\",state=\"ejected\"} 0\n\
+                    larder_origin_server_state{origin=\"shop\",server=\"http://b\",state=\"slow_start\"} 1\n\
+                    larder_origin_server_state{origin=\"one\",server=\"http://c\",state=\"up\"} 1\n\
+                    larder_origin_breaker{origin=\"shop\",state=\"closed\"} 0\nlarder_origin_breaker{origin=\"shop\",state=\"half_open\"} 1\n\
+                    larder_origin_breaker{origin=\"one\",state=\"closed\"} 1\n";
         let told = [
             "larder 1.2: draining",
             "requests: 4 answered, 75.0 % of them from the cache; 2 in flight",
             "store: 7 responses, 1.5 MiB of 2.0 MiB",
             "shared store: no answer for 12 s; serving alone",
             "store images: 1 response, 1.0 MiB of 4.0 MiB; instances 3",
+            "origin shop: 1 of 2 servers up; http://b slow start; circuit breaker half open",
         ];
         assert_eq!(lines(&Metrics::parse(text), "draining"), told);
         let shown = object(&Metrics::parse(text), false, &["draining"]);
@@ -248,6 +309,12 @@ mod tests {
                   "shared": { "answers": false, "instances": 2 } },
                 { "name": "images", "responses": 1, "bytes": 1_048_576, "bytes_max": 4_194_304,
                   "shared": { "answers": true, "instances": 3 } },
+            ],
+            "origins": [
+                { "name": "one", "servers": [{ "url": "http://c", "state": "up" }], "breaker": "closed" },
+                { "name": "shop", "breaker": "half_open", "servers": [
+                    { "url": "http://a", "state": "up" }, { "url": "http://b", "state": "slow_start" },
+                ] },
             ],
         });
         assert_eq!(shown, expected);

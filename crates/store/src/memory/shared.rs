@@ -29,11 +29,41 @@ pub(super) struct Shared<R: Record> {
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) entries: AtomicU64,
+    pub(super) notes: AtomicU64,
+    pub(super) responses: AtomicU64,
     pub(super) segments: AtomicU64,
     pub(super) evictions: AtomicU64,
     pub(super) segment_bytes_evicted: AtomicU64,
     pub(super) expirations: AtomicU64,
     pub(super) admissions_refused: AtomicU64,
+}
+
+impl Counts {
+    fn entered<R: Record>(&self, value: &Value<R>) {
+        for (count, by) in self.of(value) {
+            count.fetch_add(by, Relaxed);
+        }
+    }
+
+    fn left<R: Record>(&self, value: &Value<R>) {
+        for (count, by) in self.of(value) {
+            count.fetch_sub(by, Relaxed);
+        }
+    }
+
+    /// What a value counts as, and how often.
+    fn of<R: Record>(&self, value: &Value<R>) -> impl Iterator<Item = (&AtomicU64, u64)> {
+        let counted = match value {
+            Value::Record(record) => {
+                let responses = record.responses();
+                let kind = if responses == 0 { (&self.notes, 1) } else { (&self.responses, responses) };
+                [Some((&self.entries, 1)), Some(kind)]
+            }
+            Value::Segment(_) => [Some((&self.segments, 1)), None],
+            Value::Ballast(_) => [None, None],
+        };
+        counted.into_iter().flatten()
+    }
 }
 
 impl<R: Record> Shared<R> {
@@ -108,7 +138,7 @@ impl<R: Record> Shared<R> {
         }
         self.budget.acquire_stored(overhead_bytes).map_err(|_| Refusal::OverBudget)?;
         charge.enter();
-        self.counter(lookup).fetch_add(1, Relaxed);
+        self.counts.entered(value);
         Ok(())
     }
 
@@ -116,32 +146,27 @@ impl<R: Record> Shared<R> {
     fn settle_insertion(&self, lookup: Lookup<'_>, inserted: &Value<R>, departed: &Departed<R>) {
         let evicted =
             departed.iter().filter(|(key, value)| key.lookup() != lookup || value.is_same(inserted));
-        evicted.for_each(|(key, value)| self.count_eviction(key, value));
+        evicted.for_each(|(_, value)| self.count_eviction(value));
         departed.iter().for_each(|(key, value)| self.leave(key, value));
     }
 
     /// A response with a hole is still a stored response.
-    fn count_eviction(&self, key: &EntryKey, value: &Value<R>) {
-        let Some(charge) = value.charge() else { return };
-        match key.lookup() {
-            Lookup::Segment(_) => self.counts.segment_bytes_evicted.fetch_add(charge.bytes() as u64, Relaxed),
-            Lookup::Record(_) | Lookup::Ballast(_) => self.counts.evictions.fetch_add(1, Relaxed),
+    fn count_eviction(&self, value: &Value<R>) {
+        match value {
+            Value::Record(record) => self.counts.evictions.fetch_add(record.responses(), Relaxed),
+            Value::Segment(segment) => {
+                self.counts.segment_bytes_evicted.fetch_add(segment.charge().bytes() as u64, Relaxed)
+            }
+            Value::Ballast(_) => return,
         };
     }
 
     /// Accounts for a value that is in the table no longer. It counts as pinned until it is dropped.
     fn leave(&self, key: &EntryKey, value: &Value<R>) {
         let Some(charge) = value.charge() else { return };
-        self.counter(key.lookup()).fetch_sub(1, Relaxed);
+        self.counts.left(value);
         self.budget.release_stored(key.lookup().overhead_bytes());
         charge.leave();
-    }
-
-    fn counter(&self, lookup: Lookup<'_>) -> &AtomicU64 {
-        match lookup {
-            Lookup::Segment(_) => &self.counts.segments,
-            Lookup::Record(_) | Lookup::Ballast(_) => &self.counts.entries,
-        }
     }
 
     pub(super) fn remove(&self, lookup: Lookup<'_>, turn: MutexGuard<'_, ()>) -> bool {
@@ -161,7 +186,9 @@ impl<R: Record> Shared<R> {
         let Some((key, value)) = self.table.remove_if(&lookup, |value| is_expired(value, now_ms)) else {
             return false;
         };
-        self.counts.expirations.fetch_add(1, Relaxed);
+        if let Value::Record(record) = &value {
+            self.counts.expirations.fetch_add(record.responses(), Relaxed);
+        }
         self.leave(&key, &value);
         true
     }
@@ -192,7 +219,7 @@ impl<R: Record> Shared<R> {
             let wanted = outside.next_multiple_of(self.ballast.step_bytes) + self.ballast.step_bytes;
             self.ballast.place(&self.table, wanted.min(bytes_max))
         };
-        departed.iter().for_each(|(key, value)| self.count_eviction(key, value));
+        departed.iter().for_each(|(_, value)| self.count_eviction(value));
         departed.iter().for_each(|(key, value)| self.leave(key, value));
     }
 }

@@ -10,7 +10,7 @@ use super::{assert_sums, expiring};
 use crate::files::Extent;
 use crate::sample::SampleRecord;
 use crate::{
-    Applied, Change, Charge, FillId, Memory, MemoryConfig, Place, Segment, SegmentId, allocated_bytes,
+    Applied, Change, Charge, FillId, Memory, MemoryConfig, Place, Record, Segment, SegmentId, allocated_bytes,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -152,8 +152,12 @@ impl Pair {
                 );
             }
         }
-        assert_eq!(memory.usage().entries, found);
         self.records.retain(|key, _| memory.get(&[*key]).is_some());
+        let responses = || self.records.values().map(|record| record.responses());
+        let notes = responses().filter(|count| *count == 0).count() as u64;
+        let usage = memory.usage();
+        assert_eq!((usage.entries, usage.notes), (found, notes));
+        assert_eq!(usage.responses, responses().sum::<u64>());
         self.check_segments();
         self.check_live();
     }

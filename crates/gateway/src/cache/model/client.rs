@@ -117,7 +117,7 @@ impl Client {
                     drop(held);
                     return None;
                 }
-                Found::Forward(..) | Found::NeedContent | Found::Unavailable(_) => {
+                Found::Forward(..) | Found::NeedContent | Found::Unavailable => {
                     unreachable!("a plain GET is none of these")
                 }
             }

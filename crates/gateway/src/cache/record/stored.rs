@@ -470,6 +470,10 @@ impl Record for CacheEntry {
     fn expires_at_ms(&self) -> Option<u64> {
         (self.expires_at_ms != NEVER).then_some(self.expires_at_ms)
     }
+
+    fn responses(&self) -> u64 {
+        self.variants().len() as u64
+    }
 }
 
 /// A stored response in use. Holds its record, so that its bytes stay counted until the response is delivered.

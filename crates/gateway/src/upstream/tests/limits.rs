@@ -17,12 +17,16 @@ async fn each_time_limit_ends_the_exchange() {
     let silent = || vec![REQUEST, Step::Hold];
     let stalls = || vec![REQUEST, write(head), Step::Hold];
     let interim = || vec![REQUEST, write("HTTP/1.1 103 Early Hints\r\n\r\n"), Step::Hold];
+    let interims =
+        |count: usize| vec![REQUEST, write(&"HTTP/1.1 103 Early Hints\r\n\r\n".repeat(count)), Step::Hold];
     let first_byte = OriginTimeouts { first_byte: SHORT, ..TIMEOUTS };
     let between = OriginTimeouts { between_bytes: SHORT, ..TIMEOUTS };
     let total = OriginTimeouts { total: Some(SHORT), ..TIMEOUTS };
     let cases = [
         (silent(), first_byte, OriginError::FirstByteTimeout),
         (interim(), first_byte, OriginError::FirstByteTimeout),
+        (interims(3), first_byte, OriginError::FirstByteTimeout),
+        (interims(4), TIMEOUTS, OriginError::InterimResponses { max: 3 }),
         (silent(), total, OriginError::TotalTimeout),
         (stalls(), between, OriginError::BetweenBytesTimeout),
         (stalls(), total, OriginError::TotalTimeout),

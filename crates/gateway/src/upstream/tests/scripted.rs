@@ -146,6 +146,7 @@ pub(super) fn config(address: SocketAddr) -> OriginConfig {
         host_override: None,
         fixed_fields: Vec::new(),
         credentials: None,
+        interim_responses_max: 3,
         admission: AdmissionConfig {
             requests_in_flight_max: 64,
             queue_max: 64,

@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue, Uri};
 use super::rule::methods;
 use super::scope::Scope;
 use super::server::networks;
-use super::transform::status;
+use super::status::error_status;
 use crate::config::tree::{Node, Table};
 
 pub(super) fn cors(scope: &mut Scope<'_>, site: &Table) -> Option<Cors> {
@@ -100,13 +100,6 @@ pub(super) fn error_pages(scope: &mut Scope<'_>, site: &Table) -> Vec<ErrorPage>
         Some(ErrorPage { statuses, page: page? })
     };
     site.tables("error_page").filter_map(page_of).collect()
-}
-
-fn error_status(text: &str) -> Result<caching::StatusMatch, String> {
-    match text.starts_with(['4', '5']) {
-        true => status(text),
-        false => Err("expected an error: a status code from 400 to 599, `4xx` or `5xx`".to_owned()),
-    }
 }
 
 fn page(scope: &mut Scope<'_>, table: &Table) -> Option<Page> {

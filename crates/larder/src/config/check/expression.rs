@@ -2,21 +2,37 @@
 
 use gateway::config::{PathPattern, Spelling};
 use regex_syntax::ast::{self, Ast, ClassSetItem, Visitor};
+use regex_syntax::hir::{Class, Hir, HirKind};
 
 use super::scope::Scope;
 use crate::config::glob::REGEX_BYTES_MAX;
 use crate::config::tree::Table;
 
+/// What an expression that names a question mark is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compared {
+    PathAndQuery,
+    /// Nevertheless the path: in phase `origin_response`, since what is stored may be for other queries too.
+    Path,
+}
+
 /// The expression of a `path` table.
-pub(super) fn pattern(scope: &mut Scope<'_>, table: &Table, spelling: Spelling) -> Option<PathPattern> {
+pub(super) fn pattern(
+    scope: &mut Scope<'_>,
+    table: &Table,
+    (spelling, compared): (Spelling, Compared),
+) -> Option<PathPattern> {
     let regex = scope.parsed(table, "regex", |text| regex(text, spelling))?;
     let named = Named::of(regex.as_str());
-    match (named.question_mark, table.node("regex")) {
-        (true, _) => return Some(PathPattern::RegexWithQuery(regex)),
-        (false, Some(node)) if named.separator => scope.warning(node, WITHOUT_QUERY),
-        _ => {}
+    let warning = match (named.question_mark, compared) {
+        (true, Compared::Path) => example(regex.as_str()).is_none().then(|| NEVER_MATCHES.to_owned()),
+        (true, Compared::PathAndQuery) => slip(&regex).map(|slip| slips_through(regex.as_str(), &slip)),
+        (false, _) => named.separator.then(|| WITHOUT_QUERY.to_owned()),
+    };
+    if let (Some(warning), Some(node)) = (warning, table.node("regex")) {
+        scope.warning(node, warning);
     }
-    Some(PathPattern::Regex(regex))
+    Some(if named.question_mark { PathPattern::RegexWithQuery(regex) } else { PathPattern::Regex(regex) })
 }
 
 pub(super) fn regex(text: &str, spelling: Spelling) -> Result<regex::Regex, String> {
@@ -42,6 +58,70 @@ fn one_line(expression: &str, drawing: &str) -> String {
         }
         _ => format!("invalid regular expression: {reason}"),
     }
+}
+
+/// Path and query that match only because the query looks like a path that the expression is for: anybody can add one to any path.
+fn slip(regex: &regex::Regex) -> Option<String> {
+    let example = example(regex.as_str())?;
+    // What is in a query alone is about queries.
+    if example.contains(['&', '=']) {
+        return None;
+    }
+    let path = if example.starts_with('/') { example.clone() } else { format!("/{example}") };
+    let splits = path.char_indices().skip(1).map(|(at, _)| path.split_at(at));
+    let within = splits.map(|(begin, end)| format!("{begin}{STRANGER}?x{end}"));
+    let path_of = |text: &str| text.split('?').next().unwrap_or_default().to_owned();
+    let is_slip = |text: &String| regex.is_match(text) && !regex.is_match(&path_of(text));
+    std::iter::once(format!("/{STRANGER}?x{example}"))
+        .chain(within)
+        .find(is_slip)
+        .filter(|_| regex.is_match(&path))
+}
+
+fn slips_through(expression: &str, slip: &str) -> String {
+    let tail = QUERY_TAILS.iter().find_map(|tail| expression.strip_suffix(tail));
+    let instead = match tail {
+        Some(path) => {
+            format!("write `{path}$`: an expression without a question mark is compared with the path alone")
+        }
+        None => "leave the question mark out to compare the path alone, or let the path begin with `^[^?]*`"
+            .to_owned(),
+    };
+    format!("`{slip}` matches too, because of its query, which anybody can add to any path: {instead}")
+}
+
+/// A text without a question mark that matches, but for what it asks for around it; `None` where there is none.
+fn example(expression: &str) -> Option<String> {
+    of_hir(&regex_syntax::parse(expression).ok()?)
+}
+
+fn of_hir(hir: &Hir) -> Option<String> {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => Some(String::new()),
+        HirKind::Literal(literal) => {
+            let text = String::from_utf8(literal.0.to_vec()).ok()?;
+            (!text.contains('?')).then_some(text)
+        }
+        HirKind::Class(class) => of_class(class).map(String::from),
+        HirKind::Repetition(repetition) if repetition.min == 0 => Some(String::new()),
+        HirKind::Repetition(repetition) => {
+            Some(of_hir(&repetition.sub)?.repeat(usize::try_from(repetition.min).ok()?))
+        }
+        HirKind::Capture(capture) => of_hir(&capture.sub),
+        HirKind::Concat(parts) => parts.iter().map(of_hir).collect(),
+        HirKind::Alternation(choices) => choices.iter().find_map(of_hir),
+    }
+}
+
+/// A letter, if there is one.
+fn of_class(class: &Class) -> Option<char> {
+    let Class::Unicode(class) = class else { return None };
+    let has = |letter: &char| class.iter().any(|range| (range.start()..=range.end()).contains(letter));
+    let graphic = ('!'..='~').filter(|letter| *letter != '?');
+    ('a'..='z')
+        .chain(graphic)
+        .find(has)
+        .or_else(|| class.iter().map(|range| range.start()).find(|first| *first != '?'))
 }
 
 /// What an expression names of a query, by itself or in a class: `.` and `[^/]` match a question mark too, and aren't about queries.
@@ -88,6 +168,11 @@ impl Visitor for Named {
 }
 
 const WITHOUT_QUERY: &str = "names `=` or `&`, and is compared with the path alone, which has no query: to match the query, write the question mark too, as in `[?&]page=`";
+const NEVER_MATCHES: &str = "never matches: phase `origin_response` compares the path alone, because what is stored may answer other queries too; to change a response by its query, use phase `client_response`";
+/// A path that nobody means who writes of style sheets.
+const STRANGER: &str = "account";
+/// How people write that a query may follow.
+const QUERY_TAILS: [&str; 6] = [r"(\?.*)?$", r"(?:\?.*)?$", r"(\?|$)", r"($|\?)", r"(?:\?|$)", r"(?:$|\?)"];
 /// Columns that the regex crate puts before the expression in its drawing.
 const EXPRESSION_INDENT: usize = 4;
 
@@ -123,5 +208,48 @@ mod tests {
         check("page=1", false, true);
         check("[&;]x", false, true);
         check("[a-z&&[^x]]", false, false);
+    }
+
+    #[test]
+    fn what_slips_through_by_its_query_is_found() {
+        let check = |expression: &str, expected: Option<&str>| {
+            let found = slip(&regex(expression, Spelling::AsWritten).unwrap());
+            assert_eq!(found.as_deref(), expected, "{expression}");
+        };
+        for (expression, slip) in [
+            (r"\.(css|js)(\?.*)?$", "/account?x.css"),
+            (r"\.(?:css|js)(\?|$)", "/account?x.css"),
+            (r"\.css$|\.js\?", "/account?x.css"),
+            (r"^/.*\.png(\?v=[0-9]+)?$", "/account?x/.png"),
+            (r"/static/[^?]*(\?.*)?$", "/account?x/static/"),
+            (r"(?i)\.JPE?G([?].*)?$", "/account?x.jpg"),
+        ] {
+            check(expression, Some(slip));
+        }
+        for expression in [
+            r"^[^?]*\.(css|js)(\?.*)?$",
+            "^/account([/?]|$)",
+            "^/static/[^?]+([?]|$)",
+            r"^/a/?(\?.*)?$",
+            "[?&]token=",
+            r"\?page=1",
+            r"\?",
+            r"\?.*\.css$",
+        ] {
+            check(expression, None);
+        }
+    }
+
+    #[test]
+    fn what_needs_a_query_is_told_from_what_allows_one() {
+        let check = |expression: &str, expected: Option<&str>| {
+            assert_eq!(example(expression).as_deref(), expected, "{expression}");
+        };
+        check(r"^/a(\?|$)", Some("/a"));
+        check("^/[^/]{2}/x+[?&]?$", Some("/aa/x"));
+        check("[?&]a", Some("&a"));
+        for needs_query in [r"\?", "^/a[?]b", r"^/a(\?b|\?c)", r"(\?x){2}"] {
+            check(needs_query, None);
+        }
     }
 }

@@ -16,6 +16,7 @@ mod save_file;
 mod scope;
 mod server;
 mod site;
+mod status;
 mod store;
 mod stores;
 mod tracing;

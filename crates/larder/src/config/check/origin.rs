@@ -226,6 +226,7 @@ fn origin(
         host_override,
         fixed_fields,
         credentials,
+        interim_responses_max: table.number("interim_responses_max"),
         admission: admission(pool_table),
     })
 }

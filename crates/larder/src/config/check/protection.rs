@@ -13,7 +13,8 @@ use http::{HeaderName, HeaderValue};
 
 use super::scope::Scope;
 use super::server::networks;
-use crate::config::tree::{Node, Table, Value};
+use super::status::error_status;
+use crate::config::tree::{Node, Table};
 
 pub(super) fn of_site(scope: &mut Scope<'_>, site: &Table) -> SiteProtection {
     SiteProtection {
@@ -25,6 +26,7 @@ pub(super) fn of_site(scope: &mut Scope<'_>, site: &Table) -> SiteProtection {
 pub(super) fn of_rule(scope: &mut Scope<'_>, rule: &Table, counted_as: String) -> RuleProtection {
     RuleProtection {
         counted_as,
+        is_denied: rule.flag("deny"),
         rate_limit: rate_limit(scope, rule),
         request_body_bytes_max: optional_size(rule, "request_body_bytes_max"),
         miss_budget: rule.optional_table("miss_budget").and_then(|table| rate(scope, table)),
@@ -81,11 +83,7 @@ fn default_response(scope: &mut Scope<'_>, table: &Table) -> Arc<DefaultResponse
             fields.push((HeaderName::from_static(name), HeaderValue::from_static(value)));
         }
     }
-    let statuses = table.list("statuses").iter().filter_map(|node| match node.value {
-        Value::Integer(status) => u16::try_from(status).ok(),
-        _ => None,
-    });
-    let statuses = statuses.collect();
+    let statuses = scope.parsed_list(table, "statuses", error_status);
     Arc::new(DefaultResponse { status, fields, body: body(scope, table), statuses })
 }
 

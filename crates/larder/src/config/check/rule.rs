@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use caching::tags::TagRules;
 use caching::{
     Codings, GroupsInvalidated, Heuristic, HeuristicFor, KeyRules, Negotiation, Profile, QueryOrder,
-    QueryParameters, Rules, StaleLimit, StatusMatch, StoredCredentialed, StoredErrors, TtlTable,
-    TypeMismatch,
+    QueryParameters, Rules, StaleLimit, StoredCredentialed, StoredErrors, TtlTable, TypeMismatch,
 };
 use gateway::config::{
     CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
@@ -14,12 +13,13 @@ use gateway::config::{
 };
 
 use super::compression::Offer;
-use super::expression;
+use super::expression::{self, Compared};
 use super::names::name;
 use super::protection;
 use super::reach::check_rules;
 use super::scope::Scope;
 use super::server::millis;
+use super::status::status_match;
 use crate::config::glob::{self, Wildcards};
 use crate::config::tree::{Node, Table, Value};
 
@@ -74,7 +74,7 @@ fn rule(
     };
     let spelling = spelling(table);
     let path = match table.optional_table("path") {
-        Some(path) => pattern(scope, path, spelling).map(Some),
+        Some(path) => pattern(scope, path, (spelling, Compared::PathAndQuery)).map(Some),
         None => Some(None),
     };
     let methods = methods(scope, table);
@@ -106,11 +106,19 @@ fn rule(
 /// Which spellings of its paths a rule is for: what restricts must hold for whatever the origin may take for the same path.
 pub(super) fn spelling(rule: &Table) -> Spelling {
     let has_limit = LIMITING_KEYS.iter().any(|key| rule.node(key).is_some());
-    if has_limit || !rule.flag("cache") { Spelling::Lenient } else { Spelling::AsWritten }
+    if has_limit || rule.flag("deny") || !rule.flag("cache") {
+        Spelling::Lenient
+    } else {
+        Spelling::AsWritten
+    }
 }
 
 /// The one pattern in a `path` table.
-pub(super) fn pattern(scope: &mut Scope<'_>, table: &Table, spelling: Spelling) -> Option<PathPattern> {
+pub(super) fn pattern(
+    scope: &mut Scope<'_>,
+    table: &Table,
+    (spelling, compared): (Spelling, Compared),
+) -> Option<PathPattern> {
     let given: Vec<_> = table.section.options.iter().filter_map(|option| table.node(option.key)).collect();
     if given.len() != 1 {
         let keys: Vec<_> = table.section.options.iter().map(|option| format!("`{}`", option.key)).collect();
@@ -121,7 +129,7 @@ pub(super) fn pattern(scope: &mut Scope<'_>, table: &Table, spelling: Spelling) 
     let exact = scope.parsed(table, "exact", path).map(PathPattern::Exact);
     let prefix = scope.parsed(table, "prefix", path).map(PathPattern::Prefix);
     let glob = scope.parsed(table, "glob", |text| glob(text, spelling)).map(PathPattern::Glob);
-    exact.or(prefix).or(glob).or_else(|| expression::pattern(scope, table, spelling))
+    exact.or(prefix).or(glob).or_else(|| expression::pattern(scope, table, (spelling, compared)))
 }
 
 pub(super) fn path(text: &str) -> Result<String, String> {
@@ -316,15 +324,6 @@ fn ttl_table(entries: &[(String, Node)]) -> TtlTable {
     }))
 }
 
-/// The reader has checked the form.
-pub(super) fn status_match(key: &str) -> Option<StatusMatch> {
-    match key.strip_suffix("xx") {
-        Some(class) => Some(StatusMatch::Class(class.parse().ok()?)),
-        None if key == "default" => Some(StatusMatch::Any),
-        None => Some(StatusMatch::Exact(key.parse().ok()?)),
-    }
-}
-
 /// What is never answered from what is stored is never validated ahead, either.
 fn check_ahead(scope: &mut Scope<'_>, table: &Table, methods: &MethodSet) {
     if let Some(node) = table.given("refresh_ahead_percent")
@@ -336,12 +335,13 @@ fn check_ahead(scope: &mut Scope<'_>, table: &Table, methods: &MethodSet) {
 
 /// Keys that are written down and can't have an effect.
 fn check_effect(scope: &mut Scope<'_>, table: &Table, store: &Table) {
-    if !table.flag("cache") {
-        for key in STORING_KEYS {
-            if let Some(node) = table.given(key) {
-                scope.warning(node, "has no effect with `cache = false`");
-            }
-        }
+    let without_effect = match (table.flag("deny"), table.flag("cache")) {
+        (true, _) => Some("has no effect with `deny = true`"),
+        (false, false) => Some("has no effect with `cache = false`"),
+        (false, true) => None,
+    };
+    for node in STORING_KEYS.iter().filter_map(|key| table.given(key)) {
+        without_effect.iter().for_each(|message| scope.warning(node, *message));
     }
     if let Some(node) = table.given("object_bytes_max")
         && table.number::<u64>("object_bytes_max") > store.number("memory")

@@ -10,11 +10,12 @@ use gateway::config::{
 };
 use http::{HeaderName, HeaderValue};
 
-use super::expression::regex;
+use super::expression::{Compared, regex};
 use super::names::{host_pattern, name};
 use super::reach::check_transforms;
-use super::rule::{methods, path, pattern, query, status_match};
+use super::rule::{methods, path, pattern, query};
 use super::scope::Scope;
+use super::status::{status, status_match};
 use crate::config::glob::{Wildcards, glob};
 use crate::config::tree::{Node, Table};
 
@@ -88,7 +89,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, phase: Phase, number: usize) -> Op
         Some(_) => scope.parsed(table, "name", name),
         None => Some(format!("transform-{number}")),
     };
-    let on = conditions(scope, table);
+    let on = conditions(scope, table, phase);
     let actions = actions(scope, table, phase);
     if actions.is_empty() && !ACTIONS.iter().any(|key| table.given(key).is_some() || table.is_wrong(key)) {
         scope.problems.warning(&table.place, &table.path, "changes nothing: it has no action such as `set`");
@@ -96,9 +97,13 @@ fn rule(scope: &mut Scope<'_>, table: &Table, phase: Phase, number: usize) -> Op
     Some(TransformRule { name: name?, on: on?, actions })
 }
 
-fn conditions(scope: &mut Scope<'_>, table: &Table) -> Option<Conditions> {
+fn conditions(scope: &mut Scope<'_>, table: &Table, phase: Phase) -> Option<Conditions> {
+    let compared = match phase {
+        Phase::OriginResponse => Compared::Path,
+        Phase::ClientRequest | Phase::OriginRequest | Phase::ClientResponse => Compared::PathAndQuery,
+    };
     let path = match table.optional_table("path") {
-        Some(path) => pattern(scope, path, Spelling::AsWritten).map(Some),
+        Some(path) => pattern(scope, path, (Spelling::AsWritten, compared)).map(Some),
         None => Some(None),
     };
     Some(Conditions {
@@ -123,15 +128,6 @@ fn field_patterns(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<FieldP
             Some(FieldPattern { name, value: scope.take(node, glob(node.as_text(), Wildcards::Everywhere))? })
         })
         .collect()
-}
-
-pub(super) fn status(text: &str) -> Result<StatusMatch, String> {
-    let is_class = text.strip_suffix("xx").is_some_and(|digit| matches!(digit, "1" | "2" | "3" | "4" | "5"));
-    let is_code = text.len() == 3 && text.parse().is_ok_and(|code: u16| (100..=599).contains(&code));
-    match is_class || is_code {
-        true => status_match(text).ok_or_else(|| "not a status".to_owned()),
-        false => Err("expected a status code from 100 to 599, or a class such as `5xx`".to_owned()),
-    }
 }
 
 /// In the order in which they are carried out.

@@ -167,6 +167,14 @@ pub(crate) static ORIGIN: Section = Section {
             "",
         ),
         row(
+            "interim_responses_max",
+            Kind::Integer { min: 1, max: 10_000 },
+            Preset::Is("100"),
+            Reload::Yes,
+            "Interim responses (1xx) that the origin may send before each response.",
+            "With more, the request has failed (502, `detail=interim-responses-max`), the connection is closed, and the server is tried elsewhere and left out like one that breaks HTTP.",
+        ),
+        row(
             "pool",
             Kind::Table(&POOL),
             Preset::Is("{}"),

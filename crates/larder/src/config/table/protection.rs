@@ -1,6 +1,8 @@
 //! Keys of what protects a site: limits of what clients may ask.
 
-use super::section::{DAY_MS, FILE, KeyForm, Kind, NETWORKS, Opt, Preset, Reload, Section, TIB, row};
+use super::section::{
+    DAY_MS, FILE, KeyForm, Kind, NETWORKS, Opt, Preset, Reload, STATUSES, Section, TIB, row,
+};
 
 pub(super) static SITE_RATE_LIMIT: Section = Section {
     name: "site.rate_limit",
@@ -84,10 +86,10 @@ pub(super) static DEFAULT_RESPONSE: Section = Section {
         ),
         row(
             "statuses",
-            Kind::List(&Kind::Integer { min: 400, max: 599 }),
+            STATUSES,
             Preset::Is("[]"),
             Reload::Yes,
-            "Statuses of responses of the origin that it replaces too, stored ones as well, such as 500, 502, 503 and 504.",
+            "Errors of the origin that it replaces too, stored ones as well, such as `[500, 502]` or `[\"5xx\"]`.",
             "",
         ),
     ],

@@ -360,7 +360,7 @@ static RULE: Section = Section {
             Preset::Absent("every path"),
             Reload::Yes,
             "Paths that match: one of `exact`, `prefix`, `glob`, `regex`.",
-            "It is compared with the path as received, with the site's prefix, and nothing decoded. A rule that restricts (`cache = false`, `rate_limit`, `miss_budget`, `request_body_bytes_max`, `response_body_bytes_max`) also matches other spellings that many frameworks, such as Express, route to the same page: any ASCII case, a slash at the end, and for `regex` the path without its query. Other rules match only what is written.",
+            "It is compared with the path as received, with the site's prefix, and nothing decoded. A rule that restricts (`cache = false`, `deny`, `rate_limit`, `miss_budget`, `request_body_bytes_max`, `response_body_bytes_max`) also matches other spellings that many frameworks, such as Express, route to the same page: any ASCII case, a slash at the end, and for `regex` the path without its query. Other rules match only what is written.",
         ),
         row(
             "methods",
@@ -369,6 +369,14 @@ static RULE: Section = Section {
             Reload::Yes,
             "Methods that match; an empty list means every method.",
             "Only responses to GET and QUERY are stored, whatever stands here, and to POST where `store_post` says so; HEAD is answered from those to GET.",
+        ),
+        row(
+            "deny",
+            Kind::Flag,
+            Preset::Is("false"),
+            Reload::Yes,
+            "Whether requests that match are refused (403), before anything stored is looked at or the origin is asked.",
+            "The first rule that matches counts, so put it above others. A path that origins may read as one that a rule denies is refused too.",
         ),
         row(
             "cache",
@@ -384,7 +392,7 @@ static RULE: Section = Section {
             Preset::Is("{}"),
             Reload::Yes,
             "Freshness lifetime by status, over what the response says.",
-            "Keys are status codes, classes such as `5xx`, or `default`; the most specific one counts. `no-store` and `private` still keep a response out.",
+            "Keys are status codes, classes such as `5xx`, or `default`; the most specific one counts. The lifetime begins when the response arrives: an `Age` that it brings doesn't shorten it, and clients see both together. `no-store` and `private` still keep a response out.",
         ),
         row(
             "ttl_default",
@@ -392,7 +400,7 @@ static RULE: Section = Section {
             Preset::Is("{}"),
             Reload::Yes,
             "Freshness lifetime by status for responses that don't say one.",
-            "Keys as in `ttl_override`.",
+            "Keys, and the beginning of the lifetime, as in `ttl_override`.",
         ),
         row(
             "query_ignore",
@@ -714,7 +722,7 @@ pub(super) static PATTERN: Section = Section {
             Preset::Absent("not compared"),
             Reload::Yes,
             "The expression matches anywhere in the path.",
-            "An expression that names a question mark (`\\?`, `[?&]`) is compared with path and query. Unanchored: write `^` and `$` where you mean them. A rule that restricts ignores case unless the expression says `(?-i)`. Matching takes time in proportion to the URL, whatever the expression.",
+            "An expression that names a question mark (`\\?`, `[?&]`) is compared with path and query; in a transformation rule of phase `origin_response`, with the path alone. Anybody can add a query to any path, so let such an expression begin with `^[^?]*` if it is for paths: `larder check` shows a URL that would slip through. Unanchored: write `^` and `$` where you mean them. A rule that restricts ignores case unless the expression says `(?-i)`. Matching takes time in proportion to the URL, whatever the expression.",
         ),
     ],
 };

@@ -21,6 +21,10 @@ impl Record for NoRecord {
     fn expires_at_ms(&self) -> Option<u64> {
         None
     }
+
+    fn responses(&self) -> u64 {
+        0
+    }
 }
 
 pub(crate) const SEGMENT_BYTES: usize = 8;
