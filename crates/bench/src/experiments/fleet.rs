@@ -1,5 +1,6 @@
 //! Gateways that share a store, and clients that ask them by hand, one request at a time.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::process::Command;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::peers::{self, Client};
 use crate::resp;
-use crate::result::{Errors, Latencies, Run};
+use crate::result::{Errors, Latencies, Point, Run, Series};
 
 use super::findings::ExperimentError;
 use super::stage::{Server, Stage, io_error, metric, program};
@@ -140,6 +141,24 @@ impl Asker {
     }
 }
 
+/// What one client does until it is over: a request, and a rest until its pace allows the next one. `visit` is told how many there were
+/// before.
+pub(super) fn visits(
+    pace: Duration,
+    begun: Instant,
+    is_over: impl Fn() -> bool,
+    mut visit: impl FnMut(usize) -> Kind,
+) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    while !is_over() {
+        let asked = Instant::now();
+        let kind = visit(answers.len());
+        answers.push(Answer { at_s: (asked - begun).as_secs_f64(), kind, latency: asked.elapsed() });
+        pass(pace.saturating_sub(asked.elapsed()));
+    }
+    answers
+}
+
 /// A connection to a store, to measure what a question and its answer take.
 pub(super) struct RoundTrips {
     client: resp::Client,
@@ -180,6 +199,21 @@ pub(super) fn latencies_ms<'a>(answers: impl Iterator<Item = &'a Answer>) -> Vec
 
 pub(super) fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)
+}
+
+/// A percentile of each half second, in milliseconds.
+pub(super) fn latency_series<'a>(
+    name: &str,
+    answers: impl Iterator<Item = &'a Answer>,
+    percent: usize,
+) -> Series {
+    let mut halves: BTreeMap<usize, Vec<&Answer>> = BTreeMap::new();
+    answers.for_each(|answer| halves.entry((answer.at_s * 2.0) as usize).or_default().push(answer));
+    let point = |(half, those): (usize, Vec<&Answer>)| {
+        let y = percentile(&latencies_ms(those.into_iter()), percent);
+        Point { x: half as f64 / 2.0, y, ribbon: None }
+    };
+    Series { name: name.to_owned(), points: halves.into_iter().map(point).collect() }
 }
 
 /// What the answers of a load come to.

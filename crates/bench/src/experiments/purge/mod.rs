@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use crate::peers::{self, Client};
 use crate::progress::Progress;
 use crate::random::SplitMix;
-use crate::result::{Axis, Chart, Expectation, Latencies, Point, Run, Scale, Series};
+use crate::result::{Chart, Expectation, Latencies, Point, Run, Series};
 use crate::server::busy_ticks;
 use crate::until::Until;
 
@@ -462,13 +462,8 @@ fn expectations(outcome: &Outcome) -> Vec<Expectation> {
 }
 
 fn hits_chart(outcome: &Outcome) -> Chart {
-    Chart {
-        id: "hits".to_owned(),
-        title: "Hits while purges go on".to_owned(),
-        x: Axis { label: "Time (s)".to_owned(), scale: Scale::Linear },
-        y: Axis { label: "Hits (%)".to_owned(), scale: Scale::Linear },
-        series: vec![Series { name: "hits".to_owned(), points: outcome.hit_ratios() }],
-    }
+    let hits = Series { name: "hits".to_owned(), points: outcome.hit_ratios() };
+    Chart::over_time("hits", "Hits while purges go on", "Hits (%)", vec![hits])
 }
 
 #[cfg(test)]
