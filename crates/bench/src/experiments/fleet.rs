@@ -69,7 +69,7 @@ pub(super) fn is_written(gateway: &Server) -> Result<(), ExperimentError> {
 }
 
 /// Waits until a metric of a gateway is that.
-fn until(gateway: &Server, name: &str, wanted: u64) -> Result<(), ExperimentError> {
+pub(super) fn until(gateway: &Server, name: &str, wanted: u64) -> Result<(), ExperimentError> {
     let begun = Instant::now();
     while gateway.admin.and_then(|admin| metric(admin, name).ok()) != Some(wanted) {
         if begun.elapsed() > PATIENCE {
@@ -98,6 +98,8 @@ pub(super) enum Kind {
     /// For what another request fetched.
     Waited,
     Forwarded,
+    /// With 503, and when to come back.
+    Refused,
     Failed,
 }
 
@@ -108,8 +110,13 @@ impl Kind {
             200 if said.contains("; hit") => Self::Hit,
             200 if said.contains("; collapsed") => Self::Waited,
             200 => Self::Forwarded,
+            503 if answer.field("retry-after").is_some() => Self::Refused,
             _ => Self::Failed,
         }
+    }
+
+    pub(super) fn has_failed(self) -> bool {
+        matches!(self, Self::Refused | Self::Failed)
     }
 }
 
@@ -221,7 +228,7 @@ pub(super) fn run_of<'a>(name: &str, load: &str, answers: impl Iterator<Item = &
     let (mut latencies, mut failed, mut elapsed_s) = (Latencies::default(), 0, 0.0_f64);
     for answer in answers {
         latencies.record(u64::try_from(answer.latency.as_micros()).unwrap_or(u64::MAX));
-        failed += u64::from(answer.kind == Kind::Failed);
+        failed += u64::from(answer.kind.has_failed());
         elapsed_s = elapsed_s.max(answer.at_s);
     }
     let requests = latencies.count() - failed;
