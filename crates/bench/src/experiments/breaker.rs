@@ -61,6 +61,10 @@ impl Page {
         }
     }
 
+    fn target(self, number: usize) -> String {
+        format!("{}/{}", self.path(), number % PAGES)
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Fresh => "hits",
@@ -85,7 +89,7 @@ const RESET_MAX: Duration = Duration::from_secs(10);
 const BEFORE: Duration = Duration::from_secs(1);
 const USUAL_FAULT: Duration = Duration::from_secs(180);
 /// With the breaker closed again.
-const AFTER: Duration = Duration::from_secs(1);
+const AFTER: Duration = Duration::from_millis(500);
 /// A probe that comes right before the end, the longest reset, and what a busy machine is late.
 const RECOVERED_MAX: Duration = Duration::from_secs(12);
 /// In less, the first probes, which are frequent, are more than a percent with those who wait for them.
@@ -185,6 +189,11 @@ fn side(name: &str, health: &Arc<AtomicUsize>, stage: &mut Stage<'_>) -> Result<
         name == ON
     );
     let gateway = stage.gateway_as(Gateway { sites: &sites, ..Gateway::default() })?;
+    let mut asker = Asker::new(&[gateway.address]);
+    // All that may be stored is, before anything fails.
+    for page in Page::ALL {
+        (0..PAGES).for_each(|number| _ = asker.ask(0, &page.target(number), &[]));
+    }
     Ok(Side { gateway, origin })
 }
 
@@ -221,7 +230,7 @@ impl Scene {
         let mut asker = Asker::new(&[side.gateway.address]);
         // Not all at the same moment.
         pass(PACE * number as u32 / (CLIENTS * Page::ALL.len()) as u32);
-        let visit = |turn| asker.ask(0, &format!("{}/{}", page.path(), (number + turn) % PAGES), &[]).0;
+        let visit = |turn| asker.ask(0, &page.target(number + turn), &[]).0;
         let answers = visits(PACE, self.begun, || self.is_over.load(Ordering::SeqCst), visit);
         answers.into_iter().map(|answer| (page, answer)).collect()
     }
