@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use bench::peers::{Client, Peer};
+use bench::peers::{Client, Peer, Shaping};
 
 use crate::Effort;
 use crate::load::Load;
@@ -27,7 +27,7 @@ const BEFORE_WAITERS: Duration = Duration::from_millis(60);
 /// # Errors
 /// When a server breaks a connection.
 pub(crate) fn waiters(theatre: &Theatre, peers: &[Peer], effort: Effort) -> anyhow::Result<Row> {
-    let servers = theatre.start_all(peers);
+    let servers = theatre.start_all(peers, Shaping::None);
     let title = "waiters woken, after the first client that has the answer";
     let measures = [("median waiter", "µs"), ("last waiter", "µs"), ("origin requests for each", "")];
     let mut row = Row::new(What::Waiters, title, &measures);
@@ -102,7 +102,7 @@ pub(crate) fn expiry(theatre: &Theatre, peers: &[Peer]) -> anyhow::Result<Row> {
     let title = "origin requests per expiry of a hot response, 64 connections";
     let measures = [("requests per expiry", ""), ("most for one expiry", ""), ("expiries", "")];
     let mut row = Row::new(What::Expiry, title, &measures);
-    for server in theatre.start_all(peers) {
+    for server in theatre.start_all(peers, Shaping::None) {
         output::progress(&format!("{title}: {}", server.peer.recipe().title));
         let (figures, errors) = expiries(&theatre.origin, &server)?;
         row.add(Subject::Peer(server.peer), figures, errors);

@@ -1,7 +1,7 @@
 //! Rows of core time per request: servers side by side, in interleaved rounds.
 
 use anyhow::{Context as _, ensure};
-use bench::peers::Peer;
+use bench::peers::{Peer, Shaping};
 use bench::server::ServerProbe;
 
 use crate::Effort;
@@ -10,7 +10,7 @@ use crate::origin;
 use crate::output;
 use crate::plan::{AnsweredBy, CoreTime, What};
 use crate::row::{Row, Subject};
-use crate::stage::{SERVER_CORE, Server, Theatre};
+use crate::stage::{SERVER_CORE, Server, Theatre, check};
 
 /// A warm-up before the first round, to fill pools of threads, connections and buffers.
 const WARM_UP_SECONDS: f64 = 1.0;
@@ -40,12 +40,17 @@ pub(crate) fn measure(
     peers: &[Peer],
     effort: Effort,
 ) -> anyhow::Result<Row> {
-    let servers = theatre.start_all(peers);
+    let servers = theatre.start_all(peers, settings.shaping);
+    let others: &[Peer] = if settings.shaping == Shaping::None { &[] } else { peers };
+    let unshaped = theatre.start_all(others, Shaping::None);
+    let bare = CoreTime { shaping: Shaping::None, ..*settings };
     let plain = What::Hit.core_time().context("a hit is a row of core time")?;
     let mut entrants: Vec<Entrant<'_>> =
         servers.iter().map(|server| Entrant::new(Subject::Peer(server.peer), server, settings)).collect();
     let larder = servers.iter().find(|server| server.peer == Peer::Larder && settings.beside_plain_hit);
     entrants.extend(larder.map(|server| Entrant::new(Subject::PlainHit, server, &plain)));
+    let without = unshaped.iter().map(|server| Entrant::new(Subject::Without(server.peer), server, &bare));
+    entrants.extend(without);
     for entrant in &entrants {
         entrant.prepare(theatre).with_context(|| entrant.subject.title())?;
     }
@@ -73,12 +78,14 @@ impl<'a> Entrant<'a> {
 
     /// Fills the cache, sees that it is used, and warms up.
     fn prepare(&self, theatre: &Theatre) -> anyhow::Result<()> {
-        if self.request.answered_by == AnsweredBy::Cache {
-            // A condition would turn the answer into a 304, and there would be nothing to compare.
-            let chosen = self.request.fields.iter().filter(|(name, _)| !name.starts_with("If-"));
-            let lines: Vec<String> = chosen.map(|(name, value)| format!("{name}: {value}")).collect();
-            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-            theatre.prime(self.server, self.request.path, &lines)?;
+        // A condition would turn the answer into a 304, and there would be nothing to compare.
+        let chosen = self.request.fields.iter().filter(|(name, _)| !name.starts_with("If-"));
+        let lines: Vec<String> = chosen.map(|(name, value)| format!("{name}: {value}")).collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let CoreTime { path, shaping, answered_by, .. } = *self.request;
+        match answered_by {
+            AnsweredBy::Cache => theatre.prime(self.server, path, &lines, shaping)?,
+            AnsweredBy::Origin => check(self.server, path, &lines, shaping)?,
         }
         self.load(WARM_UP_SECONDS).run()?;
         Ok(())

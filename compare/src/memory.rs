@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 use bench::http::Until;
-use bench::peers::{Client, Peer};
+use bench::peers::{Client, Peer, Shaping};
 
 use crate::load::{Load, Protocol};
 use crate::origin::pause;
@@ -43,7 +43,7 @@ pub(crate) fn idle(theatre: &Theatre, peers: &[Peer]) -> anyhow::Result<Vec<Row>
         for peer in peers {
             output::progress(&format!("{title}: {}", peer.recipe().title));
             // A server of its own for each figure: memory that was freed is not always given back.
-            let Ok(server) = theatre.start(*peer) else { continue };
+            let Ok(server) = theatre.start(*peer, Shaping::None) else { continue };
             let kib = idle_kib(&server, protocol).with_context(|| peer.recipe().title)?;
             row.add(Subject::Peer(*peer), vec![kib], 0);
         }
@@ -100,7 +100,7 @@ pub(crate) fn overhead(theatre: &Theatre, peers: &[Peer]) -> anyhow::Result<Row>
     let mut row = Row::new(What::Overhead, title, &[("memory", "bytes"), ("still stored", "%")]);
     for peer in peers {
         output::progress(&format!("{title}: {}", peer.recipe().title));
-        let Ok(server) = theatre.start(*peer) else { continue };
+        let Ok(server) = theatre.start(*peer, Shaping::None) else { continue };
         let (figures, errors) = stored(theatre, &server).with_context(|| peer.recipe().title)?;
         row.add(Subject::Peer(*peer), figures, errors);
     }

@@ -3,7 +3,7 @@
 use std::thread;
 
 use anyhow::{Context as _, anyhow};
-use bench::peers::Peer;
+use bench::peers::{Peer, Shaping};
 
 use crate::Effort;
 use crate::load::{Load, Outcome};
@@ -20,12 +20,12 @@ const MISSES_PER_SECOND: f64 = 1000.0;
 /// # Errors
 /// When a server doesn't answer from its cache, or the generator fails.
 pub(crate) fn measure(theatre: &Theatre, peers: &[Peer], effort: Effort) -> anyhow::Result<Row> {
-    let servers = theatre.start_all(peers);
+    let servers = theatre.start_all(peers, Shaping::None);
     let title = "hits beside 1,000 misses/s";
     let measures = [("added p99", "µs"), ("p99 alone", "µs"), ("p99 beside misses", "µs")];
     let mut row = Row::new(What::Mixed, title, &measures);
     for server in &servers {
-        theatre.prime(server, PATH, &[])?;
+        theatre.prime(server, PATH, &[], Shaping::None)?;
     }
     for round in 1..=effort.rounds {
         output::progress(&format!("{title}: round {round} of {}", effort.rounds));

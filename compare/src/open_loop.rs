@@ -1,7 +1,7 @@
 //! Latency at half of what each server can do: an open loop, in which a slow answer does not hold up the next request.
 
 use anyhow::{Context as _, ensure};
-use bench::peers::Peer;
+use bench::peers::{Peer, Shaping};
 
 use crate::Effort;
 use crate::load::Load;
@@ -19,7 +19,7 @@ const SHARE: f64 = 0.5;
 /// # Errors
 /// When a server doesn't answer from its cache, or the generator fails.
 pub(crate) fn measure(theatre: &Theatre, peers: &[Peer], effort: Effort) -> anyhow::Result<Row> {
-    let servers = theatre.start_all(peers);
+    let servers = theatre.start_all(peers, Shaping::None);
     let title = "open loop at half of the capacity, hit, 14 bytes";
     let measures = [("p99.9", "µs"), ("p99", "µs"), ("p50", "µs"), ("requests/s", "")];
     let mut row = Row::new(What::OpenLoop, title, &measures);
@@ -43,7 +43,7 @@ pub(crate) fn measure(theatre: &Theatre, peers: &[Peer], effort: Effort) -> anyh
 const PATH: &str = "/small";
 
 fn rate(theatre: &Theatre, server: &Server) -> anyhow::Result<f64> {
-    theatre.prime(server, PATH, &[])?;
+    theatre.prime(server, PATH, &[], Shaping::None)?;
     let outcome = Load::of(server.addresses.http, PATH, CAPACITY_SECONDS).run()?;
     ensure!(outcome.per_second > 0.0, "{} answered nothing", server.peer.recipe().title);
     Ok(outcome.per_second * SHARE)

@@ -152,6 +152,10 @@ fn resource(path: &str) -> Option<Resource> {
         "10k" => Resource { body: text(10 << 10), ..small },
         "64k" => Resource { body: text(64 << 10), ..small },
         "1m" => Resource { body: text(1 << 20), ..small },
+        "text" => Resource { body: prose(20 << 10), ..small },
+        "forward" if path.ends_with("/text") => {
+            Resource { body: prose(20 << 10), cache_control: "no-store", ..small }
+        }
         "forward" => Resource { cache_control: "no-store", ..small },
         "slow" => Resource { delay: Duration::from_millis(200), ..small },
         "hot" => Resource { cache_control: "max-age=1", delay: Duration::from_millis(50), ..small },
@@ -164,13 +168,40 @@ fn text(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| b'a' + u8::try_from(at % 251 % 26).unwrap_or_default()).collect()
 }
 
+/// Words in no order, which a page of text is as hard to compress as.
+fn prose(bytes: usize) -> Vec<u8> {
+    const WORDS: &str =
+        "larder keeps responses fresh for the clients of an origin server that answers slowly today and";
+    let words: Vec<&str> = WORDS.split(' ').collect();
+    let mut seed: u64 = 1;
+    let mut text = String::with_capacity(bytes + 16);
+    while text.len() < bytes {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let drawn = seed >> 33;
+        let number = format!(" {drawn} ");
+        text.push_str(words[drawn as usize % words.len()]);
+        // Numbers, as pages have them.
+        text.push_str(if drawn.is_multiple_of(16) { &number } else { " " });
+    }
+    text.truncate(bytes);
+    text.into_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::{body_of, respond};
 
     #[test]
     fn bodies_have_the_length_of_their_name() {
-        let cases = [("/small", 14), ("/vary?x", 14), ("/1k/77", 1024), ("/64k", 65_536), ("/1m", 1_048_576)];
+        let cases = [
+            ("/forward/text", 20_480),
+            ("/small", 14),
+            ("/vary?x", 14),
+            ("/1k/77", 1024),
+            ("/64k", 65_536),
+            ("/text", 20_480),
+            ("/1m", 1_048_576),
+        ];
         for (path, bytes) in cases {
             assert_eq!(body_of(path).map(|body| body.len()), Some(bytes), "{path}");
         }

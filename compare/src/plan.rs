@@ -1,6 +1,6 @@
 //! What is measured: the rows of the comparison, the servers that take part in each, and what the design asks.
 
-use bench::peers::Peer;
+use bench::peers::{Peer, Shaping};
 use serde::{Deserialize, Serialize};
 
 use crate::kv::{self, Eviction, Store};
@@ -36,6 +36,14 @@ pub(crate) enum What {
     Expiry,
     /// Hits while misses run
     Mixed,
+    /// Ten matching transformation rules
+    Rules,
+    /// A hit of 20 KiB for clients that accept gzip
+    Gzip,
+    /// The same, compressed for each request
+    GzipMiss,
+    /// A rate limit for each client
+    Limit,
     /// Load generators instead of servers: does ours say what others say?
     Generators,
     /// All rows of the kv server
@@ -68,6 +76,8 @@ pub(crate) struct CoreTime {
     pub(crate) answered_by: AnsweredBy,
     /// Larder's plain hit is measured beside, as what a budget refers to.
     pub(crate) beside_plain_hit: bool,
+    /// Each server is measured without it beside.
+    pub(crate) shaping: Shaping,
 }
 
 /// Who has the response.
@@ -122,11 +132,14 @@ const HIT: CoreTime = CoreTime {
     protocol: Protocol::Http1,
     answered_by: AnsweredBy::Cache,
     beside_plain_hit: false,
+    shaping: Shaping::None,
 };
+
+const GZIP: CoreTime = CoreTime { fields: &[("Accept-Encoding", "gzip")], shaping: Shaping::Gzip, ..HIT };
 
 impl What {
     /// What a comparison of the gateway consists of, without being asked for anything in particular.
-    pub(crate) const GATEWAY: [Self; 16] = [
+    pub(crate) const GATEWAY: [Self; 20] = [
         Self::Hit,
         Self::Vary,
         Self::NotModified,
@@ -142,6 +155,10 @@ impl What {
         Self::Waiters,
         Self::Expiry,
         Self::Mixed,
+        Self::Rules,
+        Self::Gzip,
+        Self::GzipMiss,
+        Self::Limit,
         Self::Generators,
     ];
 
@@ -185,7 +202,9 @@ impl What {
             Self::OpenLoop => {
                 &[Peer::Null, Larder, Haproxy, NginxProxyCache, NginxLua, Varnish, TrafficServer]
             }
-            Self::Memory => &[Larder, Haproxy, NginxProxyCache],
+            Self::Memory | Self::Rules | Self::Gzip | Self::GzipMiss | Self::Limit => {
+                &[Larder, Haproxy, NginxProxyCache]
+            }
             // The others have all of their memory from the beginning, or keep bodies in files.
             Self::Overhead => &[Larder, Varnish],
             // HAProxy does not collapse requests.
@@ -227,6 +246,21 @@ impl What {
                 CoreTime { title: "hit over TLS 1.3, 14 bytes", protocol: Protocol::Http1Tls, ..HIT }
             }
             Self::H2 => CoreTime { title: "hit over HTTP/2, 14 bytes", protocol: Protocol::Http2, ..HIT },
+            Self::Rules => {
+                CoreTime { title: "hit, 14 bytes, ten matching rules", shaping: Shaping::Rules, ..HIT }
+            }
+            Self::Gzip => CoreTime { title: "hit, 20 KiB of text, gzip", path: "/text", ..GZIP },
+            Self::GzipMiss => CoreTime {
+                title: "forwarded miss (no-store), 20 KiB of text, gzip",
+                path: "/forward/text",
+                answered_by: AnsweredBy::Origin,
+                ..GZIP
+            },
+            Self::Limit => CoreTime {
+                title: "hit, 14 bytes, a rate limit for each client",
+                shaping: Shaping::Limit,
+                ..HIT
+            },
             Self::OpenLoop | Self::Memory | Self::Overhead | Self::Waiters | Self::Expiry => return None,
             _ => return None,
         })
@@ -255,6 +289,8 @@ impl What {
             Self::Memory if title.contains("HTTP/2") => at_most(28.0),
             // What TLS takes is reported.
             Self::Memory | Self::Generators => Vec::new(),
+            // What they cost is reported.
+            Self::Rules | Self::Gzip | Self::GzipMiss | Self::Limit => Vec::new(),
             Self::Overhead => at_most(600.0),
             Self::Waiters => at_most(100.0),
             Self::Expiry => at_most(1.0),

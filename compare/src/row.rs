@@ -58,6 +58,8 @@ pub(crate) enum Subject {
     Peer(Peer),
     /// Larder's plain hit beside another row.
     PlainHit,
+    /// The same server, which does not do what the row is about.
+    Without(Peer),
     Generator(Generator),
     Store(Store),
     /// Larder kv with few keys, beside one with many.
@@ -100,7 +102,11 @@ impl Row {
             Subject::Peer(peer) => peer == Peer::Larder,
             Subject::Store(store) => store == Store::Larder,
             Subject::Eviction(eviction) => eviction == Eviction::LarderS3Fifo,
-            Subject::PlainHit | Subject::HotKeys | Subject::OneWorker | Subject::Instances(_) => false,
+            Subject::PlainHit
+            | Subject::Without(_)
+            | Subject::HotKeys
+            | Subject::OneWorker
+            | Subject::Instances(_) => false,
             Subject::Generator(generator) => generator.is_own(),
         };
         self.series.iter().find(|series| is_own(series.subject))
@@ -137,9 +143,12 @@ impl Subject {
             }
             Self::Store(store) => store.version(larder),
             Self::Eviction(eviction) => eviction.store()?.version(larder),
-            Self::PlainHit | Self::Generator(_) | Self::HotKeys | Self::OneWorker | Self::Instances(_) => {
-                return None;
-            }
+            Self::PlainHit
+            | Self::Without(_)
+            | Self::Generator(_)
+            | Self::HotKeys
+            | Self::OneWorker
+            | Self::Instances(_) => return None,
         };
         let mut command = Command::new(program);
         command.args(arguments);
@@ -150,6 +159,9 @@ impl Subject {
         match self {
             Self::Peer(peer) => peer.recipe().title,
             Self::PlainHit => "Larder, plain hit beside",
+            Self::Without(Peer::Larder) => "Larder without",
+            Self::Without(Peer::Haproxy) => "HAProxy cache without",
+            Self::Without(_) => "nginx proxy_cache without",
             Self::Generator(generator) => generator.title(),
             Self::Store(store) => store.title(),
             Self::HotKeys => "Larder kv, 100,000 keys beside",

@@ -5,7 +5,7 @@ use std::thread;
 
 use anyhow::{Context as _, bail, ensure};
 use bench::null_http::{NullHttp, Stop};
-use bench::peers::{Addresses, Client, Peer, PeerServer, Stage, StageOptions};
+use bench::peers::{Addresses, Answer, Client, Peer, PeerServer, Shaping, Stage, StageOptions};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::origin::{self, Origin};
@@ -80,20 +80,20 @@ impl Theatre {
 
     /// # Errors
     /// When it can't be started or doesn't answer.
-    pub(crate) fn start(&self, peer: Peer) -> anyhow::Result<Server> {
+    pub(crate) fn start(&self, peer: Peer, shaping: Shaping) -> anyhow::Result<Server> {
         if peer == Peer::Null {
             return start_null();
         }
-        let server = self.stage.start(peer)?;
+        let server = self.stage.start(peer, shaping)?;
         let (addresses, pid) = (server.addresses, server.pid());
         Ok(Server { peer, addresses, pid, _running: Running::Process(server) })
     }
 
     /// Those of `wanted` that start here; says why the others don't.
-    pub(crate) fn start_all(&self, wanted: &[Peer]) -> Vec<Server> {
+    pub(crate) fn start_all(&self, wanted: &[Peer], shaping: Shaping) -> Vec<Server> {
         let mut servers = Vec::new();
         for peer in wanted {
-            match self.start(*peer) {
+            match self.start(*peer, shaping) {
                 Ok(server) => servers.push(server),
                 Err(error) => output::progress(&format!("left out: {error:#}")),
             }
@@ -101,30 +101,59 @@ impl Theatre {
         servers
     }
 
-    /// Asks for `path` until the answer doesn't come from the origin any more, and compares the bytes.
+    /// Asks for `path` until the answer doesn't come from the origin any more, and looks at each.
     ///
     /// # Errors
-    /// When the peer changes the body, or goes on asking the origin.
-    pub(crate) fn prime(&self, server: &Server, path: &str, fields: &[&str]) -> anyhow::Result<()> {
-        let title = server.peer.recipe().title;
-        let expected = origin::body_of(path).with_context(|| format!("the origin has no {path}"))?;
-        let mut client = Client::connect(server.addresses.http)?;
+    /// As [`check`], and when the peer goes on asking the origin.
+    pub(crate) fn prime(
+        &self,
+        server: &Server,
+        path: &str,
+        fields: &[&str],
+        shaping: Shaping,
+    ) -> anyhow::Result<()> {
+        if shaping == Shaping::Gzip {
+            // HAProxy does not store what it compresses while it comes.
+            check(server, path, &[], Shaping::None)?;
+        }
         for _ in 0..PRIMING_REQUESTS_MAX {
             let before = self.origin.requests();
-            let answer = client.get(path, fields).with_context(|| format!("{title}: {path}"))?;
-            ensure!(answer.status == 200, "{title}: status {} for {path}", answer.status);
-            // The null server has one body for everything.
-            let is_same = server.peer == Peer::Null || answer.body == expected;
-            ensure!(
-                is_same,
-                "{title}: another body than the origin's for {path}: {} bytes",
-                answer.body.len()
-            );
+            check(server, path, fields, shaping)?;
             if self.origin.requests() == before {
                 return Ok(());
             }
         }
-        bail!("{title} does not answer {path} from its cache")
+        bail!("{} does not answer {path} from its cache", server.peer.recipe().title)
+    }
+}
+
+/// Asks for `path` once, and looks at the answer.
+///
+/// # Errors
+/// When the body is not the origin's, or nothing shows that it is `shaped`.
+pub(crate) fn check(server: &Server, path: &str, fields: &[&str], shaping: Shaping) -> anyhow::Result<()> {
+    let title = server.peer.recipe().title;
+    let expected = origin::body_of(path).with_context(|| format!("the origin has no {path}"))?;
+    let mut client = Client::connect(server.addresses.http)?;
+    let answer = client.get(path, fields).with_context(|| format!("{title}: {path}"))?;
+    // The null server has one body for everything.
+    let is_fine = server.peer == Peer::Null || is_shaped(&answer, shaping, &expected);
+    let bytes = answer.body.len();
+    ensure!(
+        answer.status == 200 && is_fine,
+        "{title}: {path}: status {}, {bytes} bytes, {:?}",
+        answer.status,
+        answer.fields
+    );
+    Ok(())
+}
+
+/// Whether an answer shows what was asked of its server.
+fn is_shaped(answer: &Answer, shaping: Shaping, body: &[u8]) -> bool {
+    match shaping {
+        Shaping::Gzip => answer.field("content-encoding") == Some("gzip") && answer.body.len() < body.len(),
+        Shaping::Rules => answer.field("x-rule-10").is_some() && answer.body == body,
+        Shaping::None | Shaping::Limit => answer.body == body,
     }
 }
 
@@ -154,18 +183,22 @@ mod tests {
     /// Those that scripts/install-dependencies brings for tests; the others are proven by each comparison.
     #[test]
     fn peers_answer_the_origins_bytes_without_the_origin() {
-        let cases: [(Peer, &[&str]); 4] = [
-            (Peer::Haproxy, &["/small", "/vary", "/64k", "/1m"]),
-            (Peer::NginxProxyCache, &["/small", "/vary", "/64k", "/1m"]),
-            (Peer::NginxLua, &["/small", "/64k"]),
-            (Peer::NginxStatic, &["/small", "/64k", "/1m"]),
+        let mut cases: Vec<(Peer, Shaping, &[&str])> = vec![
+            (Peer::NginxLua, Shaping::None, &["/small", "/64k"]),
+            (Peer::NginxStatic, Shaping::None, &["/small", "/64k", "/1m"]),
         ];
+        for peer in [Peer::Haproxy, Peer::NginxProxyCache] {
+            cases.push((peer, Shaping::None, &["/small", "/vary", "/64k", "/1m"]));
+            cases.extend([Shaping::Rules, Shaping::Limit].map(|shaping| (peer, shaping, &["/small"][..])));
+            cases.push((peer, Shaping::Gzip, &["/text"]));
+        }
         // None of them is Larder.
         let theatre = Theatre::new(Path::new("/bin/true")).expect("a folder and an origin");
-        for (peer, paths) in cases {
-            let server = theatre.start(peer).expect("it is installed");
+        for (peer, shaping, paths) in cases {
+            let server = theatre.start(peer, shaping).expect("it is installed");
+            let fields = if shaping == Shaping::Gzip { &["Accept-Encoding: gzip"][..] } else { &[] };
             for path in paths {
-                theatre.prime(&server, path, &[]).expect("it is a cache, or needs none");
+                theatre.prime(&server, path, fields, shaping).expect("it is a cache, or needs none");
             }
         }
     }
@@ -173,8 +206,9 @@ mod tests {
     #[test]
     fn a_server_that_asks_the_origin_each_time_is_found_out() {
         let theatre = Theatre::new(Path::new("/bin/true")).expect("a folder and an origin");
-        let server = theatre.start(Peer::Haproxy).expect("it is installed");
-        let error = theatre.prime(&server, "/forward/small", &[]).expect_err("it is not stored");
+        let server = theatre.start(Peer::Haproxy, Shaping::None).expect("it is installed");
+        let error =
+            theatre.prime(&server, "/forward/small", &[], Shaping::None).expect_err("it is not stored");
         assert!(error.to_string().contains("from its cache"), "{error:#}");
     }
 }

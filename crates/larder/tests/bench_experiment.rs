@@ -83,6 +83,21 @@ fn a_gateway_that_shares_a_store_is_as_good_as_one_alone() {
     assert_eq!(runs, ["no cache", "memory", "shared store"]);
 }
 
+#[test]
+fn an_origin_in_trouble_is_spared() {
+    let runs = for_a_moment(&["breaker", "-d", "1"], &["answered again"]);
+    assert_eq!(runs.len(), 20, "{runs:?}");
+    for name in ["slow, on: stale", "stopped, off: strict"] {
+        assert!(runs.iter().any(|run| run == name), "{name}: {runs:?}");
+    }
+}
+
+#[test]
+fn an_overloaded_origin_keeps_its_limit() {
+    let runs = for_a_moment(&["overload", "-d", "2"], &["p99", "ten times", "four fifths"]);
+    assert_eq!(runs, ["hits, idle", "hits", "forwarded", "refused"]);
+}
+
 /// Runs suites of poor-man-s-cache, and gives the runs and what was expected of them.
 fn suites(arguments: &[&str]) -> (Vec<serde_json::Value>, Vec<String>) {
     let output = experiment(&[&["kv", "--quiet", "--json", "-"], arguments].concat()).succeeded();
@@ -145,7 +160,9 @@ fn without_a_name_all_are_listed() {
             "store-faults",
             "purge",
             "tiers",
-            "store-room"
+            "store-room",
+            "breaker",
+            "overload"
         ]
     );
 }
@@ -166,8 +183,8 @@ fn bad_arguments_are_told() {
         assert!(output.status != 0 && output.stderr.contains(told), "{}", output.stderr);
     }
     check(
-        &["breaker"],
-        "there is no experiment \"breaker\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv",
+        &["other"],
+        "there is no experiment \"other\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv",
     );
     check(&["coalescing", "-d", "0"], "a time from 1s to 15m is needed");
     check(&["coalescing", "--instances", "1"], "1 is not in 2..=16");

@@ -404,16 +404,23 @@ fn a_reload_of_the_pool_forgets_nothing_of_servers() {
     assert_eq!(servers[0].total(), 1);
 }
 
-/// One server is killed, one is slow, one is drained: no idempotent request fails.
+/// One server is killed, one is slow, one is drained: no idempotent request fails, however servers are chosen.
 #[test]
 fn no_idempotent_request_fails_while_servers_go() {
+    for balance in ["round-robin", "least-requests", "power-of-two", "consistent-hash"] {
+        while_servers_go(balance);
+    }
+}
+
+fn while_servers_go(balance: &str) {
     const CLIENTS: usize = 8;
+    let settings = format!("balance = \"{balance}\"");
     let slow = ScriptedOrigin::start(|exchange| {
         exchange.read_body();
         exchange.delay_ms(20).respond("200 OK", "Cache-Control: no-store\r\n", "1");
     });
     let mut servers = vec![numbered(0), slow, numbered(2)];
-    let mut larder = start(&servers, &[1, 1, 1], "");
+    let mut larder = start(&servers, &[1, 1, 1], &settings);
     let address = larder.address();
     let (answered, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let visit = |client: usize| {
@@ -435,15 +442,20 @@ fn no_idempotent_request_fails_while_servers_go() {
         servers[0].stop();
         some_more("requests are answered without the server that was killed");
         let urls: Vec<_> = servers.iter().map(ScriptedOrigin::url).zip([1, 1, 0]).collect();
-        reload(&mut larder, &config(&urls, ""));
+        reload(&mut larder, &config(&urls, &settings));
+        let drained = format!("server=\"{}\"", servers[2].url());
+        let in_flight = || larder.metric("larder_origin_server_requests_in_flight", &[&drained]);
+        wait::until_true("the drained server has finished", || in_flight() < 0.5);
+        let finished = servers[2].total();
         some_more("requests are answered without the one that is drained");
+        assert_eq!(servers[2].total(), finished, "{balance}: a drained server gets nothing new");
         over.store(true, Relaxed);
         clients.into_iter().for_each(|client| client.join().expect("no request failed"));
     });
     let counts: Vec<_> = servers.iter().map(ScriptedOrigin::total).collect();
     let retries = larder.metric("larder_origin_retries_total", &[]);
-    eprintln!("{} answers, {retries} retries, counts {counts:?}", answered.load(Relaxed));
-    assert!(retries > 0.5 && counts.iter().all(|count| *count > 0), "{counts:?}");
+    eprintln!("{balance}: {} answers, {retries} retries, counts {counts:?}", answered.load(Relaxed));
+    assert!(retries > 0.5 && counts.iter().all(|count| *count > 0), "{balance}: {counts:?}");
     let killed = format!("server=\"{}\"", servers[0].url());
     assert!(larder.metric("larder_origin_server_ejections_total", &[&killed]) > 0.5);
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::http::{HttpLoad, Order, Revisit, Until};
-use crate::result::{Axis, Chart, Expectation, Run, Scale};
+use crate::result::{Chart, Expectation, Run};
 
 use super::findings::{ExperimentError, Findings, all_answered};
 use super::samples::{Sampler, client_series, growth, rate_series};
@@ -36,13 +36,12 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
     let sampler = Sampler::start(move || origin_requests(address).ok());
     let run = stage.load("clients that come back", &load, &gateway)?;
     let origin = sampler.finish();
-    let chart = Chart {
-        id: "requests".to_owned(),
-        title: "Requests at clients and at the origin".to_owned(),
-        x: Axis { label: "Time (s)".to_owned(), scale: Scale::Linear },
-        y: Axis { label: "Requests per second".to_owned(), scale: Scale::Linear },
-        series: vec![client_series("client requests", &run), rate_series("origin requests", &origin)],
-    };
+    let chart = Chart::over_time(
+        "requests",
+        "Requests at clients and at the origin",
+        "Requests per second",
+        vec![client_series("client requests", &run), rate_series("origin requests", &origin)],
+    );
     Ok(Findings {
         title: "Conditional requests",
         description: format!(

@@ -1,5 +1,6 @@
 //! Gateways that share a store, and clients that ask them by hand, one request at a time.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::process::Command;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::peers::{self, Client};
 use crate::resp;
-use crate::result::{Errors, Latencies, Run};
+use crate::result::{Errors, Latencies, Point, Run, Series};
 
 use super::findings::ExperimentError;
 use super::stage::{Server, Stage, io_error, metric, program};
@@ -68,7 +69,7 @@ pub(super) fn is_written(gateway: &Server) -> Result<(), ExperimentError> {
 }
 
 /// Waits until a metric of a gateway is that.
-fn until(gateway: &Server, name: &str, wanted: u64) -> Result<(), ExperimentError> {
+pub(super) fn until(gateway: &Server, name: &str, wanted: u64) -> Result<(), ExperimentError> {
     let begun = Instant::now();
     while gateway.admin.and_then(|admin| metric(admin, name).ok()) != Some(wanted) {
         if begun.elapsed() > PATIENCE {
@@ -97,6 +98,8 @@ pub(super) enum Kind {
     /// For what another request fetched.
     Waited,
     Forwarded,
+    /// With 503, and when to come back.
+    Refused,
     Failed,
 }
 
@@ -107,8 +110,13 @@ impl Kind {
             200 if said.contains("; hit") => Self::Hit,
             200 if said.contains("; collapsed") => Self::Waited,
             200 => Self::Forwarded,
+            503 if answer.field("retry-after").is_some() => Self::Refused,
             _ => Self::Failed,
         }
+    }
+
+    pub(super) fn has_failed(self) -> bool {
+        matches!(self, Self::Refused | Self::Failed)
     }
 }
 
@@ -138,6 +146,24 @@ impl Asker {
         }
         (got.as_ref().map_or(Kind::Failed, Kind::of), got)
     }
+}
+
+/// What one client does until it is over: a request, and a rest until its pace allows the next one. `visit` is told how many there were
+/// before.
+pub(super) fn visits(
+    pace: Duration,
+    begun: Instant,
+    is_over: impl Fn() -> bool,
+    mut visit: impl FnMut(usize) -> Kind,
+) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    while !is_over() {
+        let asked = Instant::now();
+        let kind = visit(answers.len());
+        answers.push(Answer { at_s: (asked - begun).as_secs_f64(), kind, latency: asked.elapsed() });
+        pass(pace.saturating_sub(asked.elapsed()));
+    }
+    answers
 }
 
 /// A connection to a store, to measure what a question and its answer take.
@@ -182,12 +208,27 @@ pub(super) fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)
 }
 
+/// A percentile of each half second, in milliseconds.
+pub(super) fn latency_series<'a>(
+    name: &str,
+    answers: impl Iterator<Item = &'a Answer>,
+    percent: usize,
+) -> Series {
+    let mut halves: BTreeMap<usize, Vec<&Answer>> = BTreeMap::new();
+    answers.for_each(|answer| halves.entry((answer.at_s * 2.0) as usize).or_default().push(answer));
+    let point = |(half, those): (usize, Vec<&Answer>)| {
+        let y = percentile(&latencies_ms(those.into_iter()), percent);
+        Point { x: half as f64 / 2.0, y, ribbon: None }
+    };
+    Series { name: name.to_owned(), points: halves.into_iter().map(point).collect() }
+}
+
 /// What the answers of a load come to.
 pub(super) fn run_of<'a>(name: &str, load: &str, answers: impl Iterator<Item = &'a Answer>) -> Run {
     let (mut latencies, mut failed, mut elapsed_s) = (Latencies::default(), 0, 0.0_f64);
     for answer in answers {
         latencies.record(u64::try_from(answer.latency.as_micros()).unwrap_or(u64::MAX));
-        failed += u64::from(answer.kind == Kind::Failed);
+        failed += u64::from(answer.kind.has_failed());
         elapsed_s = elapsed_s.max(answer.at_s);
     }
     let requests = latencies.count() - failed;

@@ -3,6 +3,7 @@
 //! Every server listens on a free port of the loopback address, has a temporary folder of its own, and ends with the
 //! experiment, also when that fails or is interrupted.
 
+mod breaker;
 mod cache_aside;
 mod coalescing;
 mod conditional;
@@ -10,6 +11,8 @@ mod edge;
 mod findings;
 mod fleet;
 mod kv;
+mod origin;
+mod overload;
 mod proxy_cache;
 mod purge;
 mod samples;
@@ -41,10 +44,12 @@ pub enum Experiment {
     Purge,
     Tiers,
     StoreRoom,
+    Breaker,
+    Overload,
 }
 
 impl Experiment {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Coalescing,
         Self::Edge,
         Self::ProxyCache,
@@ -55,6 +60,8 @@ impl Experiment {
         Self::Purge,
         Self::Tiers,
         Self::StoreRoom,
+        Self::Breaker,
+        Self::Overload,
     ];
 
     /// As it is called on the command line.
@@ -71,6 +78,8 @@ impl Experiment {
             Self::Purge => "purge",
             Self::Tiers => "tiers",
             Self::StoreRoom => "store-room",
+            Self::Breaker => "breaker",
+            Self::Overload => "overload",
         }
     }
 
@@ -95,6 +104,10 @@ impl Experiment {
             Self::StoreRoom => {
                 "four gateways with little memory and a shared store that fits a tenth of the data, then all of it"
             }
+            Self::Breaker => {
+                "an origin that is slow, resets, answers 503 or hangs, with and without a circuit breaker"
+            }
+            Self::Overload => "ten times the requests that an origin can answer, and hits meanwhile",
             Self::StoreFaults => "two gateways whose shared Redis hangs, dies or runs out of memory",
         }
     }
@@ -142,6 +155,8 @@ pub fn run(experiment: Experiment, settings: &Settings) -> Result<Report, Experi
         Experiment::Purge => purge::run(&mut stage),
         Experiment::Tiers => tiers::run(&mut stage),
         Experiment::StoreRoom => store_room::run(&mut stage),
+        Experiment::Breaker => breaker::run(&mut stage),
+        Experiment::Overload => overload::run(&mut stage),
     }?;
     Ok(stage.report(findings))
 }
@@ -155,10 +170,10 @@ mod tests {
         for experiment in Experiment::ALL {
             assert_eq!(experiment.name().parse(), Ok(experiment));
         }
-        let unknown = "breaker".parse::<Experiment>().expect_err("it comes later");
+        let unknown = "other".parse::<Experiment>().expect_err("there is none");
         assert_eq!(
             unknown.to_string(),
-            "there is no experiment \"breaker\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv, store-faults, purge, tiers, store-room"
+            "there is no experiment \"other\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv, store-faults, purge, tiers, store-room, breaker, overload"
         );
     }
 }

@@ -11,12 +11,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::peers::Client;
 use crate::resp;
-use crate::result::{Axis, Chart, Expectation, Point, Run, Scale, Series};
+use crate::result::{Chart, Expectation, Run, Series};
 use crate::server::ServerError;
 
 use super::findings::{ExperimentError, Findings, all_answered};
 use super::fleet::{
-    Answer, Asker, HOST, Kind, Store, latencies_ms, pass, percentile, run_of, shared, unanswered,
+    Answer, Asker, HOST, Kind, Store, latencies_ms, latency_series, pass, percentile, run_of, shared,
+    unanswered, visits,
 };
 use super::samples::{Sample, Sampler, rate_series};
 use super::stage::{Server, Stage, free_address, io_error, origin_requests};
@@ -144,22 +145,14 @@ fn set_memory(redis: SocketAddr, limit: &[u8]) -> Result<(), ExperimentError> {
 /// One client, until all is over.
 fn ask(number: usize, gateways: [SocketAddr; 2], begun: Instant, all: Duration) -> Vec<Answer> {
     let mut asker = Asker::new(&gateways);
-    let mut answers = Vec::new();
-    for turn in 0.. {
-        let at = begun.elapsed();
-        if at > all {
-            break;
-        }
+    let visit = |turn| {
         let target = match turn % MISS_EVERY {
             0 => format!("new-{number}-{turn}"),
             _ => format!("hot-{}", turn % HOT_PAGES),
         };
-        let asked = Instant::now();
-        let (kind, _) = asker.ask(turn % gateways.len(), &path(&target), &[]);
-        answers.push(Answer { at_s: at.as_secs_f64(), kind, latency: asked.elapsed() });
-        pass(PACE.saturating_sub(asked.elapsed()));
-    }
-    answers
+        asker.ask(turn % gateways.len(), &path(&target), &[]).0
+    };
+    visits(PACE, begun, || begun.elapsed() > all, visit)
 }
 
 fn path(target: &str) -> String {
@@ -229,16 +222,10 @@ fn expectations(outage: &Outage) -> Vec<Expectation> {
     ]
 }
 
-/// By the half second.
 fn latencies(outage: &Outage) -> Chart {
-    let end_s = outage.answers.iter().map(|answer| answer.at_s).fold(0.0, f64::max);
     let series = |name: &str, kind, percent| {
-        let points = (0..(end_s * 2.0) as usize).filter_map(|half| {
-            let from_s = half as f64 / 2.0;
-            let found = outage.latencies_ms(kind, from_s, from_s + 0.5);
-            (!found.is_empty()).then(|| Point { x: from_s, y: percentile(&found, percent), ribbon: None })
-        });
-        Series { name: name.to_owned(), points: points.collect() }
+        let those = outage.answers.iter().filter(|answer| answer.kind == kind);
+        latency_series(name, those, percent)
     };
     chart(
         outage,
@@ -266,13 +253,8 @@ fn origin_load(outage: &Outage) -> Chart {
 fn chart(outage: &Outage, id: &str, title: &str, y: &str, series: Vec<Series>) -> Chart {
     let Outage { fault, begin_s, end_s, .. } = outage;
     let name = fault.name();
-    Chart {
-        id: format!("{id}-{name}"),
-        title: format!("{title}, store {name} from {begin_s:.0} s to {end_s:.0} s"),
-        x: Axis { label: "Time (s)".to_owned(), scale: Scale::Linear },
-        y: Axis { label: y.to_owned(), scale: Scale::Linear },
-        series,
-    }
+    let title = format!("{title}, store {name} from {begin_s:.0} s to {end_s:.0} s");
+    Chart::over_time(&format!("{id}-{name}"), &title, y, series)
 }
 
 #[cfg(test)]

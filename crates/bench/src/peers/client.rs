@@ -50,7 +50,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// When the connection breaks, or the answer is no HTTP with a Content-Length.
+    /// When the connection breaks, or the answer is no HTTP with a length.
     pub fn get(&mut self, path: &str, fields: &[&str]) -> io::Result<Answer> {
         self.send(path, fields)?;
         self.receive()
@@ -108,12 +108,29 @@ impl Client {
             fields.push(line);
         }
         let mut answer = Answer { status, fields, body: Vec::new() };
-        if status != 304 {
+        if answer.field("transfer-encoding").is_some() {
+            answer.body = self.chunks()?;
+        } else if status != 304 {
             let length = answer.field("content-length").and_then(|length| length.parse().ok());
             answer.body.resize(length.ok_or_else(|| malformed("no Content-Length"))?, 0);
             self.reader.read_exact(&mut answer.body)?;
         }
         Ok(answer)
+    }
+
+    /// A chunked body without trailers.
+    fn chunks(&mut self) -> io::Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let size = usize::from_str_radix(&self.line()?, 16).map_err(|_| malformed("no chunk size"))?;
+            let begin = body.len();
+            body.resize(begin + size, 0);
+            self.reader.read_exact(&mut body[begin..])?;
+            self.line()?;
+            if size == 0 {
+                return Ok(body);
+            }
+        }
     }
 
     /// Whether an answer has begun to arrive. Does not wait.
@@ -176,6 +193,9 @@ mod tests {
             stream
                 .write_all(b"HTTP/1.1 304 Not Modified\r\nAge: 1\r\n\r\nHTTP/1.1 200 OK\r\ncontent-LENGTH: 2\r\n\r\nhi")
                 .expect("it reads");
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\nA\r\n, everyone\r\n0\r\n\r\n")
+                .expect("it reads");
             let mut request = String::new();
             stream.read_to_string(&mut request).expect("it closes");
             request
@@ -186,6 +206,8 @@ mod tests {
         assert_eq!((first.status, first.field("AGE"), first.body.len()), (304, Some("1"), 0));
         let second = client.receive().expect("an answer");
         assert_eq!((second.status, second.body.as_slice()), (200, &b"hi"[..]));
+        let third = client.receive().expect("an answer");
+        assert_eq!(third.body.as_slice(), b"hi, everyone");
         drop(client);
         let request = server.join().expect("it did not panic");
         assert_eq!(request, format!("ET / HTTP/1.1\r\nHost: {address}\r\nX: y\r\n\r\n"));

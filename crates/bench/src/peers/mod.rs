@@ -18,7 +18,7 @@ use thiserror::Error;
 use crate::server::ServerError;
 
 pub use client::{Answer, Client};
-pub use recipe::{Peer, Recipe};
+pub use recipe::{Peer, Recipe, Shaping};
 pub use stage::{Addresses, PeerServer, Stage, StageOptions};
 pub(crate) use template::Values;
 

@@ -21,6 +21,17 @@ pub enum Peer {
     Apache,
 }
 
+/// What a server does beside answering.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shaping {
+    None,
+    /// Ten fields more in each response.
+    Rules,
+    Gzip,
+    /// A rate limit for each client that nobody reaches.
+    Limit,
+}
+
 /// How a server is brought up.
 #[derive(Debug)]
 pub struct Recipe {
@@ -31,6 +42,8 @@ pub struct Recipe {
     pub arguments: &'static [&'static str],
     /// Name in the peer's folder, and text.
     pub files: &'static [(&'static str, &'static str)],
+    /// What fills the place `shaping` in its files; nothing where it can't do that, or isn't asked to.
+    pub shaping: fn(Shaping) -> &'static str,
     /// Folders that it wants to find.
     pub folders: &'static [&'static str],
     /// How it says which version it is.
@@ -96,6 +109,7 @@ const NULL: Recipe = Recipe {
     program: "{{larder}}",
     arguments: &["bench", "null-http", "--listen", "{{listen}}"],
     files: &[],
+    shaping: |_| "",
     folders: &[],
     version: &["--version"],
 };
@@ -106,6 +120,7 @@ const LARDER: Recipe = Recipe {
     program: "{{larder}}",
     arguments: &["serve", "--config", "{{folder}}/larder.toml"],
     files: &[("larder.toml", include_str!("../../peers/larder.toml"))],
+    shaping: larder_shaping,
     folders: &[],
     version: &["--version"],
 };
@@ -118,6 +133,7 @@ const HAPROXY: Recipe = Recipe {
     program: "haproxy",
     arguments: &["-db", "-f", "{{folder}}/haproxy.cfg"],
     files: &[("haproxy.cfg", include_str!("../../peers/haproxy.cfg"))],
+    shaping: haproxy_shaping,
     folders: &[],
     version: &["-v"],
 };
@@ -128,6 +144,7 @@ const NGINX_PROXY_CACHE: Recipe = Recipe {
     program: "nginx",
     arguments: NGINX_ARGUMENTS,
     files: &[("nginx.conf", include_str!("../../peers/nginx-proxy-cache.conf"))],
+    shaping: nginx_shaping,
     folders: &[],
     version: &["-v"],
 };
@@ -138,6 +155,7 @@ const NGINX_STATIC: Recipe = Recipe {
     program: "nginx",
     arguments: NGINX_ARGUMENTS,
     files: &[("nginx.conf", include_str!("../../peers/nginx-static.conf"))],
+    shaping: |_| "",
     folders: &[],
     version: &["-v"],
 };
@@ -148,6 +166,7 @@ const NGINX_LUA: Recipe = Recipe {
     program: "nginx",
     arguments: NGINX_ARGUMENTS,
     files: &[("nginx.conf", include_str!("../../peers/nginx-lua.conf"))],
+    shaping: |_| "",
     folders: &[],
     version: &["-v"],
 };
@@ -176,6 +195,7 @@ const VARNISH: Recipe = Recipe {
         "thread_pool_min=100",
     ],
     files: &[("default.vcl", include_str!("../../peers/varnish.vcl"))],
+    shaping: |_| "",
     folders: &[],
     version: &["-V"],
 };
@@ -192,6 +212,7 @@ const TRAFFIC_SERVER: Recipe = Recipe {
         ("ip_allow.yaml", include_str!("../../peers/trafficserver.ip_allow.yaml")),
         ("storage.config", include_str!("../../peers/trafficserver.storage.config")),
     ],
+    shaping: |_| "",
     folders: &["cache"],
     version: &["--version"],
 };
@@ -202,6 +223,7 @@ const SQUID: Recipe = Recipe {
     program: "squid",
     arguments: &["--foreground", "-N", "-n", "larder{{port}}", "-f", "{{folder}}/squid.conf"],
     files: &[("squid.conf", include_str!("../../peers/squid.conf"))],
+    shaping: |_| "",
     folders: &[],
     version: &["-v"],
 };
@@ -212,6 +234,35 @@ const APACHE: Recipe = Recipe {
     program: "apache2",
     arguments: &["-DFOREGROUND", "-f", "{{folder}}/apache.conf"],
     files: &[("apache.conf", include_str!("../../peers/apache.conf"))],
+    shaping: |_| "",
     folders: &[],
     version: &["-v"],
 };
+
+fn larder_shaping(shaping: Shaping) -> &'static str {
+    match shaping {
+        Shaping::None => "",
+        Shaping::Rules => include_str!("../../peers/larder-rules.toml"),
+        Shaping::Gzip => "compress = true\n[site.compression]\ncodings = [\"gzip\"]\n",
+        Shaping::Limit => "[site.rate_limit]\nrequests = 1000000\nwindow = \"1s\"\n",
+    }
+}
+
+fn haproxy_shaping(shaping: Shaping) -> &'static str {
+    match shaping {
+        Shaping::None => "",
+        Shaping::Rules => include_str!("../../peers/haproxy-rules.cfg"),
+        Shaping::Gzip => "    compression algo gzip\n    compression type text/plain\n",
+        Shaping::Limit => include_str!("../../peers/haproxy-limit.cfg"),
+    }
+}
+
+fn nginx_shaping(shaping: Shaping) -> &'static str {
+    match shaping {
+        Shaping::None => "",
+        Shaping::Rules => include_str!("../../peers/nginx-rules.conf"),
+        // The level that Larder and zlib have by themselves; nginx has 1.
+        Shaping::Gzip => "gzip on; gzip_types text/plain; gzip_comp_level 6;\n",
+        Shaping::Limit => "limit_req zone=clients burst=1000000 nodelay;\n",
+    }
+}

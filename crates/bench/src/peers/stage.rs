@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use super::template::Values;
-use super::{Client, Peer, PeerError, Recipe};
+use super::{Client, Peer, PeerError, Recipe, Shaping};
 use crate::server::{Ready, ServerCommand, ServerProcess};
 
 /// Everything that servers need to run.
@@ -79,7 +79,7 @@ impl Stage {
     /// # Errors
     ///
     /// When it ends or doesn't answer in time; the error carries what it printed.
-    pub fn start(&self, peer: Peer) -> Result<PeerServer, PeerError> {
+    pub fn start(&self, peer: Peer, shaping: Shaping) -> Result<PeerServer, PeerError> {
         let recipe = peer.recipe();
         let addresses = Addresses::free()?;
         let folder = self.peer_folder(peer, addresses.http.port())?;
@@ -87,6 +87,7 @@ impl Stage {
         let store = (peer == Peer::LarderTier).then(store).transpose()?;
         let tier = store.as_ref().map(|(_, address)| format!("remote = \"redis://{address}/0\""));
         values.set("tier", tier.unwrap_or_default());
+        values.set("shaping", (recipe.shaping)(shaping));
         for (name, text) in recipe.files {
             write(&folder.join(name), values.fill(text)?)?;
         }

@@ -14,6 +14,14 @@ pub struct Chart {
     pub series: Vec<Series>,
 }
 
+impl Chart {
+    /// Of what happens while time passes.
+    pub(crate) fn over_time(id: &str, title: &str, y: &str, series: Vec<Series>) -> Self {
+        let axis = |label: &str| Axis { label: label.to_owned(), scale: Scale::Linear };
+        Self { id: id.to_owned(), title: title.to_owned(), x: axis("Time (s)"), y: axis(y), series }
+    }
+}
+
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 pub struct Axis {
     /// With the unit in brackets: `Time (ms)`.

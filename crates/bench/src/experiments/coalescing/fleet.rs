@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::progress::Progress;
 use crate::random::SplitMix;
-use crate::result::{Axis, Chart, Expectation, Run, Scale, Series};
+use crate::result::{Chart, Expectation, Run, Series};
 use crate::until::Until;
 
 use super::super::findings::{ExperimentError, Findings, all_answered};
@@ -261,13 +261,12 @@ fn chart(urls: usize, outcomes: &[Outcome]) -> Chart {
     let those = outcomes.iter().filter(|outcome| outcome.case.urls == urls);
     let series: Vec<Series> =
         those.map(|outcome| rate_series(&outcome.case.name(), &outcome.origin)).collect();
-    Chart {
-        id: format!("origin-{urls}"),
-        title: format!("Requests at the origin, URLs: {urls}"),
-        x: Axis { label: "Time (s)".to_owned(), scale: Scale::Linear },
-        y: Axis { label: "Requests per second".to_owned(), scale: Scale::Linear },
+    Chart::over_time(
+        &format!("origin-{urls}"),
+        &format!("Requests at the origin, URLs: {urls}"),
+        "Requests per second",
         series,
-    }
+    )
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ mod fleet;
 use std::time::Duration;
 
 use crate::http::{HttpLoad, Pace, Until};
-use crate::result::{Axis, Chart, Expectation, NOT_JUDGED, Run, Scale};
+use crate::result::{Chart, Expectation, NOT_JUDGED, Run};
 
 use super::findings::{ExperimentError, Findings, all_answered};
 use super::samples::{Sample, Sampler, client_series, growth, largest_step, rate_series};
@@ -113,13 +113,12 @@ fn one_per_expiry(variant: &Variant) -> Expectation {
 fn chart(variant: &Variant) -> Chart {
     let series =
         vec![client_series("client requests", &variant.run), rate_series("origin requests", &variant.origin)];
-    Chart {
-        id: format!("requests-{}", variant.name),
-        title: format!("Requests at clients and at the origin, collapse = {}", variant.name),
-        x: Axis { label: "Time (s)".to_owned(), scale: Scale::Linear },
-        y: Axis { label: "Requests per second".to_owned(), scale: Scale::Linear },
+    Chart::over_time(
+        &format!("requests-{}", variant.name),
+        &format!("Requests at clients and at the origin, collapse = {}", variant.name),
+        "Requests per second",
         series,
-    }
+    )
 }
 
 #[cfg(test)]

@@ -17,14 +17,15 @@ use std::time::{Duration, Instant};
 use crate::peers::{self, Client};
 use crate::progress::Progress;
 use crate::random::SplitMix;
-use crate::result::{Axis, Chart, Expectation, Latencies, Point, Run, Scale, Series};
+use crate::result::{Chart, Expectation, Latencies, Point, Run, Series};
 use crate::server::busy_ticks;
 use crate::until::Until;
 
 use super::findings::{ExperimentError, Findings, all_answered};
 use super::fleet::{Answer, Asker, Kind, Store, are_one, pass, run_of, shared};
+use super::origin::Origin;
 use super::stage::{Gateway, Server, Stage, free_address, io_error, metric};
-use origin::{DRIPPING, VersionedOrigin};
+use origin::DRIPPING;
 use publish::Published;
 
 const GATEWAYS: usize = 3;
@@ -64,15 +65,14 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
 
 /// All that takes part.
 struct Fleet {
-    origin: VersionedOrigin,
+    origin: Origin,
     store: Server,
     gateways: Vec<Server>,
 }
 
 impl Fleet {
     fn start(stage: &mut Stage<'_>) -> Result<Self, ExperimentError> {
-        let origin =
-            VersionedOrigin::start().map_err(|source| io_error("no origin can be started", source))?;
+        let origin = Origin::start(origin::page)?;
         let address = free_address()?;
         let store = Store::Redis.start(stage, address, &[])?;
         let site = |number| {
@@ -262,7 +262,7 @@ impl Scene<'_> {
         let (kind, answer) = asker.ask(gateway, &path(page), &[]);
         let latency = begun.elapsed();
         let version = answer.as_ref().and_then(version_of);
-        outcome.older += u64::from(kind != Kind::Failed && version.is_none_or(|version| version < lowest));
+        outcome.older += u64::from(!kind.has_failed() && version.is_none_or(|version| version < lowest));
         outcome.answers.push(Answer { at_s: (begun - self.begun).as_secs_f64(), kind, latency });
     }
 
@@ -279,7 +279,7 @@ impl Scene<'_> {
                 break;
             }
             let (query, pages) = purge(&mut random);
-            let version = self.fleet.origin.version();
+            let version = self.fleet.origin.requests();
             let begun = Instant::now();
             let answer = admins[(turn as usize + number) % GATEWAYS].post(&format!("/purge?{query}"))?;
             outcome.purges.record(us(begun.elapsed()));
@@ -308,7 +308,7 @@ impl Scene<'_> {
             let other = 1 + turn as usize % (GATEWAYS - 1);
             // From the store, and into memory.
             (0..2).for_each(|_| _ = asker.ask(other, WATCHED, &[]));
-            let version = self.fleet.origin.version();
+            let version = self.fleet.origin.requests();
             let begun = Instant::now();
             admin.send_post(&format!("/purge?url=http%3A%2F%2F{}{WATCHED}", super::fleet::HOST))?;
             let elsewhere = loop {
@@ -462,13 +462,8 @@ fn expectations(outcome: &Outcome) -> Vec<Expectation> {
 }
 
 fn hits_chart(outcome: &Outcome) -> Chart {
-    Chart {
-        id: "hits".to_owned(),
-        title: "Hits while purges go on".to_owned(),
-        x: Axis { label: "Time (s)".to_owned(), scale: Scale::Linear },
-        y: Axis { label: "Hits (%)".to_owned(), scale: Scale::Linear },
-        series: vec![Series { name: "hits".to_owned(), points: outcome.hit_ratios() }],
-    }
+    let hits = Series { name: "hits".to_owned(), points: outcome.hit_ratios() };
+    Chart::over_time("hits", "Hits while purges go on", "Hits (%)", vec![hits])
 }
 
 #[cfg(test)]
