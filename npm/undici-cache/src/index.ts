@@ -1,0 +1,11 @@
+/**
+ * A shared cache store for undici, on Redis, Valkey, Redis Cluster or `larder kv`.
+ *
+ * @packageDocumentation
+ */
+
+export type { CacheControlDirectives, CacheEntry, CacheKey, CacheStore, CacheValue, GetResult } from './contract.js'
+export { StoreTimeoutError, StoreUnavailableError } from './errors.js'
+export type { EntryFilter } from './listings.js'
+export type { ConnectionOptions, LarderCacheStoreOptions } from './options.js'
+export { LarderCacheStore, LarderCacheStore as RedisCacheStore, LarderCacheStore as default } from './store.js'

@@ -1,0 +1,112 @@
+// Servers for tests: on loopback, on free ports, gone with the test.
+
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { createConnection, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import type { ConnectionOptions } from '../src/index.js'
+
+export interface Server {
+  readonly options: ConnectionOptions
+  readonly port: number
+  /** Ends it without a word to its clients. */
+  kill(): Promise<void>
+  /** Starts it anew, empty, on the same port. */
+  restart(): Promise<void>
+  stop(): Promise<void>
+}
+
+const START_MS = 10_000
+const HOST = '127.0.0.1'
+const run = promisify(execFile)
+
+/** A port that was free a moment ago. */
+export async function freePort(): Promise<number> {
+  for (;;) {
+    const port = await new Promise<number>((resolve, reject) => {
+      const server = createServer().once('error', reject).listen(0, HOST, () => {
+        const { port } = server.address() as { port: number }
+        server.close(() => resolve(port))
+      })
+    })
+    // A node of a cluster listens on a second port, 10,000 above.
+    if (port < 55_000) return port
+  }
+}
+
+export async function eventually(condition: () => boolean | Promise<boolean>, what: string, withinMs = START_MS): Promise<void> {
+  const end = Date.now() + withinMs
+  while (!await condition()) {
+    if (Date.now() > end) throw new Error(`${what} has not happened within ${withinMs} ms`)
+    await new Promise((resolve) => setTimeout(resolve, 10))
+  }
+}
+
+function isListening(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = createConnection(port, HOST)
+    socket.once('connect', () => resolve(true)).once('error', () => resolve(false)).once('close', () => undefined)
+    socket.once('connect', () => socket.destroy())
+  })
+}
+
+function ended(child: ChildProcess): Promise<void> {
+  return new Promise((resolve) => {
+    if (child.exitCode !== null || child.signalCode !== null) resolve()
+    else child.once('exit', () => resolve())
+  })
+}
+
+async function startProcess(command: string, args: readonly string[], port: number): Promise<ChildProcess> {
+  const child = spawn(command, args, { stdio: 'ignore' })
+  await eventually(() => {
+    if (child.exitCode !== null) throw new Error(`${command} has ended with ${child.exitCode}`)
+    return isListening(port)
+  }, `${command} listens`)
+  return child
+}
+
+async function startServer(command: string, argsFor: (port: number) => string[]): Promise<Server> {
+  const port = await freePort()
+  let child = await startProcess(command, argsFor(port), port)
+  const kill = async (): Promise<void> => {
+    child.kill('SIGKILL')
+    await ended(child)
+  }
+  const restart = async (): Promise<void> => {
+    child = await startProcess(command, argsFor(port), port)
+  }
+  return { options: { clientOpts: { host: HOST, port } }, port, kill, restart, stop: kill }
+}
+
+export function startRedis(...more: string[]): Promise<Server> {
+  return startServer('redis-server', (port) => ['--port', String(port), '--bind', HOST, '--save', '', '--appendonly', 'no', ...more])
+}
+
+export function larderBinary(): string | undefined {
+  return process.env['LARDER']
+}
+
+export function startKv(): Promise<Server> {
+  return startServer(larderBinary()!, (port) => ['kv', '--listen', `${HOST}:${port}`])
+}
+
+/** Three masters. */
+export async function startCluster(): Promise<Server> {
+  const directory = await mkdtemp(join(tmpdir(), 'larder-cluster-'))
+  const nodes = await Promise.all([1, 2, 3].map((node) => startRedis(
+    '--cluster-enabled', 'yes', '--cluster-config-file', join(directory, `nodes-${node}.conf`), '--dir', directory,
+  )))
+  const addresses = nodes.map(({ port }) => `${HOST}:${port}`)
+  await run('redis-cli', ['--cluster', 'create', ...addresses, '--cluster-yes'])
+  const isReady = async (port: number): Promise<boolean> => (await run('redis-cli', ['-p', String(port), 'cluster', 'info'])).stdout.includes('cluster_state:ok')
+  for (const { port } of nodes) await eventually(() => isReady(port), 'the cluster is ready')
+  const stop = async (): Promise<void> => {
+    await Promise.all(nodes.map((node) => node.stop()))
+    await rm(directory, { recursive: true })
+  }
+  const unsupported = (): Promise<void> => Promise.reject(new Error('not for clusters'))
+  return { options: { cluster: [{ host: HOST, port: nodes[0]!.port }] }, port: nodes[0]!.port, kill: unsupported, restart: unsupported, stop }
+}
