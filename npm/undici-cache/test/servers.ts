@@ -59,7 +59,16 @@ function ended(child: ChildProcess): Promise<void> {
   })
 }
 
-async function startProcess(command: string, args: readonly string[], port: number): Promise<ChildProcess> {
+/** Starts what listens on this port; the answer ends it. */
+export async function startProcess(command: string, args: readonly string[], port: number): Promise<() => Promise<void>> {
+  const child = await listening(command, args, port)
+  return async () => {
+    child.kill('SIGKILL')
+    await ended(child)
+  }
+}
+
+async function listening(command: string, args: readonly string[], port: number): Promise<ChildProcess> {
   const child = spawn(command, args, { stdio: 'ignore' })
   await eventually(() => {
     if (child.exitCode !== null) throw new Error(`${command} has ended with ${child.exitCode}`)
@@ -70,13 +79,10 @@ async function startProcess(command: string, args: readonly string[], port: numb
 
 async function startServer(command: string, argsFor: (port: number) => string[]): Promise<Server> {
   const port = await freePort()
-  let child = await startProcess(command, argsFor(port), port)
-  const kill = async (): Promise<void> => {
-    child.kill('SIGKILL')
-    await ended(child)
-  }
+  let stop = await startProcess(command, argsFor(port), port)
+  const kill = (): Promise<void> => stop()
   const restart = async (): Promise<void> => {
-    child = await startProcess(command, argsFor(port), port)
+    stop = await startProcess(command, argsFor(port), port)
   }
   return { options: { clientOpts: { host: HOST, port } }, port, kill, restart, stop: kill }
 }
