@@ -168,10 +168,7 @@ export class Link {
 
   async #dial(): Promise<Connections> {
     const opened: Redis[] = []
-    const open = async (): Promise<Redis> => {
-      const redis = await this.#open((reason) => this.#lostOf(redis, reason), (made) => opened.push(made))
-      return redis
-    }
+    const open = (): Promise<Redis> => this.#open((redis, reason) => this.#lostOf(redis, reason), (redis) => opened.push(redis))
     try {
       const [control, pushes] = await Promise.all([open(), this.#settings.tracking ? open() : undefined])
       await this.#measureClock(control)
@@ -184,7 +181,7 @@ export class Link {
   }
 
   /** A connection that is never opened again by itself: what it followed would be lost unseen. */
-  async #open(ended: (reason: Error) => void, made: (redis: Redis) => unknown = () => undefined): Promise<Redis> {
+  async #open(ended: (redis: Redis, reason: Error) => void, made: (redis: Redis) => unknown = () => undefined): Promise<Redis> {
     const redis = new Redis({
       connectTimeout: CONNECT_MS,
       ...this.#settings.client,
@@ -199,7 +196,7 @@ export class Link {
     made(redis)
     let last: Error = new StoreUnavailableError('the store has closed the connection')
     redis.on('error', (error: Error) => { last = error })
-    redis.on('end', () => ended(last))
+    redis.on('end', () => ended(redis, last))
     await redis.connect().catch((error: unknown) => Promise.reject(last instanceof StoreUnavailableError ? error : last))
     return redis
   }

@@ -15,6 +15,7 @@ import { type CheckedStore, checkStore, type LarderCacheStoreOptions } from './o
 import type { LogCursor, Variant } from './record.js'
 import { type Place, QuietEmitter, SharedStore } from './shared-store.js'
 import { matches, variantOf } from './stored.js'
+import { type Outcome, Turns } from './turns.js'
 
 /** What a look-up has found out that a later write depends on. */
 interface Asked {
@@ -30,6 +31,12 @@ interface Loading {
 /** `undefined`: it has to be loaded first. */
 type Answer = { readonly loaded: Loaded; readonly staleSince: number } | 'nothing' | undefined
 
+/** A result that another process has brought, or the turn to fetch one. */
+export interface Turn {
+  readonly result: GetResult | undefined
+  release(outcome: Outcome): Promise<void>
+}
+
 const SMALL_CELL_BYTES = 65_536
 /** Bodies that are being written, or wait for it, together. */
 const WRITING_BYTES_MAX = 64 << 20
@@ -44,6 +51,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   readonly #asked = new WeakMap<CacheKey, Asked>()
   readonly #fills = new Fills()
   readonly #listings: Listings
+  readonly #turns: Turns
   #writingBytes = 0
   #closed = false
 
@@ -57,6 +65,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
       down: (_link, reason) => this.#lost(reason),
     })
     this.#listings = new Listings(this.#shared)
+    this.#turns = new Turns(this.#shared)
   }
 
   /** Copies in this process, and their bytes. */
@@ -131,6 +140,52 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return this.#listings.responseById(id)
   }
 
+  /**
+   * Whether it is this process's turn to ask the origin; another one may bring a result meanwhile. A store that fails is no reason to wait.
+   * @internal
+   */
+  async takeTurn(key: CacheKey): Promise<Turn> {
+    const place = this.#shared.placeOf(key)
+    try {
+      for (;;) {
+        const lease = await this.#turns.take(place)
+        const result = lease === undefined ? await this.#afterOthers(place, key) : await this.get(key)
+        if (lease === undefined && result === 'not-shared') return { result: undefined, release: () => Promise.resolve() }
+        if (result === undefined && lease !== undefined) return { result, release: (outcome) => this.#attempt(() => lease.release(outcome)) }
+        await lease?.release('stored')
+        if (result !== undefined && result !== 'not-shared') return { result, release: () => Promise.resolve() }
+      }
+    } catch (error) {
+      this.#report(error)
+      return { result: undefined, release: () => Promise.resolve() }
+    }
+  }
+
+  async #afterOthers(place: Place, key: CacheKey): Promise<GetResult | undefined | 'not-shared'> {
+    const isShared = await this.#turns.wait(place)
+    return isShared ? this.get(key) : 'not-shared'
+  }
+
+  /**
+   * Waits until what was asked for with this key is written.
+   * @internal
+   */
+  async writtenOf(key: CacheKey): Promise<Outcome> {
+    // The stream of the body ends with the response, or a moment later.
+    await new Promise((resolve) => setImmediate(resolve))
+    const writing = this.#writes.get(textOf(key))
+    await writing
+    return writing === undefined ? 'not-stored' : 'stored'
+  }
+
+  /**
+   * A result of before is used for this key.
+   * @internal
+   */
+  noteAsked(key: CacheKey): void {
+    this.#asked.set(key, { cursor: this.#shared.log.cursor, hint: 'unknown' })
+  }
+
   /** Waits for what is being written, a second at most, and ends all connections. */
   async close(): Promise<void> {
     if (this.#closed) return
@@ -158,9 +213,14 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     if (names === undefined) return this.#distrust()
     for (const name of names) {
       const digest = this.#shared.names.digestIn(name)
-      if (digest !== undefined) this.#outdate(digest)
+      if (digest !== undefined) this.#toldOf(digest)
       else if (name === this.#shared.names.log) this.#logChanged()
     }
+  }
+
+  #toldOf(digest: Digest): void {
+    this.#outdate(digest)
+    this.#turns.changed(digest)
   }
 
   #logChanged(): void {
@@ -184,6 +244,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     this.#copies.clear()
     for (const loading of this.#loads.values()) loading.isOutdated = true
     this.#loads.clear()
+    this.#turns.changedAll()
   }
 
   #outdate(digest: Digest): void {
