@@ -8,5 +8,6 @@ export type { CacheControlDirectives, CacheEntry, CacheKey, CacheStore, CacheVal
 export { StoreTimeoutError, StoreUnavailableError } from './errors.js'
 export type { EntryFilter } from './listings.js'
 export type { ConnectionOptions, LarderCacheStoreOptions } from './options.js'
+export { LarderCacheManager, LarderCacheManager as RedisCacheManager, type LarderCacheManagerOptions } from './manager.js'
 export { LarderCacheStore, LarderCacheStore as RedisCacheStore, LarderCacheStore as default } from './store.js'
 export { larderCache, type LarderCacheOptions } from './interceptor.js'

@@ -118,6 +118,19 @@ export class Link {
     return outcome
   }
 
+  /** A connection more, which hears what is published on these channels until it ends or the answer is called. */
+  async listen(channels: readonly string[], heard: (channel: string, message: string) => void, ended: () => void): Promise<() => void> {
+    const redis = await this.#open(ended)
+    redis.on('message', heard)
+    await redis.subscribe(...channels)
+    return () => redis.disconnect()
+  }
+
+  /** The number of the database, which channels of key events name. */
+  get database(): number {
+    return this.#settings.client.db ?? 0
+  }
+
   close(): void {
     this.#closed = true
     clearTimeout(this.#retry)

@@ -15,7 +15,7 @@ export interface EntryFilter {
   tags?: readonly string[]
 }
 
-interface Found {
+export interface Found {
   readonly digest: string
   readonly stored: Stored
   readonly entry: CacheEntry
@@ -32,21 +32,32 @@ export class Listings {
   }
 
   async *entries(filter: EntryFilter = {}): AsyncGenerator<CacheEntry> {
-    for await (const { entry } of this.#found()) {
+    for await (const { entry } of this.all()) {
       if (isTaken(entry, filter)) yield entry
     }
   }
 
   async tags(): Promise<string[]> {
     const tags = new Set<string>()
-    for await (const { entry } of this.#found()) entry.cacheTags.forEach((tag) => tags.add(tag))
+    for await (const { entry } of this.all()) entry.cacheTags.forEach((tag) => tags.add(tag))
     return [...tags].sort()
   }
 
-  /** The responses of one record. */
-  async entriesOf(digest: string): Promise<CacheEntry[]> {
+  /** Those of one record. */
+  async inRecord(digest: string): Promise<Found[]> {
     await this.#shared.log.readOn()
-    return (await this.#inRecord(digest)).map(({ entry }) => entry)
+    return this.#inRecord(digest)
+  }
+
+  /** Entries that have all tags of this one, and are not it; none where it has none. */
+  async dependentOn(id: string): Promise<CacheEntry[]> {
+    const tags = (await this.#find(id))?.entry.cacheTags ?? []
+    const entries: CacheEntry[] = []
+    if (tags.length === 0) return entries
+    for await (const entry of this.entries({ tags })) {
+      if (entry.id !== id) entries.push(entry)
+    }
+    return entries
   }
 
   async deleteIds(ids: readonly string[]): Promise<void> {
@@ -71,13 +82,13 @@ export class Listings {
     await this.#shared.log.readOn()
     const digest = OWN_ID.exec(id)?.[1]
     if (digest !== undefined) return (await this.#inRecord(digest)).find(({ entry }) => entry.id === id)
-    for await (const found of this.#found()) {
+    for await (const found of this.all()) {
       if (found.entry.id === id) return found
     }
     return undefined
   }
 
-  async *#found(): AsyncGenerator<Found> {
+  async *all(): AsyncGenerator<Found> {
     await this.#shared.settled()
     await this.#shared.log.readOn()
     for (const link of this.#shared.nodes.links()) {
