@@ -4,6 +4,7 @@
  * @packageDocumentation
  */
 
+export { cacheAside, type CacheAside, type CacheAsideEvent, type CacheAsideOptions } from './cache-aside.js'
 export type { CacheControlDirectives, CacheEntry, CacheKey, CacheStore, CacheValue, GetResult } from './contract.js'
 export { StoreTimeoutError, StoreUnavailableError } from './errors.js'
 export type { EntryFilter } from './listings.js'
