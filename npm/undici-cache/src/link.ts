@@ -148,13 +148,16 @@ export class Link {
 
   #exclusiveConnection(): Promise<Redis> {
     this.#control()
-    this.#exclusive ??= this.#open(() => this.#dropExclusive())
+    if (this.#exclusive === undefined) {
+      const opening = this.#open(() => this.#dropExclusive(opening))
+      this.#exclusive = opening
+    }
     return this.#exclusive
   }
 
-  #dropExclusive(): void {
-    const dropped = this.#exclusive
-    this.#exclusive = undefined
+  /** The one that is there, or nothing if that is another one. */
+  #dropExclusive(dropped = this.#exclusive): void {
+    if (dropped === this.#exclusive) this.#exclusive = undefined
     dropped?.then((redis) => redis.disconnect(), () => undefined)
   }
 

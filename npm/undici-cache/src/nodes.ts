@@ -54,6 +54,12 @@ interface SlotRange {
   readonly link: Link
 }
 
+interface Master {
+  readonly first: number
+  readonly last: number
+  readonly address: NodeAddress
+}
+
 const SLOTS = 16_384
 const TOPOLOGY_RETRY_MS = 200
 
@@ -106,9 +112,9 @@ export class ClusterNodes implements Nodes {
 
   async #readTopology(): Promise<void> {
     for (const seed of [...this.#known(), ...this.#seeds]) {
-      const slots = await this.#slotsFrom(seed)
+      const masters = await this.#mastersBy(seed)
       if (this.#closed) return
-      if (slots !== undefined) return this.#adopt(seed, slots)
+      if (masters !== undefined) return this.#adopt(masters)
     }
     this.#retry = setTimeout(() => void this.moved(), TOPOLOGY_RETRY_MS).unref()
   }
@@ -118,13 +124,13 @@ export class ClusterNodes implements Nodes {
   }
 
   /** `undefined` where the node does not say. */
-  async #slotsFrom(seed: NodeAddress): Promise<unknown[] | undefined> {
+  async #mastersBy(seed: NodeAddress): Promise<Master[] | undefined> {
     const known = this.#links.get(nameOf(seed))
     const asked = known ?? new Link(this.#settingsFor(seed, false), SILENT)
     try {
       await asked.settled()
       const [slots] = await asked.ask([['CLUSTER', 'SLOTS']])
-      return Array.isArray(slots) && slots.length > 0 ? slots : undefined
+      return Array.isArray(slots) && slots.length > 0 ? slots.map((entry) => masterIn(entry, seed)) : undefined
     } catch {
       return undefined
     } finally {
@@ -132,8 +138,7 @@ export class ClusterNodes implements Nodes {
     }
   }
 
-  #adopt(seed: NodeAddress, slots: unknown[]): void {
-    const masters = slots.map((entry) => masterIn(entry, seed))
+  #adopt(masters: readonly Master[]): void {
     const names = new Set(masters.map(({ address }) => nameOf(address)))
     for (const [name, link] of this.#links) {
       if (names.has(name)) continue
@@ -182,7 +187,7 @@ function addressOf(name: string): NodeAddress {
 }
 
 /** Of a range of slots as CLUSTER SLOTS tells it. A node that does not know its own host is where it was asked. */
-function masterIn(entry: unknown, seed: NodeAddress): { first: number; last: number; address: NodeAddress } {
+function masterIn(entry: unknown, seed: NodeAddress): Master {
   const [first, last, master] = entry as [number, number, [Buffer | null, number]]
   return { first, last, address: { host: String(master[0] ?? '') || seed.host, port: master[1] } }
 }

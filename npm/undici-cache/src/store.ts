@@ -6,6 +6,7 @@ import { type Body, INLINE_BYTES_MAX, SEGMENT_BYTES_MAX, type Segment } from './
 import { hex16 } from './bytes.js'
 import { assertCacheKey, assertCacheValue, type CacheEntry, type CacheKey, type CacheStore, type CacheValue, type GetResult } from './contract.js'
 import { Copies, type Copy, type Loaded, type Slot } from './copies.js'
+import { tellError, tellLookUp, tellWrite } from './diagnostics.js'
 import { EntryWriter } from './entry-writer.js'
 import { within } from './errors.js'
 import type { Digest } from './key.js'
@@ -85,7 +86,9 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     const answer = copy && this.#answer(copy, key)
     if (answer === undefined) return this.#lookUp(text, key)
     this.#asked.set(key, { cursor: this.#shared.log.cursor, hint: 'unknown' })
-    return answer === 'nothing' ? undefined : resultOf(answer)
+    const result = answer === 'nothing' ? undefined : resultOf(answer)
+    tellLookUp(key, result, 'copy')
+    return result
   }
 
   createWriteStream(key: CacheKey, value: CacheValue): EntryWriter | undefined {
@@ -197,6 +200,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
 
   #report(error: unknown): void {
     if (this.#closed) return
+    tellError(error)
     this.#shared.report(error)
   }
 
@@ -257,10 +261,13 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
 
   async #lookUp(text: string, key: CacheKey): Promise<GetResult | undefined> {
     try {
-      return await this.#find(text, key)
+      const result = await this.#find(text, key)
+      tellLookUp(key, result, 'store')
+      return result
     } catch (error) {
       this.#report(error)
       this.#asked.set(key, { cursor: this.#shared.log.cursor, hint: 'unknown' })
+      tellLookUp(key, undefined, 'error')
       return undefined
     }
   }
@@ -379,7 +386,10 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
       this.#outdate(place.digest)
     }
     const stored = this.#shared.stored(variant, variant.response!)
-    if (stored) this.tell('write', this.#shared.entryOf(place.digest, stored))
+    if (stored === undefined) return
+    const entry = this.#shared.entryOf(place.digest, stored)
+    tellWrite(entry)
+    this.tell('write', entry)
   }
 
   async #oldestPlace(): Promise<LogCursor | undefined> {
