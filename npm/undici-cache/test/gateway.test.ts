@@ -9,7 +9,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
-import { type CacheKey, LarderCacheStore } from '../src/index.js'
+import { Agent, request as undiciRequest } from 'undici'
+import { type CacheKey, larderCache, LarderCacheStore } from '../src/index.js'
 import { eventually, freePort, larderBinary, type Server, startProcess, startRedis } from './servers.js'
 
 const HOST = 'shop.test'
@@ -19,6 +20,7 @@ const run = promisify(execFile)
 class Origin {
   readonly #server: HttpServer
   readonly asked = new Map<string, number>()
+  delayMs = 0
 
   constructor() {
     this.#server = createServer((incoming, response) => {
@@ -29,7 +31,7 @@ class Origin {
       response.writeHead(200, {
         'cache-control': 'public, max-age=60', 'cache-tags': `page, ${path.slice(1)}`, 'content-type': 'text/plain', etag: `"${count}"`, vary: 'accept-language',
       })
-      response.end(incoming.method === 'HEAD' ? undefined : body)
+      setTimeout(() => response.end(incoming.method === 'HEAD' ? undefined : body), this.delayMs)
     })
   }
 
@@ -44,8 +46,8 @@ class Origin {
   }
 }
 
-async function fetchFrom(port: number, path: string): Promise<{ body: string; response: IncomingMessage }> {
-  const sent = request({ host: '127.0.0.1', port, path, headers: { host: HOST } }).end()
+async function fetchFrom(port: number, path: string, host = HOST): Promise<{ body: string; response: IncomingMessage }> {
+  const sent = request({ host: '127.0.0.1', port, path, headers: { host } }).end()
   const [response] = await once(sent, 'response') as [IncomingMessage]
   const pieces: Buffer[] = []
   for await (const piece of response) pieces.push(piece as Buffer)
@@ -75,7 +77,7 @@ async function put(store: LarderCacheStore, path: string, body: string): Promise
 
 describe('with the gateway', { skip: larderBinary() === undefined }, () => {
   const origin = new Origin()
-  let [directory, gatewayPort, adminPort] = ['', 0, 0]
+  let [directory, gatewayPort, adminPort, originPort] = ['', 0, 0, 0]
   let redis: Server
   let stopGateway: () => Promise<void>
   let store: LarderCacheStore
@@ -85,11 +87,12 @@ describe('with the gateway', { skip: larderBinary() === undefined }, () => {
     directory = await mkdtemp(join(tmpdir(), 'larder-gateway-'))
     redis = await startRedis()
     ;[gatewayPort, adminPort] = [await freePort(), await freePort()]
+    originPort = await origin.listen()
     const file = join(directory, 'larder.toml')
     await writeFile(file, [
       `listen = ["127.0.0.1:${gatewayPort}"]`, '[admin]', `listen = "127.0.0.1:${adminPort}"`,
       '[store]', `remote = "redis://127.0.0.1:${redis.port}/0"`,
-      '[[site]]', 'name = "shop"', `origin = "http://127.0.0.1:${await origin.listen()}"`, 'tags = ["cache-tags"]',
+      '[[site]]', 'name = "shop"', `origin = "http://127.0.0.1:${originPort}"`, 'tags = ["cache-tags"]',
     ].join('\n'))
     stopGateway = await startProcess(larderBinary()!, ['serve', file], gatewayPort)
     store = new LarderCacheStore({ ...redis.options, site: 'shop', cacheTagsHeader: 'cache-tags' })
@@ -127,6 +130,30 @@ describe('with the gateway', { skip: larderBinary() === undefined }, () => {
       assert.equal((await fetchFrom(gatewayPort, path)).body, body)
       assert.equal(origin.asked.get(path), undefined)
     }
+  })
+
+  test('requests through both at once are one to the origin', async () => {
+    const lookup = (_host: string, _options: unknown, done: (error: null, addresses: { address: string; family: number }[]) => void): void => {
+      done(null, [{ address: '127.0.0.1', family: 4 }])
+    }
+    const agent = new Agent({ connect: { lookup: lookup as never } })
+    const dispatcher = agent.compose(larderCache({ store }))
+    const host = `${HOST}:${originPort}`
+    const throughPackage = async (path: string): Promise<string> => (await undiciRequest(`http://${host}${path}`, { dispatcher })).body.text()
+    const throughGateway = async (path: string): Promise<string> => (await fetchFrom(gatewayPort, path, host)).body
+    origin.delayMs = 300
+    for (const [path, first, second] of [['/g-first', throughGateway, throughPackage], ['/p-first', throughPackage, throughGateway]] as const) {
+      const leading = first(path)
+      await eventually(() => origin.asked.has(path), 'the origin is asked')
+      assert.deepEqual([await leading, await second(path)], [`${path} 1`, `${path} 1`])
+    }
+    for (const [path, first, second] of [['/g-leads', throughGateway, throughPackage], ['/p-leads', throughPackage, throughGateway]] as const) {
+      const leading = first(path)
+      await eventually(() => origin.asked.has(path), 'the origin is asked')
+      assert.deepEqual(await Promise.all([leading, second(path)]), [`${path} 1`, `${path} 1`])
+    }
+    origin.delayMs = 0
+    await dispatcher.close()
   })
 
   test('a purge through the package reaches the gateway', async () => {

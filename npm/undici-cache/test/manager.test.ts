@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { after, before, describe, test } from 'node:test'
 import { type CacheEntry, type CacheKey, LarderCacheStore, RedisCacheManager, RedisCacheStore } from '../src/index.js'
-import { eventually, larderBinary, type Server, startCluster, startKv, startRedis } from './servers.js'
+import { eventually, larderBinary, type Server, startCluster, startKv, startRedis, startSentinel } from './servers.js'
 
 const ORIGIN = 'https://api.test'
 
@@ -179,6 +179,21 @@ describe('what was wrong before', () => {
     await manager.subscribe()
     await manager.close()
   })
+})
+
+test('sentinels say who the master is, also after it was lost', async (t) => {
+  const server = await startSentinel()
+  t.after(() => server.stop())
+  const store = new LarderCacheStore({ ...server.options, errorCallback: () => undefined })
+  await put(store, keyOf('/watched'), '')
+  assert.ok(await store.get(keyOf('/watched')))
+  await server.killMaster()
+  const isStored = async (): Promise<boolean> => {
+    await put(store, keyOf('/after'), '')
+    return await store.get(keyOf('/after')) !== undefined
+  }
+  await eventually(isStored, 'the new master is used', 30_000)
+  await store.close()
 })
 
 async function command(port: number, ...args: string[]): Promise<string> {

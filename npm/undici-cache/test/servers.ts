@@ -1,7 +1,7 @@
 // Servers for tests: on loopback, on free ports, gone with the test.
 
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createConnection, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -68,8 +68,13 @@ export async function startProcess(command: string, args: readonly string[], por
   }
 }
 
+const children = new Set<ChildProcess>()
+// Whatever becomes of a test, it leaves no process behind.
+process.once('exit', () => children.forEach((child) => child.kill('SIGKILL')))
+
 async function listening(command: string, args: readonly string[], port: number): Promise<ChildProcess> {
   const child = spawn(command, args, { stdio: 'ignore' })
+  children.add(child.once('exit', () => children.delete(child)))
   await eventually(() => {
     if (child.exitCode !== null) throw new Error(`${command} has ended with ${child.exitCode}`)
     return isListening(port)
@@ -115,4 +120,30 @@ export async function startCluster(): Promise<Server> {
   }
   const unsupported = (): Promise<void> => Promise.reject(new Error('not for clusters'))
   return { options: { cluster: [{ host: HOST, port: nodes[0]!.port }] }, port: nodes[0]!.port, kill: unsupported, restart: unsupported, stop }
+}
+
+export interface Watched extends Server {
+  /** Ends the master. A replica takes its place. */
+  killMaster(): Promise<void>
+}
+
+/** A master and a replica, and a sentinel that watches them. */
+export async function startSentinel(): Promise<Watched> {
+  const directory = await mkdtemp(join(tmpdir(), 'larder-sentinel-'))
+  const master = await startRedis()
+  const replica = await startRedis('--replicaof', HOST, String(master.port), '--repl-diskless-sync-delay', '0', '--dir', directory)
+  const isInSync = async (): Promise<boolean> => (await run('redis-cli', ['-p', String(replica.port), 'info', 'replication'])).stdout.includes('master_link_status:up')
+  await eventually(isInSync, 'the replica is in sync')
+  const file = join(directory, 'sentinel.conf')
+  await writeFile(file, [
+    `sentinel monitor main ${HOST} ${master.port} 1`, 'sentinel down-after-milliseconds main 300', 'sentinel failover-timeout main 3000',
+  ].join('\n'))
+  const sentinel = await startServer('redis-server', (port) => [file, '--sentinel', '--port', String(port), '--bind', HOST])
+  const knowsReplica = async (): Promise<boolean> => (await run('redis-cli', ['-p', String(sentinel.port), 'sentinel', 'replicas', 'main'])).stdout.includes(String(replica.port))
+  await eventually(knowsReplica, 'the sentinel knows the replica', 30_000)
+  const stop = async (): Promise<void> => {
+    await Promise.all([sentinel, replica, master].map((server) => server.stop()))
+    await rm(directory, { recursive: true })
+  }
+  return { ...sentinel, options: { clientOpts: { sentinels: [{ host: HOST, port: sentinel.port }], name: 'main' } }, killMaster: () => master.kill(), stop }
 }
