@@ -10,7 +10,7 @@ import type { Link, LinkEvents } from './link.js'
 import { PurgeLog } from './log.js'
 import { ClusterNodes, type Nodes, SingleNode } from './nodes.js'
 import type { CheckedConnection } from './options.js'
-import type { Purged, PurgeRecord } from './purge-record.js'
+import { type Purged, type PurgeRecord, TAGS_MAX } from './purge-record.js'
 import { decodeRecord, decodeRecordOf, encodeRecord, type Response, type StoredRecord, type Variant, VARIANTS_MAX } from './record.js'
 import { type Stored, storedOf } from './stored.js'
 import { type Put, Tier } from './tier.js'
@@ -25,6 +25,7 @@ export interface Place {
 /** Those of which undici stores responses. */
 const METHODS = ['GET', 'HEAD', 'OPTIONS', 'TRACE'] as const
 const TRIES_MAX = 3
+const TTL_MS_MAX = 10 * 365 * 24 * 3_600_000
 
 export class SharedStore {
   readonly options: CheckedConnection
@@ -97,7 +98,7 @@ export class SharedStore {
 
   /** Puts a response beside those of others for the same requests, in the place of one that answers the same. */
   async publish(place: Place, variant: Variant, deleteAt: number, hint: 'absent' | 'unknown'): Promise<void> {
-    const own = Math.max(1, Math.ceil(deleteAt - Date.now()))
+    const own = ttlMsOf(deleteAt)
     const alone = encodeRecord({ key: place.key, note: undefined, variants: [variant] }, Kind.Primary)
     if (hint === 'absent' && await this.tier.putWhereNone(place.digest, alone, own)) return
     for (let tries = 0; tries < TRIES_MAX; tries++) {
@@ -169,10 +170,12 @@ export class SharedStore {
   /** Purges by tags within the site; a list within the list means all of these. */
   async purgeTags(tags: readonly (string | readonly string[])[]): Promise<void> {
     const { site } = this.options
-    for (const tag of tags) {
-      const all = [...new Set(typeof tag === 'string' ? [tag] : tag)]
-      if (all.length > 0) await this.purge({ selection: { tags: all, match: all.length > 1 ? 'all' : 'any', site } })
+    const lists = tags.filter((tag) => typeof tag !== 'string').map((list) => [...new Set(list)])
+    const single = [...new Set([...tags.filter((tag) => typeof tag === 'string'), ...lists.filter(({ length }) => length === 1).flat()])]
+    for (let at = 0; at < single.length; at += TAGS_MAX) {
+      await this.purge({ selection: { tags: single.slice(at, at + TAGS_MAX), match: 'any', site } })
     }
+    for (const all of lists.filter(({ length }) => length > 1)) await this.purge({ selection: { tags: all, match: 'all', site } })
   }
 
   purgeUrl(target: Target): Promise<void> {
@@ -218,6 +221,11 @@ export class QuietEmitter extends EventEmitter {
       // A listener's error is not one of the store.
     }
   }
+}
+
+/** How long what is to be deleted then stays on the server: at least a moment, and no longer than its commands take. */
+export function ttlMsOf(deleteAt: number): number {
+  return Math.min(TTL_MS_MAX, Math.max(1, Math.ceil(deleteAt - Date.now())))
 }
 
 export function decodeAny(bytes: Buffer): StoredRecord | undefined {

@@ -14,7 +14,7 @@ import { Listings, type EntryFilter } from './listings.js'
 import type { Link } from './link.js'
 import { type CheckedStore, checkStore, type LarderCacheStoreOptions } from './options.js'
 import type { LogCursor, Variant } from './record.js'
-import { type Place, QuietEmitter, SharedStore } from './shared-store.js'
+import { type Place, QuietEmitter, SharedStore, ttlMsOf } from './shared-store.js'
 import { matches, variantOf } from './stored.js'
 import { type Outcome, Turns } from './turns.js'
 
@@ -380,7 +380,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     const variant = variantOf(writing)
     this.#outdate(place.digest)
     try {
-      if (segments.length > 0) await this.#shared.tier.putSegments(segments, Math.max(1, Math.ceil(value.deleteAt - Date.now())))
+      if (segments.length > 0) await this.#shared.tier.putSegments(segments, ttlMsOf(value.deleteAt))
       await this.#shared.publish(place, variant, value.deleteAt, asked.hint)
     } finally {
       this.#outdate(place.digest)

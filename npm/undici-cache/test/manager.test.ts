@@ -110,7 +110,7 @@ describe('what was wrong before', () => {
   })
 
   test('following is taken up again after a lost connection', async () => {
-    const [store, other] = [open({ errorCallback: () => undefined }), open()]
+    const [store, other] = [open({ errorCallback: () => undefined }), open({ errorCallback: () => undefined })]
     await put(store, keyOf('/again'), '')
     await store.get(keyOf('/again'))
     await command(server.port, 'CLIENT', 'KILL', 'TYPE', 'pubsub')
@@ -142,6 +142,41 @@ describe('what was wrong before', () => {
     assert.ok(errors.length > 0)
     await store.close()
     await store.close()
+  })
+
+  test('a store that stands still costs a look-up its time limit, and soon nothing', async () => {
+    const own = await startRedis()
+    const store = new LarderCacheStore({ ...own.options, timeout: 200, errorCallback: () => undefined })
+    await put(store, keyOf('/still'), '')
+    await store.get(keyOf('/still'))
+    own.freeze()
+    const timed = async (): Promise<number> => {
+      const began = performance.now()
+      assert.equal(await store.get(keyOf('/other')), undefined)
+      return performance.now() - began
+    }
+    assert.ok(store.get(keyOf('/still')), 'copies are used for as long as the connection may be alive')
+    assert.ok(await timed() < 1000)
+    await eventually(() => store.local.count === 0, 'the connection is given up')
+    assert.ok(await timed() < 150)
+    own.thaw()
+    await eventually(async () => await store.get(keyOf('/still')) !== undefined, 'the store is used again')
+    await store.close()
+    await own.stop()
+  })
+
+  test('a deletion that the store has not heard is told when it is back', async () => {
+    const own = await startRedis()
+    const [store, other] = [open({ ...own.options, errorCallback: () => undefined }), open({ ...own.options, errorCallback: () => undefined })]
+    await put(store, keyOf('/later'), '')
+    assert.ok(await other.get(keyOf('/later')))
+    own.freeze()
+    await store.delete(keyOf('/later'))
+    await eventually(() => other.local.count === 0, 'the connection is given up')
+    own.thaw()
+    await eventually(async () => await store.get(keyOf('/probe')) === undefined && await other.get(keyOf('/later')) === undefined, 'it is gone')
+    await Promise.all([store.close(), other.close()])
+    await own.stop()
   })
 
   test('a callback that throws harms nobody', async () => {

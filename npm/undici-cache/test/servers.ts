@@ -15,6 +15,9 @@ export interface Server {
   kill(): Promise<void>
   /** Starts it anew, empty, on the same port. */
   restart(): Promise<void>
+  /** It stands still: its connections stay, and nothing is answered. */
+  freeze(): void
+  thaw(): void
   stop(): Promise<void>
 }
 
@@ -62,10 +65,12 @@ function ended(child: ChildProcess): Promise<void> {
 /** Starts what listens on this port; the answer ends it. */
 export async function startProcess(command: string, args: readonly string[], port: number): Promise<() => Promise<void>> {
   const child = await listening(command, args, port)
-  return async () => {
-    child.kill('SIGKILL')
-    await ended(child)
-  }
+  return () => end(child)
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  child.kill('SIGKILL')
+  await ended(child)
 }
 
 const children = new Set<ChildProcess>()
@@ -84,12 +89,14 @@ async function listening(command: string, args: readonly string[], port: number)
 
 async function startServer(command: string, argsFor: (port: number) => string[]): Promise<Server> {
   const port = await freePort()
-  let stop = await startProcess(command, argsFor(port), port)
-  const kill = (): Promise<void> => stop()
+  let child = await listening(command, argsFor(port), port)
+  const kill = (): Promise<void> => end(child)
   const restart = async (): Promise<void> => {
-    stop = await startProcess(command, argsFor(port), port)
+    child = await listening(command, argsFor(port), port)
   }
-  return { options: { clientOpts: { host: HOST, port } }, port, kill, restart, stop: kill }
+  const freeze = (): void => void child.kill('SIGSTOP')
+  const thaw = (): void => void child.kill('SIGCONT')
+  return { options: { clientOpts: { host: HOST, port } }, port, kill, restart, freeze, thaw, stop: kill }
 }
 
 export function startRedis(...more: string[]): Promise<Server> {
@@ -119,7 +126,7 @@ export async function startCluster(): Promise<Server> {
     await rm(directory, { recursive: true })
   }
   const unsupported = (): Promise<void> => Promise.reject(new Error('not for clusters'))
-  return { options: { cluster: [{ host: HOST, port: nodes[0]!.port }] }, port: nodes[0]!.port, kill: unsupported, restart: unsupported, stop }
+  return { ...nodes[0]!, options: { cluster: [{ host: HOST, port: nodes[0]!.port }] }, kill: unsupported, restart: unsupported, stop }
 }
 
 export interface Watched extends Server {
