@@ -1,0 +1,28 @@
+// What goes wrong between this process and the store. None of it reaches a request: it is given to `errorCallback`, and the look-up is a miss.
+
+export class StoreUnavailableError extends Error {
+  override readonly name = 'StoreUnavailableError'
+  readonly code = 'LARDER_STORE_UNAVAILABLE'
+}
+
+export class StoreTimeoutError extends Error {
+  override readonly name = 'StoreTimeoutError'
+  readonly code = 'LARDER_STORE_TIMEOUT'
+}
+
+export function asError(value: unknown): Error {
+  return value instanceof Error ? value : new Error(String(value))
+}
+
+/** The outcome of `work`, or an error after `ms` milliseconds. */
+export async function within<T>(work: Promise<T>, ms: number): Promise<T> {
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new StoreTimeoutError(`the store has not answered within ${ms} ms`)), ms)
+  })
+  try {
+    return await Promise.race([work, late])
+  } finally {
+    clearTimeout(timer)
+  }
+}

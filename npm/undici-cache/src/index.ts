@@ -1,0 +1,15 @@
+/**
+ * A shared cache store for undici, on Redis, Valkey, Redis Cluster or `larder kv`.
+ *
+ * @packageDocumentation
+ */
+
+export { cacheAside, type CacheAside, type CacheAsideEvent, type CacheAsideOptions } from './cache-aside.js'
+export type { CacheControlDirectives, CacheEntry, CacheKey, CacheStore, CacheValue, GetResult } from './contract.js'
+export { StoreTimeoutError, StoreUnavailableError } from './errors.js'
+export type { EntryFilter } from './listings.js'
+export type { ConnectionOptions, LarderCacheStoreOptions } from './options.js'
+export { LarderCacheManager, LarderCacheManager as RedisCacheManager, type LarderCacheManagerOptions } from './manager.js'
+export { LarderCacheStore, LarderCacheStore as RedisCacheStore, LarderCacheStore as default } from './store.js'
+export { larderCache, type LarderCacheOptions } from './interceptor.js'
+export type { LookUpMessage } from './diagnostics.js'

@@ -1,0 +1,266 @@
+// undici's cache interceptor over this store, and around it: one request to the origin for all who want the same at the same time, in this process and in
+// all others that share the store.
+
+import { type Dispatcher, interceptors } from 'undici'
+import type { CacheKey, CacheStore, CacheValue, GetResult, HeaderMap } from './contract.js'
+import type { LarderCacheStore } from './store.js'
+import type { Outcome } from './turns.js'
+
+type Dispatch = Dispatcher['dispatch']
+type Options = Dispatcher.DispatchOptions
+type Handler = Dispatcher.DispatchHandler
+type CacheInterceptorOptions = NonNullable<Parameters<typeof interceptors.cache>[0]>
+
+export interface LarderCacheOptions extends Omit<CacheInterceptorOptions, 'store'> {
+  store: LarderCacheStore
+  /** The name of this cache in `Cache-Status` of responses (RFC 9211). @default the field is not added */
+  cacheStatus?: string
+}
+
+/** Fields with which a request wants something else than what answers everybody. */
+const APART = new Set([
+  'authorization', 'cache-control', 'pragma', 'range', 'if-match', 'if-none-match', 'if-modified-since', 'if-unmodified-since', 'if-range',
+])
+
+/** The cache interceptor with requests collapsed across processes. Give it to `compose` in the place of `interceptors.cache`. */
+export function larderCache(options: LarderCacheOptions): Dispatcher.DispatcherComposeInterceptor {
+  const { store, cacheStatus, ...rest } = options
+  const flights = new Map<string, Promise<void>>()
+  const methods = new Set<string>(rest.methods ?? ['GET'])
+  return (dispatch) => (opts, handler) => {
+    const exchange = new Exchange({ store, flights, dispatch, cacheOptions: rest, cacheStatus }, opts, handler)
+    return methods.has(opts.method) ? exchange.start() : exchange.pass()
+  }
+}
+
+interface Surroundings {
+  readonly store: LarderCacheStore
+  /** Requests to the origin under way in this process. */
+  readonly flights: Map<string, Promise<void>>
+  readonly dispatch: Dispatch
+  readonly cacheOptions: Omit<CacheInterceptorOptions, 'store'>
+  readonly cacheStatus: string | undefined
+}
+
+class Exchange {
+  readonly #around: Surroundings
+  readonly #opts: Options
+  readonly #handler: Handler
+  readonly #key: CacheKey | undefined
+  #isForwarded = false
+  #isCollapsed = false
+
+  constructor(around: Surroundings, opts: Options, handler: Handler) {
+    this.#around = around
+    this.#opts = opts
+    this.#handler = handler
+    this.#key = keyOf(opts)
+  }
+
+  /** As it is: what the cache interceptor makes of it. */
+  pass(found?: GetResult): boolean {
+    return this.#through(this.#decorated(this.#handler), found)
+  }
+
+  start(): boolean {
+    const key = this.#key
+    if (key === undefined) return this.pass()
+    const found = this.#around.store.get(key)
+    if (found !== undefined && !(found instanceof Promise)) return this.pass(found)
+    this.#take(key, found).catch((error: unknown) => this.#fail(error))
+    return true
+  }
+
+  async #take(key: CacheKey, found: Promise<GetResult | undefined> | undefined): Promise<void> {
+    const result = await found
+    if (result !== undefined) return void this.pass(result)
+    const text = flightOf(key)
+    const joined = this.#around.flights.get(text)
+    if (joined === undefined) return this.#lead(key, text)
+    this.#isCollapsed = true
+    await joined
+    this.pass()
+  }
+
+  async #lead(key: CacheKey, text: string): Promise<void> {
+    let land = (): void => undefined
+    const flight = new Promise<void>((resolve) => { land = resolve })
+    this.#around.flights.set(text, flight)
+    const landed = (): void => {
+      this.#around.flights.delete(text)
+      land()
+    }
+    try {
+      const turn = await this.#around.store.takeTurn(key)
+      if (turn.result === undefined) return void this.#forward(key, turn.release, landed)
+      landed()
+      this.#isCollapsed = true
+      this.pass(turn.result)
+    } catch (error) {
+      landed()
+      throw error
+    }
+  }
+
+  #forward(key: CacheKey, release: (outcome: Outcome) => Promise<void>, landed: () => void): void {
+    const ended = (): void => {
+      void this.#around.store.writtenOf(key).then(release).finally(landed)
+    }
+    this.#through(new Watched(this.#decorated(this.#handler), ended), undefined)
+  }
+
+  #through(handler: Handler, found: GetResult | undefined): boolean {
+    const store = found === undefined ? this.#around.store : new HandedOver(this.#around.store, found)
+    const forward: Dispatch = (opts, inner) => {
+      this.#isForwarded = true
+      return this.#around.dispatch(opts, inner)
+    }
+    const cache = interceptors.cache({ ...this.#around.cacheOptions, store: store as CacheInterceptorOptions['store'] & object })
+    return cache(forward)(this.#opts, handler)
+  }
+
+  #decorated(handler: Handler): Handler {
+    const { cacheStatus } = this.#around
+    if (cacheStatus === undefined) return handler
+    return new WithStatus(handler, () => {
+      if (!this.#isForwarded) return `${cacheStatus}; hit`
+      return `${cacheStatus}; fwd=miss${this.#isCollapsed ? '; collapsed=?0' : ''}`
+    })
+  }
+
+  #fail(error: unknown): void {
+    const controller = { abort: () => undefined, pause: () => undefined, resume: () => undefined, aborted: true, paused: false, reason: error as Error }
+    this.#handler.onResponseError?.(controller as unknown as Dispatcher.DispatchController, error as Error)
+  }
+}
+
+/** Gives what was looked up already to the one who asks next. */
+class HandedOver implements CacheStore {
+  readonly #store: LarderCacheStore
+  #found: GetResult | undefined
+
+  constructor(store: LarderCacheStore, found: GetResult) {
+    this.#store = store
+    this.#found = found
+  }
+
+  get(key: CacheKey): GetResult | Promise<GetResult | undefined> | undefined {
+    const found = this.#found
+    this.#found = undefined
+    if (found === undefined) return this.#store.get(key)
+    this.#store.noteAsked(key)
+    return found
+  }
+
+  createWriteStream(key: CacheKey, value: CacheValue): ReturnType<LarderCacheStore['createWriteStream']> {
+    return this.#store.createWriteStream(key, value)
+  }
+
+  delete(key: CacheKey): Promise<void> {
+    return this.#store.delete(key)
+  }
+}
+
+type Arguments<Name extends keyof Handler> = Parameters<NonNullable<Handler[Name]>>
+
+/** Passes everything on. */
+class Decorated implements Handler {
+  readonly #handler: Handler
+
+  constructor(handler: Handler) {
+    this.#handler = handler
+  }
+
+  onRequestStart(...args: Arguments<'onRequestStart'>): void {
+    this.#handler.onRequestStart?.(...args)
+  }
+
+  onRequestUpgrade(...args: Arguments<'onRequestUpgrade'>): void {
+    this.#handler.onRequestUpgrade?.(...args)
+  }
+
+  onResponseStart(...args: Arguments<'onResponseStart'>): void {
+    this.#handler.onResponseStart?.(...args)
+  }
+
+  onResponseData(...args: Arguments<'onResponseData'>): void {
+    this.#handler.onResponseData?.(...args)
+  }
+
+  onResponseEnd(...args: Arguments<'onResponseEnd'>): void {
+    this.#handler.onResponseEnd?.(...args)
+  }
+
+  onResponseError(...args: Arguments<'onResponseError'>): void {
+    this.#handler.onResponseError?.(...args)
+  }
+}
+
+/** Tells once that the exchange is over. */
+class Watched extends Decorated {
+  #ended: (() => void) | undefined
+
+  constructor(handler: Handler, ended: () => void) {
+    super(handler)
+    this.#ended = ended
+  }
+
+  override onRequestUpgrade(...args: Arguments<'onRequestUpgrade'>): void {
+    this.#end()
+    super.onRequestUpgrade(...args)
+  }
+
+  override onResponseEnd(...args: Arguments<'onResponseEnd'>): void {
+    this.#end()
+    super.onResponseEnd(...args)
+  }
+
+  override onResponseError(...args: Arguments<'onResponseError'>): void {
+    this.#end()
+    super.onResponseError(...args)
+  }
+
+  #end(): void {
+    this.#ended?.()
+    this.#ended = undefined
+  }
+}
+
+class WithStatus extends Decorated {
+  readonly #status: () => string
+
+  constructor(handler: Handler, status: () => string) {
+    super(handler)
+    this.#status = status
+  }
+
+  override onResponseStart(...[controller, statusCode, headers, message]: Arguments<'onResponseStart'>): void {
+    const before = headers['cache-status']
+    const status = before === undefined ? this.#status() : `${String(before)}, ${this.#status()}`
+    super.onResponseStart(controller, statusCode, { ...headers, 'cache-status': status }, message)
+  }
+}
+
+function flightOf({ origin, path, method, headers }: CacheKey): string {
+  return JSON.stringify([method, origin, path, Object.entries(headers ?? {}).sort()])
+}
+
+/** `undefined` for a request that is for itself. */
+function keyOf(opts: Options): CacheKey | undefined {
+  if (opts.origin === undefined || opts.query !== undefined || opts.body != null) return undefined
+  const headers = headersOf(opts.headers)
+  if (headers === undefined || Object.keys(headers).some((name) => APART.has(name))) return undefined
+  return { origin: opts.origin.toString(), path: opts.path, method: opts.method, headers }
+}
+
+function headersOf(headers: Options['headers']): HeaderMap | undefined {
+  if (headers == null) return {}
+  if (Array.isArray(headers)) return Object.fromEntries(pairsOf(headers as string[]))
+  if (Symbol.iterator in headers) return undefined
+  const entries = Object.entries(headers as Record<string, string | string[] | undefined>)
+  return Object.fromEntries(entries.flatMap(([name, value]) => value == null ? [] : [[name.toLowerCase(), value] as const]))
+}
+
+function pairsOf(flat: readonly string[]): [string, string][] {
+  return Array.from({ length: flat.length >> 1 }, (_, at) => [String(flat[2 * at]).toLowerCase(), String(flat[2 * at + 1])])
+}

@@ -1,0 +1,145 @@
+// Cache keys and the names of records on the server, as the Larder gateway makes them: what of a request is in a key, and the hash
+// that stands for it on the server.
+
+import { createHash } from 'node:crypto'
+
+/** Where a request goes. */
+export interface Target {
+  readonly scheme: string
+  /** In lower case, without a default port. */
+  readonly authority: string
+  readonly path: string
+  /** What follows the first `?`. */
+  readonly query: string | undefined
+}
+
+const FORMAT = 2
+const QUERY_ABSENT = Buffer.of(0)
+const QUERY_PRESENT = Buffer.of(1)
+const NO_EXTRA = Buffer.of(0)
+const DEFAULT_PORTS: Readonly<Record<string, string>> = { http: '80', https: '443' }
+
+export function targetOf(origin: string, pathAndQuery: string): Target {
+  const schemeEnds = origin.indexOf('://')
+  const scheme = schemeEnds < 0 ? '' : origin.slice(0, schemeEnds).toLowerCase()
+  const rest = schemeEnds < 0 ? origin : origin.slice(schemeEnds + 3)
+  const authority = normalAuthority(scheme, rest.endsWith('/') ? rest.slice(0, -1) : rest)
+  const mark = pathAndQuery.indexOf('?')
+  const path = mark < 0 ? pathAndQuery : pathAndQuery.slice(0, mark)
+  return { scheme, authority, path: path || '/', query: mark < 0 ? undefined : pathAndQuery.slice(mark + 1) }
+}
+
+/** The target of a URL as it stands in records and purges; `undefined` for what is none. */
+export function targetOfUrl(url: string): Target | undefined {
+  const schemeEnds = url.indexOf('://')
+  if (schemeEnds < 0) return undefined
+  const pathBegins = url.slice(schemeEnds + 3).search(/[/?]/)
+  const originEnds = pathBegins < 0 ? url.length : schemeEnds + 3 + pathBegins
+  return targetOf(url.slice(0, originEnds), url.slice(originEnds))
+}
+
+export function originOf({ scheme, authority }: Target): string {
+  return scheme === '' ? authority : `${scheme}://${authority}`
+}
+
+export function pathOf({ path, query }: Target): string {
+  return query === undefined ? path : `${path}?${query}`
+}
+
+export function urlOf(target: Target): string {
+  return originOf(target) + pathOf(target)
+}
+
+/** Host in lower case and without a dot at its end, the port without leading zeros, and none where it is the default. */
+function normalAuthority(scheme: string, authority: string): string {
+  const { host, port } = splitPort(authority)
+  const name = host.replace(/\.+$/, '').toLowerCase()
+  const digits = port.replace(/^0+(?=\d)/, '')
+  return digits === '' || digits === DEFAULT_PORTS[scheme] ? name : `${name}:${digits}`
+}
+
+export function splitPort(authority: string): { host: string; port: string } {
+  const [, host, port] = /^(.*):(\d*)$/s.exec(authority) ?? []
+  const isPort = host !== undefined && (!host.includes(':') || host.endsWith(']'))
+  return isPort ? { host, port: port ?? '' } : { host: authority, port: '' }
+}
+
+/** The bytes that stand for a request in a site. HEAD has a key of its own here; the gateway answers HEAD from what a GET got. */
+export function cacheKeyOf(site: string, target: Target, method: string): Buffer {
+  const query = target.query === undefined ? [QUERY_ABSENT] : [QUERY_PRESENT, part(target.query)]
+  return Buffer.concat([
+    Buffer.of(FORMAT), part(site), part(target.scheme), part(target.authority), part(target.path), ...query, part(method), NO_EXTRA,
+  ])
+}
+
+/** Length and bytes, so that no part can pretend to be its neighbour. */
+function part(text: string): Buffer {
+  const bytes = Buffer.from(text, 'utf8')
+  return Buffer.concat([lengthBytes(bytes.length), bytes])
+}
+
+function lengthBytes(length: number): Buffer {
+  const bytes: number[] = []
+  let left = length
+  while (left >= 0x80) {
+    bytes.push((left & 0x7f) | 0x80)
+    left >>>= 7
+  }
+  return Buffer.of(...bytes, left)
+}
+
+const RECORD = Buffer.from('r')
+const APART = Buffer.from('a')
+
+/** The first half of the SHA-256 of what a record is called, as 32 hexadecimal digits. */
+export type Digest = string
+
+export function digestOfKey(key: Buffer): Digest {
+  return digest(Buffer.concat([RECORD, key]))
+}
+
+/** Of a response that lies apart from its record. */
+export function digestOfResponse(id: string): Digest {
+  return digest(Buffer.concat([APART, Buffer.from(id, 'hex')]))
+}
+
+function digest(name: Buffer): Digest {
+  return createHash('sha256').update(name).digest('hex').slice(0, 32)
+}
+
+/** The names that one tier gives to what it keeps on a server. */
+export class Names {
+  readonly log: string
+  readonly #record: RegExp
+
+  constructor(readonly prefix: string) {
+    this.log = `${prefix}log`
+    this.#record = new RegExp(`^${escapeRegExp(prefix)}r:\\{([0-9a-f]{32})\\}$`)
+  }
+
+  record(digest: Digest): string {
+    return `${this.prefix}r:{${digest}}`
+  }
+
+  lease(digest: Digest): string {
+    return `${this.prefix}l:{${digest}}`
+  }
+
+  segment(fill: string, index: number): string {
+    return `${this.prefix}s:{${fill}}:${index}`
+  }
+
+  /** The digest in the name of a record; `undefined` for any other name. */
+  digestIn(name: string): Digest | undefined {
+    return this.#record.exec(name)?.[1]
+  }
+
+  /** What all names of records match, for SCAN. */
+  recordPattern(): string {
+    return `${this.prefix.replace(/[\\*?[\]]/g, '\\$&')}r:{*`
+  }
+}
+
+function escapeRegExp(text: string): string {
+  return text.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&')
+}

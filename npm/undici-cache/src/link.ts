@@ -1,0 +1,291 @@
+// The connections to one server. One asks; one is told what has changed, where copies are kept; one is for transactions and opened when it
+// is needed first. All end together, and with them all that was known through them: a generation. Nothing is sent twice, and nothing waits for a
+// connection: while there is none, operations fail at once.
+
+import { Redis, type RedisOptions } from 'iovalkey'
+import { asError, StoreUnavailableError, within } from './errors.js'
+
+export type Argument = string | Buffer | number
+export type Command = readonly [name: string, ...args: Argument[]]
+
+export interface LinkSettings {
+  readonly client: RedisOptions
+  /** Whether the server is to tell which of the keys that were read have changed. */
+  readonly tracking: boolean
+  readonly timeoutMs: number
+}
+
+export interface LinkEvents {
+  /** The server says that these keys have changed; `undefined`: any may have. */
+  changed(names: readonly string[] | undefined): void
+  up(link: Link): void
+  down(link: Link, reason: Error): void
+}
+
+const INVALIDATIONS = '__redis__:invalidate'
+const CONNECT_MS = 1000
+/** A connection that has not answered for so long is closed, and with it ends what was known through it. */
+const VERIFIED_MS = 2000
+const PAUSE_MS_MIN = 50
+const PAUSE_MS_MAX = 1000
+const IN_FLIGHT_MAX = 10_000
+const TRANSACTIONS_WAITING_MAX = 1000
+/** What the clocks of two machines differ by before it counts. */
+const CLOCK_DOUBT_MS = 100
+
+interface Connections {
+  readonly control: Redis
+  readonly pushes: Redis | undefined
+}
+
+export class Link {
+  readonly #settings: LinkSettings
+  readonly #events: LinkEvents
+  #connections: Connections | undefined
+  #exclusive: Promise<Redis> | undefined
+  #lastTransaction: Promise<unknown> = Promise.resolve()
+  #transactionsWaiting = 0
+  #inFlight = 0
+  #failures = 0
+  #closed = false
+  #retry: NodeJS.Timeout | undefined
+  #heartbeat: NodeJS.Timeout | undefined
+  #settled: Promise<void>
+  /** How far the clock of the server is ahead. */
+  clockAheadMs = 0
+
+  constructor(settings: LinkSettings, events: LinkEvents) {
+    this.#settings = settings
+    this.#events = events
+    this.#settled = this.#connect()
+  }
+
+  get isUp(): boolean {
+    return this.#connections !== undefined
+  }
+
+  get isTracking(): boolean {
+    return this.#settings.tracking
+  }
+
+  get timeoutMs(): number {
+    return this.#settings.timeoutMs
+  }
+
+  /** Waits for the first attempt to connect, however it ends. */
+  settled(): Promise<void> {
+    return this.#settled
+  }
+
+  /** Sends commands in one piece; each answer is a value or an error. */
+  async ask(commands: readonly Command[], timeoutMs = this.#settings.timeoutMs): Promise<unknown[]> {
+    const control = this.#control()
+    this.#inFlight += 1
+    try {
+      return await within(exec(control, commands), timeoutMs)
+    } catch (error) {
+      this.#blame(error)
+      throw error
+    } finally {
+      this.#inFlight -= 1
+    }
+  }
+
+  /** The commands between MULTI and EXEC, in one piece. */
+  async transaction(commands: readonly Command[]): Promise<unknown[]> {
+    const answers = await this.ask([['MULTI'], ...commands, ['EXEC']])
+    const outcome = answers.at(-1)
+    if (!Array.isArray(outcome)) throw new StoreUnavailableError('the server has refused a transaction')
+    return outcome
+  }
+
+  /**
+   * Reads under WATCH, then does what `decide` says of that, unless something has changed in between. False: it has. Nothing to do: true.
+   */
+  watching(watched: readonly string[], reads: readonly Command[], decide: (found: unknown[]) => readonly Command[]): Promise<boolean> {
+    if (this.#transactionsWaiting >= TRANSACTIONS_WAITING_MAX) {
+      return Promise.reject(new StoreUnavailableError('too many changes wait for the store'))
+    }
+    this.#transactionsWaiting += 1
+    const turn = this.#lastTransaction.then(() => within(this.#watch(watched, reads, decide), 2 * this.#settings.timeoutMs))
+    const outcome = turn.catch((error: unknown) => {
+      this.#dropExclusive()
+      throw error
+    }).finally(() => {
+      this.#transactionsWaiting -= 1
+    })
+    this.#lastTransaction = outcome.catch(() => undefined)
+    return outcome
+  }
+
+  /** A connection more, which hears what is published on these channels until it ends or the answer is called. */
+  async listen(channels: readonly string[], heard: (channel: string, message: string) => void, ended: () => void): Promise<() => void> {
+    const redis = await this.#open(ended)
+    redis.on('message', heard)
+    await redis.subscribe(...channels)
+    return () => redis.disconnect()
+  }
+
+  /** The number of the database, which channels of key events name. */
+  get database(): number {
+    return this.#settings.client.db ?? 0
+  }
+
+  close(): void {
+    this.#closed = true
+    clearTimeout(this.#retry)
+    this.#disconnect()
+  }
+
+  async #watch(watched: readonly string[], reads: readonly Command[], decide: (found: unknown[]) => readonly Command[]): Promise<boolean> {
+    const redis = await this.#exclusiveConnection()
+    const answers = await exec(redis, [['UNWATCH'], ['WATCH', ...watched], ...reads])
+    const commands = decide(answers.slice(2))
+    if (commands.length === 0) return true
+    const outcome = (await exec(redis, [['MULTI'], ...commands, ['EXEC']])).at(-1)
+    return Array.isArray(outcome)
+  }
+
+  #exclusiveConnection(): Promise<Redis> {
+    this.#control()
+    if (this.#exclusive === undefined) {
+      const opening = this.#open(() => this.#dropExclusive(opening))
+      this.#exclusive = opening
+    }
+    return this.#exclusive
+  }
+
+  /** The one that is there, or nothing if that is another one. */
+  #dropExclusive(dropped = this.#exclusive): void {
+    if (dropped === this.#exclusive) this.#exclusive = undefined
+    dropped?.then((redis) => redis.disconnect(), () => undefined)
+  }
+
+  #control(): Redis {
+    if (this.#connections === undefined) throw new StoreUnavailableError('the store is not connected')
+    if (this.#inFlight >= IN_FLIGHT_MAX) throw new StoreUnavailableError('too many operations wait for the store')
+    return this.#connections.control
+  }
+
+  async #connect(): Promise<void> {
+    const dialing = this.#dial()
+    try {
+      const connections = await within(dialing, CONNECT_MS)
+      if (this.#closed) return disconnect(connections)
+      this.#connections = connections
+      this.#failures = 0
+      this.#heartbeat = setInterval(() => this.#beat(connections), VERIFIED_MS / 4).unref()
+      this.#events.up(this)
+    } catch (error) {
+      dialing.then(disconnect, () => undefined)
+      this.#lost(asError(error))
+    }
+  }
+
+  async #dial(): Promise<Connections> {
+    const opened: Redis[] = []
+    const open = (): Promise<Redis> => this.#open((redis, reason) => this.#lostOf(redis, reason), (redis) => opened.push(redis))
+    try {
+      const [control, pushes] = await Promise.all([open(), this.#settings.tracking ? open() : undefined])
+      await this.#measureClock(control)
+      if (pushes) await this.#followInvalidations(control, pushes)
+      return { control, pushes }
+    } catch (error) {
+      for (const redis of opened) redis.disconnect()
+      throw error
+    }
+  }
+
+  /** A connection that is never opened again by itself: what it followed would be lost unseen. */
+  async #open(ended: (redis: Redis, reason: Error) => void, made: (redis: Redis) => unknown = () => undefined): Promise<Redis> {
+    const redis = new Redis({
+      connectTimeout: CONNECT_MS,
+      ...this.#settings.client,
+      keyPrefix: '',
+      lazyConnect: true,
+      enableOfflineQueue: false,
+      enableReadyCheck: false,
+      autoResubscribe: false,
+      autoResendUnfulfilledCommands: false,
+      retryStrategy: () => null,
+    })
+    made(redis)
+    let last: Error = new StoreUnavailableError('the store has closed the connection')
+    redis.on('error', (error: Error) => { last = error })
+    redis.on('end', () => ended(redis, last))
+    await redis.connect().catch((error: unknown) => Promise.reject(last instanceof StoreUnavailableError ? error : last))
+    return redis
+  }
+
+  async #measureClock(control: Redis): Promise<void> {
+    const sent = Date.now()
+    const [answer] = await exec(control, [['TIME']])
+    if (!Array.isArray(answer)) return
+    const [seconds, microseconds] = answer.map(Number)
+    const ahead = Math.round((seconds ?? 0) * 1000 + (microseconds ?? 0) / 1000 - (sent + Date.now()) / 2)
+    this.clockAheadMs = Math.abs(ahead) > CLOCK_DOUBT_MS ? ahead : 0
+  }
+
+  async #followInvalidations(control: Redis, pushes: Redis): Promise<void> {
+    const id = await pushes.client('ID')
+    pushes.on('messageBuffer', (_channel: Buffer, names: unknown) => this.#events.changed(namesIn(names)))
+    await pushes.subscribe(INVALIDATIONS)
+    await control.client('TRACKING', 'ON', 'REDIRECT', id, 'OPTIN')
+  }
+
+  #beat(connections: Connections): void {
+    const pings = [connections.control, connections.pushes].map((redis) => redis?.ping())
+    within(Promise.all(pings), VERIFIED_MS).catch((error: unknown) => {
+      if (this.#connections === connections) this.#lost(asError(error))
+    })
+  }
+
+  /** A server that is a master no longer is left. */
+  #blame(error: unknown): void {
+    if (/^(READONLY|MASTERDOWN)/.test(asError(error).message)) this.#lost(asError(error))
+  }
+
+  #lostOf(redis: Redis, reason: Error): void {
+    const { control, pushes } = this.#connections ?? {}
+    if (redis === control || redis === pushes) this.#lost(reason)
+  }
+
+  #lost(reason: Error): void {
+    if (this.#closed) return
+    this.#disconnect()
+    this.#events.down(this, reason)
+    this.#failures += 1
+    const pauseMax = Math.min(PAUSE_MS_MAX, PAUSE_MS_MIN * 2 ** this.#failures)
+    clearTimeout(this.#retry)
+    this.#retry = setTimeout(() => void this.#connect(), pauseMax * (0.5 + Math.random() / 2))
+    this.#retry.unref()
+  }
+
+  #disconnect(): void {
+    const connections = this.#connections
+    this.#connections = undefined
+    clearInterval(this.#heartbeat)
+    if (connections) disconnect(connections)
+    this.#dropExclusive()
+  }
+}
+
+function disconnect({ control, pushes }: Connections): void {
+  control.disconnect()
+  pushes?.disconnect()
+}
+
+/** The first answer that is an error is thrown. */
+async function exec(redis: Redis, commands: readonly Command[]): Promise<unknown[]> {
+  const pipeline = redis.pipeline()
+  for (const [name, ...args] of commands) pipeline.callBuffer(name, ...args)
+  const answers = await pipeline.exec() ?? []
+  return answers.map(([error, value]) => {
+    if (error) throw error
+    return value
+  })
+}
+
+function namesIn(message: unknown): string[] | undefined {
+  return Array.isArray(message) ? message.map(String) : undefined
+}

@@ -1,0 +1,77 @@
+// The bytes of the purge log as it lies on the server: docs/design/remote-tier.md, "The log".
+
+import { randomBytes } from 'node:crypto'
+import { FormatError } from './bytes.js'
+import { xxh3 } from './checksum.js'
+
+export const LOG_HEADER_BYTES = 32
+const RECORD_HEADER_BYTES = 8
+const RECORD_BYTES_MAX = 65_536
+/** What is read at a time: the longest record as a whole. */
+export const LOG_READ_BYTES = RECORD_BYTES_MAX + RECORD_HEADER_BYTES
+const MARK = Buffer.from([0x4c, 0x41, 0x52, 1, 0x4c, 0, 0, 0])
+
+export interface LogHeader {
+  readonly id: string
+  /** The offset of the first byte behind the header. */
+  readonly floor: number
+}
+
+export interface LogRecord {
+  readonly bytes: Buffer
+  readonly end: number
+}
+
+export function newLogHeader(): LogHeader {
+  return { id: randomBytes(16).toString('hex'), floor: 0 }
+}
+
+export function encodeLogHeader({ id, floor }: LogHeader): Buffer {
+  const bytes = Buffer.alloc(LOG_HEADER_BYTES)
+  MARK.copy(bytes)
+  Buffer.from(id, 'hex').copy(bytes, 8)
+  bytes.writeBigUInt64LE(BigInt(floor), 24)
+  return bytes
+}
+
+/** `undefined` for what is no log of this version. */
+export function decodeLogHeader(bytes: Buffer): LogHeader | undefined {
+  if (bytes.length < LOG_HEADER_BYTES || !bytes.subarray(0, 8).equals(MARK)) return undefined
+  const floor = bytes.readBigUInt64LE(24)
+  if (floor > BigInt(Number.MAX_SAFE_INTEGER)) return undefined
+  return { id: bytes.subarray(8, 24).toString('hex'), floor: Number(floor) }
+}
+
+export function encodeLogRecord(record: Buffer): Buffer {
+  if (record.length > RECORD_BYTES_MAX) throw new FormatError('length', 'a record of the log is too long')
+  const header = Buffer.alloc(RECORD_HEADER_BYTES)
+  header.writeUInt32LE(record.length)
+  header.writeUInt32LE(checksumOf(record), 4)
+  return Buffer.concat([header, record])
+}
+
+/** The records that begin at `start`, as far as they were read as a whole. */
+export function decodeLogRecords(read: Buffer, start: number): LogRecord[] {
+  const records: LogRecord[] = []
+  let at = 0
+  while (at + RECORD_HEADER_BYTES <= read.length) {
+    const length = read.readUInt32LE(at)
+    if (length > RECORD_BYTES_MAX) throw new FormatError('length', 'a record of the log is longer than one can be')
+    const end = at + RECORD_HEADER_BYTES + length
+    if (end > read.length) break
+    const bytes = read.subarray(at + RECORD_HEADER_BYTES, end)
+    if (checksumOf(bytes) !== read.readUInt32LE(at + 4)) throw new FormatError('checksum', 'a record of the log has a wrong checksum')
+    records.push({ bytes, end: start + end })
+    at = end
+  }
+  // As much was read as the longest record has, so the log ends in the middle of this one.
+  if (at < read.length && read.length - at < LOG_READ_BYTES && read.length < LOG_READ_BYTES) {
+    throw new FormatError('length', 'the log ends in the middle of a record')
+  }
+  return records
+}
+
+/** The length is under it: zeros are no records. */
+function checksumOf(bytes: Buffer): number {
+  return Number(xxh3(bytes, BigInt(bytes.length)) & 0xffff_ffffn)
+}

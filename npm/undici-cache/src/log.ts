@@ -1,0 +1,240 @@
+// The purge log that all who share a store append to and read: docs/design/remote-tier.md, "The log".
+
+import { FormatError } from './bytes.js'
+import { asError, StoreUnavailableError } from './errors.js'
+import type { Names } from './key.js'
+import type { Command, Link } from './link.js'
+import {
+  decodeLogHeader, decodeLogRecords, encodeLogHeader, encodeLogRecord, LOG_HEADER_BYTES, LOG_READ_BYTES, type LogHeader, newLogHeader,
+} from './log-bytes.js'
+import { isMoved, type Nodes } from './nodes.js'
+import { PurgeIndex, type Subject, type Verdict } from './purge-index.js'
+import { decodePurge, encodePurge, newPurge, type Purged, type PurgeRecord } from './purge-record.js'
+import type { LogCursor } from './record.js'
+
+/** Beyond this length the log is cut to half of it by whoever appends. */
+const LOG_BYTES_MAX = 1 << 20
+/** Purges that wait for a store that is away. */
+const UNSENT_MAX = 1000
+const READS_MAX = 100
+
+export class PurgeLog {
+  readonly #nodes: Nodes
+  readonly #names: Names
+  readonly #index: PurgeIndex
+  readonly #onPurges: (purges: readonly PurgeRecord[]) => void
+  #cursor: LogCursor | undefined
+  /** Below it nobody here knows what was purged. */
+  #knownFrom = 0
+  #floor = 0
+  #isDirty = true
+  #reading: Promise<void> | undefined
+  #unsent: PurgeRecord[] = []
+
+  constructor(nodes: Nodes, names: Names, site: string, onPurges: (purges: readonly PurgeRecord[]) => void) {
+    this.#nodes = nodes
+    this.#names = names
+    this.#index = new PurgeIndex(site)
+    this.#onPurges = onPurges
+  }
+
+  /** Up to where it was read. */
+  get cursor(): LogCursor | undefined {
+    return this.#cursor
+  }
+
+  /** Whether nothing was appended since, as far as this process was told. */
+  get isRead(): boolean {
+    return !this.#isDirty && this.#cursor !== undefined
+  }
+
+  /** It may have changed. */
+  suspect(): void {
+    this.#isDirty = true
+  }
+
+  /** What is known of a response that was asked for at this place. */
+  judge(subject: Subject, place: LogCursor | undefined): Verdict {
+    const cursor = this.#cursor
+    if (place === undefined || cursor === undefined || place.id !== cursor.id || place.offset < this.#knownFrom) return 'purged'
+    return place.offset >= cursor.offset ? 'current' : this.#index.judge(subject, place.offset)
+  }
+
+  /** A place before which nothing here is known to have been asked for: to err on the older side. */
+  get oldestPlace(): LogCursor | undefined {
+    return this.#cursor && { id: this.#cursor.id, offset: this.#knownFrom }
+  }
+
+  /** Commands that tell whether it has grown, for those who are told of no change. */
+  stateCommands(): readonly Command[] {
+    return [['STRLEN', this.#names.log], ['GETRANGE', this.#names.log, 0, LOG_HEADER_BYTES - 1]]
+  }
+
+  get name(): string {
+    return this.#names.log
+  }
+
+  /** Takes note of what `stateCommands` has answered. */
+  noteState(length: unknown, header: unknown): void {
+    const found = Buffer.isBuffer(header) ? decodeLogHeader(header) : undefined
+    const isSame = found !== undefined && found.id === this.#cursor?.id && found.floor === this.#floor
+    if (!isSame || found.floor + Number(length) - LOG_HEADER_BYTES !== this.#cursor?.offset) this.#isDirty = true
+  }
+
+  /** Reads to its end. Whoever comes while that goes on, and was told of a change since it began, waits for the next one. */
+  async readOn(): Promise<void> {
+    while (!this.isRead) {
+      this.#reading ??= this.#read().finally(() => {
+        this.#reading = undefined
+      })
+      await this.#reading
+    }
+  }
+
+  /** Appends a purge; one that can't be written now is written before the log is read the next time. */
+  async append(what: Purged, at: number): Promise<void> {
+    this.#keepUnsent(newPurge(what, at))
+    this.#isDirty = true
+    await this.readOn()
+  }
+
+  #keepUnsent(purge: PurgeRecord): void {
+    encodePurge(purge)
+    this.#unsent.push(purge)
+    if (this.#unsent.length > UNSENT_MAX) this.#unsent = [newPurge('everything', purge.at)]
+  }
+
+  async #read(): Promise<void> {
+    try {
+      const link = this.#link()
+      await this.#sendUnsent(link)
+      this.#isDirty = false
+      for (let reads = 0; reads < READS_MAX; reads++) {
+        if (await this.#readPart(link)) return
+      }
+      throw new StoreUnavailableError('the purge log grows faster than it can be read')
+    } catch (error) {
+      this.#isDirty = true
+      if (isMoved(error)) void this.#nodes.moved()
+      throw error
+    }
+  }
+
+  async #sendUnsent(link: Link): Promise<void> {
+    while (this.#unsent.length > 0) {
+      const sent = [...this.#unsent]
+      const records = Buffer.concat(sent.map((purge) => encodeLogRecord(encodePurge(purge))))
+      const outcome = await link.transaction([
+        ['SET', this.#names.log, encodeLogHeader(newLogHeader()), 'NX'],
+        ['APPEND', this.#names.log, records],
+      ])
+      this.#unsent = this.#unsent.filter((purge) => !sent.includes(purge))
+      if (Number(outcome[1]) > LOG_BYTES_MAX) await this.#rewrite(link, cutToHalf)
+    }
+  }
+
+  /** Whether the end is reached. */
+  async #readPart(link: Link): Promise<boolean> {
+    if (this.#cursor === undefined) await this.#begin(link)
+    const { id, offset } = this.#cursor!
+    const from = LOG_HEADER_BYTES + offset - this.#floor
+    const follow: Command[] = link.isTracking ? [['CLIENT', 'CACHING', 'YES']] : []
+    const answers = await link.ask([
+      ...follow,
+      ['GETRANGE', this.#names.log, from, from + LOG_READ_BYTES - 1],
+      ...this.stateCommands(),
+    ])
+    const [read, length, header] = answers.slice(follow.length) as [Buffer, number, Buffer]
+    const found = decodeLogHeader(header)
+    if (found === undefined || found.id !== id) return this.#restart()
+    if (found.floor !== this.#floor) return found.floor > offset ? this.#restart() : this.#moveFloor(found.floor)
+    if (found.floor + length - LOG_HEADER_BYTES < offset) return this.#wasSetBack(link)
+    return this.#apply(link, read, id, offset)
+  }
+
+  async #begin(link: Link): Promise<void> {
+    const header = encodeLogHeader(newLogHeader())
+    const [, found] = await link.ask([
+      ['SET', this.#names.log, header, 'NX'],
+      ['GETRANGE', this.#names.log, 0, LOG_HEADER_BYTES - 1],
+    ])
+    const begun = Buffer.isBuffer(found) ? decodeLogHeader(found) : undefined
+    if (begun === undefined) {
+      await this.#rewrite(link, () => [newLogHeader(), Buffer.alloc(0)])
+      throw new StoreUnavailableError('the purge log was damaged, and is replaced')
+    }
+    this.#index.clear()
+    this.#floor = begun.floor
+    this.#knownFrom = begun.floor
+    this.#cursor = { id: begun.id, offset: begun.floor }
+  }
+
+  /** Another log has taken its place, or what was not read yet was trimmed: nobody knows what was purged. */
+  #restart(): boolean {
+    this.#cursor = undefined
+    return false
+  }
+
+  #moveFloor(floor: number): boolean {
+    this.#floor = floor
+    return false
+  }
+
+  /** A log that was set back grows again, with other purges at the same places. So it gets another id. */
+  async #wasSetBack(link: Link): Promise<boolean> {
+    await this.#rewrite(link, ({ floor }, records) => [{ ...newLogHeader(), floor }, records])
+    return this.#restart()
+  }
+
+  async #apply(link: Link, read: Buffer, id: string, offset: number): Promise<boolean> {
+    const records = await this.#decode(link, read, offset)
+    const purges = records.map(({ bytes, end }) => {
+      const purge = understood(bytes)
+      this.#index.add(purge, end)
+      return purge ?? newPurge('everything', Date.now())
+    })
+    this.#cursor = { id, offset: records.at(-1)?.end ?? offset }
+    if (purges.length > 0) this.#onPurges(purges)
+    return read.length < LOG_READ_BYTES
+  }
+
+  async #decode(link: Link, read: Buffer, offset: number): Promise<ReturnType<typeof decodeLogRecords>> {
+    try {
+      return decodeLogRecords(read, offset)
+    } catch (error) {
+      await this.#rewrite(link, () => [newLogHeader(), Buffer.alloc(0)])
+      throw asError(error)
+    }
+  }
+
+  /** Puts another log in the place of this one, unless it changes meanwhile. */
+  async #rewrite(link: Link, change: (header: LogHeader, records: Buffer) => [LogHeader, Buffer]): Promise<void> {
+    const log = this.#names.log
+    await link.watching([log], [['GETRANGE', log, 0, -1]], ([found]) => {
+      const bytes = found as Buffer
+      const header = decodeLogHeader(bytes) ?? newLogHeader()
+      const [newHeader, records] = change(header, bytes.subarray(LOG_HEADER_BYTES))
+      return [['SET', log, Buffer.concat([encodeLogHeader(newHeader), records])]]
+    })
+  }
+
+  #link(): Link {
+    return this.#nodes.linkOf(this.#names.log)
+  }
+}
+
+function understood(bytes: Buffer): PurgeRecord | undefined {
+  try {
+    return decodePurge(bytes)
+  } catch (error) {
+    if (error instanceof FormatError) return undefined
+    throw error
+  }
+}
+
+/** Whole records from the front are dropped, and the floor is raised by as many bytes. */
+function cutToHalf(header: LogHeader, records: Buffer): [LogHeader, Buffer] {
+  const ends = decodeLogRecords(records, 0).map(({ end }) => end)
+  const cut = ends.findLast((end) => end <= records.length - LOG_BYTES_MAX / 2) ?? 0
+  return [{ ...header, floor: header.floor + cut }, records.subarray(cut)]
+}

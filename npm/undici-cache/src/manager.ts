@@ -1,0 +1,194 @@
+// For those who manage what is stored, outside of requests: listings, deletions, and events of what comes and goes.
+
+import { assertCacheKey, type CacheEntry, type CacheKey } from './contract.js'
+import { asError } from './errors.js'
+import type { Link } from './link.js'
+import { type EntryFilter, type Found, Listings } from './listings.js'
+import { checkConnection, type CheckedConnection, type ConnectionOptions } from './options.js'
+import { QuietEmitter, SharedStore } from './shared-store.js'
+
+export interface LarderCacheManagerOptions extends ConnectionOptions {
+  /** Whether `subscribe` may turn on key events by `CONFIG SET`. Managed servers have them in their own settings. @default true */
+  clientConfigKeyspaceEventNotify?: boolean
+}
+
+const NEEDED_EVENTS = 'AKE'
+const KEY_EVENTS = ['set', 'del', 'expired', 'evicted', 'append'] as const
+const AGAIN_MS = 200
+/** Entries that are remembered, to tell when they go. */
+const KNOWN_MAX = 100_000
+
+/**
+ * Events: `add-entry` with an entry, `delete-entry` with `{ id, keyPrefix }`, both after `subscribe`; and `error`.
+ */
+export class LarderCacheManager extends QuietEmitter {
+  readonly #options: CheckedConnection
+  readonly #mayConfigure: boolean
+  readonly #shared: SharedStore
+  readonly #listings: Listings
+  /** Managers of other prefixes. */
+  readonly #others = new Map<string, LarderCacheManager>()
+  readonly #known = new Map<string, readonly Found[]>()
+  readonly #listening = new Set<() => void>()
+  #subscribing: Promise<void> | undefined
+  #working: Promise<void> = Promise.resolve()
+  #closed = false
+
+  constructor(opts: LarderCacheManagerOptions = {}) {
+    super()
+    const { clientConfigKeyspaceEventNotify = true, ...connection } = opts
+    this.#options = checkConnection({ ...connection, errorCallback: opts.errorCallback ?? ((error) => this.tell('error', error)) })
+    this.#mayConfigure = clientConfigKeyspaceEventNotify
+    this.#shared = new SharedStore(this.#options, false, {
+      changed: () => undefined,
+      up: () => undefined,
+      down: (_link, reason) => this.#shared.report(reason),
+    })
+    this.#listings = new Listings(this.#shared)
+  }
+
+  /** All that is stored and can answer. Goes through all names on the servers. */
+  entries(filter?: EntryFilter, prefix?: string): AsyncGenerator<CacheEntry> {
+    return this.#of(prefix).#listings.entries(filter)
+  }
+
+  async streamEntries(callback: (entry: CacheEntry) => unknown, prefix?: string): Promise<void> {
+    for await (const entry of this.entries({}, prefix)) await callback(entry)
+  }
+
+  getTags(prefix?: string): Promise<string[]> {
+    return this.#of(prefix).#listings.tags()
+  }
+
+  /** The body of a response as text. */
+  getResponseById(id: string, prefix?: string): Promise<string | null> {
+    return this.#of(prefix).#listings.responseById(id)
+  }
+
+  getDependentEntries(id: string, prefix?: string): Promise<CacheEntry[]> {
+    return this.#of(prefix).#listings.dependentOn(id)
+  }
+
+  deleteIds(ids: readonly string[], prefix?: string): Promise<void> {
+    return this.#of(prefix).#listings.deleteIds(ids)
+  }
+
+  async deleteKeys(keys: readonly Pick<CacheKey, 'origin' | 'path' | 'method'>[], prefix?: string): Promise<void> {
+    keys.forEach(assertCacheKey)
+    const shared = this.#of(prefix).#shared
+    await shared.settled()
+    const places = keys.flatMap(({ origin, path }) => shared.placesOf(origin, path))
+    await Promise.all([shared.tier.remove(places.map(({ digest }) => digest)), ...places.map(({ target }) => shared.purgeUrl(target))])
+  }
+
+  /** Removes what has any of these tags; a list within the list means all of these. */
+  async deleteTags(tags: readonly (string | readonly string[])[], prefix?: string): Promise<void> {
+    const shared = this.#of(prefix).#shared
+    await shared.settled()
+    await shared.purgeTags(tags)
+  }
+
+  deleteTag(tag: string | readonly string[], prefix?: string): Promise<void> {
+    return this.deleteTags([tag], prefix)
+  }
+
+  /** From now on `add-entry` and `delete-entry` are emitted. One that has failed may be tried again. */
+  subscribe(): Promise<void> {
+    this.#subscribing ??= this.#subscribe().catch((error: unknown) => {
+      this.#subscribing = undefined
+      throw error
+    })
+    return this.#subscribing
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+    for (const end of this.#listening) end()
+    await this.#working
+    this.#shared.close()
+    await Promise.all([...this.#others.values()].map((other) => other.close()))
+  }
+
+  #of(prefix: string | undefined): LarderCacheManager {
+    if (prefix === undefined || prefix === this.#options.prefix) return this
+    const other = this.#others.get(prefix) ?? new LarderCacheManager({ ...this.#openOptions(), prefix })
+    this.#others.set(prefix, other)
+    return other
+  }
+
+  #openOptions(): LarderCacheManagerOptions {
+    const { clientOpts, cluster, site, cacheTagsHeader, timeout, errorCallback } = this.#options
+    return {
+      clientOpts, site, timeout, errorCallback,
+      ...cluster === undefined ? {} : { cluster },
+      ...cacheTagsHeader === undefined ? {} : { cacheTagsHeader },
+    }
+  }
+
+  async #subscribe(): Promise<void> {
+    await this.#shared.settled()
+    await Promise.all(this.#shared.nodes.links().map((link) => this.#listen(link)))
+    for await (const found of this.#listings.all()) this.#remember(found.digest, [...this.#known.get(found.digest) ?? [], found])
+  }
+
+  async #listen(link: Link): Promise<void> {
+    if (this.#mayConfigure) await this.#turnEventsOn(link)
+    const channels = KEY_EVENTS.map((event) => `__keyevent@${link.database}__:${event}`)
+    const end = await link.listen(channels, (channel, name) => this.#heard(channel, name), () => this.#listenAgain(link, end))
+    this.#listening.add(end)
+  }
+
+  #listenAgain(link: Link, ended: () => void): void {
+    this.#listening.delete(ended)
+    if (this.#closed) return
+    const again = (): void => {
+      if (!this.#closed) this.#listen(link).catch(() => setTimeout(again, AGAIN_MS).unref())
+    }
+    setTimeout(again, AGAIN_MS).unref()
+  }
+
+  async #turnEventsOn(link: Link): Promise<void> {
+    const [setting] = await link.ask([['CONFIG', 'GET', 'notify-keyspace-events']])
+    const events = String((setting as unknown[])[1] ?? '')
+    if (/E/.test(events) && /A/.test(events)) return
+    await link.ask([['CONFIG', 'SET', 'notify-keyspace-events', NEEDED_EVENTS]])
+  }
+
+  /** One after the other, in the order in which it was told. */
+  #heard(channel: string, name: string): void {
+    this.#working = this.#working.then(() => this.#look(channel, name)).catch((error: unknown) => this.tell('error', asError(error)))
+  }
+
+  async #look(channel: string, name: string): Promise<void> {
+    if (this.#closed) return
+    if (name === this.#shared.names.log) return this.#lookForPurged()
+    const digest = this.#shared.names.digestIn(name)
+    if (digest === undefined) return
+    const isThere = channel.endsWith(':set')
+    this.#compare(digest, isThere ? await this.#listings.inRecord(digest) : [])
+  }
+
+  async #lookForPurged(): Promise<void> {
+    const { log } = this.#shared
+    log.suspect()
+    await log.readOn()
+    for (const [digest, found] of this.#known) {
+      const left = found.filter(({ stored }) => log.judge(stored, stored.log) !== 'purged')
+      if (left.length < found.length) this.#compare(digest, left)
+    }
+  }
+
+  #compare(digest: string, found: readonly Found[]): void {
+    const before = this.#known.get(digest) ?? []
+    this.#remember(digest, found)
+    const isIn = (list: readonly Found[], id: string): boolean => list.some((one) => one.entry.id === id)
+    for (const { entry } of found) if (!isIn(before, entry.id)) this.tell('add-entry', entry)
+    for (const { entry } of before) if (!isIn(found, entry.id)) this.tell('delete-entry', { id: entry.id, keyPrefix: entry.keyPrefix })
+  }
+
+  #remember(digest: string, found: readonly Found[]): void {
+    this.#known.delete(digest)
+    if (found.length > 0) this.#known.set(digest, found)
+    if (this.#known.size > KNOWN_MAX) this.#known.delete(this.#known.keys().next().value!)
+  }
+}

@@ -1,0 +1,214 @@
+// Which server has which key: one server, or the masters of a Redis Cluster.
+
+import type { RedisOptions } from 'iovalkey'
+import { asError, StoreUnavailableError } from './errors.js'
+import { Link, type LinkEvents, type LinkSettings } from './link.js'
+
+export interface NodeAddress {
+  readonly host: string
+  readonly port: number
+}
+
+/** The servers that keys lie on. */
+export interface Nodes {
+  /** Waits until it is known who is there, or that nobody is. */
+  settled(): Promise<void>
+  linkOf(name: string): Link
+  links(): Link[]
+  /** An answer says that keys lie elsewhere by now. */
+  moved(): Promise<void>
+  close(): void
+}
+
+export class SingleNode implements Nodes {
+  readonly #link: Link
+
+  constructor(settings: LinkSettings, events: LinkEvents) {
+    this.#link = new Link(settings, events)
+  }
+
+  settled(): Promise<void> {
+    return this.#link.settled()
+  }
+
+  linkOf(): Link {
+    return this.#link
+  }
+
+  links(): Link[] {
+    return [this.#link]
+  }
+
+  moved(): Promise<void> {
+    return Promise.resolve()
+  }
+
+  close(): void {
+    this.#link.close()
+  }
+}
+
+interface SlotRange {
+  readonly first: number
+  readonly last: number
+  readonly link: Link
+}
+
+interface Master {
+  readonly first: number
+  readonly last: number
+  readonly address: NodeAddress
+}
+
+const SLOTS = 16_384
+const TOPOLOGY_RETRY_MS = 200
+
+export class ClusterNodes implements Nodes {
+  readonly #settings: LinkSettings
+  readonly #events: LinkEvents
+  readonly #seeds: readonly NodeAddress[]
+  readonly #links = new Map<string, Link>()
+  #ranges: readonly SlotRange[] = []
+  #reading: Promise<void> | undefined
+  #retry: NodeJS.Timeout | undefined
+  #closed = false
+
+  constructor(seeds: readonly NodeAddress[], settings: LinkSettings, events: LinkEvents) {
+    if (seeds.length === 0) throw new TypeError('expected cluster to name at least one node')
+    this.#seeds = seeds
+    this.#settings = settings
+    this.#events = events
+    void this.moved()
+  }
+
+  async settled(): Promise<void> {
+    await this.#reading
+    await Promise.all(this.links().map((link) => link.settled()))
+  }
+
+  linkOf(name: string): Link {
+    const slot = slotOf(name)
+    const range = this.#ranges.find(({ first, last }) => slot >= first && slot <= last)
+    if (range === undefined) throw new StoreUnavailableError('no node of the cluster is known for this key')
+    return range.link
+  }
+
+  links(): Link[] {
+    return [...this.#links.values()]
+  }
+
+  moved(): Promise<void> {
+    this.#reading ??= this.#readTopology().finally(() => {
+      this.#reading = undefined
+    })
+    return this.#reading
+  }
+
+  close(): void {
+    this.#closed = true
+    clearTimeout(this.#retry)
+    for (const link of this.#links.values()) link.close()
+  }
+
+  async #readTopology(): Promise<void> {
+    for (const seed of [...this.#known(), ...this.#seeds]) {
+      const masters = await this.#mastersBy(seed)
+      if (this.#closed) return
+      if (masters !== undefined) return this.#adopt(masters)
+    }
+    this.#retry = setTimeout(() => void this.moved(), TOPOLOGY_RETRY_MS).unref()
+  }
+
+  #known(): NodeAddress[] {
+    return [...this.#links.keys()].map(addressOf)
+  }
+
+  /** `undefined` where the node does not say. */
+  async #mastersBy(seed: NodeAddress): Promise<Master[] | undefined> {
+    const known = this.#links.get(nameOf(seed))
+    const asked = known ?? new Link(this.#settingsFor(seed, false), SILENT)
+    try {
+      await asked.settled()
+      const [slots] = await asked.ask([['CLUSTER', 'SLOTS']])
+      return Array.isArray(slots) && slots.length > 0 ? slots.map((entry) => masterIn(entry, seed)) : undefined
+    } catch {
+      return undefined
+    } finally {
+      if (known === undefined) asked.close()
+    }
+  }
+
+  #adopt(masters: readonly Master[]): void {
+    const names = new Set(masters.map(({ address }) => nameOf(address)))
+    for (const [name, link] of this.#links) {
+      if (names.has(name)) continue
+      link.close()
+      this.#links.delete(name)
+      this.#events.down(link, new StoreUnavailableError(`${name} is no master of the cluster any more`))
+    }
+    this.#ranges = masters.map(({ first, last, address }) => ({ first, last, link: this.#linkTo(address) }))
+  }
+
+  #linkTo(address: NodeAddress): Link {
+    const name = nameOf(address)
+    const link = this.#links.get(name) ?? new Link(this.#settingsFor(address, this.#settings.tracking), this.#eventsOf())
+    this.#links.set(name, link)
+    return link
+  }
+
+  /** A master that is lost may have been replaced. */
+  #eventsOf(): LinkEvents {
+    const { changed, up, down } = this.#events
+    return {
+      changed: (names) => changed(names),
+      up: (link) => up(link),
+      down: (link, reason) => {
+        down(link, reason)
+        void this.moved()
+      },
+    }
+  }
+
+  #settingsFor({ host, port }: NodeAddress, tracking: boolean): LinkSettings {
+    const client: RedisOptions = { ...this.#settings.client, host, port }
+    return { ...this.#settings, client, tracking }
+  }
+}
+
+const SILENT: LinkEvents = { changed: () => undefined, up: () => undefined, down: () => undefined }
+
+function nameOf({ host, port }: NodeAddress): string {
+  return `${host}:${port}`
+}
+
+function addressOf(name: string): NodeAddress {
+  const colon = name.lastIndexOf(':')
+  return { host: name.slice(0, colon), port: Number(name.slice(colon + 1)) }
+}
+
+/** Of a range of slots as CLUSTER SLOTS tells it. A node that does not know its own host is where it was asked. */
+function masterIn(entry: unknown, seed: NodeAddress): Master {
+  const [first, last, master] = entry as [number, number, [Buffer | null, number]]
+  return { first, last, address: { host: String(master[0] ?? '') || seed.host, port: master[1] } }
+}
+
+/** Whether an answer says that a key lies on another node. */
+export function isMoved(error: unknown): boolean {
+  return /^(MOVED|ASK|CLUSTERDOWN|TRYAGAIN)/.test(asError(error).message)
+}
+
+/** Of what stands in the first braces of a name, or of all of it. */
+export function slotOf(name: string): number {
+  const open = name.indexOf('{')
+  const close = open < 0 ? -1 : name.indexOf('}', open + 1)
+  return crc16(Buffer.from(close > open + 1 ? name.slice(open + 1, close) : name)) % SLOTS
+}
+
+function crc16(bytes: Buffer): number {
+  let crc = 0
+  for (const byte of bytes) {
+    crc ^= byte << 8
+    for (let bit = 0; bit < 8; bit++) crc = crc & 0x8000 ? ((crc << 1) ^ 0x1021) & 0xffff : (crc << 1) & 0xffff
+  }
+  return crc
+}

@@ -1,0 +1,111 @@
+// Options, checked once.
+
+import type { RedisOptions } from 'iovalkey'
+import type { NodeAddress } from './nodes.js'
+
+export interface ConnectionOptions {
+  /** Options of the client, iovalkey: `host`, `port`, `username`, `password`, `db`, `tls`, `sentinels`, ... `keyPrefix` counts as `prefix`. */
+  clientOpts?: RedisOptions
+  /** Nodes of a Redis Cluster, one at least; the others are found. */
+  cluster?: readonly NodeAddress[]
+  /** What all names on the server begin with. @default 'larder:' */
+  prefix?: string
+  /** The site of the Larder gateway that has the same URLs. @default 'default' */
+  site?: string
+  /** The response header that lists tags, in the way of `Cache-Tag`. Groups of `Cache-Groups` always count. */
+  cacheTagsHeader?: string
+  /** How long an operation of the store may take, in milliseconds. @default 500 */
+  timeout?: number
+  /** Gets what goes wrong with the store. No request fails by it. @default prints one error in ten seconds */
+  errorCallback?: (error: Error) => void
+}
+
+export interface LarderCacheStoreOptions extends ConnectionOptions {
+  /** Bytes of a body; what has more is not stored. @default 10 MiB */
+  maxEntrySize?: number
+  /** Whether copies are kept in this process, which the server tells when they change. @default true */
+  tracking?: boolean
+  /** Bytes of all copies in this process. @default 128 MiB */
+  maxSize?: number
+  /** Records of which copies are in this process. @default 100,000 */
+  maxCount?: number
+}
+
+export interface CheckedConnection {
+  readonly clientOpts: RedisOptions
+  readonly cluster: readonly NodeAddress[] | undefined
+  readonly prefix: string
+  readonly site: string
+  readonly cacheTagsHeader: string | undefined
+  readonly timeout: number
+  readonly errorCallback: (error: Error) => void
+}
+
+export interface CheckedStore extends CheckedConnection {
+  readonly maxEntrySize: number
+  readonly tracking: boolean
+  readonly maxSize: number
+  readonly maxCount: number
+}
+
+const MIB = 1 << 20
+const ERROR_PAUSE_MS = 10_000
+
+export function checkConnection(opts: ConnectionOptions = {}): CheckedConnection {
+  checkObject('opts', opts)
+  checkObject('opts.clientOpts', opts.clientOpts ?? {})
+  const { keyPrefix, ...clientOpts } = opts.clientOpts ?? {}
+  const prefix = checkText('opts.prefix', opts.prefix ?? keyPrefix?.toString() ?? 'larder:')
+  if (/[{}]/.test(prefix)) throw new TypeError(`expected opts.prefix without braces, got "${prefix}"`)
+  return {
+    clientOpts,
+    cluster: opts.cluster,
+    prefix,
+    site: checkText('opts.site', opts.site ?? 'default'),
+    cacheTagsHeader: opts.cacheTagsHeader === undefined ? undefined : checkText('opts.cacheTagsHeader', opts.cacheTagsHeader).toLowerCase(),
+    timeout: checkNumber('opts.timeout', opts.timeout ?? 500),
+    errorCallback: checkFunction('opts.errorCallback', opts.errorCallback ?? printSeldom()),
+  }
+}
+
+export function checkStore(opts: LarderCacheStoreOptions = {}): CheckedStore {
+  const connection = checkConnection(opts)
+  if (opts.tracking !== undefined && typeof opts.tracking !== 'boolean') {
+    throw new TypeError(`expected opts.tracking to be a boolean, got ${typeof opts.tracking}`)
+  }
+  return {
+    ...connection,
+    tracking: opts.tracking ?? true,
+    maxEntrySize: checkNumber('opts.maxEntrySize', opts.maxEntrySize ?? 10 * MIB),
+    maxSize: checkNumber('opts.maxSize', opts.maxSize ?? 128 * MIB),
+    maxCount: checkNumber('opts.maxCount', opts.maxCount ?? 100_000),
+  }
+}
+
+function checkObject(name: string, value: unknown): void {
+  if (typeof value !== 'object' || value === null) throw new TypeError(`expected ${name} to be an object, got ${typeof value}`)
+}
+
+function checkText(name: string, value: unknown): string {
+  if (typeof value !== 'string') throw new TypeError(`expected ${name} to be a string, got ${typeof value}`)
+  return value
+}
+
+function checkNumber(name: string, value: unknown): number {
+  if (typeof value !== 'number' || !(value >= 0)) throw new TypeError(`expected ${name} to be a number from 0, got ${String(value)}`)
+  return value
+}
+
+function checkFunction<T>(name: string, value: T): T {
+  if (typeof value !== 'function') throw new TypeError(`expected ${name} to be a function, got ${typeof value}`)
+  return value
+}
+
+function printSeldom(): (error: Error) => void {
+  let last = -Infinity
+  return (error) => {
+    if (performance.now() - last < ERROR_PAUSE_MS) return
+    last = performance.now()
+    console.error(`@larder/undici-cache: ${error.message}`)
+  }
+}

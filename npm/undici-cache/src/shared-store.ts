@@ -1,0 +1,245 @@
+// What store and manager have in common: connections, names, the purge log, and the records that lie on the server.
+
+import { EventEmitter } from 'node:events'
+import { FormatError } from './bytes.js'
+import type { CacheEntry, CacheKey } from './contract.js'
+import { asError, within } from './errors.js'
+import { Kind } from './frame.js'
+import { cacheKeyOf, type Digest, digestOfKey, digestOfResponse, Names, originOf, pathOf, type Target, targetOf, urlOf } from './key.js'
+import type { Link, LinkEvents } from './link.js'
+import { PurgeLog } from './log.js'
+import { ClusterNodes, type Nodes, SingleNode } from './nodes.js'
+import type { CheckedConnection } from './options.js'
+import { type Purged, type PurgeRecord, TAGS_MAX } from './purge-record.js'
+import { decodeRecord, decodeRecordOf, encodeRecord, type Response, type StoredRecord, type Variant, VARIANTS_MAX } from './record.js'
+import { type Stored, storedOf } from './stored.js'
+import { type Put, Tier } from './tier.js'
+
+/** Where the responses to a request lie. */
+export interface Place {
+  readonly target: Target
+  readonly key: Buffer
+  readonly digest: Digest
+}
+
+/** Those of which undici stores responses. */
+const METHODS = ['GET', 'HEAD', 'OPTIONS', 'TRACE'] as const
+const TRIES_MAX = 3
+const TTL_MS_MAX = 10 * 365 * 24 * 3_600_000
+
+export class SharedStore {
+  readonly options: CheckedConnection
+  readonly names: Names
+  readonly log: PurgeLog
+  readonly tier: Tier
+  readonly #nodes: Nodes
+
+  constructor(
+    options: CheckedConnection, tracking: boolean, events: LinkEvents, onPurges: (purges: readonly PurgeRecord[]) => void = () => undefined,
+  ) {
+    this.options = options
+    this.names = new Names(options.prefix)
+    const settings = { client: options.clientOpts, tracking, timeoutMs: options.timeout }
+    this.#nodes = options.cluster ? new ClusterNodes(options.cluster, settings, events) : new SingleNode(settings, events)
+    this.log = new PurgeLog(this.#nodes, this.names, options.site, onPurges)
+    this.tier = new Tier(this.#nodes, this.names, this.log)
+  }
+
+  get nodes(): Nodes {
+    return this.#nodes
+  }
+
+  hasLog(link: Link): boolean {
+    return this.#nodes.links().includes(link) && this.#nodes.linkOf(this.names.log) === link
+  }
+
+  /** How far the clock of the store is ahead. */
+  get clockAheadMs(): number {
+    return this.#nodes.links()[0]?.clockAheadMs ?? 0
+  }
+
+  /** Waits for the first connections, but not for long. */
+  settled(): Promise<void> {
+    return within(this.#nodes.settled(), this.options.timeout)
+  }
+
+  placeOf({ origin, path, method }: Pick<CacheKey, 'origin' | 'path' | 'method'>): Place {
+    const target = targetOf(origin, path)
+    const key = cacheKeyOf(this.options.site, target, method)
+    return { target, key, digest: digestOfKey(key) }
+  }
+
+  /** Those of all methods. */
+  placesOf(origin: string, path: string): Place[] {
+    return METHODS.map((method) => this.placeOf({ origin, path, method }))
+  }
+
+  /** What a record has to say to this process; bytes that can't be used are nothing. */
+  decode(place: Pick<Place, 'key'>, bytes: Buffer): StoredRecord | undefined {
+    try {
+      return decodeRecordOf(place.key, bytes, Kind.Primary)
+    } catch (error) {
+      if (error instanceof FormatError) return undefined
+      throw error
+    }
+  }
+
+  stored(variant: Variant, response: Response): Stored | undefined {
+    return storedOf(variant, response, this.options.cacheTagsHeader, this.clockAheadMs)
+  }
+
+  /** The variants of a record with those that lie apart, as far as they are there. */
+  async loadApart(key: Buffer, variants: readonly Variant[]): Promise<Variant[]> {
+    const apart = variants.filter(({ response }) => response === undefined)
+    const found = await this.tier.loadMany(apart.map(({ id }) => digestOfResponse(id)))
+    const loaded = new Map(apart.map(({ id }, at) => [id, found[at] ? variantIn(key, id, found[at]) : undefined] as const))
+    return variants.map((variant) => loaded.get(variant.id) ?? variant)
+  }
+
+  /** Puts a response beside those of others for the same requests, in the place of one that answers the same. */
+  async publish(place: Place, variant: Variant, deleteAt: number, hint: 'absent' | 'unknown'): Promise<void> {
+    const own = ttlMsOf(deleteAt)
+    const alone = encodeRecord({ key: place.key, note: undefined, variants: [variant] }, Kind.Primary)
+    if (hint === 'absent' && await this.tier.putWhereNone(place.digest, alone, own)) return
+    for (let tries = 0; tries < TRIES_MAX; tries++) {
+      const { bytes, ttlMs } = await this.tier.loadWithTtl(place.digest)
+      const isDone = bytes === undefined
+        ? await this.tier.putWhereNone(place.digest, alone, own)
+        : await this.#publishUpon(place, variant, bytes, { bytes: alone, ttlMs: own }, ttlMs)
+      if (isDone) return
+    }
+    throw new Error('others change the same record all the time: the response is not stored')
+  }
+
+  async #publishUpon(place: Place, variant: Variant, bytes: Buffer, alone: Put, ttlMs: number): Promise<boolean> {
+    const theirs = this.#readable(place, bytes)
+    if (theirs === 'leave') return true
+    const kept = theirs.variants.filter((their) => this.#staysBeside(variant, their)).slice(0, VARIANTS_MAX - 1)
+    if (kept.length === 0) return this.tier.replace(place.digest, bytes, alone)
+    const longest = Math.max(ttlMs, alone.ttlMs)
+    await this.#putApart(place.key, kept, longest)
+    const listed = kept.map((their) => ({ ...their, response: undefined }))
+    const record = encodeRecord({ key: place.key, note: undefined, variants: [variant, ...listed] }, Kind.Primary)
+    return this.tier.replace(place.digest, bytes, { bytes: record, ttlMs: longest })
+  }
+
+  /** What a newer version has written is left as it is. */
+  #readable(place: Place, bytes: Buffer): Pick<StoredRecord, 'variants'> | 'leave' {
+    try {
+      return decodeRecordOf(place.key, bytes, Kind.Primary)
+    } catch (error) {
+      if (!(error instanceof FormatError)) throw error
+      return error.problem === 'version' ? 'leave' : { variants: [] }
+    }
+  }
+
+  #staysBeside(own: Variant, their: Variant): boolean {
+    if (their.id === own.id || JSON.stringify(their.nominated) === JSON.stringify(own.nominated)) return false
+    if (their.response === undefined) return true
+    const stored = this.stored(their, their.response)
+    return stored !== undefined && stored.value.deleteAt > Date.now() && this.log.judge(stored, stored.log) !== 'purged'
+  }
+
+  async #putApart(key: Buffer, variants: readonly Variant[], ttlMs: number): Promise<void> {
+    const inside = variants.filter(({ response }) => response !== undefined)
+    await Promise.all(inside.map((variant) => {
+      const bytes = encodeRecord({ key, note: undefined, variants: [variant] }, Kind.Response)
+      return this.tier.put(digestOfResponse(variant.id), bytes, ttlMs)
+    }))
+  }
+
+  /** Takes one response out of a record. */
+  async removeResponse(digest: Digest, isIt: (variant: Variant) => boolean): Promise<boolean> {
+    for (let tries = 0; tries < TRIES_MAX; tries++) {
+      const { bytes, ttlMs } = await this.tier.loadWithTtl(digest)
+      const record = bytes && decodeAny(bytes)
+      const left = record?.variants.filter((variant) => !isIt(variant))
+      if (!bytes || !record || !left || left.length === record.variants.length) return false
+      const put: Put | 'nothing' = left.length === 0
+        ? 'nothing'
+        : { bytes: encodeRecord({ ...record, variants: left }, Kind.Primary), ttlMs: Math.max(1, ttlMs) }
+      if (await this.tier.replace(digest, bytes, put)) return true
+    }
+    return false
+  }
+
+  purge(what: Purged): Promise<void> {
+    return this.log.append(what, Date.now() + this.clockAheadMs)
+  }
+
+  /** Purges by tags within the site; a list within the list means all of these. */
+  async purgeTags(tags: readonly (string | readonly string[])[]): Promise<void> {
+    const { site } = this.options
+    const lists = tags.filter((tag) => typeof tag !== 'string').map((list) => [...new Set(list)])
+    const single = [...new Set([...tags.filter((tag) => typeof tag === 'string'), ...lists.filter(({ length }) => length === 1).flat()])]
+    for (let at = 0; at < single.length; at += TAGS_MAX) {
+      await this.purge({ selection: { tags: single.slice(at, at + TAGS_MAX), match: 'any', site } })
+    }
+    for (const all of lists.filter(({ length }) => length > 1)) await this.purge({ selection: { tags: all, match: 'all', site } })
+  }
+
+  purgeUrl(target: Target): Promise<void> {
+    const url = urlOf(target)
+    return url.includes('://') ? this.purge({ url }) : Promise.resolve()
+  }
+
+  entryOf(digest: Digest, stored: Stored): CacheEntry {
+    return {
+      id: stored.customId ?? `${digest}-${stored.id}`,
+      keyPrefix: this.options.prefix,
+      origin: originOf(stored.target),
+      path: pathOf(stored.target),
+      method: stored.method,
+      statusCode: stored.value.statusCode,
+      headers: stored.value.headers,
+      cacheTags: [...stored.tags],
+      cachedAt: stored.value.cachedAt,
+      staleAt: stored.value.staleAt,
+      deleteAt: stored.value.deleteAt,
+    }
+  }
+
+  report(error: unknown): void {
+    try {
+      this.options.errorCallback(asError(error))
+    } catch {
+      // What the application does with an error is its own affair.
+    }
+  }
+
+  close(): void {
+    this.#nodes.close()
+  }
+}
+
+/** An emitter whose listeners can't break what happens. */
+export class QuietEmitter extends EventEmitter {
+  protected tell(event: string, ...values: unknown[]): void {
+    try {
+      if (event !== 'error' || this.listenerCount('error') > 0) this.emit(event, ...values)
+    } catch {
+      // A listener's error is not one of the store.
+    }
+  }
+}
+
+/** How long what is to be deleted then stays on the server: at least a moment, and no longer than its commands take. */
+export function ttlMsOf(deleteAt: number): number {
+  return Math.min(TTL_MS_MAX, Math.max(1, Math.ceil(deleteAt - Date.now())))
+}
+
+export function decodeAny(bytes: Buffer): StoredRecord | undefined {
+  try {
+    return decodeRecord(bytes, Kind.Primary)
+  } catch {
+    return undefined
+  }
+}
+
+function variantIn(key: Buffer, id: string, bytes: Buffer): Variant | undefined {
+  try {
+    return decodeRecordOf(key, bytes, Kind.Response).variants.find((variant) => variant.id === id)
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,460 @@
+// The store that undici's cache interceptor asks. Hits on copies are answered at once; what else is asked takes one round trip, and a second one
+// where a body is too large for its record. Whatever goes wrong is a miss.
+
+import { randomBytes } from 'node:crypto'
+import { type Body, INLINE_BYTES_MAX, SEGMENT_BYTES_MAX, type Segment } from './body.js'
+import { hex16 } from './bytes.js'
+import { assertCacheKey, assertCacheValue, type CacheEntry, type CacheKey, type CacheStore, type CacheValue, type GetResult } from './contract.js'
+import { Copies, type Copy, type Loaded, type Slot } from './copies.js'
+import { tellError, tellLookUp, tellWrite } from './diagnostics.js'
+import { EntryWriter } from './entry-writer.js'
+import { within } from './errors.js'
+import type { Digest } from './key.js'
+import { Listings, type EntryFilter } from './listings.js'
+import type { Link } from './link.js'
+import { type CheckedStore, checkStore, type LarderCacheStoreOptions } from './options.js'
+import type { LogCursor, Variant } from './record.js'
+import { type Place, QuietEmitter, SharedStore, ttlMsOf } from './shared-store.js'
+import { matches, variantOf } from './stored.js'
+import { type Outcome, Turns } from './turns.js'
+
+/** What a look-up has found out that a later write depends on. */
+interface Asked {
+  readonly cursor: LogCursor | undefined
+  readonly hint: 'absent' | 'unknown'
+}
+
+interface Loading {
+  readonly copy: Promise<Copy | undefined>
+  isOutdated: boolean
+}
+
+/** `undefined`: it has to be loaded first. */
+type Answer = { readonly loaded: Loaded; readonly staleSince: number } | 'nothing' | undefined
+
+/** A result that another process has brought, or the turn to fetch one. */
+export interface Turn {
+  readonly result: GetResult | undefined
+  release(outcome: Outcome): Promise<void>
+}
+
+const SMALL_CELL_BYTES = 65_536
+/** Bodies that are being written, or wait for it, together. */
+const WRITING_BYTES_MAX = 64 << 20
+const CLOSE_MS = 1000
+
+export class LarderCacheStore extends QuietEmitter implements CacheStore {
+  readonly #options: CheckedStore
+  readonly #shared: SharedStore
+  readonly #copies: Copies
+  readonly #loads = new Map<string, Loading>()
+  readonly #writes = new Map<string, Promise<void>>()
+  readonly #asked = new WeakMap<CacheKey, Asked>()
+  readonly #fills = new Fills()
+  readonly #listings: Listings
+  readonly #turns: Turns
+  #writingBytes = 0
+  #closed = false
+
+  constructor(opts?: LarderCacheStoreOptions) {
+    super()
+    this.#options = checkStore(opts)
+    this.#copies = new Copies(this.#options)
+    this.#shared = new SharedStore(this.#options, this.#options.tracking, {
+      changed: (names) => this.#changed(names),
+      up: (link) => this.#connected(link),
+      down: (_link, reason) => this.#lost(reason),
+    })
+    this.#listings = new Listings(this.#shared)
+    this.#turns = new Turns(this.#shared)
+  }
+
+  /** Copies in this process, and their bytes. */
+  get local(): { readonly count: number; readonly size: number } {
+    return { count: this.#copies.count, size: this.#copies.bytes }
+  }
+
+  get prefix(): string {
+    return this.#options.prefix
+  }
+
+  get(key: CacheKey): GetResult | Promise<GetResult | undefined> | undefined {
+    assertCacheKey(key)
+    if (this.#closed) return undefined
+    const text = textOf(key)
+    const copy = this.#shared.log.isRead && !this.#writes.has(text) ? this.#copies.get(text) : undefined
+    const answer = copy && this.#answer(copy, key)
+    if (answer === undefined) return this.#lookUp(text, key)
+    this.#asked.set(key, { cursor: this.#shared.log.cursor, hint: 'unknown' })
+    const result = answer === 'nothing' ? undefined : resultOf(answer)
+    tellLookUp(key, result, 'copy')
+    return result
+  }
+
+  createWriteStream(key: CacheKey, value: CacheValue): EntryWriter | undefined {
+    assertCacheKey(key)
+    assertCacheValue(value)
+    if (this.#closed || value.cacheControlDirectives?.private === true || value.deleteAt <= Date.now()) return undefined
+    const asked = this.#asked.get(key) ?? { cursor: this.#shared.log.cursor, hint: 'unknown' }
+    const text = textOf(key)
+    return new EntryWriter(this.#options.maxEntrySize, (body) => this.#write(text, key, value, asked, body))
+  }
+
+  /** Removes what is stored for all methods of a URL. */
+  async delete(key: CacheKey): Promise<void> {
+    assertCacheKey(key)
+    await this.#deleteUrls([key])
+  }
+
+  /** The same for several. */
+  async deleteKeys(keys: readonly Pick<CacheKey, 'origin' | 'path' | 'method'>[]): Promise<void> {
+    keys.forEach(assertCacheKey)
+    await this.#deleteUrls(keys)
+  }
+
+  /** Removes what has any of these tags; a list within the list means all of these. */
+  async deleteTags(tags: readonly (string | readonly string[])[]): Promise<void> {
+    await this.#attempt(() => this.#shared.purgeTags(tags))
+  }
+
+  /** Removes what has this tag, or all of these. */
+  async deleteTag(tag: string | readonly string[]): Promise<void> {
+    await this.deleteTags([tag])
+  }
+
+  async deleteIds(ids: readonly string[]): Promise<void> {
+    await this.#attempt(() => this.#listings.deleteIds(ids))
+  }
+
+  /** All that is stored and can answer, as far as the filter takes it. Goes through all names on the server. */
+  entries(filter?: EntryFilter): AsyncGenerator<CacheEntry> {
+    return this.#listings.entries(filter)
+  }
+
+  getTags(): Promise<string[]> {
+    return this.#listings.tags()
+  }
+
+  async streamEntries(callback: (entry: CacheEntry) => unknown): Promise<void> {
+    for await (const entry of this.entries()) await callback(entry)
+  }
+
+  getResponseById(id: string): Promise<string | null> {
+    return this.#listings.responseById(id)
+  }
+
+  /**
+   * Whether it is this process's turn to ask the origin; another one may bring a result meanwhile. A store that fails is no reason to wait.
+   * @internal
+   */
+  async takeTurn(key: CacheKey): Promise<Turn> {
+    const place = this.#shared.placeOf(key)
+    try {
+      for (;;) {
+        const lease = await this.#turns.take(place)
+        const result = lease === undefined ? await this.#afterOthers(place, key) : await this.get(key)
+        if (lease === undefined && result === 'not-shared') return { result: undefined, release: () => Promise.resolve() }
+        if (result === undefined && lease !== undefined) return { result, release: (outcome) => this.#attempt(() => lease.release(outcome)) }
+        await lease?.release('stored')
+        if (result !== undefined && result !== 'not-shared') return { result, release: () => Promise.resolve() }
+      }
+    } catch (error) {
+      this.#report(error)
+      return { result: undefined, release: () => Promise.resolve() }
+    }
+  }
+
+  async #afterOthers(place: Place, key: CacheKey): Promise<GetResult | undefined | 'not-shared'> {
+    const isShared = await this.#turns.wait(place)
+    return isShared ? this.get(key) : 'not-shared'
+  }
+
+  /**
+   * Waits until what was asked for with this key is written.
+   * @internal
+   */
+  async writtenOf(key: CacheKey): Promise<Outcome> {
+    // The stream of the body ends with the response, or a moment later.
+    await new Promise((resolve) => setImmediate(resolve))
+    const writing = this.#writes.get(textOf(key))
+    await writing
+    return writing === undefined ? 'not-stored' : 'stored'
+  }
+
+  /**
+   * A result of before is used for this key.
+   * @internal
+   */
+  noteAsked(key: CacheKey): void {
+    this.#asked.set(key, { cursor: this.#shared.log.cursor, hint: 'unknown' })
+  }
+
+  /** Waits for what is being written, a second at most, and ends all connections. */
+  async close(): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
+    await within(Promise.allSettled(this.#writes.values()), CLOSE_MS).catch(() => undefined)
+    this.#shared.close()
+    this.#copies.clear()
+  }
+
+  #report(error: unknown): void {
+    if (this.#closed) return
+    tellError(error)
+    this.#shared.report(error)
+  }
+
+  async #attempt(work: () => Promise<unknown>): Promise<void> {
+    try {
+      await this.#shared.settled()
+      await work()
+    } catch (error) {
+      this.#report(error)
+    }
+  }
+
+  #changed(names: readonly string[] | undefined): void {
+    if (names === undefined) return this.#distrust()
+    for (const name of names) {
+      const digest = this.#shared.names.digestIn(name)
+      if (digest !== undefined) this.#toldOf(digest)
+      else if (name === this.#shared.names.log) this.#logChanged()
+    }
+  }
+
+  #toldOf(digest: Digest): void {
+    this.#outdate(digest)
+    this.#turns.changed(digest)
+  }
+
+  #logChanged(): void {
+    this.#shared.log.suspect()
+    this.#shared.log.readOn().catch((error: unknown) => this.#report(error))
+  }
+
+  /** Purges that wait are sent, and those of others are read, before anybody asks. */
+  #connected(link: Link): void {
+    if (this.#shared.hasLog(link)) this.#logChanged()
+  }
+
+  #lost(reason: Error): void {
+    this.#distrust()
+    this.#report(reason)
+  }
+
+  /** Nothing that was known can be relied upon. */
+  #distrust(): void {
+    this.#shared.log.suspect()
+    this.#copies.clear()
+    for (const loading of this.#loads.values()) loading.isOutdated = true
+    this.#loads.clear()
+    this.#turns.changedAll()
+  }
+
+  #outdate(digest: Digest): void {
+    this.#copies.drop(digest)
+    const loading = this.#loads.get(digest)
+    if (loading === undefined) return
+    loading.isOutdated = true
+    this.#loads.delete(digest)
+  }
+
+  async #lookUp(text: string, key: CacheKey): Promise<GetResult | undefined> {
+    try {
+      const result = await this.#find(text, key)
+      tellLookUp(key, result, 'store')
+      return result
+    } catch (error) {
+      this.#report(error)
+      this.#asked.set(key, { cursor: this.#shared.log.cursor, hint: 'unknown' })
+      tellLookUp(key, undefined, 'error')
+      return undefined
+    }
+  }
+
+  async #find(text: string, key: CacheKey): Promise<GetResult | undefined> {
+    await this.#writes.get(text)
+    await this.#shared.settled()
+    const { log } = this.#shared
+    const place = this.#shared.placeOf(key)
+    const kept = this.#options.tracking ? this.#copies.get(text) : undefined
+    const [copy] = await Promise.all([kept ?? this.#load(text, place), this.#options.tracking ? log.readOn() : undefined])
+    await log.readOn()
+    this.#asked.set(key, { cursor: log.cursor, hint: copy === undefined ? 'absent' : 'unknown' })
+    return copy && this.#resolve(copy, place, key)
+  }
+
+  /** One question for all who want the same record. */
+  #load(text: string, place: Place): Promise<Copy | undefined> {
+    const joined = this.#loads.get(place.digest)
+    if (joined !== undefined) return joined.copy
+    const loading: Loading = { copy: this.#loadCopy(text, place), isOutdated: false }
+    this.#loads.set(place.digest, loading)
+    const ended = (copy: Copy | undefined): void => {
+      if (this.#loads.get(place.digest) === loading) this.#loads.delete(place.digest)
+      if (copy !== undefined && this.#options.tracking && !loading.isOutdated && !this.#closed) this.#copies.keep(copy)
+    }
+    loading.copy.then(ended, () => ended(undefined))
+    return loading.copy
+  }
+
+  async #loadCopy(text: string, place: Place): Promise<Copy | undefined> {
+    const bytes = await this.#shared.tier.load(place.digest)
+    const record = bytes && this.#shared.decode(place, bytes)
+    if (record === undefined || record.variants.length === 0) return undefined
+    const slots = record.variants.map(slotOf).sort((one, other) => other.nominated.size - one.nominated.size)
+    return { text, digest: place.digest, slots, recordBytes: bytes!.length }
+  }
+
+  #answer(copy: Copy, key: CacheKey): Answer {
+    const now = Date.now()
+    for (const slot of copy.slots) {
+      if (slot.loaded === null || !matches(slot.nominated, key.headers)) continue
+      if (slot.loaded === undefined) return undefined
+      const staleSince = this.#usableFrom(slot.loaded, now)
+      if (staleSince !== undefined) return { loaded: slot.loaded, staleSince }
+    }
+    return 'nothing'
+  }
+
+  /** Since when it is stale by a purge, `Infinity` where it is not; `undefined` where it is of no use. */
+  #usableFrom(loaded: Loaded, now: number): number | undefined {
+    if (loaded.stored.value.deleteAt <= now) return undefined
+    const { log } = this.#shared
+    if (loaded.checkedTo === log.cursor) return Infinity
+    const verdict = log.judge(loaded.stored, loaded.checkedTo)
+    if (verdict === 'purged') return undefined
+    if (verdict !== 'current') return verdict.staleSince - this.#shared.clockAheadMs
+    loaded.checkedTo = log.cursor
+    return Infinity
+  }
+
+  /** The answer to a request, with what it takes of bodies and of responses that lie apart. */
+  async #resolve(copy: Copy, place: Place, key: CacheKey): Promise<GetResult | undefined> {
+    for (const slot of copy.slots) {
+      const isWanted = slot.loaded === undefined && matches(slot.nominated, key.headers)
+      if (isWanted && slot.loaded === undefined) await this.#fillSlot(copy, slot, place)
+      const answer = this.#answer({ ...copy, slots: [slot] }, key)
+      if (answer !== undefined && answer !== 'nothing') return resultOf(answer)
+    }
+    return undefined
+  }
+
+  async #fillSlot(copy: Copy, slot: Slot, { key }: Place): Promise<void> {
+    const listed: Variant = { nominated: [], id: slot.id, response: slot.response }
+    const [variant] = slot.response ? [{ ...listed, nominated: nominatedLines(slot) }] : await this.#shared.loadApart(key, [listed])
+    const loaded = variant?.response && await this.#loaded(variant)
+    slot.loaded = loaded ?? null
+    // Its size has changed.
+    if (this.#copies.get(copy.text) === copy) this.#copies.keep(copy)
+  }
+
+  async #loaded(variant: Variant): Promise<Loaded | undefined> {
+    const stored = this.#shared.stored(variant, variant.response!)
+    if (stored === undefined) return undefined
+    const { content, completeBytes = 0 } = stored.body
+    if (completeBytes >= this.#options.maxEntrySize) return undefined
+    const body = Buffer.isBuffer(content) ? pieces(content) : await this.#shared.tier.loadBody(content, completeBytes)
+    return body && { stored, body, checkedTo: stored.log }
+  }
+
+  #write(text: string, key: CacheKey, value: CacheValue, asked: Asked, body: Buffer[] | undefined): Promise<void> {
+    const bytes = body?.reduce((sum, piece) => sum + piece.length, 0) ?? 0
+    if (this.#closed || body === undefined || this.#writingBytes + bytes > WRITING_BYTES_MAX) return Promise.resolve()
+    this.#writingBytes += bytes
+    const before = this.#writes.get(text)
+    const writing: Promise<void> = (before ?? Promise.resolve()).then(() => this.#attempt(() => this.#publish(key, value, asked, body)))
+      .finally(() => {
+        this.#writingBytes -= bytes
+        if (this.#writes.get(text) === writing) this.#writes.delete(text)
+      })
+    this.#writes.set(text, writing)
+    return writing
+  }
+
+  async #publish(key: CacheKey, value: CacheValue, asked: Asked, pieces: readonly Buffer[]): Promise<void> {
+    const place = this.#shared.placeOf(key)
+    const log = asked.cursor ?? await this.#oldestPlace()
+    const { body, segments } = this.#bodyOf(Buffer.concat(pieces))
+    const writing = { id: this.#fills.next(), key, target: place.target, value, body, log, now: Date.now(), clockAheadMs: this.#shared.clockAheadMs }
+    const variant = variantOf(writing)
+    this.#outdate(place.digest)
+    try {
+      if (segments.length > 0) await this.#shared.tier.putSegments(segments, ttlMsOf(value.deleteAt))
+      await this.#shared.publish(place, variant, value.deleteAt, asked.hint)
+    } finally {
+      this.#outdate(place.digest)
+    }
+    const stored = this.#shared.stored(variant, variant.response!)
+    if (stored === undefined) return
+    const entry = this.#shared.entryOf(place.digest, stored)
+    tellWrite(entry)
+    this.tell('write', entry)
+  }
+
+  async #oldestPlace(): Promise<LogCursor | undefined> {
+    await this.#shared.log.readOn()
+    return this.#shared.log.oldestPlace
+  }
+
+  #bodyOf(bytes: Buffer): { body: Body; segments: Segment[] } {
+    const state = 'complete'
+    const completeBytes = bytes.length
+    if (bytes.length <= INLINE_BYTES_MAX) return { body: { state, completeBytes, content: bytes }, segments: [] }
+    const fill = this.#fills.next()
+    const cellBytes = bytes.length <= SMALL_CELL_BYTES ? SMALL_CELL_BYTES : SEGMENT_BYTES_MAX
+    const count = Math.ceil(bytes.length / cellBytes)
+    const segments = Array.from({ length: count }, (_, index) => ({
+      fill, index, cellBytes, data: bytes.subarray(index * cellBytes, (index + 1) * cellBytes),
+    }))
+    return { body: { state, completeBytes, content: { fill, cellBytes, runs: [{ first: 0, count }], fragments: [] } }, segments }
+  }
+
+  async #deleteUrls(keys: readonly Pick<CacheKey, 'origin' | 'path'>[]): Promise<void> {
+    const places = keys.flatMap(({ origin, path }) => this.#shared.placesOf(origin, path))
+    for (const { digest } of places) this.#outdate(digest)
+    await this.#attempt(async () => {
+      await Promise.all([
+        this.#shared.tier.remove(places.map(({ digest }) => digest)),
+        ...keys.map(({ origin, path }) => this.#shared.purgeUrl(this.#shared.placeOf({ origin, path, method: 'GET' }).target)),
+      ])
+    })
+  }
+}
+
+/** Ids that no two fills have. */
+class Fills {
+  readonly #process = randomBytes(8).toString('hex')
+  #sequence = 0n
+
+  next(): string {
+    this.#sequence += 1n
+    return this.#process + hex16(this.#sequence)
+  }
+}
+
+function textOf({ origin, path, method }: CacheKey): string {
+  return `${method} ${origin}\n${path}`
+}
+
+function slotOf({ id, nominated, response }: Variant): Slot {
+  const fields = new Map<string, string | null>()
+  for (const [name, value] of nominated) {
+    const before = fields.get(name)
+    fields.set(name, before == null || value === null ? value : `${before}, ${value}`)
+  }
+  return { id, nominated: fields, response, loaded: undefined }
+}
+
+function nominatedLines({ nominated }: Slot): Variant['nominated'] {
+  return [...nominated]
+}
+
+function pieces(body: Buffer): Buffer[] {
+  return body.length === 0 ? [] : [body]
+}
+
+function resultOf({ loaded, staleSince }: Exclude<Answer, 'nothing' | undefined>): GetResult {
+  const { value } = loaded.stored
+  return { ...value, headers: { ...value.headers }, staleAt: Math.min(value.staleAt, staleSince), body: [...loaded.body] }
+}

@@ -1,0 +1,223 @@
+// Between what undici calls a cached response and what a record says of one.
+
+import type { Body } from './body.js'
+import type { CacheControlDirectives, CacheKey, CacheValue, GetResult, HeaderMap } from './contract.js'
+import { type Fields, lifetimeOf, parseCacheControl } from './freshness.js'
+import { type Target, targetOfUrl, urlOf } from './key.js'
+import type { FieldLine, LogCursor, NamedValue, Response, Variant } from './record.js'
+import { tagsOf } from './tags.js'
+
+/** What this package has concluded of a response that it stored, told to itself in a field that nobody sends. */
+interface Conclusions {
+  readonly at: number
+  readonly cachedAt: number
+  readonly staleAt: number
+  readonly deleteAt: number
+  readonly directives: CacheControlDirectives
+  readonly etag?: string
+  readonly id?: string
+}
+
+/** A stored response that can answer. */
+export interface Stored {
+  readonly id: string
+  /** What its owner calls it, where that is something else. */
+  readonly customId: string | undefined
+  readonly method: string
+  readonly target: Target
+  readonly tags: readonly string[]
+  readonly nominated: ReadonlyMap<string, string | null>
+  readonly value: Omit<GetResult, 'body'>
+  readonly log: LogCursor | undefined
+  readonly body: Body
+}
+
+export interface Writing {
+  readonly id: string
+  readonly key: CacheKey
+  readonly target: Target
+  readonly value: CacheValue
+  readonly body: Body
+  readonly log: LogCursor | undefined
+  readonly now: number
+  readonly clockAheadMs: number
+}
+
+const CONCLUSIONS = 'larder-undici-cache'
+const PUBLIC_REQUEST_FIELDS = new Set(['cache-control', 'pragma'])
+const CREDENTIALS = new Set(['authorization', 'cookie', 'proxy-authorization'])
+
+export function variantOf(writing: Writing): Variant {
+  return { nominated: nominatedBy(writing.value.vary), id: writing.id, response: responseOf(writing) }
+}
+
+function nominatedBy(vary: CacheValue['vary']): NamedValue[] {
+  const names = Object.keys(vary ?? {}).map((name) => name.toLowerCase()).sort()
+  return names.map((name) => [name, joined(vary?.[name] ?? null)] as const)
+}
+
+function responseOf({ key, target, value, body, log, now, clockAheadMs }: Writing): Response {
+  const requestFields = Object.keys(key.headers ?? {}).map((name) => name.toLowerCase())
+  return {
+    status: value.statusCode,
+    hadCredentials: requestFields.some((name) => CREDENTIALS.has(name)),
+    hadContent: false,
+    requestTime: now + clockAheadMs,
+    responseTime: now + clockAheadMs,
+    storeTime: now + clockAheadMs,
+    staleSince: undefined,
+    log,
+    method: key.method,
+    target: urlOf(target),
+    reason: value.statusMessage,
+    head: linesOf(value.headers),
+    judged: judgedLines(key, value, now, clockAheadMs),
+    request: requestFields.map((name) => [name, PUBLIC_REQUEST_FIELDS.has(name) ? joined(key.headers?.[name] ?? null) : null] as const),
+    body,
+  }
+}
+
+function judgedLines(key: CacheKey, value: CacheValue, now: number, clockAheadMs: number): FieldLine[] {
+  const age = Math.floor((now - value.cachedAt) / 1000)
+  const conclusions: Conclusions = {
+    at: now + clockAheadMs,
+    cachedAt: value.cachedAt + clockAheadMs,
+    staleAt: value.staleAt + clockAheadMs,
+    deleteAt: value.deleteAt + clockAheadMs,
+    directives: value.cacheControlDirectives ?? {},
+    ...(value.etag === undefined ? {} : { etag: value.etag }),
+    ...(key.id === undefined ? {} : { id: key.id }),
+  }
+  const own: FieldLine = [CONCLUSIONS, JSON.stringify(conclusions)]
+  return age >= 1 ? [['age', String(age)], own] : [own]
+}
+
+function linesOf(headers: HeaderMap): FieldLine[] {
+  return Object.entries(headers).flatMap(([name, value]) => (Array.isArray(value) ? value : [value]).map((line) => [name, line] as const))
+}
+
+/** Of a variant that is inside; `undefined` where this process would not have stored it. */
+export function storedOf(variant: Variant, response: Response, tagsHeader: string | undefined, clockAheadMs: number): Stored | undefined {
+  const target = targetOfUrl(response.target)
+  if (target === undefined || response.body.state !== 'complete' || !isText(response)) return undefined
+  const headers = headersOf(response.head)
+  const received = receivedFields(response)
+  const conclusions = conclusionsIn(response)
+  const value = conclusions ? concluded(conclusions, clockAheadMs) : judged(response, received, clockAheadMs)
+  if (value === undefined) return undefined
+  const nominated = nominatedIn(variant.nominated)
+  return {
+    id: variant.id,
+    customId: conclusions?.id,
+    method: response.method,
+    target,
+    tags: tagsOf(Object.fromEntries(received), tagsHeader),
+    nominated,
+    value: {
+      statusCode: response.status,
+      statusMessage: response.reason ?? '',
+      headers,
+      ...value,
+      ...varyOf(nominated),
+    },
+    log: response.log,
+    body: response.body,
+  }
+}
+
+/** As undici's own stores give it: there, and `undefined` where nothing was nominated. */
+function varyOf(nominated: ReadonlyMap<string, string | null>): Pick<CacheValue, 'vary'> {
+  return (nominated.size > 0 ? { vary: Object.fromEntries(nominated) } : { vary: undefined }) as Pick<CacheValue, 'vary'>
+}
+
+type Concluded = Pick<GetResult, 'cachedAt' | 'staleAt' | 'deleteAt' | 'cacheControlDirectives' | 'etag'>
+
+function concluded({ cachedAt, staleAt, deleteAt, directives, etag }: Conclusions, ahead: number): Concluded {
+  return {
+    cachedAt: cachedAt - ahead,
+    staleAt: staleAt - ahead,
+    deleteAt: deleteAt - ahead,
+    cacheControlDirectives: directives,
+    etag: etag as string,
+  }
+}
+
+function judged(response: Response, fields: Fields, ahead: number): Concluded | undefined {
+  const directives = parseCacheControl(fields.get('cache-control'))
+  const times = { responseTime: response.responseTime - ahead, requestTime: response.requestTime - ahead }
+  const lifetime = lifetimeOf({ ...response, ...times, fields }, directives)
+  if (lifetime === undefined) return undefined
+  const staleAt = Math.min(lifetime.staleAt, response.staleSince === undefined ? Infinity : response.staleSince - ahead)
+  const etag = fields.get('etag')
+  return { ...lifetime, staleAt, cacheControlDirectives: directives, etag: etag as string }
+}
+
+/** Worth nothing once another instance has freshened the response. */
+function conclusionsIn({ judged, responseTime, staleSince }: Response): Conclusions | undefined {
+  const line = judged.find(([name]) => name === CONCLUSIONS)
+  if (line === undefined || staleSince !== undefined) return undefined
+  try {
+    const found = JSON.parse(line[1]) as Conclusions
+    const isWhole = [found.cachedAt, found.staleAt, found.deleteAt].every(Number.isFinite) && typeof found.directives === 'object'
+    return isWhole && found.at === responseTime ? found : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** Judged lines, and those of the head that have other names. */
+function receivedFields({ head, judged }: Response): Fields {
+  const judgedNames = new Set(judged.map(([name]) => name.toLowerCase()))
+  const fields = new Map<string, string>()
+  for (const [name, value] of [...judged, ...head.filter(([name]) => !judgedNames.has(name.toLowerCase()))]) {
+    const before = fields.get(name.toLowerCase())
+    fields.set(name.toLowerCase(), before === undefined ? value : `${before}, ${value}`)
+  }
+  return fields
+}
+
+function headersOf(lines: readonly FieldLine[]): HeaderMap {
+  const headers: HeaderMap = {}
+  for (const [name, value] of lines) {
+    const lower = name.toLowerCase()
+    const before = headers[lower]
+    headers[lower] = before === undefined ? value : [...(Array.isArray(before) ? before : [before]), value]
+  }
+  return headers
+}
+
+/** A field with several lines stands there several times. */
+function nominatedIn(lines: readonly NamedValue[]): Map<string, string | null> {
+  const nominated = new Map<string, string | null>()
+  for (const [name, value] of lines) {
+    const before = nominated.get(name)
+    nominated.set(name, before == null || value === null ? value : `${before}, ${value}`)
+  }
+  return nominated
+}
+
+/** What could become two fields is no field. */
+function isText({ head, judged }: Response): boolean {
+  return [...head, ...judged].every(([name, value]) => /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/.test(name) && !/[\r\n\0]/.test(value))
+}
+
+function joined(value: string | string[] | null): string | null {
+  return Array.isArray(value) ? value.join(', ') : value
+}
+
+/** Whether a request has the fields that a response was chosen by: absent matches absent only. */
+export function matches(nominated: ReadonlyMap<string, string | null>, headers: CacheKey['headers']): boolean {
+  for (const [name, value] of nominated) {
+    const own = headers?.[name]
+    if (value === null ? own !== undefined : own === undefined || !isSameValue(joined(own)!, value)) return false
+  }
+  return true
+}
+
+function isSameValue(one: string, other: string): boolean {
+  return one === other || normal(one) === normal(other)
+}
+
+function normal(value: string): string {
+  return value.split(',').map((member) => member.trim()).join(',')
+}

@@ -1,0 +1,23 @@
+// The tags of a response: what the configured field lists, and the groups of RFC 9875.
+
+import type { HeaderMap } from './contract.js'
+
+const BLANKS_SEPARATE = new Set(['surrogate-key', 'xkey'])
+
+/** Each once. */
+export function tagsOf(headers: HeaderMap, tagsHeader: string | undefined): string[] {
+  const named = tagsHeader === undefined ? [] : splitTags(tagsHeader, valuesOf(headers, tagsHeader))
+  const groups = valuesOf(headers, 'cache-groups').flatMap((value) => [...value.matchAll(/"((?:[^"\\]|\\.)*)"/g)])
+  return [...new Set([...named, ...groups.map(([, group]) => group!.replace(/\\(.)/g, '$1'))])].filter((tag) => tag !== '')
+}
+
+function splitTags(tagsHeader: string, values: readonly string[]): string[] {
+  const separator = BLANKS_SEPARATE.has(tagsHeader) ? /[\s,]+/ : /,/
+  return values.flatMap((value) => value.split(separator)).map((tag) => tag.trim())
+}
+
+function valuesOf(headers: HeaderMap, name: string): readonly string[] {
+  const value = headers[name]
+  if (value === undefined) return []
+  return Array.isArray(value) ? value : [value]
+}

@@ -1,0 +1,147 @@
+// Whose turn it is to ask the origin, among all processes that share a store: docs/design/coherence.md, "One request for all". Who frees a lease
+// writes the record too, since others wait for that.
+
+import { randomBytes } from 'node:crypto'
+import { StoreUnavailableError, within } from './errors.js'
+import { Kind, RECORD_BYTES_MAX } from './frame.js'
+import type { Command, Link } from './link.js'
+import { encodeRecord, type Note } from './record.js'
+import { decodeAny, type Place, type SharedStore } from './shared-store.js'
+
+const LEASE_MS = 3000
+const NOTE_MS = 5000
+const POLL_MS = 50
+/** The requests of a key that have waited for so long ask the origin themselves. */
+const WAIT_MS_MAX = 10_000
+const SCOPE_ALL = 2
+
+/** What became of a request to the origin. */
+export type Outcome = 'stored' | 'not-stored'
+
+export class Turns {
+  readonly #shared: SharedStore
+  readonly #waiting = new Map<string, Set<() => void>>()
+
+  constructor(shared: SharedStore) {
+    this.#shared = shared
+  }
+
+  /** A record has changed: who waits for it looks again. */
+  changed(digest: string): void {
+    this.#waiting.get(digest)?.forEach((wake) => wake())
+  }
+
+  changedAll(): void {
+    for (const digest of this.#waiting.keys()) this.changed(digest)
+  }
+
+  /** The lease on a key; `undefined` where another process has it. */
+  async take(place: Place): Promise<Lease | undefined> {
+    const link = this.#linkOf(place)
+    const name = this.#shared.names.lease(place.digest)
+    const token = randomBytes(16)
+    const [outcome] = await link.ask([['SET', name, token, 'PX', LEASE_MS, 'NX']])
+    return outcome === null ? undefined : new Lease(this.#shared, link, place, token)
+  }
+
+  /** Waits until the record has changed or the lease has ended. False: others don't get the response of whoever has it, so nobody waits. */
+  async wait(place: Place): Promise<boolean> {
+    const end = performance.now() + WAIT_MS_MAX
+    const before = await this.#look(place)
+    for (let seen = before; seen.leaseMs > 0 && performance.now() < end; seen = await this.#look(place)) {
+      if (seen.isNotShared) return false
+      if (!sameBytes(seen.record, before.record)) return true
+      await this.#woken(place.digest, seen.leaseMs)
+    }
+    return performance.now() < end
+  }
+
+  async #look(place: Place): Promise<{ record: Buffer | undefined; leaseMs: number; isNotShared: boolean }> {
+    const link = this.#linkOf(place)
+    const follow: Command[] = link.isTracking ? [['CLIENT', 'CACHING', 'YES']] : []
+    const answers = await link.ask([
+      ...follow,
+      ['GETRANGE', this.#shared.names.record(place.digest), 0, RECORD_BYTES_MAX],
+      ['PTTL', this.#shared.names.lease(place.digest)],
+    ])
+    const [record, leaseMs] = answers.slice(follow.length) as [Buffer, number]
+    return { record, leaseMs, isNotShared: isNotShared(record) }
+  }
+
+  /** Where nothing is told, looks again after a while. */
+  async #woken(digest: string, leaseMs: number): Promise<void> {
+    const wakers = this.#waiting.get(digest) ?? new Set()
+    this.#waiting.set(digest, wakers)
+    const limitMs = this.#shared.nodes.links().every((link) => link.isTracking) ? leaseMs : Math.min(leaseMs, POLL_MS)
+    let wake = (): void => undefined
+    const told = new Promise<void>((resolve) => { wake = resolve })
+    wakers.add(wake)
+    await within(told, limitMs).catch(() => undefined)
+    wakers.delete(wake)
+    if (wakers.size === 0) this.#waiting.delete(digest)
+  }
+
+  #linkOf({ digest }: Place): Link {
+    return this.#shared.nodes.linkOf(this.#shared.names.lease(digest))
+  }
+}
+
+export class Lease {
+  readonly #shared: SharedStore
+  readonly #link: Link
+  readonly #place: Place
+  readonly #token: Buffer
+  readonly #renewing: NodeJS.Timeout
+
+  constructor(shared: SharedStore, link: Link, place: Place, token: Buffer) {
+    this.#shared = shared
+    this.#link = link
+    this.#place = place
+    this.#token = token
+    this.#renewing = setInterval(() => void this.#renew(), LEASE_MS / 3).unref()
+  }
+
+  /** Others may go on. */
+  async release(outcome: Outcome): Promise<void> {
+    clearInterval(this.#renewing)
+    const { names } = this.#shared
+    const [record, lease] = [names.record(this.#place.digest), names.lease(this.#place.digest)]
+    await this.#ifHeld([['GETRANGE', record, 0, RECORD_BYTES_MAX]], (found) => [this.#lastWord(record, found as Buffer, outcome), ['DEL', lease]])
+  }
+
+  /** What lies there is written once more, since a change is what others wait for; or a note where nothing does. */
+  #lastWord(record: string, found: Buffer, outcome: Outcome): Command {
+    if (found.length > 0 && outcome === 'stored') return ['SET', record, found, 'KEEPTTL']
+    const theirs = found.length > 0 ? decodeAny(found) : undefined
+    if (theirs !== undefined && theirs.variants.length > 0) return ['SET', record, found, 'KEEPTTL']
+    const until = Date.now() + this.#shared.clockAheadMs + NOTE_MS
+    const note: Note = { kind: outcome === 'stored' ? 'gave-up' : 'not-shared', scope: SCOPE_ALL, until, because: outcome === 'stored' ? '' : 'not-stored' }
+    return ['SET', record, encodeRecord({ key: this.#place.key, note, variants: [] }, Kind.Primary), 'PX', NOTE_MS]
+  }
+
+  #renew(): Promise<unknown> {
+    const lease = this.#shared.names.lease(this.#place.digest)
+    return this.#ifHeld([], () => [['PEXPIRE', lease, LEASE_MS]]).catch((error: unknown) => this.#shared.report(error))
+  }
+
+  async #ifHeld(reads: readonly Command[], decide: (found: unknown) => readonly Command[]): Promise<void> {
+    const { names } = this.#shared
+    const [record, lease] = [names.record(this.#place.digest), names.lease(this.#place.digest)]
+    for (let tries = 0; tries < 3; tries++) {
+      const isDone = await this.#link.watching([lease, record], [['GETRANGE', lease, 0, 15], ...reads], ([held, found]) => {
+        return (held as Buffer).equals(this.#token) ? decide(found) : []
+      })
+      if (isDone) return
+    }
+    throw new StoreUnavailableError('a lease could not be given back: it ends by itself')
+  }
+}
+
+function sameBytes(one: Buffer | undefined, other: Buffer | undefined): boolean {
+  return one === undefined ? other === undefined : other !== undefined && one.equals(other)
+}
+
+function isNotShared(bytes: Buffer | undefined): boolean {
+  const note = bytes && bytes.length > 0 ? decodeAny(bytes)?.note : undefined
+  return note?.kind === 'not-shared'
+}

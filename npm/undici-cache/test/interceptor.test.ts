@@ -1,0 +1,182 @@
+// undici over the store: what its cache interceptor does with it, and one request to the origin for all who want the same.
+
+import assert from 'node:assert/strict'
+import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type Server as HttpServer, type ServerResponse } from 'node:http'
+import { after, before, describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { Agent, interceptors, request, type Dispatcher } from 'undici'
+import { larderCache, LarderCacheStore, type LarderCacheStoreOptions } from '../src/index.js'
+import { eventually, type Server, startRedis } from './servers.js'
+
+type Answer = (incoming: IncomingMessage, response: ServerResponse, count: number) => void
+
+/** An origin that counts. */
+class Origin {
+  readonly #server: HttpServer
+  count = 0
+  answer: Answer = (_incoming, response, count) => response.writeHead(200, { 'cache-control': 'public, max-age=60' }).end(`answer ${count}`)
+
+  constructor() {
+    this.#server = createServer((incoming, response) => this.answer(incoming, response, this.count += 1))
+  }
+
+  async listen(): Promise<string> {
+    await once(this.#server.listen(0, '127.0.0.1'), 'listening')
+    return `http://127.0.0.1:${(this.#server.address() as { port: number }).port}`
+  }
+
+  close(): void {
+    this.#server.close()
+    this.#server.closeAllConnections()
+  }
+}
+
+describe('the interceptor', () => {
+  const origin = new Origin()
+  let [base, paths] = ['', 0]
+  let redis: Server
+  const open: { store: LarderCacheStore; dispatcher: Dispatcher }[] = []
+  const client = (more: LarderCacheStoreOptions = {}, bundle = true): { store: LarderCacheStore; dispatcher: Dispatcher } => {
+    const store = new LarderCacheStore({ ...redis.options, cacheTagsHeader: 'cache-tag', errorCallback: () => undefined, ...more })
+    const interceptor = bundle ? larderCache({ store, cacheStatus: 'test' }) : interceptors.cache({ store })
+    const dispatcher = new Agent().compose(interceptor)
+    open.push({ store, dispatcher })
+    return { store, dispatcher }
+  }
+  const path = (): string => `${base}/${paths += 1}`
+  const text = async (url: string, dispatcher: Dispatcher, headers = {}): Promise<string> => (await request(url, { dispatcher, headers })).body.text()
+
+  before(async () => {
+    redis = await startRedis()
+    base = await origin.listen()
+  })
+  after(async () => {
+    for (const { store, dispatcher } of open) {
+      await store.close()
+      await dispatcher.close()
+    }
+    origin.close()
+    await redis.stop()
+  })
+
+  for (const bundle of [true, false]) {
+    for (const tracking of [true, false]) {
+      test(`answers from the store, ${bundle ? 'bundled' : 'plain'}, tracking ${tracking}`, async () => {
+        const [{ dispatcher, store }, other, url] = [client({ tracking }, bundle), client({ tracking }, bundle), path()]
+        const first = await text(url, dispatcher)
+        assert.equal(await text(url, dispatcher), first)
+        await eventually(async () => await store.get({ origin: base, path: new URL(url).pathname, method: 'GET' }) !== undefined, 'it is stored')
+        assert.equal(await text(url, other.dispatcher), first)
+        await request(url, { dispatcher, method: 'POST' }).then(({ body }) => body.dump())
+        await eventually(async () => await text(url, other.dispatcher) !== first, 'the unsafe request has taken it everywhere')
+      })
+    }
+  }
+
+  test('tells in Cache-Status what happened', async () => {
+    const [{ dispatcher }, url] = [client(), path()]
+    const status = async (): Promise<unknown> => {
+      const response = await request(url, { dispatcher })
+      await response.body.dump()
+      return response.headers['cache-status']
+    }
+    assert.equal(await status(), 'test; fwd=miss')
+    assert.equal(await status(), 'test; hit')
+  })
+
+  test('a validated response is stored once, and the newer one wins', async () => {
+    const [{ dispatcher, store }, url] = [client(), path()]
+    origin.answer = (incoming, response, count) => {
+      const isSame = incoming.headers['if-none-match'] === '"e"'
+      // Of a 304 with Cache-Control undici makes a deletion.
+      const fields = isSame ? {} : { 'cache-control': 'public, max-age=1, stale-if-error=60' }
+      response.writeHead(isSame ? 304 : 200, { ...fields, etag: '"e"', 'x-count': String(count) })
+      response.end(isSame ? undefined : 'body')
+    }
+    assert.equal(await text(url, dispatcher), 'body')
+    const stale = Date.now() + 1100
+    await eventually(() => Date.now() > stale, 'it is stale')
+    assert.equal(await text(url, dispatcher), 'body')
+    const entries = []
+    for await (const entry of store.entries({ origin: base, path: new URL(url).pathname })) entries.push(entry)
+    assert.equal(entries.length, 1)
+    origin.answer = new Origin().answer
+  })
+
+  test('what is not stored is asked for by all, and no request fails', async () => {
+    const [{ dispatcher }, url] = [client(), path()]
+    origin.answer = (_incoming, response, count) => response.writeHead(200, { 'cache-control': 'no-store' }).end(String(count))
+    const bodies = await Promise.all(Array.from({ length: 20 }, () => text(url, dispatcher)))
+    assert.equal(new Set(bodies).size, 20)
+    origin.answer = (_incoming, response) => response.destroy()
+    await assert.rejects(text(path(), dispatcher))
+    origin.answer = new Origin().answer
+  })
+
+  for (const tracking of [true, false]) {
+    test(`40 requests at once in each of 3 processes are one to the origin, tracking ${tracking}`, async () => {
+      origin.count = 0
+      origin.answer = (_incoming, response, count) => {
+        setTimeout(() => response.writeHead(200, { 'cache-control': 'public, max-age=60' }).end(`answer ${count}`), 200)
+      }
+      const url = path()
+      const worker = fileURLToPath(new URL('./worker.js', import.meta.url))
+      const options = JSON.stringify({ ...redis.options, tracking })
+      const workers = [1, 2, 3].map(() => fork(worker, [url, '40', options]))
+      await Promise.all(workers.map((child) => once(child, 'message')))
+      const answers = await Promise.all(workers.map(answerOf))
+      assert.deepEqual(answers.flatMap(({ errors }) => errors), [])
+      assert.deepEqual(new Set(answers.flatMap(({ bodies }) => bodies)), new Set(['answer 1']))
+      assert.equal(answers.flatMap(({ bodies }) => bodies).length, 120)
+      assert.equal(origin.count, 1)
+      origin.answer = new Origin().answer
+    })
+  }
+
+  test('no request fails while the store is killed and back, and all is coherent then', async () => {
+    const own = await startRedis()
+    const [one, two] = [client(own.options), client(own.options)]
+    const urls = Array.from({ length: 20 }, path)
+    let [isOver, requests] = [false, 0]
+    const load = async ({ dispatcher }: { dispatcher: Dispatcher }): Promise<void> => {
+      while (!isOver) {
+        assert.match(await text(urls[requests % urls.length]!, dispatcher), /^answer/)
+        requests += 1
+        // Hits take no turn of the event loop of their own.
+        await new Promise((resolve) => setImmediate(resolve))
+      }
+    }
+    const loads = [one, one, two, two].map(load)
+    const after = (count: number): Promise<void> => eventually(() => requests > count, 'requests go on')
+    await after(100)
+    await own.kill()
+    await after(requests + 200)
+    await own.restart()
+    await after(requests + 200)
+    isOver = true
+    await Promise.all(loads)
+    await eventually(async () => {
+      await text(urls[0]!, one.dispatcher)
+      return one.store.local.count > 0
+    }, 'copies are kept again')
+    const key = { origin: base, path: new URL(urls[0]!).pathname, method: 'GET' }
+    await eventually(async () => await two.store.get(key) !== undefined && !(two.store.get(key) instanceof Promise), 'the other one has a copy')
+    await one.store.delete(key)
+    await eventually(async () => await two.store.get(key) === undefined, 'it is told of the deletion')
+    await own.stop()
+  })
+})
+
+interface WorkerAnswer {
+  readonly bodies: string[]
+  readonly errors: string[]
+}
+
+async function answerOf(child: ChildProcess): Promise<WorkerAnswer> {
+  child.send('go')
+  const [answer] = await once(child, 'message') as [WorkerAnswer]
+  await once(child, 'exit')
+  return answer
+}

@@ -1,0 +1,90 @@
+// What `npm pack` makes, in an empty project: plain JavaScript, TypeScript, and every example of the pages.
+
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { type Server, startRedis } from './servers.js'
+
+const run = promisify(execFile)
+const root = fileURLToPath(new URL('../../', import.meta.url))
+const PACKED_BYTES_MAX = 100_000
+
+const TYPED = `
+import { Agent, interceptors } from 'undici'
+import cacheStore, { LarderCacheStore, RedisCacheManager, cacheAside, larderCache, type CacheEntry, type LarderCacheStoreOptions } from '@larder/undici-cache'
+
+const options: LarderCacheStoreOptions = { clientOpts: { host: 'localhost' }, maxCount: 1 }
+export const make = (): LarderCacheStore => new cacheStore(options)
+export const compose = (store: LarderCacheStore) => new Agent().compose(interceptors.cache({ store }), larderCache({ store, methods: ['GET', 'HEAD'] }))
+export const purge = (store: LarderCacheStore): Promise<void> => store.deleteTags(['a', ['b', 'c']])
+export const list = (manager: RedisCacheManager): AsyncGenerator<CacheEntry> => manager.entries({ origin: 'http://a' })
+export const aside = cacheAside<{ id: string }>
+// @ts-expect-error: not a number
+new LarderCacheStore({ maxCount: 'a' })
+`
+
+describe('the package', () => {
+  let project = ''
+  let redis: Server
+
+  before(async () => {
+    redis = await startRedis()
+    project = await mkdtemp(join(tmpdir(), 'larder-package-'))
+    const { stdout } = await run('npm', ['pack', '--json', '--pack-destination', project], { cwd: root })
+    const [packed] = JSON.parse(stdout.slice(stdout.indexOf('[')))
+    assert.ok(packed.size < PACKED_BYTES_MAX, `${packed.size} bytes`)
+    const target = join(project, 'node_modules/@larder/undici-cache')
+    await mkdir(target, { recursive: true })
+    await run('tar', ['-xzf', join(project, packed.filename), '-C', target, '--strip-components=1'])
+    await writeFile(join(project, 'package.json'), '{ "type": "module" }')
+    await linkDependencies(join(project, 'node_modules'))
+  })
+  after(async () => {
+    await redis.stop()
+    await rm(project, { recursive: true })
+  })
+
+  const runScript = async (name: string, script: string): Promise<string> => {
+    await writeFile(join(project, name), script)
+    const env = { ...process.env, REDIS_PORT: String(redis.port) }
+    const { stdout, stderr } = await run(process.execPath, [name], { cwd: project, env, timeout: 20_000 })
+    assert.equal(stderr, '', name)
+    return stdout
+  }
+
+  test('works with plain JavaScript', async () => {
+    const names = await runScript('names.js', "console.log(Object.keys(await import('@larder/undici-cache')).sort().join())")
+    assert.match(names, /LarderCacheManager,LarderCacheStore,RedisCacheManager,RedisCacheStore/)
+  })
+
+  test('works with TypeScript, as strict as it gets', async () => {
+    await writeFile(join(project, 'typed.ts'), TYPED)
+    for (const exact of ['true', 'false']) {
+      const flags = ['--noEmit', '--strict', '--exactOptionalPropertyTypes', exact, '--module', 'nodenext', '--target', 'es2022', '--types', 'node', '--skipLibCheck', 'typed.ts']
+      await run(join(root, 'node_modules/.bin/tsc'), flags, { cwd: project }).catch((error: { stdout: string }) => assert.fail(error.stdout))
+    }
+  })
+
+  for (const page of ['README.md', 'MIGRATION.md']) {
+    test(`runs the examples of ${page}`, async () => {
+      const text = await readFile(join(root, page), 'utf8')
+      const examples = [...text.matchAll(/```js\n(.*?)```/gs)].map(([, script]) => script!)
+      assert.ok(examples.length > 0)
+      for (const [at, script] of examples.entries()) await runScript(`example-${at}.js`, script)
+    })
+  }
+})
+
+/** What `npm install` would bring, without a network. */
+async function linkDependencies(target: string): Promise<void> {
+  const source = join(root, 'node_modules')
+  for (const name of await readdir(source)) {
+    const isPackage = !name.startsWith('.') && (await stat(join(source, name))).isDirectory()
+    if (isPackage) await symlink(join(source, name), join(target, name))
+  }
+}

@@ -1,0 +1,91 @@
+// The bytes that instances share, by the vectors of conformance/store.
+
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { test } from 'node:test'
+import { decodeSegment, encodeSegment } from '../src/body.js'
+import { FormatError } from '../src/bytes.js'
+import { Kind } from '../src/frame.js'
+import { decodeLogHeader, decodeLogRecords, LOG_HEADER_BYTES } from '../src/log-bytes.js'
+import { decodePurge, encodePurge } from '../src/purge-record.js'
+import { decodeRecordOf, encodeRecord } from '../src/record.js'
+
+interface Vector {
+  name: string
+  bytes: string
+  decoded?: string
+  error?: string
+}
+
+function vectors<T extends Vector>(file: string): T[] {
+  const lines: T[] = JSON.parse(readFileSync(new URL(`../../../../conformance/store/${file}`, import.meta.url), 'utf8'))
+  assert.ok(lines.length > 0)
+  return lines
+}
+
+/** A vector is refused, or read and written again as it was. */
+function check(vector: Vector, again: (bytes: Buffer) => Buffer): void {
+  const bytes = Buffer.from(vector.bytes, 'hex')
+  if (vector.error !== undefined) {
+    assert.throws(() => again(bytes), FormatError, vector.name)
+    return
+  }
+  assert.equal(again(bytes).toString('hex'), vector.bytes, vector.name)
+}
+
+const PROBLEMS: Readonly<Record<string, string>> = {
+  Length: 'length', Checksum: 'checksum', NotOurs: 'not-ours', Other: 'other', Unauthenticated: 'unauthenticated',
+}
+
+/** What is done with bytes depends on why they are refused. */
+function checkProblem(vector: Vector, decode: (bytes: Buffer) => unknown): void {
+  if (vector.error === undefined) return
+  const problem = vector.error.startsWith('UnknownVersion') ? 'version' : PROBLEMS[vector.error] ?? 'invalid'
+  assert.throws(() => decode(Buffer.from(vector.bytes, 'hex')), { problem }, vector.name)
+}
+
+test('records are read and written as by the gateway', () => {
+  const key = Buffer.from('key')
+  for (const vector of vectors('records.json')) {
+    const asked = vector.name.startsWith('asked for') ? Buffer.from('another') : key
+    if (vector.name.includes('tag')) continue
+    check(vector, (bytes) => encodeRecord(decodeRecordOf(asked, bytes, Kind.Primary), Kind.Primary))
+    checkProblem(vector, (bytes) => decodeRecordOf(asked, bytes, Kind.Primary))
+  }
+})
+
+test('segments are read and written as by the gateway', () => {
+  const fill = '00000000000000070000000000000008'
+  for (const vector of vectors('segments.json')) {
+    const index = vector.name.endsWith('as 4') ? 4 : 3
+    check(vector, (bytes) => encodeSegment(decodeSegment(bytes, fill, index)))
+    checkProblem(vector, (bytes) => decodeSegment(bytes, fill, index))
+  }
+})
+
+test('purges are read and written as by the gateway', () => {
+  for (const vector of vectors('purges.json')) check(vector, (bytes) => encodePurge(decodePurge(bytes)))
+})
+
+interface LogVector extends Vector {
+  id: string
+  floor: number
+  records: { bytes: string; end: number }[]
+}
+
+test('the log is read as by the gateway', () => {
+  for (const vector of vectors<LogVector>('log.json')) {
+    const bytes = Buffer.from(vector.bytes, 'hex')
+    const header = decodeLogHeader(bytes)
+    if (vector.error === 'NoLog') {
+      assert.equal(header, undefined, vector.name)
+      continue
+    }
+    assert.ok(header, vector.name)
+    assert.deepEqual([header.id, header.floor], [vector.id, vector.floor], vector.name)
+    const read = (): unknown => decodeLogRecords(bytes.subarray(LOG_HEADER_BYTES), header.floor)
+      .map((record) => ({ end: record.end, bytes: record.bytes.toString('hex') }))
+    if (vector.error === undefined) assert.deepEqual(read(), vector.records, vector.name)
+    else assert.throws(read, FormatError, vector.name)
+  }
+})
