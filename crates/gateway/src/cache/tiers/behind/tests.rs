@@ -149,7 +149,7 @@ fn what_was_removed_does_not_come_back_by_a_put_of_before() {
 #[test]
 fn many_who_wait_for_a_purge_leave_turns_to_who_reads_of_it() {
     const KEYS: usize = 2_000;
-    let (told, written) = mpsc::channel();
+    let (told, written) = mpsc::sync_channel(1);
     // On a thread of its own: without turns for others it would never end.
     thread::spawn(move || {
         let mut world = World::new(Rules::default());
