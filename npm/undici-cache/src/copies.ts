@@ -49,6 +49,8 @@ export class Copies {
   readonly #limits: CopiesLimits
   readonly #byText = new Map<string, Kept>()
   readonly #byDigest = new Map<Digest, Kept>()
+  /** All before it have gone, or moved to the end. A new iterator each time would walk over the places of those. */
+  #hand = this.#byText.values()
   #bytes = 0
 
   constructor(limits: CopiesLimits) {
@@ -92,13 +94,21 @@ export class Copies {
 
   clear(): void {
     this.#byText.clear()
+    this.#hand = this.#byText.values()
     this.#byDigest.clear()
     this.#bytes = 0
   }
 
+  #oldest(): Kept {
+    const next = this.#hand.next()
+    if (!next.done) return next.value
+    this.#hand = this.#byText.values()
+    return this.#hand.next().value!
+  }
+
   /** The oldest goes, or gets a second chance if it was used. */
   #makeRoom(): void {
-    const oldest = this.#byText.values().next().value!
+    const oldest = this.#oldest()
     const { text, digest } = oldest.copy
     if (!oldest.wasUsed) return this.drop(digest)
     oldest.wasUsed = false

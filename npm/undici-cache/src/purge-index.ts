@@ -25,6 +25,8 @@ export class PurgeIndex {
   readonly #site: string
   /** URLs, and tags within a scope, the one that was named last behind all others. */
   readonly #names = new Map<string, Mark>()
+  /** All before it have gone, or moved to the end. */
+  #hand = this.#names.entries()
   #clauses: Mark[] = []
   /** Whatever is older than this place counts as purged. */
   #forgottenTo = 0
@@ -36,6 +38,7 @@ export class PurgeIndex {
 
   clear(): void {
     this.#names.clear()
+    this.#hand = this.#names.entries()
     this.#clauses = []
     this.#forgottenTo = 0
     this.#lastEnd = 0
@@ -64,9 +67,16 @@ export class PurgeIndex {
     this.#names.delete(name)
     this.#names.set(name, mark)
     if (this.#names.size <= NAMES_MAX) return
-    const [oldest, { end }] = this.#names.entries().next().value!
+    const [oldest, { end }] = this.#oldest()
     this.#names.delete(oldest)
     this.#forgottenTo = Math.max(this.#forgottenTo, end)
+  }
+
+  #oldest(): [string, Mark] {
+    const next = this.#hand.next()
+    if (!next.done) return next.value
+    this.#hand = this.#names.entries()
+    return this.#hand.next().value!
   }
 
   #addClause(mark: Mark): void {

@@ -117,7 +117,7 @@ describe('what was wrong before', () => {
     await eventually(() => store.local.count === 0, 'copies are dropped')
     await eventually(async () => await store.get(keyOf('/again')) !== undefined && store.local.count === 1, 'there is a copy again')
     await other.delete(keyOf('/again'))
-    await eventually(() => store.local.count === 0, 'the copy is told of the deletion')
+    await eventually(async () => await store.get(keyOf('/again')) === undefined, 'the copy is told of the deletion')
     await Promise.all([store.close(), other.close()])
   })
 

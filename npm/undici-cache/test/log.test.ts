@@ -1,0 +1,142 @@
+// The purge log when it is long, lost, set back or damaged: what was purged stays purged, and what nobody knows of counts as purged.
+
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { after, before, describe, test } from 'node:test'
+import { Redis } from 'iovalkey'
+import { type CacheKey, LarderCacheStore } from '../src/index.js'
+import { targetOf } from '../src/key.js'
+import { PurgeIndex, type Subject, type Verdict } from '../src/purge-index.js'
+import { newPurge, type Purged, type PurgeMode } from '../src/purge-record.js'
+import { eventually, type Server, startRedis } from './servers.js'
+
+const ORIGIN = 'http://log.test'
+
+function keyOf(path: string): CacheKey {
+  return { origin: ORIGIN, path, method: 'GET', headers: {} }
+}
+
+async function put(store: LarderCacheStore, path: string): Promise<void> {
+  const now = Date.now()
+  const stream = store.createWriteStream(keyOf(path), {
+    statusCode: 200, statusMessage: 'OK', headers: {}, cacheControlDirectives: {}, cachedAt: now, staleAt: now + 60_000, deleteAt: now + 60_000,
+  })
+  stream!.end(path)
+  await once(stream!, 'finish')
+}
+
+for (const tracking of [true, false]) {
+  describe(`the log, tracking ${tracking ? 'on' : 'off'}`, () => {
+    let server: Server
+    let [one, other]: LarderCacheStore[] = []
+    let client: Redis
+    const redis = (command: string, ...args: (string | Buffer)[]): Promise<unknown> => client.callBuffer(command, ...args)
+    const has = async (store: LarderCacheStore, path: string): Promise<boolean> => await store.get(keyOf(path)) !== undefined
+
+    before(async () => {
+      server = await startRedis()
+      client = new Redis({ host: '127.0.0.1', port: server.port })
+      const open = (): LarderCacheStore => new LarderCacheStore({ ...server.options, tracking, errorCallback: () => undefined })
+      ;[one, other] = [open(), open()]
+    })
+    after(async () => {
+      await Promise.all([one!.close(), other!.close()])
+      client.disconnect()
+      await server.stop()
+    })
+
+    test('a long one is cut, and those who follow it go on', async () => {
+      await put(one!, '/kept')
+      await put(one!, '/purged')
+      assert.ok(await has(other!, '/kept') && await has(other!, '/purged'))
+      const long = 'x'.repeat(16_000)
+      for (let at = 0; at < 80; at++) await one!.delete(keyOf(`/${at}${long}`))
+      assert.ok(Number(await redis('STRLEN', 'larder:log')) <= 1 << 20)
+      await one!.delete(keyOf('/purged'))
+      await eventually(async () => !await has(other!, '/purged'), 'the purge is heard')
+      await put(one!, '/kept')
+      await eventually(() => has(other!, '/kept'), 'it is stored again')
+    })
+
+    for (const [what, damage] of [
+      ['lost', ['DEL', 'larder:log']],
+      ['damaged', ['APPEND', 'larder:log', 'rubbish']],
+      ['set back', []],
+      ['no string', ['LPUSH', 'larder:log', 'a']],
+    ] as const) {
+      test(`one that is ${what} leaves nothing in use that may have been purged`, async () => {
+        await put(one!, '/a')
+        assert.ok(await has(other!, '/a'))
+        if (what === 'no string') await redis('DEL', 'larder:log')
+        if (what === 'set back') {
+          const header = await redis('GETRANGE', 'larder:log', '0', '31')
+          await one!.delete(keyOf('/b'))
+          await redis('SET', 'larder:log', header as Buffer)
+        } else {
+          await redis(...damage as unknown as [string, ...string[]])
+        }
+        for (const store of [one!, other!]) await eventually(async () => !await has(store, '/a'), 'it is not used any more')
+        if (what === 'no string') await redis('DEL', 'larder:log')
+        await eventually(async () => {
+          await one!.get(keyOf('/a'))
+          await put(one!, '/a')
+          return has(other!, '/a')
+        }, 'what is stored from then on is used')
+      })
+    }
+
+    test('after FLUSHALL nothing is there, and all goes on', async () => {
+      await put(one!, '/flushed')
+      assert.ok(await has(one!, '/flushed'))
+      await redis('FLUSHALL')
+      await eventually(async () => !await has(one!, '/flushed'), 'it is gone')
+      await eventually(async () => {
+        await one!.get(keyOf('/flushed'))
+        await put(one!, '/flushed')
+        return has(other!, '/flushed')
+      }, 'it is stored again')
+    })
+  })
+}
+
+function subject(url: string, ...tags: string[]): Subject {
+  return { target: targetOf(new URL(url).origin, new URL(url).pathname), tags }
+}
+
+test('a purge takes what it says, and nothing else', () => {
+  const shop = subject('https://a.test:8443/img/x', 'red', 'blue')
+  const CASES: readonly (readonly [Purged, PurgeMode, Verdict])[] = [
+    ['everything', 'hard', 'purged'],
+    [{ url: 'https://A.test:8443/img/x' }, 'hard', 'purged'],
+    [{ url: 'https://a.test:8443/img/x?y' }, 'hard', 'current'],
+    [{ url: 'http://a.test:8443/img/x' }, 'hard', 'current'],
+    [{ selection: { tags: ['red'], match: 'any', site: 'shop' } }, 'hard', 'purged'],
+    [{ selection: { tags: ['red'], match: 'any', site: 'else' } }, 'hard', 'current'],
+    [{ selection: { tags: ['green', 'blue'], match: 'any', host: 'a.test' } }, 'hard', 'purged'],
+    [{ selection: { tags: ['green', 'blue'], match: 'all', host: 'a.test' } }, 'hard', 'current'],
+    [{ selection: { tags: ['red', 'blue'], match: 'all', site: 'shop' } }, 'hard', 'purged'],
+    [{ selection: { tags: [], match: 'any', host: 'a.test:8443' } }, 'hard', 'purged'],
+    [{ selection: { tags: [], match: 'any', host: 'a.test:443' } }, 'hard', 'current'],
+    [{ selection: { tags: [], match: 'any', host: 'a.test', scheme: 'https' } }, 'hard', 'current'],
+    [{ selection: { tags: [], match: 'any', prefix: '/img/' } }, 'hard', 'purged'],
+    [{ selection: { tags: [], match: 'any', prefix: '/img/x/' } }, 'hard', 'current'],
+    [{ selection: { tags: ['red'], match: 'any', site: 'shop' } }, 'soft', { staleSince: 7 }],
+  ]
+  for (const [what, mode, expected] of CASES) {
+    const index = new PurgeIndex('shop')
+    index.add({ ...newPurge(what, 7), mode }, 100)
+    assert.deepEqual(index.judge(shop, 50), expected, JSON.stringify(what))
+    assert.equal(index.judge(shop, 100), 'current', 'asked for after it')
+  }
+})
+
+test('a full index takes too much, and never too little', () => {
+  const index = new PurgeIndex('shop')
+  for (let at = 1; at <= 40_000; at++) index.add(newPurge({ url: `http://a.test/${at}` }, 0), at)
+  assert.equal(index.judge(subject('http://a.test/1'), 0), 'purged')
+  assert.equal(index.judge(subject('http://a.test/other'), 0), 'purged', 'what is older than what was forgotten')
+  assert.equal(index.judge(subject('http://a.test/other'), 20_000), 'current')
+  assert.equal(index.judge(subject('http://a.test/40000'), 20_000), 'purged')
+  index.add(undefined, 40_001)
+  assert.equal(index.judge(subject('http://a.test/other'), 40_000), 'purged', 'nobody here understands it')
+})
