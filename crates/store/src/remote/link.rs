@@ -174,14 +174,17 @@ impl Link {
         Ok(pulse.role)
     }
 
-    /// Tells how the log stands: at first, because it may have changed while there was no connection, and with each change.
+    /// Tells that the log has changed: at first, because it may have while there was no connection, and with each change. Whoever is told
+    /// reads it behind the question that follows it, without waiting for the answer: on one connection nothing can come in between.
     async fn follow_log(&self, connections: &Connections) -> Infallible {
         loop {
-            match log::follow(connections, &self.names).await {
-                Ok(state) => {
-                    self.watchers.tell(|watcher| watcher.log_changed(state));
-                    connections.followed.log_changed().await;
-                }
+            let (followed, ()) = tokio::join! {
+                biased;
+                log::follow(connections, &self.names),
+                async { self.watchers.tell(|watcher| watcher.log_changed()) },
+            };
+            match followed {
+                Ok(()) => connections.followed.log_changed().await,
                 Err(_) => sleep(self.verification / BEATS).await,
             }
         }
