@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use store::backing::{BackingError, LogCursor, LogState, Source, Watcher};
+use store::backing::{BackingError, LogCursor, Source, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
@@ -33,7 +33,7 @@ impl Watcher for Hearing {
         }
     }
 
-    fn log_changed(&self, _state: LogState) {
+    fn log_changed(&self) {
         self.log_changed.notify_one();
     }
 }

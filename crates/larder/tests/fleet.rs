@@ -7,6 +7,8 @@ mod stores;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use instances::{LARDER, status};
 use purges::purge;
@@ -390,6 +392,36 @@ fn an_instance_that_is_new_or_comes_back_knows_what_was_purged() {
         fleet.gateways[1].metric("larder_tier_purges_heard_total", &[]) >= 1.0
     });
     assert_eq!(fleet.gateways[1].get("/page").body, b"version 2");
+}
+
+/// Others hear of it one way over the network after it was written, and before that nothing waits for an answer that it does not need: who has it,
+/// what lies under the URL, and who shares the store are one question.
+#[test]
+fn a_purge_from_far_away_takes_three_ways_until_others_hear() {
+    const ONE_WAY: Duration = Duration::from_millis(100);
+    let redis = Redis::start("");
+    let fleet = Fleet::start(1, redis.address());
+    fleet.store_at_first("/page");
+    let proxy = FaultProxy::start(redis.address());
+    let config = format!(
+        "[[site]]\nname = \"default\"\norigin = \"{}\"\n[store.remote]\nurl = \"redis://{}/0\"\nrecord_timeout = \"5s\"\n",
+        fleet.origin.url(),
+        proxy.address()
+    );
+    let far = Setup::config(LARDER, &config).start();
+    wait::until_true("it knows the other one", || far.metric("larder_tier_instances", &[]) >= 2.0);
+    proxy.set(Faults { latency_ms: 100, ..Faults::default() });
+    let heard = || fleet.gateways[0].metric("larder_tier_purges_heard_total", &[]);
+    let quickest = (0..3).map(|_| {
+        thread::scope(|scope| {
+            let (before, begun) = (heard(), Instant::now());
+            scope.spawn(|| purge(&far, "url=http%3A%2F%2Ftest.example%2Fpage"));
+            wait::until_true("the other one hears", || heard() > before);
+            begun.elapsed()
+        })
+    });
+    let quickest = quickest.min().expect("there are some");
+    assert!(quickest >= 3 * ONE_WAY && quickest < 5 * ONE_WAY, "{quickest:?}");
 }
 
 /// Purges are complete without an instance that nobody knows of yet.

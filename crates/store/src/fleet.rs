@@ -230,21 +230,18 @@ impl Fleet {
         instances
     }
 
-    /// The list, and the records of all whom it or this instance knows.
+    /// The list, and the records of all whom it or this instance knows: those that are known are asked for with the list.
     async fn look(&self) -> Result<(Listed, Vec<Member>), BackingError> {
-        let listed = self.list().await?;
-        let mut ids = listed.ids.clone();
-        ids.extend(self.known.lock().members.keys());
-        ids.sort();
-        ids.dedup();
-        let keys: Vec<Vec<u8>> = ids.iter().map(|id| key_of(*id)).collect();
-        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        let records = self.backing.load(&keys, Tracking::Off).await?;
-        let members = ids
-            .iter()
-            .zip(records)
-            .filter_map(|(id, record)| Member::decode(&record?.bytes).ok().filter(|member| member.id == *id));
-        let (left, members): (Vec<_>, Vec<_>) = members.partition(Member::has_left);
+        let mut known: Vec<InstanceId> = self.known.lock().members.keys().copied().collect();
+        known.sort();
+        let mut records = self.load(&[LIST], &known).await?.into_iter();
+        let listed = Listed::of(records.next().flatten());
+        let mut members: Vec<Member> = members(&known, records).collect();
+        let new: Vec<InstanceId> = listed.ids.iter().filter(|id| !known.contains(id)).copied().collect();
+        if !new.is_empty() {
+            members.extend(self::members(&new, self.load(&[], &new).await?));
+        }
+        let (left, members): (Vec<_>, Vec<_>) = members.into_iter().partition(Member::has_left);
         let mut known = self.known.lock();
         left.iter().for_each(|member| drop(known.members.remove(&member.id)));
         known.note(&listed, &members, Instant::now(), self.lifetime());
@@ -253,11 +250,14 @@ impl Fleet {
     }
 
     async fn list(&self) -> Result<Listed, BackingError> {
-        let loaded = self.backing.load(&[LIST], Tracking::Off).await?.pop().flatten();
-        // What can't be read is replaced.
-        let read = loaded.as_ref().and_then(|loaded| decode_list(&loaded.bytes).ok());
-        let (id, ids) = read.map_or((None, Vec::new()), |(id, ids)| (Some(id), ids));
-        Ok(Listed { loaded, id, ids })
+        Ok(Listed::of(self.load(&[LIST], &[]).await?.pop().flatten()))
+    }
+
+    /// The records with these keys, and behind them those of these instances.
+    async fn load(&self, keys: &[&[u8]], ids: &[InstanceId]) -> Result<Vec<Option<Loaded>>, BackingError> {
+        let of_instances: Vec<Vec<u8>> = ids.iter().map(|id| key_of(*id)).collect();
+        let keys: Vec<&[u8]> = keys.iter().copied().chain(of_instances.iter().map(Vec::as_slice)).collect();
+        self.backing.load(&keys, Tracking::Off).await
     }
 
     /// Changes the list, which others change too, and returns it.
@@ -310,6 +310,26 @@ struct Listed {
     /// Without it, there is no list that can be read.
     id: Option<ListId>,
     ids: Vec<InstanceId>,
+}
+
+impl Listed {
+    fn of(loaded: Option<Loaded>) -> Self {
+        // What can't be read is replaced.
+        let read = loaded.as_ref().and_then(|loaded| decode_list(&loaded.bytes).ok());
+        let (id, ids) = read.map_or((None, Vec::new()), |(id, ids)| (Some(id), ids));
+        Self { loaded, id, ids }
+    }
+}
+
+/// What these instances say, as far as they do.
+fn members(
+    ids: &[InstanceId],
+    records: impl IntoIterator<Item = Option<Loaded>>,
+) -> impl Iterator<Item = Member> {
+    let said = |(id, record): (&InstanceId, Option<Loaded>)| {
+        Member::decode(&record?.bytes).ok().filter(|member| member.id == *id)
+    };
+    ids.iter().zip(records).filter_map(said)
 }
 
 /// Whether somebody who has read up to `read` knows what stands before `place`.
@@ -392,6 +412,22 @@ mod tests {
         one.beat(cursor(10)).await.unwrap();
         one.enlist().await.unwrap();
         assert_eq!(names(&one.reach(cursor(10), LIMIT).await), [("cache-1", true)], "the others have ended");
+    }
+
+    /// A purge waits for it, and the tier may be far away.
+    #[tokio::test(start_paused = true)]
+    async fn those_that_are_known_are_asked_with_the_list() {
+        let latency = Duration::from_millis(20);
+        let server = DoubleServer::new(DoubleLimits::default(), 1);
+        let backing = server.connect(Behaviour { latency, ..Behaviour::default() });
+        let one = Fleet::new(Arc::new(backing), InstanceId([1; 16]), "a", Duration::from_secs(2));
+        let (_two, _three) = (joined(&server, 2, 10).await, joined(&server, 3, 10).await);
+        for expected in [2 * latency, latency] {
+            let begun = Instant::now();
+            assert_eq!(one.said().await.unwrap().len(), 2);
+            let took = begun.elapsed();
+            assert!((expected..expected + latency / 4).contains(&took), "{took:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

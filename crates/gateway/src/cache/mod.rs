@@ -213,6 +213,18 @@ impl Cache {
         }
     }
 
+    /// The same, and looks what lies there.
+    pub(crate) async fn take_lease_and_look(
+        &self,
+        wanted: Wanted<'_>,
+        asker: Asker<'_>,
+    ) -> (Taking, Option<Answer>) {
+        match &self.tiers {
+            None => (Taking::Failed, None),
+            Some(tiers) => tiers.take_lease_and_look(self.home(), wanted, asker).await,
+        }
+    }
+
     /// Waits for what another instance fetches, as long as the record in the tier is the one that was `seen`.
     pub(crate) async fn await_other(&self, key: &[u8], seen: Option<Version>, limit: Duration) -> Awaited {
         match &self.tiers {

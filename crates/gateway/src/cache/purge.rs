@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use serde::Serialize;
+use store::backing::LogCursor;
 use store::purge::{Force, PurgeId, PurgeMode, PurgeRecord, What};
 use store::{Change, FillId};
 use telemetry::PurgeAnswer;
@@ -32,7 +33,6 @@ use crate::cache::key::key_of;
 use crate::cache::record::stored::{CacheEntry, StoredResponse};
 use crate::cache::tiers::load::Asker;
 use crate::clock::now;
-use crate::config::Site;
 use crate::question::{ExplainJob, Question};
 use crate::stores::Store;
 use crate::worker::Shared;
@@ -125,7 +125,8 @@ async fn purge_selected(stores: &[&Store], what: What, mode: PurgeMode) -> Purge
         cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head))
     });
     let fills_doomed = doomed.sum();
-    let fleet = heard::tell(stores, &record).await;
+    let said = heard::said(stores).await;
+    let fleet = heard::tell(stores, &said, &record).await;
     let id = Some(record.id.to_string());
     PurgeOutcome { id, fills_doomed, fleet, uncounted: true, ..PurgeOutcome::default() }
 }
@@ -173,11 +174,15 @@ impl OfUrl<'_> {
         let groups_max = live.config.store(&site.config).groups_max;
         let asker = Asker { rule, groups_max, site_key: None };
         let store = shared.stores.of(&site.config);
-        let _loaded = store.cache.load(&key, asker).await;
         let outcome = if order.dry_run {
+            let _loaded = store.cache.load(&key, asker).await;
             self.count(&store.cache, &key)
         } else {
-            self.apply((&site.config, store), &key).await
+            let others = concerned::left(&shared.stores, live, site.config.store);
+            let stores = [&[store], &others[..]].concat();
+            // One does not depend on the other, and the store may be far away.
+            let (_loaded, said) = tokio::join!(store.cache.load(&key, asker), heard::said(&stores));
+            self.apply(&stores, &said, &key).await
         };
         store.cache.written(&key).await;
         let hints = (outcome.keys_matched == 0)
@@ -185,16 +190,16 @@ impl OfUrl<'_> {
         Ok(PurgeOutcome { hints, ..outcome })
     }
 
-    async fn apply(&self, (site, store): (&Site, &Store), key: &[u8]) -> PurgeOutcome {
-        let (order, cache) = (self.order, &store.cache);
+    /// The first of these stores is that of the URL.
+    async fn apply(&self, stores: &[&Store], said: &[Vec<LogCursor>], key: &[u8]) -> PurgeOutcome {
+        let (order, cache) = (self.order, &stores[0].cache);
         let record = record(What::Url(self.url.to_owned()), order.mode);
         let kept = cache.note_purge(record, Some(key));
         let outcome = purge_key(cache, key, order.mode, None);
         // Those under keys that have this one as a part.
         let keyed = cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head));
-        let others = concerned::left(&self.shared.stores, self.live, site.store);
-        others.iter().for_each(|other| drop(other.cache.note_purge(kept.record.clone(), Some(key))));
-        let fleet = heard::tell(&[&[store], &others[..]].concat(), &kept.record).await;
+        stores[1..].iter().for_each(|other| drop(other.cache.note_purge(kept.record.clone(), Some(key))));
+        let fleet = heard::tell(stores, said, &kept.record).await;
         let is_refreshed = order.mode == PurgeMode::Refresh && outcome.responses_purged > 0;
         PurgeOutcome {
             id: Some(kept.record.id.to_string()),

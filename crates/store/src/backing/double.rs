@@ -321,7 +321,7 @@ impl Shared {
         let links: Vec<_> = self.links.lock().iter().filter_map(Weak::upgrade).collect();
         let (told, push): (Vec<LinkId>, Push) = match change {
             Change::Record { key, told } => (told, Push::Suspect(key)),
-            Change::Log(state) => (links.iter().map(|link| link.id).collect(), Push::Log(state)),
+            Change::Log => (links.iter().map(|link| link.id).collect(), Push::Log),
         };
         for link in links.into_iter().filter(|link| told.contains(&link.id)) {
             let broken = (Arc::clone(self), Arc::clone(&link));

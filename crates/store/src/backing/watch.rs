@@ -1,7 +1,5 @@
 //! How copies stay true to the tier.
 
-use super::log::LogState;
-
 /// One node of a tier in one generation of the connection to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Source {
@@ -30,6 +28,7 @@ pub trait Watcher: Send + Sync {
     /// All copies of this source, and of its generations before, may be outdated; `None`: all copies.
     fn all_suspect(&self, source: Option<Source>);
 
-    /// The log has grown, was trimmed, or is another one.
-    fn log_changed(&self, state: LogState);
+    /// The log has grown, was trimmed, or is another one; or it may have. What is asked for from here on is asked in time to be told of the
+    /// next change.
+    fn log_changed(&self);
 }

@@ -11,6 +11,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
 
 use super::followed::Followed;
+use super::heartbeat::Beat;
 use super::names::Names;
 use super::reply;
 use super::wire::{OpenError, Opening, Wire};
@@ -28,6 +29,16 @@ pub(super) struct Connections {
     exclusive: Exclusive,
     doubt: Arc<Notify>,
     opening: Opening,
+}
+
+/// A generation that begins, with the tasks of two connections and the first heartbeat.
+pub(super) struct Opened {
+    pub(super) connections: Connections,
+    /// Ends with *control*.
+    pub(super) control: JoinHandle<()>,
+    /// Ends with *bulk*.
+    pub(super) bulk: JoinHandle<()>,
+    pub(super) beat: Beat,
 }
 
 /// Whether the server can compare a value while it replaces it.
@@ -70,38 +81,45 @@ pub(super) struct Borrowed<'a> {
 }
 
 impl Connections {
-    /// Begins with *control*, which is ready to follow keys; `driving` ends with it.
+    /// Begins with *control*, which is ready to follow keys, and *bulk*. A server may be far away, so nothing waits for an answer on which it
+    /// does not depend: it takes three round trips, one of which TCP has, and those of TLS.
     pub(super) async fn open(
         opening: &Opening,
         followed: Arc<Followed>,
         source: Source,
         names: &Names,
-    ) -> Result<(Self, JoinHandle<()>), OpenError> {
+    ) -> Result<Opened, OpenError> {
         let doubt = Arc::new(Notify::new());
         let hearing = Arc::clone(&followed);
         let hear = move |push: PushInfo| {
             hearing.hear(push);
             Ok::<(), ()>(())
         };
-        let (control, driving) = opening.open(CONTROL_REPLY_BYTES_MAX, hear, Arc::clone(&doubt)).await?;
-        track(&control).await.map_err(OpenError::Tracking)?;
-        let comparison = comparison(&control, names).await.map_err(OpenError::SetUp)?;
+        let ((control, controlling), (bulk, bulking)) = tokio::try_join! {
+            opening.open(CONTROL_REPLY_BYTES_MAX, hear, Arc::clone(&doubt)),
+            opening.open(BULK_REPLY_BYTES_MAX, ignore, Arc::clone(&doubt)),
+        }?;
+        let ((), comparison, beat) = tokio::try_join! {
+            async { track(&control).await.map_err(OpenError::Tracking) },
+            async { comparison(&control, names).await.map_err(OpenError::SetUp) },
+            async { Beat::of(&control).await.map_err(OpenError::SetUp) },
+        }?;
         let connections = Self {
             source,
             control,
             followed,
             comparison,
             bulk_room: Semaphore::new(BULK_ROOM_KIB),
-            bulk: RwLock::new(None),
+            bulk: RwLock::new(Some(Arc::new(bulk))),
             exclusive: Exclusive::new(opening.timeout()),
             doubt,
             opening: opening.clone(),
         };
-        Ok((connections, driving))
+        Ok(Opened { connections, control: controlling, bulk: bulking, beat })
     }
 
-    /// Opens *bulk*; what is given ends with it.
-    pub(super) async fn open_bulk(&self) -> Result<JoinHandle<()>, OpenError> {
+    /// Opens *bulk* again; what is given ends with it.
+    pub(super) async fn open_bulk_again(&self) -> Result<JoinHandle<()>, OpenError> {
         let (wire, driving) =
             self.opening.open(BULK_REPLY_BYTES_MAX, ignore, Arc::clone(&self.doubt)).await?;
         *self.bulk.write() = Some(Arc::new(wire));

@@ -1,13 +1,12 @@
 //! Looks at a server before anything depends on it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, Pipeline, Value, pipe};
 use tokio::sync::Notify;
 
-use super::clock::Told;
-use super::heartbeat::{self, Role};
+use super::heartbeat::{Beat, Role};
 use super::names::Names;
 use super::reply::{self, Refused};
 use super::settings::RemoteSettings;
@@ -65,17 +64,15 @@ pub async fn examine(settings: &RemoteSettings) -> Result<Examined, ExamineError
 async fn ask(wire: &Wire, names: &Names) -> Result<Examined, BackingError> {
     let refused = refused(wire, names).await?;
     let [info, memory, policy, tracked] = wire.ask_for(&settings()).await?;
-    let (asked, sent) = (SystemTime::now(), Instant::now());
-    let pulse = heartbeat::pulse(wire.ask(&heartbeat::question()).await?)?;
-    let round_trip = sent.elapsed();
+    let beat = Beat::of(wire).await?;
     Ok(Examined {
         version: text(info).as_deref().and_then(version),
-        is_master: match pulse.role {
+        is_master: match beat.role {
             Role::Master => Some(true),
             Role::Other => Some(false),
             Role::Unknown => None,
         },
-        clock_ahead_ms: pulse.clock_us.map(|clock_us| Told { clock_us, asked, round_trip }.ahead_us() / 1000),
+        clock_ahead_ms: beat.told.map(|told| told.ahead_us() / 1000),
         round_trip: median_round_trip(wire).await?,
         memory_bytes_max: setting(memory).and_then(|text| text.parse().ok()),
         eviction_policy: setting(policy),

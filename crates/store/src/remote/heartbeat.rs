@@ -1,12 +1,34 @@
 //! What a heartbeat asks, and what its answer means.
 
+use std::time::{Instant, SystemTime};
+
 use redis::{Pipeline, Value, pipe};
 
+use super::clock::Told;
 use super::reply::{self, Refused};
+use super::wire::Wire;
 use crate::backing::BackingError;
 
+/// An answer to one, and when it was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beat {
+    pub(super) role: Role,
+    pub(super) sent: Instant,
+    /// What it says of the server's clock.
+    pub(super) told: Option<Told>,
+}
+
+impl Beat {
+    pub(super) async fn of(wire: &Wire) -> Result<Self, BackingError> {
+        let (sent, asked) = (Instant::now(), SystemTime::now());
+        let Pulse { role, clock_us } = pulse(wire.ask(&question()).await?)?;
+        let told = clock_us.map(|clock_us| Told { clock_us, asked, round_trip: sent.elapsed() });
+        Ok(Self { role, sent, told })
+    }
+}
+
 /// A role, which a fail-over changes without a word, and the time.
-pub(super) fn question() -> Pipeline {
+fn question() -> Pipeline {
     let mut pipeline = pipe();
     pipeline.cmd("ROLE").cmd("TIME");
     pipeline
@@ -14,13 +36,13 @@ pub(super) fn question() -> Pipeline {
 
 /// What the server said of itself.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Pulse {
-    pub(super) role: Role,
+struct Pulse {
+    role: Role,
     /// Since the Unix epoch; `None` if it does not say.
-    pub(super) clock_us: Option<u64>,
+    clock_us: Option<u64>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Master,
     /// A replica, or what watches over others.
@@ -30,7 +52,7 @@ pub(super) enum Role {
 }
 
 /// Reads the answer.
-pub(super) fn pulse(values: Vec<Value>) -> Result<Pulse, BackingError> {
+fn pulse(values: Vec<Value>) -> Result<Pulse, BackingError> {
     let [role, time] = reply::exactly(values)?;
     Ok(Pulse { role: self::role(role)?, clock_us: clock_us(time)? })
 }

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
@@ -11,10 +11,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::backoff;
-use super::clock::{ServerClock, Told};
-use super::connections::Connections;
+use super::clock::ServerClock;
+use super::connections::{Connections, Opened};
 use super::followed::{Followed, Watchers};
-use super::heartbeat::{self, Role};
+use super::heartbeat::{Beat, Role};
 use super::log;
 use super::names::Names;
 use super::random;
@@ -112,14 +112,12 @@ impl Link {
         let source = self.reliance.begin();
         let watchers = Arc::clone(&self.watchers);
         let followed = Arc::new(Followed::new(source, self.names.clone(), watchers, self.followed_bytes_max));
-        let (connections, control) = Connections::open(&self.opening, followed, source, &self.names).await?;
-        let bulk = connections.open_bulk().await?;
+        let Opened { connections, control, bulk, beat } =
+            Connections::open(&self.opening, followed, source, &self.names).await?;
         let (connections, clock) = (Arc::new(connections), ServerClock::default());
         let mut generation = Generation { connections, control, bulk, clock };
-        match self.beat(&generation.connections, &mut generation.clock).await {
-            Ok(Role::Master | Role::Unknown) => {}
-            Ok(Role::Other) => return Err(OpenError::NoMaster),
-            Err(error) => return Err(OpenError::SetUp(error)),
+        if self.hear(beat, &mut generation.clock) == Role::Other {
+            return Err(OpenError::NoMaster);
         }
         *self.state.write() = State::Up(Arc::clone(&generation.connections));
         tracing::info!(address = %self.address, generation = source.generation, "remote tier connected");
@@ -150,9 +148,9 @@ impl Link {
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             beats.tick().await;
-            match timeout(self.verification, self.beat(connections, &mut clock)).await {
-                Ok(Ok(Role::Master | Role::Unknown)) => {}
-                Ok(Ok(Role::Other)) => return Ending::NotInCharge,
+            match timeout(self.verification, Beat::of(&connections.control)).await {
+                Ok(Ok(beat)) if self.hear(beat, &mut clock) == Role::Other => return Ending::NotInCharge,
+                Ok(Ok(_)) => {}
                 Ok(Err(error)) => return Ending::Failed(error),
                 Err(_) => return Ending::Silent(self.verification),
             }
@@ -160,28 +158,27 @@ impl Link {
     }
 
     /// All that was told before the answer came is known to those who are told.
-    async fn beat(&self, connections: &Connections, clock: &mut ServerClock) -> Result<Role, BackingError> {
-        let (sent, asked) = (Instant::now(), SystemTime::now());
-        let pulse = heartbeat::pulse(connections.control.ask(&heartbeat::question()).await?)?;
-        if pulse.role == Role::Other {
-            return Ok(Role::Other);
+    fn hear(&self, beat: Beat, clock: &mut ServerClock) -> Role {
+        if beat.role != Role::Other {
+            if let Some(told) = beat.told {
+                self.reliance.clock_is_ahead(clock.hear(told, Instant::now()));
+            }
+            self.reliance.verify(beat.sent, self.verification);
         }
-        if let Some(clock_us) = pulse.clock_us {
-            let told = Told { clock_us, asked, round_trip: sent.elapsed() };
-            self.reliance.clock_is_ahead(clock.hear(told, Instant::now()));
-        }
-        self.reliance.verify(sent, self.verification);
-        Ok(pulse.role)
+        beat.role
     }
 
-    /// Tells how the log stands: at first, because it may have changed while there was no connection, and with each change.
+    /// Tells that the log has changed: at first, because it may have while there was no connection, and with each change. Whoever is told
+    /// reads it behind the question that follows it, without waiting for the answer: on one connection nothing can come in between.
     async fn follow_log(&self, connections: &Connections) -> Infallible {
         loop {
-            match log::follow(connections, &self.names).await {
-                Ok(state) => {
-                    self.watchers.tell(|watcher| watcher.log_changed(state));
-                    connections.followed.log_changed().await;
-                }
+            let (followed, ()) = tokio::join! {
+                biased;
+                log::follow(connections, &self.names),
+                async { self.watchers.tell(|watcher| watcher.log_changed()) },
+            };
+            match followed {
+                Ok(()) => connections.followed.log_changed().await,
                 Err(_) => sleep(self.verification / BEATS).await,
             }
         }
@@ -220,7 +217,7 @@ async fn bulk_again(connections: &Connections) -> JoinHandle<()> {
     let mut failures = 0u32;
     loop {
         sleep(backoff::pause(failures, random::number())).await;
-        match connections.open_bulk().await {
+        match connections.open_bulk_again().await {
             Ok(driving) => return driving,
             Err(_) => failures = failures.saturating_add(1),
         }

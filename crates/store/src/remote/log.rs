@@ -32,19 +32,14 @@ impl LastSeen {
     }
 }
 
-/// As it is now, and whoever listens is told of the next change.
-pub(super) async fn follow(connections: &Connections, names: &Names) -> Result<LogState, BackingError> {
-    let mut reading = pipe();
-    reading.cmd("CLIENT").arg("CACHING").arg("YES");
-    // Of another type: what makes it a log is a change, too.
-    reading.cmd("STRLEN").arg(names.log());
-    look(&mut reading, names);
-    let [caching, _, header, length, again] = connections.control.ask_for(&reading).await?;
-    reply::done(caching)?;
-    match found_twice(header, length, &again)? {
-        Some(Found::Log(state)) => Ok(state),
-        Some(Found::NoLog) | None => state(connections, names).await,
-    }
+/// Whoever listens is told of the next change.
+pub(super) async fn follow(connections: &Connections, names: &Names) -> Result<(), BackingError> {
+    let mut following = pipe();
+    following.cmd("CLIENT").arg("CACHING").arg("YES");
+    // Where there is none, or something else: what makes it a log is a change, too.
+    following.cmd("STRLEN").arg(names.log());
+    let [caching, _] = connections.control.ask_for(&following).await?;
+    reply::done(caching)
 }
 
 /// As it is now; begins one if there is none.

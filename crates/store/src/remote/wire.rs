@@ -121,12 +121,7 @@ impl Opening {
             refusals: Arc::clone(&self.refusals),
             unanswered: AtomicUsize::new(0),
         };
-        if !self.client_name.is_empty() {
-            let mut naming = redis::pipe();
-            naming.cmd("CLIENT").arg("SETNAME").arg(&self.client_name);
-            // It may be forbidden, and nothing depends on it.
-            wire.ask(&naming).await.map_err(OpenError::SetUp)?;
-        }
+        wire.is_called(&self.client_name);
         Ok((wire, driving))
     }
 }
@@ -157,6 +152,18 @@ impl Wire {
             }
         }
         Ok(values)
+    }
+
+    /// Tells the server a name for its lists, without waiting for the answer: it may be forbidden, and nothing depends on it.
+    fn is_called(&self, name: &str) {
+        if name.is_empty() {
+            return;
+        }
+        let mut naming = redis::pipe();
+        naming.cmd("CLIENT").arg("SETNAME").arg(name);
+        let mut connection = self.connection.clone();
+        // A question whose answer nobody waits for would not be sent.
+        drop(tokio::spawn(async move { connection.send_packed_commands(&naming, 0, 1).await }));
     }
 
     /// As [`Wire::ask`], for a known number of commands.

@@ -1,11 +1,16 @@
 //! What is told of changes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use store::backing::{Backing, Expected, LogState, Standing, Tracking, Waited, Write};
-use store::remote::RemoteSettings;
-use testkit::Redis;
+use parking_lot::Mutex;
+use store::backing::{
+    Appended, Backing, Expected, LogCursor, Source, Standing, Tracking, Waited, Watcher, Write,
+};
+use store::remote::{Remote, RemoteSettings};
+use testkit::{FaultProxy, Faults, Redis};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 
 use crate::kit::{Notes, connected, follow, load, put, remote, settings, until, write};
 
@@ -87,12 +92,12 @@ async fn a_flush_makes_all_suspect() {
     let notes = Notes::of(&tier);
     put(&tier, b"key", b"one").await;
     let copy = follow(&tier, b"key").await;
-    let before = tier.log_state().await.unwrap();
+    let (before, told) = (tier.log_state().await.unwrap(), notes.log_count());
     redis.command("FLUSHALL");
     until("it is told", async || notes.is_suspect(copy.source)).await;
     assert_eq!(load(&tier, b"key").await, None);
-    let is_another = |state: LogState| state.id != before.id;
-    until("another log is told", async || notes.log().is_some_and(is_another)).await;
+    until("another log is told", async || notes.log_count() > told).await;
+    assert_ne!(tier.log_state().await.unwrap().id, before.id);
     put(&tier, b"key", b"two").await;
     let copy = follow(&tier, b"key").await;
     put(&tier, b"key", b"three").await;
@@ -106,13 +111,99 @@ async fn the_log_is_followed() {
     let (own, other) = (remote(&redis).await, remote(&redis).await);
     let notes = Notes::of(&own);
     for round in 0..10 {
+        let told = notes.log_count();
         other.append_log(&[vec![round].into()]).await.unwrap();
-        let state = other.log_state().await.unwrap();
-        until("an append is told", async || notes.log() == Some(state)).await;
+        until("an append is told", async || notes.log_count() > told).await;
+        // It is followed anew by then.
+        assert_eq!(own.log_state().await.unwrap(), other.log_state().await.unwrap());
     }
-    let floor = other.log_state().await.unwrap();
+    let (floor, told) = (other.log_state().await.unwrap(), notes.log_count());
     other.trim_log(floor.cursor()).await.unwrap();
-    until("a trim is told", async || notes.log().is_some_and(|state| state.floor == floor.end)).await;
+    until("a trim is told", async || notes.log_count() > told).await;
+}
+
+/// Reads on whenever it is told that the log has changed, and never else.
+struct LogReader {
+    tier: Arc<Remote>,
+    told: Notify,
+    read: Mutex<LogCursor>,
+}
+
+impl LogReader {
+    async fn of(tier: &Arc<Remote>) -> Arc<Self> {
+        let read = Mutex::new(tier.log_state().await.unwrap().cursor());
+        let reader = Arc::new(Self { tier: Arc::clone(tier), told: Notify::new(), read });
+        let watcher: Weak<Self> = Arc::downgrade(&reader);
+        tier.watch(watcher);
+        let reading = Arc::clone(&reader);
+        tokio::spawn(async move {
+            loop {
+                reading.told.notified().await;
+                let from = *reading.read.lock();
+                let part = reading.tier.read_log(from).await.unwrap();
+                *reading.read.lock() = part.state.cursor();
+            }
+        });
+        reader
+    }
+
+    async fn reaches(&self, place: LogCursor) {
+        until("it is read", async || *self.read.lock() == place).await;
+    }
+}
+
+impl Watcher for LogReader {
+    fn suspect(&self, _keys: &[&[u8]]) {}
+
+    fn all_suspect(&self, _source: Option<Source>) {}
+
+    fn log_changed(&self) {
+        self.told.notify_one();
+    }
+}
+
+async fn append(tier: &Remote, record: Vec<u8>) -> LogCursor {
+    match tier.append_log(&[record.into()]).await.unwrap() {
+        Appended::Taken { state, .. } => state.cursor(),
+        appended @ Appended::NotStored(_) => panic!("{appended:?}"),
+    }
+}
+
+/// However changes come between being told, following and reading.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_change_of_the_log_is_missed() {
+    let redis = Redis::start("");
+    let (own, other) = (remote(&redis).await, remote(&redis).await);
+    let reader = LogReader::of(&own).await;
+    for round in 0..200u32 {
+        let mut place = append(&other, vec![0; 10]).await;
+        for more in 0..round % 5 {
+            sleep(Duration::from_micros(u64::from(round * more % 7) * 20)).await;
+            place = append(&other, vec![1; 10]).await;
+        }
+        reader.reaches(place).await;
+    }
+}
+
+/// A change of the log is read one round trip after it was told: nothing is asked for first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_the_log_is_read_in_one_round_trip() {
+    const ONE_WAY: Duration = Duration::from_millis(50);
+    let redis = Redis::start("");
+    let proxy = FaultProxy::start(redis.address());
+    let direct = settings(&redis);
+    let far = RemoteSettings::from_url(&format!("redis://{}", proxy.address())).unwrap();
+    let own = connected(RemoteSettings { address: far.address, ..direct }).await;
+    let (reader, other) = (LogReader::of(&own).await, remote(&redis).await);
+    proxy.set(Faults { latency_ms: 50, ..Faults::default() });
+    let mut quickest = Duration::MAX;
+    for round in 0..5 {
+        let begun = Instant::now();
+        let place = append(&other, vec![round]).await;
+        reader.reaches(place).await;
+        quickest = quickest.min(begun.elapsed());
+    }
+    assert!(quickest < 4 * ONE_WAY, "one way until it is told, and two to read it: {quickest:?}");
 }
 
 /// Who waits is woken, however many wait for whatever.

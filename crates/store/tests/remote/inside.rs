@@ -200,6 +200,8 @@ async fn a_full_server_refuses() {
     put(&tier, b"key", b"old").await;
     let Taken::Taken(held) = lease(&tier, b"key").await else { panic!("it is free") };
     let old = load(&tier, b"key").await.unwrap();
+    // Begun by who asks for it first.
+    tier.log_state().await.unwrap();
     redis.command("CONFIG SET maxmemory 1");
     let full = Put::NotStored(Refusal::OverBudget);
     for (key, expected) in

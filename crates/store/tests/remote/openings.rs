@@ -7,7 +7,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use store::backing::{Backing, Tracking};
 use store::remote::{Remote, RemoteSettings, Secret, Word, examine};
-use testkit::{Authority, Port, Redis};
+use testkit::{Authority, FaultProxy, Faults, Port, Redis};
+use tokio::time::Instant;
 
 use crate::kit::{VERIFICATION, connected, load, names, put, remote, settings, told, until};
 
@@ -102,6 +103,22 @@ async fn sockets_of_this_machine_do() {
     works(RemoteSettings::from_url(&url).unwrap()).await;
     let url = format!("unix://{}/none.sock", redis.folder().display());
     fails(RemoteSettings::from_url(&url).unwrap(), "No such file").await;
+}
+
+/// By default: `connect_timeout` is a second. The proxy is near, so the round trip of TCP, and that of TLS where there is one, comes on top.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_may_be_far_away() {
+    const ONE_WAY_MS: u64 = 100;
+    let redis = Redis::start("");
+    let proxy = FaultProxy::start(redis.address());
+    proxy.set(Faults { latency_ms: ONE_WAY_MS, ..Faults::default() });
+    let through = RemoteSettings::from_url(&format!("redis://{}", proxy.address())).unwrap();
+    let begun = Instant::now();
+    let tier = connected(through).await;
+    let round_trips = begun.elapsed().as_millis() / u128::from(2 * ONE_WAY_MS);
+    assert!((2..4).contains(&round_trips), "{round_trips} round trips");
+    put(&tier, b"key", b"one").await;
+    assert_eq!(load(&tier, b"key").await.unwrap().bytes, b"one"[..]);
 }
 
 fn trusting(authority: &Authority) -> Arc<ClientConfig> {

@@ -44,7 +44,7 @@ struct State {
 enum Said {
     Changed(Box<[u8]>),
     All(Option<Source>),
-    Log(LogState),
+    Log,
 }
 
 impl Wire {
@@ -141,7 +141,7 @@ impl Wire {
                 watchers.iter().for_each(|watcher| watcher.all_suspect(*source));
             }
             Said::All(_) => {}
-            Said::Log(state) => watchers.iter().for_each(|watcher| watcher.log_changed(*state)),
+            Said::Log => watchers.iter().for_each(|watcher| watcher.log_changed()),
         }
     }
 }
@@ -172,8 +172,8 @@ impl Watcher for Ear {
         self.hear(Said::All(source));
     }
 
-    fn log_changed(&self, state: LogState) {
-        self.hear(Said::Log(state));
+    fn log_changed(&self) {
+        self.hear(Said::Log);
     }
 }
 

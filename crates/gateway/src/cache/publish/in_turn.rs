@@ -24,7 +24,7 @@ use crate::cache::publish::follow::Following;
 use crate::cache::publish::job::Job;
 use crate::cache::publish::share::QUICK;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
-use crate::cache::tiers::answer::There;
+use crate::cache::tiers::answer::{Answer as Looked, There};
 use crate::cache::tiers::leases::{Held, Wanted};
 use crate::cache::tiers::load::Asker;
 use crate::cache::tiers::taking::{Awaited, Holder, Taking, Variant};
@@ -63,6 +63,8 @@ struct Seeking<'a> {
     /// Kept in use: memory may forget it at any time.
     loaded: Option<Arc<CacheEntry>>,
     lease: Option<Arc<Held>>,
+    /// What lay under the key when the lease was taken.
+    looked: Option<Looked>,
     on_its_way: Option<Following>,
     /// When the first of those came who wait for this turn. Others may have come since, even after the failure that is told.
     since: Timestamp,
@@ -162,6 +164,7 @@ impl<'a> Seeking<'a> {
             seen,
             loaded,
             lease: None,
+            looked: None,
             on_its_way: None,
             since: in_flight.since(),
             awaited: relieves,
@@ -214,9 +217,17 @@ impl<'a> Seeking<'a> {
         let (variant, known) = (&*self.variant, self.loaded.as_ref());
         let trace = job.request.timeline.as_ref().and_then(|timeline| timeline.recorded_context());
         let wanted = Wanted { key: &job.fetch.key, variant, known, forward, trace };
-        match job.cache().take_lease(wanted).await {
+        let (taking, looked) = match self.awaiting {
+            Awaiting::Answer => {
+                let site_key = self.site_key();
+                job.cache().take_lease_and_look(wanted, self.asker(site_key.as_deref())).await
+            }
+            // What is there may be fresh, and is not to be doubted by all who want to refresh it.
+            Awaiting::News => (job.cache().take_lease(wanted).await, None),
+        };
+        match taking {
             Taking::Taken(lease) => {
-                self.lease = Some(lease);
+                (self.lease, self.looked) = (Some(lease), looked);
                 Happened::Taken
             }
             Taking::Held(Holder { variant: Variant::This, forward, trace }) => {
@@ -342,10 +353,13 @@ impl<'a> Seeking<'a> {
         if !may_differ.contains(&happened) {
             return None;
         }
-        let job = self.job;
-        let site_key = self.site_key();
-        let asker = self.asker(site_key.as_deref());
-        let loaded = job.cache().load_anew(&job.fetch.key, asker).await;
+        let loaded = match self.looked.take() {
+            Some(looked) => looked,
+            None => {
+                let site_key = self.site_key();
+                self.job.cache().load_anew(&self.job.fetch.key, self.asker(site_key.as_deref())).await
+            }
+        };
         if let Some(lease) = &self.lease {
             lease.is_upon(loaded.there.clone());
         }

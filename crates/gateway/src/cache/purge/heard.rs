@@ -156,19 +156,36 @@ fn key_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<u8>> {
     })
 }
 
-/// Tells the others of a purge that has taken effect here, and waits until they have read it, in all of these stores at once.
-pub(super) async fn tell(stores: &[&Store], record: &PurgeRecord) -> Option<PurgeReach> {
-    let told = stores.iter().map(async |store| {
+/// How far all instances say that they have read, in each of these stores; to be asked before a purge is told.
+pub(super) async fn said(stores: &[&Store]) -> Vec<Vec<LogCursor>> {
+    let said = stores.iter().map(async |store| match store.cache.fleet_log() {
+        Some(log) => log.said().await.unwrap_or_default(),
+        None => Vec::new(),
+    });
+    join_all(said).await
+}
+
+/// Tells the others of a purge that has taken effect here, and waits until they have read it, in all of these stores at once. What they have
+/// `said` before was asked for in the same order.
+pub(super) async fn tell(
+    stores: &[&Store],
+    said: &[Vec<LogCursor>],
+    record: &PurgeRecord,
+) -> Option<PurgeReach> {
+    let told = stores.iter().zip(said).map(async |(store, said)| {
         let log = store.cache.fleet_log()?;
-        Some(PurgeReach::of(store, tell_in(&store.cache, log, record).await))
+        Some(PurgeReach::of(store, tell_in((&store.cache, log), said, record).await))
     });
     join_all(told).await.into_iter().flatten().reduce(PurgeReach::and)
 }
 
 /// How far it came. What can't be written now is written later.
-async fn tell_in(cache: &Cache, log: &FleetLog, record: &PurgeRecord) -> Result<Reached, BackingError> {
+async fn tell_in(
+    (cache, log): (&Cache, &FleetLog),
+    said: &[LogCursor],
+    record: &PurgeRecord,
+) -> Result<Reached, BackingError> {
     let before = cache.epochs().log_read();
-    let said = log.said().await.unwrap_or_default();
     let posted = log.post(record);
     cache.epochs().is_posted(record.id, posted);
     let reached = match log.send().await? {

@@ -11,9 +11,10 @@ use store::backing::{LeaseMode, LeaseRequest, Taken, Version, Waited};
 use telemetry::trace::TraceContext;
 use tokio::time::Instant;
 
-use super::answer::There;
+use super::answer::{Answer, There};
 use super::counts::Event;
 use super::leases::{Held, VARIANT_DIGITS, Wanted};
+use super::load::{Asker, Home};
 use super::{Tiers, names};
 use crate::cache::inflight::known::{ForwardId, Told};
 use crate::cache::record::portable;
@@ -63,7 +64,7 @@ pub(crate) enum Awaited {
 impl Tiers {
     /// Takes the lease on a key, if nobody holds it.
     pub(crate) async fn take_lease(&self, wanted: Wanted<'_>) -> Taking {
-        let name = names::of_record(wanted.key).filter(|_| self.log.is_read() && !self.is_silent());
+        let name = names::of_record(wanted.key).filter(|_| self.may_give_leases());
         let Some(name) = name else { return Taking::Failed };
         let leases = &self.leases;
         let note = leases.note(&wanted);
@@ -80,6 +81,29 @@ impl Tiers {
                 Taking::Failed
             }
         }
+    }
+
+    /// The same, and looks what lies there. The look is sent behind the question for the lease, without waiting for the answer: it finds all that
+    /// was written before the lease was taken. Should a tier answer the look first, the origin may be asked once more than it had to be.
+    pub(crate) async fn take_lease_and_look(
+        &self,
+        home: Home<'_>,
+        wanted: Wanted<'_>,
+        asker: Asker<'_>,
+    ) -> (Taking, Option<Answer>) {
+        if !self.may_give_leases() {
+            return (Taking::Failed, None);
+        }
+        let (taking, looked) = tokio::join! {
+            biased;
+            self.take_lease(wanted),
+            self.load_anew(home, wanted.key, asker),
+        };
+        (taking, Some(looked))
+    }
+
+    fn may_give_leases(&self) -> bool {
+        self.log.is_read() && !self.is_silent()
     }
 
     /// Waits for what another instance fetches, as long as the record is the one that was `seen`.

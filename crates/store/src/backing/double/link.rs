@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::super::chance::Chance;
-use super::super::log::LogState;
 use super::super::watch::{Source, Standing, Watcher};
 use super::behaviour::{Behaviour, Delivery, Fate};
 use super::state::LinkId;
@@ -33,7 +32,7 @@ struct Connection {
 #[derive(Clone)]
 pub(super) enum Push {
     Suspect(Box<[u8]>),
-    Log(LogState),
+    Log,
 }
 
 impl Link {
@@ -111,7 +110,7 @@ impl Link {
     fn deliver(&self, push: &Push) {
         match push {
             Push::Suspect(key) => self.each_watcher(|watcher| watcher.suspect(&[key])),
-            Push::Log(state) => self.each_watcher(|watcher| watcher.log_changed(*state)),
+            Push::Log => self.each_watcher(|watcher| watcher.log_changed()),
         }
     }
 

@@ -49,7 +49,7 @@ struct Log {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
     Record { key: Box<[u8]>, told: Vec<LinkId> },
-    Log(LogState),
+    Log,
 }
 
 /// A record to be put.
@@ -215,7 +215,7 @@ impl State {
             self.log.state.end.0 += bytes.len() as u64 + RECORD_HEADER_BYTES;
             self.log.records.push_back(LogRecord { bytes: bytes.clone(), end: self.log.state.end });
         }
-        self.changes.push(Change::Log(self.log.state));
+        self.changes.push(Change::Log);
         self.log.state
     }
 
@@ -235,7 +235,7 @@ impl State {
         if state.id == floor.id && state.floor < floor.offset {
             state.floor = floor.offset.min(state.end);
             records.retain(|record| record.end > state.floor);
-            self.changes.push(Change::Log(*state));
+            self.changes.push(Change::Log);
         }
         self.log.state
     }
@@ -244,7 +244,7 @@ impl State {
         let state = &mut self.log.state;
         if state.id == read.id && state.end < read.offset {
             state.id = next();
-            self.changes.push(Change::Log(*state));
+            self.changes.push(Change::Log);
         }
         self.log.state
     }
@@ -253,7 +253,7 @@ impl State {
     pub(super) fn set_back(&mut self, then: &Self) {
         let versions = self.versions;
         *self = Self { versions, tracked: BTreeMap::new(), changes: Vec::new(), ..then.clone() };
-        self.changes.push(Change::Log(self.log.state));
+        self.changes.push(Change::Log);
     }
 
     /// As by a put that takes effect late.
@@ -267,7 +267,7 @@ impl State {
     /// As after a fail-over to a server that has nothing.
     pub(super) fn lose_log(&mut self, next: LogId) {
         self.log = Log::new(next);
-        self.changes.push(Change::Log(self.log.state));
+        self.changes.push(Change::Log);
     }
 }
 

@@ -6,7 +6,6 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::super::contract::Backing;
-use super::super::log::LogState;
 use super::super::record::{Expected, Tracking, Write};
 use super::super::watch::{Source, Standing, Watcher};
 use super::{Bench, SHORT, Violation, ensure, eventually, new_key, put, write};
@@ -44,7 +43,7 @@ impl Watcher for Notes {
 
     fn all_suspect(&self, _source: Option<Source>) {}
 
-    fn log_changed(&self, _state: LogState) {}
+    fn log_changed(&self) {}
 }
 
 async fn track(tier: &dyn Backing, key: &[u8]) -> Result<(), Violation> {

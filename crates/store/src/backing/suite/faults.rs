@@ -13,7 +13,7 @@ use super::super::chance::Chance;
 use super::super::contract::Backing;
 use super::super::error::BackingError;
 use super::super::lease::{LeaseMode, LeaseRequest, Taken};
-use super::super::log::{Appended, LogCursor, LogState};
+use super::super::log::{Appended, LogCursor};
 use super::super::record::{Expected, Loaded, Put, Tracking, Version, Write};
 use super::super::watch::{Source, Standing, Watcher};
 use super::log::read_all;
@@ -235,7 +235,7 @@ impl Watcher for Copies {
         self.kept.lock().clear();
     }
 
-    fn log_changed(&self, _state: LogState) {}
+    fn log_changed(&self) {}
 }
 
 /// Asks until there is an answer.

@@ -4,7 +4,7 @@ use breaker::Settings;
 
 use super::super::double::{Behaviour, Double, DoubleLimits, DoubleServer};
 use super::super::guard::{Deadlines, Guarded};
-use super::super::log::{Continuity, LogCursor, LogState};
+use super::super::log::{Continuity, LogCursor};
 use super::super::watch::{Source, Standing, Watcher};
 use super::*;
 
@@ -113,7 +113,7 @@ impl Watcher for Sources {
         self.0.lock().push(source);
     }
 
-    fn log_changed(&self, _state: LogState) {}
+    fn log_changed(&self) {}
 }
 
 #[tokio::test(start_paused = true)]

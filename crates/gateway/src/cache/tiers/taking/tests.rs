@@ -225,6 +225,31 @@ async fn awaited(bench: &Bench, other: &Double) -> Option<(Option<NoteKind>, usi
     bench.note().await
 }
 
+/// The look at what lies under the key does not wait for the lease, and finds what was written before that was taken.
+#[test]
+fn a_lease_comes_with_what_lies_there_in_one_round_trip() {
+    const ROUND_TRIP: Duration = Duration::from_millis(20);
+    let bench = Bench::new();
+    let far = Behaviour { latency: ROUND_TRIP, ..Behaviour::GOOD };
+    bench.runtime.block_on(async {
+        bench.put_under(&bench.taken().await, b"first");
+        bench.tiers.written(KEY).await;
+        // It is read once more, to be followed.
+        sleep(Duration::from_millis(100)).await;
+        bench.double.behave(far);
+        let began = Instant::now();
+        let wanted =
+            Wanted { key: KEY, variant: b"", known: None, forward: KnownForward::next(None), trace: None };
+        let home = Home { memory: &bench.world.memory, epochs: &bench.world.epochs };
+        let asker = Asker { rule: bench.world.rule(), groups_max: 128, site_key: None };
+        let (taking, looked) = bench.tiers.take_lease_and_look(home, wanted, asker).await;
+        assert!(began.elapsed() <= ROUND_TRIP + Duration::from_millis(2), "{:?}", began.elapsed());
+        let looked = looked.expect("the tier answers");
+        assert!(matches!(looked.there, There::Record(_)), "{looked:?}");
+        assert!(matches!(taking, Taking::Taken(_)));
+    });
+}
+
 /// With a tier in trouble, nobody waits for longer than one deadline, and nobody gets a lease.
 #[test]
 fn a_tier_in_trouble_costs_one_deadline() {
