@@ -964,3 +964,11 @@ fn respelled_parameters_are_part_of_the_key() {
     assert_eq!(larder.get("/kept/1?w=1&other=3").text(), "/kept/1?w=1");
     assert_eq!(larder.get("/5?utm_x=1").text(), "/5");
 }
+         [[site.rule]]\nname = \"own\"\npath = {{ exact = \"/own\" }}\ncredential_fields = [\"Accept\"]\n\
+         [[site.rule]]\nname = \"opted\"\npath = {{ exact = \"/opted\" }}\nstore_only_with = \"X-Store\"\n\
+         [[site.rule]]\nname = \"stale\"\npath = {{ prefix = \"/stale\" }}\nttl_override = {{ 200 = \"0s\", 404 = \"0s\" }}\n\
+        "/OWN",
+        "/own/",
+        "/OPTED?x",
+        "/opted/",
+        "/STALE/1",
