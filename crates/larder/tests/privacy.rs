@@ -714,6 +714,7 @@ fn respelled_paths_and_hosts_get_no_other_rules() {
         ("/y;%2fx/..x/admin", "a.test", 200),
         ("//y/admin", "a.test", 400),
         ("/admin%2fpublic", "a.test", 400),
+        ("/%2561dmin/public", "a.test", 400),
         ("/admin%5cpublic", "a.test", 400),
         ("/admin;%2fpublic", "a.test", 400),
         ("/y/%2e%2e/admin/x", "a.test", 400),

@@ -98,7 +98,9 @@ fn decoded_bytes(text: &[u8]) -> Vec<u8> {
 /// Each step may have been taken or not: the readings are the path, and what each step makes of each reading before it.
 fn all_readings(path: &str) -> Result<Vec<String>, Meaningless> {
     let mut all = vec![path.to_owned()];
-    let steps: [&[fn(&str) -> String]; 6] = [
+    let steps: [&[fn(&str) -> String]; 7] = [
+        // What another proxy makes of it decodes once more.
+        &[|path| path.replace("%25", "%")],
         &[with_backslashes_as_slashes],
         // Tomcat does that before it decodes.
         &[without_parameters],
@@ -265,6 +267,7 @@ mod tests {
             ("/;", &["/"]),
             ("/up;%2fx", &["/up", "/up;%2Fx", "/up/x"]),
             ("/a%2fb", &["/a%2Fb"]),
+            ("/%2561", &["/%61", "/a"]),
             ("/a%5cb", &["/a\\b"]),
             ("/a\\b", &[]),
             ("//x/admin", &["/admin"]),
