@@ -42,7 +42,7 @@ use crate::message::interims::Interims;
 use crate::message::reply::Reply;
 use crate::message::respond::{self, Problem};
 use crate::plan::{Next, Plan, Step};
-use crate::route::{LiveSite, RuleIndex};
+use crate::route::{Ambiguity, LiveSite, RuleIndex};
 use crate::steps::admit::Asking;
 use crate::steps::compress::{self, Compressing};
 use crate::steps::hit_for_miss::HitForMiss;
@@ -98,7 +98,13 @@ fn begin_changed(
         Shaping::Changed(shaped) => {
             let lines = shaped.fields.to_lines();
             let changed = shaped.over(request, &lines);
-            begin_at_site(worker, (live, site), &changed, Some((request, &shaped.matching)), key, started)
+            if live.routes.is_meaningless(changed.path_and_query) {
+                let problem = refused_path(&changed, Ambiguity::Meaningless);
+                Step::Reply(respond::reply(&problem, Some(site), started, worker).locally())
+            } else {
+                let asked = Some((request, &shaped.matching));
+                begin_at_site(worker, (live, site), &changed, asked, key, started)
+            }
         }
     };
     if let Step::Reply(reply) = &mut step {
@@ -242,14 +248,21 @@ fn note_route(live: &ActiveConfig, site: &LiveSite, index: RuleIndex, request: &
     }
 }
 
-/// A path that an origin may take for one of another site, whose access list and rules would not hold.
+/// A path that an origin may take for one of another site, whose access list and rules would not hold, or for anything.
 fn ambiguous(live: &ActiveConfig, site: &Arc<LiveSite>, request: &RequestHead<'_>) -> Option<Problem> {
-    live.routes.is_ambiguous(site, request.authority, request.path_and_query).then(|| {
-        note(request.record, || {
-            Finding::new("route", "origins may read the path as one of another site", "")
-        });
-        Problem::ambiguous_path()
-    })
+    let ambiguity = live.routes.ambiguity(site, request.authority, request.path_and_query)?;
+    Some(refused_path(request, ambiguity))
+}
+
+fn refused_path(request: &RequestHead<'_>, ambiguity: Ambiguity) -> Problem {
+    note(request.record, || {
+        let says = match ambiguity {
+            Ambiguity::Meaningless => "origins read the path in too many ways",
+            Ambiguity::OtherSite => "origins may read the path as one of another site",
+        };
+        Finding::new("route", says, "")
+    });
+    Problem::ambiguous_path(ambiguity)
 }
 
 /// Why a site has no answer for a client.

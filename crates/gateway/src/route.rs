@@ -251,6 +251,8 @@ pub fn route_of(
 pub(crate) struct Routes {
     sites: Vec<Arc<LiveSite>>,
     index: SiteIndex,
+    /// Whether the path of a request decides anything.
+    reads_paths: bool,
     /// Where any of them stores.
     stores: BTreeSet<StoreIndex>,
     /// Where sites have stored that reloads since have taken away, or given other URLs or keys.
@@ -260,8 +262,9 @@ pub(crate) struct Routes {
 impl Routes {
     pub(crate) fn new(sites: Vec<Arc<LiveSite>>) -> Self {
         let index = SiteIndex::new(sites.iter().map(|site| &*site.config));
+        let reads_paths = index.has_prefixes() || sites.iter().any(|site| site.chooser.has_paths());
         let stores = sites.iter().map(|site| site.config.store).collect();
-        Self { sites, index, stores, left: BTreeSet::new() }
+        Self { sites, index, reads_paths, stores, left: BTreeSet::new() }
     }
 
     /// After a reload of those that were in force.
@@ -317,15 +320,37 @@ impl Routes {
         self.index.closest(host_of(authority), path_and_query).map(|at| &self.sites[at])
     }
 
-    /// Whether another site than that of the path as it is written, or none, takes the path as origins read it.
-    pub(crate) fn is_ambiguous(&self, site: &Arc<LiveSite>, authority: &str, path_and_query: &str) -> bool {
-        if !self.index.has_prefixes() {
-            return false;
+    /// Why a path is refused that its client sent, if it is.
+    pub(crate) fn ambiguity(
+        &self,
+        site: &Arc<LiveSite>,
+        authority: &str,
+        path_and_query: &str,
+    ) -> Option<Ambiguity> {
+        if !self.reads_paths {
+            return None;
         }
+        let Ok(readings) = spelling::other_readings(path_and_query) else {
+            return Some(Ambiguity::Meaningless);
+        };
         let is_of_another =
             |read: &str| !self.site(authority, read).is_some_and(|other| Arc::ptr_eq(other, site));
-        spelling::other_readings(path_and_query).iter().flatten().any(|read| is_of_another(read))
+        (self.index.has_prefixes() && readings.iter().any(is_of_another)).then_some(Ambiguity::OtherSite)
     }
+
+    /// The same of a path that the rules of its site have made. Which site that is, is settled.
+    pub(crate) fn is_meaningless(&self, path_and_query: &str) -> bool {
+        self.reads_paths && spelling::other_readings(path_and_query).is_err()
+    }
+}
+
+/// Why nobody can tell which rules a path has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ambiguity {
+    /// Origins read it in too many ways ([`spelling::Meaningless`]).
+    Meaningless,
+    /// Another site than that of the path as it is written, or none, takes the path as origins may read it.
+    OtherSite,
 }
 
 /// The host of an authority, without port; brackets of IPv6 literals stay.

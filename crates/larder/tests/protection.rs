@@ -737,10 +737,10 @@ fn limits_hold_for_each_reading_of_a_path() {
                 .status()
         };
         // Each spelling counts for all.
-        for target in ["/login", "/%6cogin", "//login", "/login;x", "/;a/login", "/x/..%2flogin"] {
+        for target in ["/login", "/%6cogin", "//login", "/login;x", "/;a/login", "//x/login"] {
             assert_eq!(status("192.0.2.1", "POST", target, 0), 200, "{target} {rest}");
         }
-        for target in ["/login", "/%6cogi%6e", "/./login", "/login;y", "/;/login"] {
+        for target in ["/login", "/%6cogi%6e", "/./login", "/login;y", "/;/login", "/login;%2fx"] {
             assert_eq!(status("192.0.2.1", "POST", target, 0), 429, "{target} {rest}");
         }
         // A client is limited by the other rule too, where that is the stricter one.

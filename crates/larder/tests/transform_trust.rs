@@ -189,7 +189,7 @@ fn refusals_are_responses_of_the_site() {
          [[site]]\nname = \"a\"\n{rest}{own}"
     );
     let (origin, larder) = start(&config, personal);
-    for (target, status) in [("/denied/x", 403), ("/x/..%2fdenied/x", 400)] {
+    for (target, status) in [("/denied/x", 403), ("//denied/x", 400), ("/x/..%2fdenied/x", 400)] {
         let refused = larder.ask("GET", target, "Origin: https://a.example\r\n");
         let found = ["x-over", "vary", "access-control-allow-origin"].map(|name| refused.field(name));
         assert_eq!((refused.status(), found), (status, ["yes", "Origin", "https://a.example"]), "{target}");

@@ -14,7 +14,7 @@ use crate::failure;
 use crate::message::fields::PackedFields;
 use crate::message::reply::{Account, Body, Length, Reply, ReplyHead, x_cache};
 use crate::reason::Reason;
-use crate::route::LiveSite;
+use crate::route::{Ambiguity, LiveSite};
 use crate::upstream::OriginError;
 use crate::worker::Worker;
 
@@ -43,9 +43,16 @@ impl Problem {
         Self::new(421, "no-site", format!("no site serves {authority:?} and this path"))
     }
 
-    /// The path can be read as one of another site.
-    pub(crate) fn ambiguous_path() -> Self {
-        let text = "decoded, or without empty segments, dots or parameters, the path belongs to another site: write it so";
+    /// Nobody can tell which site, or which rules, the path has as its origin reads it.
+    pub(crate) fn ambiguous_path(ambiguity: Ambiguity) -> Self {
+        let text = match ambiguity {
+            Ambiguity::Meaningless => {
+                "origins read the path in too many ways: write it without segments of dots, or without encoded characters, backslashes, semicolons and empty segments"
+            }
+            Ambiguity::OtherSite => {
+                "the path, as some origins read it, belongs to another site: write it without encoded characters, backslashes, semicolons and empty segments"
+            }
+        };
         Self::new(400, "ambiguous-path", text)
     }
 

@@ -4,48 +4,57 @@
 //! protects a path must hold however it is spelled. So where the readings of a path have different rules, or are changed by different
 //! transformation rules, nothing is stored and nothing stored answers, and the limits of all these rules hold.
 
-use super::spelling;
+use super::spelling::{self, READINGS_MAX, Readings};
 use crate::config::{CacheRule, Conditions, Phase, Site, Spelling, path_of};
 
 /// Names the rule of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RuleIndex {
     /// In the list of all rules.
-    place: usize,
+    place: u32,
+    /// How many of the following there are.
+    count: u8,
     /// Those whose limits hold, in the first part of that list: the rule of the path as most origins read it, and other ones of other readings.
-    limiting: [Option<usize>; 3],
+    limiting: [u32; READINGS_MAX],
 }
 
 impl RuleIndex {
     fn certain(rule: usize) -> Self {
-        Self { place: rule, limiting: [Some(rule), None, None] }
+        Self { place: compact(rule), count: 1, limiting: [compact(rule); READINGS_MAX] }
     }
 
     /// Nothing is stored. The first of the rules is the one that counts otherwise.
-    fn uncertain(rules: BySpelling, count: usize) -> Self {
-        let [first, second, third] = rules;
-        let second = Some(second).filter(|second| *second != first);
-        let third = Some(third).filter(|third| *third != first && Some(*third) != second);
-        Self { place: count + first, limiting: [Some(first), second, third] }
+    fn uncertain(first: usize, others: impl Iterator<Item = usize>, rule_count: usize) -> Self {
+        let mut index = Self { place: compact(rule_count + first), ..Self::certain(first) };
+        for rule in others.map(compact) {
+            let count = usize::from(index.count);
+            if !index.limiting[..count].contains(&rule) && count < READINGS_MAX {
+                index.limiting[count] = rule;
+                index.count += 1;
+            }
+        }
+        index
     }
 
     pub(super) fn place(self) -> usize {
-        self.place
+        self.place as usize
     }
 
     /// The places of the rules whose limits hold.
     pub(super) fn limiting(self) -> impl Iterator<Item = usize> {
-        self.limiting.into_iter().flatten()
+        self.limiting.into_iter().take(usize::from(self.count)).map(|rule| rule as usize)
     }
 
     /// Whether all readings of the path have this rule, and are changed by the same ones.
     pub(crate) fn is_certain(self) -> bool {
-        self.limiting[0] == Some(self.place)
+        self.limiting[0] == self.place
     }
 }
 
-/// What belongs to a path as most origins read it, as it is written, and as those read it that leave out parameters.
-type BySpelling = [usize; 3];
+/// No file has four thousand million rules.
+fn compact(rule: usize) -> u32 {
+    u32::try_from(rule).unwrap_or(u32::MAX)
+}
 
 /// What a choice depends on beside the request.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +73,10 @@ impl Chooser {
         let transforms_paths = transforms.any(|rule| rule.on.path.is_some());
         let has_paths = transforms_paths || site.rules.iter().any(|rule| rule.path.is_some());
         Self { count: site.rules.len() + 1, has_paths, transforms_paths }
+    }
+
+    pub(super) fn has_paths(self) -> bool {
+        self.has_paths
     }
 
     /// The site's rules, behind them the built-in one, and then, where spelling may make a difference, the same once more for paths with several
@@ -103,22 +116,20 @@ impl Chooser {
         if !self.has_paths {
             return RuleIndex::certain(written);
         }
-        let readings = spelling::other_readings(path_and_query);
-        let [read, bare] = &readings;
-        let rule_of = |read: &Option<String>, otherwise| {
-            read.as_ref().map_or(otherwise, |read| fit(rules, method, read))
-        };
-        let as_read = rule_of(read, written);
-        let by_spelling = [as_read, written, rule_of(bare, as_read)];
-        let is_certain = by_spelling.iter().all(|rule| *rule == written)
+        // What has no meaning was refused before.
+        let readings = spelling::other_readings(path_and_query).unwrap_or_default();
+        let rule_of = |read: &str| fit(rules, method, read);
+        let others = readings.iter().map(rule_of);
+        let is_certain = others.clone().all(|rule| rule == written)
             && !(self.transforms_paths
                 && is_transformed_otherwise(site, method, (path_and_query, &readings), asked));
-        if is_certain { RuleIndex::certain(written) } else { RuleIndex::uncertain(by_spelling, self.count) }
+        if is_certain {
+            return RuleIndex::certain(written);
+        }
+        let usual = readings.usual.as_deref().map_or(written, rule_of);
+        RuleIndex::uncertain(usual, others.chain([written]), self.count)
     }
 }
-
-/// The readings of a path beside itself.
-type Readings = [Option<String>; 2];
 
 /// Whether transformation rules match one reading of a path and not another. Those for clients see the path that was sent.
 fn is_transformed_otherwise(
@@ -137,10 +148,10 @@ fn is_transformed_otherwise(
         let mut conditions = rules.map(|rule| &rule.on);
         conditions.any(|on| {
             let written = matches(on, path_and_query);
-            readings.iter().flatten().any(|read| matches(on, read) != written)
+            readings.iter().any(|read| matches(on, read) != written)
         })
     };
-    let of_asked = asked.map(|asked| (asked, spelling::other_readings(asked)));
+    let of_asked = asked.map(|asked| (asked, spelling::other_readings(asked).unwrap_or_default()));
     let asked = of_asked.as_ref().map_or(changed, |(asked, readings)| (*asked, readings));
     [Phase::OriginRequest, Phase::OriginResponse].into_iter().any(|phase| differs(phase, changed))
         || [Phase::ClientRequest, Phase::ClientResponse].into_iter().any(|phase| differs(phase, asked))

@@ -95,8 +95,11 @@ fn is_of_larder(name: &str) -> bool {
     name.eq_ignore_ascii_case("te")
 }
 
-/// `Location`; `None` where it could not be one.
+/// `Location`; `None` where it could not be one, or the request is for no path: `OPTIONS *`.
 fn location(redirect: &Redirect, context: &Context<'_>, fields: &PackedFields) -> Option<Vec<u8>> {
+    if context.seen.path_and_query == "*" {
+        return None;
+    }
     let value = match &redirect.captured {
         Some(expression) => context.value_captured(&redirect.to, expression, fields)?,
         None => context.value(&redirect.to, fields)?,
@@ -263,6 +266,7 @@ mod tests {
         check("/a$1", "/a", "/a$1");
         let check_for = |authority, to, path, expected| check_all(authority, None, to, path, expected);
         check_for("", "https://{host}{path}", "/evil.example/", "");
+        check("https://{authority}{path}", "*", "");
         check_for("", "https://{authority}:80{path}", "/evil.example/", "");
         check_for("", "https://www.{host}{path}", "/a", "https://www./a");
         check("https://{host}{path}?{query}", "/a?b=c", "https://a.example/a?b=c");

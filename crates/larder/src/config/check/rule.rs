@@ -1,6 +1,7 @@
 //! Cache rules.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use caching::tags::TagRules;
 use caching::{
@@ -105,12 +106,18 @@ fn rule(
 
 /// Which spellings of its paths a rule is for: what restricts must hold for whatever the origin may take for the same path.
 pub(super) fn spelling(rule: &Table) -> Spelling {
-    let has_limit = LIMITING_KEYS.iter().any(|key| rule.node(key).is_some());
-    if has_limit || rule.flag("deny") || !rule.flag("cache") {
-        Spelling::Lenient
-    } else {
-        Spelling::AsWritten
-    }
+    let has_key = RESTRICTING_KEYS.iter().any(|key| rule.node(key).is_some());
+    let tells_users = !rule.list("credential_fields").is_empty();
+    let restricts =
+        has_key || tells_users || takes_lifetimes(rule) || rule.flag("deny") || !rule.flag("cache");
+    if restricts { Spelling::Lenient } else { Spelling::AsWritten }
+}
+
+/// Whether all that a rule overrides becomes stale at once.
+fn takes_lifetimes(rule: &Table) -> bool {
+    let overrides = rule.map("ttl_override");
+    let is_zero = |(_, node): &(String, Node)| matches!(node.value, Value::Duration(Duration::ZERO));
+    !overrides.is_empty() && overrides.iter().all(is_zero)
 }
 
 /// The one pattern in a `path` table.
@@ -374,9 +381,9 @@ const KNOWN_METHODS: [&str; 10] =
     ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"];
 /// Those that what is stored can answer.
 const ANSWERED_METHODS: [&str; 3] = ["GET", "HEAD", "QUERY"];
-/// Each of them keeps something out.
-const LIMITING_KEYS: [&str; 4] =
-    ["rate_limit", "miss_budget", "request_body_bytes_max", "response_body_bytes_max"];
+/// Each of them keeps something out, whatever it says.
+const RESTRICTING_KEYS: [&str; 5] =
+    ["rate_limit", "miss_budget", "request_body_bytes_max", "response_body_bytes_max", "store_only_with"];
 const STORING_KEYS: [&str; 10] = [
     "ttl_override",
     "ttl_default",

@@ -360,7 +360,7 @@ static RULE: Section = Section {
             Preset::Absent("every path"),
             Reload::Yes,
             "Paths that match: one of `exact`, `prefix`, `glob`, `regex`.",
-            "It is compared with the path as received, with the site's prefix, and nothing decoded. A rule that restricts (`cache = false`, `deny`, `rate_limit`, `miss_budget`, `request_body_bytes_max`, `response_body_bytes_max`) also matches other spellings that many frameworks, such as Express, route to the same page: any ASCII case, a slash at the end, and for `regex` the path without its query. Other rules match only what is written.",
+            "It is compared with the path as received, with the site's prefix, and nothing decoded. A rule that restricts (`cache = false`, `deny`, `rate_limit`, `miss_budget`, `request_body_bytes_max`, `response_body_bytes_max`, `credential_fields`, `store_only_with`, a `ttl_override` of zeros) also matches other spellings that many frameworks, such as Express, route to the same page: any ASCII case, a slash at the end, and for `regex` the path without its query. Other rules match only what is written.",
         ),
         row(
             "methods",
