@@ -95,10 +95,13 @@ fn decoded_bytes(text: &[u8]) -> Vec<u8> {
     out
 }
 
+/// What an origin may do with a path.
+type Step = fn(&str) -> String;
+
 /// Each step may have been taken or not: the readings are the path, and what each step makes of each reading before it.
 fn all_readings(path: &str) -> Result<Vec<String>, Meaningless> {
     let mut all = vec![path.to_owned()];
-    let steps: [&[fn(&str) -> String]; 7] = [
+    let steps: [&[Step]; 7] = [
         // What another proxy makes of it decodes once more.
         &[|path| path.replace("%25", "%")],
         &[with_backslashes_as_slashes],
