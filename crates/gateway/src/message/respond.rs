@@ -145,7 +145,7 @@ pub(crate) fn unavailable(
 ) -> Reply {
     let mut reply = reply(&Problem::only_if_cached(), Some(site), started, worker);
     reply.cache_status.detail = Some(reason.as_str());
-    reply
+    reply.locally()
 }
 
 /// A reply that sends a client elsewhere.
