@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::error::OriginError;
@@ -32,6 +33,11 @@ impl Limits {
             between_bytes: timeouts.between_bytes,
             total_at: timeouts.total.and_then(|total| now.checked_add(total)),
         }
+    }
+
+    /// Whether the time of the whole exchange is up.
+    fn is_over(&self) -> bool {
+        self.total_at.is_some_and(|total_at| total_at <= Instant::now())
     }
 
     /// The earlier of `now + limit` and the end of the whole exchange, and what being late means.
@@ -61,12 +67,12 @@ impl Limits {
 
     pub(super) async fn next_piece<T>(&self, piece: impl Future<Output = T>) -> Result<T, OriginError> {
         let mut piece = pin!(piece);
-        // Most pieces are there already: neither clock nor timer is needed then.
+        // Most pieces are there already: no timer is needed then, and no clock unless the whole exchange has a limit.
         let mut timer = pin!(None);
         let mut late = None;
         poll_fn(|cx| {
             if let Poll::Ready(piece) = piece.as_mut().poll(cx) {
-                return Poll::Ready(Ok(piece));
+                return Poll::Ready(if self.is_over() { Err(OriginError::TotalTimeout) } else { Ok(piece) });
             }
             if late.is_none() {
                 let (at, what) = self.deadline(self.between_bytes, OriginError::BetweenBytesTimeout);
@@ -119,10 +125,17 @@ impl<'a> HeadWait<'a> {
         let mut patience = Patience::begin(self.limits, asking.progress());
         let mut timer = pin!(sleep_until(patience.at));
         poll_fn(|cx| {
-            if let Poll::Ready(head) = asking.poll_head(cx, self.on_interim) {
+            let mut is_talking = false;
+            let mut on_interim = |interim| {
+                is_talking = true;
+                (self.on_interim)(interim);
+            };
+            if let Poll::Ready(head) = asking.poll_head(cx, &mut on_interim) {
                 return Poll::Ready(Ok(head));
             }
-            while timer.as_mut().poll(cx).is_ready() {
+            // Timers say nothing once a task has used up its turn: an origin that never pauses would never be late.
+            let looks_at_clock = is_talking || !has_budget_remaining();
+            while timer.as_mut().poll(cx).is_ready() || (looks_at_clock && patience.at <= Instant::now()) {
                 patience.renew(asking.progress(), Instant::now())?;
                 timer.as_mut().reset(patience.at);
             }
