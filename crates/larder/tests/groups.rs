@@ -326,6 +326,31 @@ fn clients_eject_nobody() {
     assert!(larder.metric("larder_origin_server_ejections_total", &[]) < 0.5);
 }
 
+/// A body that comes too late tells nothing of its server: neither that it is ill nor that it is well.
+#[test]
+fn a_stall_hides_no_failures() {
+    let broken = || {
+        ScriptedOrigin::start(|exchange| {
+            exchange.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nCache-Control: no-store\r\n\r\nabc");
+            match exchange.request.target() {
+                "/stall" => exchange.wait_for_peer(),
+                _ => drop(exchange.close()),
+            }
+        })
+    };
+    let servers = [broken(), broken()];
+    let config = config(&weighted(&servers, &[1, 1]), "[origin.ejection]\nfailures = 2\n");
+    let larder = Setup::config(LARDER, &(config + "[site.timeouts]\nbetween_bytes = \"200ms\"\n")).start();
+    let ejections = || larder.metric("larder_origin_server_ejections_total", &[]);
+    for (target, expected) in
+        [("/stall", 0.0), ("/stall", 0.0), ("/break", 0.0), ("/stall", 0.0), ("/break", 1.0)]
+    {
+        // One for each server.
+        (0..2).for_each(|_| drop(larder.get(target)));
+        assert!((ejections() - expected).abs() < 0.5, "{target}: {}", ejections());
+    }
+}
+
 #[test]
 fn a_failing_server_is_left_out_for_a_time_and_comes_back() {
     let state = Arc::new(AtomicBool::new(false));

@@ -234,10 +234,11 @@ impl OriginBody {
     }
 }
 
-/// What is too large or too slow says more of a URL than of a server.
+/// What is too large says more of a URL than of a server. So may what is too slow, but a server that hangs is no better for it.
 fn ending(error: &OriginError) -> Ending {
     match error {
         OriginError::BodyTruncated | OriginError::Protocol(_) => Ending::Broken,
+        OriginError::BetweenBytesTimeout | OriginError::TotalTimeout => Ending::Late,
         _ => Ending::Fine,
     }
 }
