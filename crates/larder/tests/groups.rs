@@ -576,6 +576,36 @@ fn an_open_circuit_spares_the_origin_and_closes_by_probes() {
     assert!(state("closed"));
 }
 
+/// A reload of its keys neither closes a breaker nor forgets how often it opened.
+#[test]
+fn an_open_circuit_outlives_a_reload_of_its_keys() {
+    let servers = [ScriptedOrigin::start(|exchange| {
+        exchange.respond("503 Service Unavailable", "", "");
+    })];
+    let with = |settings: &str| {
+        let settings =
+            format!("[origin.breaker]\nenabled = {settings}\nrequests_min = 2\nreset_time = \"30s\"\n");
+        config(&weighted(&servers, &[1]), &settings)
+    };
+    let mut larder = Setup::config(LARDER, &with("true")).start();
+    (0..4).for_each(|number| drop(larder.get(&format!("/{number}"))));
+    let asked = servers[0].total();
+    let opened = |larder: &Larder| larder.metric("larder_origin_breaker_opened_total", &[]);
+    for settings in ["true\nerror_percent = 60", "true\nwindow = \"1m\"", "true\nprobes_max = 3", "true"] {
+        reload(&mut larder, &with(settings));
+        assert_eq!(larder.get("/after").status(), 503);
+        assert!(larder.metric("larder_origin_breaker", &["state=\"open\""]) > 0.5, "{settings}");
+        assert!((opened(&larder) - 1.0).abs() < 0.5, "{settings}: {}", opened(&larder));
+        assert_eq!(servers[0].total(), asked, "{settings}: nothing is sent");
+    }
+    // One that was switched off meanwhile knows nothing, but the counter goes on.
+    reload(&mut larder, &with("false"));
+    reload(&mut larder, &with("true"));
+    assert!((opened(&larder) - 1.0).abs() < 0.5, "{}", opened(&larder));
+    (0..4).for_each(|number| drop(larder.get(&format!("/{number}"))));
+    assert!((opened(&larder) - 2.0).abs() < 0.5, "{}", opened(&larder));
+}
+
 /// Clients that send their content slowly hold no place of a probe, so an origin that is well again gets its requests.
 #[test]
 fn a_stuck_upload_keeps_no_circuit_open() {
