@@ -138,6 +138,20 @@ impl Breaker {
         }
     }
 
+    /// Has other settings from now on. What it lets through stays the same, and so does a time that runs. Where the window is another one, what
+    /// was counted in it is forgotten.
+    pub fn change(&mut self, settings: Settings) {
+        let (before, after) = (*self.settings.options(), *settings.options());
+        if (before.window_ms, before.window_buckets) != (after.window_ms, after.window_buckets) {
+            self.window = Window::new(&after);
+        }
+        self.reset_ms = match self.reset_ms == before.reset_ms {
+            true => after.reset_ms,
+            false => self.reset_ms.clamp(after.reset_ms, after.reset_ms_max),
+        };
+        self.settings = settings;
+    }
+
     /// What it guards is another one from now on, such as a server to which there is a new connection: what was known says nothing of it.
     pub fn begin_anew(&mut self) {
         self.reset_ms = self.settings.options().reset_ms;

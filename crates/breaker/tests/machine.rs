@@ -204,3 +204,24 @@ fn the_whole_machine_is_as_written() {
     let differing = text.lines().zip(written.lines()).find(|(now, written)| now != written);
     assert!(text == written, "{differing:#?}, in:\n{text}");
 }
+
+/// Other settings change neither what is let through nor a time that runs; what comes next is by them.
+#[test]
+fn other_settings_keep_the_state() {
+    let settings = |reset_ms| Settings::new(Options { reset_ms, ..OPTIONS }).expect("allowed");
+    let open = || Stage::new().reports(&[Failure; 4]).breaker;
+    let mut breaker = open();
+    breaker.change(settings(2_000));
+    assert_eq!(breaker.state(), State::Open { until_ms: 1_000 });
+    let probe = breaker.admit(1_000).expect("the time is over");
+    assert_eq!(breaker.report(probe, Failure, 1_000), Effect::Opened { reset_ms: 2_000 });
+
+    let mut breaker = Stage::new().reports(&[Failure; 3]).breaker;
+    breaker.change(settings(500));
+    let call = breaker.admit(0).expect("closed");
+    assert_eq!(breaker.report(call, Failure, 0), Effect::Opened { reset_ms: 500 });
+
+    let mut breaker = Stage::new().reports(&[Failure; 3]).breaker;
+    breaker.change(Settings::new(Options { window_ms: 2_000, ..OPTIONS }).expect("allowed"));
+    assert_eq!(breaker.counts(0).failures, 0, "another window begins at zero");
+}

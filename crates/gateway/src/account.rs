@@ -1,5 +1,7 @@
 //! One line of the access log and one count per request, written after its last byte.
 
+use std::sync::Arc;
+
 use telemetry::{AccessRecord, CacheResult, Method, RequestOutcome, RuleId, SiteId};
 use tokio::time::Instant;
 
@@ -76,11 +78,39 @@ pub(crate) fn record_left(
     reason: &'static str,
     received_bytes: u64,
 ) -> Instant {
-    let problem = Problem::client_left(reason);
-    let mut reply = respond::reply(&problem, Some(&plan.site), plan.started, worker);
+    record_unanswered(worker, plan, &Problem::client_left(reason), received_bytes)
+}
+
+fn record_unanswered(worker: &Worker, plan: &Plan, problem: &Problem, received_bytes: u64) -> Instant {
+    let mut reply = respond::reply(problem, Some(&plan.site), plan.started, worker);
     reply.account.rule = plan.site.rule_metrics(plan.rule);
     let sent = reply.sent().with_bytes(0, received_bytes, Delivered::Broken);
     record_owned(worker, plan.asked(), &reply, sent)
+}
+
+/// A request that waits for its response. Where it is dropped before that wait has ended, the drain limit has cut it off.
+pub(crate) struct Waiting<'a> {
+    worker: Arc<Worker>,
+    plan: &'a Plan,
+    has_ended: bool,
+}
+
+impl<'a> Waiting<'a> {
+    pub(crate) fn new(worker: &Arc<Worker>, plan: &'a Plan) -> Self {
+        Self { worker: Arc::clone(worker), plan, has_ended: false }
+    }
+
+    pub(crate) fn end(mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended && self.worker.is_draining() {
+            record_unanswered(&self.worker, self.plan, &Problem::cut_off(), 0);
+        }
+    }
 }
 
 #[inline]

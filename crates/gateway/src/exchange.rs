@@ -390,5 +390,5 @@ fn circle(worker: &Worker, plan: &Plan) -> Reply {
     let problem = Problem::circle();
     worker.recorder.origin_error(plan.site.origin_metrics, problem.reason);
     events::emit(&plan.site, &plan.request.path_and_query, &Event::Loop);
-    respond::reply(&problem, Some(&plan.site), plan.started, worker)
+    respond::reply(&problem, Some(&plan.site), plan.started, worker).locally()
 }

@@ -351,7 +351,7 @@ impl GatewayControl {
 /// Has the servers of all origins in force checked, as far as their configuration says so.
 fn check_origins(shared: &Shared) {
     let live = shared.live.load();
-    live.routes.by_name().values().for_each(|site| shared.upstreams.check_servers(&site.upstream));
+    live.routes.by_name().values().for_each(|site| shared.upstreams.take_effect(&site.upstream));
 }
 
 /// Does for a store what no request waits for.

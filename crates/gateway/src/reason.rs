@@ -36,6 +36,7 @@ reason_codes! {
         AmbiguousPath = "ambiguous-path", "RFC 3986 section 6.2.2", "Nobody can tell which rules hold for the path: it has segments of dots beside encoded characters, backslashes, semicolons or empty segments, or too many of these; or, as some origins read it, it belongs to another site (`path_prefix`) than as it is written.";
         ClientDenied = "client-denied", "RFC 9110 section 15.5.4", "The site does not answer the client's address (`clients_allowed`, `clients_denied`), or a trusted proxy names it in a way that can't be read.";
         Connect = "connect", "RFC 9110 section 9.3.6", "CONNECT over HTTP/2: this is no proxy.";
+        DrainLimit = "drain-limit", "RFC 9110 section 15.6.4", "Larder ended at its `drain_limit` before there was a response: the status is that of the access log, the client got nothing.";
         DuplicateHost = "duplicate-host", "RFC 9113 section 8.3.1", "HTTP/2: `Host` is there more than once.";
         ForwardGivenUp = "forward-given-up", "", "The forward that the request waited for ended without a response.";
         HeadTimeout = "head-timeout", "RFC 9110 section 15.5.9", "The request head did not arrive within `head_read_timeout`.";

@@ -330,6 +330,31 @@ fn clients_eject_nobody() {
     assert!(larder.metric("larder_origin_server_ejections_total", &[]) < 0.5);
 }
 
+/// A body that comes too late tells nothing of its server: neither that it is ill nor that it is well.
+#[test]
+fn a_stall_hides_no_failures() {
+    let broken = || {
+        ScriptedOrigin::start(|exchange| {
+            exchange.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nCache-Control: no-store\r\n\r\nabc");
+            match exchange.request.target() {
+                "/stall" => exchange.wait_for_peer(),
+                _ => drop(exchange.close()),
+            }
+        })
+    };
+    let servers = [broken(), broken()];
+    let config = config(&weighted(&servers, &[1, 1]), "[origin.ejection]\nfailures = 2\n");
+    let larder = Setup::config(LARDER, &(config + "[site.timeouts]\nbetween_bytes = \"200ms\"\n")).start();
+    let ejections = || larder.metric("larder_origin_server_ejections_total", &[]);
+    for (target, expected) in
+        [("/stall", 0.0), ("/stall", 0.0), ("/break", 0.0), ("/stall", 0.0), ("/break", 1.0)]
+    {
+        // One for each server.
+        (0..2).for_each(|_| drop(larder.get(target)));
+        assert!((ejections() - expected).abs() < 0.5, "{target}: {}", ejections());
+    }
+}
+
 #[test]
 fn a_failing_server_is_left_out_for_a_time_and_comes_back() {
     let state = Arc::new(AtomicBool::new(false));
@@ -565,6 +590,36 @@ fn an_open_circuit_spares_the_origin_and_closes_by_probes() {
     wait::until_true("a probe is answered", || client.get("/probe").status() == 200);
     assert_eq!(client.get("/second").status(), 200);
     assert!(state("closed"));
+}
+
+/// A reload of its keys neither closes a breaker nor forgets how often it opened.
+#[test]
+fn an_open_circuit_outlives_a_reload_of_its_keys() {
+    let servers = [ScriptedOrigin::start(|exchange| {
+        exchange.respond("503 Service Unavailable", "", "");
+    })];
+    let with = |settings: &str| {
+        let settings =
+            format!("[origin.breaker]\nenabled = {settings}\nrequests_min = 2\nreset_time = \"30s\"\n");
+        config(&weighted(&servers, &[1]), &settings)
+    };
+    let mut larder = Setup::config(LARDER, &with("true")).start();
+    (0..4).for_each(|number| drop(larder.get(&format!("/{number}"))));
+    let asked = servers[0].total();
+    let opened = |larder: &Larder| larder.metric("larder_origin_breaker_opened_total", &[]);
+    for settings in ["true\nerror_percent = 60", "true\nwindow = \"1m\"", "true\nprobes_max = 3", "true"] {
+        reload(&mut larder, &with(settings));
+        assert_eq!(larder.get("/after").status(), 503);
+        assert!(larder.metric("larder_origin_breaker", &["state=\"open\""]) > 0.5, "{settings}");
+        assert!((opened(&larder) - 1.0).abs() < 0.5, "{settings}: {}", opened(&larder));
+        assert_eq!(servers[0].total(), asked, "{settings}: nothing is sent");
+    }
+    // One that was switched off meanwhile knows nothing, but the counter goes on.
+    reload(&mut larder, &with("false"));
+    reload(&mut larder, &with("true"));
+    assert!((opened(&larder) - 1.0).abs() < 0.5, "{}", opened(&larder));
+    (0..4).for_each(|number| drop(larder.get(&format!("/{number}"))));
+    assert!((opened(&larder) - 2.0).abs() < 0.5, "{}", opened(&larder));
 }
 
 /// Clients that send their content slowly hold no place of a probe, so an origin that is well again gets its requests.

@@ -141,6 +141,24 @@ fn a_new_password_takes_the_place_of_an_old_one() {
     assert_eq!(ask(&mut client, "GET a"), "$-1\r\n", "who is in stays in");
 }
 
+/// A file that is about to be written anew is empty for a moment.
+#[test]
+fn a_reload_of_an_emptied_file_takes_no_password_away() {
+    let kv = KvSetup::new(LARDER).file("password", "first\n").start("password_files = [\"password\"]");
+    for emptied in ["", "# nothing\n", "[admin]\nlisten = \"127.0.0.1:1\"\n"] {
+        kv.write_file("larder.toml", emptied);
+        let refused = kv.ask_admin("POST", "/reload");
+        assert_eq!(refused.status(), 422, "{emptied:?}: {}", refused.text());
+        assert!(
+            refused.text().contains("larder.toml") && refused.text().contains("kv: missing"),
+            "{}",
+            refused.text()
+        );
+        assert!(kv.ask("GET a\r\n").starts_with("-NOAUTH"), "{emptied:?}");
+    }
+    assert_eq!(kv.reload("password_files = [\"password\"]").status(), 200);
+}
+
 #[test]
 fn passwords_are_in_no_log() {
     let setup = KvSetup::new(LARDER).file("password", "hidden-right\n");

@@ -914,22 +914,80 @@ fn clients_are_served_until_balancers_know_of_the_stop() {
     assert!(process.service().end().success(), "it ends by itself");
 }
 
+/// What Larder refuses is no failure of an origin, whatever its status.
+#[test]
+fn refusals_are_local() {
+    let origin = stored();
+    let config = "log = { access = \"@dir@/access\" }\npurge = { token_file = \"token\" }\n\
+                  [[site]]\nname = \"a\"\norigin = \"@origin@\"\nx_cache = true\n";
+    let setup = Setup::config(LARDER, &config.replace("@origin@", &origin.url()));
+    let mut process = setup.file("token", "0123456789abcdef").start();
+    let looped = "Via: 1.1 larder, 1.1 larder, 1.1 larder, 1.1 larder, 1.1 larder, 1.1 larder, 1.1 larder, 1.1 larder\r\n";
+    let cases = [
+        ("GET", "/cached", "Cache-Control: only-if-cached\r\n", 504),
+        ("PURGE", "/missing", "", 401),
+        ("PURGE", "/wrong", "Authorization: Bearer wrong\r\n", 403),
+        ("GET", "/loop", looped, 508),
+    ];
+    for (method, target, fields, status) in cases {
+        let response = process.ask(method, target, fields);
+        assert_eq!(
+            (response.status(), response.field("x-cache")),
+            (status, "LOCAL"),
+            "{target}: {:?}",
+            response.head
+        );
+    }
+    process.signal(Signal::TERM);
+    process.service().end();
+    let log = std::fs::read_to_string(process.folder().join("access")).expect("the access log");
+    assert_eq!(log.matches("\"cache\":\"local\"").count(), cases.len(), "{log}");
+}
+
+/// Each request that the limit cuts off has a line in the access log, and one warning counts them all.
 #[test]
 fn the_drain_limit_ends_what_does_not_end() {
     let gate = Gate::new();
     let released = gate.clone();
     let origin = ScriptedOrigin::start(move |exchange| {
-        exchange.head("200 OK", "Content-Length: 10\r\n").send("hello");
+        if exchange.request.target() != "/silent" {
+            let stored = if exchange.request.target() == "/stored" { "max-age=60" } else { "no-store" };
+            exchange
+                .head("200 OK", &format!("Content-Length: 10\r\nCache-Control: {stored}\r\n"))
+                .send("hello");
+        }
         released.pass();
     });
-    let config = "drain_limit = \"200ms\"\n[[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
+    let config = "workers = 2\ndrain_limit = \"200ms\"\nlog = { access = \"@dir@/access\" }\n\
+                  [[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
     let mut process = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
-    let mut client = process.client();
-    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    client.head();
+    let targets = ["/private", "/stored", "/silent"];
+    let mut clients = targets.map(|target| {
+        let mut client = process.client();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        origin.wait_for(target, 1);
+        if target != "/silent" {
+            client.head();
+        }
+        client
+    });
     process.signal(Signal::TERM);
     process.service().end();
-    assert_eq!(client.rest(), b"hello", "cut off, visibly");
+    for (target, client) in targets.iter().zip(&mut clients) {
+        let expected: &[u8] = if *target == "/silent" { b"" } else { b"hello" };
+        assert_eq!(client.rest(), expected, "{target}: cut off, visibly");
+    }
+    let log = std::fs::read_to_string(process.folder().join("access")).expect("the access log");
+    for (target, status, detail) in
+        [("/private", 200, ""), ("/stored", 200, ""), ("/silent", 503, "drain-limit")]
+    {
+        let mut lines = log.lines().filter(|line| line.contains(&format!("\"{target}\"")));
+        let line = lines.next().unwrap_or_else(|| panic!("{target}: {log}"));
+        assert!(line.contains(&format!("\"status\":{status},")) && line.contains(detail), "{line}");
+        assert!(line.contains("\"cache\":\"error\"") && lines.next().is_none(), "{log}");
+    }
+    let warnings = process.service().stderr();
+    assert_eq!(warnings.matches("drain limit reached").count(), 1, "{warnings}");
     gate.open();
 }
 

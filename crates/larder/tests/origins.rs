@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -462,6 +463,59 @@ fn an_origin_that_says_nothing_is_given_up() {
         assert_eq!(origin.count(target), 1);
     }
     gate.open();
+}
+
+/// One that never pauses wins no time by it: neither with interim responses nor with a body.
+#[test]
+fn an_origin_that_never_stops_sending_is_given_up() {
+    const LENGTH: usize = 1 << 30;
+    let broken_off = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&broken_off);
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let piece = match exchange.request.target() {
+            "/interim" => b"HTTP/1.1 102 Processing\r\n\r\n".repeat(10),
+            target => {
+                let lifetime = if target.starts_with("/stored") { "max-age=60" } else { "no-store" };
+                exchange
+                    .head("200 OK", &format!("Content-Length: {LENGTH}\r\nCache-Control: {lifetime}\r\n"));
+                vec![b'x'; 64 << 10]
+            }
+        };
+        for _ in 0..LENGTH / piece.len() {
+            if exchange.send(&piece).is_broken() {
+                count.fetch_add(1, Relaxed);
+                break;
+            }
+        }
+        exchange.close();
+    });
+    for timeout in ["first_byte", "total"] {
+        let settings = format!(
+            "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n[site.timeouts]\n{timeout} = \"300ms\"\n"
+        );
+        let larder = with(&settings, &origin.url());
+        let begun = Instant::now();
+        let mut client = larder.client();
+        client.send("POST /interim HTTP/1.0\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        // More interim responses than any origin needs may be an error of their own.
+        assert!([502, 504].contains(&client.response().status()), "{timeout}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{timeout}: {:?}", begun.elapsed());
+        wait::until_true("the origin is broken off", || broken_off.swap(0, Relaxed) == 1);
+        if timeout == "first_byte" {
+            continue;
+        }
+        // Whether its client takes all of it, or nothing.
+        for target in ["/private", "/stored", "/private-slow", "/stored-slow"] {
+            let begun = Instant::now();
+            let mut client = larder.client();
+            client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            if !target.ends_with("slow") {
+                assert_eq!(client.response().end, End::Truncated, "{target}");
+            }
+            wait::until_true("the origin is broken off", || broken_off.swap(0, Relaxed) == 1);
+            assert!(begun.elapsed() < Duration::from_secs(5), "{target}: {:?}", begun.elapsed());
+        }
+    }
 }
 
 #[test]

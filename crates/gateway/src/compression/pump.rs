@@ -128,7 +128,11 @@ async fn pass(
         sink.input_bytes += data.len() as u64;
         let out = sink.step(Step::Write(data)).await?;
         let origin = if let Body::Origin(response) = &*source { Some(&response.body) } else { None };
-        sink.put(out, || origin.map_or(Pacing::Allowed, OriginBody::wait_for_client)).await?;
+        let putting = sink.put(out, || origin.map_or(Pacing::Allowed, OriginBody::wait_for_client));
+        match origin {
+            Some(origin) => origin.pass_on(putting).await.unwrap_or(Ok(()))?,
+            None => putting.await?,
+        }
     }
     let rest = sink.finish().await?;
     sink.put(rest, || Pacing::Allowed).await

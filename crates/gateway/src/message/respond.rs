@@ -76,6 +76,11 @@ impl Problem {
         Self::new(CLIENT_LEFT, reason, "the client left before its response began")
     }
 
+    /// The process ends, and nothing was sent to the client.
+    pub(crate) fn cut_off() -> Self {
+        Self::new(503, "drain-limit", "the drain limit was reached before there was a response")
+    }
+
     /// Content of a request that is more than its rule, or anybody, may send.
     //= RFC 9110 section 15.5.14: 413
     pub(crate) fn request_body_too_large(bytes_max: u64) -> Self {
@@ -150,7 +155,7 @@ impl Problem {
 
 /// The reply to a request that wants nothing to be forwarded, where nothing that is stored answers it.
 pub(crate) fn unavailable(site: &Arc<LiveSite>, started: Instant, worker: &Worker) -> Reply {
-    reply(&Problem::only_if_cached(), Some(site), started, worker)
+    reply(&Problem::only_if_cached(), Some(site), started, worker).locally()
 }
 
 /// A reply that sends a client elsewhere.

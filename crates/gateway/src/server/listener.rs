@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::panic::resume_unwind;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Context;
 use std::time::Duration;
@@ -203,10 +203,7 @@ pub(crate) async fn serve(
     };
     let finished = panic_with(&mut accepting, tokio::time::timeout(drain_limit, all_served));
     if finished.await.is_err() {
-        tracing::warn!(
-            connections = open.count.load(Ordering::Relaxed),
-            "drain limit reached, connections cut off"
-        );
+        open.tell_once();
         stores.end_sharing().await;
     }
 }
@@ -650,6 +647,7 @@ pub(crate) struct OpenConnections {
     count: AtomicUsize,
     changed: Notify,
     refusals: Warnings<1>,
+    is_told: AtomicBool,
 }
 
 struct OpenGuard(Arc<OpenConnections>);
@@ -658,6 +656,14 @@ impl OpenConnections {
     fn enter(open: &Arc<Self>) -> OpenGuard {
         open.count.fetch_add(1, Ordering::AcqRel);
         OpenGuard(Arc::clone(open))
+    }
+
+    /// Logs that those that are left are cut off: the first worker at its limit does it for all.
+    fn tell_once(&self) {
+        if !self.is_told.swap(true, Ordering::Relaxed) {
+            let connections = self.count.load(Ordering::Relaxed);
+            tracing::warn!(connections, "drain limit reached, connections cut off");
+        }
     }
 
     async fn none_left(&self) {

@@ -29,7 +29,7 @@ pub(crate) async fn answer(worker: &Arc<Worker>, plan: &Plan, method: &PurgeMeth
     if let Err(problem) = check(fields::only(&lines, "authorization"), method) {
         let mut reply = respond::reply(&problem, Some(&plan.site), plan.started, worker);
         reply.extra.push("www-authenticate", b"Bearer realm=\"larder\"");
-        return reply;
+        return reply.locally();
     }
     let mode = match fields::only(&lines, "fastly-soft-purge") {
         Some(b"1") => PurgeMode::Soft,
@@ -45,7 +45,7 @@ pub(crate) async fn answer(worker: &Arc<Worker>, plan: &Plan, method: &PurgeMeth
             worker.recorder.purge(&outcome.counted(mode, begun.elapsed()));
             told(worker, plan, &outcome)
         }
-        Err(error) => respond::reply(&problem(&error), Some(&plan.site), plan.started, worker),
+        Err(error) => respond::reply(&problem(&error), Some(&plan.site), plan.started, worker).locally(),
     }
 }
 

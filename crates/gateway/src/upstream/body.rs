@@ -2,6 +2,8 @@
 
 use std::task::{Context, Poll};
 
+use tokio::time::timeout_at;
+
 use super::admission::Pacing;
 use super::error::OriginError;
 use super::exchange::{Ending, Exchange, Watch};
@@ -134,6 +136,14 @@ impl OriginBody {
         self.exchange.as_ref().map_or(Pacing::Allowed, Exchange::wait_for_client)
     }
 
+    /// Waits until a piece has gone on, for as long as the whole exchange may take; the next piece is then a time-out.
+    pub(crate) async fn pass_on<T>(&self, passing: impl Future<Output = T>) -> Option<T> {
+        match self.exchange.as_ref().and_then(|exchange| exchange.limits.total_at) {
+            Some(total_at) => timeout_at(total_at, passing).await.ok(),
+            None => Some(passing.await),
+        }
+    }
+
     /// The next piece; `None` once the whole body has come. Cancel safe.
     ///
     /// # Errors
@@ -224,10 +234,11 @@ impl OriginBody {
     }
 }
 
-/// What is too large or too slow says more of a URL than of a server.
+/// What is too large says more of a URL than of a server. So may what is too slow, but a server that hangs is no better for it.
 fn ending(error: &OriginError) -> Ending {
     match error {
         OriginError::BodyTruncated | OriginError::Protocol(_) => Ending::Broken,
+        OriginError::BetweenBytesTimeout | OriginError::TotalTimeout => Ending::Late,
         _ => Ending::Fine,
     }
 }

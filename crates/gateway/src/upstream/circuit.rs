@@ -1,5 +1,6 @@
 //! The circuit breaker of a group: whether anything is sent to it at all.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use breaker::{Breaker, Effect, Outcome, Permit, State};
@@ -8,35 +9,35 @@ use tokio::time::Instant;
 
 use super::admission::Entrance;
 use super::error::OriginError;
-use super::stats::BreakerStats;
 use crate::config::BreakerConfig;
 
 /// A breaker with its clock and its rules.
 pub(super) struct Circuit {
     config: BreakerConfig,
     begun: Instant,
-    kept: Mutex<Kept>,
-}
-
-struct Kept {
-    breaker: Breaker,
-    /// How often it has opened.
-    opened: u64,
+    /// Shared with those of earlier configurations, whose exchanges go on.
+    breaker: Arc<Mutex<Breaker>>,
 }
 
 impl Circuit {
     pub(super) fn new(config: BreakerConfig) -> Self {
-        let kept = Mutex::new(Kept { breaker: Breaker::new(config.settings), opened: 0 });
-        Self { config, begun: Instant::now(), kept }
+        let breaker = Arc::new(Mutex::new(Breaker::new(config.settings)));
+        Self { config, begun: Instant::now(), breaker }
     }
 
-    pub(super) fn is_for(&self, config: &BreakerConfig) -> bool {
-        self.config == *config
+    /// The same breaker, by the rules of another configuration once that is [in force](Self::take_effect).
+    pub(super) fn under(&self, config: &BreakerConfig) -> Self {
+        Self { config: config.clone(), begun: self.begun, breaker: Arc::clone(&self.breaker) }
+    }
+
+    /// From now on the settings of this configuration hold.
+    pub(super) fn take_effect(&self) {
+        self.breaker.lock().change(self.config.settings);
     }
 
     /// Whether nothing is sent for the time being, whatever it is; nobody needs to wait for content that goes nowhere.
     pub(super) fn refuse_at_once(&self) -> Result<(), OriginError> {
-        let State::Open { until_ms } = self.kept.lock().breaker.state() else { return Ok(()) };
+        let State::Open { until_ms } = self.breaker.lock().state() else { return Ok(()) };
         match until_ms.saturating_sub(self.now_ms()) {
             0 => Ok(()),
             retry_ms => Err(is_open(retry_ms)),
@@ -46,10 +47,10 @@ impl Circuit {
     /// Leave to send a request; without it, the origin counts as failed. An upload takes as long as its client likes, and must
     /// not keep others from finding out that the origin is well again.
     pub(super) fn admit(&self, entrance: Entrance) -> Result<Permit, OriginError> {
-        let (mut kept, now_ms) = (self.kept.lock(), self.now_ms());
+        let (mut breaker, now_ms) = (self.breaker.lock(), self.now_ms());
         let admitted = match entrance {
-            Entrance::Upload => kept.breaker.admit_apart(now_ms),
-            Entrance::Permit | Entrance::Tunnel => kept.breaker.admit(now_ms),
+            Entrance::Upload => breaker.admit_apart(now_ms),
+            Entrance::Permit | Entrance::Tunnel => breaker.admit(now_ms),
         };
         admitted.map_err(|refusal| is_open(refusal.retry_ms))
     }
@@ -57,19 +58,14 @@ impl Circuit {
     /// Takes in how the request ended, its retries included. For how long the breaker is open, if this opened it.
     pub(super) fn report(&self, permit: Permit, answered: Result<u16, &OriginError>) -> Option<Duration> {
         let outcome = outcome(answered, &self.config)?;
-        let mut kept = self.kept.lock();
-        match kept.breaker.report(permit, outcome, self.now_ms()) {
-            Effect::Opened { reset_ms } => {
-                kept.opened += 1;
-                Some(Duration::from_millis(reset_ms))
-            }
+        match self.breaker.lock().report(permit, outcome, self.now_ms()) {
+            Effect::Opened { reset_ms } => Some(Duration::from_millis(reset_ms)),
             Effect::Ignored | Effect::Counted | Effect::Closed => None,
         }
     }
 
-    pub(super) fn stats(&self) -> BreakerStats {
-        let kept = self.kept.lock();
-        BreakerStats { state: kept.breaker.state(), opened: kept.opened }
+    pub(super) fn state(&self) -> State {
+        self.breaker.lock().state()
     }
 
     fn now_ms(&self) -> u64 {

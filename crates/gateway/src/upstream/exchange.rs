@@ -33,6 +33,8 @@ pub(super) enum Ending {
     Fine,
     /// The origin broke it off, or framed it wrongly.
     Broken,
+    /// The rest did not come in time.
+    Late,
 }
 
 impl Exchange {

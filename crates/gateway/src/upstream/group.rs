@@ -23,7 +23,7 @@ use super::request_body::{Arrival, RequestBody};
 use super::response::OriginResponse;
 use super::retry::{Anew, Cause, Elsewhere, Failed, Next, Repeatable, Replay, RetryBudget, next};
 use super::servers::Servers;
-use super::stats::{Counters, OriginStats};
+use super::stats::{BreakerStats, Counters, OriginStats};
 use super::timing::{HeadWait, Limits};
 use crate::client::Client;
 use crate::config::{OriginConfig, OriginTimeouts};
@@ -34,7 +34,7 @@ pub struct Upstream {
     pub(super) config: OriginConfig,
     pub(super) servers: Arc<Servers>,
     pub(super) budget: Mutex<RetryBudget>,
-    pub(super) circuit: Option<Arc<Circuit>>,
+    pub(super) circuit: Option<Circuit>,
     pub(super) admission: Arc<Admission>,
     pub(super) memory: Option<Arc<Budget>>,
     pub(super) counters: Arc<Counters>,
@@ -75,7 +75,8 @@ impl Upstream {
     /// Counts of this origin.
     #[must_use]
     pub fn stats(&self) -> OriginStats {
-        let breaker = self.circuit.as_ref().map(|circuit| circuit.stats());
+        let opened = self.counters.breaker_opened.load(Relaxed);
+        let breaker = self.circuit.as_ref().map(|circuit| BreakerStats { state: circuit.state(), opened });
         OriginStats { breaker, servers: self.servers.stats(), ..self.counters.snapshot() }
     }
 
@@ -124,6 +125,7 @@ impl Upstream {
         if let Some((circuit, permit)) = admitted {
             let answered = sent.as_ref().map(|response| response.status.as_u16());
             if let Some(time) = circuit.report(permit, answered) {
+                self.counters.breaker_opened.fetch_add(1, Relaxed);
                 tracing::warn!(origin = %self.config.name, ?time, "the circuit breaker of an origin is open");
             }
         }

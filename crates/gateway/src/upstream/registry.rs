@@ -55,8 +55,8 @@ impl Upstreams {
     }
 
     /// The upstream of a configuration. As long as somebody uses an earlier one of this name, what the two have in common is
-    /// taken over: what is known of each server, its connections too where it is reached in the same way, and what is in flight
-    /// and the circuit breaker where the limits on it, and its settings, are the same.
+    /// taken over: what is known of each server, its connections too where it is reached in the same way, the circuit breaker, and what is
+    /// in flight where the limits on it are the same.
     pub fn upstream(&self, config: &OriginConfig) -> Arc<Upstream> {
         // Before the lock, so that the last use of one doesn't end under it.
         let mut used = Vec::new();
@@ -92,9 +92,8 @@ impl Upstreams {
         };
         let limits = used.iter().find(|upstream| upstream.config.admission == config.admission);
         let circuit = |config: &BreakerConfig| {
-            let mut known = used.iter().filter_map(|upstream| upstream.circuit.as_ref());
-            let same = known.find(|known| known.is_for(config));
-            same.map_or_else(|| Arc::new(Circuit::new(config.clone())), Arc::clone)
+            let known = used.iter().rev().find_map(|upstream| upstream.circuit.as_ref());
+            known.map_or_else(|| Circuit::new(config.clone()), |known| known.under(config))
         };
         Upstream {
             circuit: config.breaker.as_ref().map(circuit),
@@ -110,8 +109,9 @@ impl Upstreams {
         }
     }
 
-    /// From now on the servers of this upstream are checked as it says, if at all.
-    pub(crate) fn check_servers(&self, upstream: &Arc<Upstream>) {
+    /// From now on the servers of this upstream are checked as it says, if at all, and its circuit breaker has its settings.
+    pub(crate) fn take_effect(&self, upstream: &Arc<Upstream>) {
+        upstream.circuit.iter().for_each(Circuit::take_effect);
         check_servers(&upstream.servers, &upstream.config, self.resolver.background());
     }
 

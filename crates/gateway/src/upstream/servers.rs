@@ -94,6 +94,7 @@ impl Servers {
                 let verdict = match ending {
                     Ending::Fine => Verdict::Success,
                     Ending::Broken => Verdict::Failure,
+                    Ending::Late => Verdict::Silent,
                 };
                 servers.note_verdict(server, verdict, Instant::now());
             }));

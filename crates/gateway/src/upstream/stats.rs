@@ -155,6 +155,7 @@ pub(super) struct Counters {
     pub(super) requests_queued: AtomicU64,
     pub(super) retries: AtomicU64,
     pub(super) retries_over_budget: AtomicU64,
+    pub(super) breaker_opened: AtomicU64,
     errors: Mutex<BTreeMap<&'static str, u64>>,
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::error::OriginError;
@@ -36,6 +37,11 @@ impl Limits {
         }
     }
 
+    /// Whether the time of the whole exchange is up.
+    fn is_over(&self) -> bool {
+        self.total_at.is_some_and(|total_at| total_at <= Instant::now())
+    }
+
     /// The earlier of `now + limit` and the end of the whole exchange, and what being late means.
     fn deadline(&self, limit: Duration, late: OriginError) -> (Instant, OriginError) {
         self.deadline_from(Instant::now(), limit, late)
@@ -63,12 +69,12 @@ impl Limits {
 
     pub(super) async fn next_piece<T>(&self, piece: impl Future<Output = T>) -> Result<T, OriginError> {
         let mut piece = pin!(piece);
-        // Most pieces are there already: neither clock nor timer is needed then.
+        // Most pieces are there already: no timer is needed then, and no clock unless the whole exchange has a limit.
         let mut timer = pin!(None);
         let mut late = None;
         poll_fn(|cx| {
             if let Poll::Ready(piece) = piece.as_mut().poll(cx) {
-                return Poll::Ready(Ok(piece));
+                return Poll::Ready(if self.is_over() { Err(OriginError::TotalTimeout) } else { Ok(piece) });
             }
             if late.is_none() {
                 let (at, what) = self.deadline(self.between_bytes, OriginError::BetweenBytesTimeout);
@@ -116,14 +122,14 @@ impl<'a> HeadWait<'a> {
 
     /// The head, or the time-out. The time to the first byte counts from the end of the request, and anew
     /// while the origin still takes the request body or we wait for the client to send it: the client has its
-    /// own time limit. One that sends interim responses faster than they are read would be late for ever: the runtime lets no timer
-    /// end while there is always more to read. So they are counted.
+    /// own time limit. Interim responses are counted: each is passed on, and costs as much as a response.
     pub(super) async fn head<A: Asking>(&mut self, asking: &mut A) -> Result<A::Head, OriginError> {
         let Self { limits, on_interim } = self;
         let mut patience = Patience::begin(*limits, asking.progress());
         let mut timer = pin!(sleep_until(patience.at));
         let (max, mut seen) = (limits.interim_responses_max, 0);
         poll_fn(|cx| {
+            let seen_before = seen;
             let polled = asking.poll_head(cx, &mut |interim| {
                 seen += 1;
                 if seen <= max {
@@ -136,7 +142,9 @@ impl<'a> HeadWait<'a> {
             if let Poll::Ready(head) = polled {
                 return Poll::Ready(Ok(head));
             }
-            while timer.as_mut().poll(cx).is_ready() {
+            // Timers say nothing once a task has used up its turn: an origin that never pauses would never be late.
+            let looks_at_clock = seen > seen_before || !has_budget_remaining();
+            while timer.as_mut().poll(cx).is_ready() || (looks_at_clock && patience.at <= Instant::now()) {
                 patience.renew(asking.progress(), Instant::now())?;
                 timer.as_mut().reset(patience.at);
             }

@@ -78,13 +78,17 @@ fn run(input: Option<Input>, overrides: &Overrides, running: Option<&Settings>) 
     overrides.apply(&mut tree, &mut problems);
     let unknown = Names::default();
     let names = address::resolve(&mut tree, running.map_or(&unknown, |running| &running.names));
+    if let Some(running) = running.filter(|_| overrides.program == Program::Kv) {
+        reload::refuse_lost_kv(&tree, &running.tree, &mut problems);
+    }
     let is_read = problems.clone();
     let mut settings = check::build(tree.clone(), names.clone(), overrides, &sources, &mut problems);
     let mut changes = Problems::default();
     // What a start would refuse, a reload refuses too, or the next start would come as a surprise.
     if let Some(running) = running.filter(|_| !problems.has_errors()) {
-        reload::keep_unreloadable(&mut tree, &running.tree, &mut changes);
-        reload::keep_stores_of_sites(&mut tree, &running.tree, &mut changes);
+        let mut unchanged = reload::Unchanged::new(&running.tree, &mut changes);
+        reload::keep_unreloadable(&mut tree, &running.tree, &mut unchanged);
+        reload::keep_stores_of_sites(&mut tree, &running.tree, &mut unchanged);
     }
     if !changes.is_empty() {
         problems = is_read.with(changes);

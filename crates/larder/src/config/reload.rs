@@ -5,8 +5,31 @@ use super::problem::Problems;
 use super::table::Reload;
 use super::tree::{Node, Table, Value};
 
+/// Refuses a file from which the `[kv]` is gone: most likely it is about to be written anew, and without its passwords the data would be open
+/// to everybody.
+pub(super) fn refuse_lost_kv(fresh: &Table, running: &Table, problems: &mut Problems) {
+    if running.given("kv").is_some() && fresh.given("kv").is_none() {
+        let message = "missing: the server runs with a `[kv]` of this file; to go on without one, restart it";
+        problems.error(&fresh.place, "kv", message);
+    }
+}
+
+/// Where changes are noted that a reload does not make, and what makes them.
+pub(super) struct Unchanged<'a> {
+    problems: &'a mut Problems,
+    remedy: &'static str,
+}
+
+impl<'a> Unchanged<'a> {
+    pub(super) fn new(running: &Table, problems: &'a mut Problems) -> Self {
+        // A process with Redis clients refuses the upgrade.
+        let has_kv = running.node("kv").is_some();
+        Self { problems, remedy: if has_kv { "a restart" } else { "a restart or `larder upgrade`" } }
+    }
+}
+
 /// Puts the running values of unreloadable keys back into `fresh`, with a warning for each that differs.
-pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, problems: &mut Problems) {
+pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, unchanged: &mut Unchanged<'_>) {
     let section = fresh.section;
     for option in section.options {
         let before = running.node(option.key);
@@ -19,18 +42,18 @@ pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, problems: &m
                 after.value = before.value.clone();
             }
             (Reload::Inside, Some(before), Some(after)) => {
-                keep_inside(&fresh.place, after, before, problems);
+                keep_inside(&fresh.place, after, before, unchanged);
             }
             (_, Some(before), Some(after)) if before.value.same(&after.value) => {}
-            (_, Some(before), Some(after)) => keep(after, before, problems),
+            (_, Some(before), Some(after)) => keep(after, before, unchanged),
             (_, Some(before), None) => {
                 if !is_wrong {
-                    warn(&fresh.place, before, problems);
+                    warn(&fresh.place, before, unchanged);
                 }
                 fresh.entries.push((option.key, before.clone()));
             }
             (_, None, Some(after)) => {
-                warn(&after.place, after, problems);
+                warn(&after.place, after, unchanged);
                 fresh.entries.retain(|(key, _)| *key != option.key);
             }
         }
@@ -39,7 +62,7 @@ pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, problems: &m
 
 /// Puts the running store back into each site that stays: in another one its responses would be lost, and those in the old one would
 /// outlive their purges, should it ever come back.
-pub(super) fn keep_stores_of_sites(fresh: &mut Table, running: &Table, problems: &mut Problems) {
+pub(super) fn keep_stores_of_sites(fresh: &mut Table, running: &Table, unchanged: &mut Unchanged<'_>) {
     let Some((_, sites)) = fresh.entries.iter_mut().find(|(key, _)| *key == "site") else { return };
     let Value::List(sites) = &mut sites.value else { return };
     for site in sites {
@@ -49,23 +72,23 @@ pub(super) fn keep_stores_of_sites(fresh: &mut Table, running: &Table, problems:
         let Some((_, after)) = site.entries.iter_mut().find(|(key, _)| *key == "store") else { continue };
         if !before.value.same(&after.value) {
             let place = if after.place == Place::Preset { &site.place } else { &after.place };
-            warn(place, after, problems);
+            warn(place, after, unchanged);
             after.value = before.value.clone();
         }
     }
 }
 
 /// `place` is that of the table around it, for what is not there any more.
-fn keep_inside(place: &Place, after: &mut Node, before: &Node, problems: &mut Problems) {
+fn keep_inside(place: &Place, after: &mut Node, before: &Node, unchanged: &mut Unchanged<'_>) {
     match (&mut after.value, &before.value) {
-        (Value::Table(after), Value::Table(before)) => keep_unreloadable(after, before, problems),
+        (Value::Table(after), Value::Table(before)) => keep_unreloadable(after, before, unchanged),
         (Value::List(after), Value::List(before)) if after.len() == before.len() => {
             for (after, before) in after.iter_mut().zip(before) {
-                keep_inside(place, after, before, problems);
+                keep_inside(place, after, before, unchanged);
             }
         }
-        (Value::Map(after), Value::Map(before)) => keep_entries(place, after, before, problems),
-        _ => keep(after, before, problems),
+        (Value::Map(after), Value::Map(before)) => keep_entries(place, after, before, unchanged),
+        _ => keep(after, before, unchanged),
     }
 }
 
@@ -73,34 +96,32 @@ fn keep_entries(
     place: &Place,
     after: &mut Vec<(String, Node)>,
     before: &[(String, Node)],
-    problems: &mut Problems,
+    unchanged: &mut Unchanged<'_>,
 ) {
     let mut fresh = std::mem::take(after);
     for (name, before) in before {
         let found = fresh.iter().position(|(other, _)| other == name).map(|at| fresh.swap_remove(at));
         let kept = match found {
             Some((_, mut node)) => {
-                keep_inside(place, &mut node, before, problems);
+                keep_inside(place, &mut node, before, unchanged);
                 node
             }
             None => {
-                warn(place, before, problems);
+                warn(place, before, unchanged);
                 before.clone()
             }
         };
         after.push((name.clone(), kept));
     }
-    fresh.iter().for_each(|(_, added)| warn(&added.place, added, problems));
+    fresh.iter().for_each(|(_, added)| warn(&added.place, added, unchanged));
 }
 
-fn keep(after: &mut Node, before: &Node, problems: &mut Problems) {
-    warn(&after.place, after, problems);
+fn keep(after: &mut Node, before: &Node, unchanged: &mut Unchanged<'_>) {
+    warn(&after.place, after, unchanged);
     after.value = before.value.clone();
 }
 
-fn warn(place: &Place, node: &Node, problems: &mut Problems) {
-    // A process with Redis clients refuses the upgrade.
-    let or_upgrade = if node.path.starts_with("kv") { "" } else { " or `larder upgrade`" };
-    let message = format!("changed, but takes effect only after a restart{or_upgrade}");
-    problems.warning(place, &node.path, message);
+fn warn(place: &Place, node: &Node, unchanged: &mut Unchanged<'_>) {
+    let message = format!("changed, but takes effect only after {}", unchanged.remedy);
+    unchanged.problems.warning(place, &node.path, message);
 }

@@ -28,8 +28,8 @@ async fn pump(mut body: OriginBody, writer: Writer) {
         };
         match frame {
             Some(Ok(BodyFrame::Data(data))) => {
-                let written = fill.write(data, || body.wait_for_client()).await;
-                if matches!(written, Written::Abandoned | Written::TooSlow) {
+                let written = body.pass_on(fill.write(data, || body.wait_for_client())).await;
+                if matches!(written, Some(Written::Abandoned | Written::TooSlow)) {
                     return;
                 }
             }

@@ -356,17 +356,19 @@ impl Job {
         let mut storing = Storing::ToDo;
         let end = loop {
             match body.frame().await {
-                Some(Ok(BodyFrame::Data(data))) => match fill.write(data, || body.wait_for_client()).await {
-                    Written::All if has_length => {
-                        storing = self.store(&filling, &leader);
-                        fill.release();
+                Some(Ok(BodyFrame::Data(data))) => {
+                    match body.pass_on(fill.write(data, || body.wait_for_client())).await {
+                        Some(Written::All) if has_length => {
+                            storing = self.store(&filling, &leader);
+                            fill.release();
+                        }
+                        None | Some(Written::Kept | Written::All) => {}
+                        Some(Written::NoLongerKept(reason)) => self.stop_keeping(reason, &leader),
+                        Some(Written::TooLong) => break Err("part-length"),
+                        Some(Written::Abandoned) => break Err("abandoned"),
+                        Some(Written::TooSlow) => break Err("transfers-max"),
                     }
-                    Written::Kept | Written::All => {}
-                    Written::NoLongerKept(reason) => self.stop_keeping(reason, &leader),
-                    Written::TooLong => break Err("part-length"),
-                    Written::Abandoned => break Err("abandoned"),
-                    Written::TooSlow => break Err("transfers-max"),
-                },
+                }
                 Some(Ok(BodyFrame::Trailers(map))) => trailers = Some(map),
                 Some(Err(error)) => {
                     if matches!(error, OriginError::BodyTooLarge { .. }) {

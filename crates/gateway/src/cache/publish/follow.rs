@@ -256,11 +256,11 @@ impl Job {
                 None => return End::Complete,
                 Some(Err(_)) => return End::Lost,
             };
-            match fill.write(data, || body.wait_for_client()).await {
-                Written::Kept | Written::All => {}
-                Written::NoLongerKept(_) => leader.hide(),
-                Written::TooLong => return End::Lost,
-                Written::Abandoned | Written::TooSlow => return End::Left,
+            match body.pass_on(fill.write(data, || body.wait_for_client())).await {
+                None | Some(Written::Kept | Written::All) => {}
+                Some(Written::NoLongerKept(_)) => leader.hide(),
+                Some(Written::TooLong) => return End::Lost,
+                Some(Written::Abandoned | Written::TooSlow) => return End::Left,
             }
         }
     }

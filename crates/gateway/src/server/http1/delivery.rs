@@ -5,6 +5,7 @@ use std::pin::pin;
 use http::HeaderMap;
 use http1::{Persistence, encode};
 use store::Slice;
+use tokio::time::Instant;
 
 use super::connection::{Connection, DRAINED_BYTES_MAX, Next, Traits};
 use super::request_body::{BodyPump, Pumped};
@@ -29,7 +30,9 @@ pub(super) struct Delivery<'a, S> {
     request: &'a OwnedRequest,
     traits: Traits,
     pump: Option<BodyPump>,
+    reply: Box<Reply>,
     sent_bytes: u64,
+    is_accounted: bool,
     /// Sent since it was the others' turn.
     turn_bytes: usize,
     tunnelled_bytes: u64,
@@ -50,21 +53,32 @@ impl<'a, S: Stream> Delivery<'a, S> {
         request: &'a OwnedRequest,
         traits: Traits,
         pump: Option<BodyPump>,
+        reply: Box<Reply>,
     ) -> Self {
-        Self { connection, request, traits, pump, sent_bytes: 0, turn_bytes: 0, tunnelled_bytes: 0 }
+        Self {
+            connection,
+            request,
+            traits,
+            pump,
+            reply,
+            sent_bytes: 0,
+            is_accounted: false,
+            turn_bytes: 0,
+            tunnelled_bytes: 0,
+        }
     }
 
-    pub(super) async fn run(mut self, mut reply: Box<Reply>) -> Next {
-        let head = match &reply.body {
-            Body::Tunnel(_) => return self.tunnel(reply).await,
-            _ => self.write_head(&reply),
+    pub(super) async fn run(mut self) -> Next {
+        let head = match &self.reply.body {
+            Body::Tunnel(_) => return self.tunnel().await,
+            _ => self.write_head(),
         };
         let outcome = match head {
             BodyFraming::None => self.connection.flush().await.map(|()| Persistence::KeepAlive),
-            framing => self.body(&mut reply, framing).await,
+            framing => self.body(framing).await,
         };
         let delivered = if outcome.is_ok() { Delivered::Whole } else { Delivered::Broken };
-        self.account(&reply, delivered);
+        self.account(delivered);
         let persistence = outcome?;
         if persistence == Persistence::Close || self.traits.persistence == Persistence::Close {
             return Ok(Persistence::Close);
@@ -72,13 +86,13 @@ impl<'a, S: Stream> Delivery<'a, S> {
         self.drain_request().await
     }
 
-    fn write_head(&mut self, reply: &Reply) -> BodyFraming {
+    fn write_head(&mut self) -> BodyFraming {
         let live = std::sync::Arc::clone(&self.connection.live);
-        write_head(&mut self.connection.out, reply, self.traits, &live)
+        write_head(&mut self.connection.out, &self.reply, self.traits, &live)
     }
 
     /// Sends the body. An error means that the client must see the end of the connection in the wrong place.
-    async fn body(&mut self, reply: &mut Reply, framing: BodyFraming) -> Next {
+    async fn body(&mut self, framing: BodyFraming) -> Next {
         let mut trailers = None;
         //= RFC 9112 section 8: what the close ends is complete if its header section is
         if framing == BodyFraming::Close {
@@ -86,9 +100,9 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
         loop {
             // The head waits for the first data only if there is some at once.
-            match self.next(&mut reply.body, &mut trailers).await {
+            match self.next(&mut trailers).await {
                 Moved::Data(data) => {
-                    self.send(&data, framing, reply).await?;
+                    self.send(&data, framing).await?;
                     self.take_turns(data.len()).await;
                 }
                 Moved::RequestBody => {}
@@ -103,7 +117,8 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
     }
 
-    async fn next(&mut self, body: &mut Body, trailers: &mut Option<HeaderMap>) -> Moved {
+    async fn next(&mut self, trailers: &mut Option<HeaderMap>) -> Moved {
+        let body = &mut self.reply.body;
         let is_private = body.is_private();
         let data = async {
             match S::SENDS_FILES {
@@ -139,8 +154,8 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
     }
 
-    async fn send(&mut self, data: &Slice, framing: BodyFraming, reply: &mut Reply) -> Result<(), WireError> {
-        let connection = &mut *self.connection;
+    async fn send(&mut self, data: &Slice, framing: BodyFraming) -> Result<(), WireError> {
+        let (connection, reply) = (&mut *self.connection, &mut *self.reply);
         let (worker, live) = (&connection.worker, &connection.live);
         let limits = live.config.limits.write_pace();
         let mut chunk_head = [0; 18];
@@ -226,11 +241,11 @@ impl<'a, S: Stream> Delivery<'a, S> {
         Ok(Persistence::Close)
     }
 
-    async fn tunnel(mut self, mut reply: Box<Reply>) -> Next {
-        let Body::Tunnel(upgraded) = std::mem::replace(&mut reply.body, Body::Empty) else {
+    async fn tunnel(mut self) -> Next {
+        let Body::Tunnel(upgraded) = std::mem::replace(&mut self.reply.body, Body::Empty) else {
             return Ok(Persistence::Close);
         };
-        write_upgrade_head(&mut self.connection.out, &reply, &self.connection.live);
+        write_upgrade_head(&mut self.connection.out, &self.reply, &self.connection.live);
         self.connection.flush().await?;
         let mut origin = upgraded.into_tunnel();
         let early = self.connection.input.take();
@@ -241,15 +256,31 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
         self.sent_bytes = carried.to_client_bytes;
         self.tunnelled_bytes = carried.from_client_bytes;
-        self.account(&reply, Delivered::Whole);
+        self.account(Delivered::Whole);
         Ok(Persistence::Close)
     }
 
-    fn account(&mut self, reply: &Reply, delivered: Delivered) {
-        let received = self.pump.as_ref().map_or(0, BodyPump::received_bytes) + self.tunnelled_bytes;
-        let sent = reply.sent().with_bytes(self.sent_bytes, received, delivered);
-        let ended = account::record_owned(&self.connection.worker, self.request, reply, sent);
+    fn account(&mut self, delivered: Delivered) {
+        let ended = self.record(delivered);
         self.connection.wire.saw(ended);
+    }
+}
+
+impl<S> Delivery<'_, S> {
+    fn record(&mut self, delivered: Delivered) -> Instant {
+        self.is_accounted = true;
+        let received = self.pump.as_ref().map_or(0, BodyPump::received_bytes) + self.tunnelled_bytes;
+        let sent = self.reply.sent().with_bytes(self.sent_bytes, received, delivered);
+        account::record_owned(&self.connection.worker, self.request, &self.reply, sent)
+    }
+}
+
+/// What the drain limit cuts off is dropped where it waits.
+impl<S> Drop for Delivery<'_, S> {
+    fn drop(&mut self) {
+        if !self.is_accounted {
+            self.record(Delivered::Broken);
+        }
     }
 }
 

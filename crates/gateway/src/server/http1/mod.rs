@@ -269,8 +269,11 @@ impl<S: Stream> Connection<S> {
             Framing::Chunked => split(RequestBody::channel(REQUEST_PIECES_MAX, None)),
         };
         let mut pump = BodyPump::new(traits.framing, &self.codec, plan.request_body_bytes_max(), sender);
-        match self.answer(&plan, body, &mut pump, traits).await {
-            Ok(Ok(reply)) => Delivery::new(self, plan.asked(), traits, Some(pump)).run(reply).await,
+        let waiting = account::Waiting::new(&self.worker, &plan);
+        let answered = self.answer(&plan, body, &mut pump, traits).await;
+        waiting.end();
+        match answered {
+            Ok(Ok(reply)) => Delivery::new(self, plan.asked(), traits, Some(pump), reply).run().await,
             Ok(Err(problem)) => self.refuse_content(&plan, &problem, traits, &pump).await,
             Err(error) => {
                 self.left(&plan, &pump);
@@ -349,7 +352,7 @@ impl<S: Stream> Connection<S> {
         let _in_flight = self.worker.recorder.in_flight();
         let bytes_max = self.live.config.limits.body_bytes_max;
         let pump = BodyPump::new(traits.framing, &self.codec, bytes_max, None);
-        Delivery::new(self, request, traits, Some(pump)).run(reply).await
+        Delivery::new(self, request, traits, Some(pump), reply).run().await
     }
 
     /// Answers a request whose content can't be read to its end, if its client is there, and so ends the connection.
@@ -368,7 +371,7 @@ impl<S: Stream> Connection<S> {
         self.farewell = Farewell::Lingering;
         let problem = Problem::new(status, problem.reason(), problem.to_string());
         let reply = exchange::refuse_content(&self.worker, plan, &problem);
-        Delivery::new(self, plan.asked(), traits.closing(), None).run(Box::new(reply)).await
+        Delivery::new(self, plan.asked(), traits.closing(), None, Box::new(reply)).run().await
     }
 
     /// Answers a request whose head can't be understood or is too much, and so ends the connection.

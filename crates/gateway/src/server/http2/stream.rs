@@ -66,6 +66,21 @@ pub(super) struct Exchange {
     pub(super) resets: Arc<Resets>,
 }
 
+/// A response on its way, which is accounted for however it ends: what the drain limit cuts off is dropped where it waits.
+struct Delivery<'a> {
+    open: Open,
+    request: &'a OwnedRequest,
+    pump: BodyPump,
+    delivered: Delivered,
+}
+
+impl Drop for Delivery<'_> {
+    fn drop(&mut self) {
+        let sent = self.open.sent(self.pump.received_bytes(), self.delivered);
+        account::record_owned(&self.open.worker, self.request, &self.open.reply, sent);
+    }
+}
+
 /// Why a response did not reach its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
@@ -188,19 +203,22 @@ impl Exchange {
     async fn answer(&mut self, body: RequestBody) -> Result<Reply, BodyProblem> {
         let interims = Interims::default();
         let Responder { respond, worker, .. } = &mut self.responder;
+        let waiting = account::Waiting::new(worker, &self.plan);
         let reply = pin!(exchange::finish(worker, &self.plan, body, &interims));
         let mut awaited = Awaited::new(reply, &interims);
-        loop {
+        let answered = loop {
             tokio::select! {
                 biased;
-                problem = self.pump.problem() => return Err(problem),
+                problem = self.pump.problem() => break Err(problem),
                 coming = awaited.next() => match coming {
                     Coming::Interim(interim) => drop(respond.send_informational(response::interim(&interim))),
-                    Coming::Reply(reply) => return Ok(*reply),
+                    Coming::Reply(reply) => break Ok(*reply),
                 },
-                _ = poll_fn(|context| respond.poll_reset(context)) => return Err(BodyProblem::ClientLeft),
+                _ = poll_fn(|context| respond.poll_reset(context)) => break Err(BodyProblem::ClientLeft),
             }
-        }
+        };
+        waiting.end();
+        answered
     }
 }
 
@@ -225,20 +243,20 @@ impl Open {
     }
 
     /// Sends the body, then accounts for the exchange.
-    pub(super) async fn deliver(mut self, request: &OwnedRequest, mut pump: BodyPump) {
-        let ended = match self.follows {
+    pub(super) async fn deliver(self, request: &OwnedRequest, pump: BodyPump) {
+        let mut delivery = Delivery { open: self, request, pump, delivered: Delivered::Broken };
+        let Delivery { open, pump, .. } = &mut delivery;
+        let ended = match open.follows {
             Follows::Nothing => Ok(()),
             Follows::Data => {
-                let client = Client::of_request(request, &self.live.config.trusted_proxies);
-                self.send_body(client, &mut pump).await
+                let client = Client::of_request(request, &open.live.config.trusted_proxies);
+                open.send_body(client, pump).await
             }
         };
-        if let Err(broken) = ended {
-            self.break_off(broken);
+        match ended {
+            Ok(()) => delivery.delivered = Delivered::Whole,
+            Err(broken) => open.break_off(broken),
         }
-        let delivered = if ended.is_ok() { Delivered::Whole } else { Delivered::Broken };
-        let sent = self.sent(pump.received_bytes(), delivered);
-        account::record_owned(&self.worker, request, &self.reply, sent);
     }
 
     fn sent(&self, received_bytes: u64, delivered: Delivered) -> Sent {

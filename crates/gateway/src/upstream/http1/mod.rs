@@ -54,6 +54,7 @@ struct Conversation {
     asked: Asked,
     content: Content,
     binding: Binding,
+    interim_count: u64,
 }
 
 /// The content of a request, as an origin may see it.
@@ -117,6 +118,7 @@ pub(super) async fn exchange(
         asked: if head.method == http::Method::HEAD { Asked::Head } else { Asked::Content },
         content: Content::of(head),
         binding: head.binding,
+        interim_count: 0,
     };
     let possible = |error| Failure { error, body: None, processing: Processing::Possible };
     match waiting.head(&mut conversation).await {
@@ -150,8 +152,14 @@ impl Asking for Conversation {
             Poll::Ready(Sent::Broken | Sent::Whole) | Poll::Pending => {}
         }
         loop {
+            let interim_count = self.interim_count;
             if let Some(received) = self.received(Input::Open, on_interim)? {
                 return Poll::Ready(Ok(received));
+            }
+            // An origin that never pauses must not keep the clock from being looked at.
+            if self.interim_count > interim_count {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
             match ready!(self.connection.poll_fill(cx)) {
                 Ok(1..) => {}
@@ -185,6 +193,7 @@ impl Conversation {
                 });
                 self.reader = ResponseReader::default();
                 self.connection.consume(bytes);
+                self.interim_count += 1;
                 continue;
             }
             let received = Received::new(status, &head);

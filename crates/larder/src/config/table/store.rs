@@ -179,7 +179,7 @@ static REMOTE: Section = Section {
             Preset::Is("\"available\""),
             Reload::No,
             "What happens to fresh copies in memory while the server does not answer: `available` serves them, `strict` validates them with the origin before each use.",
-            "With `strict` no instance serves what another one has changed, at the price of a request to the origin for each request while the server is away; where the origin is away too, responses are stale.",
+            "With `strict`, an instance that has noticed that the server is away (after `verification_time` at the latest) serves nothing that another one has changed, at the price of a request to the origin for each request while the server is away; where the origin is away too, responses are stale.",
         ),
         row(
             "lease_time",
