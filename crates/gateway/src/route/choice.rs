@@ -130,6 +130,8 @@ fn is_transformed_otherwise(
     let differs = |phase: Phase, (path_and_query, readings): (&str, &Readings)| {
         let is_shared = phase == Phase::OriginResponse;
         let seen = |whole| if is_shared { path_of(whole) } else { whole };
+        // As the rules themselves see it.
+        let method = if is_shared && method == "HEAD" { "GET" } else { method };
         let matches = |on: &Conditions, whole| {
             on.path.as_ref().is_none_or(|pattern| pattern.matches(seen(whole), Spelling::AsWritten))
         };
