@@ -8,7 +8,7 @@
 
 use crate::codes::reason_codes;
 use crate::negotiation::{Codings, Dimension, Preferences};
-use crate::{EntityTag, EntityTags, FieldLine, RequestFacts, entity_tag::Strength, fields};
+use crate::{EntityTag, EntityTags, FieldLine, RequestFacts, Rules, entity_tag::Strength, fields};
 
 /// A content coding that responses can be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ reason_codes! {
         NotAccepted = "not-accepted", "RFC 9110 section 12.5.3", "`Accept-Encoding` of the request has none of `codings`, or prefers `identity`.";
         Personal = "personal", "", "It is for one client alone, and may have a secret beside what others chose (`personal`).";
         NoGain = "no-gain", "", "Encoded it would be no smaller.";
-        Busy = "busy", "", "As many responses as `limits.compressions_max` are being compressed, or the store has no memory for one more.";
+        Busy = "busy", "", "As many responses as `limits.compressions_max` are being compressed, or as one client may have of them, or the store has no memory for one more.";
     }
 }
 
@@ -153,26 +153,31 @@ impl Compressible {
         status: u16,
         response: impl Iterator<Item = FieldLine<'a>>,
         bytes: Option<u64>,
+        rules: &Rules,
     ) -> Result<(), NotEncoded> {
         if matches!(status, 100..=199 | 204..=206 | 304) {
             return Err(NotEncoded::Status);
         }
-        let mut content_types = Some(None);
-        for (name, value) in response {
-            match judge(name, value) {
-                Said::Nothing => {}
-                // Two types are none.
-                Said::ContentType => {
-                    content_types = content_types.filter(Option::is_none).map(|_| Some(value))
-                }
-                Said::Forbids(reason) => return Err(reason),
-            }
-        }
-        let is_listed = content_types.flatten().is_some_and(|value| self.content_types.have(value));
+        let content_type = content_type(response, rules)?;
+        let is_listed = matches!(content_type, ContentType::Is(value) if self.content_types.have(value));
         match bytes {
             _ if !is_listed => Err(NotEncoded::ContentType),
             Some(bytes) if bytes < self.bytes_min => Err(NotEncoded::Small),
             _ => Ok(()),
+        }
+    }
+
+    /// Whether the whole response may have forms, as far as a 304 or a part says what it is.
+    pub fn whole_may_be_encoded<'a>(
+        &self,
+        response: impl Iterator<Item = FieldLine<'a>>,
+        rules: &Rules,
+    ) -> bool {
+        let of_whole = response.filter(|(name, _)| !name.eq_ignore_ascii_case("content-range"));
+        match content_type(of_whole, rules) {
+            Ok(ContentType::NotSaid) => true,
+            Ok(ContentType::Is(value)) => self.content_types.have(value),
+            Ok(ContentType::Unclear) | Err(_) => false,
         }
     }
 
@@ -206,6 +211,34 @@ impl Compressible {
     }
 }
 
+enum ContentType<'a> {
+    NotSaid,
+    Is(&'a [u8]),
+    /// Two types are none.
+    Unclear,
+}
+
+/// What a response is, if nothing in it forbids another coding.
+fn content_type<'a>(
+    response: impl Iterator<Item = FieldLine<'a>>,
+    rules: &Rules,
+) -> Result<ContentType<'a>, NotEncoded> {
+    let mut content_type = ContentType::NotSaid;
+    for (name, value) in response {
+        match judge(name, value, rules) {
+            Said::Nothing => {}
+            Said::ContentType => {
+                content_type = match content_type {
+                    ContentType::NotSaid => ContentType::Is(value),
+                    ContentType::Is(_) | ContentType::Unclear => ContentType::Unclear,
+                }
+            }
+            Said::Forbids(reason) => return Err(reason),
+        }
+    }
+    Ok(content_type)
+}
+
 /// What one line of a response says about it.
 enum Said {
     Nothing,
@@ -213,22 +246,35 @@ enum Said {
     Forbids(NotEncoded),
 }
 
-/// The length first: it tells most names from all that matter here.
-fn judge(name: &str, value: &[u8]) -> Said {
+/// The length first: it tells most names from all that matter here. Targeted fields have the directives of `Cache-Control`.
+fn judge(name: &str, value: &[u8], rules: &Rules) -> Said {
     let is = |known: &str| name.eq_ignore_ascii_case(known);
-    let is_of_bytes = match name.len() {
-        6 => is("digest"),
-        11 => is("content-md5") || is("repr-digest"),
-        12 if is("content-type") => return Said::ContentType,
-        13 if is("content-range") => return Said::Forbids(NotEncoded::Status),
-        13 if is("cache-control") && says_no_transform(value) => {
-            return Said::Forbids(NotEncoded::NoTransform);
-        }
-        14 => is("content-digest"),
-        16 if is("content-encoding") && is_encoded(value) => return Said::Forbids(NotEncoded::Encoded),
-        _ => false,
-    };
-    if is_of_bytes { Said::Forbids(NotEncoded::Digest) } else { Said::Nothing }
+    match name.len() {
+        6 | 11 | 14 if is_digest(name) => Said::Forbids(NotEncoded::Digest),
+        7 if is("trailer") && announces_digest(value) => Said::Forbids(NotEncoded::Digest),
+        12 if is("content-type") => Said::ContentType,
+        13 if is("content-range") => Said::Forbids(NotEncoded::Status),
+        16 if is("content-encoding") && is_encoded(value) => Said::Forbids(NotEncoded::Encoded),
+        _ if is_control(name, rules) && says_no_transform(value) => Said::Forbids(NotEncoded::NoTransform),
+        _ => Said::Nothing,
+    }
+}
+
+/// Fields about the bytes of a body as the origin sent them, in the head or behind the body.
+pub const DIGEST_FIELDS: [&str; 4] = ["content-digest", "repr-digest", "digest", "content-md5"];
+
+fn is_digest(name: &str) -> bool {
+    DIGEST_FIELDS.into_iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+fn announces_digest(trailer: &[u8]) -> bool {
+    fields::Members::new(trailer).any(|name| std::str::from_utf8(name).is_ok_and(is_digest))
+}
+
+/// Whether a field has directives for this cache.
+fn is_control(name: &str, rules: &Rules) -> bool {
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    is("cache-control") || rules.targeted_fields.iter().any(|field| is(field))
 }
 
 fn is_encoded(value: &[u8]) -> bool {
@@ -240,7 +286,11 @@ fn says_no_transform(value: &[u8]) -> bool {
 }
 
 /// Whether a response that nobody else gets may have something that is only for its client: then its length is not to tell of it.
-pub fn is_personal<'a>(facts: &RequestFacts, mut response: impl Iterator<Item = FieldLine<'a>>) -> bool {
+pub fn is_personal<'a>(
+    facts: &RequestFacts,
+    mut response: impl Iterator<Item = FieldLine<'a>>,
+    rules: &Rules,
+) -> bool {
     let is_private = |value| {
         fields::Members::new(value).any(|directive| {
             let end = memchr::memchr(b'=', directive).unwrap_or(directive.len());
@@ -249,9 +299,21 @@ pub fn is_personal<'a>(facts: &RequestFacts, mut response: impl Iterator<Item = 
     };
     facts.has_credentials
         || response.any(|(name, value)| {
-            name.eq_ignore_ascii_case("set-cookie")
-                || (name.eq_ignore_ascii_case("cache-control") && is_private(value))
+            name.eq_ignore_ascii_case("set-cookie") || (is_control(name, rules) && is_private(value))
         })
+}
+
+/// The same of a stored response: whether those with other credentials get another one, by its `Vary` or by their key.
+pub fn is_stored_for_one<'a>(
+    facts: &RequestFacts,
+    mut vary: impl Iterator<Item = &'a [u8]>,
+    mut keyed: impl Iterator<Item = &'a str>,
+    rules: &Rules,
+) -> bool {
+    let is_credential = |name| std::str::from_utf8(name).is_ok_and(|name| rules.is_credential(name));
+    facts.has_credentials
+        && (keyed.any(|name| rules.is_credential(name))
+            || vary.any(|value| fields::Members::new(value).any(is_credential)))
 }
 
 /// The entity tag of a response in a coding. `None` where its own holds: a weak one is of both.

@@ -192,7 +192,8 @@ fn begin_by_rule(
             let asked = stand_in::Asked { rule: by_rule, method: facts.method, record: request.record };
             let mut reply = stand_in::replace_failure(worker, &asked, reply);
             if let Some(compression) = by_rule.compression.as_deref() {
-                Compressing { worker, live, site, compression, request, facts: &facts }.apply(&mut reply);
+                Compressing { worker, live, site, rule: by_rule, compression, request, facts: &facts }
+                    .apply(&mut reply);
             }
             return Step::Reply(admit::tell_quota(&quota, reply));
         }
@@ -307,7 +308,7 @@ pub(crate) async fn finish(
         let (live, site, facts) = (&plan.live, &plan.site, &plan.facts);
         let lines = plan.request.fields.to_lines();
         let request = &plan.request.borrow(&lines);
-        Compressing { worker, live, site, compression, request, facts }.apply(&mut reply);
+        Compressing { worker, live, site, rule, compression, request, facts }.apply(&mut reply);
     }
     finished(worker, plan, &quota, reply)
 }

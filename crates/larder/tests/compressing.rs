@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::process::Command;
 use std::sync::Arc;
 
-use testkit::{End, Exchange, Gate, Larder, Response, ScriptedOrigin, Setup, run, wait};
+use testkit::{Client, End, Exchange, Gate, Larder, Response, ScriptedOrigin, Setup, run, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -14,6 +14,16 @@ const TEXT: &str = "It is a truth universally acknowledged, that a page in posse
 
 fn page(target: &str) -> String {
     format!("{target}\n{}", TEXT.repeat(200))
+}
+
+/// Bytes that do not repeat.
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut state = 1u64;
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    std::iter::repeat_with(next).take(bytes).collect()
 }
 
 fn decoded(response: &Response) -> String {
@@ -273,6 +283,24 @@ const ALONE: &[Alone] = &[
         "Content-Type: text/html\r\nContent-Digest: sha-256=:YQ==:\r\nCache-Control: max-age=60\r\n",
         "digest",
     ),
+    alone(
+        "announced",
+        "Content-Type: text/html\r\nTrailer: Repr-Digest\r\nCache-Control: max-age=60\r\n",
+        "digest",
+    ),
+    alone(
+        "targeted-untouched",
+        "Content-Type: text/html\r\nCache-Control: max-age=60\r\nCDN-Cache-Control: max-age=60, no-transform\r\n",
+        "no-transform",
+    ),
+    Alone {
+        varies: true,
+        ..alone(
+            "targeted-private",
+            "Content-Type: text/html\r\nCache-Control: max-age=60\r\nCDN-Cache-Control: private\r\n",
+            "personal",
+        )
+    },
     Alone { request: "Cache-Control: no-transform", varies: true, ..alone("asked", HTML, "no-transform") },
     Alone { request: "Range: bytes=0-9", varies: true, ..alone("range", HTML, "range") },
     Alone {
@@ -324,15 +352,7 @@ fn statuses_without_content_and_small_bodies_are_left_alone() {
             "/small" => exchange.respond("200 OK", HTML, &TEXT.repeat(10)[..1023]),
             "/random" => {
                 // What does not repeat becomes longer.
-                let mut state = 1u64;
-                let body: Vec<u8> = std::iter::repeat_with(|| {
-                    state =
-                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    (state >> 56) as u8
-                })
-                .take(5000)
-                .collect();
-                exchange.respond("200 OK", HTML, body)
+                exchange.respond("200 OK", HTML, noise(5000))
             }
             _ => exchange.respond("404 Not Found", HTML, page(&target)),
         };
@@ -372,6 +392,77 @@ fn personal_responses_are_compressed_where_it_is_said() {
             }
         }
         assert_eq!(origin.count("/own"), 4);
+    }
+}
+
+/// What is stored for those who have certain credentials is personal too.
+#[test]
+fn what_credentials_select_is_personal() {
+    let script = |exchange: &mut Exchange<'_>| {
+        let target = exchange.request.target().to_owned();
+        let vary = target.trim_start_matches('/').split('.').next().unwrap_or_default();
+        let fields =
+            format!("Content-Type: text/html\r\nCache-Control: public, max-age=60\r\nVary: {vary}\r\n");
+        exchange.respond("200 OK", &fields, page(&target));
+    };
+    let (keyed, named) =
+        ("request_fields_keyed = [\"Cookie\"]\n", "[[site.rule]]\ncredential_fields = [\"X-User\"]\n");
+    let cases = [
+        ("", "/Cookie", "Cookie: a=b", ""),
+        ("", "/Cookie", "X-None: 1", "gzip"),
+        ("", "/Authorization", "Authorization: Basic YTpi", ""),
+        ("", "/Accept", "Cookie: a=b", "gzip"),
+        (keyed, "/Accept", "Cookie: a=b", ""),
+        (keyed, "/Accept", "X-None: 1", "gzip"),
+        (named, "/X-User", "X-User: a", ""),
+        (named, "/X-User", "X-None: 1", "gzip"),
+        ("", "/X-User", "X-User: a", "gzip"),
+        ("[site.compression]\npersonal = true\n", "/Cookie", "Cookie: a=b", "gzip"),
+    ];
+    for (more, target, line, expected) in cases {
+        let (_origin, larder) = start_with(script, more);
+        for turn in ["miss", "hit", "again"] {
+            let response = get(&larder, target, &[GZIP, line]);
+            assert_eq!(response.is_hit(), turn != "miss", "{more} {target} {line} {turn}");
+            assert_eq!(response.field("content-encoding"), expected, "{more} {target} {line} {turn}");
+            assert_eq!(decoded(&response), page(target));
+            assert!(response.head.fields.lists("vary", "accept-encoding"), "{more} {target} {line} {turn}");
+        }
+    }
+}
+
+/// Of what is not stored, a 304 and a part vary as the whole does.
+#[test]
+fn what_stands_for_a_whole_varies_as_it_does() {
+    let script = |exchange: &mut Exchange<'_>| {
+        let target = exchange.request.target().to_owned();
+        let content_type = if target == "/image" { "image/png" } else { "text/html" };
+        let fields = format!("Content-Type: {content_type}\r\nETag: \"v\"\r\nCache-Control: no-store\r\n");
+        let body = page(&target);
+        if !exchange.request.field("if-none-match").is_empty() {
+            exchange.respond("304 Not Modified", "ETag: \"v\"\r\nCache-Control: no-store\r\n", "");
+        } else if !exchange.request.field("range").is_empty() {
+            let range = format!("{fields}Content-Range: bytes 0-9/{}\r\n", body.len());
+            exchange.respond("206 Partial Content", &range, &body[..10]);
+        } else {
+            exchange.respond("200 OK", &fields, body);
+        }
+    };
+    let (_origin, larder) = start_with(script, "");
+    for (method, target, line, status, varies) in [
+        ("GET", "/page", "X-None: 1", 200, true),
+        ("GET", "/page", "If-None-Match: \"v\"", 304, true),
+        ("GET", "/page", "If-None-Match: W/\"v+gzip\"", 304, true),
+        ("HEAD", "/page", "If-None-Match: \"v\"", 304, true),
+        ("GET", "/page", "Range: bytes=0-9", 206, true),
+        ("GET", "/image", "Range: bytes=0-9", 206, false),
+    ] {
+        for cookie in ["X-Other: 1", "Cookie: a=b"] {
+            let response = ask(&larder, method, target, &[GZIP, line, cookie]);
+            assert_eq!(response.status(), status, "{method} {target} {line} {cookie}");
+            let found = response.head.fields.lists("vary", "accept-encoding");
+            assert_eq!(found, varies, "{method} {target} {line} {cookie}: {:?}", response.head);
+        }
     }
 }
 
@@ -531,6 +622,62 @@ fn there_are_so_many_compressions_at_a_time() {
     wait::until_true("the place is free again", || {
         get(&larder, "/page", &[GZIP]).field("content-encoding") == "gzip"
     });
+}
+
+/// One address that takes places for long leaves others theirs.
+#[test]
+fn a_client_has_its_share_of_the_places() {
+    let gate = Arc::new(Gate::new());
+    let passing = Arc::clone(&gate);
+    let script = move |exchange: &mut Exchange<'_>| {
+        exchange.chunked_head("Content-Type: text/html\r\nCache-Control: no-store\r\n").chunk("begun");
+        passing.pass();
+        exchange.last_chunk("");
+    };
+    let (_origin, larder) = start_with(script, "[limits]\ncompressions_max = 4\n");
+    let begin = |from: &str| {
+        let mut client = Client::connect_from(from.parse().expect("an address"), larder.address());
+        client.send(format!("GET / HTTP/1.1\r\nHost: test.example\r\n{GZIP}\r\n\r\n"));
+        let coding = client.head().fields.joined("content-encoding");
+        (client, coding)
+    };
+    let addresses =
+        ["127.0.0.1", "127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.2", "127.0.0.3"];
+    let (_clients, codings): (Vec<_>, Vec<_>) = addresses.map(begin).into_iter().unzip();
+    assert_eq!(codings, ["gzip", "gzip", "", "gzip", "gzip", "", ""]);
+    gate.open();
+    wait::until_true("the places are free again", || begin("127.0.0.1").1 == "gzip");
+}
+
+/// What encoders take is counted to those who keep them waiting.
+#[test]
+fn slow_readers_of_what_is_compressed_make_room_for_others() {
+    const READERS: usize = 6;
+    let (slow, medium) = (noise(4 << 20), noise(3 << 20));
+    let script = move |exchange: &mut Exchange<'_>| {
+        let is_slow = exchange.request.target() == "/slow";
+        let (control, body) = if is_slow { ("no-store", &slow) } else { ("max-age=600", &medium) };
+        let fields = format!("Content-Type: text/html\r\nCache-Control: {control}\r\n");
+        exchange.respond("200 OK", &fields, body);
+    };
+    let (_origin, larder) = start_with(script, "[store]\nmemory = \"32MiB\"\n");
+    let slow = [(); READERS].map(|()| {
+        let mut client = larder.client();
+        client.send(format!("GET /slow HTTP/1.1\r\nHost: test.example\r\n{ZSTD}\r\n\r\n"));
+        client.head();
+        client
+    });
+    let mut attempt = 0;
+    wait::until_true("what others ask for is stored", || {
+        attempt += 1;
+        let other = "127.0.0.2".parse().expect("an address");
+        let mut client = Client::connect_from(other, larder.address());
+        let target = format!("/medium/{attempt}");
+        client.get(&target);
+        client.get(&target).is_hit()
+    });
+    assert!(larder.metric("larder_client_errors_total", &["memory-share"]) >= 1.0);
+    drop(slow);
 }
 
 #[test]

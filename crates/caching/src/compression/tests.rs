@@ -13,7 +13,7 @@ fn a_response_may_be_encoded() {
         |status: u16, lines: &[(&str, &str)], bytes: Option<u64>, expected: Result<(), NotEncoded>| {
             let lines = lines.iter().map(|(name, value)| (*name, value.as_bytes()));
             assert_eq!(
-                compressible().may_encode(status, lines.clone(), bytes),
+                compressible().may_encode(status, lines.clone(), bytes, &Rules::default()),
                 expected,
                 "{status} {bytes:?} {lines:?}"
             );
@@ -56,10 +56,48 @@ fn a_response_may_be_encoded() {
         (("Repr-Digest", "a"), Err(NotEncoded::Digest)),
         (("Content-MD5", "a"), Err(NotEncoded::Digest)),
         (("Digest", "a"), Err(NotEncoded::Digest)),
+        (("Trailer", "X-Sum"), Ok(())),
+        (("Trailer", "X-Sum, Content-digest"), Err(NotEncoded::Digest)),
+        (("trailer", "Repr-Digest"), Err(NotEncoded::Digest)),
+        (("CDN-Cache-Control", "max-age=1, no-transform"), Err(NotEncoded::NoTransform)),
+        (("Other-Cache-Control", "no-transform"), Ok(())),
         (("Vary", "Accept"), Ok(())),
     ] {
         check(200, &[HTML, line], long, expected);
     }
+}
+
+#[test]
+fn a_304_or_a_part_tells_of_the_whole() {
+    let check = |lines: &[(&str, &str)], expected: bool| {
+        let response = lines.iter().map(|(name, value)| (*name, value.as_bytes()));
+        let found = compressible().whole_may_be_encoded(response, &Rules::default());
+        assert_eq!(found, expected, "{lines:?}");
+    };
+    check(&[], true);
+    check(&[("Content-Type", "text/html"), ("Content-Range", "bytes 0-1/2")], true);
+    check(&[("Content-Type", "image/png"), ("Content-Range", "bytes 0-1/2")], false);
+    check(&[("Content-Type", "text/html"), ("Content-Type", "text/html")], false);
+    check(&[("Content-Encoding", "br")], false);
+    check(&[("Cache-Control", "no-transform")], false);
+}
+
+#[test]
+fn what_credentials_select() {
+    let rules = Rules { credential_fields: ["X-User".into()].into(), ..Rules::default() };
+    let check = |request: &str, vary: &[&str], keyed: &[&str], expected: bool| {
+        let lines: &[FieldLine<'_>] = &[(request, b"a")];
+        let facts = RequestFacts::parse("GET", lines).with_credentials_of(lines, &rules);
+        let lines = vary.iter().map(|value| value.as_bytes());
+        let found = is_stored_for_one(&facts, lines, keyed.iter().copied(), &rules);
+        assert_eq!(found, expected, "{request} {vary:?} {keyed:?}");
+    };
+    check("Cookie", &["Accept", "Origin, cookie"], &[], true);
+    check("Authorization", &["Authorization"], &[], true);
+    check("X-User", &["x-user"], &[], true);
+    check("X-User", &[], &["x-user"], true);
+    check("Cookie", &["Accept-Encoding"], &["x-tenant"], false);
+    check("X-Other", &["Cookie"], &["cookie"], false);
 }
 
 #[test]
@@ -141,11 +179,17 @@ fn what_is_for_one_client() {
         let request: Vec<_> = request.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
         let response = response.iter().map(|(name, value)| (*name, value.as_bytes()));
         let facts = RequestFacts::parse("GET", &request);
-        assert_eq!(is_personal(&facts, response.clone()), expected, "{request:?} {response:?}");
+        assert_eq!(
+            is_personal(&facts, response.clone(), &Rules::default()),
+            expected,
+            "{request:?} {response:?}"
+        );
     };
     check(&[], &[("Cache-Control", "no-store")], false);
     check(&[], &[("Cache-Control", "no-store, Private")], true);
     check(&[], &[("cache-control", "private=\"set-cookie\"")], true);
+    check(&[], &[("CDN-Cache-Control", "private")], true);
+    check(&[], &[("Other-Cache-Control", "private")], false);
     check(&[], &[("Set-Cookie", "a=b")], true);
     check(&[("Cookie", "a=b")], &[], true);
     check(&[("Authorization", "Basic YTpi")], &[], true);

@@ -7,40 +7,82 @@
 pub(crate) mod encoder;
 pub(crate) mod pump;
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
+use crate::client::Client;
+use crate::config::ClientLimits;
+
 /// What all workers share to compress.
 pub(crate) struct Compressor {
-    underway: AtomicUsize,
+    taken: Mutex<Taken>,
     background: Handle,
     processors: Semaphore,
 }
 
+/// The places that are taken.
+#[derive(Default)]
+struct Taken {
+    all: usize,
+    by_client: HashMap<Client, usize>,
+}
+
 /// The right to compress one response; given back when it is dropped.
-pub(crate) struct Place(Arc<Compressor>);
+pub(crate) struct Place {
+    compressor: Arc<Compressor>,
+    client: Option<Client>,
+}
 
 impl Compressor {
     pub(crate) fn new(background: Handle, workers: usize) -> Arc<Self> {
         let processors = Semaphore::new(workers.max(1));
-        Arc::new(Self { underway: AtomicUsize::new(0), background, processors })
+        Arc::new(Self { taken: Mutex::default(), background, processors })
     }
 
-    /// A place among so many, if one is free.
-    pub(crate) fn place(self: &Arc<Self>, places: usize) -> Option<Place> {
-        let next = |taken: usize| (taken < places).then_some(taken + 1);
-        let taken = self.underway.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        taken.ok().map(|_| Place(Arc::clone(self)))
+    /// A place, if one is free and the client has not taken its share. Where nobody knows the client, it has none.
+    pub(crate) fn place(self: &Arc<Self>, limits: &ClientLimits, client: Option<Client>) -> Option<Place> {
+        let is_free = self.taken.lock().take(limits, client);
+        is_free.then(|| Place { compressor: Arc::clone(self), client })
+    }
+}
+
+impl Taken {
+    fn take(&mut self, limits: &ClientLimits, client: Option<Client>) -> bool {
+        if self.all >= limits.compressions_max {
+            return false;
+        }
+        if let Some(client) = client {
+            let of_client = self.by_client.entry(client).or_default();
+            if *of_client >= limits.compressions_of_client_max() {
+                return false;
+            }
+            *of_client += 1;
+        }
+        self.all += 1;
+        true
+    }
+
+    fn give_back(&mut self, client: Option<Client>) {
+        self.all -= 1;
+        let Some(Entry::Occupied(mut of_client)) = client.map(|client| self.by_client.entry(client)) else {
+            return;
+        };
+        *of_client.get_mut() -= 1;
+        if *of_client.get() == 0 {
+            of_client.remove();
+        }
     }
 }
 
 impl Place {
     /// Does work that takes the processor for long. `None` where the process is at its end.
     async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        let Compressor { background, processors, .. } = &*self.0;
+        let Compressor { background, processors, .. } = &*self.compressor;
         let _processor = processors.acquire().await.ok()?;
         background.spawn_blocking(work).await.ok()
     }
@@ -48,6 +90,6 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.underway.fetch_sub(1, Ordering::Relaxed);
+        self.compressor.taken.lock().give_back(self.client);
     }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use caching::compression::DIGEST_FIELDS;
 use http::HeaderMap;
-use store::Charge;
 use tokio::time::sleep;
 
 use super::Place;
@@ -39,8 +39,6 @@ pub(crate) struct Pump {
     /// Where it is kept when it is whole.
     pub(crate) forms: Option<Arc<Forms>>,
     pub(crate) place: Place,
-    /// What the encoder takes.
-    pub(crate) charge: Charge,
 }
 
 /// The body can't be had whole, or nobody wants it any more: its readers see that it broke off.
@@ -76,12 +74,14 @@ enum Step {
 impl Pump {
     /// Goes from one end to the other. The writer aborts the fill where that is not reached.
     pub(crate) async fn run(self) {
-        let Self { worker, site, mut source, task, encoder, writer, forms, place, charge } = self;
+        let Self { worker, site, mut source, task, encoder, writer, forms, place } = self;
         let fill = Arc::clone(&writer.0);
-        let mut sink = Sink { encoder: Some(encoder), fill, place, input_bytes: 0, output_bytes: 0 };
+        let mut sink =
+            Sink { encoder: Some(encoder), fill: Arc::clone(&fill), place, input_bytes: 0, output_bytes: 0 };
         let mut trailers = None;
         let passed = pass(&mut source, &mut sink, &mut trailers, forms.is_some()).await;
-        drop((source, charge));
+        drop(source);
+        fill.encoder_is_gone();
         if passed.is_err() {
             return;
         }
@@ -98,8 +98,14 @@ impl Pump {
                 None => {}
             }
         }
-        writer.0.complete(trailers);
+        writer.0.complete(trailers.map(without_digests));
     }
+}
+
+/// What the origin says of the bytes that it sent is not true of others, also where it has not announced it.
+fn without_digests(mut trailers: HeaderMap) -> HeaderMap {
+    DIGEST_FIELDS.into_iter().for_each(|name| drop(trailers.remove(name)));
+    trailers
 }
 
 /// For whom a body is read on.

@@ -271,6 +271,11 @@ impl ClientLimits {
         self.connections_max.saturating_mul(self.client_share_percent).div_ceil(100).max(1)
     }
 
+    /// How many responses may be compressed for one client at a time.
+    pub(crate) fn compressions_of_client_max(&self) -> usize {
+        self.compressions_max.saturating_mul(self.client_share_percent).div_ceil(100).max(1)
+    }
+
     /// How slowly a request body may come.
     pub(crate) fn body_pace(&self) -> PaceLimits {
         PaceLimits { stall_max: self.body_read_timeout, rate_min: self.body_rate_min }

@@ -141,6 +141,8 @@ fn is_transformed_otherwise(
     let differs = |phase: Phase, (path_and_query, readings): (&str, &Readings)| {
         let is_shared = phase == Phase::OriginResponse;
         let seen = |whole| if is_shared { path_of(whole) } else { whole };
+        // As the rules themselves see it.
+        let method = if is_shared && method == "HEAD" { "GET" } else { method };
         let matches = |on: &Conditions, whole| {
             on.path.as_ref().is_none_or(|pattern| pattern.matches(seen(whole), Spelling::AsWritten))
         };
@@ -163,3 +165,32 @@ fn fit(rules: &[CacheRule], method: &str, path_and_query: &str) -> usize {
 
 const PHASES: [Phase; 4] =
     [Phase::ClientRequest, Phase::OriginRequest, Phase::OriginResponse, Phase::ClientResponse];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{MethodSet, PathPattern, TransformRule, sample};
+
+    /// What the origin answers to HEAD is changed by the rules for GET.
+    #[test]
+    fn methods_of_transformation_rules_count_as_the_rules_see_them() {
+        let check = |phase: Phase, method: &str, expected: bool| {
+            let on = Conditions {
+                path: Some(PathPattern::Prefix("/a/b".to_owned())),
+                methods: MethodSet::Only(["GET".to_owned()].into()),
+                ..Conditions::default()
+            };
+            let mut site = sample::site(([127, 0, 0, 1], 1).into());
+            let rule = TransformRule { name: "one".to_owned(), on, actions: Vec::new() };
+            site.transforms.of_mut(phase).push(rule);
+            let readings = spelling::other_readings("/a%2Fb");
+            let found = is_transformed_otherwise(&site, method, ("/a%2Fb", &readings), None);
+            assert_eq!(found, expected, "{phase:?} {method}");
+        };
+        check(Phase::OriginResponse, "GET", true);
+        check(Phase::OriginResponse, "HEAD", true);
+        check(Phase::OriginResponse, "POST", false);
+        check(Phase::ClientResponse, "GET", true);
+        check(Phase::ClientResponse, "HEAD", false);
+    }
+}

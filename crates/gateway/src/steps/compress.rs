@@ -15,16 +15,18 @@ use std::sync::Arc;
 use caching::compression::{self, Coding, NotEncoded};
 use caching::explain::Finding;
 use caching::{MethodClass, Outcome, RequestFacts, fields};
+use http::HeaderName;
 use store::Place as SegmentPlace;
 
 use crate::active::ActiveConfig;
 use crate::cache::inflight::fill::{Fill, FillLimits, FillReader, Writer};
 use crate::cache::record::forms::{Form, Forms};
 use crate::cache::record::stored::StoredHead;
+use crate::client::{Client, named_address_of};
 use crate::compression::encoder::{Encoder, Task};
 use crate::compression::pump::Pump;
-use crate::config::{Compression, PersonalResponses};
-use crate::message::fields::PackedFields;
+use crate::config::{CacheRule, Compression, PersonalResponses};
+use crate::message::fields::{Fields, PackedFields};
 use crate::message::head::RequestHead;
 use crate::message::reply::{Body, Length, Reply, ReplyHead};
 use crate::route::LiveSite;
@@ -36,6 +38,7 @@ pub(crate) struct Compressing<'a> {
     pub(crate) worker: &'a Arc<Worker>,
     pub(crate) live: &'a ActiveConfig,
     pub(crate) site: &'a Arc<LiveSite>,
+    pub(crate) rule: &'a CacheRule,
     pub(crate) compression: &'a Compression,
     pub(crate) request: &'a RequestHead<'a>,
     pub(crate) facts: &'a RequestFacts,
@@ -81,6 +84,7 @@ impl Compressing<'_> {
         if reply.cache_status.outcome == Outcome::Generated {
             return;
         }
+        self.vary_as_whole(reply);
         let made = self.may_encode(reply).and_then(|()| self.encode(reply));
         match &made {
             Ok(Made::Encoded(coding)) => self.worker.recorder.compression(Ok(coding.name())),
@@ -92,16 +96,30 @@ impl Compressing<'_> {
 
     /// Whether anybody might get it in a coding.
     fn may_encode(&self, reply: &Reply) -> Result<(), NotEncoded> {
-        let compressible = &self.compression.compressible;
+        let may_encode = |status, fields: Fields<'_>, bytes| {
+            let rules = &self.rule.caching;
+            self.compression.compressible.may_encode(status, fields.lines(), bytes, rules)
+        };
         let bytes = if let Length::Known(bytes) = reply.length { Some(bytes) } else { None };
         match &reply.head {
-            ReplyHead::Whole(head) => compressible.may_encode(reply.status, head.fields.lines(), bytes),
+            ReplyHead::Whole(head) => may_encode(reply.status, head.fields.view(), bytes),
             ReplyHead::NotModified(head) | ReplyHead::Range(head) | ReplyHead::Ranges(head) => {
-                compressible.may_encode(head.facts.status, head.fields.lines(), head.declared_bytes())
+                may_encode(head.facts.status, head.fields.view(), head.declared_bytes())
             }
             // Of what it stands for nothing is known but its tag.
             ReplyHead::Own { .. } if reply.status == 304 => Ok(()),
-            ReplyHead::Own { fields, .. } => compressible.may_encode(reply.status, fields.lines(), bytes),
+            ReplyHead::Own { fields, .. } => may_encode(reply.status, fields.view(), bytes),
+        }
+    }
+
+    /// A 304 or a part of what is not stored varies as the whole does.
+    fn vary_as_whole(&self, reply: &mut Reply) {
+        let ReplyHead::Own { fields, .. } = &reply.head else { return };
+        let compressible = &self.compression.compressible;
+        if matches!(reply.status, 206 | 304)
+            && compressible.whole_may_be_encoded(fields.lines(), &self.rule.caching)
+        {
+            add_vary(reply);
         }
     }
 
@@ -119,6 +137,9 @@ impl Compressing<'_> {
             _ => add_vary(reply),
         }
         let coding = self.compression.compressible.choose(self.facts, self.request.fields)?;
+        if self.is_personal(&reply.head) {
+            return Err(NotEncoded::Personal);
+        }
         match &reply.head {
             ReplyHead::Range(_) | ReplyHead::Ranges(_) | ReplyHead::NotModified(_) => {
                 return Err(NotEncoded::Range);
@@ -127,17 +148,29 @@ impl Compressing<'_> {
                 let head = Arc::clone(head);
                 self.encode_stored(reply, &head, coding)?;
             }
-            ReplyHead::Own { fields, .. } => {
-                let is_personal = self.compression.personal == PersonalResponses::AsTheyCame
-                    && compression::is_personal(self.facts, fields.lines());
-                if is_personal {
-                    return Err(NotEncoded::Personal);
-                }
-                self.encode_private(reply, coding)?;
-            }
+            ReplyHead::Own { .. } => self.encode_private(reply, coding)?,
         }
         give_head(reply, coding);
         Ok(Made::Encoded(coding))
+    }
+
+    /// Whether it may have secrets of its client beside what others chose, and so stays as it came.
+    fn is_personal(&self, head: &ReplyHead) -> bool {
+        if self.compression.personal == PersonalResponses::Compressed {
+            return false;
+        }
+        let rules = &self.rule.caching;
+        match head {
+            ReplyHead::Own { fields, .. } => compression::is_personal(self.facts, fields.lines(), rules),
+            ReplyHead::Whole(head)
+            | ReplyHead::Range(head)
+            | ReplyHead::Ranges(head)
+            | ReplyHead::NotModified(head) => {
+                let keyed = self.site.config.request_fields_keyed.iter().map(HeaderName::as_str);
+                let vary = head.fields.view().values("vary");
+                compression::is_stored_for_one(self.facts, vary, keyed, rules)
+            }
+        }
     }
 
     /// A 304 has the tag of the form that the client has named.
@@ -157,7 +190,6 @@ impl Compressing<'_> {
         let mut own = reply.own_head();
         own.fields.set("etag", &form);
         reply.take_head(own);
-        add_vary(reply);
     }
 
     fn is_head(&self) -> bool {
@@ -205,19 +237,24 @@ impl Compressing<'_> {
         let bytes = if let Length::Known(bytes) = reply.length { Some(bytes) } else { None };
         let task = Task { coding, level: self.compression.levels.of(coding), bytes };
         let budget = worker.cache(&site).budget();
-        let place = worker.shared.compressor.place(self.live.config.limits.compressions_max);
-        let place = place.ok_or(NotEncoded::Busy)?;
-        let charge = budget.reserve(task.memory_bytes()).map_err(|_| NotEncoded::Busy)?;
+        let (config, limits) = (&self.live.config, &self.live.config.limits);
+        let client = named_address_of(self.request, &config.trusted_proxies).map(Client::of);
+        let place = worker.shared.compressor.place(limits, client).ok_or(NotEncoded::Busy)?;
+        let charge = budget.reserve(task.memory_bytes()).map_err(|_| {
+            worker.make_room(&site, limits);
+            NotEncoded::Busy
+        })?;
         let encoder = Encoder::new(task).map_err(|_| NotEncoded::Busy)?;
         let fill = match &forms {
             Some(_) => Fill::new(Arc::clone(budget), self.fill_limits(), None, Arc::default()),
             None => Fill::window(Arc::clone(budget)),
         };
         let reader = fill.reader(0, None).ok_or(NotEncoded::Busy)?;
+        fill.has_encoder(charge);
         forms.iter().for_each(|forms| forms.begin(coding, &fill));
         let source = std::mem::replace(&mut reply.body, Body::Empty);
         let writer = Writer(fill);
-        let pump = Pump { worker, site, source, task, encoder, writer, forms, place, charge };
+        let pump = Pump { worker, site, source, task, encoder, writer, forms, place };
         drop(tokio::spawn(pump.run()));
         Ok(reader)
     }

@@ -71,8 +71,15 @@ fn write_origin(cors: &Cors, lines: &[FieldLine<'_>], out: &mut PackedFields) ->
     true
 }
 
-const OF_RESPONSES: [&str; 3] =
-    ["access-control-allow-origin", "access-control-allow-credentials", "access-control-expose-headers"];
+/// Those of preflights too: an origin that answers them in each response speaks for the site nowhere.
+const OF_RESPONSES: [&str; 6] = [
+    "access-control-allow-origin",
+    "access-control-allow-credentials",
+    "access-control-expose-headers",
+    "access-control-allow-methods",
+    "access-control-allow-headers",
+    "access-control-max-age",
+];
 
 #[cfg(test)]
 mod tests {
@@ -96,6 +103,10 @@ mod tests {
             let lines = [("Origin", origin.as_bytes())];
             let mut out =
                 PackedFields::from_lines([("Access-Control-Allow-Origin", &b"https://old.example"[..])]);
+            for name in ["Methods", "Headers"] {
+                out.push(&format!("Access-Control-Allow-{name}"), b"*");
+            }
+            out.push("Access-Control-Max-Age", b"86400");
             vary.iter().for_each(|vary| out.push("Vary", vary.as_bytes()));
             lay_over(cors, &lines, &mut out);
             let found: Vec<_> = out

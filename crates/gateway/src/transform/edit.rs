@@ -212,28 +212,38 @@ fn change_values(name: &str, fields: &mut PackedFields, change: impl Fn(&[u8]) -
 
 const BYTE_RANGES: &[u8] = b"multipart/byteranges";
 
-/// A value with another beginning, by the first of the changes that fits.
+/// A value with another beginning, by the first of the changes that fits. One that would name a server by what followed the old
+/// beginning stays as it came.
 fn changed_prefix(changes: &[PrefixChange], value: &[u8]) -> Option<Vec<u8>> {
-    changes.iter().find_map(|change| {
-        let rest = behind(value, change.from.as_bytes())?;
-        Some([change.to.as_bytes(), rest].concat())
-    })
+    let (change, rest) =
+        changes.iter().find_map(|change| Some((change, behind(value, change.from.as_bytes())?)))?;
+    let to = change.to.as_bytes();
+    let begin = to.strip_suffix(b"/").filter(|_| rest.starts_with(b"/")).unwrap_or(to);
+    let changed = [begin, rest].concat();
+    (names_server(to) || !names_server(&changed)).then_some(changed)
 }
 
-/// What follows the beginning of a URL or a path. It ends where a component does, so that no other host and no longer name
-/// is taken for it; scheme and host have no case (RFC 3986 section 6.2.2.1).
+/// What follows the beginning of a URL or a path, with the slash where that ends in one. It ends where a component does, so that no
+/// other host and no longer name is taken for it; scheme and host have no case (RFC 3986 section 6.2.2.1).
 fn behind<'a>(value: &'a [u8], from: &[u8]) -> Option<&'a [u8]> {
     let (begin, rest) = value.split_at_checked(from.len())?;
     let caseless = authority_end(from);
     let is_same =
         begin[..caseless].eq_ignore_ascii_case(&from[..caseless]) && begin[caseless..] == from[caseless..];
     let is_whole = match from.last() {
-        // `//host` names a server.
-        Some(b'/') => from != b"/" || !rest.starts_with(b"/"),
+        Some(b'/') => from != b"/" || !names_server(value),
         _ if memchr::memchr2(b'?', b'#', from).is_some() => true,
         _ => rest.first().is_none_or(|next| b"/?#".contains(next)),
     };
+    let rest = if from.ends_with(b"/") { &value[from.len() - 1..] } else { rest };
     (is_same && is_whole).then_some(rest)
+}
+
+/// Whether a URL without a scheme names a server: `//host`. To browsers `\` is a slash too, and tabs are not there.
+fn names_server(url: &[u8]) -> bool {
+    let mut bytes = url.iter().filter(|byte| **byte != b'\t');
+    let mut is_slash = || bytes.next().is_some_and(|byte| b"/\\".contains(byte));
+    is_slash() && is_slash()
 }
 
 /// Where scheme and authority of a URL, or of its beginning, end.
@@ -314,5 +324,68 @@ fn named(name: &str, template: &Template) -> String {
     match sharing::is_credential(name) || name == "set-cookie" {
         true => format!("{name}: (hidden)"),
         false => format!("{name}: {template}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beginnings_change_at_whole_segments() {
+        let check = |from: &str, to: &str, value: &str, expected: Option<&str>| {
+            let change = PrefixChange { from: from.to_owned(), to: to.to_owned() };
+            let found = changed_prefix(&[change], value.as_bytes());
+            let found = found.map(|value| String::from_utf8(value).unwrap());
+            assert_eq!(found.as_deref(), expected, "{from} to {to}: {value:?}");
+        };
+        for (value, expected) in [
+            ("/app", Some("/")),
+            ("/app/", Some("/")),
+            ("/app/x", Some("/x")),
+            ("/app?x", Some("/?x")),
+            ("/app#x", Some("/#x")),
+            ("/app/evil.example", Some("/evil.example")),
+            ("/apple", None),
+            ("/app//evil.example", None),
+            ("/app/\\evil.example", None),
+            ("/app/\t/evil.example", None),
+            ("/x", None),
+        ] {
+            check("/app", "/", value, expected);
+        }
+        check("/app", "", "/app/x", Some("/x"));
+        check("/app", "", "/app//x", None);
+        check("/app/", "/base", "/app/x", Some("/base/x"));
+        check("/app/", "/base/", "/app/x", Some("/base/x"));
+        check("/app/", "/base/", "/app", None);
+        check("/app", "/base/", "/app/x", Some("/base/x"));
+        check("/app", "/base", "/app//x", Some("/base//x"));
+        check("/", "/base/", "/x", Some("/base/x"));
+        check("/", "/base", "/", Some("/base/"));
+        for other in ["//evil.example", "/\\evil.example", "\\/evil.example", "/\t/evil.example"] {
+            check("/", "/base/", other, None);
+        }
+        check("/", "//own.example/", "/x", Some("//own.example/x"));
+        check("http://in.example", "", "http://in.example//evil.example", None);
+        check("http://in.example", "https://a.example/", "HTTP://In.example/x", Some("https://a.example/x"));
+        check("http://in.example/", "https://a.example", "http://in.example/x", Some("https://a.example/x"));
+        check("http://in.example", "https://a.example", "http://in.example:80/", None);
+        check("/a?b=", "/c?b=", "/a?b=1", Some("/c?b=1"));
+    }
+
+    #[test]
+    fn the_path_of_a_cookie_stays_on_its_server() {
+        let paths = vec![PrefixChange { from: "/app".to_owned(), to: "/".to_owned() }];
+        let change = CookieChange { domain: None, paths };
+        let check = |value: &str, expected: Option<&str>| {
+            let found = changed_cookie(&change, value.as_bytes());
+            let found = found.map(|value| String::from_utf8(value).unwrap());
+            assert_eq!(found.as_deref(), expected, "{value}");
+        };
+        check("a=1; Path=/app/x; Secure", Some("a=1; Path=/x; Secure"));
+        check("a=1; Path=/app", Some("a=1; Path=/"));
+        check("a=1; Path=/app//x", None);
+        check("a=1; Path=/apple", None);
     }
 }

@@ -295,8 +295,8 @@ static LIMITS: Section = Section {
             Kind::Integer { min: 1, max: 100 },
             Preset::Is("50"),
             Reload::Yes,
-            "What one client may have of all connections when all are taken, in percent, rounded up; and of half of the memory, for what it leaves unread.",
-            "Of a client with more, connections that are in use give way to other clients too, the longest used first; and a new one of its own gets in only for one of its own that waits for a request. A client is an IPv4 address or a /64 network of IPv6, with the PROXY protocol the one that it names. Peers in `trusted_proxies` have no share: many clients stand behind each. Where a response finds no room in `store.memory`, the client whose slow readers keep most bodies that are not stored loses the oldest of them, if it is above its share. `100` is no share at all.",
+            "What one client may have of all connections when all are taken, in percent, rounded up; of all compressions; and of half of the memory, for what it leaves unread.",
+            "Of a client with more, connections that are in use give way to other clients too, the longest used first; and a new one of its own gets in only for one of its own that waits for a request. A client is an IPv4 address or a /64 network of IPv6, with the PROXY protocol the one that it names. Peers in `trusted_proxies` have no share: many clients stand behind each. Where a response finds no room in `store.memory`, the client whose slow readers keep most bodies that are not stored, with the encoders that compress them, loses the oldest of them, if it is above its share. `100` is no share at all.",
         ),
         row(
             "head_bytes_max",
@@ -424,7 +424,7 @@ static LIMITS: Section = Section {
             Preset::Is("64"),
             Reload::Yes,
             "Responses that are compressed at the same time; further ones are sent as they are.",
-            "As many of them as there are workers take a processor. Each takes up to 3MiB of `store.memory` meanwhile, and more at high levels of Brotli.",
+            "As many of them as there are workers take a processor. One client has at most `client_share_percent` of them. Each takes up to 3MiB of `store.memory` meanwhile, and more at high levels of Brotli.",
         ),
     ],
 };

@@ -23,7 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use parking_lot::Mutex;
-use store::{Budget, Place};
+use store::{Budget, Charge, Place};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -93,6 +93,7 @@ impl Fill {
                 segments: Vec::new(),
                 tail: Vec::with_capacity(tail_bytes),
                 tail_charge: None,
+                encoder_charge: None,
                 total_bytes: 0,
                 withheld_from: u64::MAX,
                 uncharged_until: 0,
@@ -248,11 +249,22 @@ impl Fill {
         self.state.lock().total_bytes
     }
 
-    /// What it keeps that is not stored, or is no longer.
+    /// What it keeps that is not stored, or is no longer, with the encoder that it waits for.
     pub(crate) fn unstored_bytes(&self) -> u64 {
         let state = self.state.lock();
         let pieces = state.pieces.iter().filter(|piece| !piece.data.is_stored());
-        pieces.map(|piece| piece.data.len() as u64).sum::<u64>() + state.tail.len() as u64
+        let encoder_bytes = state.encoder_charge.as_ref().map_or(0, Charge::bytes);
+        pieces.map(|piece| piece.data.len() as u64).sum::<u64>() + (state.tail.len() + encoder_bytes) as u64
+    }
+
+    /// Counts the encoder that makes this body: it is there as long as readers keep it waiting.
+    pub(crate) fn has_encoder(&self, charge: Charge) {
+        self.state.lock().encoder_charge = Some(charge);
+    }
+
+    /// The encoder has made all that it will.
+    pub(crate) fn encoder_is_gone(&self) {
+        self.state.lock().encoder_charge = None;
     }
 
     /// Whether as much has arrived as was announced.

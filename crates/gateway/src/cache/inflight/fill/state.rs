@@ -43,6 +43,8 @@ pub(super) struct State {
     /// The unfinished segment (only while the whole body is kept), and the right to hold it.
     pub(super) tail: Vec<u8>,
     pub(super) tail_charge: Option<Charge>,
+    /// What the encoder takes that makes this body.
+    pub(super) encoder_charge: Option<Charge>,
     pub(super) total_bytes: u64,
     /// From here on nothing is shown yet.
     pub(super) withheld_from: u64,
