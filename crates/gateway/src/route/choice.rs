@@ -183,7 +183,7 @@ mod tests {
             let mut site = sample::site(([127, 0, 0, 1], 1).into());
             let rule = TransformRule { name: "one".to_owned(), on, actions: Vec::new() };
             site.transforms.of_mut(phase).push(rule);
-            let readings = spelling::other_readings("/a%2Fb");
+            let readings = spelling::other_readings("/a%2Fb").unwrap();
             let found = is_transformed_otherwise(&site, method, ("/a%2Fb", &readings), None);
             assert_eq!(found, expected, "{phase:?} {method}");
         };
