@@ -52,12 +52,17 @@ impl<'a> Authority<'a> {
 /// where it is the default.
 pub fn normalised(scheme: &str, authority: &str) -> String {
     // Most clients write it so, where no port is needed.
-    if !authority.ends_with('.') && !authority.bytes().any(|byte| byte == b':' || byte.is_ascii_uppercase()) {
+    if is_plain(authority.as_bytes()) {
         return authority.to_owned();
     }
     let mut out = Vec::with_capacity(authority.len());
     Authority::new(scheme.as_bytes(), authority.as_bytes()).write(&mut out);
     String::from_utf8(out).unwrap_or_else(|_| authority.to_owned())
+}
+
+/// Whether it has that form under every scheme.
+pub(crate) fn is_plain(authority: &[u8]) -> bool {
+    !authority.ends_with(b".") && !authority.iter().any(|byte| *byte == b':' || byte.is_ascii_uppercase())
 }
 
 /// Host and port digits. What follows the last colon is a port only if it is all digits; the colons of

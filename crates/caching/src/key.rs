@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use crate::authority::Authority;
+use crate::authority::{self, Authority};
 
 /// Up to this many query parameters are sorted without allocation.
 pub const PARAMETERS_INLINE: usize = 32;
@@ -108,9 +108,7 @@ pub fn write_key(parts: &KeyParts<'_>, rules: &KeyRules, out: &mut Vec<u8>) {
     let scheme_at = out.len();
     out.extend_from_slice(parts.scheme);
     out[scheme_at..].make_ascii_lowercase();
-    let authority = Authority::new(parts.scheme, parts.authority);
-    write_length(authority.len(), out);
-    authority.write(out);
+    write_authority(parts.scheme, parts.authority, out);
     write_part(if parts.path.is_empty() { b"/" } else { parts.path }, out);
     write_query(parts.query, rules, out);
     write_part(if parts.method == "HEAD" { b"GET" } else { parts.method.as_bytes() }, out);
@@ -118,6 +116,16 @@ pub fn write_key(parts: &KeyParts<'_>, rules: &KeyRules, out: &mut Vec<u8>) {
     for part in parts.extra {
         write_part(part, out);
     }
+}
+
+fn write_authority(scheme: &[u8], authority: &[u8], out: &mut Vec<u8>) {
+    // Most clients write it so, where no port is needed.
+    if authority::is_plain(authority) {
+        return write_part(authority, out);
+    }
+    let authority = Authority::new(scheme, authority);
+    write_length(authority.len(), out);
+    authority.write(out);
 }
 
 /// Where a key is: its parts as they were written.
