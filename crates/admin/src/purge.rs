@@ -99,7 +99,7 @@ fn from_query(query: &str) -> Result<PurgeOrder, Refusal> {
         let value = percent_decoded(value)
             .ok_or_else(|| bad(&format!("the value of `{name}` is not percent-encoded UTF-8")))?;
         if name != "tag" && seen.contains(&name) {
-            return Err(bad(&format!("`{name}` is there twice")));
+            return Err(bad(&format!("`{name}` is given twice")));
         }
         seen.push(name);
         set(&mut order, name, value)?;
@@ -125,7 +125,7 @@ fn set(order: &mut PurgeOrder, name: &str, value: String) -> Result<(), Refusal>
         "dry_run" => order.dry_run = flag(name, &value)?,
         "mode" => {
             let mode = PurgeMode::from_word(&value);
-            order.mode = mode.ok_or_else(|| bad("`mode` is neither `hard` nor `soft` nor `refresh`"))?;
+            order.mode = mode.ok_or_else(|| bad("expected `mode` to be `hard`, `soft` or `refresh`"))?;
         }
         "" => return Err(bad("an empty parameter: write & inside the URL as %26")),
         _ => return Err(unknown(name)),

@@ -320,15 +320,12 @@ fn settings_that_exclude_each_other_are_refused() {
             RespLoad { keys: 101, key_bytes: 3, ..base.clone() },
             "101 keys: with 3 bytes for a key there can be 1 to 100",
         ),
-        (
-            RespLoad { pipeline: 1001, ..base.clone() },
-            "commands under way on a connection have to be 1 to 1000",
-        ),
+        (RespLoad { pipeline: 1001, ..base.clone() }, "expected a pipeline of 1 to 1000 commands"),
         (
             RespLoad { protocol: Protocol::UnitSeparator, topology: Topology::Cluster, ..base.clone() },
             "a cluster needs RESP",
         ),
-        (RespLoad { threads: 4, ..base.clone() }, "there have to be at least as many connections as threads"),
+        (RespLoad { threads: 4, ..base.clone() }, "expected at least as many connections as threads"),
         (base, "127.0.0.1:1 can't be reached"),
     ];
     for (load, expected) in cases {

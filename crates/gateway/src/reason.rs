@@ -33,7 +33,7 @@ reason_codes! {
     /// Why the gateway answers a request itself, beside the codes of requests that are malformed
     /// ([`RequestError`](http1::RequestError), [`BodyError`](http1::BodyError)) and of origins that fail.
     pub enum Refused {
-        AmbiguousPath = "ambiguous-path", "RFC 3986 section 6.2.2", "Nobody can tell which rules hold for the path: it has segments of dots beside encoded characters, backslashes, semicolons or empty segments, or too many of these; or, as some origins read it, it belongs to another site (`path_prefix`) than as it is written.";
+        AmbiguousPath = "ambiguous-path", "RFC 3986 section 6.2.2", "Nobody can tell which rules hold for the path: it has dot segments beside encoded characters, backslashes, semicolons or empty segments, or too many of these; or, as some origins read it, it belongs to another site (`path_prefix`) than as it is written.";
         ClientDenied = "client-denied", "RFC 9110 section 15.5.4", "The site does not answer the client's address (`clients_allowed`, `clients_denied`), or a trusted proxy names it in a way that can't be read.";
         Connect = "connect", "RFC 9110 section 9.3.6", "CONNECT over HTTP/2: this is no proxy.";
         DrainLimit = "drain-limit", "RFC 9110 section 15.6.4", "Larder ended at its `drain_limit` before there was a response: the status is that of the access log, the client got nothing.";

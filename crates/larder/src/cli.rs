@@ -101,7 +101,7 @@ pub(crate) fn lacking(command: &str, what: &str) -> ! {
     definition.build();
     let command = definition.find_subcommand_mut(command).expect("it is the one that was parsed");
     let file = default_file::path();
-    let message = format!("without {what}, {} is read, and there is no such file", file.display());
+    let message = format!("expected {what}: the default file {} doesn't exist", file.display());
     command.error(ErrorKind::MissingRequiredArgument, message).exit()
 }
 
@@ -268,10 +268,10 @@ fn parse_admin(text: &str) -> Result<SocketAddr, String> {
 const PURGE_STATUSES: &str = "\
 Exit status:
   0  at least one response was purged, or the purge doesn't report a count
-  1  the admin API did not answer, or refused at least one purge
+  1  the admin API didn't answer, or refused at least one purge
   2  the command line is wrong
   3  nothing matched: no stored response for any URL, or no site serves the host
-  4  in a fleet, an instance did not confirm the purge in time, or it is unknown whether all did";
+  4  in a fleet, an instance didn't confirm the purge in time, or it is unknown whether all did";
 
 /// Purge responses from a running cache
 ///

@@ -198,7 +198,7 @@ async fn exchange(admin: SocketAddr, request: Request<Full<Bytes>>) -> anyhow::R
 
 fn closed(admin: SocketAddr) -> String {
     format!(
-        "{admin} closes connections without an answer; is larder stopping, or is this not its `[admin] listen` address?"
+        "{admin} closes connections without an answer: Larder may be stopping; otherwise, give the address of `[admin] listen` with --admin"
     )
 }
 
@@ -208,7 +208,7 @@ async fn try_exchange(
 ) -> anyhow::Result<(StatusCode, Bytes)> {
     let stream = TcpStream::connect(admin).await.with_context(|| {
         format!(
-            "can't reach the admin API on {admin}; is larder running, and is this its `[admin] listen` address? ({KV_HAS_NONE})"
+            "can't reach the admin API on {admin}: start Larder, or give the address of `[admin] listen` with --admin ({KV_HAS_NONE})"
         )
     })?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;

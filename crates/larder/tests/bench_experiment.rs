@@ -184,10 +184,10 @@ fn bad_arguments_are_told() {
     }
     check(
         &["other"],
-        "there is no experiment \"other\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv",
+        "unknown experiment \"other\"; expected one of coalescing, edge, proxy-cache, cache-aside, 304, kv",
     );
-    check(&["coalescing", "-d", "0"], "a time from 1s to 15m is needed");
+    check(&["coalescing", "-d", "0"], "expected a time from 1s to 15m");
     check(&["coalescing", "--instances", "1"], "1 is not in 2..=16");
-    check(&["coalescing", "-d", "901"], "a time from 1s to 15m is needed");
+    check(&["coalescing", "-d", "901"], "expected a time from 1s to 15m");
     check(&["kv", "--redis", "--resp"], "cannot be used with");
 }

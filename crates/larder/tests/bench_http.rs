@@ -68,7 +68,7 @@ fn a_failed_expectation_is_a_failed_run() {
         "not the expected ones",
     );
     check(&format!("http://{}/ -d 1h", redis.address()), 1, "no request was answered as expected");
-    check("http://127.0.0.1:1/ -n 1", 1, "no connection could be made to 127.0.0.1:1");
+    check("http://127.0.0.1:1/ -n 1", 1, "can't connect to 127.0.0.1:1");
 }
 
 /// What the figures of a comparison are of.
@@ -176,14 +176,14 @@ fn bad_input_is_told() {
         ("", 2, "<URL|--list <FILE>|--replay <FILE>>"),
         ("ftp://h/", 1, "its scheme is ftp"),
         ("http://h/ -n 1 -d 1s", 2, "cannot be used with"),
-        ("http://h/ -d 0", 2, "a time above zero is needed"),
+        ("http://h/ -d 0", 2, "expected a time above zero"),
         ("http://127.0.0.1:1/ -c 0", 1, "connections have to be 1 to 65536"),
         ("http://127.0.0.1:1/ --rate 0", 1, "the rate has to be"),
         ("--list no-such-file", 1, "no-such-file"),
         ("--replay log", 2, "--base <URL>"),
-        (refused.as_str(), 1, "no connection could be made to"),
+        (refused.as_str(), 1, "can't connect to"),
         ("http://127.0.0.1:1/ --compare-replace a=b", 1, "has no \"a\" to replace"),
-        ("http://127.0.0.1:1/ -H nonsense", 2, "a field is written"),
+        ("http://127.0.0.1:1/ -H nonsense", 2, "expected a header field"),
     ];
     for (arguments, status, expected) in cases {
         let output = bench(arguments);

@@ -192,7 +192,7 @@ fn wrong_usage_has_its_own_status() {
     check("", 2, "", "Usage");
     check("serve", 2, "", "without --origin <URL>|--config <FILE>, /nonexistent/larder.toml is read");
     check("serve --origin http://a --config b", 2, "", "cannot be used with");
-    check("check", 2, "", "without <FILE>, /nonexistent/larder.toml is read, and there is no such file");
+    check("check", 2, "", "expected <FILE>: the default file /nonexistent/larder.toml doesn't exist");
     check("purge http://a --admin nowhere", 2, "", "--admin");
     check("purge --all", 2, "", "use --everything to purge the whole cache");
     check("kv --port 6380", 2, "", "larder kv has no --port: use --listen ADDRESS");

@@ -433,6 +433,6 @@ fn files_that_cannot_be_used() {
     check(request, response, &["--again", "missing"], "missing can't be read");
     check(request, response, &["--after", "9"], "\"9\" isn't a duration");
     check(request, response, &["--received", "noon"], "\"noon\" isn't a date");
-    check(request, response, &["--profile", "wild"], "there are safe and rfc9111");
+    check(request, response, &["--profile", "wild"], "expected safe or rfc9111");
     check(request, response, &["--config", "response"], "response can't be used");
 }

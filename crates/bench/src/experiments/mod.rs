@@ -131,7 +131,7 @@ pub struct UnknownExperiment(String);
 impl fmt::Display for UnknownExperiment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = Experiment::ALL.map(Experiment::name).join(", ");
-        write!(f, "there is no experiment {:?}; there are {names}", self.0)
+        write!(f, "unknown experiment {:?}; expected one of {names}", self.0)
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
         let unknown = "other".parse::<Experiment>().expect_err("there is none");
         assert_eq!(
             unknown.to_string(),
-            "there is no experiment \"other\"; there are coalescing, edge, proxy-cache, cache-aside, 304, kv, store-faults, purge, tiers, store-room, breaker, overload"
+            "unknown experiment \"other\"; expected one of coalescing, edge, proxy-cache, cache-aside, 304, kv, store-faults, purge, tiers, store-room, breaker, overload"
         );
     }
 }

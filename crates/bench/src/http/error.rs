@@ -8,10 +8,10 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum LoadError {
     /// Name at least one URL.
-    #[error("there is nothing to ask for: name at least one URL")]
+    #[error("expected at least one URL")]
     NoTargets,
     /// Correct the URL.
-    #[error("{url:?} isn't a URL to ask for: {why}")]
+    #[error("{url:?} isn't a valid URL: {why}")]
     BadUrl { url: String, why: String },
     /// Correct the settings.
     #[error("{0}")]
@@ -24,14 +24,14 @@ pub enum LoadError {
         source: io::Error,
     },
     /// Start the server, or correct the address.
-    #[error("no connection could be made to {address}")]
+    #[error("can't connect to {address}")]
     Unreachable {
         address: String,
         #[source]
         source: io::Error,
     },
     /// Correct the file of authorities.
-    #[error("{} is no file of certificates in PEM", path.display())]
+    #[error("{} isn't a PEM file with certificates", path.display())]
     Authorities {
         path: PathBuf,
         #[source]

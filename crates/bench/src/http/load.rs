@@ -148,7 +148,7 @@ impl Url {
             Some("http") => Scheme::Http,
             Some("https") => Scheme::Https,
             Some(other) => return Err(bad(format!("its scheme is {other}; http and https are known"))),
-            None => return Err(bad("it has to begin with http:// or https://".into())),
+            None => return Err(bad("it must begin with http:// or https://".into())),
         };
         let authority = uri.authority().ok_or_else(|| bad("it names no host".into()))?;
         if authority.as_str().contains('@') {

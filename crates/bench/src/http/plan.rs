@@ -238,8 +238,8 @@ fn check(load: &HttpLoad) -> Result<(), LoadError> {
     let broken = [
         (!(1..=CONNECTIONS_MAX).contains(&load.connections), "connections have to be 1 to 65536"),
         (!(1..=THREADS_MAX).contains(&load.threads), "threads have to be 1 to 256"),
-        (load.threads > load.connections, "there have to be at least as many connections as threads"),
-        (!(1..=DEPTH_MAX).contains(&depth), "requests under way on a connection have to be 1 to 10000"),
+        (load.threads > load.connections, "expected at least as many connections as threads"),
+        (!(1..=DEPTH_MAX).contains(&depth), "expected 1 to 10000 requests in flight on a connection"),
         (load.timeout.is_zero(), "the time limit of a request has to be above zero"),
         (
             depth > 1 && load.reuse == Reuse::OnePerRequest,

@@ -196,13 +196,10 @@ impl RespLoad {
         let broken = [
             (!(2..=65_536).contains(&self.key_bytes), "a key has to have 2 to 65536 bytes"),
             (self.value_bytes > VALUE_BYTES_MAX, "a value may have at most 67108864 bytes"),
-            (
-                !(1..=PIPELINE_MAX).contains(&self.pipeline),
-                "commands under way on a connection have to be 1 to 1000",
-            ),
+            (!(1..=PIPELINE_MAX).contains(&self.pipeline), "expected a pipeline of 1 to 1000 commands"),
             (!(1..=65_536).contains(&self.connections), "connections have to be 1 to 65536"),
             (!(1..=256).contains(&self.threads), "threads have to be 1 to 256"),
-            (self.threads > self.connections, "there have to be at least as many connections as threads"),
+            (self.threads > self.connections, "expected at least as many connections as threads"),
             (self.until == Until::Requests(0), "the number of requests has to be above zero"),
             (self.until == Until::Elapsed(Duration::ZERO), "the duration has to be above zero"),
             (self.timeout.is_zero(), "the time limit has to be above zero"),

@@ -47,7 +47,7 @@ impl Problem {
     pub(crate) fn ambiguous_path(ambiguity: Ambiguity) -> Self {
         let text = match ambiguity {
             Ambiguity::Meaningless => {
-                "origins read the path in too many ways: write it without segments of dots, or without encoded characters, backslashes, semicolons and empty segments"
+                "origins read the path in too many ways: write it without dot segments, or without encoded characters, backslashes, semicolons and empty segments"
             }
             Ambiguity::OtherSite => {
                 "the path, as some origins read it, belongs to another site: write it without encoded characters, backslashes, semicolons and empty segments"

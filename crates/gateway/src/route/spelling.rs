@@ -4,7 +4,7 @@
 //! `/images%2faccount` for `/images/account`. Whoever respells a path must not get other rules for it, nor around an access list.
 //!
 //! Origins agree on hardly anything here: whether an encoded slash or a backslash separates segments, whether a parameter (`;x`) ends before the
-//! path is decoded or after, whether empty segments count. So a path has all combinations as readings. Where it also has segments of dots, which
+//! path is decoded or after, whether empty segments count. So a path has all combinations as readings. Where it also has dot segments, which
 //! remove what each of these takes for the segment before, it has no meaning at all. No client is turned away by that: those that follow
 //! RFC 3986 section 5.2.4, or the URL standard of browsers, remove such segments before they send a path.
 
@@ -26,7 +26,7 @@ impl Readings {
 /// With the one that is as the path is written. Two kinds of odd characters in one path give up to twelve.
 pub(super) const READINGS_MAX: usize = 12;
 
-/// The path can't be said to mean anything: it has segments of dots and something odd beside them, or more than [`READINGS_MAX`] readings.
+/// The path can't be said to mean anything: it has dot segments and something odd beside them, or more than [`READINGS_MAX`] readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meaningless;
 
@@ -74,7 +74,7 @@ fn oddness(path: &[u8]) -> Oddness {
     oddness
 }
 
-/// Whether any reading has a segment of dots: decoded up to twice, with whatever may be a slash, and without parameters.
+/// Whether any reading has a dot segment: decoded up to twice, with whatever may be a slash, and without parameters.
 fn has_dots(path: &str) -> bool {
     let plain = decoded_bytes(&decoded_bytes(path.as_bytes()));
     plain.split(|byte| matches!(byte, b'/' | b'\\')).any(|segment| {

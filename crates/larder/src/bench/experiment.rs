@@ -115,10 +115,7 @@ pub(super) fn run(arguments: &ExperimentArguments) -> anyhow::Result<()> {
 
 fn duration(text: &str) -> Result<Duration, String> {
     let range = Duration::from_secs(1)..=Duration::from_secs(900);
-    time(text)
-        .ok()
-        .filter(|time| range.contains(time))
-        .ok_or_else(|| "a time from 1s to 15m is needed".into())
+    time(text).ok().filter(|time| range.contains(time)).ok_or_else(|| "expected a time from 1s to 15m".into())
 }
 
 fn listed(indent: &str) -> String {

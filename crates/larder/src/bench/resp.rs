@@ -228,7 +228,7 @@ fn measure(arguments: &RespArguments, load: &RespLoad) -> anyhow::Result<Run> {
         Watched { pid: wanted.server_pid, command: wanted.server_cmd.as_deref(), core: wanted.server_core };
     let server = Server::start(&watched, || Ok(load.address))?;
     // What comes before the load is not to count for the server either.
-    bench::resp::prepare(load).context("before the load")?;
+    bench::resp::prepare(load).context("can't start the load")?;
     let measuring = server.begin()?;
     let style = if arguments.quiet { Style::Quiet } else { Style::of_stderr() };
     let told = Told::start("resp", load.until, style);

@@ -13,7 +13,8 @@ pub(super) fn ask(url: &str, arguments: &ExplainArguments) -> anyhow::Result<Exp
     let question = json!({ "url": url, "method": arguments.method, "fields": fields });
     operate::recognise(&arguments.admin)?;
     let answer = operate::post(&arguments.admin, "/explain", &question)?;
-    serde_json::from_value(answer).context("the answer is none of this version's: is the other end a larder?")
+    serde_json::from_value(answer)
+        .context("can't read the answer: the server isn't Larder, or has another version")
 }
 
 fn field(line: &str) -> anyhow::Result<(&str, &str)> {

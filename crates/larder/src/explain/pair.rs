@@ -146,7 +146,7 @@ fn rules(arguments: &PairArguments, line: &RequestLine) -> anyhow::Result<(Rules
     let Some(file) = &arguments.config else {
         let name = arguments.profile.as_deref().unwrap_or("safe");
         let profile = Profile::from_name(name)
-            .with_context(|| format!("--profile {name:?} is unknown: there are safe and rfc9111"))?;
+            .with_context(|| format!("--profile: expected safe or rfc9111; found {name:?}"))?;
         let route =
             Finding::new("route", "no configuration: the rules of the profile", "").with("profile", name, "");
         return Ok((Rules::for_profile(profile), route));
@@ -157,7 +157,7 @@ fn rules(arguments: &PairArguments, line: &RequestLine) -> anyhow::Result<(Rules
     let Some(gateway) = &settings.gateway else { bail!("{} has no site", file.display()) };
     let chosen = gateway::route_of(gateway, &line.authority, &line.method, &line.path_and_query);
     let Some((site, rule)) = chosen else {
-        bail!("no site of {} is for host {:?} and {}", file.display(), line.authority, line.path_and_query)
+        bail!("{}: no site serves host {:?} and path {}", file.display(), line.authority, line.path_and_query)
     };
     let route = Finding::new("route", "the first site and rule that fit", "").with("site", site, "").with(
         "rule",

@@ -8,7 +8,7 @@ pub(crate) struct Prefix(String);
 
 /// Why a text is no prefix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a path starts with `/` and has no blanks, `?` or `#`")]
+#[error("expected a path that begins with `/`, without spaces, `?` or `#`")]
 pub(crate) struct NoPath;
 
 impl FromStr for Prefix {

@@ -30,7 +30,7 @@ pub enum UrlError {
     More,
     /// User or password can't be read.
     #[error(
-        "has a user or a password whose percent escapes are no UTF-8 text; write @, :, / and % as %40, %3A, %2F and %25"
+        "has a user or a password that isn't UTF-8 after percent-decoding; write @, :, / and % as %40, %3A, %2F and %25"
     )]
     Escape,
 }

@@ -223,28 +223,28 @@ pub(super) struct ServerArguments {
 pub(in super::super) fn time(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = seconds.or_else(|| parse_duration(text)).filter(|time| !time.is_zero());
-    time.ok_or_else(|| "a time above zero is needed, such as 10s, 500ms or 1m30s".into())
+    time.ok_or_else(|| "expected a time above zero, such as 10s, 500ms or 1m30s".into())
 }
 
 fn range(text: &str) -> Result<(Duration, Duration), String> {
-    let (from, to) = text.split_once('-').ok_or("two times are needed, such as 100ms-2s")?;
+    let (from, to) = text.split_once('-').ok_or("expected a range of times, such as 100ms-2s")?;
     let from = if from == "0" { Duration::ZERO } else { time(from)? };
     let to = time(to)?;
     if from > to {
-        return Err("the first time has to be the shorter one".into());
+        return Err("expected the shorter time first".into());
     }
     Ok((from, to))
 }
 
 pub(in super::super) fn field(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or("a field is written `Name: value`")?;
+    let (name, value) = text.split_once(':').ok_or("expected a header field, such as `Name: value`")?;
     Ok((name.trim().into(), value.trim().into()))
 }
 
 fn replacement(text: &str) -> Result<(String, String), String> {
-    let (from, to) = text.split_once('=').ok_or("a replacement is written `FROM=TO`")?;
+    let (from, to) = text.split_once('=').ok_or("expected `FROM=TO`")?;
     if from.is_empty() {
-        return Err("what is to be replaced is empty".into());
+        return Err("FROM is empty".into());
     }
     Ok((from.into(), to.into()))
 }

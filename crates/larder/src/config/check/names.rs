@@ -32,7 +32,9 @@ pub(super) fn host_name(text: &str) -> Result<String, String> {
     match host.len() <= 253 && host.split('.').all(label) {
         true => Ok(host),
         false if !host.is_ascii() => Err("expected a host name in ASCII (`xn--...` for others)".to_owned()),
-        false => Err("not a host name".to_owned()),
+        false => {
+            Err("expected a host name of letters, digits, `-`, `_` and `.`, such as `example.org`".to_owned())
+        }
     }
 }
 

@@ -87,7 +87,7 @@ impl Origins {
         let names = self.0.keys().map(String::as_str);
         let message = match nearest(text, names) {
             Some(near) => format!("no origin has this name; did you mean `{near}`?"),
-            None => "neither a URL (`http://host:port`) nor the name of an `[[origin]]`".to_owned(),
+            None => "expected a URL, such as `http://host:port`, or the name of an `[[origin]]`".to_owned(),
         };
         scope.error(node, message);
         None
@@ -123,7 +123,8 @@ fn servers<'a>(scope: &mut Scope<'_>, table: &'a Table) -> Vec<Server<'a>> {
         return alone.into_iter().collect();
     };
     if alone.is_some() {
-        scope.error(list, "either `url` or `servers`: put that server into the list");
+        scope
+            .error(list, "only one of `url` and `servers` can be set: move the server of `url` to `servers`");
     }
     let mut servers: Vec<_> = table.tables("servers").filter_map(|table| server(scope, table)).collect();
     check_servers(scope, list, &servers);
@@ -142,7 +143,7 @@ fn check_servers(scope: &mut Scope<'_>, list: &Node, servers: &[Server<'_>]) {
         scope.error(list, format!("{} servers; at most {SERVERS_MAX} are allowed", servers.len()));
     }
     if servers.iter().all(|server| server.weight == 0) {
-        scope.error(list, "at least one server must have a `weight` over 0: requests have to go somewhere");
+        scope.error(list, "expected at least one server with a `weight` above 0");
     }
     for (at, Server { node, url, .. }) in servers.iter().enumerate() {
         let Some(url) = url else { continue };

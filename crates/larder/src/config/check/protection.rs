@@ -65,8 +65,7 @@ fn rate(scope: &mut Scope<'_>, table: &Table) -> Option<Rate> {
     let burst = if table.node("burst").is_some() { table.number("burst") } else { requests };
     let rate = Rate { requests, window: table.duration("window"), burst };
     if let (true, Some(node)) = (u64::from(burst) > rate.burst_max(), table.node("burst")) {
-        let message =
-            format!("at most {} at this rate: the clock of the limit goes no further", rate.burst_max());
+        let message = format!("expected at most {} at this rate", rate.burst_max());
         scope.error(node, message);
     }
     Some(rate)

@@ -129,7 +129,7 @@ pub(super) fn pattern(
     let given: Vec<_> = table.section.options.iter().filter_map(|option| table.node(option.key)).collect();
     if given.len() != 1 {
         let keys: Vec<_> = table.section.options.iter().map(|option| format!("`{}`", option.key)).collect();
-        let message = format!("expected exactly one of {}; found {}", keys.join(", "), given.len());
+        let message = format!("expected exactly one of {}; found {} of them", keys.join(", "), given.len());
         scope.problems.error(&table.place, &table.path, message);
         return None;
     }
@@ -162,7 +162,8 @@ fn glob(text: &str, spelling: Spelling) -> Result<globset::GlobMatcher, String> 
 
 pub(super) fn methods(scope: &mut Scope<'_>, table: &Table) -> MethodSet {
     let methods = scope.parsed_list(table, "methods", |text| {
-        let known = http::Method::from_bytes(text.as_bytes()).map_err(|_| "not a method".to_owned())?;
+        let known = http::Method::from_bytes(text.as_bytes())
+            .map_err(|_| "expected a method, such as `GET`".to_owned())?;
         let upper = text.to_ascii_uppercase();
         match KNOWN_METHODS.contains(&upper.as_str()) && text != upper {
             true => Err(format!("methods are case-sensitive; did you mean `{upper}`?")),

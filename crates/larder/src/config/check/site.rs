@@ -34,7 +34,7 @@ pub(super) fn sites(
     log_level: tracing::Level,
 ) -> Vec<Arc<Site>> {
     if tree.list("site").is_empty() && !tree.is_wrong("site") && has_gateway(tree) {
-        scope.problems.error(&tree.place, "site", "missing: expected at least one `[[site]]`, or `[kv]`");
+        scope.problems.error(&tree.place, "site", "missing; expected at least one `[[site]]`, or `[kv]`");
     }
     check_names(scope, tree);
     check_coverage(scope, tree);

@@ -422,7 +422,7 @@ fn captured(to: &str, rule: &Table) -> Result<Option<::regex::Regex>, String> {
     let Some(first) = captures(to).next() else { return Ok(None) };
     let authority = to.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
     if authority.is_some_and(|authority| authority.contains('$')) {
-        return Err("a capture can't be part of the host: whoever writes the path would choose the server. Write `/` before it".to_owned());
+        return Err("a capture can't be part of the host, because clients could then choose the server: write `/` before it".to_owned());
     }
     let Some(text) = rule.optional_table("path").and_then(|path| path.text("regex")) else {
         return Err(format!(
