@@ -206,7 +206,7 @@ mod tests {
         check(Some("tag=a&"), "", Err("an empty parameter"));
         check(Some("url=http://h/?a=1&b=2"), "", Err("`b` is no parameter"));
         check(Some("url=a&url=b"), "", Err("twice"));
-        check(Some("url=a&mode=no"), "", Err("neither"));
+        check(Some("url=a&mode=no"), "", Err("expected `mode`"));
         check(Some("url=%f"), "", Err("percent-encoded"));
         check(Some("url=%ff"), "", Err("percent-encoded"));
         check(Some("url=a"), "{}", Err("not in both"));

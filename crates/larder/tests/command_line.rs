@@ -190,7 +190,12 @@ fn serve_refuses_what_check_refuses() {
 #[test]
 fn wrong_usage_has_its_own_status() {
     check("", 2, "", "Usage");
-    check("serve", 2, "", "without --origin <URL>|--config <FILE>, /nonexistent/larder.toml is read");
+    check(
+        "serve",
+        2,
+        "",
+        "expected --origin <URL>|--config <FILE>: the default file /nonexistent/larder.toml",
+    );
     check("serve --origin http://a --config b", 2, "", "cannot be used with");
     check("check", 2, "", "expected <FILE>: the default file /nonexistent/larder.toml doesn't exist");
     check("purge http://a --admin nowhere", 2, "", "--admin");

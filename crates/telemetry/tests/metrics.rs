@@ -185,6 +185,7 @@ fn full_telemetry() -> Arc<Telemetry> {
         sample.add(Metric::StoreMaxBytes, &[""], 1);
         sample.add(Metric::StoreMaxBytes, &["static"], 2);
         sample.add(Metric::StoreEntries, &[""], 1);
+        sample.add(Metric::StoreNotes, &[""], 1);
         sample.add(Metric::StoreFileBytes, &[""], 1);
         sample.add(Metric::TierBodiesTotal, &["", "shared"], 1);
         sample.add(Metric::TierDoubtsTotal, &["", "changed"], 1);

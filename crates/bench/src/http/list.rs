@@ -213,9 +213,9 @@ mod tests {
     #[test]
     fn a_wrong_line_is_told() {
         for (text, expected) in [
-            ("http://h/\n\nnonsense", "line 3: \"nonsense\" isn't a URL"),
+            ("http://h/\n\nnonsense", "line 3: \"nonsense\" isn't a valid URL"),
             ("a b c", "line 1: \"a b c\" is neither"),
-            ("/path", "line 1: \"/path\" isn't a URL"),
+            ("/path", "line 1: \"/path\" isn't a valid URL"),
         ] {
             let error = targets(text, None).expect_err(text).to_string();
             assert!(error.starts_with(expected), "{error}");
