@@ -261,3 +261,71 @@ impl UploadProgress {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use tokio::runtime::Builder;
+    use tokio::task::coop::consume_budget;
+
+    use super::*;
+
+    /// A client that is slower than its origin finds each piece there when it asks for it.
+    #[tokio::test(start_paused = true)]
+    async fn a_piece_that_is_there_does_not_outlast_the_exchange() {
+        let second = Duration::from_secs(1);
+        let limits = |total| {
+            let timeouts =
+                OriginTimeouts { connect: second, first_byte: second, between_bytes: second, total };
+            Limits::new(&timeouts, 0, Instant::now())
+        };
+        let (limited, unlimited) = (limits(Some(second)), limits(None));
+        let piece = || std::future::ready(7);
+        assert_eq!(limited.next_piece(piece()).await.unwrap(), 7);
+        tokio::time::advance(second).await;
+        assert!(matches!(limited.next_piece(piece()).await, Err(OriginError::TotalTimeout)));
+        assert_eq!(unlimited.next_piece(piece()).await.unwrap(), 7);
+    }
+    /// An origin that is never done sending: whoever reads from it uses up its turn each time.
+    struct Endless(UploadProgress);
+
+    impl Asking for Endless {
+        type Head = ();
+
+        fn poll_head(
+            &mut self,
+            cx: &mut Context<'_>,
+            _on_interim: &mut (dyn FnMut(Interim) + Send),
+        ) -> Poll<Self::Head> {
+            while pin!(consume_budget()).poll(cx).is_ready() {}
+            Poll::Pending
+        }
+
+        fn progress(&self) -> &UploadProgress {
+            &self.0
+        }
+    }
+
+    #[test]
+    fn who_reads_without_a_pause_sees_the_time() {
+        let (told, ended) = mpsc::sync_channel(1);
+        // On a thread of its own: without a look at the clock it would never end.
+        thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+            let reading = runtime.block_on(runtime.spawn(async {
+                let first_byte = Duration::from_millis(20);
+                let second = Duration::from_secs(1);
+                let timeouts =
+                    OriginTimeouts { connect: second, first_byte, between_bytes: second, total: None };
+                let limits = Limits::new(&timeouts, 0, Instant::now());
+                let mut endless = Endless(UploadProgress::default());
+                endless.0.end();
+                HeadWait::new(limits, &mut |_| {}).head(&mut endless).await
+            }));
+            let _ = told.send(matches!(reading, Ok(Err(OriginError::FirstByteTimeout))));
+        });
+        assert_eq!(ended.recv_timeout(Duration::from_secs(30)), Ok(true));
+    }
+}
