@@ -1,6 +1,6 @@
 // How long a response may be used that another instance has stored, recomputed from what that one saw: RFC 9111, as a shared cache reads it.
 
-import type { CacheControlDirectives } from './contract.js'
+import type { CacheControlDirectives, CacheKey, CacheValue } from './contract.js'
 
 /** Field values by name in lower case, lines of one field joined. */
 export type Fields = ReadonlyMap<string, string>
@@ -19,6 +19,8 @@ export interface Lifetime {
   readonly deleteAt: number
 }
 
+/** Request fields that say who asks. */
+export const CREDENTIALS: ReadonlySet<string> = new Set(['authorization', 'cookie', 'proxy-authorization'])
 const SECONDS_MAX = 2 ** 31
 const YEAR_MS = 365 * 24 * 3_600_000
 const HEURISTIC_STATUSES = new Set([200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501])
@@ -56,6 +58,23 @@ export function lifetimeOf(received: Received, directives: CacheControlDirective
   const staleAt = cachedAt + fresh
   const deleteAt = staleAt + Math.max(keptStaleMs(directives), fresh)
   return deleteAt > cachedAt ? { cachedAt, staleAt, deleteAt } : undefined
+}
+
+/**
+ * Whether a response may be for one user alone, although RFC 9111 lets a shared cache store it: its request had credentials, and it says neither how long it is
+ * fresh nor that it is public. Many frameworks send pages of users so. The gateway's profile `safe` stores none of these, either.
+ */
+export function mayBePersonal(key: CacheKey, value: CacheValue): boolean {
+  const hasCredentials = Object.keys(key.headers ?? {}).some((name) => CREDENTIALS.has(name.toLowerCase()))
+  return hasCredentials && value.cacheControlDirectives?.public !== true && !hasLifetime(value)
+}
+
+function hasLifetime({ headers, cacheControlDirectives: directives = {}, cachedAt }: CacheValue): boolean {
+  if (directives['no-cache'] === true) return false
+  const seconds = directives['s-maxage'] ?? directives['max-age']
+  if (seconds !== undefined) return seconds > 0
+  const expires = Object.entries(headers).find(([name]) => name.toLowerCase() === 'expires')?.[1]
+  return typeof expires === 'string' && Date.parse(expires) > cachedAt
 }
 
 function isShareable({ status, fields, hadCredentials }: Received, directives: CacheControlDirectives): boolean {

@@ -1,6 +1,7 @@
 // undici's cache interceptor over this store, and around it: one request to the origin for all who want the same at the same time, in this process and in
 // all others that share the store.
 
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type Dispatcher, interceptors } from 'undici'
 import type { CacheKey, CacheStore, CacheValue, GetResult, HeaderMap } from './contract.js'
 import type { LarderCacheStore } from './store.js'
@@ -19,8 +20,11 @@ export interface LarderCacheOptions extends Omit<CacheInterceptorOptions, 'store
 
 /** Fields with which a request wants something else than what answers everybody. */
 const APART = new Set([
-  'authorization', 'cache-control', 'pragma', 'range', 'if-match', 'if-none-match', 'if-modified-since', 'if-unmodified-since', 'if-range',
+  'authorization', 'proxy-authorization', 'cookie', 'cache-control', 'pragma', 'range', 'if-match', 'if-none-match', 'if-modified-since', 'if-unmodified-since', 'if-range',
 ])
+
+/** So long a request waits for another one of this process at most: that one's client may leave its body unread. */
+const FLIGHT_WAIT_MS = 5000
 
 /** The cache interceptor with requests collapsed across processes. Give it to `compose` in the place of `interceptors.cache`. */
 export function larderCache(options: LarderCacheOptions): Dispatcher.DispatcherComposeInterceptor {
@@ -78,7 +82,7 @@ class Exchange {
     const joined = this.#around.flights.get(text)
     if (joined === undefined) return this.#lead(key, text)
     this.#isCollapsed = true
-    await joined
+    await Promise.race([joined, sleep(FLIGHT_WAIT_MS, undefined, { ref: false })])
     this.pass()
   }
 
@@ -106,11 +110,15 @@ class Exchange {
     const ended = (): void => {
       void this.#around.store.writtenOf(key).then(release).finally(landed)
     }
-    this.#through(new Watched(this.#decorated(this.#handler), ended), undefined)
+    const store = new OfExchange(this.#around.store, undefined)
+    this.#over(store, new Watched(this.#decorated(this.#handler), { ended, isStoring: () => store.isStoring }))
   }
 
   #through(handler: Handler, found: GetResult | undefined): boolean {
-    const store = found === undefined ? this.#around.store : new HandedOver(this.#around.store, found)
+    return this.#over(found === undefined ? this.#around.store : new OfExchange(this.#around.store, found), handler)
+  }
+
+  #over(store: CacheStore, handler: Handler): boolean {
     const forward: Dispatch = (opts, inner) => {
       this.#isForwarded = true
       return this.#around.dispatch(opts, inner)
@@ -134,12 +142,13 @@ class Exchange {
   }
 }
 
-/** Gives what was looked up already to the one who asks next. */
-class HandedOver implements CacheStore {
+/** The store for one exchange: gives what was looked up already to the one who asks next, and knows whether the response is stored. */
+class OfExchange implements CacheStore {
   readonly #store: LarderCacheStore
   #found: GetResult | undefined
+  isStoring = false
 
-  constructor(store: LarderCacheStore, found: GetResult) {
+  constructor(store: LarderCacheStore, found: GetResult | undefined) {
     this.#store = store
     this.#found = found
   }
@@ -153,7 +162,9 @@ class HandedOver implements CacheStore {
   }
 
   createWriteStream(key: CacheKey, value: CacheValue): ReturnType<LarderCacheStore['createWriteStream']> {
-    return this.#store.createWriteStream(key, value)
+    const writer = this.#store.createWriteStream(key, value)
+    this.isStoring = writer !== undefined
+    return writer
   }
 
   delete(key: CacheKey): Promise<void> {
@@ -196,13 +207,23 @@ class Decorated implements Handler {
   }
 }
 
-/** Tells once that the exchange is over. */
-class Watched extends Decorated {
-  #ended: (() => void) | undefined
+interface Watch {
+  readonly ended: () => void
+  readonly isStoring: () => boolean
+}
 
-  constructor(handler: Handler, ended: () => void) {
+/** Tells once that others have nothing more to wait for: the exchange is over, or its response is for this client alone. */
+class Watched extends Decorated {
+  #watch: Watch | undefined
+
+  constructor(handler: Handler, watch: Watch) {
     super(handler)
-    this.#ended = ended
+    this.#watch = watch
+  }
+
+  override onResponseStart(...args: Arguments<'onResponseStart'>): void {
+    if (args[1] >= 200 && this.#watch?.isStoring() === false) this.#end()
+    super.onResponseStart(...args)
   }
 
   override onRequestUpgrade(...args: Arguments<'onRequestUpgrade'>): void {
@@ -221,8 +242,8 @@ class Watched extends Decorated {
   }
 
   #end(): void {
-    this.#ended?.()
-    this.#ended = undefined
+    this.#watch?.ended()
+    this.#watch = undefined
   }
 }
 

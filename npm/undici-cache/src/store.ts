@@ -9,6 +9,7 @@ import { Copies, type Copy, type Loaded, type Slot } from './copies.js'
 import { tellError, tellLookUp, tellWrite } from './diagnostics.js'
 import { EntryWriter } from './entry-writer.js'
 import { within } from './errors.js'
+import { mayBePersonal } from './freshness.js'
 import type { Digest } from './key.js'
 import { Listings, type EntryFilter } from './listings.js'
 import type { Link } from './link.js'
@@ -95,6 +96,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     assertCacheKey(key)
     assertCacheValue(value)
     if (this.#closed || value.cacheControlDirectives?.private === true || value.deleteAt <= Date.now()) return undefined
+    if (mayBePersonal(key, value)) return undefined
     const asked = this.#asked.get(key) ?? { cursor: this.#shared.log.cursor, hint: 'unknown' }
     const text = textOf(key)
     return new EntryWriter(this.#options.maxEntrySize, (body) => this.#write(text, key, value, asked, body))

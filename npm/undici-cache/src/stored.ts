@@ -2,7 +2,7 @@
 
 import type { Body } from './body.js'
 import type { CacheControlDirectives, CacheKey, CacheValue, GetResult, HeaderMap } from './contract.js'
-import { type Fields, lifetimeOf, parseCacheControl } from './freshness.js'
+import { CREDENTIALS, type Fields, lifetimeOf, parseCacheControl } from './freshness.js'
 import { type Target, targetOfUrl, urlOf } from './key.js'
 import type { FieldLine, LogCursor, NamedValue, Response, Variant } from './record.js'
 import { tagsOf } from './tags.js'
@@ -45,7 +45,6 @@ export interface Writing {
 
 const CONCLUSIONS = 'larder-undici-cache'
 const PUBLIC_REQUEST_FIELDS = new Set(['cache-control', 'pragma'])
-const CREDENTIALS = new Set(['authorization', 'cookie', 'proxy-authorization'])
 
 export function variantOf(writing: Writing): Variant {
   return { nominated: nominatedBy(writing.value.vary), id: writing.id, response: responseOf(writing) }

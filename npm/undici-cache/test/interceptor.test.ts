@@ -75,6 +75,46 @@ describe('the interceptor', () => {
     }
   }
 
+  test('nobody waits for the end of a body that is not stored', async () => {
+    const [{ dispatcher }, url] = [client(), path()]
+    const ends: (() => void)[] = []
+    const before = origin.answer
+    origin.answer = (_incoming, response) => {
+      response.writeHead(200, { 'cache-control': 'no-store', 'content-type': 'text/event-stream' }).write('data: 1\n\n')
+      ends.push(() => response.end())
+    }
+    const signal = AbortSignal.timeout(3000)
+    const all = await Promise.all([1, 2, 3].map(async () => request(url, { dispatcher, signal })))
+    assert.equal(ends.length, 3)
+    ends.forEach((end) => end())
+    await Promise.all(all.map(({ body }) => body.dump()))
+    origin.answer = before
+  })
+
+  test('pages that may be for one user are not given to another', async () => {
+    const past = new Date(Date.now() - 10 * 24 * 3_600_000).toUTCString()
+    const before = origin.answer
+    const check = async (fields: Record<string, string>, isShared: boolean): Promise<void> => {
+      const [alice, bob, url] = [client(), client(), path()]
+      origin.answer = (incoming, response) => {
+        const isKnown = incoming.headers['if-none-match'] !== undefined || incoming.headers['if-modified-since'] !== undefined
+        response.writeHead(isKnown ? 304 : 200, fields).end(isKnown ? undefined : `page of ${incoming.headers.cookie ?? 'nobody'}`)
+      }
+      const page = await text(url, alice.dispatcher, { cookie: 'user=alice' })
+      assert.equal(page, 'page of user=alice')
+      // It is written behind the response.
+      if (isShared) await eventually(async () => await text(url, bob.dispatcher) === page, JSON.stringify(fields))
+      else for (const cookie of ['user=bob', 'user=carol']) assert.equal(await text(url, bob.dispatcher, { cookie }), `page of ${cookie}`, JSON.stringify(fields))
+    }
+    await check({ 'last-modified': past }, false)
+    await check({ etag: '"1"', 'last-modified': past }, false)
+    await check({ etag: '"1"', 'cache-control': 'no-cache' }, false)
+    await check({ etag: '"1"', 'cache-control': 'max-age=0' }, false)
+    await check({ 'cache-control': 'max-age=60' }, true)
+    await check({ 'last-modified': past, 'cache-control': 'public' }, true)
+    origin.answer = before
+  })
+
   test('tells in Cache-Status what happened', async () => {
     const [{ dispatcher }, url] = [client(), path()]
     const status = async (): Promise<unknown> => {
