@@ -257,6 +257,8 @@ pub(crate) struct Routes {
     stores: BTreeSet<StoreIndex>,
     /// Where sites have stored that reloads since have taken away, or given other URLs or keys.
     left: BTreeSet<StoreIndex>,
+    /// Sites whose rules may write paths that other sites take, or none.
+    rewriting: Vec<usize>,
 }
 
 impl Routes {
@@ -264,7 +266,10 @@ impl Routes {
         let index = SiteIndex::new(sites.iter().map(|site| &*site.config));
         let reads_paths = index.has_prefixes() || sites.iter().any(|site| site.chooser.has_paths());
         let stores = sites.iter().map(|site| site.config.store).collect();
-        Self { sites, index, reads_paths, stores, left: BTreeSet::new() }
+        // Without prefixes a site has all paths of its hosts.
+        let may_leave = |site: &LiveSite| index.has_prefixes() && site.config.transforms.write_paths();
+        let rewriting = (0..sites.len()).filter(|at| may_leave(&sites[*at])).collect();
+        Self { sites, index, reads_paths, stores, left: BTreeSet::new(), rewriting }
     }
 
     /// After a reload of those that were in force.
@@ -278,6 +283,12 @@ impl Routes {
     /// Whether a store may have what no site of now would find there.
     pub(crate) fn may_hold_more(&self, store: StoreIndex) -> bool {
         self.left.contains(&store) || !self.stores.contains(&store)
+    }
+
+    /// Whether what a store has for a URL may lie under the keys of several sites: rules have rewritten the URL, or reloads have
+    /// given it to another site.
+    pub(crate) fn share_urls(&self, store: StoreIndex) -> bool {
+        self.may_hold_more(store) || self.rewriting.iter().any(|at| self.sites[*at].config.store == store)
     }
 
     /// All sites by name.
@@ -318,6 +329,17 @@ impl Routes {
     /// The site for a host (with or without port) and a path; a query behind it makes no difference.
     pub(crate) fn site(&self, authority: &str, path_and_query: &str) -> Option<&Arc<LiveSite>> {
         self.index.closest(host_of(authority), path_and_query).map(|at| &self.sites[at])
+    }
+
+    /// The sites that may have stored something for a URL, as rules have rewritten it: its own, and those of its host whose rules may have
+    /// made it of one of theirs.
+    pub(crate) fn sites_storing(&self, authority: &str, path_and_query: &str) -> Vec<&Arc<LiveSite>> {
+        let host = host_of(authority);
+        let own = self.index.closest(host, path_and_query);
+        let has_host =
+            |at: &usize| self.index.closest(host, &self.sites[*at].config.path_prefix) == Some(*at);
+        let others = self.rewriting.iter().copied().filter(|at| Some(*at) != own && has_host(at));
+        own.into_iter().chain(others).map(|at| &self.sites[at]).collect()
     }
 
     /// Why a path is refused that its client sent, if it is.

@@ -345,6 +345,34 @@ fn an_unsafe_request_is_seen_by_all() {
     assert_eq!(ask(0, "GET").body, b"version 2");
 }
 
+/// A rule has stored it under a path that belongs to another site: the others find it by the URL all the same.
+#[test]
+fn an_unsafe_request_for_what_a_rule_has_moved_is_seen_by_all() {
+    let redis = Redis::start("");
+    let versions = AtomicUsize::new(0);
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let version = versions.fetch_add(1, Ordering::SeqCst);
+        exchange.respond("200 OK", "Cache-Control: max-age=3600\r\n", version.to_string());
+    });
+    let other = format!("[[site]]\nname = \"other\"\norigin = \"{}\"\n", origin.url());
+    let moved = format!("path_prefix = \"/v1\"\n{MOVED}{other}[store.remote]");
+    let config = patient(&origin, redis.address()).replace("[store.remote]", &moved);
+    let gateways = instances::start(2, |_| Setup::config(LARDER, &config));
+    gateways[0].get("/v1/page");
+    instances::is_written(&gateways[0]);
+    assert_eq!(gateways[1].get("/v1/page").body, b"0");
+    for (changed, count) in [(1, 1.0), (3, 2.0)] {
+        assert_eq!(gateways[0].ask("DELETE", "/v1/page", "").status(), 200);
+        wait::until_true("the other hears it", || {
+            gateways[1].metric("larder_tier_purges_heard_total", &[]) >= count
+        });
+        assert_eq!(gateways[1].get("/v1/page").body, (changed + 1).to_string().into_bytes());
+    }
+}
+
+/// Takes the prefix of a site off.
+const MOVED: &str = "[[site.transform]]\nphase = \"client_request\"\nrewrite = { strip_prefix = \"/v1\" }\n";
+
 /// A rule that takes the groups of what a request has changed out of use does so on all instances.
 #[test]
 fn groups_that_share_what_was_changed_are_invalidated_by_all() {

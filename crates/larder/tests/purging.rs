@@ -464,6 +464,64 @@ fn the_method_purge_is_for_those_with_the_token() {
     assert_eq!(larder.metric("larder_purges_total", &["mode=\"hard\""]), 3.0);
 }
 
+/// Where rules write paths that belong to another site, or to none: what is stored is found by all who take it out of use.
+#[test]
+fn what_rules_have_moved_out_of_their_site_is_taken() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let location = exchange.request.field("x-names");
+        let location = if location.is_empty() { String::new() } else { format!("Location: {location}\r\n") };
+        exchange.respond("200 OK", &format!("Cache-Control: max-age=60\r\n{location}"), "content");
+    });
+    let url = origin.url();
+    let moved = |name: &str, host: &str| {
+        format!(
+            "[[site]]\nname = \"{name}\"\nhosts = [\"{host}\"]\npath_prefix = \"/v1\"\norigin = \"{url}\"\n\
+             [[site.transform]]\nphase = \"client_request\"\nrewrite = {{ strip_prefix = \"/v1\" }}\n"
+        )
+    };
+    let config = format!(
+        "[purge]\ntoken_file = \"token\"\n{}{}[[site]]\nname = \"main\"\nhosts = [\"main.example\"]\norigin = \"{url}\"\n",
+        moved("alone", "alone.example"),
+        moved("beside", "main.example"),
+    );
+    let token = "0123456789abcdef";
+    let larder = Setup::config(LARDER, &config).file("token", token).start();
+    let ask = |host: &str, method: &str, target: &str, fields: &str| {
+        let mut client = larder.client();
+        client.send(format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n"));
+        client.response()
+    };
+    let purge_by_method = |host: &str| {
+        let text = ask(host, "PURGE", "/v1/x", &format!("Authorization: Bearer {token}\r\n")).text();
+        assert!(text.contains("\"responses_purged\":1"), "{host}: {text}");
+    };
+    let purge_by_url = |host: &str, mode: &str| {
+        let order = |more: &str| format!("{{\"url\": \"http://{host}/x\", \"mode\": \"{mode}\"{more}}}");
+        let counted = purge(&larder, &order(", \"dry_run\": true"));
+        let text = purge(&larder, &order(""));
+        assert!([counted, text].iter().all(|text| text.contains("\"responses_purged\":1")), "{host}");
+    };
+    let post = |host: &str, target: &str, names: &str| {
+        let fields = format!("Content-Length: 0\r\nX-Names: {names}\r\n");
+        assert_eq!(ask(host, "POST", target, &fields).status(), 200);
+    };
+    let check = |way: &str, take: &dyn Fn(&str)| {
+        for host in ["alone.example", "main.example"] {
+            let get = || ask(host, "GET", "/v1/x", "");
+            get();
+            assert!(get().is_hit(), "{host}");
+            take(host);
+            assert!(!get().is_hit(), "{host}: {way}");
+        }
+    };
+    check("PURGE", &purge_by_method);
+    check("a purge by URL", &|host| purge_by_url(host, "hard"));
+    check("a soft purge by URL", &|host| purge_by_url(host, "soft"));
+    check("POST", &|host| post(host, "/v1/x", ""));
+    check("Location as clients know it", &|host| post(host, "/v1/y", "/v1/x"));
+    check("Location as the origin knows it", &|host| post(host, "/v1/y", "/x"));
+}
+
 #[test]
 fn without_a_token_the_method_purge_is_the_origins() {
     let origin = origin("");

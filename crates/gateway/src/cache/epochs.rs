@@ -264,7 +264,8 @@ impl Epochs {
         Reach::of(what, (key, self.url_keys()), &self.purges)
     }
 
-    /// A reload gives URLs other keys: what is stored under those of before is still there if another one gives them back.
+    /// URLs have several keys: rules of several sites write them, or a reload has given them others, and what is stored under those of
+    /// before is still there if another one gives them back.
     pub(crate) fn urls_move(&self) {
         self.urls_moved.store(true, Ordering::Release);
     }

@@ -86,8 +86,10 @@ fn places(plan: &Plan, status: u16, lines: &[FieldLine<'_>]) -> Vec<(Arc<LiveSit
         let site = site_of(place).filter(|site| !site.transforms(Phase::ClientRequest).is_empty());
         site.map(|site| (site, rewritten(plan, site, place))).into_iter().for_each(&mut add);
     }
+    // Rules may have written a path that belongs to another site, or to none. The origin means the same by it.
+    let own = plan.asked.is_some().then_some(&plan.site);
     for place in as_forwarded {
-        site_of(&place).map(|site| (site, place)).into_iter().for_each(&mut add);
+        site_of(&place).into_iter().chain(own).for_each(|site| add((site, place.clone())));
     }
     places
 }

@@ -308,7 +308,7 @@ impl Cache {
         self.epochs.purge(record, key)
     }
 
-    /// To be called before a reload is in force that may give URLs other keys.
+    /// To be called before a configuration is in force that may give URLs several keys.
     pub(crate) fn urls_move(&self) {
         self.epochs.urls_move();
     }

@@ -9,9 +9,11 @@ pub(crate) mod heard;
 mod order;
 mod url;
 
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use http::{HeaderMap, Method};
 use serde::Serialize;
 use store::backing::LogCursor;
@@ -33,6 +35,8 @@ use crate::cache::key::key_of;
 use crate::cache::record::stored::{CacheEntry, StoredResponse};
 use crate::cache::tiers::load::Asker;
 use crate::clock::now;
+use crate::config::Site;
+use crate::message::head::Scheme;
 use crate::question::{ExplainJob, Question};
 use crate::stores::Store;
 use crate::worker::Shared;
@@ -80,6 +84,17 @@ pub struct PurgeOutcome {
 }
 
 impl PurgeOutcome {
+    /// With what was found under another key.
+    fn and(self, other: &Self) -> Self {
+        Self {
+            keys_matched: self.keys_matched + other.keys_matched,
+            responses_purged: self.responses_purged + other.responses_purged,
+            fills_doomed: self.fills_doomed + other.fills_doomed,
+            keyed_uncounted: self.keyed_uncounted || other.keyed_uncounted,
+            ..self
+        }
+    }
+
     /// What metrics say of it.
     pub fn counted(&self, mode: PurgeMode, took: Duration) -> PurgeAnswer {
         let is_complete = self.fleet.as_ref().is_none_or(|fleet| fleet.complete);
@@ -165,64 +180,71 @@ impl OfUrl<'_> {
         let Self { shared, live, url, order } = *self;
         let invalid = || PurgeError::UrlInvalid { url: url.to_owned() };
         let (scheme, authority, path_and_query) = split_url(url).ok_or_else(invalid)?;
-        let path = path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path);
-        let site = live.routes.site(authority, path);
-        let site = site.ok_or_else(|| PurgeError::SiteUnknown { sites: sites(live) })?;
-        let key = key_of(site, scheme, authority, path_and_query);
+        let places = self.places(scheme, authority, path_and_query);
+        if places.is_empty() {
+            return Err(PurgeError::SiteUnknown { sites: sites(live) });
+        }
         // What is made stale, and counted, is what there is.
-        let rule = site.rule_at(site.rule("GET", path_and_query));
-        let groups_max = live.config.store(&site.config).groups_max;
-        let asker = Asker { rule, groups_max, site_key: None };
-        let store = shared.stores.of(&site.config);
+        let loads = join_all(places.iter().map(Place::load));
         let outcome = if order.dry_run {
-            let _loaded = store.cache.load(&key, asker).await;
-            self.count(&store.cache, &key)
+            loads.await;
+            self.count(&places)
         } else {
-            let others = concerned::left(&shared.stores, live, site.config.store);
-            let stores = [&[store], &others[..]].concat();
+            let stores = concerned::of_url(&shared.stores, live, places.iter().map(|place| place.site));
             // One does not depend on the other, and the store may be far away.
-            let (_loaded, said) = tokio::join!(store.cache.load(&key, asker), heard::said(&stores));
-            self.apply(&stores, &said, &key).await
+            let (_loaded, said) = tokio::join!(loads, heard::said(&stores));
+            self.apply(&stores, &said, &places).await
         };
-        store.cache.written(&key).await;
+        join_all(places.iter().map(|place| place.cache.written(&place.key))).await;
         let hints = (outcome.keys_matched == 0)
             .then(|| PurgeHints { elsewhere: elsewhere(shared, live, url), sites: sites(live) });
         Ok(PurgeOutcome { hints, ..outcome })
     }
 
-    /// The first of these stores is that of the URL.
-    async fn apply(&self, stores: &[&Store], said: &[Vec<LogCursor>], key: &[u8]) -> PurgeOutcome {
-        let (order, cache) = (self.order, &stores[0].cache);
-        let record = record(What::Url(self.url.to_owned()), order.mode);
-        let kept = cache.note_purge(record, Some(key));
-        let outcome = purge_key(cache, key, order.mode, None);
-        // Those under keys that have this one as a part.
-        let keyed = cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head));
-        stores[1..].iter().for_each(|other| drop(other.cache.note_purge(kept.record.clone(), Some(key))));
-        let fleet = heard::tell(stores, said, &kept.record).await;
-        let is_refreshed = order.mode == PurgeMode::Refresh && outcome.responses_purged > 0;
-        PurgeOutcome {
-            id: Some(kept.record.id.to_string()),
-            fleet,
-            fills_doomed: outcome.fills_doomed + keyed,
-            refreshes: usize::from(is_refreshed && self.refresh()),
-            ..outcome
-        }
+    fn places(&self, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<Place<'_>> {
+        let routes = &self.live.routes;
+        let sites = routes.sites_storing(authority, path_and_query).into_iter();
+        sites
+            .map(|site| Place {
+                site: &site.config,
+                cache: self.shared.cache(site),
+                key: key_of(site, scheme, authority, path_and_query),
+                asker: Asker {
+                    rule: site.rule_at(site.rule("GET", path_and_query)),
+                    groups_max: self.live.config.store(&site.config).groups_max,
+                    site_key: None,
+                },
+            })
+            .collect()
     }
 
-    fn count(&self, cache: &Cache, key: &[u8]) -> PurgeOutcome {
-        let reach = cache.epochs().reach(&What::Url(self.url.to_owned()), Some(key));
-        let responses_purged = cache.look_up(key).map_or(0, |entry| entry.variants().len());
-        let fills_doomed = cache.fetches().count(|key, head| count::doom(&reach, key, head));
-        let keys_matched = usize::from(responses_purged + fills_doomed > 0);
-        let keyed_uncounted = cache.epochs().watches_keys();
-        PurgeOutcome {
-            keys_matched,
-            responses_purged,
-            fills_doomed,
-            keyed_uncounted,
-            ..PurgeOutcome::default()
+    async fn apply(&self, stores: &[&Store], said: &[Vec<LogCursor>], places: &[Place<'_>]) -> PurgeOutcome {
+        let mode = self.order.mode;
+        let record = record(What::Url(self.url.to_owned()), mode);
+        let mut outcome = PurgeOutcome { id: Some(record.id.to_string()), ..PurgeOutcome::default() };
+        for Store { cache, .. } in stores {
+            let kept = cache.note_purge(record.clone(), Some(&places[0].key));
+            let here = places.iter().filter(|place| ptr::eq(place.cache, cache));
+            outcome = here
+                .map(|place| purge_key(cache, &place.key, mode, None))
+                .fold(outcome, |all, found| all.and(&found));
+            // Those under keys that have this one as a part.
+            outcome.fills_doomed += cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head));
         }
+        let fleet = heard::tell(stores, said, &record).await;
+        let is_refreshed = mode == PurgeMode::Refresh && outcome.responses_purged > 0;
+        PurgeOutcome { fleet, refreshes: usize::from(is_refreshed && self.refresh()), ..outcome }
+    }
+
+    fn count(&self, places: &[Place<'_>]) -> PurgeOutcome {
+        let what = What::Url(self.url.to_owned());
+        let count = |Place { cache, key, .. }: &Place<'_>| {
+            let reach = cache.epochs().reach(&what, Some(key));
+            let responses_purged = cache.look_up(key).map_or(0, |entry| entry.variants().len());
+            let fills_doomed = cache.fetches().count(|key, head| count::doom(&reach, key, head));
+            found((responses_purged, fills_doomed), cache)
+        };
+        places.iter().map(count).fold(PurgeOutcome::default(), |all, found| all.and(&found))
     }
 
     /// Has a worker ask for the URL as a client without fields would; whether one does. Without one the next client's request does the same.
@@ -234,14 +256,27 @@ impl OfUrl<'_> {
     }
 }
 
+/// Where something may be stored for a URL.
+struct Place<'a> {
+    site: &'a Site,
+    cache: &'a Cache,
+    key: Vec<u8>,
+    asker: Asker<'a>,
+}
+
+impl Place<'_> {
+    async fn load(&self) {
+        let _answer = self.cache.load(&self.key, self.asker).await;
+    }
+}
+
 /// Under which URLs that are easily taken for this one something is stored.
 fn elsewhere(shared: &Shared, live: &ActiveConfig, url: &str) -> Vec<String> {
     let ports =
         live.config.listeners.iter().map(|listener| listener.address.port()).filter(|port| *port != 0);
     let is_stored = |url: &String| {
         let Some((scheme, authority, path_and_query)) = split_url(url) else { return false };
-        let site = live.routes.site(authority, path_and_query);
-        site.is_some_and(|site| {
+        live.routes.sites_storing(authority, path_and_query).into_iter().any(|site| {
             shared.cache(site).look_up(&key_of(site, scheme, authority, path_and_query)).is_some()
         })
     };
@@ -261,8 +296,12 @@ pub(super) fn purge_key(cache: &Cache, key: &[u8], mode: PurgeMode, spared: Opti
     if mode == PurgeMode::Hard {
         cache.epochs().key_is_removed(key);
     }
+    found((responses_purged, fills_doomed), cache)
+}
+
+/// What was found under one key, which counts as matched when it was anything.
+fn found((responses_purged, fills_doomed): (usize, usize), cache: &Cache) -> PurgeOutcome {
     let keyed_uncounted = cache.epochs().watches_keys();
-    // A URL has one cache key here; a key counts as matched when anything was found under it.
     let keys_matched = usize::from(responses_purged + fills_doomed > 0);
     PurgeOutcome { keys_matched, responses_purged, fills_doomed, keyed_uncounted, ..PurgeOutcome::default() }
 }

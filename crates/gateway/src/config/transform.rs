@@ -187,6 +187,18 @@ impl Phase {
 }
 
 impl Transforms {
+    /// Whether requests are stored under other paths than clients ask for.
+    pub(crate) fn write_paths(&self) -> bool {
+        let actions = self.client_request.iter().flat_map(|rule| &rule.actions);
+        let mut rewrites = actions.filter_map(|action| match action {
+            Action::Rewrite(rewrite) => Some(rewrite),
+            _ => None,
+        });
+        rewrites.any(|Rewrite { strip_prefix, add_prefix, pattern, query: _ }| {
+            strip_prefix.is_some() || add_prefix.is_some() || pattern.is_some()
+        })
+    }
+
     /// The rules of a phase.
     pub fn of(&self, phase: Phase) -> &[TransformRule] {
         match phase {

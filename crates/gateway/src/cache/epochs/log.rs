@@ -23,7 +23,7 @@ pub(crate) struct Kept {
 pub(crate) enum UrlKeys {
     /// One, beside those with more than the URL.
     One,
-    /// A reload may have given it another site, or other rules for its query.
+    /// Several sites may have it, by rules that rewrite; or a reload may have given it another site, or other rules for its query.
     Several,
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use store::purge::{Selection, What};
 
 use crate::active::ActiveConfig;
-use crate::config::StoreIndex;
+use crate::config::{Site, StoreIndex};
 use crate::stores::{Store, Stores};
 
 /// All of them, where no site has what is purged any more: it may have been stored when one had it. For the same reason those that no site
@@ -30,8 +30,13 @@ fn of_sites(live: &ActiveConfig, what: &What) -> BTreeSet<StoreIndex> {
     }
 }
 
-/// Those that a purge of a URL is for beside the store of its site.
-pub(super) fn left<'a>(stores: &'a Stores, live: &ActiveConfig, site: StoreIndex) -> Vec<&'a Store> {
-    let is_left = |index: &StoreIndex| *index != site && live.routes.may_hold_more(*index);
-    stores.indices().filter(is_left).map(|index| stores.at(index)).collect()
+/// Those that a purge of a URL is for: where these sites store, and where those did that a reload has changed.
+pub(super) fn of_url<'a, 's>(
+    stores: &'a Stores,
+    live: &ActiveConfig,
+    sites: impl Iterator<Item = &'s Site>,
+) -> Vec<&'a Store> {
+    let of_sites: BTreeSet<StoreIndex> = sites.map(|site| site.store).collect();
+    let is_concerned = |index: &StoreIndex| of_sites.contains(index) || live.routes.may_hold_more(*index);
+    stores.indices().filter(is_concerned).map(|index| stores.at(index)).collect()
 }
