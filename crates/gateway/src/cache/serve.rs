@@ -283,7 +283,7 @@ impl Serving<'_> {
         write_unsatisfied(bytes, &mut content_range);
         fields.push("date", &caching::date::format(self.now));
         fields.push("content-range", &content_range);
-        self.reply(416, ReplyHead::Own { reason: None, fields }, Length::Known(0), Body::Empty)
+        self.reply(416, ReplyHead::own(fields), Length::Known(0), Body::Empty)
     }
 
     fn reply(&self, status: u16, head: ReplyHead, length: Length, body: Body) -> Reply {

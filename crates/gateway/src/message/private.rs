@@ -9,7 +9,7 @@ use telemetry::{CacheResult, RuleId};
 use crate::clock::now;
 use crate::message::fields::PackedFields;
 use crate::message::head::Version;
-use crate::message::reply::{Account, Body, Length, Reply, ReplyHead, has_no_content, x_cache};
+use crate::message::reply::{Account, Body, Length, OwnHead, Reply, ReplyHead, has_no_content, x_cache};
 use crate::message::respond::{self, Problem};
 use crate::plan::{ForwardMode, ForwardReason, Plan};
 use crate::reason::Reason;
@@ -49,7 +49,7 @@ pub(crate) fn reply(plan: &Plan, mut response: Box<OriginResponse>, reason: Forw
     let detail = Some(reason.detail.as_str()).filter(|detail| *detail != reason.fwd.as_str());
     Reply {
         status,
-        head: ReplyHead::Own { reason: phrase, fields },
+        head: ReplyHead::Own(Box::new(OwnHead { reason: phrase, fields })),
         extra: PackedFields::default(),
         length,
         body,

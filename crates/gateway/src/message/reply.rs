@@ -51,8 +51,15 @@ pub(crate) enum ReplyHead {
     Range(Arc<StoredHead>),
     /// The same for 206 as multipart.
     Ranges(Arc<StoredHead>),
-    /// Fields made for this response, with its reason phrase.
-    Own { reason: Option<Bytes>, fields: PackedFields },
+    /// Fields made for this response. Behind a pointer: what is stored needs no room for it, and a reply is moved several times.
+    Own(Box<OwnHead>),
+}
+
+impl ReplyHead {
+    /// One with these fields, and the phrase of its status.
+    pub(crate) fn own(fields: PackedFields) -> Self {
+        Self::Own(Box::new(OwnHead { reason: None, fields }))
+    }
 }
 
 /// What is known of the length of a body before it is read.
@@ -292,7 +299,7 @@ impl Reply {
             | ReplyHead::NotModified(stored)
             | ReplyHead::Range(stored)
             | ReplyHead::Ranges(stored) => stored.fields.view(),
-            ReplyHead::Own { fields, .. } => fields.view(),
+            ReplyHead::Own(own) => own.fields.view(),
         };
         head.len() + self.extra.len()
     }
@@ -306,8 +313,8 @@ impl Reply {
     }
 
     /// Puts a head in the place of all fields.
-    pub(crate) fn take_head(&mut self, OwnHead { reason, fields }: OwnHead) {
-        self.head = ReplyHead::Own { reason: reason.map(Into::into), fields };
+    pub(crate) fn take_head(&mut self, own: OwnHead) {
+        self.head = ReplyHead::Own(Box::new(own));
         self.extra = PackedFields::default();
     }
 
@@ -339,9 +346,9 @@ impl Reply {
                 sink.status(self.status, None);
                 write_selected(sink, stored, is_kept);
             }
-            ReplyHead::Own { reason, fields } => {
-                sink.status(self.status, reason.as_deref());
-                sink.fields(fields.view());
+            ReplyHead::Own(own) => {
+                sink.status(self.status, own.reason.as_deref());
+                sink.fields(own.fields.view());
             }
         }
         sink.fields(self.extra.view());
@@ -358,16 +365,16 @@ impl Reply {
     }
 }
 
-/// A head of a reply's own.
+/// A head of a reply's own, with its reason phrase.
 #[derive(Default)]
 pub(crate) struct OwnHead {
-    pub(crate) reason: Option<Vec<u8>>,
+    pub(crate) reason: Option<Bytes>,
     pub(crate) fields: PackedFields,
 }
 
 impl HeadSink for OwnHead {
     fn status(&mut self, _: u16, reason: Option<&[u8]>) {
-        self.reason = reason.map(<[u8]>::to_vec);
+        self.reason = reason.map(Bytes::copy_from_slice);
     }
 
     fn field(&mut self, name: &str, value: &[u8]) {

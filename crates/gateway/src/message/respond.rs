@@ -171,7 +171,7 @@ pub(crate) fn redirect(
     fields.push("date", &worker.date());
     fields.push("location", location);
     fields.push("content-type", b"text/plain; charset=utf-8");
-    reply.head = ReplyHead::Own { reason: None, fields };
+    reply.head = ReplyHead::own(fields);
     reply.locally()
 }
 
@@ -185,7 +185,7 @@ pub(crate) fn preflight(
     let mut reply = reply(&Problem::new(204, PREFLIGHT, ""), Some(site), started, worker);
     let mut own = PackedFields::from_lines([("date", &worker.date()[..])]);
     fields.lines().for_each(|(name, value)| own.push(name, value));
-    reply.head = ReplyHead::Own { reason: None, fields: own };
+    reply.head = ReplyHead::own(own);
     (reply.length, reply.body) = (Length::None, Body::Empty);
     reply.locally()
 }
@@ -203,8 +203,8 @@ pub(crate) fn maintenance(
     let problem = Problem::new(503, "maintenance", "this site is in maintenance");
     let mut reply = reply(&problem, Some(site), started, worker);
     maintenance.page.iter().for_each(|page| show(page, &mut reply));
-    if let ReplyHead::Own { fields, .. } = &mut reply.head {
-        fields.set("retry-after", itoa::Buffer::new().format(maintenance.retry_after_s).as_bytes());
+    if let ReplyHead::Own(own) = &mut reply.head {
+        own.fields.set("retry-after", itoa::Buffer::new().format(maintenance.retry_after_s).as_bytes());
     }
     reply.locally()
 }
@@ -213,8 +213,8 @@ pub(crate) fn maintenance(
 fn show(page: &Page, reply: &mut Reply) {
     reply.length = Length::Known(page.body.len() as u64);
     reply.body = Body::Pieces(VecDeque::from([page.body.clone().into()]));
-    if let ReplyHead::Own { fields, .. } = &mut reply.head {
-        fields.set("content-type", page.content_type.as_bytes());
+    if let ReplyHead::Own(own) = &mut reply.head {
+        own.fields.set("content-type", page.content_type.as_bytes());
     }
 }
 
@@ -244,7 +244,7 @@ fn plain(problem: &Problem, site: Option<&Arc<LiveSite>>, started: Instant, work
     let result = if site.is_some() { CacheResult::Error } else { CacheResult::Local };
     Reply {
         status: problem.status,
-        head: ReplyHead::Own { reason: None, fields: problem.fields(&worker.date()) },
+        head: ReplyHead::own(problem.fields(&worker.date())),
         extra: PackedFields::default(),
         length: Length::Known(body.len() as u64),
         body: Body::Pieces(VecDeque::from([body.into()])),

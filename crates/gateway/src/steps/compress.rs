@@ -107,17 +107,17 @@ impl Compressing<'_> {
                 may_encode(head.facts.status, head.fields.view(), head.declared_bytes())
             }
             // Of what it stands for nothing is known but its tag.
-            ReplyHead::Own { .. } if reply.status == 304 => Ok(()),
-            ReplyHead::Own { fields, .. } => may_encode(reply.status, fields.view(), bytes),
+            ReplyHead::Own(_) if reply.status == 304 => Ok(()),
+            ReplyHead::Own(own) => may_encode(reply.status, own.fields.view(), bytes),
         }
     }
 
     /// A 304 or a part of what is not stored varies as the whole does.
     fn vary_as_whole(&self, reply: &mut Reply) {
-        let ReplyHead::Own { fields, .. } = &reply.head else { return };
+        let ReplyHead::Own(own) = &reply.head else { return };
         let compressible = &self.compression.compressible;
         if matches!(reply.status, 206 | 304)
-            && compressible.whole_may_be_encoded(fields.lines(), &self.rule.caching)
+            && compressible.whole_may_be_encoded(own.fields.lines(), &self.rule.caching)
         {
             add_vary(reply);
         }
@@ -125,7 +125,7 @@ impl Compressing<'_> {
 
     fn encode(&self, reply: &mut Reply) -> Result<Made, NotEncoded> {
         match &reply.head {
-            ReplyHead::Own { .. } if reply.status == 304 => {
+            ReplyHead::Own(_) if reply.status == 304 => {
                 self.tell_form(reply);
                 return Ok(Made::WithoutBody);
             }
@@ -148,7 +148,7 @@ impl Compressing<'_> {
                 let head = Arc::clone(head);
                 self.encode_stored(reply, &head, coding)?;
             }
-            ReplyHead::Own { .. } => self.encode_private(reply, coding)?,
+            ReplyHead::Own(_) => self.encode_private(reply, coding)?,
         }
         give_head(reply, coding);
         Ok(Made::Encoded(coding))
@@ -161,7 +161,7 @@ impl Compressing<'_> {
         }
         let rules = &self.rule.caching;
         match head {
-            ReplyHead::Own { fields, .. } => compression::is_personal(self.facts, fields.lines(), rules),
+            ReplyHead::Own(own) => compression::is_personal(self.facts, own.fields.lines(), rules),
             ReplyHead::Whole(head)
             | ReplyHead::Range(head)
             | ReplyHead::Ranges(head)
@@ -180,7 +180,7 @@ impl Compressing<'_> {
         };
         let tag = match &reply.head {
             ReplyHead::NotModified(head) => head.fields.value("etag"),
-            ReplyHead::Own { fields, .. } => fields.value("etag"),
+            ReplyHead::Own(own) => own.fields.value("etag"),
             ReplyHead::Whole(_) | ReplyHead::Range(_) | ReplyHead::Ranges(_) => None,
         };
         let Some(form) = tag.and_then(|tag| compression::tag_in(coding, tag)) else { return };
@@ -281,7 +281,7 @@ fn add_vary(reply: &mut Reply) {
         | ReplyHead::NotModified(head)
         | ReplyHead::Range(head)
         | ReplyHead::Ranges(head) => head.fields.view().values("vary").any(names),
-        ReplyHead::Own { fields, .. } => fields.values("vary").any(names),
+        ReplyHead::Own(own) => own.fields.values("vary").any(names),
     };
     if !is_said {
         reply.extra.push("vary", b"Accept-Encoding");

@@ -80,7 +80,7 @@ fn told(worker: &Worker, plan: &Plan, outcome: &PurgeOutcome) -> Reply {
     fields.push("cache-control", b"no-store");
     Reply {
         status: 200,
-        head: ReplyHead::Own { reason: None, fields },
+        head: ReplyHead::own(fields),
         extra: PackedFields::default(),
         length: Length::Known(body.len() as u64),
         body: Body::Pieces(VecDeque::from([body.into()])),

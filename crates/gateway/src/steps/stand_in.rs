@@ -72,7 +72,7 @@ fn write(worker: &Worker, default: &DefaultResponse, reply: &mut Reply) {
         }
     };
     reply.status = default.status;
-    reply.head = ReplyHead::Own { reason: None, fields };
+    reply.head = ReplyHead::own(fields);
     reply.extra = PackedFields::default();
     reply.age_s = None;
     reply.cache_status.detail = Some(Reason::DefaultResponse.as_str());
