@@ -136,13 +136,12 @@ fn a_pipe_without_a_reader_is_no_access_log() {
     let pipe = folder.path().join("pipe");
     mkfifo(&pipe);
     let log = pipe.display().to_string();
-    let arguments = ["serve", "--origin", &origin.url(), "--listen", "127.0.0.1:0", "--access-log", &log];
+    let serve = ["serve", "--origin", &origin.url(), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let arguments = [&serve[..], &["--access-log", &log]].concat();
     let refused = assert_soon("the start", || run(LARDER, arguments));
     assert_eq!(refused.status, 1);
     assert!(refused.stderr.contains("it is a pipe (FIFO) that no process reads"), "{}", refused.stderr);
-    let arguments =
-        ["serve", "--origin", &origin.url(), "--listen", "127.0.0.1:0", "--access-log", "/proc/no-such"];
-    let refused = run(LARDER, arguments);
+    let refused = run(LARDER, [&serve[..], &["--access-log", "/proc/no-such"]].concat());
     assert_eq!(
         refused.stderr.matches("No such file").count(),
         1,
@@ -456,7 +455,7 @@ fn a_start_with_few_open_files_serves_or_says_why_not() {
         let script = format!("ulimit -n {limit}; exec \"$@\"");
         let mut command = Command::new("sh");
         command.args(["-c", &script, "sh", LARDER, "serve", "--origin", &origin.url(), "--workers", "1"]);
-        command.args(["--listen", &port.address().to_string()]);
+        command.args(["--listen", &port.address().to_string(), "--admin", "127.0.0.1:0"]);
         let mut service = Service::start(&mut command, folder.path(), "larder");
         let ended = wait::until("it listens, or ends", || match service.status() {
             None if service.listening().is_empty() => None,

@@ -401,7 +401,11 @@ fn signals_that_come_early_do_nothing() {
     let (folder, port) = (tempfile::tempdir().expect("a folder"), Port::reserve());
     let pipe = folder.path().join("pipe").display().to_string();
     run("mkfifo", [&pipe]).succeeded();
-    let mut service = Service::start(Command::new(LARDER).args(["serve", &pipe]), folder.path(), "larder");
+    let mut service = Service::start(
+        Command::new(LARDER).args(["serve", &pipe, "--admin", "127.0.0.1:0"]),
+        folder.path(),
+        "larder",
+    );
     let status = format!("/proc/{}/status", service.id());
     wait::until_true("signals are handled before the configuration is read", || {
         let caught = fs::read_to_string(&status).expect("it runs");
