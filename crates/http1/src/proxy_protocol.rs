@@ -10,6 +10,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub struct ProxyHeader {
     /// Who the connection is from.
     pub peer: ProxiedPeer,
+    /// How the client came to the proxy.
+    pub transport: ClientTransport,
     /// The length of the header; the first request starts here.
     pub bytes: usize,
 }
@@ -30,6 +32,15 @@ pub enum ProxiedPeer {
     },
     /// A client over a Unix socket.
     Unix,
+}
+
+/// What a proxy says of the connection between its client and itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ClientTransport {
+    /// Nothing, or that there was no TLS.
+    Unsaid,
+    /// The client spoke TLS (`PP2_TYPE_SSL` with `PP2_CLIENT_SSL`, version 2 only).
+    Tls,
 }
 
 /// Why the start of a connection is no PROXY header. The connection closes without an answer.
@@ -60,7 +71,7 @@ pub enum ProxyProtocolError {
     /// Version 2: the length is shorter than the addresses of the family.
     #[error("the PROXY header is shorter than its addresses")]
     TruncatedAddresses,
-    /// Version 2: an extension that is longer than what is left of the header.
+    /// Version 2: an extension that is longer than what is left of the header, or one about TLS that is too short.
     #[error("the PROXY header has a malformed extension")]
     MalformedExtension,
 }
@@ -100,7 +111,8 @@ fn parse_v1(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyProtocolError> {
     };
     let line = visible[..line_feed].strip_suffix(b"\r").ok_or(ProxyProtocolError::MalformedLine)?;
     let line = core::str::from_utf8(line).map_err(|_| ProxyProtocolError::MalformedLine)?;
-    Ok(Some(ProxyHeader { peer: parse_v1_line(line)?, bytes: line_feed + 1 }))
+    let peer = parse_v1_line(line)?;
+    Ok(Some(ProxyHeader { peer, transport: ClientTransport::Unsaid, bytes: line_feed + 1 }))
 }
 
 fn parse_v1_line(line: &str) -> Result<ProxiedPeer, ProxyProtocolError> {
@@ -151,12 +163,12 @@ fn parse_v2(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyProtocolError> {
     let Some(payload) = rest.get(..length) else {
         return Ok(None);
     };
-    let peer = match command {
+    let (peer, transport) = match command {
         // The rest of a LOCAL header means nothing, by the specification.
-        Command::Local => ProxiedPeer::Local,
+        Command::Local => (ProxiedPeer::Local, ClientTransport::Unsaid),
         Command::Proxy => family.parse_payload(payload)?,
     };
-    Ok(Some(ProxyHeader { peer, bytes: V2_FIXED_BYTES + length }))
+    Ok(Some(ProxyHeader { peer, transport, bytes: V2_FIXED_BYTES + length }))
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -208,19 +220,19 @@ impl Family {
         }
     }
 
-    fn parse_payload(self, payload: &[u8]) -> Result<ProxiedPeer, ProxyProtocolError> {
+    fn parse_payload(self, payload: &[u8]) -> Result<(ProxiedPeer, ClientTransport), ProxyProtocolError> {
         let (addresses, extensions) =
             payload.split_at_checked(self.address_bytes()).ok_or(ProxyProtocolError::TruncatedAddresses)?;
         let peer = match self {
             // What follows an unspecified family means nothing, by the specification.
-            Self::Unspecified => return Ok(ProxiedPeer::Unknown),
+            Self::Unspecified => return Ok((ProxiedPeer::Unknown, ClientTransport::Unsaid)),
             Self::TcpV4 => parse_addresses::<4>(addresses),
             Self::TcpV6 => parse_addresses::<16>(addresses),
             Self::UdpV4 | Self::UdpV6 => Some(ProxiedPeer::Unknown),
             Self::Unix => Some(ProxiedPeer::Unix),
         };
-        check_extensions(extensions)?;
-        peer.ok_or(ProxyProtocolError::TruncatedAddresses)
+        let transport = parse_extensions(extensions)?;
+        Ok((peer.ok_or(ProxyProtocolError::TruncatedAddresses)?, transport))
     }
 }
 
@@ -239,14 +251,28 @@ where
     })
 }
 
-/// Extensions are skipped: one byte of type, two of length, then the value.
-fn check_extensions(mut bytes: &[u8]) -> Result<(), ProxyProtocolError> {
+/// Extensions have one byte of type, two of length, then the value. All but that about TLS are skipped.
+fn parse_extensions(mut bytes: &[u8]) -> Result<ClientTransport, ProxyProtocolError> {
+    let mut transport = ClientTransport::Unsaid;
     while !bytes.is_empty() {
-        let value = bytes
-            .split_first_chunk::<3>()
-            .and_then(|(head, rest)| rest.get(usize::from(u16::from_be_bytes([head[1], head[2]]))..))
-            .ok_or(ProxyProtocolError::MalformedExtension)?;
-        bytes = value;
+        let (kind, value, rest) = split_extension(bytes).ok_or(ProxyProtocolError::MalformedExtension)?;
+        if kind == TYPE_SSL {
+            // The flags, then four bytes about the client's certificate, then extensions of its own.
+            let flags = value.first_chunk::<5>().ok_or(ProxyProtocolError::MalformedExtension)?[0];
+            transport = if flags & CLIENT_SSL == 0 { ClientTransport::Unsaid } else { ClientTransport::Tls };
+        }
+        bytes = rest;
     }
-    Ok(())
+    Ok(transport)
+}
+
+/// `PP2_TYPE_SSL` of the specification.
+const TYPE_SSL: u8 = 0x20;
+/// `PP2_CLIENT_SSL` of the specification.
+const CLIENT_SSL: u8 = 0x01;
+
+fn split_extension(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<3>()?;
+    let (value, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes([head[1], head[2]])))?;
+    Some((head[0], value, rest))
 }

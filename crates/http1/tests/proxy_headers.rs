@@ -1,6 +1,8 @@
 //! The PROXY protocol: what is taken, what is refused, and that pieces do not matter.
 
-use http1::proxy_protocol::{ProxiedPeer, ProxyHeader, ProxyProtocolError as Error, parse_proxy_header};
+use http1::proxy_protocol::{
+    ClientTransport, ProxiedPeer, ProxyHeader, ProxyProtocolError as Error, parse_proxy_header,
+};
 use proptest::prelude::*;
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -10,11 +12,11 @@ type Outcome = Result<Option<ProxyHeader>, Error>;
 fn tcp(source: &str, destination: &str, bytes: usize) -> Outcome {
     let peer =
         ProxiedPeer::Tcp { source: source.parse().unwrap(), destination: destination.parse().unwrap() };
-    Ok(Some(ProxyHeader { peer, bytes }))
+    Ok(Some(ProxyHeader { peer, transport: ClientTransport::Unsaid, bytes }))
 }
 
 fn header(peer: ProxiedPeer, bytes: usize) -> Outcome {
-    Ok(Some(ProxyHeader { peer, bytes }))
+    Ok(Some(ProxyHeader { peer, transport: ClientTransport::Unsaid, bytes }))
 }
 
 /// A header arriving byte by byte, and then followed by others, gives what it gives at once.
@@ -71,6 +73,14 @@ fn version_2() {
     check(&v2(0x21, 0x21, 36, &v6), tcp("[2020:2020:2020:2020:2020:2020:2020:2020]:1", "[::1]:2", 52));
     let extended = [v4, &[4, 0, 2, 9, 9, 1, 0, 0]].concat();
     check(&v2(0x21, 0x11, 20, &extended), tcp("1.2.3.4:80", "5.6.7.8:443", 36));
+    let with_tls =
+        |value: &[u8]| [v4, &[4, 0, 0, 0x20, 0, u8::try_from(value.len()).unwrap()], value].concat();
+    let over_tls = tcp("1.2.3.4:80", "5.6.7.8:443", 39)
+        .map(|header| header.map(|header| ProxyHeader { transport: ClientTransport::Tls, ..header }));
+    check(&v2(0x21, 0x11, 23, &with_tls(&[1, 0, 0, 0, 0])), over_tls);
+    check(&v2(0x21, 0x11, 23, &with_tls(&[0, 0, 0, 0, 0])), tcp("1.2.3.4:80", "5.6.7.8:443", 39));
+    check(&v2(0x21, 0x11, 22, &with_tls(&[1, 0, 0, 0])), Err(Error::MalformedExtension));
+    check(&v2(0x20, 0x11, 23, &with_tls(&[1, 0, 0, 0, 0])), header(ProxiedPeer::Local, 39));
     check(&v2(0x20, 0x00, 0, b""), header(ProxiedPeer::Local, 16));
     check(&v2(0x20, 0x11, 3, b"any"), header(ProxiedPeer::Local, 19));
     check(&v2(0x21, 0x00, 3, b"any"), header(ProxiedPeer::Unknown, 19));

@@ -667,17 +667,21 @@ fn the_proxy_protocol_names_the_client() {
     );
     let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     let version_2_address = [192, 0, 2, 7, 192, 0, 2, 1, 0x30, 0x39, 0, 80];
-    for (header, client) in [
-        (b"PROXY TCP4 192.0.2.5 192.0.2.1 12345 80\r\n".to_vec(), "192.0.2.5"),
-        (b"PROXY TCP6 2001:db8::5 2001:db8::1 12345 80\r\n".to_vec(), "2001:db8::5"),
-        (b"PROXY UNKNOWN\r\n".to_vec(), "127.0.0.1"),
-        (version_2(1, &version_2_address), "192.0.2.7"),
-        (version_2(0, &[]), "127.0.0.1"),
+    let told_of_tls = |flags| [&version_2_address[..], &[0x20, 0, 5, flags, 0, 0, 0, 0]].concat();
+    for (header, client, scheme) in [
+        (b"PROXY TCP4 192.0.2.5 192.0.2.1 12345 80\r\n".to_vec(), "192.0.2.5", "http"),
+        (b"PROXY TCP6 2001:db8::5 2001:db8::1 12345 80\r\n".to_vec(), "2001:db8::5", "http"),
+        (b"PROXY UNKNOWN\r\n".to_vec(), "127.0.0.1", "http"),
+        (version_2(1, &version_2_address), "192.0.2.7", "http"),
+        (version_2(1, &told_of_tls(0)), "192.0.2.7", "http"),
+        (version_2(1, &told_of_tls(1)), "192.0.2.7", "https"),
+        (version_2(0, &[]), "127.0.0.1", "http"),
     ] {
         let mut client_side = larder.client();
         client_side.send([&header[..], request].concat());
         assert_eq!(client_side.response().status(), 200, "{:?}", String::from_utf8_lossy(&header));
-        assert_eq!(origin.last("/").field("x-forwarded-for"), client);
+        let asked = origin.last("/");
+        assert_eq!((asked.field("x-forwarded-for"), asked.field("x-forwarded-proto")), (client, scheme));
     }
     let before = origin.total();
     let mut long = version_2(1, &version_2_address);

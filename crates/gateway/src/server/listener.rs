@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::task::Context;
 use std::time::Duration;
 
-use ::http1::proxy_protocol::{ProxiedPeer, parse_proxy_header};
+use ::http1::proxy_protocol::{ClientTransport, ProxiedPeer, ProxyHeader, parse_proxy_header};
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use rustls::ServerConfig;
@@ -400,20 +400,26 @@ async fn connection(
 ) -> Result<(), WireError> {
     let listener = live.listener(index);
     let limit = live.config.limits.head_read_timeout;
-    let (io, address) = match listener.proxy_protocol {
-        ProxyProtocol::Off => (Prefixed::new(Vec::new(), socket), address),
+    let (io, address, transport) = match listener.proxy_protocol {
+        ProxyProtocol::Off => (Prefixed::new(Vec::new(), socket), address, ClientTransport::Unsaid),
         ProxyProtocol::Required if !is_within(&listener.proxy_protocol_from, address.ip()) => {
             worker.recorder.connection_refused("proxy-peer");
             tracing::warn!(peer = %address.ip(), "connection closed: the peer is not in `proxy_protocol_from`");
             return Ok(());
         }
         ProxyProtocol::Required => {
-            let (io, named) = Box::pin(proxied(worker, socket, address, limit)).await?;
+            let (io, header) = Box::pin(proxied(worker, socket, address, limit)).await?;
+            let named = match header.peer {
+                ProxiedPeer::Tcp { source, .. } => source,
+                // It names no TCP client where a proxy checks health.
+                ProxiedPeer::Local | ProxiedPeer::Unknown | ProxiedPeer::Unix => address,
+            };
             worker.shared.doorway.name(seat, holder(&live.config, named));
-            (io, named)
+            (io, named, header.transport)
         }
     };
-    let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
+    let is_secured = listener.tls.is_some() || transport == ClientTransport::Tls;
+    let scheme = if is_secured { Scheme::Https } else { Scheme::Http };
     let peer = Peer { address, trust: trust(&live.config, address), scheme };
     match live.tls.get(index).and_then(Option::as_ref) {
         Some(config) => secured(worker, &live.config.limits, (config, io), peer, seat).await,
@@ -565,14 +571,13 @@ async fn speak_http2<S: Stream + 'static>(worker: &Arc<Worker>, io: S, client: C
     http2::serve(io, Arc::clone(worker), client, Arc::clone(seat)).await;
 }
 
-/// Reads the PROXY protocol header: what comes behind it, and from whom. It names no TCP client where a proxy checks
-/// health.
+/// Reads the PROXY protocol header: what comes behind it, and what it says.
 async fn proxied<S: Stream>(
     worker: &Worker,
     io: S,
     proxy: SocketAddr,
     limit: Duration,
-) -> Result<(Prefixed<S>, SocketAddr), WireError> {
+) -> Result<(Prefixed<S>, ProxyHeader), WireError> {
     let (mut wire, mut input) = (Wire::new(io, limit), Input::with_capacity(512));
     first_bytes(worker, &mut wire, &mut input).await?;
     loop {
@@ -583,11 +588,7 @@ async fn proxied<S: Stream>(
         })?;
         if let Some(header) = header {
             input.consume(header.bytes);
-            let client = match header.peer {
-                ProxiedPeer::Tcp { source, .. } => source,
-                _ => proxy,
-            };
-            return Ok((Prefixed::new(input.take(), wire.io), client));
+            return Ok((Prefixed::new(input.take(), wire.io), header));
         }
         wire.read(&mut input).await?;
     }

@@ -181,7 +181,7 @@ static LISTENER: Section = Section {
             Preset::Is("false"),
             Reload::No,
             "Whether every connection starts with a PROXY protocol header (version 1 or 2).",
-            "Switch it on only behind a balancer that always sends one: it decides the client address, and a connection without it is closed.",
+            "Switch it on only behind a balancer that always sends one: it decides the client address, and whether the scheme is https where TLS ends at the balancer. A connection without it is closed.",
         ),
         row(
             "proxy_protocol_from",
