@@ -31,7 +31,11 @@ pub(crate) struct CheckArguments {
 /// Prints what is wrong.
 pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
     let overrides = Overrides::to_look(Program::Serve, arguments.cluster_node.clone());
-    let file = arguments.configuration.named().map(Path::to_owned).or_else(default_file::find);
+    let file = arguments
+        .configuration
+        .named()
+        .map(Path::to_owned)
+        .or_else(|| default_file::find(default_file::OF_GATEWAY));
     let file = file.unwrap_or_else(|| cli::lacking("check", "<FILE>"));
     let input = if file == Path::new("-") { Input::of_standard_input() } else { Input::given(&file) };
     let name = input.name.clone();

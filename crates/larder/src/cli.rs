@@ -100,7 +100,7 @@ pub(crate) fn lacking(command: &str, what: &str) -> ! {
     let mut definition = definition();
     definition.build();
     let command = definition.find_subcommand_mut(command).expect("it is the one that was parsed");
-    let file = default_file::path();
+    let file = default_file::path("larder.toml");
     let message = format!("expected {what}: the default file {} doesn't exist", file.display());
     command.error(ErrorKind::MissingRequiredArgument, message).exit()
 }
@@ -401,7 +401,7 @@ impl ServeArguments {
         if self.origin.is_some() {
             return None;
         }
-        let file = self.configuration.or_default();
+        let file = self.configuration.or_default(default_file::OF_GATEWAY);
         Some(file.unwrap_or_else(|| lacking("serve", "--origin <URL>|--config <FILE>")))
     }
 

@@ -26,22 +26,28 @@ impl FileArguments {
         self.file.as_deref().or(self.config.as_deref())
     }
 
-    /// The file that is named, else the default one: said, because it is easily forgotten.
-    pub(crate) fn or_default(&self) -> Option<PathBuf> {
-        let found = || find().inspect(|file| output::note(&format!("configuration: {}", file.display())));
+    /// The file that is named, else the first default one that is there: said, because it is easily forgotten.
+    pub(crate) fn or_default(&self, names: &[&str]) -> Option<PathBuf> {
+        let found =
+            || find(names).inspect(|file| output::note(&format!("configuration: {}", file.display())));
         self.named().map(Path::to_owned).or_else(found)
     }
 }
 
-/// The file, if it is there. One that nobody may look for is told of by who reads it.
-pub(crate) fn find() -> Option<PathBuf> {
-    let file = path();
-    file.try_exists().unwrap_or(true).then_some(file)
+/// What the gateway reads.
+pub(crate) const OF_GATEWAY: &[&str] = &["larder.toml"];
+
+/// What the cache server reads: its own file, as the package has it, goes before one that is perhaps that of a gateway beside it.
+pub(crate) const OF_KV: &[&str] = &["kv.toml", "larder.toml"];
+
+/// The first of these files that is there. One that nobody may look for is told of by who reads it.
+pub(crate) fn find(names: &[&str]) -> Option<PathBuf> {
+    names.iter().map(|name| path(name)).find(|file| file.try_exists().unwrap_or(true))
 }
 
 /// In the folder of the service, where a service manager says which that is.
-pub(crate) fn path() -> PathBuf {
-    folder(env::var_os("CONFIGURATION_DIRECTORY")).join("larder.toml")
+pub(crate) fn path(name: &str) -> PathBuf {
+    folder(env::var_os("CONFIGURATION_DIRECTORY")).join(name)
 }
 
 /// The first of a list.

@@ -10,7 +10,7 @@ use engine::Engine;
 use kv::{Control, Measures, SaveFile, Server, TextProtocol};
 
 use crate::config::{Environment, KvOverrides, KvSettings, Overrides, Program};
-use crate::default_file::FileArguments;
+use crate::default_file::{self, FileArguments};
 use crate::doctor;
 use crate::{allocator, lifecycle};
 
@@ -18,7 +18,7 @@ use crate::{allocator, lifecycle};
 ///
 /// Keeps strings in memory up to `maxmemory`, and evicts the least useful keys when memory is full. Speaks RESP2 and RESP3. Prints its
 /// address, and runs until SIGTERM or Ctrl-C. Options override the file. It can contain the tables of `larder serve` too. Without FILE, reads
-/// /etc/larder/larder.toml if it exists.
+/// /etc/larder/kv.toml or, without that, /etc/larder/larder.toml, if it exists.
 ///
 /// Examples:
 ///
@@ -81,7 +81,7 @@ enum Predecessor {
 impl KvArguments {
     /// The configuration file, if there is one.
     pub(crate) fn file(&self) -> Option<PathBuf> {
-        self.configuration.or_default()
+        self.configuration.or_default(default_file::OF_KV)
     }
 
     /// What overrides the file.

@@ -333,6 +333,11 @@ fn the_default_file_is_read_where_nothing_else_is_said() {
         let said = format!("larder: configuration: {}\n", file.display());
         assert_eq!(text.contains(&said), command != "check", "{command}: {text}");
     }
+    let own = folder.path().join("kv.toml");
+    fs::write(&own, "maxmem = 1\n").expect("a file");
+    let (status, text) = run("kv --listen 127.0.0.1:0");
+    assert!(status == Some(1) && text.contains(&format!("{}:1:1: error: maxmem", own.display())), "{text}");
+    assert!(!text.contains("larder.toml"), "its own file goes first: {text}");
     for command in ["serve --origin ftp://a", "serve --config no-such-file", "check no-such-file"] {
         let (status, text) = run(command);
         assert!(status == Some(1) && !text.contains("drain_limt"), "{command}: {text}");
