@@ -10,7 +10,6 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use gateway::PurgeOutcome;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, EXPECT, HeaderValue};
@@ -129,6 +128,9 @@ struct Context {
     guard: Guard,
     reach: Reach,
     limits: AdminLimits,
+    begun: Instant,
+    /// Of requests without the token.
+    refusals: Warnings<1>,
 }
 
 /// How long connections may take to finish after the shutdown: a purge waits so long for other instances that are silent, and a little longer.
@@ -183,7 +185,8 @@ impl Bound {
         let probes_address = probes.as_ref().map(|(_, address)| *address);
         let context = |guard, reach| {
             let (control, telemetry) = (Arc::clone(control), Arc::clone(telemetry));
-            Arc::new(Context { control, telemetry, guard, reach, limits })
+            let (begun, refusals) = (Instant::now(), Warnings::default());
+            Arc::new(Context { control, telemetry, guard, reach, limits, begun, refusals })
         };
         let listening = [Some(&listener), probes.as_ref().map(|(listener, _)| listener)];
         let listening = listening.into_iter().flatten().map(Arc::downgrade).collect();
@@ -237,7 +240,8 @@ async fn listen(listener: Arc<TcpListener>, context: Arc<Context>, mut ended: wa
                     continue;
                 }
                 let answering = Arc::<AtomicBool>::default();
-                let serving = connection(stream, Arc::clone(&answering), Arc::clone(&context), ended.clone());
+                let asked = Asked { stream, peer };
+                let serving = connection(asked, Arc::clone(&answering), Arc::clone(&context), ended.clone());
                 open.push_back(Open { task: connections.spawn(serving), answering });
             }
             Err(error) => {
@@ -276,8 +280,14 @@ fn has_room(open: &mut VecDeque<Open>, context: &Context) -> bool {
     oldest.inspect(|connection| connection.task.abort()).is_some()
 }
 
-async fn connection(
+/// Who asks.
+struct Asked {
     stream: TcpStream,
+    peer: SocketAddr,
+}
+
+async fn connection(
+    Asked { stream, peer }: Asked,
     answering: Arc<AtomicBool>,
     context: Arc<Context>,
     mut ended: watch::Receiver<()>,
@@ -293,7 +303,7 @@ async fn connection(
         let (context, answering, is_last) =
             (Arc::clone(&context), Arc::clone(&answering), Arc::clone(&is_last));
         async move {
-            let mut answer = context.answer(request, &answering).await;
+            let mut answer = context.answer(peer, request, &answering).await;
             answering.store(false, Ordering::Relaxed);
             if is_last.load(Ordering::Relaxed) {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -336,14 +346,15 @@ async fn connection(
 
 impl Context {
     /// `answering` is set while a request is answered that is not refused.
-    async fn answer(&self, request: Request<Incoming>, answering: &AtomicBool) -> Answer {
+    async fn answer(&self, peer: SocketAddr, request: Request<Incoming>, answering: &AtomicBool) -> Answer {
         let (head, mut body) = request.into_parts();
-        match self.try_answer(&head, &mut body, answering).await {
+        match self.try_answer(peer, &head, &mut body, answering).await {
             Ok(answer) => answer,
             // Its time is over.
             Err(refusal @ Refusal::BodyTooSlow) => refusal.into_answer(),
             Err(refusal) => {
                 answering.store(false, Ordering::Relaxed);
+                self.note_refusal(peer, &head, &refusal);
                 self.discard(&head, body).await;
                 refusal.into_answer()
             }
@@ -353,6 +364,7 @@ impl Context {
     /// The token comes first: who has none learns nothing about routes.
     async fn try_answer(
         &self,
+        peer: SocketAddr,
         head: &Parts,
         body: &mut Incoming,
         answering: &AtomicBool,
@@ -370,9 +382,21 @@ impl Context {
             Action::Live => Ok(answer::json(StatusCode::OK, &json!({ "live": true }))),
             Action::Metrics => Ok(self.metrics()),
             Action::Ready => Ok(self.ready()),
-            Action::Purge => self.purge(head.uri.query(), &self.read(body).await?).await,
+            Action::Purge => self.purge(peer, head.uri.query(), &self.read(body).await?).await,
             Action::Reload => self.reload().await,
             Action::Upgrade => self.upgrade().await,
+        }
+    }
+
+    /// Somebody tries to do what needs a token.
+    fn note_refusal(&self, peer: SocketAddr, head: &Parts, refusal: &Refusal) {
+        let says = match refusal {
+            Refusal::TokenMissing => "admin request refused: it has no token",
+            Refusal::TokenWrong => "admin request refused: its token is wrong",
+            _ => return,
+        };
+        if let Some(left_out) = self.refusals.take(self.begun.elapsed().as_secs()) {
+            tracing::warn!(client = %peer.ip(), method = %head.method, path = head.uri.path(), left_out, "{says}");
         }
     }
 
@@ -431,7 +455,7 @@ impl Context {
         Ok(answer::json(StatusCode::OK, &explanation))
     }
 
-    async fn purge(&self, query: Option<&str>, body: &[u8]) -> Result<Answer, Refusal> {
+    async fn purge(&self, peer: SocketAddr, query: Option<&str>, body: &[u8]) -> Result<Answer, Refusal> {
         let order = purge::read(query, body)?;
         let begun = Instant::now();
         let outcome = self.control.purge(&order).await.map_err(Refusal::Purge)?;
@@ -439,23 +463,7 @@ impl Context {
             return Ok(answer::json(StatusCode::OK, &outcome));
         }
         self.telemetry.background().purge(&outcome.counted(order.mode, begun.elapsed()));
-        // Queries may hold secrets, and this log has no redaction.
-        let url = order.url.as_deref().and_then(|url| url.split('?').next());
-        let PurgeOutcome { keys_matched, responses_purged, fills_doomed, ref id, .. } = outcome;
-        tracing::info!(
-            url,
-            tags = ?order.tags,
-            site = order.site,
-            host = order.host,
-            prefix = order.prefix,
-            everything = order.everything,
-            mode = order.mode.as_str(),
-            id,
-            keys_matched,
-            responses_purged,
-            fills_doomed,
-            "purged"
-        );
+        outcome.log(&order, peer.ip());
         Ok(answer::json(StatusCode::OK, &outcome))
     }
 

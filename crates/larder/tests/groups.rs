@@ -399,6 +399,12 @@ fn the_last_server_stays_over_a_reload_too() {
         assert_eq!(client.get(&format!("/{number}")).text(), "ill");
     }
     assert!((larder.metric("larder_origin_server_ejections_total", &[]) - 1.0).abs() < 0.5);
+    let told = "a server is ejected origin=";
+    assert!(
+        larder.stderr().contains(told) && larder.stderr().contains("last_failure=it answered 503"),
+        "{}",
+        larder.stderr()
+    );
     let totals = || servers.iter().map(ScriptedOrigin::total).collect::<Vec<_>>();
     assert_eq!(totals(), [1, 9]);
     reload(&mut larder, &config(&weighted(&servers, &[2, 1]), settings));

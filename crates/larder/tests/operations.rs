@@ -130,6 +130,8 @@ fn a_token_guards_all_but_probes() {
     let token = larder_process.folder().join("token").display().to_string();
     let refused = larder(&["purge", "http://test.example/", "--admin", &admin]);
     assert_ne!(refused.status, 0, "{}", refused.text());
+    let told = "admin request refused: it has no token client=127.0.0.1 method=GET path=\"/\"";
+    assert!(larder_process.stderr().contains(told), "{}", larder_process.stderr());
     let purged = larder(&["purge", "http://test.example/", "--admin", &admin, "--token-file", &token]);
     assert_eq!(
         (purged.status, purged.text().contains("no stored response for")),
@@ -768,7 +770,9 @@ fn an_upgrade_that_fails_changes_nothing() {
     assert!(output.contains(&told), "{output}");
     let id = output.split(' ').nth(1).and_then(|id| id.parse().ok()).expect("the new process");
     let _successor = Successor::new(id);
-    assert!(process.get("/hit").cache_status().starts_with("better"));
+    wait::until_true("the old process accepts no more", || {
+        process.get("/hit").cache_status().starts_with("better")
+    });
 }
 
 /// As long as something can fail, connections are the old process's: with more workers too, which listen beside those that there are.

@@ -461,7 +461,14 @@ fn the_method_purge_is_for_those_with_the_token() {
     assert!(asked(&with_token).text().contains("\"keys_matched\":1"));
     assert!(asked(&with_token).text().contains("\"keys_matched\":0"));
     assert!(origin.received().iter().all(|asked| asked.method() != "PURGE"), "never forwarded");
-    assert_eq!(larder.metric("larder_purges_total", &["mode=\"hard\""]), 3.0);
+    assert_eq!(larder.ask("PURGE", "/x?secret", &with_token).status(), 200);
+    let told = larder.stderr();
+    let told = told
+        .lines()
+        .filter(|line| line.contains("purged client=127.0.0.1 url=\"http://"))
+        .collect::<Vec<_>>();
+    assert!(told.len() == 5 && told[4].contains("/x?...\"") && told[4].contains(" id="), "{told:?}");
+    assert_eq!(larder.metric("larder_purges_total", &["mode=\"hard\""]), 4.0);
 }
 
 /// Where rules write paths that belong to another site, or to none: what is stored is found by all who take it out of use.

@@ -8,13 +8,13 @@ const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 /// Every response is stale on arrival, and has a validator.
 const STALE: &str = "ETag: \"a\"\r\nAge: 100\r\nCache-Control: max-age=60";
 
-/// Short limits.
-fn impatient(origin: &str) -> Larder {
+/// A short queue, and this limit until the first byte.
+fn impatient(origin: &str, first_byte: &str) -> Larder {
     let settings = "[[origin]]\nname = \"o\"\nurl = \"@origin@\"\n\
         pool = { requests_in_flight_max = 1, queue_max = 1, queue_timeout = \"100ms\" }\n\
         [[site]]\nname = \"a\"\norigin = \"o\"\n\
-        timeouts = { first_byte = \"300ms\", between_bytes = \"60s\", total = \"60s\" }\n";
-    Setup::config(LARDER, &settings.replace("@origin@", origin)).start()
+        timeouts = { first_byte = \"@first_byte@\", between_bytes = \"60s\", total = \"60s\" }\n";
+    Setup::config(LARDER, &settings.replace("@origin@", origin).replace("@first_byte@", first_byte)).start()
 }
 
 #[track_caller]
@@ -48,7 +48,7 @@ fn an_origin_that_does_not_answer_in_time() {
         let target = exchange.request.target().to_owned();
         exchange.respond("200 OK", &fields(&target), "stale");
     });
-    let larder = impatient(&origin.url());
+    let larder = impatient(&origin.url(), "1s");
     for target in ["/page", "/strict"] {
         assert_eq!(larder.get(target).status(), 200);
     }
@@ -73,7 +73,7 @@ fn no_place_among_the_requests_in_flight() {
         }
         exchange.respond("200 OK", &fields(&target), "stale");
     });
-    let larder = impatient(&origin.url());
+    let larder = impatient(&origin.url(), "60s");
     for target in ["/page", "/strict"] {
         assert_eq!(larder.get(target).status(), 200);
     }
@@ -94,7 +94,7 @@ fn a_port_where_nobody_listens() {
         let target = exchange.request.target().to_owned();
         exchange.respond("200 OK", &fields(&target), "stale");
     });
-    let larder = impatient(&origin.url());
+    let larder = impatient(&origin.url(), "60s");
     for target in ["/page", "/strict"] {
         assert_eq!(larder.get(target).status(), 200);
     }

@@ -70,7 +70,9 @@ pub(crate) fn tier(said: Said, since_start: Duration) -> Finding {
         Said::Failed => "the shared store isn't available: treated as a miss",
         Said::Nothing => "the shared store has nothing under the key",
         Said::Unchanged => "the shared store still has what memory has",
-        Said::Unusable => "what the shared store has cannot be used by the rules here, or is damaged",
+        Said::Unusable => {
+            "the shared store has no response under the key that can be used here: notes of failed requests, say"
+        }
         Said::Found => "the shared store has a record for the key",
         Said::Changing => "the shared store changes the record again and again: a miss",
     };

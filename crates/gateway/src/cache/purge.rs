@@ -9,6 +9,7 @@ pub(crate) mod heard;
 mod order;
 mod url;
 
+use std::net::IpAddr;
 use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,6 +94,31 @@ impl PurgeOutcome {
             keyed_uncounted: self.keyed_uncounted || other.keyed_uncounted,
             ..self
         }
+    }
+
+    /// Tells operators who has purged what.
+    pub fn log(&self, order: &PurgeOrder, client: IpAddr) {
+        // Queries may hold secrets, and this log has no redaction.
+        let url = order.url.as_deref().map(|url| match url.split_once('?') {
+            Some((url, _)) => format!("{url}?..."),
+            None => url.to_owned(),
+        });
+        let Self { keys_matched, responses_purged, fills_doomed, id, .. } = self;
+        tracing::info!(
+            %client,
+            url,
+            tags = ?order.tags,
+            site = order.site,
+            host = order.host,
+            prefix = order.prefix,
+            everything = order.everything,
+            mode = order.mode.as_str(),
+            id,
+            keys_matched,
+            responses_purged,
+            fills_doomed,
+            "purged"
+        );
     }
 
     /// What metrics say of it.

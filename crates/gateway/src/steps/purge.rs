@@ -10,6 +10,7 @@ use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
 use crate::cache::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
+use crate::client::address_of;
 use crate::config::PurgeMethod;
 use crate::message::fields::PackedFields;
 use crate::message::reply::{Account, Body, Length, Reply, ReplyHead};
@@ -43,6 +44,9 @@ pub(crate) async fn answer(worker: &Arc<Worker>, plan: &Plan, method: &PurgeMeth
     match purge::purge(&worker.shared, &order).await {
         Ok(outcome) => {
             worker.recorder.purge(&outcome.counted(mode, begun.elapsed()));
+            let lines = plan.asked().fields.to_lines();
+            let client = address_of(&plan.asked().borrow(&lines), &plan.live.config.trusted_proxies);
+            outcome.log(&order, client);
             told(worker, plan, &outcome)
         }
         Err(error) => respond::reply(&problem(&error), Some(&plan.site), plan.started, worker).locally(),

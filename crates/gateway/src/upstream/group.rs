@@ -184,7 +184,8 @@ impl Upstream {
         let FailedAttempt { error, body, processing, kept } = failed;
         let replay = if body.is_some() { Replay::Whole } else { Replay::Gone };
         let failed = Failed { cause: Cause::of(&error), processing, kept, method, body: replay };
-        self.servers.note_verdict(course.server, Verdict::of(&failed, course.tried.len()), now);
+        let verdict = Verdict::of(&failed, course.tried.len());
+        self.servers.note_verdict((course.server, verdict), &error, now);
         let is_last = course.tried.len() >= self.config.retries.attempts_max;
         let other = if is_last { None } else { self.servers.pick(course.key, &course.tried, now) };
         let elsewhere = match other {

@@ -1,5 +1,6 @@
 //! The servers of a group, and the pick among them.
 
+use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -84,10 +85,16 @@ impl Servers {
     /// Takes in that a server answered. That it is well shows only where all of the answer has come, or as much as anybody wants.
     pub(super) fn note_answer(self: &Arc<Self>, server: usize, response: &mut OriginResponse) {
         let Some(ejection) = &self.ejection else { return };
-        if ejection.config.statuses.contains(response.status.as_u16()) {
-            self.note(ejection, server, Verdict::Failure, Instant::now());
+        let status = response.status.as_u16();
+        if ejection.config.statuses.contains(status) {
+            self.note(
+                ejection,
+                (server, Verdict::Failure),
+                &format_args!("it answered {status}"),
+                Instant::now(),
+            );
         } else if response.body.is_over() {
-            self.note(ejection, server, Verdict::Success, Instant::now());
+            self.note(ejection, (server, Verdict::Success), &"", Instant::now());
         } else {
             let servers = Arc::clone(self);
             response.body.watch(Watch::new(move |ending| {
@@ -96,19 +103,25 @@ impl Servers {
                     Ending::Broken => Verdict::Failure,
                     Ending::Late => Verdict::Silent,
                 };
-                servers.note_verdict(server, verdict, Instant::now());
+                servers.note_verdict((server, verdict), &"its response broke off", Instant::now());
             }));
         }
     }
 
-    /// Takes in what a request says of its server.
-    pub(super) fn note_verdict(&self, server: usize, verdict: Verdict, now: Instant) {
+    /// Takes in what a request says of its server, and why.
+    pub(super) fn note_verdict(&self, said: (usize, Verdict), why: &dyn fmt::Display, now: Instant) {
         if let Some(ejection) = &self.ejection {
-            self.note(ejection, server, verdict, now);
+            self.note(ejection, said, why, now);
         }
     }
 
-    fn note(&self, ejection: &Ejection, server: usize, verdict: Verdict, now: Instant) {
+    fn note(
+        &self,
+        ejection: &Ejection,
+        (server, verdict): (usize, Verdict),
+        why: &dyn fmt::Display,
+        now: Instant,
+    ) {
         let (_leaving, leave) = match verdict {
             Verdict::Failure => (Some(ejection.leaving.lock()), self.leave(&ejection.config, now)),
             Verdict::Success | Verdict::Silent => (None, Leave::Refused),
@@ -117,7 +130,8 @@ impl Servers {
         let ejected = endpoint.standing().lock().note(verdict, &ejection.config, leave, now);
         if let Some(time) = ejected {
             endpoint.work().ejections.fetch_add(1, Relaxed);
-            tracing::warn!(origin = %ejection.origin, server = %endpoint.label(), ?time, "a server is ejected");
+            let (origin, server) = (&ejection.origin, endpoint.label());
+            tracing::warn!(%origin, %server, ?time, last_failure = %why, "a server is ejected");
         }
     }
 

@@ -171,7 +171,7 @@ impl Origin<'_> {
     /// Nothing of an origin with one server that is as it should be.
     fn line(&self) -> Option<String> {
         let Self { name, servers, breaker } = self;
-        let up = servers.iter().filter(|(_, state)| *state == UP).count();
+        let up = servers.iter().filter(|(_, state)| [UP, "slow_start"].contains(state)).count();
         let mut told = vec![format!("{up} of {} servers up", servers.len())];
         let others = servers.iter().filter(|(_, state)| *state != UP);
         told.extend(others.map(|(server, state)| format!("{server} {}", state.replace('_', " "))));
@@ -295,7 +295,7 @@ mod tests {
             "store: 7 responses, 1.5 MiB of 2.0 MiB",
             "shared store: no answer for 12 s; serving alone",
             "store images: 1 response, 1.0 MiB of 4.0 MiB; instances 3",
-            "origin shop: 1 of 2 servers up; http://b slow start; circuit breaker half open",
+            "origin shop: 2 of 2 servers up; http://b slow start; circuit breaker half open",
         ];
         assert_eq!(lines(&Metrics::parse(text), "draining"), told);
         let shown = object(&Metrics::parse(text), false, &["draining"]);
