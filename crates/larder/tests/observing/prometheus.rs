@@ -150,11 +150,11 @@ fn write_copy(folder: &Path, targets: &Targets) {
 /// So that what takes a quarter of an hour can be seen in a test: a minute of a window is 0.8 s, and its day a minute; what has to last for
 /// some minutes has to last for a second. Expressions and thresholds are those that users have.
 fn quicker(rules: &str) -> String {
-    let window = Regex::new(r"\[(\d+)m\]").expect("a pattern");
+    let window = Regex::new(r"(?P<before>[\[:])(?P<minutes>\d+)m\b").expect("a pattern");
     let pending = Regex::new(r"(?m)for: \d+m$").expect("a pattern");
     let milliseconds = |window: &Captures<'_>| {
-        let minutes: u32 = window[1].parse().expect("a number");
-        format!("[{}ms]", minutes * 800)
+        let minutes: u32 = window["minutes"].parse().expect("a number");
+        format!("{}{}ms", &window["before"], minutes * 800)
     };
     let rules = window.replace_all(rules, milliseconds).replace("[1d]", "[1m]");
     pending.replace_all(&rules, "for: 1s").into_owned()
