@@ -62,6 +62,7 @@ fn prometheus_finds_what_panels_ask_for_and_alerts_fire() {
     let (last, others) = FAULTS.split_last().expect("there are faults");
     let mut trouble = Trouble::make(&mut world);
     trouble.fires(others);
+    trouble.halves_are_told();
     trouble.make_last();
     trouble.fires(&[*last]);
 }

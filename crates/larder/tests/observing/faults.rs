@@ -133,6 +133,17 @@ impl<'a> Trouble<'a> {
         assert!(silent.is_empty(), "silent: {silent:#?}; fired: {fired:#?}");
     }
 
+    /// Instances that are led to two servers for good agree again in what they see, and are told of all the same.
+    #[track_caller]
+    pub(crate) fn halves_are_told(&self) {
+        let prometheus = &self.world.prometheus;
+        let seen = "larder_tier_instances{store=\"split\"}";
+        wait::until_true("each sees itself alone", || prometheus.values(seen) == [1.0, 1.0]);
+        let rule = prometheus.rules().into_iter().find(|rule| rule.name == "LarderFleetSplit");
+        let query = rule.expect("the rule").query;
+        assert_eq!(prometheus.series(&format!("({query}) and on (store) count by (store) ({seen})")), 1);
+    }
+
     /// Makes the fault of the last alert.
     pub(crate) fn make_last(&mut self) {
         drop(self.world.gateways.pop());
