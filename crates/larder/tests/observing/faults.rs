@@ -96,7 +96,6 @@ impl<'a> Trouble<'a> {
     #[track_caller]
     pub(crate) fn make(world: &'a mut World) -> Self {
         world.gateways[0].write_config("site = 1");
-        assert_eq!(world.gateways[0].ask_admin("POST", "/reload", "").status(), 422);
         let process = world.gateways[1].service().id().to_string();
         run("prlimit", ["--pid", &process, "--fsize=0"]).succeeded();
         world.origins.are_news_cacheable.store(false, Ordering::Relaxed);
@@ -182,6 +181,7 @@ impl Trouble<'_> {
     fn pass(&mut self) {
         self.round += 1;
         self.strain_gateway();
+        self.crash_kv();
         self.move_store();
         for key in ["a", "b", "c"] {
             self.world.kv.full.ask(&format!("SETRANGE {key} 1500000 x\r\n"));
@@ -192,10 +192,12 @@ impl Trouble<'_> {
 
     fn strain_gateway(&self) {
         let (gateway, place) = (&self.world.gateways[0], self.world.places[0]);
-        let answer = gateway.ask_admin("POST", "/purge?site=shop", "");
-        assert_eq!(answer.status(), 200, "{}", answer.text());
+        for (target, status) in [("/reload", 422), ("/purge?site=shop", 200)] {
+            let answer = gateway.ask_admin("POST", target, "");
+            assert_eq!(answer.status(), status, "{target}: {}", answer.text());
+        }
         let mut client = gateway.client();
-        for target in ["/limited", "/budget/cold"].repeat(50) {
+        for target in ["/limited", "/budget/cold"].repeat(100) {
             client.get(target);
         }
         for number in 0..5 {
@@ -213,16 +215,14 @@ impl Trouble<'_> {
 
     fn strain_kv(&mut self) {
         let server = &self.world.kv.crowded;
-        let mut client = |words: &[&[u8]], reply: &[u8]| {
-            let said = self.clients[0].ask(words);
-            assert!(said.starts_with(reply), "{}", said.escape_ascii());
-        };
-        let pairs = [&b"key"[..], b"value"].repeat(300_000);
-        client(&[&[&b"MSET"[..]], &pairs[..]].concat(), b"+OK");
+        // Some of it may be refused, where a busy machine takes long to evict.
+        let client = &mut self.clients[0];
+        let pairs = [&b"key"[..], b"value"].repeat(150_000);
+        client.ask(&[&[&b"MSET"[..]], &pairs[..]].concat());
         for part in 0..5 {
             let key = format!("key-{}-{part}", self.round);
-            client(&[b"SETRANGE", key.as_bytes(), b"4999999", b"x"], b":5000000");
-            client(&[b"AUTH", b"password"], b"-WRONGPASS");
+            client.ask(&[b"SETRANGE", key.as_bytes(), b"4999999", b"x"]);
+            (0..5).for_each(|_| drop(client.ask(&[b"AUTH", b"password"])));
             // It is told that there is no place, and closed.
             drop(TcpStream::connect(server.address()));
         }
