@@ -309,7 +309,7 @@ metrics! {
     TierUnusableTotal "larder_tier_unusable_total" Counter Count ["store", "reason"],
         "Records and segments that the tier behind memory had, and that were not what was written there: `corrupt`, or `forged` (without a valid tag where one is required).";
     TierVerified "larder_tier_verified" Gauge Count ["store"],
-        "1 while copies in memory can be relied upon, because the tier behind memory answers heartbeats; else 0.";
+        "1 while copies in memory can be relied upon, because the tier behind memory answers heartbeats and its purge log can be read in time; else 0.";
     TierWritesTotal "larder_tier_writes_total" Counter Count ["store", "result"],
         "Changes of records in the tier behind memory: `written`, `removed`, `failed` (tried again), `given_up` (what can't be written is removed instead), `refused` (too many wait: what was written before is not believed any more).";
     TlsHandshakesFailedTotal "larder_tls_handshakes_failed_total" Counter Count ["reason"],

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::process::Signal;
+
 use crate::client::{Client, Response};
 use crate::kv::converse;
 use crate::ports::Port;
@@ -14,6 +16,7 @@ use crate::wait;
 /// A running `larder kv --config`. Killed when dropped.
 pub struct KvService {
     pub service: Service,
+    command: Command,
     addresses: Vec<SocketAddr>,
     admin: Port,
     folder: tempfile::TempDir,
@@ -73,15 +76,22 @@ impl KvSetup {
         let file = self.folder.path().join(CONFIG);
         fs::write(&file, &text).expect("a file in the folder");
         self.command.args(["kv", "--config"]).arg(&file);
-        let mut service = Service::start(&mut self.command, self.folder.path(), "kv");
         let count = text.matches(":0\"").count();
-        let addresses = wait::until("it prints its addresses", || {
-            service.assert_runs();
-            let addresses = service.listening();
-            (addresses.len() == count).then_some(addresses)
-        });
-        KvService { service, addresses, admin, folder: self.folder }
+        let (service, addresses) = run(&mut self.command, self.folder.path(), count);
+        KvService { service, command: self.command, addresses, admin, folder: self.folder }
     }
+}
+
+/// Where it listens is known by what it prints.
+#[track_caller]
+fn run(command: &mut Command, folder: &Path, count: usize) -> (Service, Vec<SocketAddr>) {
+    let mut service = Service::start(command, folder, "kv");
+    let addresses = wait::until("it prints its addresses", || {
+        service.assert_runs();
+        let addresses = service.listening();
+        (addresses.len() == count).then_some(addresses)
+    });
+    (service, addresses)
 }
 
 impl KvService {
@@ -92,6 +102,17 @@ impl KvService {
     #[track_caller]
     pub fn start(binary: &str, options: &str) -> Self {
         KvSetup::new(binary).start(options)
+    }
+
+    /// Ends it by SIGKILL, and starts it again in the same folder. The admin API is where it was; clients may be elsewhere.
+    ///
+    /// # Panics
+    /// When it ends before it listens.
+    #[track_caller]
+    pub fn crash(&mut self) {
+        self.service.signal(Signal::KILL);
+        self.service.end();
+        (self.service, self.addresses) = run(&mut self.command, self.folder.path(), self.addresses.len());
     }
 
     /// The first address.

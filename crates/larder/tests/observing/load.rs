@@ -25,6 +25,10 @@ pub(crate) struct Gateway {
 
 /// Between two rounds: enough for Prometheus and its targets on two cores.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Of clients of what may become slow: each has a thread of its own, so that nobody else waits.
+const LONG_PAUSE: Duration = Duration::from_millis(200);
+/// More than the slow origin takes at a time.
+const OF_SLOW: [&str; 5] = ["slow", "slow", "slow", "slow", "far"];
 
 impl Load {
     pub(crate) fn start(gateways: &[Gateway], kv: SocketAddr) -> Self {
@@ -33,10 +37,16 @@ impl Load {
             .iter()
             .map(|gateway| {
                 let gateway = *gateway;
-                repeat(&over, move |round| gateway.round(round))
+                repeat(&over, PAUSE, move |round| gateway.round(round))
             })
             .collect();
-        threads.push(repeat(&over, move |round| round_of_kv(kv, round)));
+        let first = gateways[0];
+        threads.extend(OF_SLOW.iter().enumerate().map(|(client, host)| {
+            repeat(&over, LONG_PAUSE, move |round| {
+                first.ask_host(host, "GET", &format!("/pages/{client}-{round}"), "");
+            })
+        }));
+        threads.push(repeat(&over, PAUSE, move |round| round_of_kv(kv, round)));
         Self { over, threads }
     }
 }
@@ -51,7 +61,7 @@ impl Drop for Load {
     }
 }
 
-fn repeat(over: &Arc<AtomicBool>, round: impl Fn(usize) + Send + 'static) -> JoinHandle<()> {
+fn repeat(over: &Arc<AtomicBool>, pause: Duration, round: impl Fn(usize) + Send + 'static) -> JoinHandle<()> {
     let over = Arc::clone(over);
     thread::spawn(move || {
         for number in 0.. {
@@ -59,7 +69,7 @@ fn repeat(over: &Arc<AtomicBool>, round: impl Fn(usize) + Send + 'static) -> Joi
                 return;
             }
             round(number);
-            thread::park_timeout(PAUSE);
+            thread::park_timeout(pause);
         }
     })
 }
@@ -79,6 +89,12 @@ impl Gateway {
             self.ask_host(host, "GET", &format!("/pages/{round}"), "");
         }
         (0..3).for_each(|_| self.ask("GET", "/budget/warm", ""));
+        for target in ["/news/1", "/news/2", "/news/3"] {
+            self.ask_host("news", "GET", target, "");
+        }
+        for page in [round % 4, round] {
+            self.ask_host("full", "GET", &format!("/pages/{page}"), "");
+        }
         if round.is_multiple_of(10) {
             self.odd(round);
         }
@@ -112,7 +128,8 @@ impl Gateway {
         self.ask_host("test", method, target, fields);
     }
 
-    fn ask_host(self, host: &str, method: &str, target: &str, fields: &str) {
+    /// Asks a site; whatever it answers.
+    pub(crate) fn ask_host(self, host: &str, method: &str, target: &str, fields: &str) {
         let fields = format!("Host: {host}.example\r\nConnection: close\r\n{fields}");
         send(self.clients, &format!("{method} {target} HTTP/1.1\r\n{fields}\r\n"));
     }
@@ -157,12 +174,22 @@ pub(crate) fn origin() -> ScriptedOrigin {
                 .send("half ")
                 .close(),
             "gone" => exchange.close(),
+            "large" => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", [b'x'; 256 << 10]),
             _ => exchange.respond(
                 "200 OK",
                 "Cache-Control: max-age=60\r\nContent-Type: text/html\r\n",
                 "a page",
             ),
         };
+    })
+}
+
+/// One whose responses are stored until somebody changes its mind.
+pub(crate) fn origin_of_news(is_cacheable: &Arc<AtomicBool>) -> ScriptedOrigin {
+    let is_cacheable = Arc::clone(is_cacheable);
+    ScriptedOrigin::start(move |exchange| {
+        let directive = if is_cacheable.load(Ordering::Relaxed) { "max-age=1" } else { "no-store" };
+        exchange.respond("200 OK", &format!("Cache-Control: {directive}\r\n"), "news");
     })
 }
 

@@ -1,12 +1,12 @@
 //! A Prometheus of others, with the configuration and the rules of `deploy/`.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use regex::Regex;
+use regex::{Captures, Regex};
 use serde_json::Value;
 use testkit::{Client, Port, Service, wait};
 
@@ -18,7 +18,7 @@ pub(crate) fn deploy() -> PathBuf {
 /// What is scraped, by the addresses of `deploy/prometheus/prometheus.yml`.
 pub(crate) struct Targets {
     pub(crate) gateways: Vec<SocketAddr>,
-    pub(crate) kv: SocketAddr,
+    pub(crate) kv: Vec<SocketAddr>,
 }
 
 /// Stopped when dropped.
@@ -32,9 +32,34 @@ pub(crate) struct Prometheus {
 pub(crate) struct Rule {
     pub(crate) name: String,
     pub(crate) query: String,
-    /// Of an alert: `inactive`, `pending` or `firing`.
-    pub(crate) state: Option<String>,
     pub(crate) health: String,
+    pub(crate) kind: Kind,
+}
+
+/// Of what fires; `alertname` is among them.
+pub(crate) type Labels = BTreeMap<String, String>;
+
+/// What a rule is for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Recording,
+    Alerting { firing: Vec<Labels> },
+}
+
+impl Rule {
+    fn read(rule: &Value) -> Self {
+        let text = |name: &str| rule[name].as_str().unwrap_or_default().to_owned();
+        let kind = match rule["alerts"].as_array() {
+            Some(alerts) => Kind::Alerting { firing: firing(alerts) },
+            None => Kind::Recording,
+        };
+        Self { name: text("name"), query: text("query"), health: text("health"), kind }
+    }
+}
+
+fn firing(alerts: &[Value]) -> Vec<Labels> {
+    let alerts = alerts.iter().filter(|alert| alert["state"] == "firing");
+    alerts.map(|alert| serde_json::from_value(alert["labels"].clone()).expect("labels")).collect()
 }
 
 impl Prometheus {
@@ -63,10 +88,20 @@ impl Prometheus {
     /// When it is no query.
     #[track_caller]
     pub(crate) fn series(&self, query: &str) -> usize {
+        self.values(query).len()
+    }
+
+    /// The numbers of the series that a query finds.
+    ///
+    /// # Panics
+    /// When it is no query.
+    #[track_caller]
+    pub(crate) fn values(&self, query: &str) -> Vec<f64> {
         let query: String = form_urlencoded::byte_serialize(query.as_bytes()).collect();
         let answer = self.ask(&format!("/api/v1/query?query={query}"));
         let found = answer["data"]["result"].as_array().expect("a vector");
-        found.iter().filter(|series| series["value"][1] != "NaN").count()
+        let values = found.iter().filter_map(|series| series["value"][1].as_str()?.parse().ok());
+        values.filter(|value: &f64| !value.is_nan()).collect()
     }
 
     #[track_caller]
@@ -74,22 +109,17 @@ impl Prometheus {
         let answer = self.ask("/api/v1/rules");
         let groups = answer["data"]["groups"].as_array().expect("groups");
         let rules = groups.iter().flat_map(|group| group["rules"].as_array().expect("rules"));
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        rules
-            .map(|rule| Rule {
-                name: text(&rule["name"]),
-                query: text(&rule["query"]),
-                state: rule["state"].as_str().map(str::to_owned),
-                health: text(&rule["health"]),
-            })
-            .collect()
+        rules.map(Rule::read).collect()
     }
 
-    /// Alerts in a state.
+    /// Alerts that fire.
     #[track_caller]
-    pub(crate) fn alerts(&self, state: &str) -> BTreeSet<String> {
-        let rules = self.rules().into_iter();
-        rules.filter(|rule| rule.state.as_deref() == Some(state)).map(|rule| rule.name).collect()
+    pub(crate) fn firing(&self) -> Vec<Labels> {
+        let of_rule = |rule: Rule| match rule.kind {
+            Kind::Alerting { firing } => firing,
+            Kind::Recording => Vec::new(),
+        };
+        self.rules().into_iter().flat_map(of_rule).collect()
     }
 
     #[track_caller]
@@ -101,15 +131,15 @@ impl Prometheus {
     }
 }
 
-/// The files of `deploy/`, with other addresses and with seconds for minutes.
+/// The files of `deploy/`, with other addresses and less time.
 fn write_copy(folder: &Path, targets: &Targets) {
     let read = |name: &str| fs::read_to_string(deploy().join("prometheus").join(name)).expect(name);
-    let gateways: Vec<_> = targets.gateways.iter().map(|address| format!("\"{address}\"")).collect();
-    let config = read("prometheus.yml")
-        .replace("\"127.0.0.1:8081\"", &gateways.join(", "))
-        .replace("127.0.0.1:8082", &targets.kv.to_string())
-        .replace("_interval: 15s", "_interval: 400ms");
-    assert!(config.contains(&gateways[0]) && config.contains(&targets.kv.to_string()), "{config}");
+    let mut config = read("prometheus.yml").replace("_interval: 15s", "_interval: 400ms");
+    for (from, to) in [("\"127.0.0.1:8081\"", &targets.gateways), ("\"127.0.0.1:8082\"", &targets.kv)] {
+        assert_eq!(config.matches(from).count(), 1, "{config}");
+        let to: Vec<_> = to.iter().map(|address| format!("\"{address}\"")).collect();
+        config = config.replace(from, &to.join(", "));
+    }
     fs::create_dir(folder.join("rules")).expect("a folder in the folder");
     fs::write(folder.join("prometheus.yml"), config).expect("a file in the folder");
     for name in ["rules/recording.yml", "rules/alerts.yml"] {
@@ -117,10 +147,15 @@ fn write_copy(folder: &Path, targets: &Targets) {
     }
 }
 
-/// With seconds for minutes, so that what takes a quarter of an hour can be seen in a test.
+/// So that what takes a quarter of an hour can be seen in a test: a minute of a window is 0.8 s, and its day a minute; what has to last for
+/// some minutes has to last for a second. Expressions and thresholds are those that users have.
 fn quicker(rules: &str) -> String {
-    let window = Regex::new(r"\[\d+m\]").expect("a pattern");
+    let window = Regex::new(r"(?P<before>[\[:])(?P<minutes>\d+)m\b").expect("a pattern");
     let pending = Regex::new(r"(?m)for: \d+m$").expect("a pattern");
-    let rules = window.replace_all(rules, "[4s]").replace("[1d]", "[1m]");
+    let milliseconds = |window: &Captures<'_>| {
+        let minutes: u32 = window["minutes"].parse().expect("a number");
+        format!("{}{}ms", &window["before"], minutes * 800)
+    };
+    let rules = window.replace_all(rules, milliseconds).replace("[1d]", "[1m]");
     pending.replace_all(&rules, "for: 1s").into_owned()
 }
