@@ -153,6 +153,12 @@ fn glob(text: &str, spelling: Spelling) -> Result<globset::GlobMatcher, String> 
     if !text.starts_with(['/', '*', '{', '[', '?']) {
         return Err("can't match any path: every path starts with `/`".to_owned());
     }
+    if text.starts_with(['*', '?']) && !text.starts_with("**") {
+        let rest = text.trim_start_matches(['*', '?']);
+        return Err(format!(
+            "can't match any path: every path starts with `/`, which `*` and `?` don't stand for; did you mean `**/*{rest}`?"
+        ));
+    }
     let wildcards = match spelling {
         Spelling::AsWritten => Wildcards::InSegments,
         Spelling::Lenient => Wildcards::InSegmentsOfAnyCase,
