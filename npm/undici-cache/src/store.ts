@@ -17,7 +17,7 @@ import { type CheckedStore, checkStore, type LarderCacheStoreOptions } from './o
 import type { LogCursor, Variant } from './record.js'
 import { type Place, QuietEmitter, SharedStore, ttlMsOf } from './shared-store.js'
 import { matches, variantOf } from './stored.js'
-import { type Outcome, Turns } from './turns.js'
+import { type Lease, type Outcome, Turns } from './turns.js'
 
 /** What a look-up has found out that a later write depends on. */
 interface Asked {
@@ -152,18 +152,22 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   async takeTurn(key: CacheKey): Promise<Turn> {
     const place = this.#shared.placeOf(key)
     try {
-      for (;;) {
+      while (this.#turns.hasRoom) {
         const lease = await this.#turns.take(place)
         const result = lease === undefined ? await this.#afterOthers(place, key) : await this.get(key)
         if (lease === undefined && result === 'not-shared') return { result: undefined, release: () => Promise.resolve() }
-        if (result === undefined && lease !== undefined) return { result, release: (outcome) => this.#attempt(() => lease.release(outcome)) }
-        await lease?.release('stored')
+        if (result === undefined && lease !== undefined) return { result, release: (outcome) => this.#release(lease, outcome) }
+        if (lease !== undefined) await this.#turns.release(lease, 'stored')
         if (result !== undefined && result !== 'not-shared') return { result, release: () => Promise.resolve() }
       }
     } catch (error) {
       this.#report(error)
-      return { result: undefined, release: () => Promise.resolve() }
     }
+    return { result: undefined, release: () => Promise.resolve() }
+  }
+
+  async #release(lease: Lease, outcome: Outcome): Promise<void> {
+    if (!this.#closed) await this.#attempt(() => this.#turns.release(lease, outcome))
   }
 
   async #afterOthers(place: Place, key: CacheKey): Promise<GetResult | undefined | 'not-shared'> {
@@ -195,7 +199,8 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    await within(Promise.allSettled(this.#writes.values()), CLOSE_MS).catch(() => undefined)
+    const written = Promise.allSettled(this.#writes.values()).then(() => this.#turns.releaseAll())
+    await within(written, CLOSE_MS).catch(() => undefined)
     this.#shared.close()
     this.#copies.clear()
   }
