@@ -5,12 +5,12 @@ import { randomBytes } from 'node:crypto'
 import { type Body, INLINE_BYTES_MAX, SEGMENT_BYTES_MAX, type Segment } from './body.js'
 import { hex16 } from './bytes.js'
 import { assertCacheKey, assertCacheValue, type CacheEntry, type CacheKey, type CacheStore, type CacheValue, type GetResult } from './contract.js'
-import { Copies, type Copy, type Loaded, type Slot } from './copies.js'
+import { Copies, type Copy, inlineBytesOf, type Loaded, type Slot, type SlotSource } from './copies.js'
 import { tellError, tellLookUp, tellWrite } from './diagnostics.js'
 import { EntryWriter } from './entry-writer.js'
 import { within } from './errors.js'
 import { mayBePersonal } from './freshness.js'
-import type { Digest } from './key.js'
+import type { Digest, Target } from './key.js'
 import { Listings, type EntryFilter } from './listings.js'
 import type { Link } from './link.js'
 import { type CheckedStore, checkStore, type LarderCacheStoreOptions } from './options.js'
@@ -310,7 +310,8 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     const record = bytes && this.#shared.decode(place, bytes)
     if (record === undefined || record.variants.length === 0) return undefined
     const slots = record.variants.map(slotOf).sort((one, other) => other.nominated.size - one.nominated.size)
-    return { text, digest: place.digest, slots, recordBytes: bytes!.length }
+    const inside = record.variants.reduce((sum, { response }) => sum + inlineBytesOf(response), 0)
+    return { text: flat(text), digest: place.digest, slots, headBytes: bytes!.length - inside, bytes: 0, wasUsed: false }
   }
 
   #answer(copy: Copy, key: CacheKey): Answer {
@@ -326,10 +327,10 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
 
   /** Since when it is stale by a purge, `Infinity` where it is not; `undefined` where it is of no use. */
   #usableFrom(loaded: Loaded, now: number): number | undefined {
-    if (loaded.stored.value.deleteAt <= now) return undefined
+    if (loaded.value.deleteAt <= now) return undefined
     const { log } = this.#shared
     if (loaded.checkedTo === log.cursor) return Infinity
-    const verdict = log.judge(loaded.stored, loaded.checkedTo)
+    const verdict = log.judge(loaded, loaded.checkedTo)
     if (verdict === 'purged') return undefined
     if (verdict !== 'current') return verdict.staleSince - this.#shared.clockAheadMs
     loaded.checkedTo = log.cursor
@@ -339,30 +340,32 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   /** The answer to a request, with what it takes of bodies and of responses that lie apart. */
   async #resolve(copy: Copy, place: Place, key: CacheKey): Promise<GetResult | undefined> {
     for (const slot of copy.slots) {
-      const isWanted = slot.loaded === undefined && matches(slot.nominated, key.headers)
-      if (isWanted && slot.loaded === undefined) await this.#fillSlot(copy, slot, place)
+      if (slot.source !== undefined && matches(slot.nominated, key.headers)) await this.#fillSlot(copy, slot, slot.source, place)
       const answer = this.#answer({ ...copy, slots: [slot] }, key)
       if (answer !== undefined && answer !== 'nothing') return resultOf(answer)
     }
     return undefined
   }
 
-  async #fillSlot(copy: Copy, slot: Slot, { key }: Place): Promise<void> {
-    const listed: Variant = { nominated: [], id: slot.id, response: slot.response }
-    const [variant] = slot.response ? [{ ...listed, nominated: nominatedLines(slot) }] : await this.#shared.loadApart(key, [listed])
-    const loaded = variant?.response && await this.#loaded(variant)
+  async #fillSlot(copy: Copy, slot: Slot, { id, response }: SlotSource, { key, target }: Place): Promise<void> {
+    const nominated = [...slot.nominated]
+    const [variant] = response ? [{ nominated, id, response }] : await this.#shared.loadApart(key, [{ nominated: [], id, response }])
+    const loaded = variant?.response && await this.#loaded(variant, target)
     slot.loaded = loaded ?? null
+    slot.source = undefined
     // Its size has changed.
     if (this.#copies.get(copy.text) === copy) this.#copies.keep(copy)
   }
 
-  async #loaded(variant: Variant): Promise<Loaded | undefined> {
+  async #loaded(variant: Variant, target: Target): Promise<Loaded | undefined> {
     const stored = this.#shared.stored(variant, variant.response!)
     if (stored === undefined) return undefined
     const { content, completeBytes = 0 } = stored.body
     if (completeBytes >= this.#options.maxEntrySize) return undefined
     const body = Buffer.isBuffer(content) ? pieces(content) : await this.#shared.tier.loadBody(content, completeBytes)
-    return body && { stored, body, checkedTo: stored.log }
+    if (body === undefined) return undefined
+    const { value, tags, log } = stored
+    return { value, target, tags, body: this.#options.tracking ? body.map(ownBytes) : body, checkedTo: log }
   }
 
   #write(text: string, key: CacheKey, value: CacheValue, asked: Asked, body: Buffer[] | undefined): Promise<void> {
@@ -444,24 +447,41 @@ function textOf({ origin, path, method }: CacheKey): string {
   return `${method} ${origin}\n${path}`
 }
 
+const NONE: ReadonlyMap<string, string | null> = new Map()
+
 function slotOf({ id, nominated, response }: Variant): Slot {
+  const source = { id, response }
+  if (nominated.length === 0) return { nominated: NONE, source, loaded: undefined }
   const fields = new Map<string, string | null>()
   for (const [name, value] of nominated) {
     const before = fields.get(name)
     fields.set(name, before == null || value === null ? value : `${before}, ${value}`)
   }
-  return { id, nominated: fields, response, loaded: undefined }
-}
-
-function nominatedLines({ nominated }: Slot): Variant['nominated'] {
-  return [...nominated]
+  return { nominated: fields, source, loaded: undefined }
 }
 
 function pieces(body: Buffer): Buffer[] {
   return body.length === 0 ? [] : [body]
 }
 
+/** A text that was put together stays so, piece by piece, until it is written down anew. */
+function flat(text: string): string {
+  return Buffer.from(text).toString()
+}
+
+/** What is kept keeps no more than itself: replies are cut out of what was read from a connection at once, which is up to 64 KiB. */
+function ownBytes(piece: Buffer): ArrayBufferLike | Buffer {
+  if (piece.buffer.byteLength < 1.25 * piece.length) return piece
+  const own = Buffer.allocUnsafeSlow(piece.length)
+  piece.copy(own)
+  return own.buffer
+}
+
 function resultOf({ loaded, staleSince }: Exclude<Answer, 'nothing' | undefined>): GetResult {
-  const { value } = loaded.stored
-  return { ...value, headers: { ...value.headers }, staleAt: Math.min(value.staleAt, staleSince), body: [...loaded.body] }
+  const { value } = loaded
+  return { ...value, headers: { ...value.headers }, staleAt: Math.min(value.staleAt, staleSince), body: loaded.body.map(viewOf) }
+}
+
+function viewOf(piece: ArrayBufferLike | Buffer): Buffer {
+  return Buffer.isBuffer(piece) ? piece : Buffer.from(piece)
 }
