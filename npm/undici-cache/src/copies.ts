@@ -6,8 +6,7 @@ import type { Stored } from './stored.js'
 
 /** A response that can answer, with its body. */
 export interface Loaded extends Pick<Stored, 'value' | 'target' | 'tags'> {
-  /** Memory of its own, which a view is made of for each answer: a view takes a hundred bytes. */
-  readonly body: readonly (ArrayBufferLike | Buffer)[]
+  readonly body: readonly Buffer[]
   /** Up to where in the purge log it is known to be good. */
   checkedTo: LogCursor | undefined
 }

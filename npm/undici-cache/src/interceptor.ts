@@ -171,7 +171,7 @@ class OfExchange implements CacheStore {
   get(key: CacheKey): GetResult | Promise<GetResult | undefined> | undefined {
     const expected = this.#expected
     this.#expected = undefined
-    if (expected !== undefined) this.#store.noteAsked(key)
+    if (expected !== undefined) this.#store.noteAsked(key, expected)
     const answer = expected ?? this.#store.get(key)
     return answer instanceof Promise ? answer.then((result) => this.#note(result)) : this.#note(answer)
   }

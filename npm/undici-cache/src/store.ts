@@ -4,12 +4,12 @@
 import { randomBytes } from 'node:crypto'
 import { type Body, INLINE_BYTES_MAX, SEGMENT_BYTES_MAX, type Segment } from './body.js'
 import { hex16 } from './bytes.js'
-import { assertCacheKey, assertCacheValue, type CacheEntry, type CacheKey, type CacheStore, type CacheValue, type GetResult } from './contract.js'
+import { assertCacheKey, assertCacheValue, type CacheEntry, type CacheKey, type CacheStore, type CacheValue, type GetResult, type VaryMap } from './contract.js'
 import { Copies, type Copy, inlineBytesOf, type Loaded, type Slot, type SlotSource } from './copies.js'
 import { tellError, tellLookUp, tellWrite } from './diagnostics.js'
 import { EntryWriter } from './entry-writer.js'
 import { within } from './errors.js'
-import { mayBePersonal } from './freshness.js'
+import { mayBeForwarded, mayBePersonal } from './freshness.js'
 import type { Digest, Target } from './key.js'
 import { Listings, type EntryFilter } from './listings.js'
 import type { Link } from './link.js'
@@ -86,8 +86,8 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     const copy = this.#shared.log.isRead && !this.#writes.has(text) ? this.#copies.get(text) : undefined
     const answer = copy && this.#answer(copy, key)
     if (answer === undefined) return this.#lookUp(text, key)
-    this.#asked.set(key, { cursor: this.#shared.log.cursor, hint: 'unknown' })
     const result = answer === 'nothing' ? undefined : resultOf(answer)
+    this.noteAsked(key, result)
     tellLookUp(key, result, 'copy')
     return result
   }
@@ -188,11 +188,11 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   }
 
   /**
-   * A result of before is used for this key.
+   * A look-up with this key has ended with a result that was here. What may be forwarded all the same may be written later.
    * @internal
    */
-  noteAsked(key: CacheKey): void {
-    this.#asked.set(key, { cursor: this.#shared.log.cursor, hint: 'unknown' })
+  noteAsked(key: CacheKey, result: GetResult | undefined): void {
+    if (result === undefined || mayBeForwarded(key, result)) this.#asked.set(key, { cursor: this.#shared.log.cursor, hint: 'unknown' })
   }
 
   /** Waits for what is being written, a second at most, and ends all connections. */
@@ -470,18 +470,25 @@ function flat(text: string): string {
 }
 
 /** What is kept keeps no more than itself: replies are cut out of what was read from a connection at once, which is up to 64 KiB. */
-function ownBytes(piece: Buffer): ArrayBufferLike | Buffer {
+function ownBytes(piece: Buffer): Buffer {
   if (piece.buffer.byteLength < 1.25 * piece.length) return piece
   const own = Buffer.allocUnsafeSlow(piece.length)
   piece.copy(own)
-  return own.buffer
+  return own
 }
 
 function resultOf({ loaded, staleSince }: Exclude<Answer, 'nothing' | undefined>): GetResult {
   const { value } = loaded
-  return { ...value, headers: { ...value.headers }, staleAt: Math.min(value.staleAt, staleSince), body: loaded.body.map(viewOf) }
-}
-
-function viewOf(piece: ArrayBufferLike | Buffer): Buffer {
-  return Buffer.isBuffer(piece) ? piece : Buffer.from(piece)
+  return {
+    statusCode: value.statusCode,
+    statusMessage: value.statusMessage,
+    headers: { ...value.headers },
+    cachedAt: value.cachedAt,
+    staleAt: Math.min(value.staleAt, staleSince),
+    deleteAt: value.deleteAt,
+    cacheControlDirectives: value.cacheControlDirectives,
+    etag: value.etag as string,
+    vary: value.vary as VaryMap,
+    body: loaded.body.slice(),
+  }
 }
