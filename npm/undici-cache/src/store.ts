@@ -2,6 +2,7 @@
 // where a body is too large for its record. Whatever goes wrong is a miss.
 
 import { randomBytes } from 'node:crypto'
+import type { Writable } from 'node:stream'
 import { type Body, INLINE_BYTES_MAX, SEGMENT_BYTES_MAX, type Segment } from './body.js'
 import { hex16 } from './bytes.js'
 import { assertCacheKey, assertCacheValue, type CacheEntry, type CacheKey, type CacheStore, type CacheValue, type GetResult, type VaryMap } from './contract.js'
@@ -44,6 +45,11 @@ const SMALL_CELL_BYTES = 65_536
 const WRITING_BYTES_MAX = 64 << 20
 const CLOSE_MS = 1000
 
+/**
+ * A cache store for `interceptors.cache` and `larderCache`.
+ *
+ * Events: `write` with an entry, when a response was stored.
+ */
 export class LarderCacheStore extends QuietEmitter implements CacheStore {
   readonly #options: CheckedStore
   readonly #shared: SharedStore
@@ -75,10 +81,12 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return { count: this.#copies.count, size: this.#copies.bytes }
   }
 
+  /** What all names on the server begin with. */
   get prefix(): string {
     return this.#options.prefix
   }
 
+  /** What is stored for a request: at once where there is a local copy. Whatever goes wrong is a miss. */
   get(key: CacheKey): GetResult | Promise<GetResult | undefined> | undefined {
     assertCacheKey(key)
     if (this.#closed) return undefined
@@ -92,7 +100,8 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return result
   }
 
-  createWriteStream(key: CacheKey, value: CacheValue): EntryWriter | undefined {
+  /** Stores a response whose body is written to the stream; `undefined` for one that may not be stored. */
+  createWriteStream(key: CacheKey, value: CacheValue): Writable | undefined {
     assertCacheKey(key)
     assertCacheValue(value)
     if (this.#closed || value.cacheControlDirectives?.private === true || value.deleteAt <= Date.now()) return undefined
@@ -124,6 +133,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     await this.deleteTags([tag])
   }
 
+  /** Removes responses by the ids that `entries` and the event `write` give. */
   async deleteIds(ids: readonly string[]): Promise<void> {
     await this.#attempt(() => this.#listings.deleteIds(ids))
   }
@@ -133,14 +143,17 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return this.#listings.entries(filter)
   }
 
+  /** The tags of all that is stored. Goes through all names on the server. */
   getTags(): Promise<string[]> {
     return this.#listings.tags()
   }
 
+  /** Calls back for each of `entries`. */
   async streamEntries(callback: (entry: CacheEntry) => unknown): Promise<void> {
     for await (const entry of this.entries()) await callback(entry)
   }
 
+  /** The body of a response as text. */
   getResponseById(id: string): Promise<string | null> {
     return this.#listings.responseById(id)
   }
