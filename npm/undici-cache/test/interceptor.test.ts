@@ -116,7 +116,7 @@ describe('the interceptor', () => {
   })
 
   const statusOf = async (url: string, { dispatcher }: { dispatcher: Dispatcher }, headers = {}, method: 'GET' | 'POST' = 'GET'): Promise<string> => {
-    const response = await request(url, { dispatcher, headers, method, signal: AbortSignal.timeout(5000) })
+    const response = await request(url, { dispatcher, headers, method, signal: AbortSignal.timeout(30_000) })
     await response.body.dump()
     return `${response.statusCode} ${String(response.headers['cache-status'])}`
   }

@@ -62,7 +62,7 @@ describe('the package', () => {
   const runScript = async (name: string, script: string): Promise<string> => {
     await writeFile(join(project, name), script)
     const env = { ...process.env, REDIS_PORT: String(redis.port) }
-    const { stdout, stderr } = await run(process.execPath, [name], { cwd: project, env, timeout: 20_000 })
+    const { stdout, stderr } = await run(process.execPath, [name], { cwd: project, env, timeout: 60_000 })
     assert.equal(stderr, '', name)
     return stdout
   }
