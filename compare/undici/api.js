@@ -75,6 +75,7 @@ export async function startApi(port = 0) {
 
 if (import.meta.url === pathToFileURL(process.argv[1]).href) {
   const url = await startApi(Number(process.env.API_PORT ?? 3000))
+  process.once('disconnect', () => process.exit())
   if (process.send) process.send({ url })
   else console.log(`the API listens on ${url}`)
 }

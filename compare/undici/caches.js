@@ -19,15 +19,15 @@ function larderStore(tracking) {
   return new LarderCacheStore({ clientOpts: clientOpts(), tracking, cacheTagsHeader: TAGS, ...LIMITS })
 }
 
-/** By CACHE_TYPE: what it is called in tables, and its store. */
+/** By CACHE_TYPE; titles.js has the same names. */
 export const CACHES = {
-  none: { title: 'no cache' },
-  memory: { title: "undici's memory store", store: () => new cacheStores.MemoryCacheStore({ maxCount: LIMITS.maxCount, maxSize: LIMITS.maxSize }) },
-  'peer-redis-only': { title: 'undici-cache-redis, redis only', store: () => peerStore(false) },
-  'peer-redis-tracking': { title: 'undici-cache-redis, tracking', store: () => peerStore(true) },
-  'redis-only': { title: '@larder/undici-cache, redis only', store: () => larderStore(false) },
-  'redis-tracking': { title: '@larder/undici-cache, tracking', store: () => larderStore(true) },
-  bundle: { title: '@larder/undici-cache, tracking, with larderCache', store: () => larderStore(true), interceptor: (store) => larderCache({ store }) },
+  none: {},
+  memory: { store: () => new cacheStores.MemoryCacheStore({ maxCount: LIMITS.maxCount, maxSize: LIMITS.maxSize }) },
+  'peer-redis-only': { store: () => peerStore(false) },
+  'peer-redis-tracking': { store: () => peerStore(true) },
+  'redis-only': { store: () => larderStore(false) },
+  'redis-tracking': { store: () => larderStore(true) },
+  bundle: { store: () => larderStore(true), interceptor: (store) => larderCache({ store }) },
 }
 
 export function needsRedis(type) {

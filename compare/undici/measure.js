@@ -40,6 +40,7 @@ async function measureLoad(types, backend, { rounds, seconds }) {
   const running = await startAll(types, backend)
   const found = new Map(types.map((type) => [type, []]))
   for (const { type, proxy } of running) {
+    say(`warming up: ${type}`)
     await warm(proxy.url)
     const hits = await warm(proxy.url)
     if (type !== 'none' && hits < PATHS.length) say(`${type}: only ${hits} of ${PATHS.length} come from the cache`)

@@ -1,6 +1,6 @@
 // From what was measured to a page: tables, and which budgets hold.
 
-import { CACHES } from './caches.js'
+import { TITLES } from './titles.js'
 
 export function median(values) {
   const sorted = values.filter((value) => value !== undefined).sort((one, other) => one - other)
@@ -23,24 +23,24 @@ function table(header, rows) {
 
 export function loadTable(load) {
   const rows = Object.entries(load).map(([type, result]) => [
-    CACHES[type].title, digits(result.perSecond, 0), digits(result.cpuUs, 0), digits(result.average, 2), digits(result.p50, 0), digits(result.p975, 0), digits(result.p99, 0),
+    TITLES[type], digits(result.perSecond, 0), digits(result.cpuUs, 0), digits(result.average, 2), digits(result.p50, 0), digits(result.p975, 0), digits(result.p99, 0),
   ])
   return table(['cache', 'requests/s', 'CPU µs/request', 'average ms', 'p50 ms', 'p97.5 ms', 'p99 ms'], rows)
 }
 
 function lookUpTable(lookUps) {
-  const rows = Object.entries(lookUps).map(([type, { average, p50, p95, p99 }]) => [CACHES[type].title, ...[average, p50, p95, p99].map((ms) => digits(ms, 3))])
+  const rows = Object.entries(lookUps).map(([type, { average, p50, p95, p99 }]) => [TITLES[type], ...[average, p50, p95, p99].map((ms) => digits(ms, 3))])
   return table(['cache', 'average ms', 'p50 ms', 'p95 ms', 'p99 ms'], rows)
 }
 
 function memoryTable(memory, entries) {
-  const rows = Object.entries(memory).map(([type, { used, rss }]) => [CACHES[type].title, digits(used / 2 ** 20, 1), digits(used / entries, 0), digits(rss / 2 ** 20, 1)])
+  const rows = Object.entries(memory).map(([type, { used, rss }]) => [TITLES[type], digits(used / 2 ** 20, 1), digits(used / entries, 0), digits(rss / 2 ** 20, 1)])
   return table(['cache', 'MiB', 'bytes/entry', 'resident MiB'], rows)
 }
 
 function purgeTable(purges) {
   const rows = Object.entries(purges).map(([type, result]) => [
-    CACHES[type].title, digits(result.purges, 0), digits(result.never, 0), digits(result.p50, 1), digits(result.p99, 1), digits(result.perSecond, 0),
+    TITLES[type], digits(result.purges, 0), digits(result.never, 0), digits(result.p50, 1), digits(result.p99, 1), digits(result.perSecond, 0),
   ])
   return table(['cache', 'purges', 'not seen in 3 s', 'p50 ms', 'p99 ms', 'requests/s of both'], rows)
 }
@@ -74,7 +74,7 @@ const [BEGIN, END] = ['<!-- compare:begin -->', '<!-- compare:end -->']
 export function shownIn(text, results) {
   const [begin, end] = [text.indexOf(BEGIN), text.indexOf(END)]
   if (begin < 0 || end < begin) throw new Error(`the page has no "${BEGIN}" and "${END}"`)
-  const shown = ['', loadTable(results.load), '', budgetTable(budgetsOf(results)), '', `${madeBy(results.about)}.`, ''].join('\n')
+  const shown = ['', '', loadTable(results.load), '', budgetTable(budgetsOf(results)), '', `${madeBy(results.about)}.`, ''].join('\n')
   return text.slice(0, begin + BEGIN.length) + shown + text.slice(end)
 }
 
