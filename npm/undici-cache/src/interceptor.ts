@@ -278,7 +278,7 @@ interface OldHandler {
 
 class WithStatus extends Decorated implements OldHandler {
   readonly #status: () => string
-  #controller = controllerOf(() => undefined)
+  #controller: Dispatcher.DispatchController | undefined
 
   constructor(handler: Handler, status: () => string) {
     super(handler)
@@ -286,27 +286,33 @@ class WithStatus extends Decorated implements OldHandler {
   }
 
   override onResponseStart(...[controller, statusCode, headers, message]: Arguments<'onResponseStart'>): void {
-    const before = headers['cache-status']
-    const status = before === undefined ? this.#status() : `${String(before)}, ${this.#status()}`
-    super.onResponseStart(controller, statusCode, { ...headers, 'cache-status': status }, message)
+    const [status, before] = [this.#status(), headers['cache-status']]
+    // From here fetch has its fields, since undici 8.
+    const { rawHeaders } = controller as { rawHeaders?: unknown }
+    if (Array.isArray(rawHeaders)) rawHeaders.push(Buffer.from('cache-status'), Buffer.from(status))
+    super.onResponseStart(controller, statusCode, { ...headers, 'cache-status': before === undefined ? status : `${String(before)}, ${status}` }, message)
   }
 
   onConnect(abort: (reason?: Error) => void): void {
-    this.#controller = controllerOf(abort)
-    this.onRequestStart(this.#controller, {})
+    this.onRequestStart(this.#oldController(abort), {})
   }
 
   onHeaders(statusCode: number, _headers: readonly Buffer[], _resume: () => void, message: string): boolean {
-    this.onResponseStart(this.#controller, statusCode, {}, message)
+    this.onResponseStart(this.#oldController(), statusCode, {}, message)
     return true
   }
 
   onComplete(): void {
-    this.onResponseEnd(this.#controller, {})
+    this.onResponseEnd(this.#oldController(), {})
   }
 
   onError(error: Error): void {
-    this.onResponseError(this.#controller, error)
+    this.onResponseError(this.#oldController(), error)
+  }
+
+  #oldController(abort: (reason?: Error) => void = () => undefined): Dispatcher.DispatchController {
+    this.#controller ??= controllerOf(abort)
+    return this.#controller
   }
 }
 

@@ -6,7 +6,7 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server as HttpServer, type ServerResponse } from 'node:http'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { Agent, interceptors, request, type Dispatcher } from 'undici'
+import { Agent, fetch, interceptors, request, type Dispatcher } from 'undici'
 import { larderCache, LarderCacheStore, type LarderCacheStoreOptions } from '../src/index.js'
 import { eventually, type Server, startRedis } from './servers.js'
 
@@ -129,6 +129,9 @@ describe('the interceptor', () => {
     await check({ 'cache-control': 'only-if-cached' }, '504 test; detail=only-if-cached')
     await check({}, '200 test; fwd=miss')
     await check({}, '200 test; hit')
+    const fetched = await fetch(url, { dispatcher: own.dispatcher })
+    assert.equal(fetched.headers.get('cache-status'), 'test; hit')
+    await fetched.text()
     await check({ 'cache-control': 'only-if-cached' }, '200 test; hit')
     await check({ cookie: 'a=b' }, '200 test; hit')
     await check({ 'cache-control': 'no-cache' }, '200 test; fwd=request')
