@@ -47,7 +47,7 @@ async function measureLoad(types, backend, { rounds, seconds }) {
     await load(proxy, Math.min(2, seconds))
   }
   for (let round = 1; round <= rounds; round++) {
-    // Each comes first once: what the machine did before is no one's advantage.
+    // Another one comes first each time: what the machine did before is no one's advantage.
     for (const at of running.keys()) {
       const { type, proxy } = running[(at + round) % running.length]
       say(`round ${round} of ${rounds}: ${type}`)
