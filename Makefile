@@ -92,9 +92,10 @@ profile: ## where kv spends its time (perf) and instructions (callgrind): make p
 	@scripts/profile $(WORKLOAD) $(PIPELINE)
 
 # What, and with how much patience: make compare WHAT="hit vary" ROUNDS=3 SECONDS_EACH=2 PEERS=larder,haproxy LARDER=path
-compare: SECONDS_EACH = 3
+# The Node.js package has a comparison of its own: make compare WHAT=undici CACHES="memory redis-tracking"
+compare: SECONDS_EACH = $(if $(filter undici,$(WHAT)),30,3)
 compare: ## Larder and its peers side by side; WHAT=hit and others, see compare/README.md
-	@scripts/install-dependencies --compare
+	@scripts/install-dependencies $(if $(filter undici,$(WHAT)),,--compare)
 	@WHAT="$(WHAT)" ROUNDS="$(ROUNDS)" SECONDS_EACH="$(SECONDS_EACH)" PEERS="$(PEERS)" LARDER="$(LARDER)" scripts/compare
 
 deps: ## install what is missing on this machine

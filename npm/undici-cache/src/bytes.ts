@@ -75,8 +75,12 @@ export class ByteReader {
     return length === NULL_TEXT ? null : this.take(length).toString('utf8')
   }
 
+  /** Of two numbers one string, not two that hang together: many are kept. */
   fill(): string {
-    return hex16(this.u64()) + hex16(this.u64())
+    const bytes = Buffer.from(this.take(16))
+    bytes.subarray(0, 8).reverse()
+    bytes.subarray(8).reverse()
+    return bytes.toString('hex')
   }
 
   list<T>(count: number, read: () => T): T[] {

@@ -52,6 +52,7 @@ const POLL_MS = 20
 /** Longer than any value stays, so that a version that was forgotten makes no value good again. */
 const TAG_TTL_MS = 30 * 24 * 3_600_000
 
+/** Values that aren't HTTP responses: get, or load and keep, with one load per key across all processes. */
 export function cacheAside<T>(client: Redis | Cluster, options: CacheAsideOptions<T>): CacheAside<T> {
   const longest = Math.max(options.ttl + (options.staleWhileRevalidate ?? 0), options.negativeTtl ?? 0)
   if (!(options.ttl > 0 && longest < TAG_TTL_MS)) {

@@ -5,21 +5,25 @@ import type { LogCursor, Response } from './record.js'
 import type { Stored } from './stored.js'
 
 /** A response that can answer, with its body. */
-export interface Loaded {
-  readonly stored: Stored
-  readonly body: Buffer[]
+export interface Loaded extends Pick<Stored, 'value' | 'target' | 'tags'> {
+  readonly body: readonly Buffer[]
   /** Up to where in the purge log it is known to be good. */
   checkedTo: LogCursor | undefined
 }
 
 /** One of the responses that a record lists. */
 export interface Slot {
-  readonly id: string
   readonly nominated: ReadonlyMap<string, string | null>
-  /** As the record has it; `undefined`: it lies apart. */
-  readonly response: Response | undefined
+  /** Where it comes from, until it is loaded: many are kept. */
+  source: SlotSource | undefined
   /** `undefined`: nobody has asked for it. `null`: it is of no use. */
   loaded: Loaded | null | undefined
+}
+
+export interface SlotSource {
+  readonly id: string
+  /** As the record has it; `undefined`: it lies apart. */
+  readonly response: Response | undefined
 }
 
 export interface Copy {
@@ -28,12 +32,10 @@ export interface Copy {
   readonly digest: Digest
   /** Those that nominate more fields first, then the newest. */
   readonly slots: readonly Slot[]
-  readonly recordBytes: number
-}
-
-interface Kept {
-  readonly copy: Copy
-  readonly bytes: number
+  /** Of the record, without the body in it. */
+  readonly headBytes: number
+  /** What it takes, since it is kept. */
+  bytes: number
   wasUsed: boolean
 }
 
@@ -42,13 +44,13 @@ export interface CopiesLimits {
   readonly maxSize: number
 }
 
-/** What a copy takes beside the bytes of record and bodies, about. */
+/** What a copy takes beside its bytes, about. */
 const OVERHEAD_BYTES = 1024
 
 export class Copies {
   readonly #limits: CopiesLimits
-  readonly #byText = new Map<string, Kept>()
-  readonly #byDigest = new Map<Digest, Kept>()
+  readonly #byText = new Map<string, Copy>()
+  readonly #byDigest = new Map<Digest, Copy>()
   /** All before it have gone, or moved to the end. A new iterator each time would walk over the places of those. */
   #hand = this.#byText.values()
   #bytes = 0
@@ -66,10 +68,9 @@ export class Copies {
   }
 
   get(text: string): Copy | undefined {
-    const kept = this.#byText.get(text)
-    if (kept === undefined) return undefined
-    kept.wasUsed = true
-    return kept.copy
+    const copy = this.#byText.get(text)
+    if (copy !== undefined) copy.wasUsed = true
+    return copy
   }
 
   /** In the place of what is there for the same record. */
@@ -77,19 +78,20 @@ export class Copies {
     this.drop(copy.digest)
     const bytes = bytesOf(copy)
     if (bytes > this.#limits.maxSize || this.#limits.maxCount < 1) return
-    const kept = { copy, bytes, wasUsed: false }
-    this.#byText.set(copy.text, kept)
-    this.#byDigest.set(copy.digest, kept)
+    copy.bytes = bytes
+    copy.wasUsed = false
+    this.#byText.set(copy.text, copy)
+    this.#byDigest.set(copy.digest, copy)
     this.#bytes += bytes
     while (this.#byText.size > this.#limits.maxCount || this.#bytes > this.#limits.maxSize) this.#makeRoom()
   }
 
   drop(digest: Digest): void {
-    const kept = this.#byDigest.get(digest)
-    if (kept === undefined) return
+    const copy = this.#byDigest.get(digest)
+    if (copy === undefined) return
     this.#byDigest.delete(digest)
-    this.#byText.delete(kept.copy.text)
-    this.#bytes -= kept.bytes
+    this.#byText.delete(copy.text)
+    this.#bytes -= copy.bytes
   }
 
   clear(): void {
@@ -99,7 +101,7 @@ export class Copies {
     this.#bytes = 0
   }
 
-  #oldest(): Kept {
+  #oldest(): Copy {
     const next = this.#hand.next()
     if (!next.done) return next.value
     this.#hand = this.#byText.values()
@@ -109,7 +111,7 @@ export class Copies {
   /** The oldest goes, or gets a second chance if it was used. */
   #makeRoom(): void {
     const oldest = this.#oldest()
-    const { text, digest } = oldest.copy
+    const { text, digest } = oldest
     if (!oldest.wasUsed) return this.drop(digest)
     oldest.wasUsed = false
     this.#byText.delete(text)
@@ -117,7 +119,15 @@ export class Copies {
   }
 }
 
-function bytesOf({ slots, recordBytes }: Copy): number {
-  const bodies = slots.flatMap(({ loaded }) => loaded?.body ?? [])
-  return OVERHEAD_BYTES + recordBytes + bodies.reduce((sum, piece) => sum + piece.length, 0)
+function bytesOf({ slots, headBytes }: Copy): number {
+  return slots.reduce((sum, slot) => sum + bodyBytesOf(slot), OVERHEAD_BYTES + headBytes)
+}
+
+function bodyBytesOf({ loaded, source }: Slot): number {
+  return loaded ? loaded.body.reduce((sum, piece) => sum + piece.byteLength, 0) : inlineBytesOf(source?.response)
+}
+
+export function inlineBytesOf(response: Response | undefined): number {
+  const content = response?.body.content
+  return Buffer.isBuffer(content) ? content.length : 0
 }

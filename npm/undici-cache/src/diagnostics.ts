@@ -10,9 +10,15 @@ export interface LookUpMessage {
   readonly by: 'copy' | 'store' | 'error'
 }
 
-const lookUps = channel('larder:undici-cache:lookup')
-const writes = channel('larder:undici-cache:write')
-const errors = channel('larder:undici-cache:error')
+export const CHANNELS = {
+  lookUp: 'larder:undici-cache:lookup',
+  write: 'larder:undici-cache:write',
+  error: 'larder:undici-cache:error',
+} as const
+
+const lookUps = channel(CHANNELS.lookUp)
+const writes = channel(CHANNELS.write)
+const errors = channel(CHANNELS.error)
 
 export function tellLookUp(key: CacheKey, result: GetResult | undefined, by: LookUpMessage['by']): void {
   if (!lookUps.hasSubscribers) return

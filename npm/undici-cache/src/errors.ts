@@ -14,6 +14,11 @@ export function asError(value: unknown): Error {
   return value instanceof Error ? value : new Error(String(value))
 }
 
+/** Whether a server says that it is a master no longer. */
+export function isOfNoMaster(error: unknown): boolean {
+  return /^(READONLY|MASTERDOWN)/.test(asError(error).message)
+}
+
 /** The outcome of `work`, or an error after `ms` milliseconds. */
 export async function within<T>(work: Promise<T>, ms: number): Promise<T> {
   let timer: NodeJS.Timeout | undefined

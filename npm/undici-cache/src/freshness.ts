@@ -69,6 +69,18 @@ export function mayBePersonal(key: CacheKey, value: CacheValue): boolean {
   return hasCredentials && value.cacheControlDirectives?.public !== true && !hasLifetime(value)
 }
 
+/** Request fields with which a fresh response may not be enough. */
+const WANTING_MORE = ['cache-control', 'pragma', 'if-none-match', 'if-modified-since'] as const
+
+/** It may be stale by the time that undici looks at it. */
+const SOON_MS = 1000
+
+/** Whether undici may send a request to the origin although this was found for it. */
+export function mayBeForwarded({ headers }: CacheKey, found: CacheValue): boolean {
+  if (found.staleAt <= Date.now() + SOON_MS || found.cacheControlDirectives?.['no-cache'] === true || found.headers['set-cookie'] !== undefined) return true
+  return headers !== undefined && WANTING_MORE.some((name) => headers[name] !== undefined)
+}
+
 function hasLifetime({ headers, cacheControlDirectives: directives = {}, cachedAt }: CacheValue): boolean {
   if (directives['no-cache'] === true) return false
   const seconds = directives['s-maxage'] ?? directives['max-age']

@@ -8,6 +8,7 @@ export { cacheAside, type CacheAside, type CacheAsideEvent, type CacheAsideOptio
 export type { CacheControlDirectives, CacheEntry, CacheKey, CacheStore, CacheValue, GetResult } from './contract.js'
 export { StoreTimeoutError, StoreUnavailableError } from './errors.js'
 export type { EntryFilter } from './listings.js'
+export type { NodeAddress } from './nodes.js'
 export type { ConnectionOptions, LarderCacheStoreOptions } from './options.js'
 export { LarderCacheManager, LarderCacheManager as RedisCacheManager, type LarderCacheManagerOptions } from './manager.js'
 export { LarderCacheStore, LarderCacheStore as RedisCacheStore, LarderCacheStore as default } from './store.js'

@@ -4,6 +4,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Dispatcher, interceptors } from 'undici'
 import type { CacheKey, CacheStore, CacheValue, GetResult, HeaderMap } from './contract.js'
+import { parseCacheControl } from './freshness.js'
 import type { LarderCacheStore } from './store.js'
 import type { Outcome } from './turns.js'
 
@@ -32,7 +33,7 @@ export function larderCache(options: LarderCacheOptions): Dispatcher.DispatcherC
   const flights = new Map<string, Promise<void>>()
   const methods = new Set<string>(rest.methods ?? ['GET'])
   return (dispatch) => (opts, handler) => {
-    const exchange = new Exchange({ store, flights, dispatch, cacheOptions: rest, cacheStatus }, opts, handler)
+    const exchange = new Exchange({ store, flights, dispatch, methods, cacheOptions: rest, cacheStatus }, opts, handler)
     return methods.has(opts.method) ? exchange.start() : exchange.pass()
   }
 }
@@ -42,6 +43,8 @@ interface Surroundings {
   /** Requests to the origin under way in this process. */
   readonly flights: Map<string, Promise<void>>
   readonly dispatch: Dispatch
+  /** Those whose responses are stored. */
+  readonly methods: ReadonlySet<string>
   readonly cacheOptions: Omit<CacheInterceptorOptions, 'store'>
   readonly cacheStatus: string | undefined
 }
@@ -51,6 +54,7 @@ class Exchange {
   readonly #opts: Options
   readonly #handler: Handler
   readonly #key: CacheKey | undefined
+  readonly #store: OfExchange
   #isForwarded = false
   #isCollapsed = false
 
@@ -59,11 +63,13 @@ class Exchange {
     this.#opts = opts
     this.#handler = handler
     this.#key = keyOf(opts)
+    this.#store = new OfExchange(around.store)
   }
 
   /** As it is: what the cache interceptor makes of it. */
   pass(found?: GetResult): boolean {
-    return this.#through(this.#decorated(this.#handler), found)
+    this.#store.expect(found)
+    return this.#dispatch(this.#decorated(this.#handler))
   }
 
   start(): boolean {
@@ -110,55 +116,70 @@ class Exchange {
     const ended = (): void => {
       void this.#around.store.writtenOf(key).then(release).finally(landed)
     }
-    const store = new OfExchange(this.#around.store, undefined)
-    this.#over(store, new Watched(this.#decorated(this.#handler), { ended, isStoring: () => store.isStoring }))
+    this.#dispatch(new Watched(this.#decorated(this.#handler), { ended, isStoring: () => this.#store.isStoring }))
   }
 
-  #through(handler: Handler, found: GetResult | undefined): boolean {
-    return this.#over(found === undefined ? this.#around.store : new OfExchange(this.#around.store, found), handler)
-  }
-
-  #over(store: CacheStore, handler: Handler): boolean {
+  #dispatch(handler: Handler): boolean {
     const forward: Dispatch = (opts, inner) => {
       this.#isForwarded = true
       return this.#around.dispatch(opts, inner)
     }
-    const cache = interceptors.cache({ ...this.#around.cacheOptions, store: store as CacheInterceptorOptions['store'] & object })
+    const cache = interceptors.cache({ ...this.#around.cacheOptions, store: this.#store as CacheInterceptorOptions['store'] & object })
     return cache(forward)(this.#opts, handler)
   }
 
   #decorated(handler: Handler): Handler {
     const { cacheStatus } = this.#around
-    if (cacheStatus === undefined) return handler
-    return new WithStatus(handler, () => {
-      if (!this.#isForwarded) return `${cacheStatus}; hit`
-      return `${cacheStatus}; fwd=miss${this.#isCollapsed ? '; collapsed=?0' : ''}`
-    })
+    return cacheStatus === undefined ? handler : new WithStatus(handler, () => `${cacheStatus}; ${this.#status()}`)
+  }
+
+  /** Parameters of Cache-Status. What comes neither from the origin nor from the store is undici's 504. */
+  #status(): string {
+    if (this.#isForwarded) return `fwd=${this.#whyForwarded()}${this.#isCollapsed ? '; collapsed=?0' : ''}`
+    return this.#store.found === undefined ? 'detail=only-if-cached' : 'hit'
+  }
+
+  #whyForwarded(): 'bypass' | 'method' | 'miss' | 'request' | 'stale' {
+    if (!this.#around.methods.has(this.#opts.method)) return 'method'
+    const { found, wasAsked } = this.#store
+    if (!wasAsked) return isNoStore(this.#opts) ? 'request' : 'bypass'
+    if (found === undefined) return 'miss'
+    return found.staleAt < Date.now() || found.cacheControlDirectives['no-cache'] === true ? 'stale' : 'request'
   }
 
   #fail(error: unknown): void {
-    const controller = { abort: () => undefined, pause: () => undefined, resume: () => undefined, aborted: true, paused: false, reason: error as Error }
-    this.#handler.onResponseError?.(controller as unknown as Dispatcher.DispatchController, error as Error)
+    this.#handler.onResponseError?.(controllerOf(() => undefined), error as Error)
   }
 }
 
-/** The store for one exchange: gives what was looked up already to the one who asks next, and knows whether the response is stored. */
+/** The store for one exchange: gives what was looked up already to the one who asks next, and remembers what was found and whether the response is stored. */
 class OfExchange implements CacheStore {
   readonly #store: LarderCacheStore
-  #found: GetResult | undefined
+  #expected: GetResult | undefined
+  found: GetResult | undefined
+  wasAsked = false
   isStoring = false
 
-  constructor(store: LarderCacheStore, found: GetResult | undefined) {
+  constructor(store: LarderCacheStore) {
     this.#store = store
-    this.#found = found
+  }
+
+  expect(found: GetResult | undefined): void {
+    this.#expected = found
   }
 
   get(key: CacheKey): GetResult | Promise<GetResult | undefined> | undefined {
-    const found = this.#found
-    this.#found = undefined
-    if (found === undefined) return this.#store.get(key)
-    this.#store.noteAsked(key)
-    return found
+    const expected = this.#expected
+    this.#expected = undefined
+    if (expected !== undefined) this.#store.noteAsked(key, expected)
+    const answer = expected ?? this.#store.get(key)
+    return answer instanceof Promise ? answer.then((result) => this.#note(result)) : this.#note(answer)
+  }
+
+  #note(result: GetResult | undefined): GetResult | undefined {
+    this.found = result
+    this.wasAsked = true
+    return result
   }
 
   createWriteStream(key: CacheKey, value: CacheValue): ReturnType<LarderCacheStore['createWriteStream']> {
@@ -247,8 +268,17 @@ class Watched extends Decorated {
   }
 }
 
-class WithStatus extends Decorated {
+/** Of undici 7: it makes its own 504 by methods that are otherwise gone. */
+interface OldHandler {
+  onConnect(abort: (reason?: Error) => void): void
+  onHeaders(statusCode: number, headers: readonly Buffer[], resume: () => void, message: string): boolean
+  onComplete(trailers: readonly Buffer[]): void
+  onError(error: Error): void
+}
+
+class WithStatus extends Decorated implements OldHandler {
   readonly #status: () => string
+  #controller: Dispatcher.DispatchController | undefined
 
   constructor(handler: Handler, status: () => string) {
     super(handler)
@@ -256,10 +286,45 @@ class WithStatus extends Decorated {
   }
 
   override onResponseStart(...[controller, statusCode, headers, message]: Arguments<'onResponseStart'>): void {
-    const before = headers['cache-status']
-    const status = before === undefined ? this.#status() : `${String(before)}, ${this.#status()}`
-    super.onResponseStart(controller, statusCode, { ...headers, 'cache-status': status }, message)
+    const [status, before] = [this.#status(), headers['cache-status']]
+    // From here fetch has its fields, since undici 8.
+    const { rawHeaders } = controller as { rawHeaders?: unknown }
+    if (Array.isArray(rawHeaders)) rawHeaders.push(Buffer.from('cache-status'), Buffer.from(status))
+    super.onResponseStart(controller, statusCode, { ...headers, 'cache-status': before === undefined ? status : `${String(before)}, ${status}` }, message)
   }
+
+  onConnect(abort: (reason?: Error) => void): void {
+    this.onRequestStart(this.#oldController(abort), {})
+  }
+
+  onHeaders(statusCode: number, _headers: readonly Buffer[], _resume: () => void, message: string): boolean {
+    this.onResponseStart(this.#oldController(), statusCode, {}, message)
+    return true
+  }
+
+  onComplete(): void {
+    this.onResponseEnd(this.#oldController(), {})
+  }
+
+  onError(error: Error): void {
+    this.onResponseError(this.#oldController(), error)
+  }
+
+  #oldController(abort: (reason?: Error) => void = () => undefined): Dispatcher.DispatchController {
+    this.#controller ??= controllerOf(abort)
+    return this.#controller
+  }
+}
+
+/** For a response that is not on its way from anywhere. */
+function controllerOf(abort: (reason?: Error) => void): Dispatcher.DispatchController {
+  const controller = { abort, pause: () => undefined, resume: () => undefined, aborted: false, paused: false, reason: null, rawHeaders: [], rawTrailers: [] }
+  return controller as unknown as Dispatcher.DispatchController
+}
+
+function isNoStore({ headers }: Options): boolean {
+  const field = headersOf(headers)?.['cache-control']
+  return parseCacheControl(String(field ?? ''))['no-store'] === true
 }
 
 function flightOf({ origin, path, method, headers }: CacheKey): string {

@@ -20,13 +20,28 @@ const NO_EXTRA = Buffer.of(0)
 const DEFAULT_PORTS: Readonly<Record<string, string>> = { http: '80', https: '443' }
 
 export function targetOf(origin: string, pathAndQuery: string): Target {
-  const schemeEnds = origin.indexOf('://')
-  const scheme = schemeEnds < 0 ? '' : origin.slice(0, schemeEnds).toLowerCase()
-  const rest = schemeEnds < 0 ? origin : origin.slice(schemeEnds + 3)
-  const authority = normalAuthority(scheme, rest.endsWith('/') ? rest.slice(0, -1) : rest)
+  const { scheme, authority } = hostOf(origin)
   const mark = pathAndQuery.indexOf('?')
   const path = mark < 0 ? pathAndQuery : pathAndQuery.slice(0, mark)
   return { scheme, authority, path: path || '/', query: mark < 0 ? undefined : pathAndQuery.slice(mark + 1) }
+}
+
+type Host = Pick<Target, 'scheme' | 'authority'>
+
+/** Of the origins that were asked for last: an application has few, and keeps their names with each response. */
+const hosts = new Map<string, Host>()
+const HOSTS_MAX = 256
+
+function hostOf(origin: string): Host {
+  const known = hosts.get(origin)
+  if (known !== undefined) return known
+  const schemeEnds = origin.indexOf('://')
+  const scheme = schemeEnds < 0 ? '' : origin.slice(0, schemeEnds).toLowerCase()
+  const rest = schemeEnds < 0 ? origin : origin.slice(schemeEnds + 3)
+  const host = { scheme, authority: normalAuthority(scheme, rest.endsWith('/') ? rest.slice(0, -1) : rest) }
+  if (hosts.size >= HOSTS_MAX) hosts.clear()
+  hosts.set(origin, host)
+  return host
 }
 
 /** The target of a URL as it stands in records and purges; `undefined` for what is none. */
@@ -104,7 +119,7 @@ export function digestOfResponse(id: string): Digest {
 }
 
 function digest(name: Buffer): Digest {
-  return createHash('sha256').update(name).digest('hex').slice(0, 32)
+  return createHash('sha256').update(name).digest().toString('hex', 0, 16)
 }
 
 /** The names that one tier gives to what it keeps on a server. */

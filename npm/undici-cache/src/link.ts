@@ -1,18 +1,18 @@
-// The connections to one server. One asks; one is told what has changed, where copies are kept; one is for transactions and opened when it
-// is needed first. All end together, and with them all that was known through them: a generation. Nothing is sent twice, and nothing waits for a
+// The connections to one server. One asks; one is told what has changed, where copies are kept; those for changes are opened when they
+// are needed first. All end together, and with them all that was known through them: a generation. Nothing is sent twice, and nothing waits for a
 // connection: while there is none, operations fail at once.
 
 import { Redis, type RedisOptions } from 'iovalkey'
-import { asError, StoreUnavailableError, within } from './errors.js'
-
-export type Argument = string | Buffer | number
-export type Command = readonly [name: string, ...args: Argument[]]
+import { type Change, Changes, type ChangesSettings } from './changes.js'
+import { type Command, exec } from './commands.js'
+import { asError, isOfNoMaster, StoreUnavailableError, within } from './errors.js'
 
 export interface LinkSettings {
   readonly client: RedisOptions
   /** Whether the server is to tell which of the keys that were read have changed. */
   readonly tracking: boolean
   readonly timeoutMs: number
+  readonly changes: ChangesSettings
 }
 
 export interface LinkEvents {
@@ -29,7 +29,6 @@ const VERIFIED_MS = 2000
 const PAUSE_MS_MIN = 50
 const PAUSE_MS_MAX = 1000
 const IN_FLIGHT_MAX = 10_000
-const TRANSACTIONS_WAITING_MAX = 1000
 /** What the clocks of two machines differ by before it counts. */
 const CLOCK_DOUBT_MS = 100
 
@@ -41,10 +40,8 @@ interface Connections {
 export class Link {
   readonly #settings: LinkSettings
   readonly #events: LinkEvents
+  readonly #changes: Changes
   #connections: Connections | undefined
-  #exclusive: Promise<Redis> | undefined
-  #lastTransaction: Promise<unknown> = Promise.resolve()
-  #transactionsWaiting = 0
   #inFlight = 0
   #failures = 0
   #closed = false
@@ -57,6 +54,7 @@ export class Link {
   constructor(settings: LinkSettings, events: LinkEvents) {
     this.#settings = settings
     this.#events = events
+    this.#changes = new Changes(settings.changes, settings.timeoutMs, (ended) => this.#openAnother(ended))
     this.#settled = this.#connect()
   }
 
@@ -99,23 +97,15 @@ export class Link {
     return outcome
   }
 
-  /**
-   * Reads under WATCH, then does what `decide` says of that, unless something has changed in between. False: it has. Nothing to do: true.
-   */
-  watching(watched: readonly string[], reads: readonly Command[], decide: (found: unknown[]) => readonly Command[]): Promise<boolean> {
-    if (this.#transactionsWaiting >= TRANSACTIONS_WAITING_MAX) {
-      return Promise.reject(new StoreUnavailableError('too many changes wait for the store'))
-    }
-    this.#transactionsWaiting += 1
-    const turn = this.#lastTransaction.then(() => within(this.#watch(watched, reads, decide), 2 * this.#settings.timeoutMs))
-    const outcome = turn.catch((error: unknown) => {
-      this.#dropExclusive()
-      throw error
-    }).finally(() => {
-      this.#transactionsWaiting -= 1
-    })
-    this.#lastTransaction = outcome.catch(() => undefined)
-    return outcome
+  /** Makes a change if nothing else changes what it depends on: see `Changes`. */
+  change(change: Change): Promise<boolean> {
+    return this.#changes.make(change)
+  }
+
+  /** The same, unless too many wait for it already. */
+  changeIfRoom(change: Change): Promise<boolean> {
+    if (this.#changes.isFull) return Promise.reject(new StoreUnavailableError('too many changes wait for the store'))
+    return this.change(change)
   }
 
   /** A connection more, which hears what is published on these channels until it ends or the answer is called. */
@@ -137,28 +127,9 @@ export class Link {
     this.#disconnect()
   }
 
-  async #watch(watched: readonly string[], reads: readonly Command[], decide: (found: unknown[]) => readonly Command[]): Promise<boolean> {
-    const redis = await this.#exclusiveConnection()
-    const answers = await exec(redis, [['UNWATCH'], ['WATCH', ...watched], ...reads])
-    const commands = decide(answers.slice(2))
-    if (commands.length === 0) return true
-    const outcome = (await exec(redis, [['MULTI'], ...commands, ['EXEC']])).at(-1)
-    return Array.isArray(outcome)
-  }
-
-  #exclusiveConnection(): Promise<Redis> {
+  async #openAnother(ended: () => void): Promise<Redis> {
     this.#control()
-    if (this.#exclusive === undefined) {
-      const opening = this.#open(() => this.#dropExclusive(opening))
-      this.#exclusive = opening
-    }
-    return this.#exclusive
-  }
-
-  /** The one that is there, or nothing if that is another one. */
-  #dropExclusive(dropped = this.#exclusive): void {
-    if (dropped === this.#exclusive) this.#exclusive = undefined
-    dropped?.then((redis) => redis.disconnect(), () => undefined)
+    return this.#open(ended)
   }
 
   #control(): Redis {
@@ -242,7 +213,7 @@ export class Link {
 
   /** A server that is a master no longer is left. */
   #blame(error: unknown): void {
-    if (/^(READONLY|MASTERDOWN)/.test(asError(error).message)) this.#lost(asError(error))
+    if (isOfNoMaster(error)) this.#lost(asError(error))
   }
 
   #lostOf(redis: Redis, reason: Error): void {
@@ -266,24 +237,13 @@ export class Link {
     this.#connections = undefined
     clearInterval(this.#heartbeat)
     if (connections) disconnect(connections)
-    this.#dropExclusive()
+    this.#changes.drop()
   }
 }
 
 function disconnect({ control, pushes }: Connections): void {
   control.disconnect()
   pushes?.disconnect()
-}
-
-/** The first answer that is an error is thrown. */
-async function exec(redis: Redis, commands: readonly Command[]): Promise<unknown[]> {
-  const pipeline = redis.pipeline()
-  for (const [name, ...args] of commands) pipeline.callBuffer(name, ...args)
-  const answers = await pipeline.exec() ?? []
-  return answers.map(([error, value]) => {
-    if (error) throw error
-    return value
-  })
 }
 
 function namesIn(message: unknown): string[] | undefined {

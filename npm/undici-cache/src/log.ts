@@ -1,9 +1,10 @@
 // The purge log that all who share a store append to and read: docs/design/remote-tier.md, "The log".
 
 import { FormatError } from './bytes.js'
+import type { Command } from './commands.js'
 import { asError, StoreUnavailableError } from './errors.js'
 import type { Names } from './key.js'
-import type { Command, Link } from './link.js'
+import type { Link } from './link.js'
 import {
   decodeLogHeader, decodeLogRecords, encodeLogHeader, encodeLogRecord, LOG_HEADER_BYTES, LOG_READ_BYTES, type LogHeader, newLogHeader,
 } from './log-bytes.js'
@@ -210,12 +211,13 @@ export class PurgeLog {
   /** Puts another log in the place of this one, unless it changes meanwhile. */
   async #rewrite(link: Link, change: (header: LogHeader, records: Buffer) => [LogHeader, Buffer]): Promise<void> {
     const log = this.#names.log
-    await link.watching([log], [['GETRANGE', log, 0, -1]], ([found]) => {
+    const decide = ([found]: unknown[]): readonly Command[] => {
       const bytes = found as Buffer
       const header = decodeLogHeader(bytes) ?? newLogHeader()
       const [newHeader, records] = change(header, bytes.subarray(LOG_HEADER_BYTES))
       return [['SET', log, Buffer.concat([encodeLogHeader(newHeader), records])]]
-    })
+    }
+    await link.change({ watched: [log], reads: [['GETRANGE', log, 0, -1]], decide })
   }
 
   #link(): Link {

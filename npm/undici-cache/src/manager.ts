@@ -52,10 +52,12 @@ export class LarderCacheManager extends QuietEmitter {
     return this.#of(prefix).#listings.entries(filter)
   }
 
+  /** Calls back for each of `entries`. */
   async streamEntries(callback: (entry: CacheEntry) => unknown, prefix?: string): Promise<void> {
     for await (const entry of this.entries({}, prefix)) await callback(entry)
   }
 
+  /** The tags of all that is stored. */
   getTags(prefix?: string): Promise<string[]> {
     return this.#of(prefix).#listings.tags()
   }
@@ -65,14 +67,17 @@ export class LarderCacheManager extends QuietEmitter {
     return this.#of(prefix).#listings.responseById(id)
   }
 
+  /** What has all tags of this one: undici-cache-redis removed these with it. */
   getDependentEntries(id: string, prefix?: string): Promise<CacheEntry[]> {
     return this.#of(prefix).#listings.dependentOn(id)
   }
 
+  /** Removes responses by the ids that `entries` and events give. */
   deleteIds(ids: readonly string[], prefix?: string): Promise<void> {
     return this.#of(prefix).#listings.deleteIds(ids)
   }
 
+  /** Removes what is stored for all methods of URLs. */
   async deleteKeys(keys: readonly Pick<CacheKey, 'origin' | 'path' | 'method'>[], prefix?: string): Promise<void> {
     keys.forEach(assertCacheKey)
     const shared = this.#of(prefix).#shared
@@ -88,6 +93,7 @@ export class LarderCacheManager extends QuietEmitter {
     await shared.purgeTags(tags)
   }
 
+  /** Removes what has this tag, or all of these. */
   deleteTag(tag: string | readonly string[], prefix?: string): Promise<void> {
     return this.deleteTags([tag], prefix)
   }
@@ -101,6 +107,7 @@ export class LarderCacheManager extends QuietEmitter {
     return this.#subscribing
   }
 
+  /** Ends all connections. */
   async close(): Promise<void> {
     this.#closed = true
     for (const end of this.#listening) end()

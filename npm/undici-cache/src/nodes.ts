@@ -1,6 +1,7 @@
 // Which server has which key: one server, or the masters of a Redis Cluster.
 
 import type { RedisOptions } from 'iovalkey'
+import type { ChangesSettings } from './changes.js'
 import { asError, StoreUnavailableError } from './errors.js'
 import { Link, type LinkEvents, type LinkSettings } from './link.js'
 
@@ -20,11 +21,17 @@ export interface Nodes {
   close(): void
 }
 
+export type NodeSettings = Omit<LinkSettings, 'changes'>
+
+const ON_ONE_SERVER: ChangesSettings = { connectionsMax: 1, groupOf: () => undefined }
+/** A transaction in a cluster is of one slot. */
+const IN_CLUSTER: ChangesSettings = { connectionsMax: 4, groupOf: slotOf }
+
 export class SingleNode implements Nodes {
   readonly #link: Link
 
-  constructor(settings: LinkSettings, events: LinkEvents) {
-    this.#link = new Link(settings, events)
+  constructor(settings: NodeSettings, events: LinkEvents) {
+    this.#link = new Link({ ...settings, changes: ON_ONE_SERVER }, events)
   }
 
   settled(): Promise<void> {
@@ -64,7 +71,7 @@ const SLOTS = 16_384
 const TOPOLOGY_RETRY_MS = 200
 
 export class ClusterNodes implements Nodes {
-  readonly #settings: LinkSettings
+  readonly #settings: NodeSettings
   readonly #events: LinkEvents
   readonly #seeds: readonly NodeAddress[]
   readonly #links = new Map<string, Link>()
@@ -73,7 +80,7 @@ export class ClusterNodes implements Nodes {
   #retry: NodeJS.Timeout | undefined
   #closed = false
 
-  constructor(seeds: readonly NodeAddress[], settings: LinkSettings, events: LinkEvents) {
+  constructor(seeds: readonly NodeAddress[], settings: NodeSettings, events: LinkEvents) {
     if (seeds.length === 0) throw new TypeError('expected cluster to name at least one node')
     this.#seeds = seeds
     this.#settings = settings
@@ -171,7 +178,7 @@ export class ClusterNodes implements Nodes {
 
   #settingsFor({ host, port }: NodeAddress, tracking: boolean): LinkSettings {
     const client: RedisOptions = { ...this.#settings.client, host, port }
-    return { ...this.#settings, client, tracking }
+    return { ...this.#settings, client, tracking, changes: IN_CLUSTER }
   }
 }
 

@@ -2,22 +2,23 @@
 // where a body is too large for its record. Whatever goes wrong is a miss.
 
 import { randomBytes } from 'node:crypto'
+import type { Writable } from 'node:stream'
 import { type Body, INLINE_BYTES_MAX, SEGMENT_BYTES_MAX, type Segment } from './body.js'
 import { hex16 } from './bytes.js'
-import { assertCacheKey, assertCacheValue, type CacheEntry, type CacheKey, type CacheStore, type CacheValue, type GetResult } from './contract.js'
-import { Copies, type Copy, type Loaded, type Slot } from './copies.js'
+import { assertCacheKey, assertCacheValue, type CacheEntry, type CacheKey, type CacheStore, type CacheValue, type GetResult, type VaryMap } from './contract.js'
+import { Copies, type Copy, inlineBytesOf, type Loaded, type Slot, type SlotSource } from './copies.js'
 import { tellError, tellLookUp, tellWrite } from './diagnostics.js'
 import { EntryWriter } from './entry-writer.js'
 import { within } from './errors.js'
-import { mayBePersonal } from './freshness.js'
-import type { Digest } from './key.js'
+import { mayBeForwarded, mayBePersonal } from './freshness.js'
+import type { Digest, Target } from './key.js'
 import { Listings, type EntryFilter } from './listings.js'
 import type { Link } from './link.js'
 import { type CheckedStore, checkStore, type LarderCacheStoreOptions } from './options.js'
 import type { LogCursor, Variant } from './record.js'
 import { type Place, QuietEmitter, SharedStore, ttlMsOf } from './shared-store.js'
 import { matches, variantOf } from './stored.js'
-import { type Outcome, Turns } from './turns.js'
+import { type Lease, type Outcome, Turns } from './turns.js'
 
 /** What a look-up has found out that a later write depends on. */
 interface Asked {
@@ -44,6 +45,11 @@ const SMALL_CELL_BYTES = 65_536
 const WRITING_BYTES_MAX = 64 << 20
 const CLOSE_MS = 1000
 
+/**
+ * A cache store for `interceptors.cache` and `larderCache`.
+ *
+ * Events: `write` with an entry, when a response was stored.
+ */
 export class LarderCacheStore extends QuietEmitter implements CacheStore {
   readonly #options: CheckedStore
   readonly #shared: SharedStore
@@ -75,10 +81,12 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return { count: this.#copies.count, size: this.#copies.bytes }
   }
 
+  /** What all names on the server begin with. */
   get prefix(): string {
     return this.#options.prefix
   }
 
+  /** What is stored for a request: at once where there is a local copy. Whatever goes wrong is a miss. */
   get(key: CacheKey): GetResult | Promise<GetResult | undefined> | undefined {
     assertCacheKey(key)
     if (this.#closed) return undefined
@@ -86,13 +94,14 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     const copy = this.#shared.log.isRead && !this.#writes.has(text) ? this.#copies.get(text) : undefined
     const answer = copy && this.#answer(copy, key)
     if (answer === undefined) return this.#lookUp(text, key)
-    this.#asked.set(key, { cursor: this.#shared.log.cursor, hint: 'unknown' })
     const result = answer === 'nothing' ? undefined : resultOf(answer)
+    this.noteAsked(key, result)
     tellLookUp(key, result, 'copy')
     return result
   }
 
-  createWriteStream(key: CacheKey, value: CacheValue): EntryWriter | undefined {
+  /** Stores a response whose body is written to the stream; `undefined` for one that may not be stored. */
+  createWriteStream(key: CacheKey, value: CacheValue): Writable | undefined {
     assertCacheKey(key)
     assertCacheValue(value)
     if (this.#closed || value.cacheControlDirectives?.private === true || value.deleteAt <= Date.now()) return undefined
@@ -124,6 +133,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     await this.deleteTags([tag])
   }
 
+  /** Removes responses by the ids that `entries` and the event `write` give. */
   async deleteIds(ids: readonly string[]): Promise<void> {
     await this.#attempt(() => this.#listings.deleteIds(ids))
   }
@@ -133,14 +143,17 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return this.#listings.entries(filter)
   }
 
+  /** The tags of all that is stored. Goes through all names on the server. */
   getTags(): Promise<string[]> {
     return this.#listings.tags()
   }
 
+  /** Calls back for each of `entries`. */
   async streamEntries(callback: (entry: CacheEntry) => unknown): Promise<void> {
     for await (const entry of this.entries()) await callback(entry)
   }
 
+  /** The body of a response as text. */
   getResponseById(id: string): Promise<string | null> {
     return this.#listings.responseById(id)
   }
@@ -152,18 +165,22 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   async takeTurn(key: CacheKey): Promise<Turn> {
     const place = this.#shared.placeOf(key)
     try {
-      for (;;) {
+      while (this.#turns.hasRoom) {
         const lease = await this.#turns.take(place)
         const result = lease === undefined ? await this.#afterOthers(place, key) : await this.get(key)
         if (lease === undefined && result === 'not-shared') return { result: undefined, release: () => Promise.resolve() }
-        if (result === undefined && lease !== undefined) return { result, release: (outcome) => this.#attempt(() => lease.release(outcome)) }
-        await lease?.release('stored')
+        if (result === undefined && lease !== undefined) return { result, release: (outcome) => this.#release(lease, outcome) }
+        if (lease !== undefined) await this.#turns.release(lease, 'stored')
         if (result !== undefined && result !== 'not-shared') return { result, release: () => Promise.resolve() }
       }
     } catch (error) {
       this.#report(error)
-      return { result: undefined, release: () => Promise.resolve() }
     }
+    return { result: undefined, release: () => Promise.resolve() }
+  }
+
+  async #release(lease: Lease, outcome: Outcome): Promise<void> {
+    if (!this.#closed) await this.#attempt(() => this.#turns.release(lease, outcome))
   }
 
   async #afterOthers(place: Place, key: CacheKey): Promise<GetResult | undefined | 'not-shared'> {
@@ -184,18 +201,19 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   }
 
   /**
-   * A result of before is used for this key.
+   * A look-up with this key has ended with a result that was here. What may be forwarded all the same may be written later.
    * @internal
    */
-  noteAsked(key: CacheKey): void {
-    this.#asked.set(key, { cursor: this.#shared.log.cursor, hint: 'unknown' })
+  noteAsked(key: CacheKey, result: GetResult | undefined): void {
+    if (result === undefined || mayBeForwarded(key, result)) this.#asked.set(key, { cursor: this.#shared.log.cursor, hint: 'unknown' })
   }
 
   /** Waits for what is being written, a second at most, and ends all connections. */
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    await within(Promise.allSettled(this.#writes.values()), CLOSE_MS).catch(() => undefined)
+    const written = Promise.allSettled(this.#writes.values()).then(() => this.#turns.releaseAll())
+    await within(written, CLOSE_MS).catch(() => undefined)
     this.#shared.close()
     this.#copies.clear()
   }
@@ -305,7 +323,8 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     const record = bytes && this.#shared.decode(place, bytes)
     if (record === undefined || record.variants.length === 0) return undefined
     const slots = record.variants.map(slotOf).sort((one, other) => other.nominated.size - one.nominated.size)
-    return { text, digest: place.digest, slots, recordBytes: bytes!.length }
+    const inside = record.variants.reduce((sum, { response }) => sum + inlineBytesOf(response), 0)
+    return { text: flat(text), digest: place.digest, slots, headBytes: bytes!.length - inside, bytes: 0, wasUsed: false }
   }
 
   #answer(copy: Copy, key: CacheKey): Answer {
@@ -321,10 +340,10 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
 
   /** Since when it is stale by a purge, `Infinity` where it is not; `undefined` where it is of no use. */
   #usableFrom(loaded: Loaded, now: number): number | undefined {
-    if (loaded.stored.value.deleteAt <= now) return undefined
+    if (loaded.value.deleteAt <= now) return undefined
     const { log } = this.#shared
     if (loaded.checkedTo === log.cursor) return Infinity
-    const verdict = log.judge(loaded.stored, loaded.checkedTo)
+    const verdict = log.judge(loaded, loaded.checkedTo)
     if (verdict === 'purged') return undefined
     if (verdict !== 'current') return verdict.staleSince - this.#shared.clockAheadMs
     loaded.checkedTo = log.cursor
@@ -334,30 +353,32 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   /** The answer to a request, with what it takes of bodies and of responses that lie apart. */
   async #resolve(copy: Copy, place: Place, key: CacheKey): Promise<GetResult | undefined> {
     for (const slot of copy.slots) {
-      const isWanted = slot.loaded === undefined && matches(slot.nominated, key.headers)
-      if (isWanted && slot.loaded === undefined) await this.#fillSlot(copy, slot, place)
+      if (slot.source !== undefined && matches(slot.nominated, key.headers)) await this.#fillSlot(copy, slot, slot.source, place)
       const answer = this.#answer({ ...copy, slots: [slot] }, key)
       if (answer !== undefined && answer !== 'nothing') return resultOf(answer)
     }
     return undefined
   }
 
-  async #fillSlot(copy: Copy, slot: Slot, { key }: Place): Promise<void> {
-    const listed: Variant = { nominated: [], id: slot.id, response: slot.response }
-    const [variant] = slot.response ? [{ ...listed, nominated: nominatedLines(slot) }] : await this.#shared.loadApart(key, [listed])
-    const loaded = variant?.response && await this.#loaded(variant)
+  async #fillSlot(copy: Copy, slot: Slot, { id, response }: SlotSource, { key, target }: Place): Promise<void> {
+    const nominated = [...slot.nominated]
+    const [variant] = response ? [{ nominated, id, response }] : await this.#shared.loadApart(key, [{ nominated: [], id, response }])
+    const loaded = variant?.response && await this.#loaded(variant, target)
     slot.loaded = loaded ?? null
+    slot.source = undefined
     // Its size has changed.
     if (this.#copies.get(copy.text) === copy) this.#copies.keep(copy)
   }
 
-  async #loaded(variant: Variant): Promise<Loaded | undefined> {
+  async #loaded(variant: Variant, target: Target): Promise<Loaded | undefined> {
     const stored = this.#shared.stored(variant, variant.response!)
     if (stored === undefined) return undefined
     const { content, completeBytes = 0 } = stored.body
     if (completeBytes >= this.#options.maxEntrySize) return undefined
     const body = Buffer.isBuffer(content) ? pieces(content) : await this.#shared.tier.loadBody(content, completeBytes)
-    return body && { stored, body, checkedTo: stored.log }
+    if (body === undefined) return undefined
+    const { value, tags, log } = stored
+    return { value, target, tags, body: this.#options.tracking ? body.map(ownBytes) : body, checkedTo: log }
   }
 
   #write(text: string, key: CacheKey, value: CacheValue, asked: Asked, body: Buffer[] | undefined): Promise<void> {
@@ -439,24 +460,48 @@ function textOf({ origin, path, method }: CacheKey): string {
   return `${method} ${origin}\n${path}`
 }
 
+const NONE: ReadonlyMap<string, string | null> = new Map()
+
 function slotOf({ id, nominated, response }: Variant): Slot {
+  const source = { id, response }
+  if (nominated.length === 0) return { nominated: NONE, source, loaded: undefined }
   const fields = new Map<string, string | null>()
   for (const [name, value] of nominated) {
     const before = fields.get(name)
     fields.set(name, before == null || value === null ? value : `${before}, ${value}`)
   }
-  return { id, nominated: fields, response, loaded: undefined }
-}
-
-function nominatedLines({ nominated }: Slot): Variant['nominated'] {
-  return [...nominated]
+  return { nominated: fields, source, loaded: undefined }
 }
 
 function pieces(body: Buffer): Buffer[] {
   return body.length === 0 ? [] : [body]
 }
 
+/** A text that was put together stays so, piece by piece, until it is written down anew. */
+function flat(text: string): string {
+  return Buffer.from(text).toString()
+}
+
+/** What is kept keeps no more than itself: replies are cut out of what was read from a connection at once, which is up to 64 KiB. */
+function ownBytes(piece: Buffer): Buffer {
+  if (piece.buffer.byteLength < 1.25 * piece.length) return piece
+  const own = Buffer.allocUnsafeSlow(piece.length)
+  piece.copy(own)
+  return own
+}
+
 function resultOf({ loaded, staleSince }: Exclude<Answer, 'nothing' | undefined>): GetResult {
-  const { value } = loaded.stored
-  return { ...value, headers: { ...value.headers }, staleAt: Math.min(value.staleAt, staleSince), body: [...loaded.body] }
+  const { value } = loaded
+  return {
+    statusCode: value.statusCode,
+    statusMessage: value.statusMessage,
+    headers: { ...value.headers },
+    cachedAt: value.cachedAt,
+    staleAt: Math.min(value.staleAt, staleSince),
+    deleteAt: value.deleteAt,
+    cacheControlDirectives: value.cacheControlDirectives,
+    etag: value.etag as string,
+    vary: value.vary as VaryMap,
+    body: loaded.body.slice(),
+  }
 }

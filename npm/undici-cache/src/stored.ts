@@ -1,7 +1,7 @@
 // Between what undici calls a cached response and what a record says of one.
 
 import type { Body } from './body.js'
-import type { CacheControlDirectives, CacheKey, CacheValue, GetResult, HeaderMap } from './contract.js'
+import type { CacheControlDirectives, CacheKey, CacheValue, GetResult, HeaderMap, VaryMap } from './contract.js'
 import { CREDENTIALS, type Fields, lifetimeOf, parseCacheControl } from './freshness.js'
 import { type Target, targetOfUrl, urlOf } from './key.js'
 import type { FieldLine, LogCursor, NamedValue, Response, Variant } from './record.js'
@@ -116,17 +116,17 @@ export function storedOf(variant: Variant, response: Response, tagsHeader: strin
       statusCode: response.status,
       statusMessage: response.reason ?? '',
       headers,
-      ...value,
-      ...varyOf(nominated),
+      cachedAt: value.cachedAt,
+      staleAt: value.staleAt,
+      deleteAt: value.deleteAt,
+      cacheControlDirectives: value.cacheControlDirectives,
+      etag: value.etag as string,
+      // As undici's own stores give it: there, and `undefined` where nothing was nominated.
+      vary: (nominated.size > 0 ? Object.fromEntries(nominated) : undefined) as VaryMap,
     },
     log: response.log,
     body: response.body,
   }
-}
-
-/** As undici's own stores give it: there, and `undefined` where nothing was nominated. */
-function varyOf(nominated: ReadonlyMap<string, string | null>): Pick<CacheValue, 'vary'> {
-  return (nominated.size > 0 ? { vary: Object.fromEntries(nominated) } : { vary: undefined }) as Pick<CacheValue, 'vary'>
 }
 
 type Concluded = Pick<GetResult, 'cachedAt' | 'staleAt' | 'deleteAt' | 'cacheControlDirectives' | 'etag'>

@@ -4,10 +4,13 @@ import type { HeaderMap } from './contract.js'
 
 const BLANKS_SEPARATE = new Set(['surrogate-key', 'xkey'])
 
+const NONE: readonly string[] = []
+
 /** Each once. */
-export function tagsOf(headers: HeaderMap, tagsHeader: string | undefined): string[] {
+export function tagsOf(headers: HeaderMap, tagsHeader: string | undefined): readonly string[] {
   const named = tagsHeader === undefined ? [] : splitTags(tagsHeader, valuesOf(headers, tagsHeader))
   const groups = valuesOf(headers, 'cache-groups').flatMap((value) => [...value.matchAll(/"((?:[^"\\]|\\.)*)"/g)])
+  if (named.length + groups.length === 0) return NONE
   return [...new Set([...named, ...groups.map(([, group]) => group!.replace(/\\(.)/g, '$1'))])].filter((tag) => tag !== '')
 }
 

@@ -1,9 +1,11 @@
 // Records and segments on the server, by the rules of docs/design/remote-tier.md.
 
 import { decodeSegment, encodeSegment, type Layout, type Segment } from './body.js'
+import type { Change } from './changes.js'
+import type { Command } from './commands.js'
 import { RECORD_BYTES_MAX, SEGMENT_FRAME_BYTES_MAX } from './frame.js'
 import type { Digest, Names } from './key.js'
-import type { Command, Link } from './link.js'
+import type { Link } from './link.js'
 import type { PurgeLog } from './log.js'
 import { isMoved, type Nodes } from './nodes.js'
 
@@ -85,7 +87,8 @@ export class Tier {
       if (!isSame) return []
       return [put === 'nothing' ? ['UNLINK', name] : ['SET', name, put.bytes, 'PX', put.ttlMs]]
     }
-    const isDone = await this.#at(name, (link) => link.watching([name], [['GETRANGE', name, 0, RECORD_BYTES_MAX]], decide))
+    const change: Change = { watched: [name], reads: [['GETRANGE', name, 0, RECORD_BYTES_MAX]], decide }
+    const isDone = await this.#at(name, (link) => link.changeIfRoom(change))
     return isDone && isSame
   }
 

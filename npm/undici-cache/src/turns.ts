@@ -2,9 +2,10 @@
 // writes the record too, since others wait for that.
 
 import { randomBytes } from 'node:crypto'
+import type { Command } from './commands.js'
 import { StoreUnavailableError, within } from './errors.js'
 import { Kind, RECORD_BYTES_MAX } from './frame.js'
-import type { Command, Link } from './link.js'
+import type { Link } from './link.js'
 import { encodeRecord, type Note } from './record.js'
 import { decodeAny, type Place, type SharedStore } from './shared-store.js'
 
@@ -13,6 +14,8 @@ const NOTE_MS = 5000
 const POLL_MS = 50
 /** The requests of a key that have waited for so long ask the origin themselves. */
 const WAIT_MS_MAX = 10_000
+/** Each is given back by a change that waits for its turn, so there are no more than the store can be told of before they end. */
+const HELD_MAX = 2000
 const SCOPE_ALL = 2
 
 /** What became of a request to the origin. */
@@ -21,9 +24,15 @@ export type Outcome = 'stored' | 'not-stored'
 export class Turns {
   readonly #shared: SharedStore
   readonly #waiting = new Map<string, Set<() => void>>()
+  readonly #held = new Set<Lease>()
 
   constructor(shared: SharedStore) {
     this.#shared = shared
+  }
+
+  /** Whether this process may hold one lease more. */
+  get hasRoom(): boolean {
+    return this.#held.size < HELD_MAX
   }
 
   /** A record has changed: who waits for it looks again. */
@@ -41,7 +50,24 @@ export class Turns {
     const name = this.#shared.names.lease(place.digest)
     const token = randomBytes(16)
     const [outcome] = await link.ask([['SET', name, token, 'PX', LEASE_MS, 'NX']])
-    return outcome === null ? undefined : new Lease(this.#shared, link, place, token)
+    if (outcome === null) return undefined
+    const lease = new Lease(this.#shared, link, place, token)
+    this.#held.add(lease)
+    return lease
+  }
+
+  /** Others may go on. */
+  async release(lease: Lease, outcome: Outcome): Promise<void> {
+    try {
+      await lease.release(outcome)
+    } finally {
+      this.#held.delete(lease)
+    }
+  }
+
+  /** What is held is given back, as by one that gave up. */
+  async releaseAll(): Promise<void> {
+    await Promise.all([...this.#held].map((lease) => this.release(lease, 'stored')))
   }
 
   /** Waits until the record has changed or the lease has ended. False: others don't get the response of whoever has it, so nobody waits. */
@@ -92,6 +118,8 @@ export class Lease {
   readonly #place: Place
   readonly #token: Buffer
   readonly #renewing: NodeJS.Timeout
+  #released: Promise<void> | undefined
+  #isBeingRenewed = false
 
   constructor(shared: SharedStore, link: Link, place: Place, token: Buffer) {
     this.#shared = shared
@@ -101,9 +129,13 @@ export class Lease {
     this.#renewing = setInterval(() => void this.#renew(), LEASE_MS / 3).unref()
   }
 
-  /** Others may go on. */
-  async release(outcome: Outcome): Promise<void> {
+  release(outcome: Outcome): Promise<void> {
     clearInterval(this.#renewing)
+    this.#released ??= this.#release(outcome)
+    return this.#released
+  }
+
+  async #release(outcome: Outcome): Promise<void> {
     const { names } = this.#shared
     const [record, lease] = [names.record(this.#place.digest), names.lease(this.#place.digest)]
     await this.#ifHeld([['GETRANGE', record, 0, RECORD_BYTES_MAX]], (found) => [this.#lastWord(record, found as Buffer, outcome), ['DEL', lease]])
@@ -119,17 +151,22 @@ export class Lease {
     return ['SET', record, encodeRecord({ key: this.#place.key, note, variants: [] }, Kind.Primary), 'PX', NOTE_MS]
   }
 
-  #renew(): Promise<unknown> {
+  async #renew(): Promise<void> {
+    if (this.#isBeingRenewed) return
+    this.#isBeingRenewed = true
     const lease = this.#shared.names.lease(this.#place.digest)
-    return this.#ifHeld([], () => [['PEXPIRE', lease, LEASE_MS]]).catch((error: unknown) => this.#shared.report(error))
+    await this.#ifHeld([], () => [['PEXPIRE', lease, LEASE_MS]]).catch((error: unknown) => this.#shared.report(error))
+    this.#isBeingRenewed = false
   }
 
   async #ifHeld(reads: readonly Command[], decide: (found: unknown) => readonly Command[]): Promise<void> {
     const { names } = this.#shared
     const [record, lease] = [names.record(this.#place.digest), names.lease(this.#place.digest)]
     for (let tries = 0; tries < 3; tries++) {
-      const isDone = await this.#link.watching([lease, record], [['GETRANGE', lease, 0, 15], ...reads], ([held, found]) => {
-        return (held as Buffer).equals(this.#token) ? decide(found) : []
+      const isDone = await this.#link.change({
+        watched: [lease, record],
+        reads: [['GETRANGE', lease, 0, 15], ...reads],
+        decide: ([held, found]) => (held as Buffer).equals(this.#token) ? decide(found) : [],
       })
       if (isDone) return
     }

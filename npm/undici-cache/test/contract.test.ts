@@ -96,7 +96,8 @@ function suite(start: () => Promise<Server>, mode: LarderCacheStoreOptions): voi
     const [store, now] = [open(), Date.now()]
     await put(store, keyOf('/stale'), valueOf({ cachedAt: now - 9000, staleAt: now - 4000, deleteAt: now + 60_000 }), 'stale')
     assert.equal((await store.get(keyOf('/stale')))?.staleAt, now - 4000)
-    await put(store, keyOf('/short'), valueOf({ staleAt: now + 200, deleteAt: now + 300 }), 'short')
+    const soon = Date.now() + 1000
+    await put(store, keyOf('/short'), valueOf({ staleAt: soon - 100, deleteAt: soon }), 'short')
     await eventually(async () => await store.get(keyOf('/short')) === undefined, 'the response is deleted')
     assert.equal(store.createWriteStream(keyOf('/late'), valueOf({ deleteAt: now - 1 })), undefined)
   })

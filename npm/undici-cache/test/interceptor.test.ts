@@ -6,7 +6,7 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server as HttpServer, type ServerResponse } from 'node:http'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { Agent, interceptors, request, type Dispatcher } from 'undici'
+import { Agent, fetch, interceptors, request, type Dispatcher } from 'undici'
 import { larderCache, LarderCacheStore, type LarderCacheStoreOptions } from '../src/index.js'
 import { eventually, type Server, startRedis } from './servers.js'
 
@@ -115,15 +115,49 @@ describe('the interceptor', () => {
     origin.answer = before
   })
 
+  const statusOf = async (url: string, { dispatcher }: { dispatcher: Dispatcher }, headers = {}, method: 'GET' | 'POST' = 'GET'): Promise<string> => {
+    const response = await request(url, { dispatcher, headers, method, signal: AbortSignal.timeout(30_000) })
+    await response.body.dump()
+    return `${response.statusCode} ${String(response.headers['cache-status'])}`
+  }
+
   test('tells in Cache-Status what happened', async () => {
-    const [{ dispatcher }, url] = [client(), path()]
-    const status = async (): Promise<unknown> => {
-      const response = await request(url, { dispatcher })
-      await response.body.dump()
-      return response.headers['cache-status']
+    const [own, url] = [client(), path()]
+    const check = async (headers: Record<string, string>, expected: string, method?: 'POST'): Promise<void> => {
+      assert.equal(await statusOf(url, own, headers, method), expected, JSON.stringify(headers))
     }
-    assert.equal(await status(), 'test; fwd=miss')
-    assert.equal(await status(), 'test; hit')
+    await check({ 'cache-control': 'only-if-cached' }, '504 test; detail=only-if-cached')
+    await check({}, '200 test; fwd=miss')
+    await check({}, '200 test; hit')
+    const fetched = await fetch(url, { dispatcher: own.dispatcher })
+    assert.equal(fetched.headers.get('cache-status'), 'test; hit')
+    await fetched.text()
+    await check({ 'cache-control': 'only-if-cached' }, '200 test; hit')
+    await check({ cookie: 'a=b' }, '200 test; hit')
+    await check({ 'cache-control': 'no-cache' }, '200 test; fwd=request')
+    await check({ 'cache-control': 'no-store' }, '200 test; fwd=request')
+    await check({}, '200 test; fwd=method', 'POST')
+    const store = new LarderCacheStore({ ...redis.options, errorCallback: () => undefined })
+    const elsewhere = { store, dispatcher: new Agent().compose(larderCache({ store, cacheStatus: 'test', origins: ['http://elsewhere.test'] })) }
+    open.push(elsewhere)
+    assert.equal(await statusOf(url, elsewhere), '200 test; fwd=bypass')
+  })
+
+  test('tells in Cache-Status that a stale response was validated, or given', async () => {
+    const [own, now, before] = [client(), Date.now(), origin.answer]
+    origin.answer = (_incoming, response) => response.writeHead(304, { etag: '"e"' }).end()
+    const check = async (directive: string, expected: string): Promise<void> => {
+      const url = path()
+      const stream = own.store.createWriteStream({ origin: base, path: new URL(url).pathname, method: 'GET', headers: {} }, {
+        statusCode: 200, statusMessage: 'OK', headers: { etag: '"e"' }, etag: '"e"', cacheControlDirectives: { [directive]: 60 },
+        cachedAt: now - 2000, staleAt: now - 1000, deleteAt: now + 60_000,
+      })
+      await once(stream!.end('body'), 'finish')
+      assert.equal(await statusOf(url, own), expected, directive)
+    }
+    await check('stale-if-error', '200 test; fwd=stale')
+    await check('stale-while-revalidate', '200 test; hit')
+    origin.answer = before
   })
 
   test('a validated response is stored once, and the newer one wins', async () => {

@@ -16,6 +16,7 @@ const PACKED_BYTES_MAX = 100_000
 
 const TYPED = `
 import { Agent, interceptors } from 'undici'
+import { collectMetrics } from '@larder/undici-cache/prometheus'
 import cacheStore, { LarderCacheStore, RedisCacheManager, cacheAside, larderCache, type CacheEntry, type LarderCacheStoreOptions } from '@larder/undici-cache'
 
 const options: LarderCacheStoreOptions = { clientOpts: { host: 'localhost' }, maxCount: 1 }
@@ -23,10 +24,19 @@ export const make = (): LarderCacheStore => new cacheStore(options)
 export const compose = (store: LarderCacheStore) => new Agent().compose(interceptors.cache({ store }), larderCache({ store, methods: ['GET', 'HEAD'] }))
 export const purge = (store: LarderCacheStore): Promise<void> => store.deleteTags(['a', ['b', 'c']])
 export const list = (manager: RedisCacheManager): AsyncGenerator<CacheEntry> => manager.entries({ origin: 'http://a' })
+export const metrics: () => void = collectMetrics()
 export const aside = cacheAside<{ id: string }>
 // @ts-expect-error: not a number
 new LarderCacheStore({ maxCount: 'a' })
 `
+
+/** What examples print that have this in them. */
+const PRINTED: readonly (readonly [string, RegExp])[] = [
+  ["cacheStatus: 'my-app'", /^my-app; fwd=miss one\nmy-app; hit one\n$/],
+  ["cacheStatus: 'my-proxy'", /^my-proxy; fwd=miss \{ id: '7' \}\nmy-proxy; hit \{ id: '7' \}\n$/],
+  ['revalidateTag', /^version 1\nversion 1\nversion 2\n$/],
+  ['collectMetrics', /^larder_undici_cache_lookups_total\{outcome="miss",by="store"\} 1$/m],
+]
 
 describe('the package', () => {
   let project = ''
@@ -52,7 +62,7 @@ describe('the package', () => {
   const runScript = async (name: string, script: string): Promise<string> => {
     await writeFile(join(project, name), script)
     const env = { ...process.env, REDIS_PORT: String(redis.port) }
-    const { stdout, stderr } = await run(process.execPath, [name], { cwd: project, env, timeout: 20_000 })
+    const { stdout, stderr } = await run(process.execPath, [name], { cwd: project, env, timeout: 60_000 })
     assert.equal(stderr, '', name)
     return stdout
   }
@@ -70,12 +80,19 @@ describe('the package', () => {
     }
   })
 
+  test('its reference is up to date', async () => {
+    await run(process.execPath, ['reference.js', '--check'], { cwd: root })
+  })
+
   for (const page of ['README.md', 'MIGRATION.md']) {
     test(`runs the examples of ${page}`, async () => {
       const text = await readFile(join(root, page), 'utf8')
       const examples = [...text.matchAll(/```js\n(.*?)```/gs)].map(([, script]) => script!)
       assert.ok(examples.length > 0)
-      for (const [at, script] of examples.entries()) await runScript(`example-${at}.js`, script)
+      for (const [at, script] of examples.entries()) {
+        const printed = await runScript(`example-${at}.js`, script)
+        for (const [name, expected] of PRINTED) if (script.includes(name)) assert.match(printed, expected, name)
+      }
     })
   }
 })

@@ -1,0 +1,35 @@
+// Load on a server under test: 10 connections that rotate through all paths.
+
+import autocannon from 'autocannon'
+import { PATHS } from './api.js'
+
+const CONNECTIONS = 10
+
+/** Each path once; how many came from the cache. */
+export async function warm(url) {
+  let hits = 0
+  for (const path of PATHS) {
+    const response = await fetch(url + path)
+    await response.arrayBuffer()
+    if (response.headers.get('x-proxy-cache') === 'HIT') hits += 1
+  }
+  return hits
+}
+
+/** What `seconds` of load have shown; `cpuUs` is processor time of the server for each request. */
+export async function load(proxy, seconds) {
+  const before = await proxy.ask('cpu')
+  const result = await autocannon({
+    url: proxy.url, connections: CONNECTIONS, pipelining: 1, duration: seconds, requests: PATHS.map((path) => ({ path })),
+  })
+  const after = await proxy.ask('cpu')
+  const failed = result.errors + result.timeouts + result.non2xx
+  if (failed > 0) throw new Error(`${failed} requests to ${proxy.url} have failed`)
+  const { latency, requests } = result
+  return {
+    perSecond: requests.total / result.duration,
+    average: latency.average, p50: latency.p50, p975: latency.p97_5, p99: latency.p99,
+    total: requests.total,
+    cpuUs: (after.user + after.system - before.user - before.system) / requests.total,
+  }
+}

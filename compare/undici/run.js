@@ -1,0 +1,17 @@
+// `make compare WHAT=undici`: installs and builds what is missing, measures, and prints the page. RESULTS is a folder to write it to, and PAGE a file that
+// shows some of it between two comments.
+
+import { readFileSync, writeFileSync } from 'node:fs'
+import { main, prepare } from './processes.js'
+
+await main('compare', async () => {
+  prepare()
+  // These need what has just been built.
+  const [{ measure }, { page, shownIn }] = await Promise.all([import('./measure.js'), import('./report.js')])
+  const results = await measure()
+  console.log(page(results))
+  if (!process.env.RESULTS) return
+  writeFileSync(`${process.env.RESULTS}/undici.md`, page(results))
+  writeFileSync(`${process.env.RESULTS}/undici.json`, `${JSON.stringify(results, undefined, 2)}\n`)
+  if (process.env.PAGE) writeFileSync(process.env.PAGE, shownIn(readFileSync(process.env.PAGE, 'utf8'), results))
+})

@@ -1,0 +1,17 @@
+// What is sent to a server.
+
+import type { Redis } from 'iovalkey'
+
+export type Argument = string | Buffer | number
+export type Command = readonly [name: string, ...args: Argument[]]
+
+/** Sends commands in one piece. The first answer that is an error is thrown. */
+export async function exec(redis: Redis, commands: readonly Command[]): Promise<unknown[]> {
+  const pipeline = redis.pipeline()
+  for (const [name, ...args] of commands) pipeline.callBuffer(name, ...args)
+  const answers = await pipeline.exec() ?? []
+  return answers.map(([error, value]) => {
+    if (error) throw error
+    return value
+  })
+}
