@@ -135,6 +135,39 @@ fn a_drained_server_finishes_what_it_has() {
     wait::until_true("nothing is in flight", || in_flight() < 0.5);
 }
 
+/// Requests in flight count on, whatever limit a reload sets for them.
+#[test]
+fn a_reload_of_a_limit_forgets_no_request_in_flight() {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.target() != "/free" {
+            held.pass();
+        }
+        exchange.respond("200 OK", "Cache-Control: no-store\r\n", "0");
+    });
+    let limited = |requests_max: usize| {
+        let pool = "client_share_percent = 100\nqueue_max = 4\nqueue_timeout = \"100ms\"";
+        let pool = format!("[origin.pool]\nrequests_in_flight_max = {requests_max}\n{pool}\n");
+        config(&[(origin.url(), 1)], &pool)
+    };
+    let mut larder = Setup::config(LARDER, &limited(2)).start();
+    let mut waiting = [larder.client(), larder.client()];
+    for client in &mut waiting {
+        client.send("GET /held HTTP/1.1\r\nHost: test.example\r\n\r\n");
+    }
+    origin.wait_for("/held", 2);
+    for (requests_max, status) in [(2, 503), (1, 503), (3, 200), (2, 503)] {
+        reload(&mut larder, &limited(requests_max));
+        assert_eq!(larder.get("/free").status(), status, "{requests_max}");
+    }
+    gate.open();
+    for client in &mut waiting {
+        assert_eq!(client.response().status(), 200);
+    }
+    assert_eq!(larder.get("/free").status(), 200);
+}
+
 /// What a busy server has not answered keeps new requests from it.
 #[test]
 fn least_requests_and_power_of_two_spare_a_busy_server() {

@@ -35,7 +35,7 @@ pub struct Upstream {
     pub(super) servers: Arc<Servers>,
     pub(super) budget: Mutex<RetryBudget>,
     pub(super) circuit: Option<Circuit>,
-    pub(super) admission: Arc<Admission>,
+    pub(super) admission: Admission,
     pub(super) memory: Option<Arc<Budget>>,
     pub(super) counters: Arc<Counters>,
 }
