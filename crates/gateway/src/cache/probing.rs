@@ -20,8 +20,7 @@ use crate::failure::FailureCause;
 use crate::message::reply::Reply;
 use crate::plan::{ForwardMode, StandIn};
 use crate::trace::note;
-use crate::upstream::call;
-use crate::upstream::{Circuit, OriginError};
+use crate::upstream::{OriginError, Probe, call};
 
 const OPEN: OriginError = OriginError::CircuitOpen { retry: Duration::ZERO };
 
@@ -57,6 +56,9 @@ pub(crate) fn instead(
     if !may_stand_in(lookup, &candidate, cause, key) {
         return None;
     }
+    let leave = circuit.probe();
+    note(request.record, || tried(lookup, &leave));
+    note(request.record, || findings::failure(Some(hit), true, cause, now));
     let outcome = Outcome::Forwarded { reason: candidate.fwd, status: None, stored: false, collapsed: false };
     let used = Use::Asked { outcome, result: CacheResult::Stale };
     let serving = Serving { site, request, facts, now, started };
@@ -65,8 +67,12 @@ pub(crate) fn instead(
         None if serving.is_within_reach(hit) => Err(lookup.loading(hit, used, Some(cause), key)),
         None => return None,
     };
-    try_origin(lookup, circuit, hit, key);
-    note(request.record, || findings::failure(Some(hit), true, cause, now));
+    // The request counts as one that was refused.
+    call::count(lookup.worker, site, request.method, Err(&OPEN), Duration::ZERO);
+    match leave {
+        Ok(probe) => refresh::probe(lookup, probe, hit, key),
+        Err(error) => events::emit(site, request.path_and_query, &Event::OriginFailed(&error)),
+    }
     Some(way)
 }
 
@@ -76,22 +82,12 @@ fn may_stand_in(lookup: &Lookup<'_>, candidate: &Candidate<'_>, cause: FailureCa
         && lookup.cache().may_stand_in(key, candidate.look_up, head)
 }
 
-/// Behind the response, if it is time to. The request counts as one that was refused.
-fn try_origin(lookup: &Lookup<'_>, circuit: &Circuit, hit: &Hit, key: &[u8]) {
-    let Lookup { worker, site, request, .. } = *lookup;
-    call::count(worker, site, request.method, Err(&OPEN), Duration::ZERO);
-    let says = match circuit.probe() {
-        Ok(probe) => {
-            refresh::probe(lookup, probe, hit, key);
-            "the circuit breaker tries the origin behind the response".to_owned()
-        }
-        Err(error) => {
-            events::emit(site, request.path_and_query, &Event::OriginFailed(&error));
-            format!("the origin fails: {error}")
-        }
+/// Whether something is sent behind the response, for people.
+fn tried(lookup: &Lookup<'_>, leave: &Result<Probe, OriginError>) -> Finding {
+    let says = match leave {
+        Ok(_) => "the circuit breaker tries the origin behind the response".to_owned(),
+        Err(error) => format!("the origin fails: {error}"),
     };
-    note(request.record, || {
-        let origin = site.config.origin.name.as_str();
-        Finding::new("forward", says, "RFC 9209 section 2.3").with("origin", origin, "")
-    });
+    let origin = lookup.site.config.origin.name.as_str();
+    Finding::new("forward", says, "RFC 9209 section 2.3").with("origin", origin, "")
 }
