@@ -64,22 +64,33 @@ pub(crate) struct ExplainJob {
 /// Questions that wait for the worker.
 pub(crate) const EXPLAIN_JOBS_MAX: usize = 16;
 
+impl Question {
+    /// Checks what no limit of a process decides.
+    ///
+    /// # Errors
+    /// [`ExplainError::MethodUnsafe`] or [`ExplainError::UrlUnusable`].
+    pub fn check(&self) -> Result<(), ExplainError> {
+        let Self { method, url, .. } = self;
+        if ![Method::GET, Method::HEAD].contains(method) {
+            return Err(ExplainError::MethodUnsafe);
+        }
+        // The grammar of URLs has more authorities than `Host` may have.
+        let authority = url.authority().and_then(|authority| Authority::parse(authority.as_str().as_bytes()));
+        let is_sendable = authority.is_some_and(|authority| authority.port() != Some(0));
+        match matches!(url.scheme_str(), Some("http" | "https")) && is_sendable {
+            true => Ok(()),
+            false => Err(ExplainError::UrlUnusable),
+        }
+    }
+}
+
 /// Checks that a question can be asked.
 ///
 /// # Errors
 /// See [`ExplainError`].
 pub(crate) fn check(question: &Question, target_bytes_max: usize) -> Result<(), ExplainError> {
-    if ![Method::GET, Method::HEAD].contains(&question.method) {
-        return Err(ExplainError::MethodUnsafe);
-    }
-    let Question { url, .. } = question;
-    // The grammar of URLs has more authorities than `Host` may have.
-    let authority = url.authority().and_then(|authority| Authority::parse(authority.as_str().as_bytes()));
-    let is_sendable = authority.is_some_and(|authority| authority.port() != Some(0));
-    if !matches!(url.scheme_str(), Some("http" | "https")) || !is_sendable {
-        return Err(ExplainError::UrlUnusable);
-    }
-    match url.path_and_query().map_or(0, |target| target.as_str().len()) {
+    question.check()?;
+    match question.url.path_and_query().map_or(0, |target| target.as_str().len()) {
         bytes if bytes > target_bytes_max => Err(ExplainError::UrlTooLong { bytes_max: target_bytes_max }),
         _ => Ok(()),
     }

@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
-use crate::config::{Overrides, nearest, parse_address};
+use crate::config::{Overrides, WORKERS, nearest, parse_address, whole_number};
 use crate::default_file::{self, FileArguments};
 use crate::mock_origin::OriginOptions;
 use crate::output;
@@ -217,7 +217,7 @@ pub(crate) struct ServeArguments {
     store: Option<String>,
 
     /// Worker threads [default: one per CPU]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_number(WORKERS))]
     workers: Option<u32>,
 
     /// Defaults of the cache rules: safe, or rfc9111 for everything that RFC 9111 permits [default: safe]

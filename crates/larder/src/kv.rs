@@ -9,7 +9,7 @@ use clap::Args;
 use engine::Engine;
 use kv::{Control, Measures, SaveFile, Server, TextProtocol};
 
-use crate::config::{Environment, KvOverrides, KvSettings, Overrides, Program};
+use crate::config::{Environment, KvOverrides, KvSettings, Overrides, Program, WORKERS, whole_number};
 use crate::default_file::{self, FileArguments};
 use crate::doctor;
 use crate::{allocator, lifecycle};
@@ -51,7 +51,7 @@ pub(crate) struct KvArguments {
     save_file: Option<String>,
 
     /// Worker threads [default: one per CPU]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_number(WORKERS))]
     workers: Option<u32>,
 
     /// Name of this server among the nodes of [kv.cluster]

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
@@ -179,6 +179,7 @@ fn bearer(file: &Path) -> anyhow::Result<HeaderValue> {
     let bytes = bytes.with_context(|| format!("{} can't be read", file.display()))?;
     let text = String::from_utf8_lossy(&bytes);
     let token = text.lines().next().unwrap_or_default().trim();
+    ensure!(!token.is_empty(), "the first line of {} must be the token; it is empty", file.display());
     let value = HeaderValue::from_str(&format!("Bearer {token}"));
     let mut value = value.with_context(|| format!("the first line of {} isn't a token", file.display()))?;
     value.set_sensitive(true);

@@ -187,7 +187,7 @@ fn bad_arguments_are_told() {
         "unknown experiment \"other\"; expected one of coalescing, edge, proxy-cache, cache-aside, 304, kv",
     );
     check(&["coalescing", "-d", "0"], "expected a time from 1s to 15m");
-    check(&["coalescing", "--instances", "1"], "1 is not in 2..=16");
+    check(&["coalescing", "--instances", "1"], "expected a whole number from 2 to 16");
     check(&["coalescing", "-d", "901"], "expected a time from 1s to 15m");
     check(&["kv", "--redis", "--resp"], "cannot be used with");
 }

@@ -47,6 +47,19 @@ fn check_prints_problems_with_excerpts() {
     );
 }
 
+/// What isn't text has one mistake.
+#[test]
+fn a_file_that_is_not_utf_8_is_one_error() {
+    let mut command = Command::new(LARDER);
+    command.args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("the binary runs");
+    let text = b"[[site]]\nname = \"a\xff\"\norigin = \"http://\xff\"\n";
+    child.stdin.take().expect("a pipe").write_all(text).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let told = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(told.starts_with("stdin:2:10: error: not UTF-8\n") && told.contains("1 error, 0"), "{told}");
+}
+
 #[test]
 fn check_reads_standard_input_and_writes_json() {
     let run = |arguments: &[&str], input: &str| {
@@ -227,12 +240,29 @@ fn the_file_is_an_argument_or_an_option() {
 }
 
 #[test]
+fn numbers_say_their_range() {
+    for (arguments, told) in [
+        ("serve --origin http://a --workers x", "expected a whole number from 1 to 1024"),
+        ("kv --workers 0", "expected a whole number from 1 to 1024"),
+        ("bench http http://a --expect-status 1000", "expected a whole number from 100 to 999"),
+        ("bench http http://a --expect-status ok", "expected a whole number from 100 to 999"),
+    ] {
+        check(arguments, 2, "", told);
+    }
+}
+
+#[test]
 fn purge_and_reload_say_when_nothing_answers() {
     // Port 1 of loopback: nothing listens there.
     check("purge http://a/ --admin 127.0.0.1:1", 1, "", "can't reach the admin API on 127.0.0.1:1");
     check("reload --admin 127.0.0.1:1", 1, "", "can't reach the admin API on 127.0.0.1:1");
     check("status --admin 127.0.0.1:1", 1, "", "`larder kv` has one only with `--admin` or `[admin]`");
     check("reload --admin 127.0.0.1:1 --token-file no-such-file", 1, "", "no-such-file can't be read");
+    check("reload --admin 127.0.0.1:1 --token-file /dev/null", 1, "", "must be the token; it is empty");
+    // What is wrong with the question is told whoever answers.
+    check("purge nothing --admin 127.0.0.1:1", 1, "", "\"nothing\" is not an absolute http or https URL");
+    check("explain nothing --admin 127.0.0.1:1", 1, "", "the URL must be absolute");
+    check("explain http://a/ -X POST --admin 127.0.0.1:1", 1, "", "only GET and HEAD can be explained");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use testkit::{Client, Gate, Larder, Port, ScriptedOrigin, Setup, run, wait};
+use testkit::{Client, Exchange, Gate, Larder, Port, ScriptedOrigin, Setup, Signal, run, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
 
@@ -133,6 +133,39 @@ fn a_drained_server_finishes_what_it_has() {
     let response = waiting.response();
     assert_eq!((response.status(), response.text().as_str()), (200, "0"));
     wait::until_true("nothing is in flight", || in_flight() < 0.5);
+}
+
+/// Requests in flight count on, whatever limit a reload sets for them.
+#[test]
+fn a_reload_of_a_limit_forgets_no_request_in_flight() {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.target() != "/free" {
+            held.pass();
+        }
+        exchange.respond("200 OK", "Cache-Control: no-store\r\n", "0");
+    });
+    let limited = |requests_max: usize| {
+        let pool = "client_share_percent = 100\nqueue_max = 4\nqueue_timeout = \"100ms\"";
+        let pool = format!("[origin.pool]\nrequests_in_flight_max = {requests_max}\n{pool}\n");
+        config(&[(origin.url(), 1)], &pool)
+    };
+    let mut larder = Setup::config(LARDER, &limited(2)).start();
+    let mut waiting = [larder.client(), larder.client()];
+    for client in &mut waiting {
+        client.send("GET /held HTTP/1.1\r\nHost: test.example\r\n\r\n");
+    }
+    origin.wait_for("/held", 2);
+    for (requests_max, status) in [(2, 503), (1, 503), (3, 200), (2, 503)] {
+        reload(&mut larder, &limited(requests_max));
+        assert_eq!(larder.get("/free").status(), status, "{requests_max}");
+    }
+    gate.open();
+    for client in &mut waiting {
+        assert_eq!(client.response().status(), 200);
+    }
+    assert_eq!(larder.get("/free").status(), 200);
 }
 
 /// What a busy server has not answered keeps new requests from it.
@@ -596,6 +629,183 @@ fn an_open_circuit_spares_the_origin_and_closes_by_probes() {
     wait::until_true("a probe is answered", || client.get("/probe").status() == 200);
     assert_eq!(client.get("/second").status(), 200);
     assert!(state("closed"));
+}
+
+/// An origin whose pages were stored, and whose circuit breaker is open and half-open by turns: all of `/fails` is reset, and pages wait for the
+/// gate when they are asked for again, before they are answered.
+struct Probed {
+    gate: Gate,
+    origin: ScriptedOrigin,
+    larder: Larder,
+}
+
+type Ending = fn(&mut Exchange<'_>);
+
+const RECOVERS: Ending = |exchange| _ = exchange.respond("200 OK", "Cache-Control: max-age=600\r\n", "new");
+
+impl Probed {
+    fn start(ending: Ending, probes_max: usize, timeouts: &str) -> Self {
+        let gate = Gate::new();
+        let held = gate.clone();
+        let origin = ScriptedOrigin::start(move |exchange| {
+            let fields = "ETag: \"1\"\r\nCache-Control: max-age=0, stale-if-error=600\r\n";
+            match (exchange.request.target(), exchange.request.earlier) {
+                ("/fails", _) => _ = exchange.reset(),
+                (_, 0) => _ = exchange.respond("200 OK", fields, "old"),
+                _ => {
+                    held.pass();
+                    ending(exchange);
+                }
+            }
+        });
+        let settings = format!(
+            "[origin.breaker]\nenabled = true\nrequests_min = 6\nreset_time = \"50ms\"\nreset_time_max = \"50ms\"\n\
+             successes_to_close = 1\nprobes_max = {probes_max}"
+        );
+        let config = config(&[(origin.url(), 1)], &settings) + timeouts;
+        let larder = Setup::config(LARDER, &config).start();
+        let mut client = larder.client();
+        for page in ["/a", "/b"] {
+            assert_eq!(client.get(page).text(), "old");
+        }
+        (0..4).for_each(|_| assert_eq!(client.get("/fails").status(), 502));
+        Self { gate, origin, larder }
+    }
+
+    fn opened(&self) -> f64 {
+        self.larder.metric("larder_origin_breaker_opened_total", &[])
+    }
+
+    fn is_closed(&self) -> bool {
+        self.larder.metric("larder_origin_breaker", &["state=\"closed\""]) > 0.5
+    }
+
+    /// Asks for a page that must be answered at once: its origin says nothing before the gate opens.
+    #[track_caller]
+    fn get_stale(&self, page: &str) {
+        let response = self.larder.get(page);
+        assert_eq!((response.status(), response.text().as_str()), (200, "old"), "{page}");
+        let status = response.cache_status();
+        assert!(status.contains("fwd=stale") && status.contains("detail=circuit-open"), "{page}: {status}");
+    }
+
+    /// Until the origin has so many probes, none of which it answers.
+    #[track_caller]
+    fn has_probes(&self, count: usize) {
+        let pages = ["/a", "/b"];
+        let probes = || pages.iter().map(|page| self.origin.count(page) - 1).sum::<usize>();
+        wait::until_true("the origin is tried", || {
+            pages.iter().for_each(|page| self.get_stale(page));
+            probes() >= count
+        });
+        (0..10).for_each(|number| self.get_stale(pages[number % 2]));
+        assert_eq!(probes(), count, "no more than that");
+        let counted = self.larder.metric("larder_background_validations_total", &["event=\"probe\""]);
+        assert!((counted - count as f64).abs() < 0.5, "{counted}");
+    }
+}
+
+/// Whoever can have a stale response gets it, whatever becomes of the request that tries the origin.
+//= RFC 5861 section 4: stale-if-error
+#[test]
+fn nobody_waits_for_a_probe_who_can_have_a_stale_response() {
+    let endings: [(Ending, usize, bool); 4] = [
+        (|exchange| _ = exchange.reset(), 1, false),
+        (|exchange| _ = exchange.respond("503 Service Unavailable", "", "down"), 1, false),
+        (RECOVERS, 1, true),
+        (RECOVERS, 2, true),
+    ];
+    for (number, (ending, probes_max, recovers)) in endings.into_iter().enumerate() {
+        let probed = Probed::start(ending, probes_max, "");
+        probed.has_probes(probes_max);
+        for (method, fields, status) in [
+            ("HEAD", "", 200),
+            ("GET", "Range: bytes=0-1\r\n", 206),
+            ("GET", "If-None-Match: \"1\"\r\n", 304),
+            // It takes nothing stale, and there is no place for one more probe.
+            ("GET", "Cache-Control: no-cache\r\n", 503),
+        ] {
+            let response = probed.larder.ask(method, "/a", fields);
+            assert_eq!(response.status(), status, "{number}: {method} {fields}");
+        }
+        let opened = probed.opened();
+        assert!(!probed.is_closed());
+        probed.gate.open();
+        match recovers {
+            true => wait::until_true("the breaker is closed", || probed.is_closed()),
+            false => wait::until_true("the breaker is open again", || {
+                probed.get_stale("/a");
+                probed.opened() > opened
+            }),
+        }
+        if recovers {
+            wait::until_true("what the probe has brought is stored", || {
+                let response = probed.larder.get("/a");
+                response.is_hit() && response.text() == "new"
+            });
+        }
+    }
+}
+
+/// A probe that gets no answer ends in time, as every request does, and others follow it.
+#[test]
+fn a_probe_that_nobody_waits_for_ends_by_its_time_limit() {
+    let probed = Probed::start(RECOVERS, 1, "[site.timeouts]\nfirst_byte = \"200ms\"\n");
+    wait::until_true("two probes have failed", || {
+        probed.get_stale("/a");
+        probed.opened() > 2.5
+    });
+    probed.gate.open();
+}
+
+/// What is purged while a probe is under way isn't stored by it.
+#[test]
+fn a_purge_overtakes_a_probe() {
+    let probed = Probed::start(RECOVERS, 2, "");
+    probed.has_probes(2);
+    let purge = probed.larder.ask_admin("POST", "/purge", "{\"url\": \"http://test.example/a\"}");
+    assert_eq!(purge.status(), 200, "{}", purge.text());
+    probed.gate.open();
+    wait::until_true("what the other probe has brought is stored", || {
+        probed.is_closed() && probed.larder.get("/b").is_hit()
+    });
+    let fills = || probed.larder.metric("larder_fills", &[]);
+    wait::until_true("nothing is on its way", || fills() < 0.5);
+    let response = probed.larder.get("/a");
+    assert!(response.cache_status().contains("fwd=uri-miss"), "{}", response.cache_status());
+}
+
+/// A process that is told to end waits for its clients, and for no probe.
+#[test]
+fn a_probe_keeps_no_process_from_ending() {
+    let mut probed = Probed::start(RECOVERS, 1, "");
+    probed.has_probes(1);
+    probed.larder.signal(Signal::TERM);
+    assert!(probed.larder.service().end().success());
+    probed.gate.open();
+}
+
+#[test]
+fn a_probe_is_explained() {
+    let probed = Probed::start(RECOVERS, 1, "");
+    probed.gate.open();
+    let admin = probed.larder.admin().to_string();
+    let explained = |part: &str| {
+        let output = run(LARDER, ["explain", "http://test.example/a", "--admin", &admin]);
+        output.text().contains(part).then(|| output.text())
+    };
+    let text = wait::until("it is time for one", || {
+        explained("the circuit breaker tries the origin behind the response")
+    });
+    let steps = [
+        "forward  the circuit breaker tries the origin behind the response",
+        "stale    the stale response is used in place of the error",
+        "cause = circuit-open",
+        "deliver  the client gets the response",
+        "forward  the origin answers 200",
+    ];
+    let places = steps.map(|step| text.find(step).unwrap_or_else(|| panic!("{step}: {text}")));
+    assert!(places.is_sorted() && text.contains("detail=circuit-open"), "{text}");
 }
 
 /// A reload of its keys neither closes a breaker nor forgets how often it opened.

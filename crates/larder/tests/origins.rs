@@ -504,13 +504,17 @@ fn an_origin_that_never_stops_sending_is_given_up() {
         if timeout == "first_byte" {
             continue;
         }
+        let cut = || larder.metric("larder_fills_aborted_total", &["reason=\"total-timeout\""]);
         // Whether its client takes all of it, or nothing.
-        for target in ["/private", "/stored", "/private-slow", "/stored-slow"] {
+        for (target, cuts) in
+            [("/private", 1.0), ("/stored", 2.0), ("/private-slow", 0.0), ("/stored-slow", 0.0)]
+        {
             let begun = Instant::now();
             let mut client = larder.client();
             client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
             if !target.ends_with("slow") {
                 assert_eq!(client.response().end, End::Truncated, "{target}");
+                wait::until_true("it is counted", || (cut() - cuts).abs() < 0.5);
             }
             wait::until_true("the origin is broken off", || broken_off.swap(0, Relaxed) == 1);
             assert!(begun.elapsed() < Duration::from_secs(5), "{target}: {:?}", begun.elapsed());

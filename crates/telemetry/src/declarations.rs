@@ -99,7 +99,7 @@ metrics! {
     AccessLogDroppedTotal "larder_access_log_dropped_total" Counter Count [],
         "Lines of the access log dropped because the queue was full or the target could not be written.";
     BackgroundValidationsTotal "larder_background_validations_total" Counter Count ["event"],
-        "Validations that no client waits for, and what became of them: `ahead` (of a fresh response whose lifetime ends soon, `refresh_ahead_percent`), `stale` (of one that was used stale, `stale-while-revalidate`), `in_vain` (those of both that left what was stored as it was, because the origin failed, say: the next one waits for half a second).";
+        "Validations that no client waits for, and what became of them: `ahead` (of a fresh response whose lifetime ends soon, `refresh_ahead_percent`), `stale` (of one that was used stale, `stale-while-revalidate`), `probe` (of one that was used stale because the circuit breaker of its origin is half-open, which this validation tries), `in_vain` (those of all three that left what was stored as it was, because the origin failed, say: the next one waits for half a second).";
     BuildInfo "larder_build_info" Gauge Count ["version", "commit", "rustc"],
         "Always 1; the labels say which build runs.";
     ClientErrorsTotal "larder_client_errors_total" Counter Count ["reason"],
@@ -356,7 +356,7 @@ static LABELS: &[(&str, &str)] = &[
     ("commit", "the commit of the build"),
     (
         "event",
-        "what became of a lease: `taken`, `waited`, `expired`, `lost`, `failed`, `released_late`, `not_released` or `told_failure`; of a validation that no client waits for: `ahead`, `stale`, `in_vain`",
+        "what became of a lease: `taken`, `waited`, `expired`, `lost`, `failed`, `released_late`, `not_released` or `told_failure`; of a validation that no client waits for: `ahead`, `stale`, `probe`, `in_vain`",
     ),
     ("form", "what a purge said: `url`, `tag`, `site`, `host`, `prefix` or `everything`"),
     ("method", "request method; `other` for every method that the gateway has no name for"),

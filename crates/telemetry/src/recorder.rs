@@ -210,7 +210,7 @@ impl WorkerRecorder {
         self.shard.tables.lock().event(event);
     }
 
-    /// A validation that no client waits for began, or ended: `ahead`, `stale`, `in_vain`.
+    /// A validation that no client waits for began, or ended: `ahead`, `stale`, `probe`, `in_vain`.
     pub fn background_validation(&self, event: &'static str) {
         self.event(Metric::BackgroundValidationsTotal, event);
     }

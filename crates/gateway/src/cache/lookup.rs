@@ -20,6 +20,7 @@ use crate::cache::key::{Keyed, key_of, write_site_key};
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
+use crate::failure::FailureCause;
 use crate::message::head::{Content, RequestHead};
 use crate::plan::{Assemble, ForwardMode, ForwardReason, StandIn};
 use crate::reason::Reason;
@@ -277,9 +278,7 @@ impl Lookup<'_> {
             note(self.request.record, || {
                 Finding::new("reuse", "what memory lacks is loaded from the tier behind it", "")
             });
-            let fetch = Arc::new(self.rest(FetchScope::Whole, key));
-            let asked = Assemble { hit: hit.clone(), used, cause: None, fetch };
-            return Some(ForwardMode::Assemble(Arc::new(asked)));
+            return Some(self.loading(hit, used, None, key));
         }
         let outcome = on_miss(self.facts, &rule.caching, Miss::Bytes);
         if matches!(outcome, Reuse::Unavailable(_)) {
@@ -295,6 +294,18 @@ impl Lookup<'_> {
             findings::because("reuse", "only what is missing is fetched", reason.into())
         });
         Some(ForwardMode::Fetch(Arc::new(self.rest(scope, key))))
+    }
+
+    /// How what memory lacks of a stored response is loaded. `cause` is the failure that it stands in for.
+    pub(crate) fn loading(
+        &self,
+        hit: &Hit,
+        used: Use,
+        cause: Option<FailureCause>,
+        key: &[u8],
+    ) -> ForwardMode {
+        let fetch = Arc::new(self.rest(FetchScope::Whole, key));
+        ForwardMode::Assemble(Arc::new(Assemble { hit: hit.clone(), used, cause, fetch }))
     }
 
     /// What asks for bytes that a stored response lacks.

@@ -10,6 +10,7 @@ pub(crate) mod lookup;
 #[cfg(test)]
 pub(crate) mod model;
 pub(crate) mod pacing;
+pub(crate) mod probing;
 pub(crate) mod publish;
 pub(crate) mod purge;
 pub(crate) mod purged;
@@ -349,9 +350,10 @@ impl Cache {
         matches!(self.epochs.judge(key, head), Verdict::Removed(_))
     }
 
-    /// Whether it may still stand in, stale, for an origin that fails.
-    pub(crate) fn may_stand_in(&self, key: &[u8], head: &StoredHead) -> bool {
+    /// Whether what a look-up found may still stand in, stale, for an origin that fails.
+    pub(crate) fn may_stand_in(&self, key: &[u8], look_up: LookUp, head: &StoredHead) -> bool {
         matches!(self.epochs.judge(key, head), Verdict::Current | Verdict::Stale(_))
+            && !self.is_taken_away(look_up)
     }
 
     /// Whether what a look-up found was taken away since: it is not to be used, and not to be validated.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::cache::epochs::membership::Stamp;
 use crate::cache::inflight::table::{Join, LeaderGuard};
 use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::lookup::Lookup;
@@ -13,6 +14,7 @@ use crate::clock::now;
 use crate::message::head::RequestHead;
 use crate::trace::Record;
 use crate::transform::reading::Inbound;
+use crate::upstream::Probe;
 
 /// Starts the validation behind a response that is used while it runs.
 //= RFC 5861 section 3: validation without blocking
@@ -23,46 +25,59 @@ pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
         Use::StaleWhileRevalidate => "stale",
         Use::Fresh | Use::Stale(_) | Use::Asked { .. } | Use::FoundElsewhere(_) => return,
     };
-    if !lookup.cache().pauses().has(key, lookup.now) {
-        start(lookup, Arc::new(lookup.validation(hit, key)), event);
+    if lookup.cache().pauses().has(key, lookup.now) {
+        return;
     }
-}
-
-/// Unless one is under way.
-fn start(lookup: &Lookup<'_>, fetch: Arc<Fetch>, event: &'static str) {
-    let cache = lookup.cache();
+    let (cache, fetch) = (lookup.cache(), Arc::new(lookup.validation(hit, key)));
     let (fetch_table, stamp) = (cache.fetches(), cache.stamp());
     let place = (&*fetch.key, &*fetch.variant);
     let joined =
         fetch_table.join(place, usize::MAX, fetch.look_up.at(stamp), |began| cache.is_overtaken(began));
+    // Unless one is under way.
     if let Join::Lead(waiter) = joined {
-        // It is no part of a request, which does not wait for it.
-        let timeline = lookup.request.timeline.and_then(|timeline| timeline.behind("larder.refresh"));
-        let timeline = timeline.map(Arc::new);
-        let request = RequestHead { timeline: timeline.as_ref(), ..*lookup.request };
-        let job = Job {
-            worker: Arc::clone(lookup.worker),
-            live: Arc::clone(lookup.live),
-            site: Arc::clone(lookup.site),
-            rule: lookup.rule,
-            request: Arc::new(Inbound::new(&request, lookup.live, lookup.site, lookup.rule)),
-            noting: lookup.request.record.map(Record::open),
-            facts: *lookup.facts,
-            fetch,
-            stamp,
-            lease: None,
-        };
-        let leader = LeaderGuard::new(&waiter, fetch_table);
         lookup.worker.recorder.background_validation(event);
-        drop(tokio::spawn(run(job, leader)));
+        drop(tokio::spawn(run(job(lookup, fetch, stamp), LeaderGuard::new(&waiter, fetch_table), None)));
     }
 }
 
-async fn run(job: Job, leader: LeaderGuard) {
+/// Starts the validation that tries an origin whose circuit breaker isn't closed, behind a response that stands in for it. It is no forward
+/// that others can join: nobody is to wait for it.
+pub(crate) fn probe(lookup: &Lookup<'_>, probe: Probe, hit: &Hit, key: &[u8]) {
+    let (cache, fetch) = (lookup.cache(), Arc::new(lookup.validation(hit, key)));
+    let (fetch_table, stamp) = (cache.fetches(), cache.stamp());
+    let waiter = fetch_table.alone(key);
+    lookup.worker.recorder.background_validation("probe");
+    drop(tokio::spawn(run(job(lookup, fetch, stamp), LeaderGuard::new(&waiter, fetch_table), Some(probe))));
+}
+
+fn job(lookup: &Lookup<'_>, fetch: Arc<Fetch>, stamp: Stamp) -> Job {
+    // It is no part of a request, which does not wait for it.
+    let timeline = lookup.request.timeline.and_then(|timeline| timeline.behind("larder.refresh"));
+    let timeline = timeline.map(Arc::new);
+    let request = RequestHead { timeline: timeline.as_ref(), ..*lookup.request };
+    Job {
+        worker: Arc::clone(lookup.worker),
+        live: Arc::clone(lookup.live),
+        site: Arc::clone(lookup.site),
+        rule: lookup.rule,
+        request: Arc::new(Inbound::new(&request, lookup.live, lookup.site, lookup.rule)),
+        noting: lookup.request.record.map(Record::open),
+        facts: *lookup.facts,
+        fetch,
+        stamp,
+        lease: None,
+    }
+}
+
+async fn run(job: Job, leader: LeaderGuard, probe: Option<Probe>) {
     let (worker, site, fetch) = (Arc::clone(&job.worker), Arc::clone(&job.site), Arc::clone(&job.fetch));
-    match job.takes_turn(Sharing::Joined, Awaiting::News) {
-        false => job.run(leader).await,
-        true => job.run_in_turn(leader, Awaiting::News).await,
+    match probe {
+        // Of each instance: what another one finds out says nothing to the circuit breaker of this one.
+        Some(probe) => job.run_with(Some(probe), leader).await,
+        None if job.takes_turn(Sharing::Joined, Awaiting::News) => {
+            job.run_in_turn(leader, Awaiting::News).await;
+        }
+        None => job.run(leader).await,
     }
     let cache = worker.cache(&site);
     let is_unchanged = |hit: &Hit| {

@@ -50,8 +50,7 @@ fn reply(worker: &Arc<Worker>, plan: &Plan, cause: FailureCause) -> Option<Reply
     let (cache, now, facts) = (worker.cache(&plan.site), worker.now(), &stale.head.facts);
     let rules = &plan.site.rule_at(plan.rule).caching;
     if !may_serve_stale(&plan.facts, facts, rules, now, cause.failure)
-        || !cache.may_stand_in(&key(plan), &stale.head)
-        || cache.is_taken_away(*look_up)
+        || !cache.may_stand_in(&key(plan), *look_up, &stale.head)
     {
         return None;
     }

@@ -44,12 +44,6 @@ pub(crate) struct Pump {
 /// The body can't be had whole, or nobody wants it any more: its readers see that it broke off.
 struct Stopped;
 
-impl From<BrokenBody> for Stopped {
-    fn from(_: BrokenBody) -> Self {
-        Self
-    }
-}
-
 impl From<io::Error> for Stopped {
     fn from(_: io::Error) -> Self {
         Self
@@ -156,7 +150,10 @@ impl Sink {
             let is_pending = self.encoder.as_ref().is_some_and(|encoder| encoder.pending_bytes() > 0);
             tokio::select! {
                 biased;
-                piece = &mut piece => return Ok(piece?),
+                piece = &mut piece => return piece.map_err(|broken| {
+                    self.fill.fail(broken.reason());
+                    Stopped
+                }),
                 () = self.fill.nobody_reads(), if purpose == Purpose::Readers => return Err(Stopped),
                 () = sleep(FLUSH_AFTER), if is_pending => {}
             }

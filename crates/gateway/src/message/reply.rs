@@ -414,7 +414,7 @@ impl BrokenBody {
     /// For metrics: a stable kebab-case word.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
-            Self::Fill(_) => "fill-aborted",
+            Self::Fill(aborted) => aborted.because.unwrap_or("fill-aborted"),
             Self::Rest(_) => "rest-failed",
             Self::Unreadable(_) => "store-unreadable",
             Self::Origin(error) => error.reason(),

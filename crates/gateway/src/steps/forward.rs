@@ -27,7 +27,7 @@ pub(crate) async fn run(
     reason: ForwardReason,
     interims: &Interims,
 ) -> Next {
-    let call = OriginCall { worker, site: &plan.site, request: &plan.request, validated: None };
+    let call = OriginCall { worker, site: &plan.site, request: &plan.request, validated: None, probe: None };
     let fields = call.fields(Purpose::PassOn);
     // A client that expects 100 gets it from this side, which never passes the expectation on.
     let expects = plan.request.fields.value("expect").is_some();

@@ -53,7 +53,7 @@ impl<'a> HitForMiss<'a> {
             return Next::Reply(self.failed(&error));
         }
         let Job { worker, site, request, fetch, .. } = &self.job;
-        let call = OriginCall { worker, site, request, validated: None };
+        let call = OriginCall { worker, site, request, validated: None, probe: None };
         let fields = call.fields(Purpose::Store);
         let mut interim = |interim| interims.push(Arc::new(interim));
         let (asked, asked_at) = (Asked::by(|name| fields.value(name).is_some()), now());

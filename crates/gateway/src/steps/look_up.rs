@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::cache::inflight::wanted::Tier;
 use crate::cache::lookup::{Found, Lookup};
+use crate::cache::probing::{self, Candidate};
 use crate::cache::serve::Serving;
 use crate::cache::{findings, refresh};
 use crate::message::head::RequestHead;
@@ -32,6 +33,10 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -
     drop(looking);
     match found {
         Found::Forward(reason, stale) => {
+            let candidate = stale.as_ref().map(|stale| Candidate::of_stand_in(stale, reason.fwd));
+            if let Some(way) = probing::instead(lookup, candidate, key, started) {
+                return way;
+            }
             note(request.record, || {
                 findings::because("pass", "forwarded for this client alone", reason.detail)
             });
@@ -55,7 +60,10 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -
                 },
             }
         }
-        Found::Fetch(fetch) => Err(ForwardMode::Fetch(fetch)),
+        Found::Fetch(fetch) => {
+            let instead = probing::instead(lookup, Candidate::of_fetch(&fetch), key, started);
+            instead.unwrap_or_else(|| Err(ForwardMode::Fetch(fetch)))
+        }
         Found::NeedContent => Err(ForwardMode::Query),
         Found::Unavailable => Ok(unavailable()),
         Found::Load => Err(ForwardMode::Load(key.as_slice().into())),

@@ -83,7 +83,8 @@ struct Gate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     Places,
-    Transfers,
+    Uploads,
+    Deliveries,
     Tunnels,
 }
 
@@ -97,29 +98,33 @@ pub(super) struct Held {
 
 impl Admission {
     pub(super) fn new(config: AdmissionConfig, counters: &Arc<Counters>) -> Self {
-        let gate = |places_max, queue_max, gauge, limit| {
-            let rules = Rules { places_max, queue_max, client_share_percent: config.client_share_percent };
-            let line = Mutex::new(Line::new(rules));
-            Arc::new(Gate { line, wanted: Notify::new(), counters: Arc::clone(counters), gauge, limit })
+        let gate = |limit: Limit, gauge| {
+            let line = Mutex::new(Line::new(limit.rules(&config)));
+            let counters = Arc::clone(counters);
+            Arc::new(Gate { line, wanted: Notify::new(), counters, gauge, limit })
         };
-        let transfers = config.transfers_max;
         Self {
-            places: gate(
-                config.requests_in_flight_max,
-                config.queue_max,
-                |counters| &counters.requests_in_flight,
-                Limit::Places,
-            ),
-            uploads: gate(
-                transfers,
-                config.queue_max,
-                |counters| &counters.uploads_in_flight,
-                Limit::Transfers,
-            ),
-            deliveries: gate(transfers, 0, |counters| &counters.deliveries_in_flight, Limit::Transfers),
-            tunnels: gate(config.tunnels_max, 0, |counters| &counters.tunnels_open, Limit::Tunnels),
+            places: gate(Limit::Places, |counters| &counters.requests_in_flight),
+            uploads: gate(Limit::Uploads, |counters| &counters.uploads_in_flight),
+            deliveries: gate(Limit::Deliveries, |counters| &counters.deliveries_in_flight),
+            tunnels: gate(Limit::Tunnels, |counters| &counters.tunnels_open),
             config,
         }
+    }
+
+    /// The same by other limits, once those are [in force](Self::take_effect): what is in flight counts on, and who waits goes on waiting.
+    pub(super) fn under(&self, config: AdmissionConfig) -> Self {
+        let [places, uploads, deliveries, tunnels] = self.gates().map(Arc::clone);
+        Self { places, uploads, deliveries, tunnels, config }
+    }
+
+    /// From now on the limits of this configuration hold.
+    pub(super) fn take_effect(&self) {
+        self.gates().into_iter().for_each(|gate| gate.change_rules(gate.limit.rules(&self.config)));
+    }
+
+    fn gates(&self) -> [&Arc<Gate>; 4] {
+        [&self.places, &self.uploads, &self.deliveries, &self.tunnels]
     }
 
     /// Takes what there is to take, or waits for it in the queue.
@@ -221,7 +226,30 @@ pub enum Pacing {
     Exceeded,
 }
 
+impl Limit {
+    fn rules(self, config: &AdmissionConfig) -> Rules {
+        let (places_max, queue_max) = match self {
+            Self::Places => (config.requests_in_flight_max, config.queue_max),
+            Self::Uploads => (config.transfers_max, config.queue_max),
+            Self::Deliveries => (config.transfers_max, 0),
+            Self::Tunnels => (config.tunnels_max, 0),
+        };
+        Rules { places_max, queue_max, client_share_percent: config.client_share_percent }
+    }
+}
+
 impl Gate {
+    fn change_rules(self: &Arc<Self>, rules: Rules) {
+        let called = self.line.lock().change_rules(rules);
+        called.into_iter().for_each(|(client, call)| self.call(client, call));
+    }
+
+    /// Gives a place that is counted in the line already to who has waited for it.
+    fn call(self: &Arc<Self>, client: Option<Client>, call: oneshot::Sender<Held>) {
+        // Who has just given up waiting gives it back again.
+        drop(call.send(self.held(client)));
+    }
+
     fn enter(self: &Arc<Self>, client: Option<Client>) -> Option<Held> {
         self.line.lock().enter(client).ok()?;
         Some(self.held(client))
@@ -258,7 +286,7 @@ impl Gate {
         match (self.line.lock().obstacle(client), self.limit) {
             (Some(Obstacle::ClientShare), _) => OriginError::ClientShare,
             (_, Limit::Places) => OriginError::QueueTimeout,
-            (_, Limit::Transfers) => OriginError::TransfersFull,
+            (_, Limit::Uploads | Limit::Deliveries) => OriginError::TransfersFull,
             (_, Limit::Tunnels) => OriginError::TunnelsFull,
         }
     }
@@ -268,8 +296,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let next = self.gate.line.lock().leave(self.client);
         if let Some((client, call)) = next {
-            // Who has just given up waiting gives it back again.
-            drop(call.send(self.gate.held(client)));
+            self.gate.call(client, call);
         }
     }
 }

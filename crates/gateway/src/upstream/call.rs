@@ -1,6 +1,7 @@
 //! One request to an origin server, as the steps that need one make it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use caching::explain::{Finding, seconds};
 use http::{HeaderValue, Method};
@@ -25,7 +26,8 @@ use crate::transform::reading::Inbound;
 use crate::transform::rules::Seen;
 use crate::transform::{self, Purpose, overlay, told};
 use crate::upstream::{
-    FIELDS_MAX, HEAD_BYTES_MAX, Interim, OriginError, OriginRequest, OriginResponse, RequestBody, balance,
+    FIELDS_MAX, HEAD_BYTES_MAX, Interim, OriginError, OriginRequest, OriginResponse, Probe, RequestBody,
+    balance,
 };
 use crate::worker::Worker;
 
@@ -36,6 +38,8 @@ pub(crate) struct OriginCall<'a> {
     pub(crate) request: &'a Inbound,
     /// The stored response that is validated, if one is.
     pub(crate) validated: Option<&'a StoredHead>,
+    /// Leave of the circuit breaker, where that was asked before.
+    pub(crate) probe: Option<Probe>,
 }
 
 impl OriginCall<'_> {
@@ -44,7 +48,7 @@ impl OriginCall<'_> {
     }
 
     pub(crate) async fn send(
-        &self,
+        mut self,
         mut fields: PackedFields,
         body: RequestBody,
         interim: &mut (dyn FnMut(Interim) + Send),
@@ -122,7 +126,11 @@ impl OriginCall<'_> {
         }
     }
 
-    fn origin_request(&self, fields: PackedFields, body: RequestBody) -> Result<OriginRequest, OriginError> {
+    fn origin_request(
+        &mut self,
+        fields: PackedFields,
+        body: RequestBody,
+    ) -> Result<OriginRequest, OriginError> {
         let request = self.request;
         let invalid = |what: &str| OriginError::InvalidRequest(what.into());
         let is_too_large = fields.len() > FIELDS_MAX || fields.view().wire().len() > HEAD_BYTES_MAX;
@@ -144,6 +152,7 @@ impl OriginCall<'_> {
             client: self.client(),
             timeline: request.timeline.clone(),
             record: request.record.clone(),
+            probe: self.probe.take(),
             upgrade: request.upgrade.as_deref().and_then(|protocol| HeaderValue::from_str(protocol).ok()),
         })
     }
@@ -201,21 +210,32 @@ impl OriginCall<'_> {
     }
 
     fn count(&self, result: &Result<Box<OriginResponse>, OriginError>, started: Instant) {
-        let status = match result {
-            Ok(response) => Some(response.status.as_u16()),
-            Err(error) => {
-                self.worker.recorder.origin_error(self.site.origin_metrics, error.reason());
-                events::emit(self.site, &self.request.path_and_query, &Event::OriginFailed(error));
-                None
-            }
-        };
-        self.worker.recorder.origin_request(&OriginAnswer {
-            origin: self.site.origin_metrics,
-            method: telemetry::Method::from_token(self.request.method.as_bytes()),
-            status,
-            duration_ns: u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX),
-        });
+        let (worker, site) = (self.worker, self.site);
+        if let Err(error) = result {
+            events::emit(site, &self.request.path_and_query, &Event::OriginFailed(error));
+        }
+        let result = result.as_ref().map(|response| response.status.as_u16());
+        count(worker, site, &self.request.method, result, started.elapsed());
     }
+}
+
+/// Counts a request to the origin of a site, or one that was not sent because that counts as failed.
+pub(crate) fn count(
+    worker: &Worker,
+    site: &LiveSite,
+    method: &str,
+    result: Result<u16, &OriginError>,
+    took: Duration,
+) {
+    if let Err(error) = result {
+        worker.recorder.origin_error(site.origin_metrics, error.reason());
+    }
+    worker.recorder.origin_request(&OriginAnswer {
+        origin: site.origin_metrics,
+        method: telemetry::Method::from_token(method.as_bytes()),
+        status: result.ok(),
+        duration_ns: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+    });
 }
 
 /// Tells the origin which span asks it. What the client said is not in the fields any more.

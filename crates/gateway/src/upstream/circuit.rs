@@ -12,12 +12,16 @@ use super::error::OriginError;
 use crate::config::BreakerConfig;
 
 /// A breaker with its clock and its rules.
-pub(super) struct Circuit {
+pub(crate) struct Circuit {
     config: BreakerConfig,
     begun: Instant,
     /// Shared with those of earlier configurations, whose exchanges go on.
     breaker: Arc<Mutex<Breaker>>,
 }
+
+/// Leave to try an origin that counts as failed, for a request that nobody waits for.
+#[derive(Debug)]
+pub(crate) struct Probe(Permit);
 
 impl Circuit {
     pub(super) fn new(config: BreakerConfig) -> Self {
@@ -44,6 +48,19 @@ impl Circuit {
         }
     }
 
+    /// Whether everything is sent.
+    pub(super) fn is_closed(&self) -> bool {
+        self.breaker.lock().state() == State::Closed
+    }
+
+    /// Leave to try the origin behind a stale response.
+    ///
+    /// # Errors
+    /// What a request gets that is refused: it isn't time to, or others do.
+    pub(crate) fn probe(&self) -> Result<Probe, OriginError> {
+        self.admit(Entrance::Permit).map(Probe)
+    }
+
     /// Leave to send a request; without it, the origin counts as failed. An upload takes as long as its client likes, and must
     /// not keep others from finding out that the origin is well again.
     pub(super) fn admit(&self, entrance: Entrance) -> Result<Permit, OriginError> {
@@ -53,6 +70,11 @@ impl Circuit {
             Entrance::Permit | Entrance::Tunnel => breaker.admit(now_ms),
         };
         admitted.map_err(|refusal| is_open(refusal.retry_ms))
+    }
+
+    /// The same for a request that may have it already.
+    pub(super) fn admit_with(&self, probe: Option<Probe>, entrance: Entrance) -> Result<Permit, OriginError> {
+        probe.map_or_else(|| self.admit(entrance), |Probe(permit)| Ok(permit))
     }
 
     /// Takes in how the request ended, its retries included. For how long the breaker is open, if this opened it.
@@ -133,5 +155,89 @@ mod tests {
             None => "nothing".to_owned(),
         });
         compare(&text, include_str!("circuit.txt"));
+    }
+
+    /// What a breaker has seen before a request.
+    #[derive(Clone, Copy, Debug)]
+    enum Before {
+        Nothing,
+        Failure,
+        FailureLongAgo,
+        ProbeThatIsOver,
+        ProbeThatGoesOn,
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Request {
+        WithStale,
+        WithNothing,
+        Upload,
+    }
+
+    const RESET: Duration = Duration::from_secs(5);
+
+    /// A breaker, and what keeps the place of a probe.
+    async fn circuit(before: Before) -> (Circuit, Option<Permit>) {
+        let options = breaker::Options { requests_min: 1, ..breaker::Options::default() };
+        let settings = breaker::Settings::new(options).expect("within their ranges");
+        let circuit = Circuit::new(BreakerConfig { settings, statuses: Statuses::new(Vec::new()) });
+        let admit = |entrance| circuit.admit(entrance).expect("there is a place");
+        if !matches!(before, Before::Nothing) {
+            let refused = OriginError::ClosedBeforeResponse;
+            assert_eq!(circuit.report(admit(Entrance::Permit), Err(&refused)), Some(RESET));
+        }
+        if !matches!(before, Before::Nothing | Before::Failure) {
+            tokio::time::advance(RESET).await;
+        }
+        let probe = match before {
+            Before::ProbeThatIsOver => {
+                circuit.report(admit(Entrance::Permit), Ok(200));
+                None
+            }
+            Before::ProbeThatGoesOn => Some(admit(Entrance::Permit)),
+            Before::Nothing | Before::Failure | Before::FailureLongAgo => None,
+        };
+        (circuit, probe)
+    }
+
+    fn course(circuit: &Circuit, request: Request) -> &'static str {
+        let entrance = match request {
+            Request::WithStale if !circuit.is_closed() => {
+                let probe = circuit.probe();
+                return if probe.is_ok() { "stale, a probe behind" } else { "stale" };
+            }
+            Request::WithStale | Request::WithNothing => Entrance::Permit,
+            Request::Upload => Entrance::Upload,
+        };
+        match circuit.refuse_at_once().and_then(|()| circuit.admit(entrance)) {
+            Err(_) => "refused",
+            Ok(_) if circuit.is_closed() => "sent",
+            Ok(_) => "sent, a probe",
+        }
+    }
+
+    #[test]
+    fn who_waits_for_the_origin_is_as_written() {
+        let before = [
+            Before::Nothing,
+            Before::Failure,
+            Before::FailureLongAgo,
+            Before::ProbeThatIsOver,
+            Before::ProbeThatGoesOn,
+        ];
+        let requests = [Request::WithStale, Request::WithNothing, Request::Upload];
+        let columns = [
+            Column::new("before", &before, |before| format!("{before:?}")),
+            Column::new("request", &requests, |request| format!("{request:?}")),
+        ];
+        let text = table(&columns, |at| {
+            let mut paused = tokio::runtime::Builder::new_current_thread();
+            let runtime = paused.enable_time().start_paused(true).build().expect("a runtime without IO");
+            runtime.block_on(async {
+                let (circuit, _probe) = circuit(before[at[0]]).await;
+                course(&circuit, requests[at[1]]).to_owned()
+            })
+        });
+        compare(&text, include_str!("probes.txt"));
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::admission::{Admission, Asker, Entrance};
 use super::attempt::{Attempt, FailedAttempt, Outcome};
-use super::circuit::Circuit;
+use super::circuit::{Circuit, Probe};
 use super::ejection::Verdict;
 use super::endpoint::Eligible;
 use super::error::OriginError;
@@ -35,7 +35,7 @@ pub struct Upstream {
     pub(super) servers: Arc<Servers>,
     pub(super) budget: Mutex<RetryBudget>,
     pub(super) circuit: Option<Circuit>,
-    pub(super) admission: Arc<Admission>,
+    pub(super) admission: Admission,
     pub(super) memory: Option<Arc<Budget>>,
     pub(super) counters: Arc<Counters>,
 }
@@ -87,21 +87,23 @@ impl Upstream {
     /// There is no response, or none in time.
     pub fn send<'a>(
         &'a self,
-        request: OriginRequest,
+        mut request: OriginRequest,
         timeouts: &OriginTimeouts,
         interim: &'a mut (dyn FnMut(Interim) + Send),
     ) -> impl Future<Output = Result<Box<OriginResponse>, OriginError>> + Send + use<'a> {
         let now = Instant::now();
         let mut waiting =
             HeadWait::new(Limits::new(timeouts, self.config.interim_responses_max, now), interim);
-        let key = request.key;
+        let (key, probe) = (request.key, request.probe.take());
         let OriginRequest { client, timeline, record, .. } = &request;
         let asker = Asker { client: *client, timeline: timeline.clone(), record: record.clone() };
         // Here, so that the future has no room for the request as it came.
         let request = RequestParts::new(&self.config, request).map(|(parts, body)| (Box::new(parts), body));
         async move {
             let sent = match request {
-                Ok((parts, body)) => self.send_guarded(&parts, (body, key), &asker, &mut waiting).await,
+                Ok((parts, body)) => {
+                    self.send_guarded(&parts, (body, key), probe, &asker, &mut waiting).await
+                }
                 Err(error) => Err(error),
             };
             sent.inspect_err(|error| self.counters.count_error(error))
@@ -114,13 +116,17 @@ impl Upstream {
         &self,
         parts: &RequestParts,
         (mut body, key): (RequestBody, u64),
+        probe: Option<Probe>,
         asker: &Asker,
         waiting: &mut HeadWait<'_>,
     ) -> Result<Box<OriginResponse>, OriginError> {
-        self.circuit.as_ref().map_or(Ok(()), |circuit| circuit.refuse_at_once())?;
-        let entrance = self.entrance(parts, &mut body).await?;
         let circuit = self.circuit.as_ref();
-        let admitted = circuit.map(|circuit| Ok((circuit, circuit.admit(entrance)?))).transpose()?;
+        if probe.is_none() {
+            circuit.map_or(Ok(()), Circuit::refuse_at_once)?;
+        }
+        let entrance = self.entrance(parts, &mut body).await?;
+        let admit = |circuit: &'_ Circuit| circuit.admit_with(probe, entrance);
+        let admitted = circuit.map(|circuit| Ok((circuit, admit(circuit)?))).transpose()?;
         let sent = self.send_admitted((parts, entrance), (body, key), asker, waiting).await;
         if let Some((circuit, permit)) = admitted {
             let answered = sent.as_ref().map(|response| response.status.as_u16());
@@ -225,6 +231,11 @@ impl Upstream {
             Arrival::Whole if parts.asks_for_upgrade() => Entrance::Tunnel,
             Arrival::Whole => Entrance::Permit,
         })
+    }
+
+    /// Its circuit breaker, where that isn't closed: it counts as an origin that failed, and gets probes at most.
+    pub(crate) fn open_circuit(&self) -> Option<&Circuit> {
+        self.circuit.as_ref().filter(|circuit| !circuit.is_closed())
     }
 
     /// Resolves when a request waits for a place that one of this client takes away from it.

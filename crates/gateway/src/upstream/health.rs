@@ -128,6 +128,7 @@ fn request(endpoint: &Endpoint, health: &HealthConfig) -> OriginRequest {
         client: None,
         timeline: None,
         record: None,
+        probe: None,
     }
 }
 

@@ -82,6 +82,17 @@ impl<W> Line<W> {
     pub(super) fn leave(&mut self, client: Option<Client>) -> Option<(Option<Client>, W)> {
         self.used -= 1;
         self.change(client, |part| part.used -= 1);
+        self.call_next()
+    }
+
+    /// Has other rules from now on. Who is inside stays and counts, whatever they are. Those who may go on by them get their places.
+    pub(super) fn change_rules(&mut self, rules: Rules) -> Vec<(Option<Client>, W)> {
+        self.rules = rules;
+        std::iter::from_fn(|| self.call_next()).collect()
+    }
+
+    /// Gives a place to the first who may have one.
+    fn call_next(&mut self) -> Option<(Option<Client>, W)> {
         let next = self.waiting.iter().position(|waiting| self.obstacle(waiting.client).is_none())?;
         let Waiting { client, waiter, .. } = self.waiting.remove(next)?;
         self.used += 1;
@@ -164,6 +175,8 @@ mod tests {
         Leave(usize),
         /// Who waits at this place of the list gives up.
         GiveUp(usize),
+        /// There are so many places from now on.
+        Limit(usize),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -171,6 +184,7 @@ mod tests {
             3 => (0_u8..5).prop_map(Step::FetchScope),
             2 => any::<usize>().prop_map(Step::Leave),
             1 => any::<usize>().prop_map(Step::GiveUp),
+            1 => (1_usize..6).prop_map(Step::Limit),
         ]
     }
 
@@ -192,12 +206,11 @@ mod tests {
                 }
                 Step::Leave(at) if !self.inside.is_empty() => {
                     let number = self.inside.remove(at % self.inside.len());
-                    if let Some((who, waiter)) = line.leave(client(number)) {
-                        assert_eq!(who, client(waiter));
-                        let first = self.waiting.iter().position(|(_, number)| *number == waiter);
-                        self.waiting.remove(first.expect("only who waits is let in"));
-                        self.inside.push(waiter);
-                    }
+                    line.leave(client(number)).into_iter().for_each(|called| self.go_in(called));
+                }
+                Step::Limit(places_max) => {
+                    let rules = Rules { places_max, ..line.rules };
+                    line.change_rules(rules).into_iter().for_each(|called| self.go_in(called));
                 }
                 Step::GiveUp(at) if !self.waiting.is_empty() => {
                     let (ticket, number) = self.waiting.remove(at % self.waiting.len());
@@ -208,12 +221,22 @@ mod tests {
             }
         }
 
-        fn check(&self, line: &Line<u8>) {
-            let of = |number: u8| self.inside.iter().filter(|inside| **inside == number).count();
+        fn go_in(&mut self, (who, waiter): (Option<Client>, u8)) {
+            assert_eq!(who, client(waiter));
+            let first = self.waiting.iter().position(|(_, number)| *number == waiter);
+            self.waiting.remove(first.expect("only who waits is let in"));
+            self.inside.push(waiter);
+        }
+
+        /// Those who were inside before the last step may be too many by now, but they don't get more.
+        fn check(&self, line: &Line<u8>, before: &[u8]) {
+            let of = |inside: &[u8], number: u8| inside.iter().filter(|inside| **inside == number).count();
             assert_eq!((line.used, line.waiting.len()), (self.inside.len(), self.waiting.len()));
-            assert!(line.used <= line.rules.places_max && line.waiting.len() <= line.rules.queue_max);
+            assert!(line.used <= line.rules.places_max.max(before.len()));
+            assert!(line.waiting.len() <= line.rules.queue_max);
             for number in 1..5 {
-                assert!(of(number) <= line.rules.share_of(line.rules.places_max));
+                let share = line.rules.share_of(line.rules.places_max);
+                assert!(of(&self.inside, number) <= share.max(of(before, number)));
             }
             // Nobody waits who could go on.
             assert!(self.waiting.iter().all(|(_, number)| line.obstacle(client(*number)).is_some()));
@@ -231,12 +254,14 @@ mod tests {
             let mut line = Line::new(Rules { places_max, queue_max, client_share_percent });
             let mut model = Model::default();
             for step in steps {
+                let before = model.inside.clone();
                 model.apply(&mut line, step);
-                model.check(&line);
+                model.check(&line, &before);
             }
             while !model.inside.is_empty() {
+                let before = model.inside.clone();
                 model.apply(&mut line, Step::Leave(0));
-                model.check(&line);
+                model.check(&line, &before);
             }
             prop_assert!(line.clients == Parts::default() && line.waiting.is_empty() && line.used == 0);
         }

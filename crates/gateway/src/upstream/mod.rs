@@ -48,6 +48,7 @@ mod upgrade;
 
 pub use self::admission::Pacing;
 pub use self::body::OriginBody;
+pub(crate) use self::circuit::Probe;
 pub use self::error::{OriginError, OriginErrorKind};
 pub use self::frame::{BodyFrame, BodyFraming};
 pub use self::group::Upstream;

@@ -56,7 +56,7 @@ impl Upstreams {
 
     /// The upstream of a configuration. As long as somebody uses an earlier one of this name, what the two have in common is
     /// taken over: what is known of each server, its connections too where it is reached in the same way, the circuit breaker, and what is
-    /// in flight where the limits on it are the same.
+    /// in flight.
     pub fn upstream(&self, config: &OriginConfig) -> Arc<Upstream> {
         // Before the lock, so that the last use of one doesn't end under it.
         let mut used = Vec::new();
@@ -90,7 +90,6 @@ impl Upstreams {
             };
             Server::new(endpoint, config.weight)
         };
-        let limits = used.iter().find(|upstream| upstream.config.admission == config.admission);
         let circuit = |config: &BreakerConfig| {
             let known = used.iter().rev().find_map(|upstream| upstream.circuit.as_ref());
             known.map_or_else(|| Circuit::new(config.clone()), |known| known.under(config))
@@ -99,9 +98,9 @@ impl Upstreams {
             circuit: config.breaker.as_ref().map(circuit),
             config: config.clone(),
             servers: Arc::new(Servers::new(config.servers.iter().map(server).collect(), config)),
-            admission: match limits {
-                Some(upstream) => Arc::clone(&upstream.admission),
-                None => Arc::new(Admission::new(config.admission, counters)),
+            admission: match used.last() {
+                Some(upstream) => upstream.admission.under(config.admission),
+                None => Admission::new(config.admission, counters),
             },
             budget: Mutex::new(RetryBudget::new(Instant::now())),
             memory: self.memory.clone(),
@@ -109,8 +108,9 @@ impl Upstreams {
         }
     }
 
-    /// From now on the servers of this upstream are checked as it says, if at all, and its circuit breaker has its settings.
+    /// From now on the servers of this upstream are checked as it says, if at all, and its limits and the settings of its circuit breaker hold.
     pub(crate) fn take_effect(&self, upstream: &Arc<Upstream>) {
+        upstream.admission.take_effect();
         upstream.circuit.iter().for_each(Circuit::take_effect);
         check_servers(&upstream.servers, &upstream.config, self.resolver.background());
     }

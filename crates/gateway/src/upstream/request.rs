@@ -10,6 +10,7 @@ use http1::encode;
 use smallvec::SmallVec;
 
 use super::binding::Binding;
+use super::circuit::Probe;
 use super::error::OriginError;
 use super::request_body::RequestBody;
 use crate::client::Client;
@@ -46,6 +47,8 @@ pub struct OriginRequest {
     pub(crate) timeline: Option<Arc<Timeline>>,
     /// Where decisions are noted, for whoever wants to know.
     pub(crate) record: Option<Arc<Record>>,
+    /// Leave of the circuit breaker; without it, the breaker is asked when the request is sent.
+    pub(crate) probe: Option<Probe>,
 }
 
 /// Everything of a request but its body, as it came: what each attempt makes its head of.

@@ -10,6 +10,7 @@ use clap::Args;
 
 use super::http::time;
 use super::outputs::OutputArguments;
+use crate::config::whole_number;
 use crate::output;
 
 /// Run an experiment: start its servers on free ports, load them, stop them, and judge the result
@@ -26,15 +27,15 @@ pub(crate) struct ExperimentArguments {
     duration: Option<Duration>,
 
     /// Requests per load, in experiments with a fixed number of requests
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = whole_number(100..=1_000_000_000_u64))]
     requests: Option<u64>,
 
     /// Concurrent connections, in experiments without a fixed number
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    #[arg(short, long, value_name = "N", value_parser = whole_number(1..=10_000_u16))]
     connections: Option<u16>,
 
     /// Gateways that share a store, if the experiment compares them with one alone (coalescing)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=16))]
+    #[arg(long, value_name = "N", value_parser = whole_number(2..=16_u16))]
     instances: Option<u16>,
 
     #[command(flatten)]
@@ -60,7 +61,7 @@ struct SuiteArguments {
     one_by_one: bool,
 
     /// Commands per batch (kv) [default: 100]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(short, long, value_name = "N", value_parser = whole_number(1..=1000_u16))]
     batch_size: Option<u16>,
 
     /// Run only Larder with the text protocol (kv)

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use bench::null_http::{After, NullHttp, Stall};
 use clap::Args;
 
+use crate::config::whole_number;
 use crate::output;
 
 /// Run a minimal HTTP server, as the baseline for ratios
@@ -20,7 +21,7 @@ pub(crate) struct NullHttpArguments {
     listen: SocketAddr,
 
     /// Length of the body
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_073_741_824))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole_number(0..=1_073_741_824_u32))]
     body_bytes: u32,
 
     /// Header field of the response besides Content-Length; repeatable
@@ -32,11 +33,11 @@ pub(crate) struct NullHttpArguments {
     close: bool,
 
     /// Stall for this many milliseconds at intervals
-    #[arg(long, value_name = "MS", requires = "stall_every", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    #[arg(long, value_name = "MS", requires = "stall_every", value_parser = whole_number(1..=3_600_000_u64))]
     stall_ms: Option<u64>,
 
     /// Milliseconds from the start of one stall to the start of the next
-    #[arg(long, value_name = "MS", requires = "stall_ms", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    #[arg(long, value_name = "MS", requires = "stall_ms", value_parser = whole_number(1..=3_600_000_u64))]
     stall_every: Option<u64>,
 }
 

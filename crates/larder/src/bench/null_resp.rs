@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use bench::resp::{NullReply, NullResp, Protocol};
 use clap::{Args, ValueEnum};
 
+use crate::config::whole_number;
 use crate::output;
 
 /// Run a minimal Redis-protocol server, as the baseline for ratios
@@ -29,7 +30,7 @@ pub(crate) struct NullRespArguments {
     listen: SocketAddr,
 
     /// Size of the value that each GET returns, in bytes
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(0..=67_108_864))]
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = whole_number(0..=67_108_864_u32))]
     value_size: u32,
 
     /// Answer messages that end with 0x1F instead of RESP

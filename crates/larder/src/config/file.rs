@@ -67,7 +67,8 @@ pub(super) fn read(
         problems.error(&Place::Text { source, span: at..at }, "", message);
     }
     let mut reader = Reader::of_source(source, problems);
-    let mut tree = reader.document(section, &text);
+    // What isn't text is no TOML either, and nothing of it is worth a complaint of its own.
+    let mut tree = reader.document(section, if is_unread { "" } else { &text });
     let hidden = std::mem::take(&mut reader.hidden);
     sources.hide(source, hidden);
     if is_unread {

@@ -151,12 +151,15 @@ fn alternatives(homes: &[Home], shown: impl Fn(&Home) -> String) -> String {
 const HOMES_MAX: usize = 3;
 
 /// Tables, and words that other programs have for what stands elsewhere here.
-const OTHER_WORDS: [(&[&str], &str, &str); 4] = [
+const OTHER_WORDS: [(&[&str], &str, &str); 6] = [
     (&["", "site"], "tls", TLS_OF_A_LISTENER),
     (&["", "site"], "ssl", TLS_OF_A_LISTENER),
+    (&["origin"], "tls", TLS_OF_AN_ORIGIN),
+    (&["origin"], "ssl", TLS_OF_AN_ORIGIN),
     (&["site.error_page"], "status", "did you mean `statuses`, a list?"),
     (&["site.error_page", "site.maintenance"], "body", "did you mean `body_file`, which names a file?"),
 ];
 
 const TLS_OF_A_LISTENER: &str = "TLS belongs to `listen`: set `certificates` in a `[[listen]]` table";
+const TLS_OF_AN_ORIGIN: &str = "TLS comes with a `url` of `https://`; `ca_file`, `verify`, `server_name` and `client_certificate` are keys of `[[origin]]`";
 const ORIGIN_OF_A_SITE: &str = "`origin` is a key of a site: write the three lines `[[site]]`, `name = \"default\"` and `origin = \"URL\"`";

@@ -34,7 +34,7 @@ pub(crate) use file::Input;
 pub(crate) use locate::Sources;
 pub(crate) use overrides::{KvOverrides, Overrides, Program, Purpose};
 pub(crate) use problem::{LeftOut, Problem, Severity};
-pub(crate) use quantity::{format_size, parse_duration};
+pub(crate) use quantity::{WORKERS, format_size, parse_duration, whole_number};
 pub(crate) use raw::nearest;
 
 use address::Names;

@@ -1,5 +1,8 @@
 //! Sizes and durations as text: `"64KiB"`, `"1GiB"`, `"500ms"`, `"5s"`, `"1h30m"`.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// One rule for all sizes, also for those that clients of the kv server write.
@@ -11,6 +14,20 @@ const SIZE_UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB"
 /// Units of durations in milliseconds, largest first.
 const DURATION_UNITS: [(&str, u64); 6] =
     [("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+/// As `workers` of the configuration.
+pub(crate) const WORKERS: RangeInclusive<u32> = 1..=1024;
+
+/// What reads a whole number within a range.
+pub(crate) fn whole_number<N>(range: RangeInclusive<N>) -> impl Fn(&str) -> Result<N, String> + Clone
+where
+    N: FromStr + PartialOrd + Display + Clone,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("expected a whole number from {} to {}", range.start(), range.end()))
+    }
+}
 
 /// Reads a duration: one or more of digits and a unit (`ms`, `s`, `m`, `h`, `d`, `w`), each unit at most once and the
 /// larger first. A number without a unit is refused: nobody can see whether it means seconds or milliseconds.

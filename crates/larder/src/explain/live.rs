@@ -1,7 +1,8 @@
 //! Questions to a running cache.
 
 use anyhow::{Context, bail};
-use gateway::Explanation;
+use gateway::{Explanation, Question};
+use http::HeaderMap;
 use serde_json::json;
 
 use crate::cli::ExplainArguments;
@@ -10,6 +11,12 @@ use crate::operate;
 /// Asks the running cache.
 pub(super) fn ask(url: &str, arguments: &ExplainArguments) -> anyhow::Result<Explanation> {
     let fields = arguments.header.iter().map(|line| field(line)).collect::<anyhow::Result<Vec<_>>>()?;
+    let (parsed, method) = (url.parse(), arguments.method.parse());
+    if let (Ok(url), Ok(method)) = (parsed, method) {
+        Question { method, url, fields: HeaderMap::new() }.check()?;
+    } else {
+        bail!("{url:?} isn't a URL, or {:?} isn't a method", arguments.method);
+    }
     let question = json!({ "url": url, "method": arguments.method, "fields": fields });
     operate::recognise(&arguments.admin)?;
     let answer = operate::post(&arguments.admin, "/explain", &question)?;

@@ -5,6 +5,7 @@ use std::io::{self, BufRead as _};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use gateway::PurgeOrder;
 use gateway::config::DEFAULT_STORE;
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use crate::output;
 
 /// Purges, and says what was purged; with a status of its own where nothing was.
 pub(crate) fn run(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
-    recognise(&arguments.admin)?;
+    recognise(&arguments.admin).inspect_err(|_| tell_unusable(&arguments.url))?;
     if arguments.dry_run {
         output::hint(
             "a dry run counts what this instance has in memory; a shared store and other instances aren't counted",
@@ -51,6 +52,12 @@ pub(crate) fn run(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
         () if purged > 0 => ExitCode::SUCCESS,
         () => ExitCode::from(NOTHING_STORED),
     })
+}
+
+/// What is wrong whoever answers is told even if nobody does.
+fn tell_unusable(urls: &[String]) {
+    let unusable = urls.iter().filter(|url| *url != "-").filter_map(|url| PurgeOrder::check_url(url).err());
+    unusable.for_each(|error| output::failure(&error.to_string()));
 }
 
 /// What is to be purged, in a line or an argument.

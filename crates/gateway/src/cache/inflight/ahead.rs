@@ -34,8 +34,7 @@ async fn pump(mut body: OriginBody, writer: Writer) {
                 }
             }
             Some(Ok(BodyFrame::Trailers(map))) => trailers = Some(map),
-            // The writer aborts the fill when it goes.
-            Some(Err(_)) => return,
+            Some(Err(error)) => return fill.fail(error.reason()),
             None => return fill.complete(trailers),
         }
     }

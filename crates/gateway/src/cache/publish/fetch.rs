@@ -28,7 +28,7 @@ use crate::failure::FailureCause;
 use crate::reason::{Detail, Reason};
 use crate::transform::Purpose;
 use crate::upstream::call::OriginCall;
-use crate::upstream::{BodyFrame, BodyFraming, OriginError, OriginResponse};
+use crate::upstream::{BodyFrame, BodyFraming, OriginError, OriginResponse, Probe};
 
 /// Whether a body was given to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +47,15 @@ pub(super) enum Validation {
 impl Job {
     /// Runs to the end of the body.
     pub(crate) async fn run(self, leader: LeaderGuard) {
+        self.run_with(None, leader).await;
+    }
+
+    /// The same for one that has leave of the circuit breaker already, if it has.
+    pub(crate) async fn run_with(self, probe: Option<Probe>, leader: LeaderGuard) {
         if self.lacks_what_it_completes() {
             return leader.land(Answer::Discarded);
         }
-        match self.ask(Validation::With, &leader).await {
+        match self.ask(Validation::With, probe, &leader).await {
             Err(error) => self.failed(error, leader),
             Ok((response, times)) => match &self.fetch.scope {
                 FetchScope::MissingRange(hole) => {
@@ -66,6 +71,7 @@ impl Job {
     pub(super) async fn ask(
         &self,
         validation: Validation,
+        probe: Option<Probe>,
         leader: &LeaderGuard,
     ) -> Result<(Box<OriginResponse>, ExchangeTimes), OriginError> {
         // The rest of a response that a client has begun to get is no miss.
@@ -74,7 +80,8 @@ impl Job {
         }
         let validated = self.fetch.candidates.first().filter(|_| validation == Validation::With);
         let validated = validated.map(|hit| &*hit.head);
-        let call = OriginCall { worker: &self.worker, site: &self.site, request: &self.request, validated };
+        let (worker, site, request) = (&*self.worker, &*self.site, &*self.request);
+        let call = OriginCall { worker, site, request, validated, probe };
         //= RFC 9111 section 4.3.1: starting from the request or from the stored response
         let mut fields = call.fields(Purpose::Store);
         if validation == Validation::With && !self.is_taken_away() {
@@ -145,8 +152,7 @@ impl Job {
 
     pub(super) fn may_stand_in(&self, stale: &Hit, cause: FailureCause, now: Timestamp) -> bool {
         may_serve_stale(&self.facts, &stale.head.facts, &self.rule().caching, now, cause.failure)
-            && self.cache().may_stand_in(&self.fetch.key, &stale.head)
-            && !self.is_taken_away()
+            && self.cache().may_stand_in(&self.fetch.key, self.fetch.look_up, &stale.head)
     }
 
     async fn answered(&self, response: Box<OriginResponse>, times: ExchangeTimes, leader: LeaderGuard) {
@@ -203,7 +209,7 @@ impl Job {
     async fn ask_again(&self, leader: LeaderGuard) {
         let says = "the origin's 304 can't be used with the stored response: asked again without validators";
         self.note(|| Finding::new("freshen", says, "RFC 9111 section 4.3.3"));
-        match self.ask(Validation::Without, &leader).await {
+        match self.ask(Validation::Without, None, &leader).await {
             Err(error) => self.failed(error, leader),
             Ok((response, times)) => self.take(response, times, leader).await,
         }

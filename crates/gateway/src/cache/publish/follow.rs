@@ -237,7 +237,7 @@ impl Job {
         }
         let fetch = self.fetch.with_scope(FetchScope::MissingRange(rest.clone()));
         let job = Self { fetch: Arc::new(fetch), ..self.clone() };
-        let (response, times) = job.ask(Validation::Without, leader).await.ok()?;
+        let (response, times) = job.ask(Validation::Without, None, leader).await.ok()?;
         let (lines, length) = (response.fields.to_lines(), response.body.content_length());
         let stored = rest.hit.head.fields.to_lines();
         let status = response.status.as_u16();

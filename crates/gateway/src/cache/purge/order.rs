@@ -103,6 +103,16 @@ pub(super) fn sites(live: &ActiveConfig) -> Vec<SiteUrls> {
     sites.collect()
 }
 
+impl PurgeOrder {
+    /// Checks what no configuration decides: the form of a URL.
+    ///
+    /// # Errors
+    /// [`PurgeError::UrlInvalid`].
+    pub fn check_url(url: &str) -> Result<(), PurgeError> {
+        split_url(url).map(|_| ()).ok_or_else(|| PurgeError::UrlInvalid { url: url.to_owned() })
+    }
+}
+
 /// What goes by an order.
 pub(super) fn what_of(order: &PurgeOrder, live: &ActiveConfig) -> Result<What, PurgeError> {
     let PurgeOrder { url, tags, site, host, prefix, everything, .. } = order;

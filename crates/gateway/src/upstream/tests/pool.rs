@@ -237,21 +237,36 @@ async fn connections_stay_while_their_endpoint_does() {
     }
 }
 
-/// What is in flight counts on, as long as the limits on it are the same.
+/// What is in flight counts on, whatever the limits on it are from then on. They hold once they are in force.
 #[tokio::test]
 async fn a_change_of_policy_does_not_let_more_in() {
-    let server = Scripted::start(vec![answers(&[OK]), answers(&[OK])]).await;
-    let mut limited = config(server.address);
-    (limited.admission.requests_in_flight_max, limited.admission.queue_max) = (1, 0);
-    let upstreams = Upstreams::new(Handle::current());
-    let before = upstreams.upstream(&limited);
-    let in_flight = send(&before, get()).await.unwrap();
-    let mut changed = limited.clone();
-    changed.base_path = "/other".to_owned();
-    let after = upstreams.upstream(&changed);
-    assert_eq!(send(&after, get()).await.unwrap_err(), OriginError::QueueFull);
-    drop(in_flight);
-    assert_eq!(fetch(&after, get()).await.unwrap().body, "ok");
+    type Change = fn(&mut OriginConfig);
+    let changes: [(&str, Change, usize); 4] = [
+        ("base_path", |config| config.base_path = "/other".to_owned(), 0),
+        ("queue_timeout", |config| config.admission.queue_timeout = Duration::from_secs(1), 0),
+        ("fewer", |config| config.admission.requests_in_flight_max = 1, 0),
+        ("more", |config| config.admission.requests_in_flight_max = 4, 2),
+    ];
+    for (what, change, more) in changes {
+        let server = Scripted::start(vec![answers(&[OK]); 5]).await;
+        let mut limited = config(server.address);
+        (limited.admission.requests_in_flight_max, limited.admission.queue_max) = (2, 0);
+        limited.admission.client_share_percent = 100;
+        let upstreams = Upstreams::new(Handle::current());
+        let before = upstreams.upstream(&limited);
+        let mut in_flight = vec![send(&before, get()).await.unwrap(), send(&before, get()).await.unwrap()];
+        let mut changed = limited.clone();
+        change(&mut changed);
+        let after = upstreams.upstream(&changed);
+        assert_eq!(send(&after, get()).await.unwrap_err(), OriginError::QueueFull, "{what}: not in force");
+        upstreams.take_effect(&after);
+        for _ in 0..more {
+            in_flight.push(send(&after, get()).await.unwrap());
+        }
+        assert_eq!(send(&after, get()).await.unwrap_err(), OriginError::QueueFull, "{what}");
+        in_flight.clear();
+        assert_eq!(fetch(&after, get()).await.unwrap().body, "ok", "{what}");
+    }
 }
 
 /// A worker: a thread with its own runtime that makes one request, then drives its connection until told to stop.

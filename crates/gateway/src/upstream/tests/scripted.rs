@@ -176,6 +176,7 @@ pub(super) fn request(method: Method, body: RequestBody) -> OriginRequest {
         client: None,
         timeline: None,
         record: None,
+        probe: None,
     }
 }
 

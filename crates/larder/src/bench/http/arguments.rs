@@ -7,7 +7,7 @@ use bench::progress::Style;
 use clap::Args;
 
 use super::super::outputs::OutputArguments;
-use crate::config::parse_duration;
+use crate::config::{parse_duration, whole_number};
 
 /// Load-test HTTP servers
 ///
@@ -159,7 +159,7 @@ pub(super) struct Request {
     pub(super) body_file: Option<PathBuf>,
 
     /// Count responses with another status as errors
-    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..=999))]
+    #[arg(long, value_name = "STATUS", value_parser = whole_number(100..=999_u16))]
     pub(super) expect_status: Option<u16>,
 
     /// Send If-None-Match with ETags that the connection has received
@@ -199,7 +199,7 @@ pub(super) struct Compare {
     pub(super) compare_replace: Option<(String, String)>,
 
     /// Rounds of --compare: runs of each server, alternating
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole_number(1..=1000_u32))]
     pub(super) rounds: u32,
 }
 

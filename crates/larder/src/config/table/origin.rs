@@ -172,7 +172,7 @@ pub(crate) static ORIGIN: Section = Section {
             Preset::Is("100"),
             Reload::Yes,
             "Interim responses (1xx) that the origin may send before each response.",
-            "With more, the request has failed (502, `detail=interim-responses-max`), the connection is closed, and the server is tried elsewhere and left out like one that breaks HTTP.",
+            "With more, the request has failed (502, `detail=interim-responses-max`), the connection is closed, and the server is tried elsewhere and left out like one that breaks HTTP. Clients get at most 32 of those before a response that may be stored, and at most 16 wait for a client that is slow to read them; the others are dropped.",
         ),
         row(
             "pool",

@@ -99,6 +99,7 @@ impl Fill {
                 uncharged_until: 0,
                 retention,
                 end: End::Filling,
+                because: None,
                 readers: Vec::new(),
             }),
         })
@@ -279,9 +280,19 @@ impl Fill {
 
     /// Ends the body badly. A complete fill stays complete.
     pub(crate) fn abort(&self) {
+        self.end_early(None);
+    }
+
+    /// The same where nobody but its readers learns why, in a word for metrics.
+    pub(crate) fn fail(&self, because: &'static str) {
+        self.end_early(Some(because));
+    }
+
+    fn end_early(&self, because: Option<&'static str>) {
         let mut state = self.state.lock();
         if matches!(state.end, End::Filling) {
             state.end = End::Aborted;
+            state.because = because;
         }
         drop(state);
         self.arrived.notify_waiters();

@@ -13,7 +13,10 @@ use crate::message::piece::PieceMax;
 /// The body broke off: its readers must make that visible to their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the response body broke off")]
-pub(crate) struct Aborted;
+pub(crate) struct Aborted {
+    /// Where it is not told elsewhere.
+    pub(crate) because: Option<&'static str>,
+}
 
 /// Follows a fill from one position to another.
 #[derive(Debug)]
@@ -65,9 +68,9 @@ impl FillReader {
         match state.end {
             End::Filling => None,
             // A range that begins or ends behind the end of the body can't be served in full.
-            End::Complete(_) if self.end.is_some() => Some(Err(Aborted)),
+            End::Complete(_) if self.end.is_some() => Some(Err(Aborted { because: None })),
             End::Complete(_) => Some(Ok(None)),
-            End::Aborted => Some(Err(Aborted)),
+            End::Aborted => Some(Err(Aborted { because: state.because })),
         }
     }
 

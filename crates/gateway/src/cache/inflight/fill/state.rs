@@ -52,6 +52,8 @@ pub(super) struct State {
     pub(super) uncharged_until: u64,
     pub(super) retention: Retention,
     pub(super) end: End,
+    /// What broke it off, where its readers are to tell.
+    pub(super) because: Option<&'static str>,
     /// Positions of readers; freed places are reused.
     pub(super) readers: Vec<Option<u64>>,
 }

@@ -122,7 +122,7 @@ async fn ranges_wait_for_their_bytes_and_end_where_they_should() {
     write_all(&fill, &data, 10_000).await;
     complete(&fill);
     assert_eq!(timeout(SOON, range).await.unwrap().unwrap(), Ok(data[99_000..201_000].to_vec()));
-    assert_eq!(timeout(SOON, beyond).await.unwrap().unwrap(), Err(Aborted));
+    assert_eq!(timeout(SOON, beyond).await.unwrap().unwrap(), Err(Aborted { because: None }));
 }
 
 #[tokio::test]
@@ -132,8 +132,8 @@ async fn partial_writer_cancel_is_an_abort_for_every_reader() {
     let reader = tokio::spawn(read_all(fill.reader(0, None).unwrap()));
     write_all(&fill, &pattern(1_000), 100).await;
     fill.abort();
-    assert_eq!(timeout(SOON, reader).await.unwrap().unwrap(), Err(Aborted));
-    assert_eq!(read_all(fill.reader(0, None).unwrap()).await, Err(Aborted));
+    assert_eq!(timeout(SOON, reader).await.unwrap().unwrap(), Err(Aborted { because: None }));
+    assert_eq!(read_all(fill.reader(0, None).unwrap()).await, Err(Aborted { because: None }));
 }
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn leader_cancel_wakes_waiters() {
     });
     tokio::task::yield_now().await;
     task.abort();
-    assert_eq!(timeout(SOON, reader).await.expect("woken").unwrap(), Err(Aborted));
+    assert_eq!(timeout(SOON, reader).await.expect("woken").unwrap(), Err(Aborted { because: None }));
 }
 
 #[tokio::test]

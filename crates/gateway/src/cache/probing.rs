@@ -1,0 +1,93 @@
+//! A stored response in place of an origin whose circuit breaker isn't closed. Nobody waits for such an origin who doesn't have to: where it is
+//! time to try it, a validation does behind the response.
+
+use std::time::Duration;
+
+use caching::explain::Finding;
+use caching::{FwdReason, Outcome, may_serve_stale};
+use telemetry::CacheResult;
+use tokio::time::Instant;
+
+use crate::cache::epochs::membership::LookUp;
+use crate::cache::inflight::wanted::Fetch;
+use crate::cache::lookup::Lookup;
+use crate::cache::record::stored::Hit;
+use crate::cache::serve::Serving;
+use crate::cache::using::Use;
+use crate::cache::{findings, refresh};
+use crate::events::{self, Event};
+use crate::failure::FailureCause;
+use crate::message::reply::Reply;
+use crate::plan::{ForwardMode, StandIn};
+use crate::trace::note;
+use crate::upstream::{OriginError, Probe, call};
+
+const OPEN: OriginError = OriginError::CircuitOpen { retry: Duration::ZERO };
+
+/// A stored response that may stand in, the look-up that found it, and why the origin would be asked.
+pub(crate) struct Candidate<'a> {
+    hit: &'a Hit,
+    look_up: LookUp,
+    fwd: FwdReason,
+}
+
+impl<'a> Candidate<'a> {
+    /// That of a request whose answer could be stored, if it has one.
+    pub(crate) fn of_fetch(fetch: &'a Fetch) -> Option<Self> {
+        Some(Self { hit: fetch.stale.as_ref()?, look_up: fetch.look_up, fwd: fetch.reason.fwd() })
+    }
+
+    /// That of one whose answer could not.
+    pub(crate) fn of_stand_in(stand_in: &'a StandIn, fwd: FwdReason) -> Self {
+        Self { hit: &stand_in.hit, look_up: stand_in.look_up, fwd }
+    }
+}
+
+/// The reply, or how it is loaded; `None` where the request has to wait for the origin, or be refused.
+pub(crate) fn instead(
+    lookup: &Lookup<'_>,
+    candidate: Option<Candidate<'_>>,
+    key: &[u8],
+    started: Instant,
+) -> Option<Result<Reply, ForwardMode>> {
+    let Lookup { site, request, facts, now, .. } = *lookup;
+    let (candidate, circuit) = (candidate?, site.upstream.open_circuit()?);
+    let (cause, hit) = (FailureCause::of_error(&OPEN), candidate.hit);
+    if !may_stand_in(lookup, &candidate, cause, key) {
+        return None;
+    }
+    let leave = circuit.probe();
+    note(request.record, || tried(lookup, &leave));
+    note(request.record, || findings::failure(Some(hit), true, cause, now));
+    let outcome = Outcome::Forwarded { reason: candidate.fwd, status: None, stored: false, collapsed: false };
+    let used = Use::Asked { outcome, result: CacheResult::Stale };
+    let serving = Serving { site, request, facts, now, started };
+    let way = match serving.stale(hit, cause, used) {
+        Some(reply) => Ok(reply),
+        None if serving.is_within_reach(hit) => Err(lookup.loading(hit, used, Some(cause), key)),
+        None => return None,
+    };
+    // The request counts as one that was refused.
+    call::count(lookup.worker, site, request.method, Err(&OPEN), Duration::ZERO);
+    match leave {
+        Ok(probe) => refresh::probe(lookup, probe, hit, key),
+        Err(error) => events::emit(site, request.path_and_query, &Event::OriginFailed(&error)),
+    }
+    Some(way)
+}
+
+fn may_stand_in(lookup: &Lookup<'_>, candidate: &Candidate<'_>, cause: FailureCause, key: &[u8]) -> bool {
+    let (head, rules) = (&candidate.hit.head, &lookup.site.rule_at(lookup.rule).caching);
+    may_serve_stale(lookup.facts, &head.facts, rules, lookup.now, cause.failure)
+        && lookup.cache().may_stand_in(key, candidate.look_up, head)
+}
+
+/// Whether something is sent behind the response, for people.
+fn tried(lookup: &Lookup<'_>, leave: &Result<Probe, OriginError>) -> Finding {
+    let says = match leave {
+        Ok(_) => "the circuit breaker tries the origin behind the response".to_owned(),
+        Err(error) => format!("the origin fails: {error}"),
+    };
+    let origin = lookup.site.config.origin.name.as_str();
+    Finding::new("forward", says, "RFC 9209 section 2.3").with("origin", origin, "")
+}
