@@ -24,7 +24,7 @@ use binary::Release;
 pub struct Options {
     /// A binary that is there already, such as one that tests were run with; without it a release is built.
     pub binary: Option<PathBuf>,
-    /// The version of the packages, where it is not that of the binary.
+    /// The version of the packages: that of the binary, perhaps with something behind it.
     pub version: Option<String>,
     /// Where the artefacts go; `release` in the target folder, if it isn't said.
     pub out: Option<PathBuf>,
