@@ -1,11 +1,12 @@
 //! What a release consists of: a binary and what belongs to it, as an archive and as a Debian package, a list of what is in them, and checksums.
 //!
-//! [`binary`] finds the program and its version, [`stage`] lays an installation out in a folder, [`debian`] and the archive pack it, [`sbom`] lists the crates, [`changelog`] collects the
+//! [`binary`] finds the program and its version, [`stage`] lays an installation out in a folder, with [`documents`], [`debian`] and the archive pack it, [`sbom`] lists the crates, [`changelog`] collects the
 //! fragments of changes. The binary says of itself which version it is.
 
 mod binary;
 pub mod changelog;
 mod debian;
+mod documents;
 pub mod sbom;
 mod stage;
 
