@@ -1,11 +1,12 @@
 //! What a release consists of: a binary and what belongs to it, as an archive and as a Debian package, a list of what is in them, and checksums.
 //!
-//! [`binary`] finds the program and its version, [`stage`] lays an installation out in a folder, [`debian`] and the archive pack it, [`sbom`] lists the crates, [`changelog`] collects the
+//! [`binary`] finds the program and its version, [`stage`] lays an installation out in a folder, with [`documents`], [`debian`] and the archive pack it, [`sbom`] lists the crates, [`changelog`] collects the
 //! fragments of changes. The binary says of itself which version it is.
 
 mod binary;
 pub mod changelog;
 mod debian;
+mod documents;
 pub mod sbom;
 mod stage;
 
@@ -24,7 +25,7 @@ use binary::Release;
 pub struct Options {
     /// A binary that is there already, such as one that tests were run with; without it a release is built.
     pub binary: Option<PathBuf>,
-    /// The version of the packages, where it is not that of the binary.
+    /// The version of the packages: that of the binary, perhaps with something behind it.
     pub version: Option<String>,
     /// Where the artefacts go; `release` in the target folder, if it isn't said.
     pub out: Option<PathBuf>,

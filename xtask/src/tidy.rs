@@ -20,6 +20,7 @@ use std::path::Path;
 
 use self::layout::Layout;
 
+pub(crate) use self::links::resolve;
 pub use self::problem::Problem;
 
 /// What a check found.

@@ -42,7 +42,7 @@ pub(super) fn prepare(
     let told = output(Command::new(&built).args(["version", "--json"]))?;
     let build: Build = serde_json::from_str(&told).context("`larder version --json` says something else")?;
     let version = match given_version {
-        Some(version) => version.to_owned(),
+        Some(version) => labelled(version, &build, &built)?,
         None => version(root, &build)?,
     };
     let binary = work.join("larder");
@@ -56,6 +56,20 @@ fn build(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
     let arguments = ["build", "--release", "--locked", "--package", "larder"];
     execute(Command::new("cargo").current_dir(root).args(arguments))?;
     Ok(target.join("release/larder"))
+}
+
+/// The version that was asked for, if it is one of this binary: its own, or its own with what a package adds (`0.1.0-1`, `0.1.0~rc1`, `0.1.0+local`).
+fn labelled(version: &str, build: &Build, binary: &Path) -> anyhow::Result<String> {
+    let added = version.strip_prefix(build.version.as_str());
+    let is_own = added.is_some_and(|added| added.is_empty() || added.starts_with(['-', '~', '+']));
+    ensure!(
+        is_own,
+        "`--version` says {version}, and `{} version` says {}: leave `--version` out, or build a binary of that version \
+         (`version` in Cargo.toml, or a tag)",
+        binary.display(),
+        build.version
+    );
+    Ok(version.to_owned())
 }
 
 /// That of the binary where its commit has a tag. Any other is one on the way to it, which the next release is newer than.
@@ -81,4 +95,31 @@ fn package_version(root: &Path) -> anyhow::Result<String> {
     let manifest: toml::Table = fs::read_to_string(root.join("Cargo.toml"))?.parse()?;
     let version = manifest["workspace"]["package"]["version"].as_str();
     Ok(version.context("the workspace has no version")?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(asked: &str, is_own: bool) {
+        let build = Build {
+            version: "0.1.0".to_owned(),
+            commit: None,
+            target: "x86_64-unknown-linux-gnu".to_owned(),
+        };
+        let outcome = labelled(asked, &build, Path::new("bin/larder"));
+        assert_eq!(outcome.is_ok(), is_own, "{asked}");
+        if let Err(error) = outcome {
+            let expected = format!("`--version` says {asked}, and `bin/larder version` says 0.1.0: ");
+            assert!(error.to_string().starts_with(&expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_version_that_is_asked_for_is_one_of_the_binary() {
+        ["0.1.0", "0.1.0-1", "0.1.0~rc1", "0.1.0+local"].into_iter().for_each(|asked| check(asked, true));
+        ["0.2.0", "0.1.01", "0.1.0.1", "0.1", "9:0.1.0", ""]
+            .into_iter()
+            .for_each(|asked| check(asked, false));
+    }
 }

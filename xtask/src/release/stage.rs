@@ -7,22 +7,23 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
+use super::documents;
 use crate::tool::{execute, output};
 
-/// Files of the repository, where they go, and their mode.
-const FILES: [(&str, &str, u32); 12] = [
-    ("deploy/systemd/larder.service", "usr/lib/systemd/system/larder.service", 0o644),
-    ("deploy/systemd/larder.socket", "usr/lib/systemd/system/larder.socket", 0o644),
-    ("deploy/systemd/larder-kv.service", "usr/lib/systemd/system/larder-kv.service", 0o644),
-    ("deploy/debian/larder.toml", "etc/larder/larder.toml", 0o644),
-    ("deploy/debian/kv.toml", "etc/larder/kv.toml", 0o644),
-    ("deploy/sysctl.d/larder.conf", "usr/share/doc/larder/examples/sysctl.conf", 0o644),
-    ("config/larder.toml", "usr/share/doc/larder/examples/larder.toml", 0o644),
-    ("README.md", "usr/share/doc/larder/README.md", 0o644),
-    ("CHANGELOG.md", "usr/share/doc/larder/CHANGELOG.md", 0o644),
-    ("SECURITY.md", "usr/share/doc/larder/SECURITY.md", 0o644),
-    ("LICENSE-APACHE", "usr/share/doc/larder/LICENSE-APACHE", 0o644),
-    ("LICENSE-MIT", "usr/share/doc/larder/LICENSE-MIT", 0o644),
+/// Files of the repository, and where they go.
+const FILES: [(&str, &str); 12] = [
+    ("deploy/systemd/larder.service", "usr/lib/systemd/system/larder.service"),
+    ("deploy/systemd/larder.socket", "usr/lib/systemd/system/larder.socket"),
+    ("deploy/systemd/larder-kv.service", "usr/lib/systemd/system/larder-kv.service"),
+    ("deploy/debian/larder.toml", "etc/larder/larder.toml"),
+    ("deploy/debian/kv.toml", "etc/larder/kv.toml"),
+    ("deploy/logrotate/larder", "usr/share/doc/larder/examples/logrotate"),
+    ("deploy/sysctl.d/larder.conf", "usr/share/doc/larder/examples/sysctl.conf"),
+    ("README.md", "usr/share/doc/larder/README.md"),
+    ("CHANGELOG.md", "usr/share/doc/larder/CHANGELOG.md"),
+    ("SECURITY.md", "usr/share/doc/larder/SECURITY.md"),
+    ("LICENSE-APACHE", "usr/share/doc/larder/LICENSE-APACHE"),
+    ("LICENSE-MIT", "usr/share/doc/larder/LICENSE-MIT"),
 ];
 
 /// Shells, and where they look for completions.
@@ -35,8 +36,13 @@ const COMPLETIONS: [(&str, &str); 3] = [
 /// Puts everything in its place. The binary writes its manual pages and completions itself.
 pub(super) fn lay_out(root: &Path, binary: &Path, installation: &Path) -> anyhow::Result<()> {
     put(binary, &installation.join("usr/bin/larder"), 0o755)?;
-    for (from, to, mode) in FILES {
-        put(&root.join(from), &installation.join(to), mode)?;
+    let places = documents::places(root, &FILES)?;
+    for (from, to) in &places {
+        let (file, place) = (root.join(from), installation.join(to));
+        match from.ends_with(".md") {
+            true => write(&place, &documents::relinked(from, &fs::read_to_string(file)?, &places), 0o644)?,
+            false => put(&file, &place, 0o644)?,
+        }
     }
     let pages = installation.join("usr/share/man/man1");
     execute(Command::new(binary).args(["manual", "--out"]).arg(&pages))?;

@@ -64,7 +64,7 @@ fn broken_link(
 }
 
 /// The path from the root that `target` means on `page`; a leading slash is the root.
-fn resolve(page: &str, target: &str) -> Option<String> {
+pub(crate) fn resolve(page: &str, target: &str) -> Option<String> {
     let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<&str> = if target.starts_with('/') { Vec::new() } else { folder.split('/').collect() };
     for part in target.split('/') {

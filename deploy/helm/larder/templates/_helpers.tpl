@@ -98,9 +98,17 @@ tolerations:
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- $selector := include "larder.selectorLabels" (list $root (index . 1)) }}
 {{- with $part.topologySpreadConstraints }}
 topologySpreadConstraints:
-  {{- toYaml . | nindent 2 }}
+  {{- range . }}
+  - {{- toYaml . | nindent 4 }}
+    {{- if not .labelSelector }}
+    labelSelector:
+      matchLabels:
+        {{- $selector | nindent 8 }}
+    {{- end }}
+  {{- end }}
 {{- end }}
 {{- end }}
 
