@@ -134,7 +134,10 @@ impl Prometheus {
 /// The files of `deploy/`, with other addresses and less time.
 fn write_copy(folder: &Path, targets: &Targets) {
     let read = |name: &str| fs::read_to_string(deploy().join("prometheus").join(name)).expect(name);
-    let mut config = read("prometheus.yml").replace("_interval: 15s", "_interval: 400ms");
+    // The job of the kv server is off until there is one.
+    let off = "  # - job_name: larder-kv\n  #   static_configs:\n  #     - targets: ";
+    let on = "  - job_name: larder-kv\n    static_configs:\n      - targets: ";
+    let mut config = read("prometheus.yml").replace("_interval: 15s", "_interval: 400ms").replace(off, on);
     for (from, to) in [("\"127.0.0.1:8081\"", &targets.gateways), ("\"127.0.0.1:8082\"", &targets.kv)] {
         assert_eq!(config.matches(from).count(), 1, "{config}");
         let to: Vec<_> = to.iter().map(|address| format!("\"{address}\"")).collect();
