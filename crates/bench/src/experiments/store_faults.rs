@@ -5,11 +5,11 @@
 use std::io;
 use std::net::SocketAddr;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::peers::Client;
+use crate::peers::{self, Client};
 use crate::resp;
 use crate::result::{Chart, Expectation, Run, Series};
 use crate::server::ServerError;
@@ -159,22 +159,27 @@ fn path(target: &str) -> String {
     format!("/items/{target}?cc=max-age=3600")
 }
 
-/// Reloads a page at one gateway until the other one has the same, which the origin dates.
+/// Reloads a page at one gateway, and waits until the other one has nothing older, as the origin dates it. It may have something newer: where
+/// one is connected again before the other, each asks the origin.
 fn coherent(gateways: [SocketAddr; 2]) -> io::Result<Option<Duration>> {
     let returned = Instant::now();
     let [mut one, mut other] =
         [Client::connect_for(HOST, gateways[0])?, Client::connect_for(HOST, gateways[1])?];
     let target = path("hot-1");
     let reloaded = one.get(&target, &["Cache-Control: no-cache"])?;
-    let dated = reloaded.field("date").ok_or_else(|| io::Error::other("a response without Date"))?;
+    let dated = date_of(&reloaded)?;
     while returned.elapsed() < AFTER {
-        let seen = other.get(&target, &[])?;
-        if seen.field("date") == Some(dated) {
+        if date_of(&other.get(&target, &[])?)? >= dated {
             return Ok(Some(returned.elapsed()));
         }
         pass(PACE);
     }
     Ok(None)
+}
+
+fn date_of(response: &peers::Answer) -> io::Result<SystemTime> {
+    let date = response.field("date").and_then(|date| httpdate::parse_http_date(date).ok());
+    date.ok_or_else(|| io::Error::other("a response without Date"))
 }
 
 impl Outage {
