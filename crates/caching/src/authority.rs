@@ -17,6 +17,9 @@ impl<'a> Authority<'a> {
         let zeros = port.iter().take_while(|digit| **digit == b'0').count();
         let port = &port[zeros..];
         let default: &[u8] = match scheme {
+            // As the gateway has them.
+            b"http" => b"80",
+            b"https" => b"443",
             scheme if scheme.eq_ignore_ascii_case(b"http") => b"80",
             scheme if scheme.eq_ignore_ascii_case(b"https") => b"443",
             _ => b"",

@@ -74,13 +74,21 @@ impl<'a> Authority<'a> {
 const NAME_BYTES_MAX: usize = 255;
 
 fn registered_name_length(bytes: &[u8]) -> Option<usize> {
-    let length = bytes.iter().position(|&byte| !is_name_byte(byte)).unwrap_or(bytes.len());
+    let length = bytes.iter().position(|&byte| !IS_NAME_BYTE[usize::from(byte)]).unwrap_or(bytes.len());
     (1..=NAME_BYTES_MAX).contains(&length).then_some(length)
 }
 
-const fn is_name_byte(byte: u8) -> bool {
-    matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~')
-}
+/// A table, because each request asks for each byte of its `Host`.
+static IS_NAME_BYTE: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 0x80 {
+        table[byte as usize] =
+            matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~');
+        byte += 1;
+    }
+    table
+};
 
 fn ipv6_literal_length(bytes: &[u8]) -> Option<usize> {
     let end = memchr::memchr(b']', bytes)?;
@@ -100,5 +108,6 @@ fn parse_port_part(text: &str) -> Option<Option<u16>> {
     if digits.len() > 5 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    digits.parse().ok().map(Some)
+    let port = digits.bytes().fold(0_u32, |port, digit| port * 10 + u32::from(digit - b'0'));
+    u16::try_from(port).ok().map(Some)
 }
