@@ -16,7 +16,7 @@ use hyper::header::{CONNECTION, EXPECT, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use telemetry::{Telemetry, Warnings};
@@ -129,8 +129,14 @@ struct Context {
     reach: Reach,
     limits: AdminLimits,
     begun: Instant,
-    /// Of requests without the token.
-    refusals: Warnings<1>,
+    refusals: Refusals,
+}
+
+/// What is written of requests that need a token: who tries many in a second hides nobody of the other kind.
+#[derive(Default)]
+struct Refusals {
+    without: Warnings<10>,
+    wrong: Warnings<10>,
 }
 
 /// How long connections may take to finish after the shutdown: a purge waits so long for other instances that are silent, and a little longer.
@@ -185,7 +191,7 @@ impl Bound {
         let probes_address = probes.as_ref().map(|(_, address)| *address);
         let context = |guard, reach| {
             let (control, telemetry) = (Arc::clone(control), Arc::clone(telemetry));
-            let (begun, refusals) = (Instant::now(), Warnings::default());
+            let (begun, refusals) = (Instant::now(), Refusals::default());
             Arc::new(Context { control, telemetry, guard, reach, limits, begun, refusals })
         };
         let listening = [Some(&listener), probes.as_ref().map(|(listener, _)| listener)];
@@ -390,12 +396,14 @@ impl Context {
 
     /// Somebody tries to do what needs a token.
     fn note_refusal(&self, peer: SocketAddr, head: &Parts, refusal: &Refusal) {
-        let says = match refusal {
-            Refusal::TokenMissing => "admin request refused: it has no token",
-            Refusal::TokenWrong => "admin request refused: its token is wrong",
+        let (says, written) = match refusal {
+            // Who asks what there is may not know that there is a token: `larder purge` does.
+            Refusal::TokenMissing if head.method == Method::GET => return,
+            Refusal::TokenMissing => ("admin request refused: it has no token", &self.refusals.without),
+            Refusal::TokenWrong => ("admin request refused: its token is wrong", &self.refusals.wrong),
             _ => return,
         };
-        if let Some(left_out) = self.refusals.take(self.begun.elapsed().as_secs()) {
+        if let Some(left_out) = written.take(self.begun.elapsed().as_secs()) {
             tracing::warn!(client = %peer.ip(), method = %head.method, path = head.uri.path(), left_out, "{says}");
         }
     }

@@ -141,7 +141,6 @@ impl Gateway {
         let memory = stores.first().cache.budget();
         let upstreams = Arc::new(Upstreams::new(background.clone()).charged_to(memory));
         let live = live(config, None, &upstreams, &telemetry)?;
-        stores.urls_move(&live.routes);
         let (ask, explain_jobs) = mpsc::channel(EXPLAIN_JOBS_MAX);
         let shared = Arc::new(Shared {
             live: ArcSwap::from_pointee(live),
@@ -252,7 +251,9 @@ impl GatewayControl {
         }
         let fixed = keep_fixed(&running.config, &mut config);
         let live = live(config, Some(&running), &self.shared.upstreams, &self.shared.telemetry)?;
-        self.shared.stores.urls_move(&live.routes);
+        let stores = &self.shared.stores;
+        let moved = stores.indices().filter(|index| live.routes.may_hold_more(*index));
+        moved.for_each(|index| stores.at(index).cache.urls_move());
         self.shared.live.store(Arc::new(live));
         check_origins(&self.shared);
         Ok(fixed)

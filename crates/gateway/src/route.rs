@@ -133,7 +133,9 @@ impl LiveSite {
             };
             site.rules.iter().map(of_rule).collect::<Vec<_>>()
         };
-        place(self) == place(other) && rules(self) == rules(other)
+        // What other rules have rewritten is looked for in each site that rewrites.
+        let is_looked_for = self.config.transforms.write_paths() || !other.config.transforms.write_paths();
+        place(self) == place(other) && rules(self) == rules(other) && is_looked_for
     }
 
     /// The first rule that fits, in the order of the file.
@@ -285,12 +287,6 @@ impl Routes {
         self.left.contains(&store) || !self.stores.contains(&store)
     }
 
-    /// Whether what a store has for a URL may lie under the keys of several sites: rules have rewritten the URL, or reloads have
-    /// given it to another site.
-    pub(crate) fn share_urls(&self, store: StoreIndex) -> bool {
-        self.may_hold_more(store) || self.rewriting.iter().any(|at| self.sites[*at].config.store == store)
-    }
-
     /// All sites by name.
     pub(crate) fn by_name(&self) -> HashMap<&str, &LiveSite> {
         self.sites.iter().map(|site| (site.config.name.as_str(), &**site)).collect()
@@ -314,7 +310,8 @@ impl Routes {
         let host = host_of(authority);
         let below =
             self.sites.iter().map(|site| &*site.config.path_prefix).filter(|prefix| prefix.starts_with(path));
-        [path].into_iter().chain(below).any(|path| self.index.closest(host, path).is_some())
+        let is_served = [path].into_iter().chain(below).any(|path| self.index.closest(host, path).is_some());
+        is_served || !self.sites_storing(authority, path).is_empty()
     }
 
     /// Whether a site names a host (with or without port), or a domain that it lies in.

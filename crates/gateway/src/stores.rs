@@ -10,7 +10,6 @@ use tokio::time::timeout;
 use crate::cache::Cache;
 use crate::cache::tiers::{StartTier, Tiers};
 use crate::config::{Config, DEFAULT_STORE, Site, StoreIndex};
-use crate::route::Routes;
 use crate::server::readers::Readers;
 
 /// All of them, in the order of the configuration; they stay as long as the process.
@@ -54,12 +53,6 @@ impl Stores {
 
     pub(crate) fn indices(&self) -> impl Iterator<Item = StoreIndex> + use<> {
         (0..self.0.len()).map(StoreIndex)
-    }
-
-    /// To be called before a configuration with these routes is in force.
-    pub(crate) fn urls_move(&self, routes: &Routes) {
-        let moved = self.indices().filter(|index| routes.share_urls(*index));
-        moved.for_each(|index| self.at(index).cache.urls_move());
     }
 
     /// Waits until no body is given to other instances any more. To be called when no request can begin one.

@@ -471,6 +471,14 @@ fn the_method_purge_is_for_those_with_the_token() {
     assert_eq!(larder.metric("larder_purges_total", &["mode=\"hard\""]), 4.0);
 }
 
+/// A site whose rules write paths that belong to another site, or to none.
+fn moved(name: &str, host: &str, more: &str, url: &str) -> String {
+    let rule = "[[site.transform]]\nphase = \"client_request\"\nrewrite = { strip_prefix = \"/v1\" }\n";
+    format!(
+        "[[site]]\nname = \"{name}\"\nhosts = [\"{host}\"]\npath_prefix = \"/v1\"\norigin = \"{url}\"\n{more}{rule}"
+    )
+}
+
 /// Where rules write paths that belong to another site, or to none: what is stored is found by all who take it out of use.
 #[test]
 fn what_rules_have_moved_out_of_their_site_is_taken() {
@@ -480,16 +488,10 @@ fn what_rules_have_moved_out_of_their_site_is_taken() {
         exchange.respond("200 OK", &format!("Cache-Control: max-age=60\r\n{location}"), "content");
     });
     let url = origin.url();
-    let moved = |name: &str, host: &str| {
-        format!(
-            "[[site]]\nname = \"{name}\"\nhosts = [\"{host}\"]\npath_prefix = \"/v1\"\norigin = \"{url}\"\n\
-             [[site.transform]]\nphase = \"client_request\"\nrewrite = {{ strip_prefix = \"/v1\" }}\n"
-        )
-    };
     let config = format!(
         "[purge]\ntoken_file = \"token\"\n{}{}[[site]]\nname = \"main\"\nhosts = [\"main.example\"]\norigin = \"{url}\"\n",
-        moved("alone", "alone.example"),
-        moved("beside", "main.example"),
+        moved("alone", "alone.example", "", &url),
+        moved("beside", "main.example", "", &url),
     );
     let token = "0123456789abcdef";
     let larder = Setup::config(LARDER, &config).file("token", token).start();
@@ -527,6 +529,59 @@ fn what_rules_have_moved_out_of_their_site_is_taken() {
     check("POST", &|host| post(host, "/v1/x", ""));
     check("Location as clients know it", &|host| post(host, "/v1/y", "/v1/x"));
     check("Location as the origin knows it", &|host| post(host, "/v1/y", "/x"));
+}
+
+/// And no more than that: not what lies under another query, nor at another host.
+#[test]
+fn a_purge_of_what_rules_have_moved_spares_the_rest() {
+    let origin = origin("");
+    let plain = "[[site]]\nname = \"plain\"\nhosts = [\"plain.example\"]\norigin = \"@origin@\"\n";
+    let config =
+        moved("alone", "alone.example", "", &origin.url()) + &plain.replace("@origin@", &origin.url());
+    let larder = Setup::config(LARDER, &config).start();
+    let pages =
+        [("plain.example", "/x?page=1"), ("plain.example", "/x?page=2"), ("alone.example", "/v1/x?page=1")];
+    for (purged, stays) in
+        [("http://plain.example/x?page=1", [1, 2]), ("http://alone.example/x?page=1", [0, 1])]
+    {
+        for (host, target) in pages {
+            ask_host(&larder, host, target);
+        }
+        let counted = purge(&larder, &format!("{{\"url\": \"{purged}\"}}"));
+        assert!(counted.contains("\"responses_purged\":1"), "{counted}");
+        for place in stays {
+            let (host, target) = pages[place];
+            assert!(ask_host(&larder, host, target).is_hit(), "{purged}: {host}{target}");
+        }
+    }
+    // Nobody can ask for it by this URL.
+    ask_host(&larder, "alone.example", "/v1/x?page=1");
+    let refreshed = purge(&larder, "{\"url\": \"http://alone.example/x?page=1\", \"mode\": \"refresh\"}");
+    assert!(refreshed.contains("\"responses_purged\":1") && !refreshed.contains("refreshes"), "{refreshed}");
+    check(&operate(&larder, &["--prefix", "http://alone.example/x"]), 0, "");
+}
+
+/// A reload may take the rule away, and give it back: what was purged meanwhile is gone, also in a store of its own.
+#[test]
+fn what_a_rule_has_moved_is_purged_after_the_rule_has_gone() {
+    let origin = origin("");
+    let main =
+        format!("[[site]]\nname = \"main\"\nhosts = [\"main.example\"]\norigin = \"{}\"\n", origin.url());
+    for store in ["", "store = \"apart\"\n"] {
+        let with = format!("[stores.apart]\n{}{main}", moved("beside", "main.example", store, &origin.url()));
+        let without = with.replace("rewrite = { strip_prefix = \"/v1\" }", "set = { X-Any = \"1\" }");
+        let mut larder = Setup::config(LARDER, &with).start();
+        ask_host(&larder, "main.example", "/v1/x");
+        assert!(ask_host(&larder, "main.example", "/v1/x").is_hit());
+        for (config, is_purged) in [(&without, true), (&with, false)] {
+            larder.write_config(config);
+            assert_eq!(larder.ask_admin("POST", "/reload", "").status(), 200);
+            if is_purged {
+                purge(&larder, "{\"url\": \"http://main.example/x\"}");
+            }
+        }
+        assert!(!ask_host(&larder, "main.example", "/v1/x").is_hit(), "{store}");
+    }
 }
 
 #[test]

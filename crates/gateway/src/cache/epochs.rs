@@ -231,18 +231,20 @@ impl Epochs {
         }
     }
 
-    /// Notes a purge. `key` is that of a URL: what lies under it is the caller's to change.
-    pub(crate) fn purge(&self, record: PurgeRecord, key: Option<&[u8]>) -> Arc<Kept> {
-        self.purge_at(record, key, None)
+    /// Notes a purge. `keys` are those of a URL: what lies under them is the caller's to change.
+    pub(crate) fn purge(&self, record: PurgeRecord, keys: &[&[u8]]) -> Arc<Kept> {
+        self.purge_at(record, keys, None)
     }
 
     /// The same, where its record ends at a place in the log that several share.
-    fn purge_at(&self, record: PurgeRecord, key: Option<&[u8]>, end: Option<LogOffset>) -> Arc<Kept> {
+    fn purge_at(&self, record: PurgeRecord, keys: &[&[u8]], end: Option<LogOffset>) -> Arc<Kept> {
         let force = if record.mode == PurgeMode::Hard { Force::Hard } else { Force::Soft };
-        let reach = self.reach(&record.what, key);
+        let reach = self.reach(&record.what, keys);
         self.note(|number| {
             match &reach {
-                Reach::Key(key) => self.purges.mark_key(self.purges.key(key), force, number),
+                Reach::Keys(keys) => {
+                    keys.iter().for_each(|key| self.purges.mark_key(self.purges.key(key), force, number));
+                }
                 Reach::Url(key) => {
                     self.purges.mark_key(self.purges.key(key), force, number);
                     self.purges.mark_url(&place_of_key(key), force, number);
@@ -260,12 +262,11 @@ impl Epochs {
     }
 
     /// What a purge would take.
-    pub(crate) fn reach(&self, what: &store::purge::What, key: Option<&[u8]>) -> Reach {
-        Reach::of(what, (key, self.url_keys()), &self.purges)
+    pub(crate) fn reach(&self, what: &store::purge::What, keys: &[&[u8]]) -> Reach {
+        Reach::of(what, (keys, self.url_keys()), &self.purges)
     }
 
-    /// URLs have several keys: rules of several sites write them, or a reload has given them others, and what is stored under those of
-    /// before is still there if another one gives them back.
+    /// A reload gives URLs other keys: what is stored under those of before is still there if another one gives them back.
     pub(crate) fn urls_move(&self) {
         self.urls_moved.store(true, Ordering::Release);
     }

@@ -303,13 +303,13 @@ impl Cache {
         }
     }
 
-    /// Notes a purge: what it takes is out of use for whoever looks it up. `key` is that of a URL; what lies under it is
+    /// Notes a purge: what it takes is out of use for whoever looks it up. `keys` are those of a URL; what lies under them is
     /// changed by [`Self::invalidate`].
-    pub(crate) fn note_purge(&self, record: PurgeRecord, key: Option<&[u8]>) -> Arc<Kept> {
-        self.epochs.purge(record, key)
+    pub(crate) fn note_purge(&self, record: PurgeRecord, keys: &[&[u8]]) -> Arc<Kept> {
+        self.epochs.purge(record, keys)
     }
 
-    /// To be called before a configuration is in force that may give URLs several keys.
+    /// To be called before a reload is in force that may give URLs other keys.
     pub(crate) fn urls_move(&self) {
         self.epochs.urls_move();
     }

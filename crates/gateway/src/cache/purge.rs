@@ -162,7 +162,7 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
 async fn purge_selected(stores: &[&Store], what: What, mode: PurgeMode) -> PurgeOutcome {
     let record = record(what, mode);
     let doomed = stores.iter().map(|Store { cache, .. }| {
-        let kept = cache.note_purge(record.clone(), None);
+        let kept = cache.note_purge(record.clone(), &[]);
         cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head))
     });
     let fills_doomed = doomed.sum();
@@ -175,7 +175,7 @@ async fn purge_selected(stores: &[&Store], what: What, mode: PurgeMode) -> Purge
 async fn count_selected(stores: &[&Store], what: &What) -> PurgeOutcome {
     let mut outcome = PurgeOutcome::default();
     for Store { cache, .. } in stores {
-        let reach = cache.epochs().reach(what, None);
+        let reach = cache.epochs().reach(what, &[]);
         outcome.fills_doomed += cache.fetches().count(|key, head| count::doom(&reach, key, head));
         let count::Counted { keys, responses, is_cut } = count::count(cache, &reach).await;
         outcome.keys_matched += keys;
@@ -229,6 +229,7 @@ impl OfUrl<'_> {
 
     fn places(&self, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<Place<'_>> {
         let routes = &self.live.routes;
+        let own = routes.site(authority, path_and_query);
         let sites = routes.sites_storing(authority, path_and_query).into_iter();
         sites
             .map(|site| Place {
@@ -240,6 +241,7 @@ impl OfUrl<'_> {
                     groups_max: self.live.config.store(&site.config).groups_max,
                     site_key: None,
                 },
+                is_own: own.is_some_and(|own| Arc::ptr_eq(own, site)),
             })
             .collect()
     }
@@ -248,24 +250,31 @@ impl OfUrl<'_> {
         let mode = self.order.mode;
         let record = record(What::Url(self.url.to_owned()), mode);
         let mut outcome = PurgeOutcome { id: Some(record.id.to_string()), ..PurgeOutcome::default() };
+        let mut of_own = 0;
         for Store { cache, .. } in stores {
-            let kept = cache.note_purge(record.clone(), Some(&places[0].key));
             let here = places.iter().filter(|place| ptr::eq(place.cache, cache));
-            outcome = here
-                .map(|place| purge_key(cache, &place.key, mode, None))
-                .fold(outcome, |all, found| all.and(&found));
+            let keys: Vec<&[u8]> = here.clone().map(|place| &place.key[..]).collect();
+            // A store that a reload has left may have it under any key of the URL.
+            let any = [&places[0].key[..]];
+            let kept = cache.note_purge(record.clone(), if keys.is_empty() { &any } else { &keys });
+            for place in here {
+                let found = purge_key(cache, &place.key, mode, None);
+                of_own += if place.is_own { found.responses_purged } else { 0 };
+                outcome = outcome.and(&found);
+            }
             // Those under keys that have this one as a part.
             outcome.fills_doomed += cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head));
         }
         let fleet = heard::tell(stores, said, &record).await;
-        let is_refreshed = mode == PurgeMode::Refresh && outcome.responses_purged > 0;
+        // What rules have rewritten is asked for by another URL.
+        let is_refreshed = mode == PurgeMode::Refresh && of_own > 0;
         PurgeOutcome { fleet, refreshes: usize::from(is_refreshed && self.refresh()), ..outcome }
     }
 
     fn count(&self, places: &[Place<'_>]) -> PurgeOutcome {
         let what = What::Url(self.url.to_owned());
         let count = |Place { cache, key, .. }: &Place<'_>| {
-            let reach = cache.epochs().reach(&what, Some(key));
+            let reach = cache.epochs().reach(&what, &[key]);
             let responses_purged = cache.look_up(key).map_or(0, |entry| entry.variants().len());
             let fills_doomed = cache.fetches().count(|key, head| count::doom(&reach, key, head));
             found((responses_purged, fills_doomed), cache)
@@ -288,6 +297,8 @@ struct Place<'a> {
     cache: &'a Cache,
     key: Vec<u8>,
     asker: Asker<'a>,
+    /// Whether a request for the URL, as it is written, belongs to this site.
+    is_own: bool,
 }
 
 impl Place<'_> {

@@ -23,15 +23,15 @@ pub(crate) struct Kept {
 pub(crate) enum UrlKeys {
     /// One, beside those with more than the URL.
     One,
-    /// Several sites may have it, by rules that rewrite; or a reload may have given it another site, or other rules for its query.
+    /// A reload may have given it another site, or other rules for its query.
     Several,
 }
 
 /// What a purge takes, by what this process has at hand.
 #[derive(Debug)]
 pub(crate) enum Reach {
-    /// What lies under this cache key.
-    Key(Box<[u8]>),
+    /// What lies under these cache keys: several, where rules of several sites may have written the URL.
+    Keys(Box<[Box<[u8]>]>),
     /// What lies under it, and under those that are of the same URL in another site or with another query.
     Url(Box<[u8]>),
     /// What one of these takes.
@@ -39,13 +39,17 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
-    /// `key` is that of the URL: one without a site stands for those of all sites.
-    pub(super) fn of(what: &What, (key, keys): (Option<&[u8]>, UrlKeys), index: &PurgeIndex) -> Self {
+    /// `keys` are those of the URL: one without a site stands for those of all sites.
+    pub(super) fn of(what: &What, (keys, known): (&[&[u8]], UrlKeys), index: &PurgeIndex) -> Self {
         match what {
             What::Url(_) => {
-                let key = key.unwrap_or_default();
-                let is_one = keys == UrlKeys::One && !place_of_key(key).site.is_empty();
-                if is_one { Self::Key(key.into()) } else { Self::Url(key.into()) }
+                let first = keys.first().copied().unwrap_or_default();
+                let are_all = known == UrlKeys::One && !place_of_key(first).site.is_empty();
+                if are_all {
+                    Self::Keys(keys.iter().map(|key| (*key).into()).collect())
+                } else {
+                    Self::Url(first.into())
+                }
             }
             What::Selected(_) | What::Everything => Self::Clauses(index.clauses(what)),
         }
@@ -54,7 +58,7 @@ impl Reach {
     /// Whether it takes a response with these tags under this key; `None`: those that any purge wants.
     pub(crate) fn takes(&self, key: &[u8], tags: Option<&[Name]>) -> bool {
         match self {
-            Self::Key(own) => **own == *key || key.starts_with(of_any_request(own)),
+            Self::Keys(all) => all.iter().any(|own| **own == *key || key.starts_with(of_any_request(own))),
             Self::Url(own) => place_of_key(own).is_same_url(&place_of_key(key)),
             Self::Clauses(clauses) => {
                 let place = place_of_key(key);

@@ -108,11 +108,11 @@ impl Epochs {
 
     /// A record was read that ends at `end`. What it takes is out of use from now on, if it is another instance's; what
     /// it was then. `key` is that of a URL.
-    pub(crate) fn hear(&self, record: PurgeRecord, key: Option<&[u8]>, end: LogOffset) -> Option<Arc<Kept>> {
+    pub(crate) fn hear(&self, record: PurgeRecord, keys: &[&[u8]], end: LogOffset) -> Option<Arc<Kept>> {
         if self.is_known_already(record.id, end) {
             return None;
         }
-        Some(self.purge_at(record, key, Some(end)))
+        Some(self.purge_at(record, keys, Some(end)))
     }
 
     /// A record was read of which nothing can be here.

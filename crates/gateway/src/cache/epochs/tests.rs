@@ -92,7 +92,7 @@ fn keys_count_once_they_are_watched() {
 }
 
 fn purge(epochs: &Epochs, mode: PurgeMode, what: What) -> u64 {
-    epochs.purge(PurgeRecord { id: PurgeId([0; 16]), at_ms: 1_900_000_000_000, mode, what }, None).number
+    epochs.purge(PurgeRecord { id: PurgeId([0; 16]), at_ms: 1_900_000_000_000, mode, what }, &[]).number
 }
 
 /// By whatever clock a purge was timed, what it makes stale is stale to those who come after it.
@@ -104,7 +104,7 @@ async fn a_purge_makes_stale_whatever_its_time() {
         let epochs = Epochs::new(Purgers::Several);
         let head = epochs.of_groups(&[]);
         let (id, mode) = (PurgeId([0; 16]), PurgeMode::Soft);
-        let number = epochs.purge(PurgeRecord { id, at_ms, mode, what: What::Everything }, None).number;
+        let number = epochs.purge(PurgeRecord { id, at_ms, mode, what: What::Everything }, &[]).number;
         epochs.stale_since(number, &head).ms_since(Timestamp::from_ms(ARRIVED_MS))
     };
     for (at_ms, expected) in
@@ -208,9 +208,9 @@ fn purges_of_others_take_what_was_asked_for_before() {
     let stored = |epochs: &Epochs| epochs.asked(&named(&[]), &named(&[]));
     let before = stored(&epochs);
     let url = PurgeRecord { what: What::Url("http://a/".to_owned()), ..of_everything(1) };
-    assert!(epochs.hear(url.clone(), Some(&key_of_site(b"t")), LogOffset(110)).is_some());
+    assert!(epochs.hear(url.clone(), &[&key_of_site(b"t")], LogOffset(110)).is_some());
     assert_eq!(epochs.judge(&key, &before), Verdict::Current, "that was another key");
-    let kept = epochs.hear(url, Some(&key), LogOffset(120)).unwrap();
+    let kept = epochs.hear(url, &[&key], LogOffset(120)).unwrap();
     assert_eq!(epochs.judge(&key, &before), Verdict::Removed(kept.number));
     assert_eq!(epochs.judge(&key, &stored(&epochs)), Verdict::Current);
     // What the tier has is judged by where in the log it was asked for.
@@ -224,15 +224,15 @@ fn purges_of_others_take_what_was_asked_for_before() {
 fn a_purge_of_this_instance_counts_once() {
     let (epochs, key) = (shared(), key_of_site(b"s"));
     let before = epochs.asked(&named(&[]), &named(&[]));
-    epochs.purge(of_everything(1), None);
+    epochs.purge(of_everything(1), &[]);
     let after = epochs.asked(&named(&[]), &named(&[]));
-    assert!(epochs.hear(of_everything(1), None, LogOffset(110)).is_none());
+    assert!(epochs.hear(of_everything(1), &[], LogOffset(110)).is_none());
     assert!(matches!(epochs.judge(&key, &before), Verdict::Removed(_)));
     assert_eq!(epochs.judge(&key, &after), Verdict::Current);
     // Something of another instance came in between, and stands before it in the log: what was asked for there is taken by both.
-    epochs.purge(of_everything(2), None);
-    epochs.hear(of_everything(3), None, LogOffset(120)).unwrap();
-    assert!(epochs.hear(of_everything(2), None, LogOffset(130)).is_none());
+    epochs.purge(of_everything(2), &[]);
+    epochs.hear(of_everything(3), &[], LogOffset(120)).unwrap();
+    assert!(epochs.hear(of_everything(2), &[], LogOffset(130)).is_none());
     let stamp = epochs.stamp_at(in_log(129)).unwrap();
     assert!(matches!(epochs.judge(&key, &head(None, stamp)), Verdict::Removed(_)));
 }
@@ -279,7 +279,7 @@ fn a_url_that_may_have_moved_is_purged_in_all_sites_and_with_any_query() {
         (0..moves).for_each(|_| epochs.urls_move());
         let what = What::Url("http://a.example/x?q".into());
         let record = PurgeRecord { id: PurgeId([1; 16]), at_ms: 0, mode: PurgeMode::Hard, what };
-        let kept = epochs.purge(record, Some(purged.as_bytes()));
+        let kept = epochs.purge(record, &[purged.as_bytes()]);
         let takes = |key: &CacheKey| kept.reach.takes(key.as_bytes(), Some(&[]));
         assert_eq!(stored.each_ref().map(takes), expected);
         for ((key, head), expected) in stored.iter().zip(&heads).zip(expected) {

@@ -122,19 +122,22 @@ fn apply((shared, cache): (&Shared, &Cache), LogRecord { bytes, end }: &LogRecor
         unknown()
     });
     match &record.what {
-        What::Url(url) => match key_of_url(&shared.live.load(), url) {
-            Some(key) => heard(cache, record, Some(&key), *end),
+        What::Url(url) => match keys_of_url(&shared.live.load(), url) {
+            Some(keys) => {
+                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                heard(cache, record, &keys, *end);
+            }
             None => cache.epochs().hear_nothing(*end),
         },
-        What::Selected(_) | What::Everything => heard(cache, record, None, *end),
+        What::Selected(_) | What::Everything => heard(cache, record, &[], *end),
     }
 }
 
-fn heard(cache: &Cache, record: PurgeRecord, key: Option<&[u8]>, end: LogOffset) {
-    let Some(kept) = cache.epochs().hear(record, key, end) else { return };
+fn heard(cache: &Cache, record: PurgeRecord, keys: &[&[u8]], end: LogOffset) {
+    let Some(kept) = cache.epochs().hear(record, keys, end) else { return };
     cache.heard_purge();
     let fetches = cache.fetches();
-    if let Some(key) = key {
+    for key in keys {
         fetches.invalidate(key, None);
     }
     fetches.purge(|key, head| doom(&kept.reach, key, head));
@@ -147,13 +150,15 @@ fn unknown() -> PurgeRecord {
 }
 
 /// Of a URL that belongs to no site here the key has none: a reload may have taken it away, and may give it back.
-fn key_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<u8>> {
+fn keys_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<Vec<u8>>> {
     let (scheme, authority, path_and_query) = split_url(url)?;
-    let path = path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path);
-    Some(match live.routes.site(authority, path) {
-        Some(site) => key_of(site, scheme, authority, path_and_query),
-        None => key_without_site(scheme, authority, path),
-    })
+    let sites = live.routes.sites_storing(authority, path_and_query).into_iter();
+    let keys: Vec<_> = sites.map(|site| key_of(site, scheme, authority, path_and_query)).collect();
+    if keys.is_empty() {
+        let path = path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path);
+        return Some(vec![key_without_site(scheme, authority, path)]);
+    }
+    Some(keys)
 }
 
 /// How far all instances say that they have read, in each of these stores; to be asked before a purge is told.

@@ -160,7 +160,7 @@ fn many_who_wait_for_a_purge_leave_turns_to_who_reads_of_it() {
             let (log, epochs) = (bench.tiers.log(), &bench.world.epochs);
             let record =
                 PurgeRecord { id: PurgeId([1; 16]), at_ms: 1, mode: PurgeMode::Hard, what: What::Everything };
-            epochs.purge(record.clone(), None);
+            epochs.purge(record.clone(), &[]);
             let posted = log.post(&record);
             epochs.is_posted(record.id, posted);
             let keys = (0..KEYS).map(|key| [KEY, key.to_string().as_bytes()].concat());
