@@ -1,8 +1,8 @@
 //! Whether a server is left out because of how its requests ended: a state without clock and tasks.
 //!
 //! A server with so many failures in a row is ejected. It comes back by itself, and takes its share of the requests again
-//! little by little. Each ejection after the first is twice as long, up to a limit, until the server has stayed for as
-//! long as it was out.
+//! little by little. Each ejection after the first is twice as long, up to a limit, until a request succeeds after the server has
+//! stayed for as long as it was out.
 
 use std::time::Duration;
 
@@ -99,7 +99,9 @@ impl Standing {
         }
         let since = self.back_since(now);
         let well_for = since.map(|since| now.saturating_duration_since(since));
-        if self.last.is_some_and(|last| well_for.is_some_and(|well_for| well_for >= last)) {
+        let stayed = self.last.is_some_and(|last| well_for.is_some_and(|well_for| well_for >= last));
+        // One that is dead gets so few requests in its slow start that it stays long without an answer.
+        if stayed && verdict == Verdict::Success {
             self.last = None;
         }
         let failures = if verdict == Verdict::Success { 0 } else { self.failures().saturating_add(1) };

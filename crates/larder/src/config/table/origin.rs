@@ -258,7 +258,7 @@ static EJECTION: Section = Section {
             Preset::Is("\"10s\""),
             Reload::Yes,
             "How long the first ejection lasts.",
-            "Each one after it is twice as long, until the server has stayed for as long as it was out last.",
+            "Each one after it is twice as long, until a request succeeds after the server has stayed for as long as it was out last.",
         ),
         row(
             "duration_max",
