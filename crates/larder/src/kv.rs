@@ -46,7 +46,7 @@ pub(crate) struct KvArguments {
     #[arg(long, value_name = "POLICY")]
     maxmemory_policy: Option<String>,
 
-    /// File to save the data set to on shutdown and load it from on startup [default: none]
+    /// File to save the data set to on shutdown and load it from on startup, or `off` [default: that of the configuration file, else off]
     #[arg(long, value_name = "PATH")]
     save_file: Option<String>,
 

@@ -368,6 +368,11 @@ fn the_default_file_is_read_where_nothing_else_is_said() {
     let (status, text) = run("kv --listen 127.0.0.1:0");
     assert!(status == Some(1) && text.contains(&format!("{}:1:1: error: maxmem", own.display())), "{text}");
     assert!(!text.contains("larder.toml"), "its own file goes first: {text}");
+    fs::write(&own, "[kv]\nsave_file = \"/nonexistent/kv\"\n").expect("a file");
+    let (_, text) = run("kv --listen x");
+    assert!(text.contains("the directory /nonexistent doesn't exist"), "{text}");
+    let (_, text) = run("kv --listen x --save-file off");
+    assert!(text.contains("expected an address") && !text.contains("/nonexistent"), "{text}");
     for command in ["serve --origin ftp://a", "serve --config no-such-file", "check no-such-file"] {
         let (status, text) = run(command);
         assert!(status == Some(1) && !text.contains("drain_limt"), "{command}: {text}");

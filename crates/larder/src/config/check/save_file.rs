@@ -10,8 +10,11 @@ use super::scope::Scope;
 use crate::config::format_size;
 use crate::config::tree::Table;
 
-/// The path, whatever is wrong with it.
+/// The path, whatever is wrong with it; none if it is `off`.
 pub(super) fn save_file(scope: &mut Scope<'_>, table: &Table) -> Option<PathBuf> {
+    if table.text("save_file") == Some("off") {
+        return None;
+    }
     let (node, path) = (table.node("save_file")?, scope.path(table, "save_file")?);
     let folder = match check_place(&path) {
         Ok(folder) => folder,
@@ -48,8 +51,9 @@ fn check_place(path: &Path) -> Result<PathBuf, String> {
         None => error.to_string(),
     })?;
     let folder = folder_of(&place).to_owned();
-    accessat(CWD, &folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
-        .map_err(|error| format!("no file can be written in {}: {error}", folder.display()))?;
+    accessat(CWD, &folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).map_err(|error| {
+        format!("no file can be written in {}: {error}; `off` keeps nothing on disk", folder.display())
+    })?;
     Ok(folder)
 }
 

@@ -52,8 +52,8 @@ pub(crate) static KV: Section = Section {
         ),
         row(
             "save_file",
-            Kind::Text("path of a file, relative to the configuration file"),
-            Preset::Absent("nothing is written to disk"),
+            Kind::Text("path of a file, relative to the configuration file, or `off`"),
+            Preset::Absent("`off`: nothing is written to disk"),
             Reload::No,
             "Where the data set is written when the server stops, and read from when it starts.",
             "The folder must exist and take files: the file is written beside its name and renamed, and removed when a server has begun with it. A link is followed; what is no regular file is refused. It belongs to one server, which locks `NAME.lock` beside it.",
