@@ -130,11 +130,10 @@ fn a_token_guards_all_but_probes() {
     let token = larder_process.folder().join("token").display().to_string();
     let refused = larder(&["purge", "http://test.example/", "--admin", &admin]);
     assert_ne!(refused.status, 0, "{}", refused.text());
-    assert!(!larder_process.stderr().contains("refused"), "{}", larder_process.stderr());
-    assert_eq!(larder_process.ask_admin("POST", "/purge?everything=true", "").status(), 401);
     let told = "admin request refused: it has no token client=127.0.0.1 method=POST path=\"/purge\"";
-    assert!(larder_process.stderr().contains(told), "{}", larder_process.stderr());
     let purged = larder(&["purge", "http://test.example/", "--admin", &admin, "--token-file", &token]);
+    let log = larder_process.stderr();
+    assert!(log.contains(told) && log.matches("refused").count() == 1, "not of who has the token: {log}");
     assert_eq!(
         (purged.status, purged.text().contains("no stored response for")),
         (3, true),
