@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use caching::explain::{Finding, seconds};
+use futures_util::future::{self, Either};
 use http::{HeaderValue, Method};
 use telemetry::OriginAnswer;
 use telemetry::trace::{TraceContext, TraceFlags};
@@ -60,13 +61,14 @@ impl OriginCall<'_> {
             write_trace_fields(timeline, asking.as_ref(), &mut fields);
         }
         let asked = self.request.record.as_ref().map(|_| asked_with(&fields));
-        let result = match self.origin_request(fields, body) {
+        // Made into a future at once: a request that waits beside it would be copied with each miss.
+        let sending = match self.origin_request(fields, body) {
             Ok(request) => {
-                let sent = self.site.upstream.send(request, &self.site.config.timeouts, interim).await;
-                sent.and_then(|response| self.within_limit(response))
+                Either::Left(self.site.upstream.send(request, &self.site.config.timeouts, interim))
             }
-            Err(error) => Err(error),
+            Err(error) => Either::Right(future::ready(Err(error))),
         };
+        let result = sending.await.and_then(|response| self.within_limit(response));
         self.count(&result, started);
         let result = result.and_then(|response| self.transformed(response));
         asking.iter_mut().for_each(|asking| self.describe(asking, &result));
