@@ -123,7 +123,7 @@ pub static ROUTES: &[Route] = &[
         parameters: &[
             Parameter {
                 name: "url",
-                values: "absolute URL as clients request it, with http or https; alone",
+                values: "absolute URL, as it is after `rewrite` rules, with http or https; alone",
             },
             Parameter {
                 name: "tags",

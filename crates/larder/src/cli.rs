@@ -268,14 +268,15 @@ fn parse_admin(text: &str) -> Result<SocketAddr, String> {
 const PURGE_STATUSES: &str = "\
 Exit status:
   0  at least one response was purged, or the purge doesn't report a count
-  1  the admin API didn't answer, or refused at least one purge
+  1  the admin API didn't answer, the address isn't an admin API, or at least one purge was refused, such as of a URL that no site serves
   2  the command line is wrong
-  3  nothing matched: no stored response for any URL, or no site serves the host
+  3  nothing matched: no stored response for any URL or in a dry run, or no site serves the host of --host or --prefix
   4  in a fleet, an instance didn't confirm the purge in time, or it is unknown whether all did";
 
 /// Purge responses from a running cache
 ///
-/// Give URLs (each with all its variants), or --everything, or selectors. A response must match every selector.
+/// Give URLs (each with all its variants), --everything, or one or more of --tag, --site, --host and --prefix. With several of these, a response must
+/// match each; of several tags, one is enough unless --all-tags is given.
 #[derive(Args, Debug)]
 #[command(group(clap::ArgGroup::new("what").required(true).multiple(true)
     .args(["url", "tag", "site", "host", "prefix", "everything"])))]
@@ -283,7 +284,7 @@ Exit status:
 #[command(group(clap::ArgGroup::new("mode").args(["hard", "soft", "refresh"])))]
 #[command(after_help = PURGE_STATUSES)]
 pub(crate) struct PurgeArguments {
-    /// URLs as clients request them; `-` reads more from standard input, one per line
+    /// URLs to purge, as they are after `rewrite` rules; `-` reads more from standard input, one per line
     #[arg(conflicts_with_all = ["selection", "everything"])]
     pub(crate) url: Vec<String>,
 
@@ -315,7 +316,7 @@ pub(crate) struct PurgeArguments {
     #[arg(long, conflicts_with = "selection")]
     pub(crate) everything: bool,
 
-    /// Remove the responses (the default)
+    /// Never use the responses again, not even stale or for validation (the default)
     #[arg(long)]
     pub(crate) hard: bool,
 
