@@ -10,7 +10,7 @@ PIPELINE ?= 100
 # Seconds for each fuzz target: make fuzz SECONDS_EACH=600
 SECONDS_EACH ?= 60
 
-.PHONY: help run run-check fleet fleet-check stack stack-check lint-deploy test instructions lint fmt tidy codegen requirements doc deny fuzz soak miri leaks profile compare deps
+.PHONY: help install run run-check fleet fleet-check stack stack-check lint-deploy test instructions lint fmt tidy codegen requirements doc deny fuzz soak miri leaks profile compare deps
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ stack-check: ## the same on free ports: runs the four lines, stops and kills a g
 
 lint-deploy: ## deploy/ by the tools of its formats: hadolint, actionlint, helm, kubeconform (needs network, and minutes at first)
 	@scripts/lint-deploy
+
+install: ## larder and larder-bench, from source to ~/.cargo/bin
+	cargo install --locked --path crates/larder
+	cargo install --locked --path crates/larder-bench
 
 test: ## everything that must be green before a commit
 	@scripts/test

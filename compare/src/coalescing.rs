@@ -6,8 +6,8 @@ use anyhow::{Context as _, ensure};
 use bench::peers::{Client, Peer, Shaping};
 
 use crate::Effort;
-use crate::load::Load;
-use crate::origin::{self, Origin};
+use crate::load::{self, Protocol};
+use crate::origin::Origin;
 use crate::output;
 use crate::plan::What;
 use crate::row::{Row, Subject};
@@ -31,8 +31,7 @@ pub(crate) fn waiters(theatre: &Theatre, peers: &[Peer], effort: Effort) -> anyh
     let title = "waiters woken, after the first client that has the answer";
     let measures = [("median waiter", "µs"), ("last waiter", "µs"), ("origin requests for each", "")];
     let mut row = Row::new(What::Waiters, title, &measures);
-    for round in 1..=effort.rounds {
-        output::progress(&format!("{title}: round {round} of {}", effort.rounds));
+    for round in output::rounds(title, effort.rounds) {
         for server in &servers {
             for wait in 0..WAITS {
                 let before = theatre.origin.requests();
@@ -60,7 +59,7 @@ fn delays_us(server: &Server, path: &str) -> anyhow::Result<Vec<f64>> {
         others.push(client);
     }
     first.send(path, &[])?;
-    origin::pause(BEFORE_WAITERS);
+    bench::origin::pass(BEFORE_WAITERS);
     others.iter_mut().try_for_each(|client| client.send(path, &[]))?;
     others.push(first);
     let mut arrivals = arrivals(&others)?;
@@ -112,12 +111,12 @@ pub(crate) fn expiry(theatre: &Theatre, peers: &[Peer]) -> anyhow::Result<Row> {
 
 fn expiries(origin: &Origin, server: &Server) -> anyhow::Result<(Vec<f64>, u64)> {
     origin.take_hot();
-    let outcome = Load::of(server.addresses.http, "/hot", EXPIRY_SECONDS).run()?;
+    let run = load::run(&load::gets(Protocol::Http1, server.addresses, &["/hot"], EXPIRY_SECONDS)?)?;
     let groups = groups(&origin.take_hot());
     let most = groups.iter().copied().max().unwrap_or(0) as f64;
     let total: usize = groups.iter().sum();
     let mean = total as f64 / groups.len().max(1) as f64;
-    Ok((vec![mean, most, groups.len() as f64], outcome.errors))
+    Ok((vec![mean, most, groups.len() as f64], load::errors(&run)))
 }
 
 /// How many requests belong together, by the time between them.

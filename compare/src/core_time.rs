@@ -1,11 +1,12 @@
 //! Rows of core time per request: servers side by side, in interleaved rounds.
 
 use anyhow::{Context as _, ensure};
+use bench::http::HttpLoad;
 use bench::peers::{Peer, Shaping};
 use bench::server::ServerProbe;
 
 use crate::Effort;
-use crate::load::{Load, Protocol};
+use crate::load;
 use crate::origin;
 use crate::output;
 use crate::plan::{AnsweredBy, CoreTime, What};
@@ -55,8 +56,7 @@ pub(crate) fn measure(
         entrant.prepare(theatre).with_context(|| entrant.subject.title())?;
     }
     let mut row = Row::new(what, settings.title, measures(&entrants));
-    for round in 1..=effort.rounds {
-        output::progress(&format!("{}: round {round} of {}", settings.title, effort.rounds));
+    for _ in output::rounds(settings.title, effort.rounds) {
         for entrant in &entrants {
             entrant.measure(theatre, effort, &mut row).with_context(|| entrant.subject.title())?;
         }
@@ -87,21 +87,21 @@ impl<'a> Entrant<'a> {
             AnsweredBy::Cache => theatre.prime(self.server, path, &lines, shaping)?,
             AnsweredBy::Origin => check(self.server, path, &lines, shaping)?,
         }
-        self.load(WARM_UP_SECONDS).run()?;
+        load::run(&self.load(WARM_UP_SECONDS)?)?;
         Ok(())
     }
 
     fn measure(&self, theatre: &Theatre, effort: Effort, row: &mut Row) -> anyhow::Result<()> {
         let asked_before = theatre.origin.requests();
         let measuring = ServerProbe::new(&[], Some(SERVER_CORE))?.begin()?;
-        let outcome = self.load(f64::from(effort.seconds_each)).run()?;
+        let run = load::run(&self.load(f64::from(effort.seconds_each))?)?;
         let spent = measuring.end()?.core_busy_us.context("the core was watched")?;
-        self.check(theatre.origin.requests() - asked_before, outcome.requests)?;
-        let us_per_request = spent / outcome.requests as f64;
+        self.check(theatre.origin.requests() - asked_before, run.requests)?;
+        let us_per_request = spent / run.requests as f64;
         let mib_per_second = self.body_bytes as f64 / f64::from(1 << 20) / (us_per_request / 1e6);
-        let mut figures = vec![us_per_request, outcome.per_second, mib_per_second];
+        let mut figures = vec![us_per_request, run.requests_per_s, mib_per_second];
         figures.truncate(row.measures.len());
-        row.add(self.subject, figures, outcome.errors);
+        row.add(self.subject, figures, load::errors(&run));
         Ok(())
     }
 
@@ -122,21 +122,13 @@ impl<'a> Entrant<'a> {
         Ok(())
     }
 
-    fn load(&self, seconds: f64) -> Load {
-        let addresses = self.server.addresses;
-        let address = match self.request.protocol {
-            Protocol::Http1 => addresses.http,
-            Protocol::Http1Tls => addresses.tls,
-            Protocol::Http2 => addresses.http2,
-        };
-        let field = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    fn load(&self, seconds: f64) -> anyhow::Result<HttpLoad> {
+        let CoreTime { path, fields, protocol, status, .. } = *self.request;
+        let mut load = load::gets(protocol, self.server.addresses, &[path], seconds)?;
+        let target = &mut load.targets[0];
+        target.fields = fields.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         // The null server doesn't know conditions.
-        let status = if self.server.peer == Peer::Null { 200 } else { self.request.status };
-        Load {
-            protocol: self.request.protocol,
-            fields: self.request.fields.iter().map(field).collect(),
-            status,
-            ..Load::of(address, self.request.path, seconds)
-        }
+        target.status = Some(if self.server.peer == Peer::Null { 200 } else { status });
+        Ok(load)
     }
 }

@@ -23,14 +23,14 @@ pub(crate) struct Machine {
 impl Machine {
     /// What cannot be found out is empty.
     pub(crate) fn look(repository: &Path, versions: Vec<(String, Command)>) -> Self {
-        let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let bench::result::Machine { cpu, cores, kernel, .. } = bench::result::Machine::this();
         let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
         Self {
             date: printed("date", &["--utc", "+%Y-%m-%d %H:%M UTC"]),
             commit: commit(repository),
-            processor: value(&cpu_info, "model name").unwrap_or_default(),
-            cores: cpu_info.lines().filter(|line| line.starts_with("processor")).count(),
-            kernel: printed("uname", &["-sr"]),
+            processor: cpu,
+            cores,
+            kernel,
             system: value(&release, "PRETTY_NAME").unwrap_or_default(),
             versions: versions.into_iter().map(|(title, command)| (title, first_line(command))).collect(),
         }
@@ -60,11 +60,10 @@ fn first_line(mut command: Command) -> String {
     String::from_utf8_lossy(&text).lines().next().unwrap_or_default().trim().to_owned()
 }
 
-/// The value of the first `name = value` or `name : value`.
+/// The value of the first `name=value`.
 fn value(text: &str, name: &str) -> Option<String> {
-    let pairs = text.lines().filter_map(|line| line.split_once([':', '=']));
-    let found = pairs.into_iter().find(|(known, _)| known.trim() == name)?.1;
-    Some(found.trim().trim_matches('"').to_owned())
+    let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
+    Some(found.trim_matches('"').to_owned())
 }
 
 #[cfg(test)]
@@ -73,8 +72,8 @@ mod tests {
 
     #[test]
     fn values_by_name() {
-        assert_eq!(value("a: 1\nmodel name\t: X 2: y\n", "model name").as_deref(), Some("X 2: y"));
-        assert_eq!(value("PRETTY_NAME=\"Debian 12\"\n", "PRETTY_NAME").as_deref(), Some("Debian 12"));
+        let release = "NAME=\"Debian\"\nPRETTY_NAME=\"Debian 12\"\n";
+        assert_eq!(value(release, "PRETTY_NAME").as_deref(), Some("Debian 12"));
         assert_eq!(value("", "x"), None);
     }
 }

@@ -127,7 +127,7 @@ fn measure_all(options: &Options, larder: &Path) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for what in &options.what {
         let measured = match what {
-            What::Generators => generators::measure(larder, effort)?,
+            What::Generators => generators::measure(effort)?,
             what if what.is_kv() => {
                 kv::measure(&kv::Wish { larder, effort, only: options.only.as_deref() }, *what)?
             }

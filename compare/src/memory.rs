@@ -1,20 +1,19 @@
 //! Memory: of an idle connection, and of a stored response beyond its body.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
-use bench::http::Until;
+use bench::http::{self, Until};
 use bench::peers::{Client, Peer, Shaping};
+use bench::server::memory_bytes;
 
-use crate::load::{Load, Protocol};
-use crate::origin::pause;
+use crate::load::{self, Protocol};
 use crate::output;
 use crate::plan::What;
 use crate::row::{Row, Subject};
 use crate::stage::{Server, Theatre};
+use bench::origin::pass;
 
 /// What is there before is not counted: pools and buffers for some connections.
 const CONNECTIONS_BEFORE: usize = 200;
@@ -60,25 +59,20 @@ fn idle_kib(server: &Server, protocol: Protocol) -> anyhow::Result<f64> {
 
 /// Bytes of memory while so many connections are open.
 fn resident_with(server: &Server, protocol: Protocol, connections: usize) -> anyhow::Result<u64> {
-    let addresses = server.addresses;
-    let address = match protocol {
-        Protocol::Http1 => addresses.http,
-        Protocol::Http1Tls => addresses.tls,
-        Protocol::Http2 => addresses.http2,
-    };
-    let load = Load {
-        protocol,
-        concurrency: connections,
-        rest: Some(REST.0..=REST.1),
-        ..Load::of(address, "/small", HELD_SECONDS)
-    };
+    let mut load = load::gets(protocol, server.addresses, &["/small"], HELD_SECONDS)?;
+    load.connections = connections;
+    load.think = Some(REST.0..=REST.1);
+    if protocol == Protocol::Http2 {
+        load.protocol = http::Protocol::Http2 { streams: 1 };
+    }
     thread::scope(|scope| {
-        let load = scope.spawn(|| load.run());
-        pause(LOOK_AFTER);
+        let asking = scope.spawn(|| load::run(&load));
+        pass(LOOK_AFTER);
         let bytes = memory_bytes(server.pid)?;
-        let outcome = load.join().map_err(|_| anyhow!("the generator panicked"))??;
-        ensure!(outcome.errors == 0, "{} of {connections} connections failed", outcome.errors);
-        ensure!(outcome.requests >= connections as u64, "only {} requests", outcome.requests);
+        let run = asking.join().map_err(|_| anyhow!("the generator panicked"))??;
+        let errors = load::errors(&run);
+        ensure!(errors == 0, "{errors} of {connections} connections failed");
+        ensure!(run.requests >= connections as u64, "only {} requests", run.requests);
         Ok(bytes)
     })
 }
@@ -127,78 +121,14 @@ fn path(name: &str, number: u32) -> String {
 }
 
 fn fill(server: &Server, name: &str, responses: u32) -> anyhow::Result<u64> {
-    let load = Load {
-        paths: (0..responses).map(|number| path(name, number)).collect(),
-        concurrency: 16,
-        until: Until::Requests(u64::from(responses)),
-        ..Load::of(server.addresses.http, "", 0.0)
-    };
-    Ok(load.run()?.errors)
+    let paths: Vec<String> = (0..responses).map(|number| path(name, number)).collect();
+    let mut load = load::gets(Protocol::Http1, server.addresses, &paths, HELD_SECONDS)?;
+    load.connections = 16;
+    load.until = Until::Requests(u64::from(responses));
+    Ok(load::errors(&load::run(&load)?))
 }
 
 fn settled_bytes(server: &Server) -> anyhow::Result<u64> {
-    pause(SETTLE);
-    memory_bytes(server.pid)
-}
-
-/// Memory of a process and all that descends from it; what several share is counted once.
-pub(crate) fn memory_bytes(root: u32) -> anyhow::Result<u64> {
-    let mut sum = 0;
-    for pid in tree(root, &parents()) {
-        let path = format!("/proc/{pid}/smaps_rollup");
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        sum += proportional_bytes(&text).with_context(|| format!("no Pss in {path}"))?;
-    }
-    Ok(sum)
-}
-
-fn proportional_bytes(smaps: &str) -> Option<u64> {
-    let line = smaps.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
-}
-
-fn tree(root: u32, parents: &BTreeMap<u32, u32>) -> Vec<u32> {
-    let mut members = vec![root];
-    let mut next = 0;
-    while let Some(parent) = members.get(next).copied() {
-        members.extend(parents.iter().filter(|(_, of)| **of == parent).map(|(pid, _)| *pid));
-        next += 1;
-    }
-    members
-}
-
-/// The parent of every process.
-fn parents() -> BTreeMap<u32, u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter_map(|pid| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        Some((pid, parent_in(&stat)?))
-    })
-    .collect()
-}
-
-/// The fourth field; the second is a name in parentheses that may contain anything.
-fn parent_in(stat: &str) -> Option<u32> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(1)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_may_contain_parentheses_and_spaces() {
-        assert_eq!(parent_in("12 (a) b) S 7 12 12 0"), Some(7));
-        assert_eq!(parent_in("12 (nginx) S 1 12"), Some(1));
-        assert_eq!(parent_in("nonsense"), None);
-    }
-
-    #[test]
-    fn all_that_descends_is_counted() {
-        let parents = BTreeMap::from([(2, 1), (3, 2), (4, 3), (5, 1), (6, 5)]);
-        assert_eq!(tree(2, &parents), [2, 3, 4]);
-        assert_eq!(proportional_bytes("Rss:  90 kB\nPss:   12 kB\nPss_Dirty: 1 kB\n"), Some(12_288));
-    }
+    pass(SETTLE);
+    Ok(memory_bytes(server.pid)?)
 }

@@ -3,10 +3,12 @@
 use std::thread;
 
 use anyhow::{Context as _, anyhow};
+use bench::http::{HttpLoad, Pace};
 use bench::peers::{Peer, Shaping};
+use bench::result::Run;
 
 use crate::Effort;
-use crate::load::{Load, Outcome};
+use crate::load::{self, Protocol};
 use crate::output;
 use crate::plan::What;
 use crate::row::{Row, Subject};
@@ -27,14 +29,14 @@ pub(crate) fn measure(theatre: &Theatre, peers: &[Peer], effort: Effort) -> anyh
     for server in &servers {
         theatre.prime(server, PATH, &[], Shaping::None)?;
     }
-    for round in 1..=effort.rounds {
-        output::progress(&format!("{title}: round {round} of {}", effort.rounds));
+    for round in output::rounds(title, effort.rounds) {
         for server in &servers {
-            let alone = hits(server, effort).run()?;
+            let alone = load::run(&hits(server, effort)?)?;
             let (beside, misses) =
                 together(server, effort, round).with_context(|| server.peer.recipe().title)?;
-            let figures = vec![beside.p99_us - alone.p99_us, alone.p99_us, beside.p99_us];
-            row.add(Subject::Peer(server.peer), figures, alone.errors + beside.errors + misses.errors);
+            let [without, with] = [&alone, &beside].map(|run| run.latency.p99_us as f64);
+            let errors = [&alone, &beside, &misses].map(load::errors).iter().sum();
+            row.add(Subject::Peer(server.peer), vec![with - without, without, with], errors);
         }
     }
     Ok(row)
@@ -42,23 +44,24 @@ pub(crate) fn measure(theatre: &Theatre, peers: &[Peer], effort: Effort) -> anyh
 
 const PATH: &str = "/small";
 
-fn hits(server: &Server, effort: Effort) -> Load {
-    let load = Load::of(server.addresses.http, PATH, f64::from(effort.seconds_each));
-    Load { per_second: Some(HITS_PER_SECOND), ..load }
+fn hits(server: &Server, effort: Effort) -> anyhow::Result<HttpLoad> {
+    at_rate(HITS_PER_SECOND, &[PATH.to_owned()], server, effort)
+}
+
+fn at_rate(per_second: f64, paths: &[String], server: &Server, effort: Effort) -> anyhow::Result<HttpLoad> {
+    let load = load::gets(Protocol::Http1, server.addresses, paths, f64::from(effort.seconds_each))?;
+    Ok(HttpLoad { pace: Pace::Open { per_second }, ..load })
 }
 
 /// Hits and misses at the same time.
-fn together(server: &Server, effort: Effort, round: u32) -> anyhow::Result<(Outcome, Outcome)> {
+fn together(server: &Server, effort: Effort, round: u32) -> anyhow::Result<(Run, Run)> {
     // More than are asked for, so that none is asked for twice.
     let count = MISSES_PER_SECOND as u32 * (effort.seconds_each + 1);
-    let misses = Load {
-        paths: (0..count).map(|number| format!("/1k/mixed-{round}-{number}")).collect(),
-        per_second: Some(MISSES_PER_SECOND),
-        ..hits(server, effort)
-    };
+    let paths: Vec<String> = (0..count).map(|number| format!("/1k/mixed-{round}-{number}")).collect();
+    let misses = at_rate(MISSES_PER_SECOND, &paths, server, effort)?;
     thread::scope(|scope| {
-        let misses = scope.spawn(|| misses.run());
-        let hits = hits(server, effort).run()?;
+        let misses = scope.spawn(|| load::run(&misses));
+        let hits = load::run(&hits(server, effort)?)?;
         let misses = misses.join().map_err(|_| anyhow!("the generator of misses panicked"))??;
         Ok((hits, misses))
     })

@@ -1,10 +1,11 @@
 //! Latency at half of what each server can do: an open loop, in which a slow answer does not hold up the next request.
 
 use anyhow::{Context as _, ensure};
+use bench::http::Pace;
 use bench::peers::{Peer, Shaping};
 
 use crate::Effort;
-use crate::load::Load;
+use crate::load::{self, Protocol};
 use crate::output;
 use crate::plan::What;
 use crate::row::{Row, Subject};
@@ -25,16 +26,15 @@ pub(crate) fn measure(theatre: &Theatre, peers: &[Peer], effort: Effort) -> anyh
     let mut row = Row::new(What::OpenLoop, title, &measures);
     let rates: Vec<f64> =
         servers.iter().map(|server| rate(theatre, server)).collect::<anyhow::Result<_>>()?;
-    for round in 1..=effort.rounds {
-        output::progress(&format!("{title}: round {round} of {}", effort.rounds));
+    for _ in output::rounds(title, effort.rounds) {
         for (server, rate) in servers.iter().zip(&rates) {
-            let load = Load {
-                per_second: Some(*rate),
-                ..Load::of(server.addresses.http, PATH, f64::from(effort.seconds_each))
-            };
-            let outcome = load.run().with_context(|| server.peer.recipe().title)?;
-            let figures = vec![outcome.p999_us, outcome.p99_us, outcome.p50_us, outcome.per_second];
-            row.add(Subject::Peer(server.peer), figures, outcome.errors);
+            let seconds = f64::from(effort.seconds_each);
+            let mut load = load::gets(Protocol::Http1, server.addresses, &[PATH], seconds)?;
+            load.pace = Pace::Open { per_second: *rate };
+            let run = load::run(&load).with_context(|| server.peer.recipe().title)?;
+            let latencies = [run.latency.p999_us, run.latency.p99_us, run.latency.p50_us];
+            let figures = latencies.map(|us| us as f64).into_iter().chain([run.requests_per_s]);
+            row.add(Subject::Peer(server.peer), figures.collect(), load::errors(&run));
         }
     }
     Ok(row)
@@ -44,7 +44,7 @@ const PATH: &str = "/small";
 
 fn rate(theatre: &Theatre, server: &Server) -> anyhow::Result<f64> {
     theatre.prime(server, PATH, &[], Shaping::None)?;
-    let outcome = Load::of(server.addresses.http, PATH, CAPACITY_SECONDS).run()?;
-    ensure!(outcome.per_second > 0.0, "{} answered nothing", server.peer.recipe().title);
-    Ok(outcome.per_second * SHARE)
+    let run = load::run(&load::gets(Protocol::Http1, server.addresses, &[PATH], CAPACITY_SECONDS)?)?;
+    ensure!(run.requests_per_s > 0.0, "{} answered nothing", server.peer.recipe().title);
+    Ok(run.requests_per_s * SHARE)
 }

@@ -1,15 +1,12 @@
 //! The origin server that every peer caches from: few responses, the same bytes for everybody, and a count of requests
 //! that tells whether a peer answered from its cache.
-//!
-//! A thread for each kept connection: there are as many as a peer opens, which is a few hundred at most.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
+use bench::origin::{Reply, pass};
 use parking_lot::Mutex;
 
 /// What a small response says.
@@ -20,15 +17,9 @@ pub(crate) const ETAG: &str = "\"one\"";
 
 /// The running origin server; it ends with the program.
 pub(crate) struct Origin {
-    address: SocketAddr,
-    state: Arc<State>,
-}
-
-#[derive(Default)]
-struct State {
-    requests: AtomicU64,
+    origin: bench::origin::Origin,
     /// When requests for `/hot` came: these are few, for they are what gets through a cache.
-    hot: Mutex<Vec<Instant>>,
+    hot: Arc<Mutex<Vec<Instant>>>,
 }
 
 /// A response of the origin.
@@ -45,42 +36,31 @@ impl Origin {
     /// # Errors
     /// When it can't listen.
     pub(crate) fn start() -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").context("the origin can't listen")?;
-        let address = listener.local_addr()?;
-        let state = Arc::new(State::default());
-        let shared = Arc::clone(&state);
-        std::thread::Builder::new().name("origin".to_owned()).spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let state = Arc::clone(&shared);
-                // A connection that breaks is the business of who broke it.
-                std::thread::spawn(move || serve(&stream, &state).ok());
+        let hot = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::clone(&hot);
+        let reply = move |path: &str, _| {
+            if path.starts_with("/hot") {
+                shared.lock().push(Instant::now());
             }
-        })?;
-        Ok(Self { address, state })
+            Reply::Parts(vec![respond(path)])
+        };
+        let origin = bench::origin::Origin::start(reply).context("the origin can't listen")?;
+        Ok(Self { origin, hot })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.origin.address
     }
 
     /// Requests so far.
     pub(crate) fn requests(&self) -> u64 {
-        self.state.requests.load(Ordering::Relaxed)
+        self.origin.requests()
     }
 
     /// When requests for `/hot` came since the last call.
     pub(crate) fn take_hot(&self) -> Vec<Instant> {
-        std::mem::take(&mut self.state.hot.lock())
+        std::mem::take(&mut self.hot.lock())
     }
-}
-
-/// Lets time pass, as a slow origin does.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "slowness is what is asked for, not a condition that is waited for"
-)]
-pub(crate) fn pause(duration: Duration) {
-    std::thread::sleep(duration);
 }
 
 /// The body of the response at `path`, or nothing when there is none.
@@ -88,53 +68,22 @@ pub(crate) fn body_of(path: &str) -> Option<Vec<u8>> {
     Some(resource(path)?.body)
 }
 
-fn serve(stream: &TcpStream, state: &State) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut reader = BufReader::new(stream);
-    let mut writer = stream;
-    let mut line = String::new();
-    let mut head = Vec::new();
-    loop {
-        line.clear();
-        if reader.read_line(&mut line)? == 0 {
-            return Ok(());
-        }
-        let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
-        while line.trim_end() != "" {
-            line.clear();
-            reader.read_line(&mut line)?;
-        }
-        state.requests.fetch_add(1, Ordering::Relaxed);
-        if path.starts_with("/hot") {
-            state.hot.lock().push(Instant::now());
-        }
-        head.clear();
-        respond(&path, &mut head);
-        writer.write_all(&head)?;
-    }
-}
-
-/// The whole response to a request for `path`, in one buffer.
-fn respond(path: &str, out: &mut Vec<u8>) {
+/// The whole response to a request for `path`.
+fn respond(path: &str) -> Vec<u8> {
     let Some(resource) = resource(path) else {
-        out.extend_from_slice(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
-        return;
+        return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec();
     };
     if !resource.delay.is_zero() {
-        pause(resource.delay);
+        pass(resource.delay);
     }
+    let vary = resource.vary.map_or(String::new(), |vary| format!("Vary: {vary}\r\n"));
     let head = format!(
-        "HTTP/1.1 200 OK\r\nDate: {}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nCache-Control: {}\r\nETag: {ETAG}\r\n",
+        "HTTP/1.1 200 OK\r\nDate: {}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nCache-Control: {}\r\nETag: {ETAG}\r\n{vary}\r\n",
         httpdate::fmt_http_date(SystemTime::now()),
         resource.body.len(),
         resource.cache_control,
     );
-    out.extend_from_slice(head.as_bytes());
-    if let Some(vary) = resource.vary {
-        out.extend_from_slice(format!("Vary: {vary}\r\n").as_bytes());
-    }
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(&resource.body);
+    [head.as_bytes(), &resource.body].concat()
 }
 
 fn resource(path: &str) -> Option<Resource> {
@@ -213,9 +162,7 @@ mod tests {
         for (path, line) in
             [("/small", "max-age=3600"), ("/forward/1", "no-store"), ("/vary", "Vary: Accept-Encoding")]
         {
-            let mut out = Vec::new();
-            respond(path, &mut out);
-            assert!(String::from_utf8_lossy(&out).contains(line), "{path}");
+            assert!(String::from_utf8_lossy(&respond(path)).contains(line), "{path}");
         }
     }
 }

@@ -9,6 +9,11 @@ pub(crate) fn progress(text: &str) {
     eprintln!("compare: {text}");
 }
 
+/// Numbers of rounds, each of which is told when it begins.
+pub(crate) fn rounds(title: &str, rounds: u32) -> impl Iterator<Item = u32> {
+    (1..=rounds).inspect(move |round| progress(&format!("{title}: round {round} of {rounds}")))
+}
+
 pub(crate) fn result(text: &str) {
     println!("{text}");
 }

@@ -1,6 +1,7 @@
 //! What is measured: the rows of the comparison, the servers that take part in each, and what the design asks.
 
 use bench::peers::{Peer, Shaping};
+use clap::ValueEnum as _;
 use serde::{Deserialize, Serialize};
 
 use crate::kv::{self, Eviction, Store};
@@ -138,52 +139,25 @@ const HIT: CoreTime = CoreTime {
 const GZIP: CoreTime = CoreTime { fields: &[("Accept-Encoding", "gzip")], shaping: Shaping::Gzip, ..HIT };
 
 impl What {
-    /// What a comparison of the gateway consists of, without being asked for anything in particular.
-    pub(crate) const GATEWAY: [Self; 20] = [
-        Self::Hit,
-        Self::Vary,
-        Self::NotModified,
-        Self::Miss,
-        Self::TenKib,
-        Self::SixtyFourKib,
-        Self::OneMib,
-        Self::Tls,
-        Self::H2,
-        Self::OpenLoop,
-        Self::Memory,
-        Self::Overhead,
-        Self::Waiters,
-        Self::Expiry,
-        Self::Mixed,
-        Self::Rules,
-        Self::Gzip,
-        Self::GzipMiss,
-        Self::Limit,
-        Self::Generators,
-    ];
-
-    /// The rows of the kv server.
-    pub(crate) const KV: [Self; 10] = [
-        Self::KvGet,
-        Self::KvSet,
-        Self::KvValues,
-        Self::KvKeys,
-        Self::KvMemory,
-        Self::KvWorkers,
-        Self::KvCluster,
-        Self::KvTail,
-        Self::KvTools,
-        Self::MissRatio,
-    ];
-
-    /// What is to be measured where this was asked for.
+    /// What is to be measured where this was asked for: without anything in particular, all rows of the gateway.
     pub(crate) fn resolved(asked: &[Self]) -> Vec<Self> {
-        let parts = |what: &Self| if *what == Self::Kv { Self::KV.to_vec() } else { vec![*what] };
-        if asked.is_empty() { Self::GATEWAY.to_vec() } else { asked.iter().flat_map(parts).collect() }
+        let all = |is_wanted: fn(Self) -> bool| {
+            Self::value_variants().iter().copied().filter(move |row| is_wanted(*row))
+        };
+        let parts = |what: &Self| match what {
+            Self::Kv => all(|row| row.is_kv() && row != Self::Kv).collect(),
+            _ => vec![*what],
+        };
+        if asked.is_empty() {
+            all(|row| !row.is_kv()).collect()
+        } else {
+            asked.iter().flat_map(parts).collect()
+        }
     }
 
+    /// Rows of the kv server are the last ones.
     pub(crate) fn is_kv(self) -> bool {
-        self == Self::Kv || Self::KV.contains(&self)
+        self >= Self::Kv
     }
 
     /// The servers of the row.
@@ -302,13 +276,11 @@ impl What {
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum as _;
-
     use super::*;
 
     #[test]
     fn every_reference_takes_part_in_its_row() {
-        for what in What::GATEWAY {
+        for what in What::resolved(&[]) {
             assert!(what.peers().contains(&Peer::Larder) || what.peers().is_empty(), "{what:?}");
             for budget in what.budgets("") {
                 if let Limit::Times(_, Reference::Peer(peer)) = budget.limit {
@@ -320,10 +292,9 @@ mod tests {
 
     #[test]
     fn everything_belongs_to_the_gateway_or_to_kv() {
-        let parts = [&What::GATEWAY[..], &What::KV[..], &[What::Kv]].concat();
-        assert_eq!(parts.len(), What::value_variants().len());
-        assert!(What::value_variants().iter().all(|what| parts.contains(what)));
-        assert_eq!(What::resolved(&[]), What::GATEWAY);
-        assert_eq!(What::resolved(&[What::Kv]), What::KV);
+        let (gateway, kv) = (What::resolved(&[]), What::resolved(&[What::Kv]));
+        assert_eq!((gateway.first(), gateway.last()), (Some(&What::Hit), Some(&What::Generators)));
+        assert_eq!((kv.first(), kv.last()), (Some(&What::KvGet), Some(&What::MissRatio)));
+        assert_eq!(gateway.len() + kv.len() + 1, What::value_variants().len());
     }
 }

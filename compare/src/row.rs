@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use bench::peers::Peer;
+use bench::programs::larder_bench;
 use serde::{Deserialize, Serialize};
 
 use crate::Effort;
@@ -136,7 +137,9 @@ fn summaries(rounds: &[Vec<f64>]) -> Vec<Summary> {
 impl Subject {
     /// What tells its version; nothing for those who are told of elsewhere.
     pub(crate) fn version(self, larder: &Path) -> Option<Command> {
-        let (program, arguments) = match self {
+        let (program, argument) = match self {
+            // A thread of this program.
+            Self::Peer(Peer::Null) => (larder_bench().display().to_string(), Peer::Null.recipe().version),
             Self::Peer(peer) => {
                 let recipe = peer.recipe();
                 (recipe.program.replace("{{larder}}", &larder.display().to_string()), recipe.version)
@@ -151,7 +154,7 @@ impl Subject {
             | Self::Instances(_) => return None,
         };
         let mut command = Command::new(program);
-        command.args(arguments);
+        command.arg(argument);
         Some(command)
     }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 
 use anyhow::{Context as _, bail, ensure};
-use bench::null_http::{NullHttp, Stop};
+use bench::null::{NullHttp, Stop};
 use bench::peers::{Addresses, Answer, Client, Peer, PeerServer, Shaping, Stage, StageOptions};
 use rustix::thread::{CpuSet, sched_setaffinity};
 

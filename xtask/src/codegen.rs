@@ -1,7 +1,7 @@
 //! The generated pages of `docs/reference`.
 //!
-//! The tables stand in the binary; `larder reference --out DIR` prints them into a folder. This
-//! module builds the binary, lets it print, and writes or compares.
+//! The tables stand in the binaries; `larder reference --out DIR` prints them into a folder, `larder-bench schema` prints its own. This
+//! module builds the binaries, lets them print, and writes or compares.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 use cargo_metadata::MetadataCommand;
 
-use crate::tool::execute;
+use crate::tool::{execute, output};
 
 /// What to do with the generated pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,13 +27,14 @@ const PAGES: &str = "docs/reference";
 ///
 /// # Errors
 ///
-/// When the binary does not build or run, and, for [`Codegen::Check`], when pages differ.
+/// When a binary does not build or run, and, for [`Codegen::Check`], when pages differ.
 pub fn run(root: &Path, codegen: Codegen) -> anyhow::Result<Vec<String>> {
     let target = target_folder(root)?;
-    let binary = build(root, &target)?;
     let generated = target.join("codegen");
     empty_folder(&generated)?;
-    execute(Command::new(&binary).arg("reference").arg("--out").arg(&generated))?;
+    execute(Command::new(build(root, &target, "larder")?).arg("reference").arg("--out").arg(&generated))?;
+    let schema = output(Command::new(build(root, &target, "larder-bench")?).arg("schema"))?;
+    fs::write(generated.join("bench-report.schema.json"), schema + "\n")?;
     let differing = differing_pages(&generated, &root.join(PAGES))?;
     match codegen {
         Codegen::Write => write(&generated, &root.join(PAGES), &differing),
@@ -51,9 +52,9 @@ fn target_folder(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(metadata.target_directory.into_std_path_buf())
 }
 
-fn build(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
-    execute(Command::new("cargo").current_dir(root).args(["build", "--quiet", "--package", "larder"]))?;
-    Ok(target.join("debug").join("larder"))
+fn build(root: &Path, target: &Path, binary: &str) -> anyhow::Result<PathBuf> {
+    execute(Command::new("cargo").current_dir(root).args(["build", "--quiet", "--package", binary]))?;
+    Ok(target.join("debug").join(binary))
 }
 
 fn empty_folder(folder: &Path) -> anyhow::Result<()> {

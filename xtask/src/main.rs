@@ -24,7 +24,8 @@ const HELP: &str = "cargo xtask <command>
   vectors           write the vectors of conformance/store
   vectors --check   compare them with what the code says; exit status 1 if they differ
   release [--binary FILE] [--version VERSION] [--out FOLDER]
-                    build a release, or take a binary, and make its archive, Debian package, list of components and checksums;
+                    build a release, or take a `larder` with the `larder-bench` beside it, and make its archive, Debian package,
+                    lists of components and checksums;
                     VERSION begins with that of the binary: 0.1.0, 0.1.0-1, 0.1.0~rc1
   changelog         print what a release would add to CHANGELOG.md
   changelog VERSION move the fragments of changelog.d into it

@@ -1,7 +1,7 @@
-//! What a release consists of: a binary and what belongs to it, as an archive and as a Debian package, a list of what is in them, and checksums.
+//! What a release consists of: the binaries and what belongs to them, as an archive and as a Debian package, lists of what is in them, and checksums.
 //!
-//! [`binary`] finds the program and its version, [`stage`] lays an installation out in a folder, with [`documents`], [`debian`] and the archive pack it, [`sbom`] lists the crates, [`changelog`] collects the
-//! fragments of changes. The binary says of itself which version it is.
+//! `binary` finds the programs and their version, `stage` lays an installation out in a folder, with `documents`, `debian` and the archive pack it, `sbom` lists the crates, `changelog` collects the
+//! fragments of changes. A binary says of itself which version it is.
 
 mod binary;
 pub mod changelog;
@@ -18,12 +18,12 @@ use anyhow::Context as _;
 use cargo_metadata::MetadataCommand;
 
 use crate::tool::{execute, output};
-use binary::Release;
+use binary::{PROGRAMS, Release};
 
 /// What to release.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// A binary that is there already, such as one that tests were run with; without it a release is built.
+    /// The server where it is there already, such as one that tests were run with, and the other programs beside it; without it all are built.
     pub binary: Option<PathBuf>,
     /// The version of the packages: that of the binary, perhaps with something behind it.
     pub version: Option<String>,
@@ -67,12 +67,12 @@ pub fn run(root: &Path, options: &Options) -> anyhow::Result<Vec<String>> {
     let release =
         binary::prepare(root, options.binary.as_deref(), options.version.as_deref(), target, &work)?;
     let installation = work.join(format!("larder-{}-{}", release.version, release.target));
-    stage::lay_out(root, &release.binary, &installation)?;
-    let files = [
-        archive(&release, &installation, &out)?,
-        debian::pack(root, &release, &installation, &out)?,
-        bill(root, &release, &out)?,
-    ];
+    stage::lay_out(root, &release.binaries, &installation)?;
+    let mut files =
+        vec![archive(&release, &installation, &out)?, debian::pack(root, &release, &installation, &out)?];
+    for program in PROGRAMS {
+        files.push(bill(root, program, &release, &out)?);
+    }
     let sums = checksums(&out, &files)?;
     Ok(files.iter().chain([&sums]).map(|name| format!("release: {}", out.join(name).display())).collect())
 }
@@ -95,9 +95,9 @@ fn archive(release: &Release, installation: &Path, out: &Path) -> anyhow::Result
     Ok(name)
 }
 
-fn bill(root: &Path, release: &Release, out: &Path) -> anyhow::Result<String> {
-    let name = format!("larder-{}-{}.cdx.json", release.version, release.target);
-    let bill = sbom::of_binary(root, &release.version, &release.target)?;
+fn bill(root: &Path, program: &str, release: &Release, out: &Path) -> anyhow::Result<String> {
+    let name = format!("{program}-{}-{}.cdx.json", release.version, release.target);
+    let bill = sbom::of_binary(root, program, &release.version, &release.target)?;
     fs::write(out.join(&name), serde_json::to_string_pretty(&bill)? + "\n")?;
     Ok(name)
 }

@@ -18,7 +18,7 @@ struct Package(tempfile::TempDir);
 impl Package {
     fn new() -> Self {
         let package = Self(tempfile::tempdir().expect("a folder"));
-        let script = root().join("crates/larder/build.rs");
+        let script = root().join("crates/terminal/build.rs");
         let manifest = format!(
             "[package]\nname = \"built\"\nversion = \"1.2.3\"\nedition = \"2024\"\nbuild = {script:?}\n[workspace]\n"
         );
@@ -75,10 +75,29 @@ fn a_version_follows_the_commit() {
     assert_eq!(package.run("cargo run --quiet --offline"), "1.2.3 (debug build)");
 }
 
+/// Measuring is not the product: what only that needs stays out of the server.
+#[test]
+fn the_server_has_nothing_of_what_measures_it() {
+    let names = |program: &str| -> BTreeSet<String> {
+        let bill =
+            sbom::of_binary(&root(), program, "9.9.9", "x86_64-unknown-linux-gnu").expect("cargo knows it");
+        let components = bill["components"].as_array().expect("a list").iter();
+        components.filter_map(|component| component["name"].as_str().map(str::to_owned)).collect()
+    };
+    let (server, bench) = (names("larder"), names("larder-bench"));
+    for measuring in ["bench", "hdrhistogram", "maud", "resvg", "schemars", "skrifa"] {
+        assert!(bench.contains(measuring) && !server.contains(measuring), "{measuring}");
+    }
+    for serving in ["engine", "gateway", "kv", "store"] {
+        assert!(server.contains(serving) && !bench.contains(serving), "{serving}");
+    }
+}
+
 /// What the binary is linked with, all of it, and nothing that only builds or tests it.
 #[test]
 fn the_list_of_components_is_that_of_the_binary() {
-    let bill = sbom::of_binary(&root(), "9.9.9", "x86_64-unknown-linux-gnu").expect("cargo knows it");
+    let bill =
+        sbom::of_binary(&root(), "larder", "9.9.9", "x86_64-unknown-linux-gnu").expect("cargo knows it");
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     assert_eq!(text(&bill["metadata"]["component"], "version"), "9.9.9");
     let components = bill["components"].as_array().expect("a list");

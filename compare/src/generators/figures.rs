@@ -13,7 +13,7 @@ pub(crate) struct Figures {
     pub(crate) max_us: f64,
 }
 
-/// From the JSON of `larder bench`.
+/// From the JSON of `larder-bench`.
 pub(super) fn of_bench(text: &str) -> Option<Figures> {
     let report = bench::report::read(text).ok()?;
     let run = report.runs.first()?;

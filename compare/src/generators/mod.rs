@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
+use bench::programs;
 use bench::server::{ServerProbe, Spent};
 use serde::{Deserialize, Serialize};
 
@@ -103,19 +104,19 @@ const SCENARIOS: [Scenario; 4] = [
 
 /// # Errors
 /// When a target or a generator doesn't run, or a generator says nothing that we can read.
-pub(crate) fn measure(larder: &Path, effort: Effort) -> anyhow::Result<Vec<Row>> {
-    SCENARIOS.iter().map(|scenario| scenario.measure(larder, effort)).collect()
+pub(crate) fn measure(effort: Effort) -> anyhow::Result<Vec<Row>> {
+    let bench = programs::larder_bench();
+    SCENARIOS.iter().map(|scenario| scenario.measure(&bench, effort)).collect()
 }
 
 impl Scenario {
-    fn measure(&self, larder: &Path, effort: Effort) -> anyhow::Result<Row> {
-        let target = self.target.start(larder)?;
+    fn measure(&self, bench: &Path, effort: Effort) -> anyhow::Result<Row> {
+        let target = self.target.start(bench)?;
         let measures: Vec<_> = self.measures.iter().map(|measure| measure.name_and_unit()).collect();
         let mut row = Row::new(What::Generators, self.title, &measures);
         let seconds = effort.seconds_each;
-        let ask = Ask { larder, address: target.address, seconds, pipeline: self.pipeline };
-        for round in 1..=effort.rounds {
-            output::progress(&format!("{}: round {round} of {}", self.title, effort.rounds));
+        let ask = Ask { bench, address: target.address, seconds, pipeline: self.pipeline };
+        for _ in output::rounds(self.title, effort.rounds) {
             for generator in self.generators {
                 let outcome = generator.run(&ask).with_context(|| generator.title())?;
                 let figures = self.measures.iter().map(|measure| measure.of(&outcome)).collect();
@@ -128,7 +129,8 @@ impl Scenario {
 
 /// What every generator of a scenario is told.
 struct Ask<'a> {
-    larder: &'a Path,
+    /// `larder-bench`.
+    bench: &'a Path,
     address: SocketAddr,
     seconds: u32,
     pipeline: u32,
@@ -151,11 +153,11 @@ const COMMANDS_PER_SECOND: u32 = 80_000;
 impl Generator {
     pub(crate) fn title(self) -> &'static str {
         match self {
-            Self::BenchHttp => "larder bench http",
-            Self::BenchHttpRate => "larder bench http --rate 5000",
+            Self::BenchHttp => "larder-bench http",
+            Self::BenchHttpRate => "larder-bench http --rate 5000",
             Self::Wrk => "wrk",
             Self::Ab => "ab",
-            Self::BenchResp => "larder bench resp",
+            Self::BenchResp => "larder-bench resp",
             Self::RedisBenchmark => "redis-benchmark",
         }
     }
@@ -183,24 +185,23 @@ impl Generator {
     }
 
     fn command(self, ask: &Ask<'_>) -> Command {
-        let Ask { larder, address, seconds, pipeline } = ask;
+        let Ask { bench, address, seconds, pipeline } = ask;
         let (program, arguments) = match self {
             Self::BenchHttp => {
-                (*larder, format!("bench http http://{address}/ -c 64 -d {seconds}s --quiet --json -"))
+                (*bench, format!("http http://{address}/ -c 64 -d {seconds}s --quiet --json -"))
             }
-            Self::BenchHttpRate => (
-                *larder,
-                format!("bench http http://{address}/ -c 64 --rate {RATE} -d {seconds}s --quiet --json -"),
-            ),
+            Self::BenchHttpRate => {
+                (*bench, format!("http http://{address}/ -c 64 --rate {RATE} -d {seconds}s --quiet --json -"))
+            }
             Self::Wrk => (Path::new("wrk"), format!("-t 1 -c 64 -d {seconds}s --latency http://{address}/")),
             Self::Ab => (
                 Path::new("ab"),
                 format!("-k -q -t {seconds} -n {REQUESTS_MAX} -c 64 -e /dev/stdout http://{address}/"),
             ),
             Self::BenchResp => (
-                *larder,
+                *bench,
                 format!(
-                    "bench resp {address} --workload set --keys 10000 -c 50 --pipeline {pipeline} -d {seconds}s --quiet --json -"
+                    "resp {address} --workload set --keys 10000 -c 50 --pipeline {pipeline} -d {seconds}s --quiet --json -"
                 ),
             ),
             Self::RedisBenchmark => (

@@ -1,11 +1,11 @@
 //! What generators are let loose on: servers that are the same for all of them.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context as _;
-use bench::server::{Ready, ServerCommand, ServerProcess};
+use bench::server::{Ready, ServerCommand, ServerProcess, free_address};
 
 use crate::stage::SERVER_CORE;
 
@@ -25,19 +25,19 @@ pub(super) struct Running {
 }
 
 impl Target {
-    pub(super) fn start(self, larder: &Path) -> anyhow::Result<Running> {
+    pub(super) fn start(self, bench: &Path) -> anyhow::Result<Running> {
         match self {
-            Self::NullHttp => null_http(larder, &[]),
-            Self::StallingNullHttp => null_http(larder, &["--stall-ms", "100", "--stall-every", "1000"]),
+            Self::NullHttp => null_http(bench, &[]),
+            Self::StallingNullHttp => null_http(bench, &["--stall-ms", "100", "--stall-every", "1000"]),
             Self::Redis => redis(),
         }
     }
 }
 
-fn null_http(larder: &Path, arguments: &[&str]) -> anyhow::Result<Running> {
-    let mut command = Command::new(larder);
+fn null_http(bench: &Path, arguments: &[&str]) -> anyhow::Result<Running> {
+    let mut command = Command::new(bench);
     // ab speaks HTTP/1.0, and keeps a connection only if it is told.
-    command.args(["bench", "null-http", "--header", "Connection: keep-alive"]).args(arguments);
+    command.args(["null-http", "--header", "Connection: keep-alive"]).args(arguments);
     let ready = Ready::Prints("127.0.0.1:".to_owned());
     let process = ServerCommand::new(command, ready).on_core(Some(SERVER_CORE)).start()?;
     let address = process.output().trim().parse().context("the null server prints its address")?;
@@ -45,8 +45,7 @@ fn null_http(larder: &Path, arguments: &[&str]) -> anyhow::Result<Running> {
 }
 
 fn redis() -> anyhow::Result<Running> {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let address = free.context("no free port on this machine")?;
+    let address = free_address().context("no free port on this machine")?;
     let mut command = Command::new("redis-server");
     command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", ""]);
     let ready = Ready::Listens(address);

@@ -5,21 +5,19 @@
 //! serve three times as many commands.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::{fs, io};
 
 use anyhow::Context as _;
-use bench::resp::{self, RespLoad, Topology, Until};
-use bench::server::{Ready, ServerCommand, ServerProbe, ServerProcess};
+use bench::resp::{RespLoad, Topology};
+use bench::server::{Ready, ServerCommand, ServerProcess, free_address};
 use tempfile::TempDir;
 
-use super::store::{Store, Wanted, free_address};
+use super::store::{Store, Wanted};
+use super::turns::{self, Entrant, MEASURES};
 use super::{HOT_KEYS, Wish};
-use crate::calm;
-use crate::output;
 use crate::plan::What;
 use crate::row::{Row, Subject};
 use crate::stage::BOTH_CORES;
@@ -46,10 +44,13 @@ fn row(wish: &Wish<'_>, title: &str, pipeline: usize) -> anyhow::Result<Row> {
     let load = RespLoad { pipeline, connections: CONNECTIONS, keys: HOT_KEYS, ..alone.load() };
     let clusters = [1, 2, 3].map(|instances| Cluster::start(wish.larder, instances));
     let clusters = clusters.into_iter().collect::<anyhow::Result<Vec<Cluster>>>()?;
-    let mut entrants = vec![(Subject::Store(Store::Larder), vec![alone.pid()], load.clone())];
+    let mut entrants = vec![Entrant {
+        subject: Subject::Store(Store::Larder),
+        pids: vec![alone.pid()],
+        loads: vec![load.clone()],
+    }];
     entrants.extend(clusters.iter().map(|cluster| {
         let instances = cluster.processes.len();
-        let pids = cluster.processes.iter().map(ServerProcess::pid).collect();
         // Each instance gets as many at a time as one alone.
         let load = RespLoad {
             address: cluster.addresses[0],
@@ -57,33 +58,21 @@ fn row(wish: &Wish<'_>, title: &str, pipeline: usize) -> anyhow::Result<Row> {
             pipeline: pipeline * instances,
             ..load.clone()
         };
-        (Subject::Instances(instances), pids, load)
-    }));
-    let mut row = Row::new(
-        What::KvCluster,
-        title,
-        &[("CPU time per command", "µs"), ("commands/s", ""), ("others", "% of a core")],
-    );
-    entrants.iter().try_for_each(|(_, _, load)| resp::prepare(load))?;
-    for round in 1..=wish.effort.rounds {
-        output::progress(&format!("{title}: round {round} of {}", wish.effort.rounds));
-        for (subject, pids, load) in &entrants {
-            let until = Until::Elapsed(Duration::from_secs(wish.effort.seconds_each.into()));
-            let load = RespLoad { until, ..load.clone() };
-            let turn = calm::turn(&ServerProbe::new(pids, None)?, || Ok(resp::run(&load, &mut ())?.run))?;
-            let spent = turn.spent.process_cpu_us.context("the processes were watched")?;
-            let run = &turn.outcome;
-            let figures = vec![spent / run.requests as f64, run.requests_per_s, turn.others_percent];
-            row.add(*subject, figures, run.errors.total());
+        Entrant {
+            subject: Subject::Instances(instances),
+            pids: cluster.processes.iter().map(ServerProcess::pid).collect(),
+            loads: vec![load],
         }
-    }
+    }));
+    let mut row = Row::new(What::KvCluster, title, &MEASURES);
+    turns::take(&mut row, &entrants, wish.effort, None)?;
     Ok(row)
 }
 
 impl Cluster {
     fn start(larder: &Path, instances: usize) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("no temporary folder")?;
-        let addresses = (0..instances).map(|_| free_address()).collect::<anyhow::Result<Vec<_>>>()?;
+        let addresses = (0..instances).map(|_| free_address()).collect::<io::Result<Vec<_>>>()?;
         let mut map = "[kv.cluster]\n".to_owned();
         for (number, address) in addresses.iter().enumerate() {
             let (first, end) = (number * SLOTS / instances, (number + 1) * SLOTS / instances);

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bench::resp::{self, Client, Expiry, Preload, RespLoad, Until, Workload};
+use bench::server::memory_bytes;
 
 use super::Wish;
 use super::store::{Running, Store, Wanted};
-use crate::memory::memory_bytes;
-use crate::origin::pause;
 use crate::output;
 use crate::plan::{Budget, Limit, What};
 use crate::row::{Row, Subject};
+use bench::origin::pass;
 
 const KEY_BYTES: usize = 16;
 const VALUE_BYTES: usize = 16;
@@ -88,7 +88,7 @@ fn set_keys(server: &Running, keys: u64, expiry: Expiry) -> anyhow::Result<()> {
 }
 
 fn settled_bytes(server: &Running) -> anyhow::Result<f64> {
-    pause(SETTLE);
+    pass(SETTLE);
     Ok(memory_bytes(server.pid())? as f64)
 }
 

@@ -11,6 +11,7 @@ mod speed;
 mod store;
 mod tail;
 mod tools;
+mod turns;
 mod watch;
 mod workers;
 
@@ -20,10 +21,7 @@ pub(crate) use store::Store;
 
 use std::path::Path;
 
-use anyhow::Context as _;
-
 use crate::Effort;
-use crate::calm::Turn;
 use crate::plan::What;
 use crate::row::Row;
 
@@ -57,21 +55,6 @@ impl Wish<'_> {
     fn has(&self, title: &str) -> bool {
         self.only.is_none_or(|text| title.contains(text))
     }
-}
-
-/// What a turn says, for rows of speed.
-const MEASURES: [(&str, &str); 4] = [
-    ("CPU time per command", "µs"),
-    ("core time per command", "µs"),
-    ("commands/s", ""),
-    ("others", "% of a core"),
-];
-
-/// The figures of a turn with so many commands, as [`MEASURES`] has them.
-fn figures<T>(turn: &Turn<T>, commands: u64, per_second: f64) -> anyhow::Result<Vec<f64>> {
-    let own_us = turn.spent.process_cpu_us.context("the process was watched")?;
-    let core_us = turn.spent.core_busy_us.context("the core was watched")?;
-    Ok(vec![own_us / commands as f64, core_us / commands as f64, per_second, turn.others_percent])
 }
 
 /// Where keys are few enough to stay in the processor's caches.

@@ -3,17 +3,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use bench::resp::{self, Preload, RespLoad, Until, Workload};
-use bench::server::ServerProbe;
+use bench::resp::{RespLoad, Workload};
 
 use super::store::{self, Running, Store, Wanted};
-use super::{HOT_KEYS, MEASURES, Wish, figures};
-use crate::output;
+use super::turns::{self, Entrant, MEASURES_OF_CORE};
+use super::{HOT_KEYS, Wish};
+use crate::Effort;
 use crate::plan::{Budget, Limit, Reference, What};
 use crate::row::{Row, Subject};
 use crate::stage::SERVER_CORE;
-use crate::{Effort, calm};
 
 /// A row.
 struct Case {
@@ -107,48 +105,23 @@ pub(super) fn measure(wish: &Wish<'_>, what: What) -> anyhow::Result<Vec<Row>> {
     cases.map(|case| case.measure(wish.larder, wish.effort)).collect()
 }
 
-/// A server and what it is asked in this row.
-struct Entrant {
-    subject: Subject,
-    server: Running,
-    load: RespLoad,
-}
-
 impl Case {
     fn measure(&self, larder: &Path, effort: Effort) -> anyhow::Result<Row> {
-        let entrants = self.entrants(larder);
-        for entrant in &entrants {
-            output::progress(&format!("{}: {} gets its keys", self.title, entrant.subject.title()));
-            let load = RespLoad { warm_up: Some(WARM_UP), ..entrant.load.clone() };
-            resp::prepare(&load).with_context(|| entrant.subject.title())?;
-        }
-        let mut row = Row::new(self.what, self.title, &MEASURES);
-        for round in 1..=effort.rounds {
-            output::progress(&format!("{}: round {round} of {}", self.title, effort.rounds));
-            for entrant in &entrants {
-                entrant.measure(effort, &mut row).with_context(|| entrant.subject.title())?;
-            }
-        }
-        Ok(row)
-    }
-
-    fn entrants(&self, larder: &Path) -> Vec<Entrant> {
         let wanted = Wanted { value_bytes: self.value_bytes, ..Wanted::default() };
-        let entrant = |subject: fn(Store) -> Subject, keys| {
-            move |server: Running| Entrant {
-                subject: subject(server.store),
-                load: self.load(&server, keys),
-                server,
-            }
-        };
         let servers = store::start_all(larder, &Store::ALL, &wanted);
+        let is_beside = self.budgets.iter().any(|(_, reference)| *reference == Reference::HotKeys);
+        let beside = store::start_all(larder, if is_beside { &[Store::Larder] } else { &[] }, &wanted);
+        let entrant = |subject, server: &Running, keys| Entrant {
+            subject,
+            pids: vec![server.pid()],
+            loads: vec![self.load(server, keys)],
+        };
         let mut entrants: Vec<Entrant> =
-            servers.into_iter().map(entrant(Subject::Store, self.keys)).collect();
-        if self.budgets.iter().any(|(_, reference)| *reference == Reference::HotKeys) {
-            let beside = store::start_all(larder, &[Store::Larder], &wanted);
-            entrants.extend(beside.into_iter().map(entrant(|_| Subject::HotKeys, HOT_KEYS)));
-        }
-        entrants
+            servers.iter().map(|server| entrant(Subject::Store(server.store), server, self.keys)).collect();
+        entrants.extend(beside.iter().map(|server| entrant(Subject::HotKeys, server, HOT_KEYS)));
+        let mut row = Row::new(self.what, self.title, &MEASURES_OF_CORE);
+        turns::take(&mut row, &entrants, effort, Some(SERVER_CORE))?;
+        Ok(row)
     }
 
     fn load(&self, server: &Running, keys: u64) -> RespLoad {
@@ -158,26 +131,8 @@ impl Case {
             connections: self.connections,
             value_bytes: self.value_bytes,
             keys,
+            warm_up: Some(WARM_UP),
             ..server.load()
         }
-    }
-}
-
-impl Entrant {
-    fn measure(&self, effort: Effort, row: &mut Row) -> anyhow::Result<()> {
-        let load = RespLoad {
-            preload: if self.load.preload == Preload::AllKeys { Preload::AllKeys } else { Preload::Nothing },
-            until: Until::Elapsed(Duration::from_secs(effort.seconds_each.into())),
-            ..self.load.clone()
-        };
-        let probe = ServerProbe::new(&[self.server.pid()], Some(SERVER_CORE))?;
-        let turn = calm::turn(&probe, || Ok(resp::run(&load, &mut ())?))?;
-        let run = &turn.outcome.run;
-        ensure!(run.requests > 0, "not one command was answered");
-        if let Some(problem) = &turn.outcome.first_problem {
-            output::progress(&format!("{}: {problem}", self.subject.title()));
-        }
-        row.add(self.subject, figures(&turn, run.requests, run.requests_per_s)?, run.errors.total());
-        Ok(())
     }
 }

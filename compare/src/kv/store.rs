@@ -1,12 +1,13 @@
 //! The servers of the kv rows, as processes.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context as _;
+use bench::programs::larder_bench;
 use bench::resp::{Protocol, RespLoad, Values};
-use bench::server::{Ready, ServerCommand, ServerProcess};
+use bench::server::{Ready, ServerCommand, ServerProcess, free_address};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
@@ -90,19 +91,21 @@ impl Store {
     }
 
     /// How it says which version it is.
-    pub(crate) fn version(self, larder: &Path) -> (String, &'static [&'static str]) {
-        match self {
-            Self::Null | Self::Larder => (larder.display().to_string(), &["--version"]),
-            Self::Redis => ("redis-server".to_owned(), &["--version"]),
-            Self::Memcached => ("memcached".to_owned(), &["--version"]),
-        }
+    pub(crate) fn version(self, larder: &Path) -> (String, &'static str) {
+        let program = match self {
+            Self::Null => larder_bench().display().to_string(),
+            Self::Larder => larder.display().to_string(),
+            Self::Redis => "redis-server".to_owned(),
+            Self::Memcached => "memcached".to_owned(),
+        };
+        (program, "--version")
     }
 
     /// # Errors
     /// When it isn't installed, or doesn't listen.
     pub(crate) fn start(self, larder: &Path, wanted: &Wanted) -> anyhow::Result<Running> {
         let folder = tempfile::tempdir().context("no temporary folder")?;
-        let address = free_address()?;
+        let address = free_address().context("no free port on this machine")?;
         let command = self.command(larder, wanted, address, folder.path());
         let process = ServerCommand::new(command, Ready::Listens(address)).on_cores(wanted.cores).start();
         let process = process.with_context(|| self.title())?;
@@ -111,9 +114,9 @@ impl Store {
 
     fn command(self, larder: &Path, wanted: &Wanted, address: SocketAddr, folder: &Path) -> Command {
         let Wanted { value_bytes, memory_mib, workers, .. } = wanted;
-        let (host, port) = (address.ip(), address.port());
+        let (host, port, bench) = (address.ip(), address.port(), larder_bench());
         let (program, arguments) = match self {
-            Self::Null => (larder, format!("bench null-resp --listen {address} --value-size {value_bytes}")),
+            Self::Null => (&*bench, format!("null-resp --listen {address} --value-size {value_bytes}")),
             Self::Larder => {
                 (larder, format!("kv --listen {address} --maxmemory {memory_mib}MiB --workers {workers}"))
             }
@@ -165,10 +168,4 @@ impl Running {
             Store::Larder | Store::Redis => load,
         }
     }
-}
-
-/// Somebody else may take the port before the server does; it then says so and fails.
-pub(super) fn free_address() -> anyhow::Result<SocketAddr> {
-    let bound = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    bound.context("no free port on this machine")
 }

@@ -15,10 +15,10 @@ use super::Wish;
 use super::store::{Running, Saves, Store, Wanted};
 use super::watch::{Seen, Watch};
 use crate::Effort;
-use crate::origin::pause;
 use crate::output;
 use crate::plan::{Budget, Limit, What};
 use crate::row::{Row, Subject};
+use bench::origin::pass;
 
 /// What happens while GETs look on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +128,7 @@ fn expiry(watch: &Watch<'_>) -> anyhow::Result<(Seen, Seen)> {
     let expiring = RespLoad { expiry: Expiry::AtUnixMs(at_ms), ..others(watch.server, KEYS) };
     resp::run(&expiring, &mut ())?;
     let left = at.saturating_sub(SystemTime::now().duration_since(UNIX_EPOCH)?);
-    pause(left.saturating_sub(LEAD));
+    pass(left.saturating_sub(LEAD));
     Ok((quiet, watch.look(LEAD + WATCH, &|| false)?))
 }
 
@@ -155,7 +155,7 @@ fn save(watch: &Watch<'_>) -> anyhow::Result<Option<(Seen, Seen)>> {
 fn wait_for_save(client: &mut Client) -> anyhow::Result<()> {
     // The time-out of the connection bounds each question, the watch bounds them all.
     while client.info("persistence", "rdb_bgsave_in_progress")?.as_deref() == Some("1") {
-        pause(POLL);
+        pass(POLL);
     }
     Ok(())
 }

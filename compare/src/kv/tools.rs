@@ -7,7 +7,8 @@ use bench::resp;
 use bench::server::ServerProbe;
 
 use super::store::{self, Running, Store, Wanted};
-use super::{HOT_KEYS, MEASURES, Wish, figures};
+use super::turns::{MEASURES_OF_CORE, figures};
+use super::{HOT_KEYS, Wish};
 use crate::generators::of_redis_benchmark;
 use crate::output;
 use crate::plan::What;
@@ -69,9 +70,8 @@ fn fill(server: &Running) -> anyhow::Result<()> {
 
 impl Case {
     fn measure(&self, servers: &[Running], effort: Effort) -> anyhow::Result<Row> {
-        let mut row = Row::new(What::KvTools, self.title, &MEASURES);
-        for round in 1..=effort.rounds {
-            output::progress(&format!("{}: round {round} of {}", self.title, effort.rounds));
+        let mut row = Row::new(What::KvTools, self.title, &MEASURES_OF_CORE);
+        for _ in output::rounds(self.title, effort.rounds) {
             for server in servers {
                 let commands = effort.seconds_each * self.commands_per_second;
                 let probe = ServerProbe::new(&[server.pid()], Some(SERVER_CORE))?;

@@ -11,6 +11,7 @@ use hyper::header::{
 use hyper::{Response, StatusCode};
 use serde::Serialize;
 use serde_json::json;
+use telemetry::AdminRefusal;
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
@@ -70,6 +71,18 @@ impl Refusal {
             answer.headers_mut().insert(name, value);
         }
         answer
+    }
+
+    /// What is counted and logged of it: that somebody tries what is not for them.
+    pub(crate) fn counted(&self) -> Option<AdminRefusal> {
+        match self {
+            Self::BrowserRequest => Some(AdminRefusal::BrowserRequest),
+            Self::HostNotLoopback => Some(AdminRefusal::HostNotLoopback),
+            Self::MethodNotAllowed { .. } => Some(AdminRefusal::MethodNotAllowed),
+            Self::TokenMissing => Some(AdminRefusal::TokenMissing),
+            Self::TokenWrong => Some(AdminRefusal::TokenWrong),
+            _ => None,
+        }
     }
 
     fn parts(&self) -> (StatusCode, &'static str, String) {

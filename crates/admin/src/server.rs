@@ -19,7 +19,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
-use telemetry::{Telemetry, Warnings};
+use telemetry::{AdminRefusal, Telemetry, Warnings};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
@@ -132,12 +132,8 @@ struct Context {
     refusals: Refusals,
 }
 
-/// What is written of requests that need a token: who tries many in a second hides nobody of the other kind.
-#[derive(Default)]
-struct Refusals {
-    without: Warnings<10>,
-    wrong: Warnings<10>,
-}
+/// What is written of refused requests, by kind: who tries many in a second hides nobody of another kind.
+type Refusals = [Warnings<10>; AdminRefusal::ALL.len()];
 
 /// How long connections may take to finish after the shutdown: a purge waits so long for other instances that are silent, and a little longer.
 const GRACE: Duration = Duration::from_secs(5);
@@ -262,6 +258,17 @@ async fn listen(listener: Arc<TcpListener>, context: Arc<Context>, mut ended: wa
     let rest = async { while connections.join_next().await.is_some() {} };
     if timeout(GRACE, rest).await.is_err() {
         connections.shutdown().await;
+    }
+}
+
+/// Why a request is refused, for the log.
+fn why(refusal: AdminRefusal) -> &'static str {
+    match refusal {
+        AdminRefusal::BrowserRequest => "a web page sent it",
+        AdminRefusal::HostNotLoopback => "its host is another one",
+        AdminRefusal::MethodNotAllowed => "the path has another method",
+        AdminRefusal::TokenMissing => "it has no token",
+        AdminRefusal::TokenWrong => "its token is wrong",
     }
 }
 
@@ -394,17 +401,18 @@ impl Context {
         }
     }
 
-    /// Somebody tries to do what needs a token.
+    /// Somebody tries to do what is not for them. Who asks what there is may not know yet that there is a token: `larder purge` does.
     fn note_refusal(&self, peer: SocketAddr, head: &Parts, refusal: &Refusal) {
-        let (says, written) = match refusal {
-            // Who asks what there is may not know that there is a token: `larder purge` does.
-            Refusal::TokenMissing if head.method == Method::GET => return,
-            Refusal::TokenMissing => ("admin request refused: it has no token", &self.refusals.without),
-            Refusal::TokenWrong => ("admin request refused: its token is wrong", &self.refusals.wrong),
-            _ => return,
+        let asks_what_there_is = head.method == Method::GET && head.uri.path() == "/";
+        let refused = match refusal.counted() {
+            None => return,
+            Some(AdminRefusal::TokenMissing) if asks_what_there_is => return,
+            Some(refused) => refused,
         };
-        if let Some(left_out) = written.take(self.begun.elapsed().as_secs()) {
-            tracing::warn!(client = %peer.ip(), method = %head.method, path = head.uri.path(), left_out, "{says}");
+        self.telemetry.background().admin_refused(refused);
+        if let Some(left_out) = self.refusals[refused as usize].take(self.begun.elapsed().as_secs()) {
+            let why = why(refused);
+            tracing::warn!(client = %peer.ip(), method = %head.method, path = head.uri.path(), left_out, "admin request refused: {why}");
         }
     }
 

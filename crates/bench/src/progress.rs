@@ -1,51 +1,16 @@
-//! What a run says while it is on: rate, latency and errors.
-//!
-//! Each thread of a load counts in a [`Live`] of its own, which costs it a few plain stores; one thread of ours reads
-//! them all now and then.
+//! What a run says while it is on: how far it is, and of a load its rate, latency and errors.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::ops::ControlFlow;
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::observe::Observer;
+use crate::result::{Interval, Latencies};
 use crate::until::Until;
-
-/// What one thread of a load has done. Written by that thread only.
-#[derive(Debug, Default)]
-pub struct Live {
-    requests: AtomicU64,
-    errors: AtomicU64,
-    latency_sum_us: AtomicU64,
-    /// Since it was last read.
-    latency_max_us: AtomicU64,
-}
-
-impl Live {
-    /// Adds what was done since the last call. Cheap, but not free: once per turn of a loop, not once per request.
-    pub fn add(&self, done: &Done) {
-        let add = |counter: &AtomicU64, more: u64| counter.store(counter.load(Relaxed) + more, Relaxed);
-        add(&self.requests, done.requests);
-        add(&self.errors, done.errors);
-        add(&self.latency_sum_us, done.latency_sum_us);
-        if done.latency_max_us > self.latency_max_us.load(Relaxed) {
-            self.latency_max_us.store(done.latency_max_us, Relaxed);
-        }
-    }
-}
-
-/// Requests that have ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Done {
-    /// With an answer.
-    pub requests: u64,
-    pub errors: u64,
-    /// Of those with an answer.
-    pub latency_sum_us: u64,
-    pub latency_max_us: u64,
-}
 
 /// Where progress is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,36 +42,51 @@ impl Style {
 /// Tells how a run goes until it is finished or dropped.
 #[derive(Debug)]
 pub struct Progress {
+    done: Arc<Mutex<Done>>,
     teller: Option<(SyncSender<()>, JoinHandle<()>)>,
 }
 
+/// Requests that have ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    /// With an answer.
+    requests: u64,
+    errors: u64,
+    /// Of those with an answer.
+    latency_sum_us: f64,
+    /// Since it was last told.
+    latency_max_us: u64,
+}
+
+/// Whether anybody counts requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counts {
+    Requests,
+    Nothing,
+}
+
+/// A server that answered nothing by then speaks another protocol, or has nothing of what is expected.
+const HOPELESS_AFTER_S: f64 = 1.0;
+
 impl Progress {
-    /// Tells it on standard error.
+    /// Tells on standard error how a load goes, which its observer counts.
     #[must_use]
-    pub fn start(name: &str, goal: Until, style: Style, live: &[Arc<Live>]) -> Self {
-        Self::start_on(Box::new(io::stderr()), name, goal, style, live)
+    pub fn of_load(name: &str, goal: Until, style: Style) -> Self {
+        Self::start(name, goal, style, Counts::Requests)
     }
 
-    /// Tells it on another sink.
-    #[must_use]
-    pub fn start_on(
-        sink: Box<dyn Write + Send>,
-        name: &str,
-        goal: Until,
-        style: Style,
-        live: &[Arc<Live>],
-    ) -> Self {
-        let Some(interval) = style.interval() else { return Self { teller: None } };
+    /// Tells how much of a time is over.
+    pub(crate) fn of_time(name: &str, lasts: Duration, style: Style) -> Self {
+        Self::start(name, Until::Elapsed(lasts), style, Counts::Nothing)
+    }
+
+    fn start(name: &str, goal: Until, style: Style, counts: Counts) -> Self {
+        let done = Arc::new(Mutex::new(Done::default()));
+        let Some(interval) = style.interval() else { return Self { done, teller: None } };
         let (stop, stopped) = mpsc::sync_channel(0);
-        let mut teller = Teller {
-            sink,
-            name: name.to_owned(),
-            goal,
-            style,
-            live: live.to_vec(),
-            last: Done::default(),
-            width: 0,
-        };
+        let (sink, name, counted) = (Box::new(io::stderr()), name.to_owned(), Arc::clone(&done));
+        let mut teller =
+            Teller { sink, name, goal, style, counts, done: counted, last: Done::default(), width: 0 };
         let thread = thread::Builder::new().name("progress".to_owned()).spawn(move || {
             let begin = Instant::now();
             let mut last = begin;
@@ -118,7 +98,20 @@ impl Progress {
             teller.clear();
         });
         // Without a thread for it there is no progress to see; the run itself is not the worse for it.
-        Self { teller: thread.ok().map(|thread| (stop, thread)) }
+        Self { done, teller: thread.ok().map(|thread| (stop, thread)) }
+    }
+
+    /// For the load. It ends where the first second brings nothing but failures.
+    pub fn observer(&self) -> impl Observer + use<> {
+        let done = Arc::clone(&self.done);
+        move |interval: &Interval, _: &Latencies| {
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            done.add(interval);
+            let is_hopeless = done.requests == 0
+                && done.errors > 0
+                && interval.at_s + interval.length_s >= HOPELESS_AFTER_S;
+            if is_hopeless { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
     }
 
     /// Ends it, and clears the line.
@@ -134,12 +127,23 @@ impl Drop for Progress {
     }
 }
 
+impl Done {
+    #[expect(clippy::cast_precision_loss, reason = "a tenth of a second has fewer than 2^52 requests")]
+    fn add(&mut self, interval: &Interval) {
+        self.requests += interval.requests;
+        self.errors += interval.errors;
+        self.latency_sum_us += interval.mean_us * interval.requests as f64;
+        self.latency_max_us = self.latency_max_us.max(interval.max_us);
+    }
+}
+
 struct Teller {
     sink: Box<dyn Write + Send>,
     name: String,
     goal: Until,
     style: Style,
-    live: Vec<Arc<Live>>,
+    counts: Counts,
+    done: Arc<Mutex<Done>>,
     /// Totals at the last time.
     last: Done,
     /// Of the line that stands on the terminal.
@@ -149,9 +153,9 @@ struct Teller {
 impl Teller {
     fn tell(&mut self, elapsed: Duration, interval: Duration) {
         let total = self.total();
-        let mut line = format!("{}{}", self.name_part(), time_part(self.goal, elapsed, &total));
-        if !self.live.is_empty() {
-            line += &rate_part(&total, &self.since_last(&total), interval);
+        let mut line = format!("{}: {}", self.name, time_part(self.goal, elapsed, &total));
+        if self.counts == Counts::Requests {
+            line += &rate_part(&total, &self.last, interval);
         }
         self.last = total;
         // A sink that is closed must not end the run.
@@ -163,26 +167,11 @@ impl Teller {
         self.width = line.chars().count();
     }
 
-    fn name_part(&self) -> String {
-        if self.name.is_empty() { String::new() } else { format!("{}: ", self.name) }
-    }
-
     fn total(&self) -> Done {
-        self.live.iter().fold(Done::default(), |sum, live| Done {
-            requests: sum.requests + live.requests.load(Relaxed),
-            errors: sum.errors + live.errors.load(Relaxed),
-            latency_sum_us: sum.latency_sum_us + live.latency_sum_us.load(Relaxed),
-            latency_max_us: sum.latency_max_us.max(live.latency_max_us.swap(0, Relaxed)),
-        })
-    }
-
-    fn since_last(&self, total: &Done) -> Done {
-        Done {
-            requests: total.requests - self.last.requests,
-            errors: total.errors - self.last.errors,
-            latency_sum_us: total.latency_sum_us - self.last.latency_sum_us,
-            latency_max_us: total.latency_max_us,
-        }
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let total = *done;
+        done.latency_max_us = 0;
+        total
     }
 
     fn clear(&mut self) {
@@ -203,12 +192,12 @@ fn time_part(goal: Until, elapsed: Duration, total: &Done) -> String {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for the eye")]
-fn rate_part(total: &Done, recent: &Done, interval: Duration) -> String {
-    let rate = recent.requests as f64 / interval.as_secs_f64().max(1e-9);
-    let mut line = format!(": {rate:.0} requests/s");
-    if recent.requests > 0 {
-        let mean_us = recent.latency_sum_us as f64 / recent.requests as f64;
-        let _ = write!(line, ", latency {} mean, {} max", time(mean_us), time(recent.latency_max_us as f64));
+fn rate_part(total: &Done, last: &Done, interval: Duration) -> String {
+    let requests = (total.requests - last.requests) as f64;
+    let mut line = format!(": {:.0} requests/s", requests / interval.as_secs_f64().max(1e-9));
+    if requests > 0.0 {
+        let mean_us = (total.latency_sum_us - last.latency_sum_us) / requests;
+        let _ = write!(line, ", latency {} mean, {} max", time(mean_us), time(total.latency_max_us as f64));
     }
     let _ = write!(line, ", {} errors", total.errors);
     line
@@ -226,8 +215,6 @@ fn time(us: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
     #[derive(Clone, Default)]
@@ -249,22 +236,28 @@ mod tests {
         }
     }
 
-    fn teller(sink: &Sink, style: Style, live: &Arc<Live>) -> Teller {
-        let (sink, live) = (Box::new(sink.clone()), vec![Arc::clone(live)]);
-        let goal = Until::Elapsed(Duration::from_secs(10));
-        Teller { sink, name: "set".to_owned(), goal, style, live, last: Done::default(), width: 0 }
+    fn teller(sink: &Sink, style: Style, done: &Arc<Mutex<Done>>) -> Teller {
+        let (sink, done, goal) =
+            (Box::new(sink.clone()), Arc::clone(done), Until::Elapsed(Duration::from_secs(10)));
+        let (name, counts, last) = ("set".to_owned(), Counts::Requests, Done::default());
+        Teller { sink, name, goal, style, counts, done, last, width: 0 }
+    }
+
+    fn add(done: &Mutex<Done>, requests: u64, errors: u64, mean_us: f64, max_us: u64) {
+        let interval = Interval { requests, errors, mean_us, max_us, ..Interval::default() };
+        done.lock().expect("no panic").add(&interval);
     }
 
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
     fn lines_tell_the_last_interval() {
-        let (sink, live) = (Sink::default(), Arc::new(Live::default()));
-        let mut teller = teller(&sink, Style::Lines, &live);
-        live.add(&Done { requests: 100, errors: 1, latency_sum_us: 5_000, latency_max_us: 1_500 });
+        let (sink, done) = (Sink::default(), Arc::default());
+        let mut teller = teller(&sink, Style::Lines, &done);
+        add(&done, 100, 1, 50.0, 1_500);
         teller.tell(SECOND, SECOND);
-        live.add(&Done { requests: 300, errors: 0, latency_sum_us: 600_000, latency_max_us: 2_000_000 });
-        live.add(&Done { requests: 100, errors: 1, latency_sum_us: 200_000, latency_max_us: 1_000 });
+        add(&done, 300, 0, 2_000.0, 2_000_000);
+        add(&done, 100, 1, 2_000.0, 1_000);
         teller.tell(3 * SECOND, 2 * SECOND);
         teller.tell(4 * SECOND, SECOND);
         teller.clear();
@@ -276,9 +269,9 @@ mod tests {
 
     #[test]
     fn shorter_line_covers_the_longer_one() {
-        let (sink, live) = (Sink::default(), Arc::new(Live::default()));
-        let mut teller = teller(&sink, Style::Rewritten, &live);
-        live.add(&Done { requests: 100, errors: 0, latency_sum_us: 5_000, latency_max_us: 1_500 });
+        let (sink, done) = (Sink::default(), Arc::default());
+        let mut teller = teller(&sink, Style::Rewritten, &done);
+        add(&done, 100, 0, 50.0, 1_500);
         teller.tell(SECOND, SECOND);
         teller.tell(2 * SECOND, SECOND);
         teller.clear();
@@ -291,7 +284,7 @@ mod tests {
 
     #[test]
     fn share_of_requests_ends_at_100_percent() {
-        let done = Done { requests: 250, errors: 0, latency_sum_us: 0, latency_max_us: 0 };
+        let done = Done { requests: 250, ..Done::default() };
         assert_eq!(time_part(Until::Requests(1000), SECOND, &done), "1 s, 25 %");
         assert_eq!(time_part(Until::Requests(100), SECOND, &done), "1 s, 100 %");
     }
@@ -299,16 +292,13 @@ mod tests {
     #[test]
     fn where_nobody_counts_only_the_time_is_told() {
         let sink = Sink::default();
-        let mut teller = Teller { live: Vec::new(), ..teller(&sink, Style::Lines, &Arc::default()) };
+        let mut teller = Teller { counts: Counts::Nothing, ..teller(&sink, Style::Lines, &Arc::default()) };
         teller.tell(2 * SECOND, SECOND);
         assert_eq!(sink.text(), "set: 2 s, 20 %\n");
     }
 
     #[test]
     fn quiet_says_nothing() {
-        let sink = Sink::default();
-        let goal = Until::Requests(1);
-        Progress::start_on(Box::new(sink.clone()), "", goal, Style::Quiet, &[]).finish();
-        assert_eq!(sink.text(), "");
+        assert!(Progress::of_load("", Until::Requests(1), Style::Quiet).teller.is_none());
     }
 }

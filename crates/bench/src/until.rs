@@ -9,3 +9,13 @@ pub enum Until {
     Requests(u64),
     Elapsed(Duration),
 }
+
+impl Until {
+    /// How long the load lasts, where that is known before.
+    pub(crate) fn duration(self) -> Option<Duration> {
+        match self {
+            Self::Requests(_) => None,
+            Self::Elapsed(duration) => Some(duration),
+        }
+    }
+}

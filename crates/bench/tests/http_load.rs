@@ -1,5 +1,6 @@
 //! The HTTP load on servers that do as they are told, good and bad.
 
+mod null;
 mod server;
 
 use std::ops::ControlFlow;
@@ -8,12 +9,23 @@ use std::time::Duration;
 use bench::http::{
     Detail, HttpLoad, LoadError, Order, Pace, Protocol, Reuse, Revisit, Target, Until, run, run_in_turn,
 };
-use bench::null_http::{After, NullHttp, Stall};
-use bench::result::{Errors, Interval, Latencies, Run};
+use bench::null::{After, NullHttp, Stall};
+use bench::result::{Errors, Interval, Latencies, LatencySummary, Run};
 
-use server::{NullThread, Scripted};
+use null::NullThread;
+use server::Scripted;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+fn null_http(settings: &NullHttp) -> NullThread {
+    NullThread::start(|address| settings.bind(address))
+}
+
+impl NullThread {
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+}
 
 fn load_on(url: &str, requests: u64) -> HttpLoad {
     let mut load = HttpLoad::of_urls(&[url]).expect("a URL");
@@ -32,7 +44,7 @@ fn outcomes(run: &Run) -> Vec<(&str, u64)> {
 
 #[test]
 fn every_request_is_answered_and_counted_once() {
-    let server = NullThread::start(&NullHttp { body_bytes: 100, ..NullHttp::default() });
+    let server = null_http(&NullHttp { body_bytes: 100, ..NullHttp::default() });
     let cases: [(usize, usize, usize); 5] = [(1, 1, 1), (7, 1, 1), (3, 16, 1), (5, 2, 2), (4, 3, 4)];
     for (connections, pipelining, threads) in cases {
         let mut load = load_on(&server.url("/x"), 1003);
@@ -49,8 +61,30 @@ fn every_request_is_answered_and_counted_once() {
 }
 
 #[test]
+fn parts_of_the_latency_are_told() {
+    let server = null_http(&NullHttp { body_bytes: 4 << 20, ..NullHttp::default() });
+    let mut load = load_on(&server.url("/x"), 30);
+    load.connections = 3;
+    let part = |part: Option<LatencySummary>| part.expect("it was measured");
+    for (reuse, connects) in [(Reuse::KeepAlive, 3), (Reuse::OnePerRequest, 30)] {
+        load.reuse = reuse;
+        let run = done(&load);
+        let (connect, first_byte) = (part(run.connect.clone()), part(run.first_byte.clone()));
+        assert_eq!((connect.count, first_byte.count, run.errors.total()), (connects, 30, 0), "{run:?}");
+        assert!(first_byte.mean_us < run.latency.mean_us, "a body follows it: {run:?}");
+        assert!(run.read_bytes_per_s > 0.0, "{run:?}");
+    }
+    let closed = Scripted::start(vec![vec![
+        [b"HTTP/1.1 103 Early Hints\r\n\r\n".as_slice(), OK].concat(),
+        OK.to_vec(),
+    ]]);
+    let run = done(&load_on(&closed.url("/"), 2));
+    assert_eq!(part(run.first_byte.clone()).count, 2, "an interim response is no second one: {run:?}");
+}
+
+#[test]
 fn requests_go_to_every_server_of_the_list() {
-    let servers = [(); 3].map(|()| NullThread::start(&NullHttp::default()));
+    let servers = [(); 3].map(|()| null_http(&NullHttp::default()));
     let urls = ["/a", "/b", "/c", "/d"].map(|path| servers[path.len() % 3].url(path));
     let mut urls = urls.to_vec();
     urls.push(servers[0].url("/e"));
@@ -66,7 +100,7 @@ fn requests_go_to_every_server_of_the_list() {
 
 #[test]
 fn a_random_order_is_the_same_for_the_same_seed() {
-    let server = NullThread::start(&NullHttp::default());
+    let server = null_http(&NullHttp::default());
     let urls: Vec<String> = (0..20).map(|number| server.url(&format!("/{number}"))).collect();
     let counts = |seed| {
         let mut load = HttpLoad::of_urls(&urls).expect("URLs");
@@ -81,7 +115,7 @@ fn a_random_order_is_the_same_for_the_same_seed() {
 
 #[test]
 fn a_server_that_closes_after_each_answer_is_met_again() {
-    let server = NullThread::start(&NullHttp { after: After::Close, ..NullHttp::default() });
+    let server = null_http(&NullHttp { after: After::Close, ..NullHttp::default() });
     for reuse in [Reuse::KeepAlive, Reuse::OnePerRequest] {
         let mut load = load_on(&server.url("/"), 200);
         (load.connections, load.reuse) = (3, reuse);
@@ -201,7 +235,7 @@ fn a_tag_that_came_is_asked_about() {
 
 #[test]
 fn think_times_hold_a_connection_back() {
-    let server = NullThread::start(&NullHttp::default());
+    let server = null_http(&NullHttp::default());
     let mut load = load_on(&server.url("/"), 20);
     (load.connections, load.think) = (2, Some(Duration::from_millis(20)..=Duration::from_millis(30)));
     let run = done(&load);
@@ -211,7 +245,7 @@ fn think_times_hold_a_connection_back() {
 
 #[test]
 fn an_open_loop_keeps_its_rate() {
-    let server = NullThread::start(&NullHttp::default());
+    let server = null_http(&NullHttp::default());
     let mut load = load_on(&server.url("/"), 1);
     load.until = Until::Elapsed(Duration::from_secs(1));
     (load.connections, load.pace) = (10, Pace::Open { per_second: 500.0 });
@@ -224,7 +258,7 @@ fn an_open_loop_keeps_its_rate() {
 
 #[test]
 fn recorded_times_are_kept() {
-    let server = NullThread::start(&NullHttp::default());
+    let server = null_http(&NullHttp::default());
     let mut load = load_on(&server.url("/"), 1);
     load.targets = vec![load.targets[0].clone(); 5];
     load.pace = Pace::Recorded { due: (0..5).map(|number| Duration::from_millis(number * 50)).collect() };
@@ -249,7 +283,7 @@ fn requests_that_find_no_connection_are_told_as_unsent() {
 fn a_planted_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() {
     let stall = Stall { length: Duration::from_millis(100), every: Duration::from_millis(500) };
     let measure = |pace: Pace| {
-        let server = NullThread::start(&NullHttp { stall: Some(stall), ..NullHttp::default() });
+        let server = null_http(&NullHttp { stall: Some(stall), ..NullHttp::default() });
         let mut load = load_on(&server.url("/"), 1);
         load.until = Until::Elapsed(Duration::from_millis(900));
         (load.connections, load.pace) = (4, pace);
@@ -266,7 +300,7 @@ fn a_planted_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() {
 
 #[test]
 fn an_observer_sees_all_and_may_end_the_load() {
-    let server = NullThread::start(&NullHttp::default());
+    let server = null_http(&NullHttp::default());
     let mut load = load_on(&server.url("/"), 1);
     load.until = Until::Elapsed(Duration::from_secs(60));
     let mut seen = Vec::new();
@@ -290,7 +324,7 @@ fn a_warm_up_is_not_in_the_figures() {
 
 #[test]
 fn sides_are_measured_in_turn_and_summed_up_each() {
-    let (first, second) = (Scripted::start(vec![vec![OK.to_vec()]]), NullThread::start(&NullHttp::default()));
+    let (first, second) = (Scripted::start(vec![vec![OK.to_vec()]]), null_http(&NullHttp::default()));
     let per_url = |url: String| {
         let mut load = load_on(&url, 3);
         load.detail = Detail::PerUrl;

@@ -1,14 +1,17 @@
 //! The load on Redis-protocol servers: real ones, the null server, and servers that answer wrongly.
 
+mod null;
 mod scripted;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bench::null::{NullReply, NullResp};
 use bench::resp::{
-    Choice, Client, Expiry, Login, NullReply, NullResp, NullServer, Pace, Preload, Protocol, RespError,
-    RespLoad, RespRun, Reuse, Topology, Until, Values, Workload, prepare, run,
+    Choice, Client, Expiry, Login, Pace, Preload, Protocol, RespError, RespLoad, RespRun, Reuse, Topology,
+    Until, Values, Workload, prepare, run,
 };
+use null::NullThread;
 use scripted::{Scripted, Step};
 use testkit::{Redis, RedisCluster};
 
@@ -141,12 +144,10 @@ fn null_server_can_be_verified() {
         (Protocol::UnitSeparator, vec![NullReply::Set, NullReply::Get, NullReply::Miss], Workload::Workflow),
     ];
     for (protocol, replies, workload) in cases {
-        let listen = "127.0.0.1:0".parse().expect("an address");
         for (value_bytes, pipeline) in [(12, 1), (12, 100), (100_000, 100)] {
-            let null =
-                NullServer::start(&NullResp { listen, protocol, value_bytes, replies: replies.clone() });
-            let null = null.expect("it can listen");
-            let base = load(null.address());
+            let settings = NullResp { protocol, value_bytes, replies: replies.clone() };
+            let null = NullThread::start(|address| settings.bind(address));
+            let base = load(null.address);
             good(&RespLoad { protocol, workload, value_bytes, pipeline, values: Values::Fixed, ..base });
         }
     }

@@ -63,6 +63,7 @@ pub mod explain;
 pub mod facts;
 pub mod fields;
 pub mod file_type;
+pub mod forwarded;
 pub mod freshness;
 pub mod groups;
 pub mod head_update;
@@ -101,6 +102,7 @@ pub use directives::{DeltaSeconds, MaxStale, Qualified, RequestDirectives, Respo
 pub use entity_tag::{EntityTag, EntityTags};
 pub use facts::{ExchangeTimes, Expires, MethodClass, RequestFacts, ResponseFacts};
 pub use fields::FieldLine;
+pub use forwarded::Hops;
 pub use freshness::{Lifetime, LifetimeSource};
 pub use head_update::HeadUpdate;
 pub use hop_by_hop::HopByHop;

@@ -9,7 +9,7 @@ use crate::{MaxStale, NominatedFields, RequestFacts, Rules, StoredFacts, Timesta
 pub enum Reuse {
     /// The stored response, fresh.
     Fresh,
-    /// The stored response, fresh, while somebody validates it: its lifetime ends soon ([`crate::refresh_ahead`]).
+    /// The stored response, fresh, while somebody validates it: its lifetime ends soon ([`mod@crate::refresh_ahead`]).
     RefreshAhead,
     /// The stored response, stale: the request's `max-stale` takes it, or `stale-while-revalidate` permits it to a
     /// request with `only-if-cached`.

@@ -141,6 +141,14 @@ impl StoredFacts {
         self.corrected_initial_age.ms()
     }
 
+    /// As a request judges it that has waited so long for its arrival. Age counts the whole delay of the request that brought it; what another one
+    /// has waited is the delay of its own, after which it would have taken any response. How old it was when that one came is left.
+    #[must_use]
+    pub fn awaited(&self, waited_ms: u64) -> Self {
+        let age_ms = self.corrected_initial_age_ms().saturating_sub(waited_ms);
+        Self { corrected_initial_age: Span::from_ms(age_ms), ..*self }
+    }
+
     /// The age at which it stops being fresh, in milliseconds.
     pub fn freshness_lifetime_ms(&self) -> u64 {
         self.freshness_lifetime.ms()

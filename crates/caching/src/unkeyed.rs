@@ -1,8 +1,9 @@
 //! Request fields by which a client can change an answer though the cache key does not show them.
 //!
 //! The lists are those of published attacks on caches ("Practical Web Cache Poisoning", "Web Cache Entanglement",
-//! "CPDoS", the wordlist of Param Miner) and of what servers and frameworks read: the way of a request, the client's
-//! address, and replacements of method, host or target. CGI and WSGI write `_` in place of `-`, and CGI of every byte that is
+//! "CPDoS", the wordlist of Param Miner), of what content delivery networks, balancers and hosts of applications tell origins (each
+//! in its documentation), and of what servers and frameworks read: the way of a request, the client's
+//! address and certificate, and replacements of method, host or target. CGI and WSGI write `_` in place of `-`, and CGI of every byte that is
 //! neither letter nor digit, so here these are one.
 
 use crate::hop_by_hop;
@@ -20,11 +21,13 @@ pub enum FieldClass {
     Host,
     /// `X-Forwarded-Port`: which port the client asks. Only a trusted peer knows.
     Port,
-    /// `Forwarded` (RFC 7239): all of these. Only a trusted peer knows.
-    Forwarded,
-    /// Something else about the way of the request. Only a trusted peer knows.
+    /// `Forwarded` (RFC 7239), which says all of these, and `X-Forwarded-For`: the hops of the request. Only trusted peers know.
+    Hops,
+    /// Something else about the way of the request or of its answer, or the certificate of its client. Only a trusted peer knows.
     Way,
-    /// It replaces method, host or target, or says which part of a framework is to answer.
+    /// It replaces the method, which a client may do.
+    Method,
+    /// It replaces host or target, or says which part of a framework is to answer.
     Override,
     /// `Proxy`: CGI programs would take it for their own setting `HTTP_PROXY`. No client has a reason to send it.
     Never,
@@ -73,9 +76,10 @@ pub fn class_of(name: &str) -> FieldClass {
     let [first, second, ..] = name.as_bytes() else { return FieldClass::Ordinary };
     match [first | 0x20, second | 0x20] {
         [b'x', second] if !second.is_ascii_alphanumeric() => class_of_candidate(name),
-        [b'f', b'o' | b'r' | b'a'] | [b'c', b'f' | b'l' | b'd'] => class_of_candidate(name),
-        [b'p', b'r' | b'a'] | [b't', b'r'] | [b'w', b'l'] | [b'a', b'l'] => class_of_candidate(name),
-        [b'b', b'a'] | [b'd', b'i'] | [b'h', b't'] | [b'r', b'e'] | [b's', b'c'] => class_of_candidate(name),
+        [b'f', b'o' | b'r' | b'a' | b'l'] | [b'c', b'f' | b'l' | b'd'] => class_of_candidate(name),
+        [b'p', b'r' | b'a'] | [b't', b'r'] | [b'w', b'l'] | [b'a', b'k' | b'l'] => class_of_candidate(name),
+        [b'b', b'a'] | [b'd', b'i' | b'o'] | [b'e', b'o'] | [b'h', b't'] => class_of_candidate(name),
+        [b'i', b'n'] | [b'o', b'x'] | [b'r', b'e'] | [b's', b'c' | b's'] => class_of_candidate(name),
         _ => FieldClass::Ordinary,
     }
 }
@@ -86,10 +90,12 @@ fn class_of_candidate(name: &str) -> FieldClass {
     if let Some((_, class)) = NAMED.iter().find(|(known, _)| is(known)) {
         return *class;
     }
-    if ADDRESSES.iter().any(is) {
+    if ADDRESSES.iter().any(is) || ADDRESS_PREFIXES.iter().any(begins) {
         FieldClass::Address
-    } else if WAYS.iter().any(is) || begins(&"x-forward") {
+    } else if WAYS.iter().any(is) || WAY_PREFIXES.iter().any(begins) {
         FieldClass::Way
+    } else if METHODS.iter().any(is) {
+        FieldClass::Method
     } else if OVERRIDES.iter().any(is) || OVERRIDE_PREFIXES.iter().any(begins) {
         FieldClass::Override
     } else {
@@ -103,10 +109,11 @@ fn is_same_name(name: &str, known: &str) -> bool {
     name.len() == known.len() && name.bytes().map(dashed).eq(known.bytes())
 }
 
-const NAMED: [(&str, FieldClass); 11] = [
-    ("forwarded", FieldClass::Forwarded),
+const NAMED: [(&str, FieldClass); 12] = [
+    ("forwarded", FieldClass::Hops),
     ("front-end-https", FieldClass::Scheme(SchemeForm::Switch)),
     ("proxy", FieldClass::Never),
+    ("x-forwarded-for", FieldClass::Hops),
     ("x-forwarded-host", FieldClass::Host),
     ("x-forwarded-port", FieldClass::Port),
     ("x-forwarded-proto", FieldClass::Scheme(SchemeForm::Name)),
@@ -117,44 +124,76 @@ const NAMED: [(&str, FieldClass); 11] = [
     ("x-url-scheme", FieldClass::Scheme(SchemeForm::Name)),
 ];
 
-const ADDRESSES: [&str; 28] = [
+const ADDRESSES: [&str; 42] = [
+    "akamai-client-ip",
     "ali-cdn-real-ip",
+    "ali-real-client-ip",
     "cdn-src-ip",
     "cf-connecting-ip",
     "cf-connecting-ipv6",
     "cf-pseudo-ipv4",
     "client-ip",
+    "cloudfront-viewer-address",
+    "do-connecting-ip",
+    "eo-connecting-ip",
     "fastly-client-ip",
+    "fly-client-ip",
     "forwarded-for",
+    "incap-client-ip",
+    "oxy-connecting-ip",
     "proxy-client-ip",
     "true-client-ip",
     "wl-proxy-client-ip",
-    "x-appengine-user-ip",
-    "x-azure-clientip",
-    "x-azure-socketip",
+    "x-bb-ip",
     "x-client-ip",
+    "x-client-port",
+    "x-clientip",
     "x-cluster-client-ip",
+    "x-coming-from",
     "x-custom-ip-authorization",
     "x-envoy-external-address",
     "x-forward-for",
     "x-forwarded",
-    "x-forwarded-for",
     "x-forwarder-for",
+    "x-nf-client-connection-ip",
+    "x-original-forwarded-for",
     "x-originating-ip",
     "x-proxyuser-ip",
     "x-real-ip",
     "x-remote-addr",
     "x-remote-ip",
+    "x-source-ip",
+    "x-sucuri-clientip",
     "x-true-client-ip",
+    "x-vercel-forwarded-for",
+    "x-vercel-proxied-for",
 ];
 
-/// Of scheme and port, as content delivery networks and balancers say them.
-const WAYS: [&str; 14] = [
+/// What App Engine and Azure Front Door tell is about the client of one request, its address among it.
+const ADDRESS_PREFIXES: [&str; 2] = ["x-appengine-", "x-azure-"];
+
+/// Of scheme, port and certificate of the client (RFC 9440), as content delivery networks and balancers say them. With `X-Sendfile-Type` and
+/// `X-Accel-Mapping` a server in front offers to send files itself: the origin then answers with the name of a file, without its content.
+const WAYS: [&str; 28] = [
     "cf-visitor",
+    "client-cert",
+    "client-cert-chain",
+    "client-certificate",
     "cloudfront-forwarded-proto",
+    "cloudfront-viewer-tls",
     "fastly-ssl",
+    "x-accel-mapping",
+    "x-arr-clientcert",
     "x-arr-ssl",
+    "x-client-cert",
+    "x-client-certificate",
+    "x-client-cn",
+    "x-client-dn",
     "x-client-scheme",
+    "x-client-serial",
+    "x-client-subject",
+    "x-client-verify",
+    "x-clientcert",
     "x-https",
     "x-proto",
     "x-protocol",
@@ -162,11 +201,29 @@ const WAYS: [&str; 14] = [
     "x-real-port",
     "x-real-proto",
     "x-request-scheme",
+    "x-sendfile-type",
     "x-ssl",
-    "x-ssl-request",
 ];
 
-const OVERRIDES: [&str; 52] = [
+const WAY_PREFIXES: [&str; 12] = [
+    "cf-cert-",
+    "cf-client-cert-",
+    "cloudfront-viewer-cert-",
+    "fly-forwarded-",
+    "ssl-client-",
+    "wl-proxy-",
+    "x-amzn-mtls-",
+    "x-client-cert-",
+    "x-clientcert-",
+    "x-forward",
+    "x-ssl-",
+    "x-tls-client-",
+];
+
+const METHODS: [&str; 4] =
+    ["x-http-method", "x-http-method-override", "x-method-override", "x-override-method"];
+
+const OVERRIDES: [&str; 54] = [
     "base-url",
     "disguised-host",
     "fastly-orig-host",
@@ -175,6 +232,7 @@ const OVERRIDES: [&str; 52] = [
     "request-uri",
     "script-name",
     "x-app-host",
+    "x-astro-locals",
     "x-astro-path",
     "x-backend-host",
     "x-base-url",
@@ -186,16 +244,14 @@ const OVERRIDES: [&str; 52] = [
     "x-fastly-host",
     "x-gateway-host",
     "x-host",
+    "x-host-name",
     "x-host-override",
     "x-http-destinationurl",
     "x-http-host",
     "x-http-host-override",
-    "x-http-method",
-    "x-http-method-override",
     "x-http-path-override",
     "x-ingress-path",
     "x-matched-path",
-    "x-method-override",
     "x-ms-original-url",
     "x-netlify-original-pathname",
     "x-nextjs-data",
@@ -203,7 +259,7 @@ const OVERRIDES: [&str; 52] = [
     "x-nextjs-rewrite",
     "x-now-route-matches",
     "x-origin-host",
-    "x-override-method",
+    "x-override-host",
     "x-override-url",
     "x-path",
     "x-path-info",
@@ -211,24 +267,28 @@ const OVERRIDES: [&str; 52] = [
     "x-proxy-host",
     "x-proxy-url",
     "x-real-host",
+    "x-real-url",
     "x-request-uri",
     "x-request-url",
     "x-script-name",
     "x-server-name",
+    "x-sveltekit-pathname",
+    "x-sveltekit-search",
     "x-uri",
     "x-url",
     "x-wap-profile",
     "x-waws-unencoded-url",
 ];
 
-const OVERRIDE_PREFIXES: [&str; 5] =
-    ["x-invoke-", "x-middleware-", "x-original-", "x-react-router-", "x-rewrite-"];
+const OVERRIDE_PREFIXES: [&str; 6] =
+    ["x-invoke-", "x-middleware-", "x-orig-", "x-original-", "x-react-router-", "x-rewrite-"];
 
 /// Whether a field of this name may reach the origin in another form than that in which it came: a gateway writes or drops it.
 pub fn is_written_or_dropped(name: &str) -> bool {
     class_of(name) != FieldClass::Ordinary
         || is_spelled_oddly(name)
-        || matches!(name, "via" | "expect" | "max-forwards" | "traceparent" | "tracestate" | "larder-timing")
+        || matches!(name, "via" | "expect" | "max-forwards" | "trailer")
+        || matches!(name, "traceparent" | "tracestate" | "larder-timing")
         || hop_by_hop::is_written_by_sender(name)
         || hop_by_hop::ends_here(name)
 }
@@ -250,15 +310,21 @@ mod tests {
     #[test]
     fn known_names_have_their_class_in_every_spelling() {
         check(&ADDRESSES, FieldClass::Address);
+        check(&ADDRESS_PREFIXES, FieldClass::Address);
         check(&OVERRIDES, FieldClass::Override);
         check(&OVERRIDE_PREFIXES, FieldClass::Override);
         check(&WAYS, FieldClass::Way);
+        check(&WAY_PREFIXES, FieldClass::Way);
+        check(&METHODS, FieldClass::Method);
         for (name, class) in NAMED {
             check(&[name], class);
         }
         let way = ["x-forwarded-prefix", "x-forwarded-client-cert", "x-forward-host", "x-forwarded-"];
         check(&way, FieldClass::Way);
         check(&["x-original-url", "x-original-host", "x-rewrite-url", "x-original-"], FieldClass::Override);
+        check(&["x-orig-url", "x-orig-host", "x-real-url", "x-host-name"], FieldClass::Override);
+        check(&["x-sendfile-type", "x-accel-mapping", "x-client-certificate"], FieldClass::Way);
+        check(&["akamai-client-ip", "ali-real-client-ip", "x-clientip"], FieldClass::Address);
     }
 
     #[test]
@@ -291,6 +357,21 @@ mod tests {
             "priority",
             "x-request-id",
             "client-ip-address",
+            "client-certificates",
+            "cloudfront-viewer-country",
+            "fly-region",
+            "x-client-version",
+            "x-client-data",
+            "do-not-track",
+            "x-azure",
+            "x-origin",
+            "x-orig",
+            "x-sendfile",
+            "x-accel-redirect",
+            "x-sveltekit-action",
+            "x-sslish",
+            "accept-ch",
+            "sec-ch-ua",
             "x-forwar\u{f6}",
             "sec-fetch-site",
         ];

@@ -1,11 +1,14 @@
 //! What holds for every request, response and moment.
 
+use std::borrow::Cow;
+
 use caching::facts::ExchangeTimes;
+use caching::forwarded::{End, Hop, Node};
 use caching::invalidation::{self, Target};
 use caching::multipart::Multipart;
 use caching::validation;
 use caching::{
-    CacheKey, Failure, FieldLine, KeyParts, KeyRules, MethodClass, Negotiation, NominatedFields,
+    CacheKey, Failure, FieldLine, Hops, KeyParts, KeyRules, MethodClass, Negotiation, NominatedFields,
     Precondition, Profile, Qualified, QueryOrder, QueryParameters, Ranges, RequestFacts, ResponseFacts,
     Reuse, Rules, Selecting, StaleLimit, StatusMatch, StoredFacts, StoredValidators, Timestamp, TtlTable,
     Validators, conditional, groups, may_serve_stale, may_store, may_store_by_directives, query, range,
@@ -536,4 +539,74 @@ fn combined(lines: &Lines) -> [Option<Vec<Vec<u8>>>; 2] {
         let members = own.iter().flat_map(|(_, value)| value.split(|byte| *byte == b','));
         (!own.is_empty()).then(|| members.map(|member| member.trim_ascii().to_vec()).collect())
     })
+}
+
+/// An element that a proxy could have written, with what quotations may hold.
+fn element() -> impl Strategy<Value = String> {
+    let node = prop::sample::select(&["192.0.2.1", "\"[2001:db8::1]:80\"", "unknown", "_a", "\"_a:_b\""][..]);
+    let text = "(\\\\[ -~]|[ !#-\\[\\]-~]){0,8}";
+    (node, text, prop::bool::ANY).prop_map(|(node, text, is_first)| match is_first {
+        true => format!("for={node};own=\"{text}\""),
+        false => format!("own=\"{text}\";for={node}"),
+    })
+}
+
+/// Bytes of which much is quotes, escapes and separators.
+fn claims() -> impl Strategy<Value = Vec<u8>> {
+    let bytes = prop::sample::select(&b"\"\"\\\\,;= for=_a_b.[]:1\xff"[..]);
+    vec(bytes, 0..40)
+}
+
+fn hops_of(values: &[&[u8]]) -> Hops<'static> {
+    let lines: Vec<FieldLine<'_>> = values.iter().map(|value| ("forwarded", *value)).collect();
+    let Hops { source, nearest, end } = Hops::read(&lines, 100);
+    let owned = |value: Option<Cow<'_, [u8]>>| value.map(|value| Cow::Owned(value.into_owned()));
+    let kept =
+        |hop: Hop<'_>| Hop { node: hop.node, by: hop.by, host: owned(hop.host), proto: owned(hop.proto) };
+    Hops { source, nearest: nearest.into_iter().map(kept).collect(), end }
+}
+
+proptest! {
+    /// Whatever a client has written, the element that a proxy puts behind it says what it says alone.
+    #[test]
+    fn nothing_before_an_element_changes_how_it_is_read(claims in claims(), elements in vec(element(), 1..4)) {
+        let of_proxies = elements.join(", ");
+        let alone = hops_of(&[of_proxies.as_bytes()]);
+        prop_assert_eq!((alone.nearest.len(), alone.end), (elements.len(), End::Complete));
+        for between in [&b","[..], b" ,\t"] {
+            let behind = hops_of(&[&[&claims[..], between, of_proxies.as_bytes()].concat()]);
+            prop_assert_eq!(&behind.nearest[..elements.len()], &alone.nearest[..]);
+        }
+        let in_lines = hops_of(&[&claims, of_proxies.as_bytes()]);
+        prop_assert_eq!(&in_lines.nearest[..elements.len()], &alone.nearest[..]);
+    }
+
+    /// What is read of anything comes back from its written form, in both fields.
+    #[test]
+    fn hops_are_written_as_they_are_read(claims in claims()) {
+        for name in ["forwarded", "x-forwarded-for"] {
+            let lines = [(name, &claims[..])];
+            let hops = Hops::read(&lines, 100);
+            let nodes: Vec<Node> = hops.nearest.into_iter().filter_map(|hop| hop.node).collect();
+            let write = |begin: &[u8], write: fn(&Node, &mut Vec<u8>)| {
+                let mut list = Vec::new();
+                for node in nodes.iter().rev() {
+                    list.extend_from_slice(if list.is_empty() { b"" } else { b", " });
+                    list.extend_from_slice(begin);
+                    write(node, &mut list);
+                }
+                list
+            };
+            for (name, written) in [
+                ("forwarded", write(b"for=", Node::write_as_value)),
+                ("x-forwarded-for", write(b"", Node::write)),
+            ] {
+                let lines = [(name, &written[..])];
+                let again = Hops::read(&lines, 100);
+                prop_assert_eq!(again.end, End::Complete, "{}", written.escape_ascii());
+                let read: Vec<Node> = again.nearest.into_iter().filter_map(|hop| hop.node).collect();
+                prop_assert_eq!(&read, &nodes, "{}", written.escape_ascii());
+            }
+        }
+    }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Budget {
     /// What was removed as a whole and still takes memory. Its lock is taken while shards are locked, and never the other way round.
     cleared: Mutex<Vec<Shard>>,
     has_cleared: AtomicBool,
+    /// More is in use than may be, and no shard had anything to give when they were asked last.
+    is_stuck: AtomicBool,
 }
 
 /// Where the pieces come from.
@@ -81,6 +83,7 @@ impl Budget {
             pack_from_bytes: AtomicUsize::new(usize::MAX),
             cleared: Mutex::default(),
             has_cleared: AtomicBool::new(false),
+            is_stuck: AtomicBool::new(false),
         }
     }
 
@@ -166,6 +169,14 @@ impl Budget {
 
     pub(crate) fn is_exceeded(&self) -> bool {
         self.used_bytes() > self.bytes_max()
+    }
+
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Relaxed)
+    }
+
+    pub(crate) fn set_stuck(&self, is_stuck: bool) {
+        self.is_stuck.store(is_stuck, Relaxed);
     }
 
     /// Whether so many bytes more would leave no more in use than what may be and the slack.

@@ -85,6 +85,10 @@ pub struct Batch<'a> {
 
 /// A shard has at least so many segments when memory is full: a tenth of them is the small queue.
 const SEGMENTS_PER_SHARD: u64 = 32;
+/// With one shard, what does not fit into this has no room for its index and a large value.
+const BYTES_LEAST: u64 = 2 << 20;
+/// With fewer, a shard can't move what lives on while it evicts.
+const SEGMENTS_LEAST: usize = 2;
 /// With fewer, two threads would want the same too often.
 const SHARDS_PER_THREAD: u64 = 16;
 /// What a shard has of the memory at most, as far as there may be so many shards. Each fills a segment of its own; but to load a shard from a
@@ -239,10 +243,10 @@ impl Engine {
 
     /// Tries to write, and has other shards than that of `key` make room for it. No guard may be held.
     ///
-    /// It ends: after each attempt but the last, shards have given back a segment's worth, or all that they can; if they gave nothing, it was
-    /// the last. Where nobody else writes, they have less each time, and so there are no more attempts than segments in all of the memory. Where
-    /// others write too, they may take what was given, as often as they like; so attempts are counted, and who was too late as often as
-    /// that is refused.
+    /// It ends: after each attempt but the last, shards have given back a segment's worth, or all that they can; if they gave nothing, it was the
+    /// last. Where nobody else writes, they have less each time, and so there are no more attempts than segments in all of the memory, also if the
+    /// limit was lowered and more is in use. Where others write too, they may take what was given, as often as they like; so attempts are counted,
+    /// and who was too late as often as that is refused.
     ///
     /// # Errors
     /// When there is no room, and nothing that may be evicted for it.
@@ -253,7 +257,7 @@ impl Engine {
         mut write: impl FnMut() -> Result<T, OutOfMemory>,
     ) -> Result<T, OutOfMemory> {
         // One more for what is left in shards that have less than a segment's worth, and one to find that out.
-        let attempts_max = self.bytes_max() / SEGMENT_BYTES as u64 + 2;
+        let attempts_max = self.bytes_max().max(self.used_bytes()) / SEGMENT_BYTES as u64 + 2;
         for _ in 0..attempts_max {
             match write() {
                 Err(OutOfMemory) if self.relieve(key, now_ms) => {}
@@ -266,6 +270,7 @@ impl Engine {
     /// Has shards give back a segment's worth, that of `key` last, which has tried already; whether they gave anything.
     fn relieve(&self, key: &Key<'_>, now_ms: u64) -> bool {
         let own = key.hash.shard(self.shards);
+        let gave = self.begin_anew();
         let mut left_bytes = SEGMENT_BYTES;
         for step in 1..=self.shards {
             let given_bytes = self.shard_as_is((own + step) % self.shards).give(left_bytes, now_ms);
@@ -274,7 +279,14 @@ impl Engine {
                 break;
             }
         }
-        left_bytes < SEGMENT_BYTES
+        gave || left_bytes < SEGMENT_BYTES
+    }
+
+    /// Has shards without keys give back what they keep: with the next key, each would need it. Whether that was anything.
+    fn begin_anew(&self) -> bool {
+        // All of them, not only the first that gives something.
+        let giving = self.shards_as_they_are().map(|mut shard| shard.begin_anew()).filter(|gave| *gave);
+        giving.count() > 0
     }
 
     /// What is evicted when memory is full.
@@ -287,6 +299,7 @@ impl Engine {
     pub fn set_policy(&self, policy: Policy) {
         *self.policy.lock() = policy;
         self.shards_as_they_are().for_each(|mut shard| shard.policy = policy);
+        self.watch_limit();
     }
 
     /// Bytes that are taken.
@@ -337,18 +350,35 @@ impl Engine {
     /// then. No guard may be held.
     pub fn make_up(&self, now_ms: u64) {
         while self.budget.is_exceeded() && self.budget.free_cleared() {}
+        let mut gave = self.budget.is_exceeded() && self.begin_anew();
         for _ in 0..self.shards {
             if !self.budget.is_exceeded() {
-                return;
+                break;
             }
             let number = self.gives_next.fetch_add(1, Relaxed) % self.shards;
-            self.shard_as_is(number).relieve(self.bytes_max(), now_ms);
+            gave |= self.shard_as_is(number).relieve(self.bytes_max(), now_ms);
         }
+        self.budget.set_stuck(!gave && self.budget.is_exceeded());
     }
 
-    /// Changes the limit; what is over it is evicted with the next writes.
+    /// Changes the limit; what is over it is evicted with the next writes. Below [`Engine::bytes_least`], few keys have room or none.
     pub fn set_bytes_max(&self, bytes_max: u64) {
         self.budget.set_bytes_max(bytes_max);
+        self.watch_limit();
+    }
+
+    /// The least limit with which its shards work, each of which fills segments of its own. It is a sixteenth at most of what the engine has
+    /// begun with, but 2 MiB.
+    #[must_use]
+    pub fn bytes_least(&self) -> u64 {
+        BYTES_LEAST.max((self.shards * SEGMENTS_LEAST * SEGMENT_BYTES) as u64)
+    }
+
+    /// Writes ask for room from now on, also where segments have some: less may be in use now than before.
+    fn watch_limit(&self) {
+        if self.budget.is_exceeded() {
+            self.shards_as_they_are().for_each(|mut shard| shard.is_short = true);
+        }
     }
 
     /// From now on keys that are gone without being removed are collected, or forgotten.

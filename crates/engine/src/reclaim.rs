@@ -1,6 +1,8 @@
 //! Getting memory back: which segment is emptied, and which of its items live on.
 
+use crate::ghosts::Ghosts;
 use crate::hash::Hash;
+use crate::index::Index;
 use crate::item::{Body, Content, Header, Item};
 use crate::losses::Cause;
 use crate::policy::Policy;
@@ -128,6 +130,14 @@ impl Shard {
                 return;
             }
         }
+    }
+
+    /// Where nothing may be evicted, nothing is written while more is in use than may be, also where a segment has room for it. What has
+    /// reserved its room before is written.
+    pub(crate) fn refuse_above_limit(&self) -> Result<(), OutOfMemory> {
+        let is_kept =
+            self.policy == Policy::NoEviction || self.policy.is_volatile() && self.budget.is_stuck();
+        if is_kept && !self.is_reserved && self.budget.is_exceeded() { Err(OutOfMemory) } else { Ok(()) }
     }
 
     /// The share of a change of expiry in making up for the item that was written anew. The old one is dead: where some segment has enough of
@@ -274,14 +284,15 @@ impl Shard {
     /// Gives back so many bytes, or as many as it can, under the lock of the shard: how many fewer it has then. What was only moved does not
     /// count.
     pub(crate) fn give(&mut self, bytes: usize, now_ms: u64) -> usize {
-        let before = self.segments.bytes();
+        let held_bytes = |shard: &Self| shard.segments.bytes() + shard.index.bytes() + shard.ghosts.bytes();
+        let before = held_bytes(self);
         let mut given_bytes = 0;
         for _ in 0..self.rounds_max() {
             let used_bytes_max = self.budget.used_bytes().saturating_sub((bytes - given_bytes) as u64);
             if !self.relieve(used_bytes_max, now_ms) {
                 break;
             }
-            given_bytes = before.saturating_sub(self.segments.bytes());
+            given_bytes = before.saturating_sub(held_bytes(self));
             if given_bytes >= bytes {
                 break;
             }
@@ -306,11 +317,26 @@ impl Shard {
 
     /// Empties one segment, or as much of it as it takes until no more is in use; whether there was one.
     pub(crate) fn relieve(&mut self, used_bytes_max: u64, now_ms: u64) -> bool {
-        let emptying = self.begun().or_else(|| self.victim(now_ms));
-        if let Some(emptying) = emptying {
-            self.empty_on(emptying, Step { bytes: usize::MAX, used_bytes_max }, now_ms);
+        let Some(emptying) = self.begun().or_else(|| self.victim(now_ms)) else { return self.begin_anew() };
+        self.empty_on(emptying, Step { bytes: usize::MAX, used_bytes_max }, now_ms);
+        true
+    }
+
+    /// Gives back what a shard without keys has kept from when it had some: its index, the segments that were being filled, and what it knows of
+    /// keys that are gone. Whether that was anything.
+    pub(crate) fn begin_anew(&mut self) -> bool {
+        if self.index.keys() > 0 || self.index.buckets() == 1 || self.pending.is_some() || self.is_reserved {
+            return false;
         }
-        emptying.is_some()
+        let tables_bytes = |shard: &Self| shard.index.bytes() + shard.ghosts.bytes();
+        let before = tables_bytes(self);
+        self.index = Index::new(&self.budget.pools.blocks);
+        self.ghosts = Ghosts::default();
+        self.charge_tables();
+        let open = [Queue::Small, Queue::Main].map(|queue| self.queues.of(queue).open.take());
+        (self.sweep, self.emptying) = (None, None);
+        open.into_iter().flatten().for_each(|number| self.free(number));
+        tables_bytes(self) < before || open != [None; 2]
     }
 
     /// The segment that is being emptied, unless all of it was given up meanwhile.
@@ -336,7 +362,8 @@ impl Shard {
             return;
         }
         let Some(emptying) = self.begun().or_else(|| self.next_emptying(now_ms)) else {
-            self.is_short = false;
+            // Nothing is written above the limit where all that is there stays.
+            self.is_short = self.budget.is_exceeded();
             return;
         };
         let used_bytes_max = self.budget.used_bytes_beside(self.left_bytes(SEGMENT_BYTES) + SEGMENT_BYTES);

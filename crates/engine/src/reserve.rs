@@ -86,6 +86,7 @@ impl Engine {
 impl Shard {
     /// Takes all that these entries can need before the first is written.
     fn reserve(&mut self, entries: &[&Entry<'_>], now_ms: u64) -> Result<(), OutOfMemory> {
+        self.refuse_above_limit()?;
         let mut search = self.room_search(SEGMENT_BYTES);
         loop {
             // Anew each time: what is moved to make room fills the open segments.

@@ -485,6 +485,9 @@ impl Shard {
 
     /// Appends an item to a queue, and lets the slot of the key point to it.
     fn write(&mut self, key: &Key<'_>, content: &Content<'_>, now_ms: u64) -> Result<(), OutOfMemory> {
+        if self.is_short {
+            self.refuse_above_limit()?;
+        }
         let old = self.find(key, now_ms).and_then(|(_, slot)| slot.place());
         let queue = if old.is_none() && self.ghosts.take(key.hash) { Queue::Main } else { Queue::Small };
         let frequency = match old.map(|place| Header::read(self.segments.at(place))) {

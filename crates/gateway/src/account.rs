@@ -14,6 +14,7 @@ use crate::message::respond::{self, Problem};
 use crate::plan::Plan;
 use crate::timeline::Timeline;
 use crate::traces;
+use crate::upstream::Tried;
 use crate::worker::Worker;
 
 /// What went to the client and came from it.
@@ -53,19 +54,39 @@ pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, 
         end(worker, timeline, reply, (sent, &outcome, ended));
     }
     if worker.access.is_on() {
-        log(worker, request, reply, &outcome);
+        log(worker, (request, None), reply, &outcome);
     }
     ended
 }
 
-/// The same of a request whose head is not in the buffer of its connection any more.
-pub(crate) fn record_owned(worker: &Worker, request: &OwnedRequest, reply: &Reply, sent: Sent) -> Instant {
+/// A request whose head is not in the buffer of its connection any more, as its client sent it, and where it went if it had to be forwarded.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) request: &'a OwnedRequest,
+    pub(crate) tried: Option<&'a Tried>,
+}
+
+impl<'a> Asked<'a> {
+    pub(crate) fn of(plan: &'a Plan) -> Self {
+        Self { request: plan.asked(), tried: Some(&plan.request.tried) }
+    }
+
+    /// One that something at hand answers.
+    pub(crate) fn at_once(request: &'a OwnedRequest) -> Self {
+        Self { request, tried: None }
+    }
+}
+
+/// The same of a request that outlives the buffer of its connection.
+pub(crate) fn record_owned(worker: &Worker, asked: Asked<'_>, reply: &Reply, sent: Sent) -> Instant {
+    let Asked { request, tried } = asked;
     let (ended, outcome) = count(worker, &request.method, reply, sent);
     if let Some(timeline) = &request.timeline {
         end(worker, timeline, reply, (sent, &outcome, ended));
     }
     if worker.access.is_on() {
-        log(worker, &request.borrow(&request.fields.to_lines()), reply, &outcome);
+        let server = tried.and_then(Tried::last);
+        log(worker, (&request.borrow(&request.fields.to_lines()), server.as_deref()), reply, &outcome);
     }
     ended
 }
@@ -85,7 +106,7 @@ fn record_unanswered(worker: &Worker, plan: &Plan, problem: &Problem, received_b
     let mut reply = respond::reply(problem, Some(&plan.site), plan.started, worker);
     reply.account.rule = plan.site.rule_metrics(plan.rule);
     let sent = reply.sent().with_bytes(0, received_bytes, Delivered::Broken);
-    record_owned(worker, plan.asked(), &reply, sent)
+    record_owned(worker, Asked::of(plan), &reply, sent)
 }
 
 /// A request that waits for its response. Where it is dropped before that wait has ended, the drain limit has cut it off.
@@ -146,7 +167,12 @@ fn end(
     traces::end(timeline, reply, (&sent, outcome.cache), (ended, &worker.shared.live.load()));
 }
 
-fn log(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, outcome: &RequestOutcome) {
+fn log(
+    worker: &Worker,
+    (request, server): (&RequestHead<'_>, Option<&str>),
+    reply: &Reply,
+    outcome: &RequestOutcome,
+) {
     let mut cache_status = Vec::with_capacity(96);
     let live = worker.shared.live.load();
     reply.cache_status.write(&live.cache_name, &mut cache_status);
@@ -161,6 +187,7 @@ fn log(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, outcome: &Requ
         body_bytes: outcome.body_bytes_sent,
         duration_ns: outcome.duration_ns,
         site: reply.account.site.as_ref().map(|site| site.config.name.as_str()),
+        server,
         cache: outcome.cache,
         cache_status: Some(&cache_status),
         referer: text(request.fields, "referer").map(str::as_bytes),
@@ -194,6 +221,7 @@ pub(crate) fn record_refused(worker: &Worker, client: &ClientEnd, problem: &Prob
         body_bytes,
         duration_ns: 0,
         site: None,
+        server: None,
         cache: CacheResult::Local,
         cache_status: Some(problem.reason.as_bytes()),
         referer: None,

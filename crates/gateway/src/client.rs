@@ -1,11 +1,11 @@
 //! Whom a request is counted for, where limits hold for each client.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
-use caching::{FieldLine, fields};
-use ipnet::IpNet;
+use caching::forwarded::{End, Hop, Node};
+use caching::{FieldLine, Hops};
 
-use crate::config::is_within;
+use crate::config::TrustedProxies;
 use crate::message::head::{OwnedRequest, RequestHead, Trust};
 
 /// An address, or a network of IPv6 that one customer usually has: one host alone can have any address of its /64.
@@ -29,7 +29,7 @@ impl Client {
 
     /// Who made a request: the peer, or whom a trusted proxy names. `None` where that names nobody: all its clients
     /// would share what is meant for one.
-    pub(crate) fn of_request(request: &OwnedRequest, trusted: &[IpNet]) -> Option<Self> {
+    pub(crate) fn of_request(request: &OwnedRequest, trusted: &TrustedProxies) -> Option<Self> {
         match request.peer.trust {
             Trust::Untrusted => Some(Self::of(request.peer.ip())),
             Trust::Trusted => named(&request.fields.to_lines(), trusted).ok().flatten().map(Self::of),
@@ -38,12 +38,12 @@ impl Client {
 }
 
 /// Where a request came from, for people to read: the address that a trusted proxy names, or else that of the peer.
-pub(crate) fn address_of(request: &RequestHead<'_>, trusted: &[IpNet]) -> IpAddr {
+pub(crate) fn address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> IpAddr {
     known_address_of(request, trusted).unwrap_or_else(|_| request.peer.ip())
 }
 
 /// The same, for what is counted; `None` where a trusted proxy names nobody, or not so that it can be read: it may be anybody behind it.
-pub(crate) fn named_address_of(request: &RequestHead<'_>, trusted: &[IpNet]) -> Option<IpAddr> {
+pub(crate) fn named_address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> Option<IpAddr> {
     match request.peer.trust {
         Trust::Untrusted => Some(request.peer.ip()),
         Trust::Trusted => named(request.fields, trusted).ok().flatten(),
@@ -56,7 +56,7 @@ pub(crate) fn named_address_of(request: &RequestHead<'_>, trusted: &[IpNet]) -> 
 /// A trusted proxy names somebody in a way that can't be read.
 pub(crate) fn known_address_of(
     request: &RequestHead<'_>,
-    trusted: &[IpNet],
+    trusted: &TrustedProxies,
 ) -> Result<IpAddr, UnknownClient> {
     let named = match request.peer.trust {
         Trust::Untrusted => None,
@@ -65,36 +65,50 @@ pub(crate) fn known_address_of(
     Ok(named.unwrap_or_else(|| request.peer.ip()))
 }
 
-/// Who made a request is told, but not so that it can be read: `unknown`, a name, or half a quotation.
-#[derive(Debug, PartialEq, Eq)]
+fn named(lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Result<Option<IpAddr>, UnknownClient> {
+    Route::read(lines, trusted).client
+}
+
+/// Who made a request is told, but not so that it can be read: `unknown`, a name, half a quotation, or behind more hops than are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnknownClient;
 
-/// The last address in `X-Forwarded-For`, or else in `Forwarded`, that is not itself a trusted proxy. What stands before it
-/// anybody may have written. Where all are trusted proxies, the first of them made the request.
-fn named(lines: &[FieldLine<'_>], trusted: &[IpNet]) -> Result<Option<IpAddr>, UnknownClient> {
-    let mut way: Vec<_> = fields::members(lines, "x-forwarded-for").map(address).collect();
-    if way.is_empty() {
-        way = fields::members(lines, "forwarded").map(|element| address(forwarded_for(element)?)).collect();
+/// The hops of a request that came from a trusted proxy, and how far they are to be believed.
+///
+/// The client is the last one that is not itself a trusted proxy: what stands before it anybody may have written. Where all
+/// are trusted proxies, the first of them made the request. What is said of the request in the element that names the client,
+/// or behind it, trusted proxies have said.
+#[derive(Debug)]
+pub(crate) struct Route<'a> {
+    pub(crate) hops: Hops<'a>,
+    /// How many of the nearest were written by trusted proxies.
+    believed: usize,
+    pub(crate) client: Result<Option<IpAddr>, UnknownClient>,
+    /// Whether what stands before the hops, and is not to be believed, would have named the client.
+    pub(crate) is_cut_off: bool,
+}
+
+impl<'a> Route<'a> {
+    pub(crate) fn read(lines: &'a [FieldLine<'a>], trusted: &TrustedProxies) -> Self {
+        let hops = Hops::read(lines, trusted.hops_max);
+        let address = |hop: &Hop<'_>| hop.node.as_ref().and_then(Node::address);
+        let is_trusted = |hop: &Hop<'_>| address(hop).is_some_and(|address| trusted.contains(address));
+        let client = hops.nearest.iter().position(|hop| !is_trusted(hop));
+        let is_cut_off = client.is_none() && hops.end != End::Complete;
+        let believed = client.map_or(hops.nearest.len(), |client| client + 1);
+        let first = hops.nearest[..believed].last();
+        let client = match first {
+            _ if is_cut_off => Err(UnknownClient),
+            None => Ok(None),
+            Some(first) => address(first).map(Some).ok_or(UnknownClient),
+        };
+        Self { hops, believed, client, is_cut_off }
     }
-    let Some(first) = way.first().copied() else { return Ok(None) };
-    let mut from_the_end = way.into_iter().rev();
-    let client = from_the_end.find(|hop| !hop.is_some_and(|hop| is_within(trusted, hop)));
-    client.unwrap_or(first).map(Some).ok_or(UnknownClient)
-}
 
-/// The `for` of an element of `Forwarded` (RFC 7239 section 4).
-fn forwarded_for(element: &[u8]) -> Option<&[u8]> {
-    let pairs = element.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
-    let is_for = |pair: &&[u8]| pair.len() > 4 && pair[..4].eq_ignore_ascii_case(b"for=");
-    pairs.into_iter().find(is_for).map(|pair| &pair[4..])
-}
-
-/// An address with or without port, brackets and quotes.
-fn address(text: &[u8]) -> Option<IpAddr> {
-    let text = std::str::from_utf8(text).ok()?.trim().trim_matches('"');
-    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
-    let address = bare.parse::<IpAddr>().or_else(|_| text.parse::<SocketAddr>().map(|socket| socket.ip()));
-    address.ok().map(|address| address.to_canonical())
+    /// What is believed, from the client on.
+    pub(crate) fn believed(&self) -> impl Iterator<Item = &Hop<'a>> {
+        self.hops.nearest[..self.believed].iter().rev()
+    }
 }
 
 #[cfg(test)]
@@ -103,7 +117,8 @@ mod tests {
 
     #[test]
     fn a_trusted_proxy_names_the_client() {
-        let trusted: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
+        let networks = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
+        let trusted = TrustedProxies { networks, hops_max: 4 };
         let check = |name: &str, value: &str, expected: Option<&str>| {
             let lines = [(name, value.as_bytes())];
             let expected = expected.map(|text| text.parse().unwrap());
@@ -120,9 +135,14 @@ mod tests {
         check("forwarded", "for=192.0.2.1;proto=https, For=\"10.0.0.1:80\";by=x", Some("192.0.2.1"));
         check("forwarded", "proto=https;for=\"[2001:db8::1]\"", Some("2001:db8::1"));
         check("forwarded", "proto=https", None);
-        check("forwarded", "for=\"1.1.1.1, for=\"[2001:db8::1]:4711\"", None);
+        check("forwarded", "for=\"1.1.1.1, for=\"[2001:db8::1]:4711\"", Some("2001:db8::1"));
         // A quotation that a client began, and never ended, hides nothing behind it.
         check("forwarded", "for=\"192.0.2.1, for=192.0.2.2", Some("192.0.2.2"));
+        check("forwarded", "for=192.0.2.1, for=evil, for=10.0.0.2", None);
+        check("forwarded", "for=192.0.2.1;x=\"a;for=6.6.6.6\"", Some("192.0.2.1"));
+        let behind = |hops: &str| format!("192.0.2.1{hops}");
+        check("x-forwarded-for", &behind(&", 10.0.0.1".repeat(3)), Some("192.0.2.1"));
+        check("x-forwarded-for", &behind(&", 10.0.0.1".repeat(4)), None);
         assert_eq!(named(&[("x-forwarded-for", b" ")], &trusted), Ok(None));
         assert_eq!(named(&[("x-other", b"192.0.2.1")], &trusted), Ok(None));
     }

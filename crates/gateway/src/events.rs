@@ -3,6 +3,8 @@
 //! They have a log target of their own, [`TARGET`], which the process lets through at every level: the site decides,
 //! so that one noisy or new site can be quiet or talkative while the others are not.
 
+use std::net::IpAddr;
+
 use tracing::Level;
 
 use crate::clock::now;
@@ -14,12 +16,14 @@ pub const TARGET: &str = "site";
 
 /// Something worth a line.
 pub(crate) enum Event<'a> {
-    /// The origin gave no response.
-    OriginFailed(&'a OriginError),
+    /// The origin gave no response: the server that was tried last, if one was.
+    OriginFailed { error: &'a OriginError, server: Option<&'a str> },
     /// A request came back to this gateway.
     Loop,
     /// A response body broke off.
     FillAborted(&'static str),
+    /// The method PURGE was refused to a client, for this reason.
+    PurgeRefused { client: IpAddr, reason: &'static str },
     /// A response was passed on without being stored.
     NotStored(&'static str),
 }
@@ -27,8 +31,20 @@ pub(crate) enum Event<'a> {
 impl Event<'_> {
     fn level(&self) -> Level {
         match self {
-            Self::OriginFailed(_) | Self::Loop | Self::FillAborted(_) => Level::WARN,
+            Self::OriginFailed { .. } | Self::Loop | Self::FillAborted(_) | Self::PurgeRefused { .. } => {
+                Level::WARN
+            }
             Self::NotStored(_) => Level::DEBUG,
+        }
+    }
+
+    /// What it shares an allowance with.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::OriginFailed { error, .. } => error.reason(),
+            Self::Loop => "loop",
+            Self::PurgeRefused { .. } => "purge-refused",
+            Self::FillAborted(_) | Self::NotStored(_) => "body-broken-off",
         }
     }
 }
@@ -41,20 +57,21 @@ pub(crate) fn emit(live: &LiveSite, path_and_query: &str, event: &Event<'_>) {
         return;
     }
     if event.level() == Level::WARN {
-        match live.warnings.take(now().whole_seconds().unsigned_abs()) {
+        match live.warnings.take(event.kind(), now().whole_seconds().unsigned_abs()) {
             None => return,
             Some(0) => {}
             Some(left_out) => {
-                tracing::warn!(target: TARGET, site = %site.name, left_out, "more warnings than are written")
+                let (site, kind) = (&site.name, event.kind());
+                tracing::warn!(target: TARGET, %site, kind, left_out, "more warnings than are written");
             }
         }
     }
     let path = path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path);
     let (name, origin) = (&site.name, &site.origin.name);
     match event {
-        Event::OriginFailed(error) => {
+        Event::OriginFailed { error, server } => {
             let reason = error.reason();
-            tracing::warn!(target: TARGET, site = %name, %origin, path, reason, %error, "the origin gave no response");
+            tracing::warn!(target: TARGET, site = %name, %origin, server, path, reason, %error, "the origin gave no response");
         }
         Event::Loop => {
             tracing::warn!(
@@ -64,6 +81,9 @@ pub(crate) fn emit(live: &LiveSite, path_and_query: &str, event: &Event<'_>) {
         }
         Event::FillAborted(reason) => {
             tracing::warn!(target: TARGET, site = %name, %origin, path, reason, "a response body broke off");
+        }
+        Event::PurgeRefused { client, reason } => {
+            tracing::warn!(target: TARGET, site = %name, path, %client, reason, "a PURGE was refused");
         }
         Event::NotStored(reason) => {
             tracing::debug!(target: TARGET, site = %name, path, reason, "a response was not stored");

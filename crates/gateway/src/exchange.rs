@@ -162,7 +162,7 @@ fn begin_by_rule(
     let facts = reading::with_credentials(facts, request, terms);
     let facts = asked
         .map_or(facts, |(asked, matching)| trail::with_credentials(facts, asked.fields, matching, terms));
-    let keyed = reading::keyed_fields(request, facts.method, terms);
+    let keyed = reading::keyed_fields(request, facts.method, terms, &live.config.trusted_proxies);
     if !keyed.is_empty() {
         // What lies under such a key is invalidated by the key of its URL alone.
         worker.cache(site).watch_keys();

@@ -32,7 +32,7 @@ use crate::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanat
 use crate::route::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
 use crate::server::listener::{self, Claim, InheritedSockets, Listener, OpenConnections, SocketOwner};
-use crate::server::tls;
+use crate::server::tls::{self, ServedCertificate};
 use crate::stores::Stores;
 use crate::transform::loops::Instance;
 use crate::upstream::{OriginStats, Upstreams};
@@ -94,7 +94,7 @@ pub enum StartError {
     Stores,
 }
 
-/// A running data plane. Dropping it doesn't stop it: see [`Gateway::drain`] and [`Gateway::join`].
+/// A running data plane. Dropping it doesn't stop it: see [`GatewayControl::drain`] and [`Gateway::join`].
 pub struct Gateway {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
@@ -335,6 +335,13 @@ impl GatewayControl {
     /// How many client connections may be open.
     pub fn connections_max(&self) -> usize {
         self.shared.live.load().config.limits.connections_max
+    }
+
+    /// The certificates of all listeners that clients get.
+    pub fn certificates(&self) -> Vec<ServedCertificate> {
+        let live = self.shared.live.load();
+        let listeners = live.config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+        listeners.flat_map(|tls| tls::served(&tls.certificates)).collect()
     }
 
     /// Counts by origin name.

@@ -17,6 +17,7 @@
 
 mod account;
 mod active;
+mod allowances;
 mod cache;
 mod client;
 mod clock;
@@ -58,4 +59,5 @@ pub use question::{ExplainError, Explanation, Question};
 pub use reason::{Reason, Refused};
 pub use route::route_of;
 pub use server::listener::SocketOwner;
+pub use server::tls::ServedCertificate;
 pub use store::purge::{PurgeMode, TagsMatch};

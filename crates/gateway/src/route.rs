@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use caching::explain::Finding;
 use caching::{StoredCredentialed, Timestamp};
-use telemetry::{OriginId, RuleId, SiteId, Telemetry, Warnings, WorkerRecorder};
+use telemetry::{OriginId, RuleId, SiteId, Telemetry, WorkerRecorder};
 use tokio::time::Instant;
 
 use self::choice::Chooser;
 pub(crate) use self::choice::RuleIndex;
 use self::sites::SiteIndex;
+use crate::allowances::Allowances;
 use crate::config::{CacheRule, Config, Phase, Site, StoreIndex, TransformRule, starts_with_any_case};
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, Protection, whole_seconds};
@@ -37,11 +38,8 @@ pub(crate) struct LiveSite {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) metrics: SiteId,
     pub(crate) origin_metrics: OriginId,
-    pub(crate) warnings: Warnings<WARNINGS_PER_SECOND_MAX>,
+    pub(crate) warnings: Allowances,
 }
-
-/// Of one site. Requests cause them.
-const WARNINGS_PER_SECOND_MAX: u64 = 10;
 
 /// What the transformation rules of each phase are counted as.
 #[derive(Default)]
@@ -101,7 +99,7 @@ impl LiveSite {
             upstream,
             metrics: telemetry.register_site(&config.name),
             origin_metrics: telemetry.register_origin(&config.origin.name),
-            warnings: Warnings::default(),
+            warnings: Allowances::default(),
         }
     }
 

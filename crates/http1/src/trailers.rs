@@ -5,58 +5,75 @@ use crate::{BodyError, Limits};
 
 /// Whether a field of this name must not be in a trailer section: it belongs to framing, routing, connection,
 /// request conditions, authentication, response control or the meaning of the content, which all were decided when
-/// the head was read.
+/// the head was read. Digests of the content are what trailers are for.
 //= RFC 9110 section 6.5.1: limitations on use of trailers
 pub fn is_forbidden_trailer(name: &str) -> bool {
-    FORBIDDEN.iter().any(|forbidden| forbidden.eq_ignore_ascii_case(name))
+    let is = |known: &&str| known.eq_ignore_ascii_case(name);
+    let begins =
+        |prefix: &&str| name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
+    FORBIDDEN.iter().any(is) || FORBIDDEN_PREFIXES.iter().any(begins) && !DIGESTS.iter().any(is)
 }
 
 const FORBIDDEN: &[&str] = &[
-    "accept-ranges",
     "age",
+    "allow",
+    "alt-svc",
+    "authentication-control",
+    "authentication-info",
     "authorization",
     "cache-control",
+    "cache-groups",
+    "cache-group-invalidation",
+    "cache-status",
+    "cache-tag",
+    "cache-tags",
+    "clear-site-data",
     "connection",
-    "content-encoding",
-    "content-length",
-    "content-location",
-    "content-range",
-    "content-type",
     "cookie",
+    "cookie2",
     "date",
     "etag",
     "expect",
     "expires",
     "forwarded",
+    "from",
     "host",
-    "if-match",
-    "if-modified-since",
-    "if-none-match",
-    "if-range",
-    "if-unmodified-since",
+    "http2-settings",
     "keep-alive",
     "last-modified",
     "location",
     "max-forwards",
+    "origin",
     "pragma",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
+    "prefer",
+    "priority",
     "range",
+    "referer",
+    "refresh",
     "retry-after",
     "set-cookie",
+    "set-cookie2",
+    "strict-transport-security",
+    "surrogate-control",
+    "surrogate-key",
     "te",
+    "traceparent",
+    "tracestate",
     "trailer",
     "transfer-encoding",
     "upgrade",
+    "user-agent",
     "vary",
     "via",
     "warning",
     "www-authenticate",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
+    "xkey",
 ];
+
+const FORBIDDEN_PREFIXES: &[&str] =
+    &["accept", "access-control-", "cdn-", "content-", "cross-origin-", "if-", "proxy-", "sec-", "x-forward"];
+
+const DIGESTS: &[&str] = &["content-digest", "content-md5"];
 
 /// `section` ends in an empty line and each LF in it has a CR before it.
 pub(crate) fn check(section: &[u8], fields_max: usize) -> Result<(), BodyError> {

@@ -5,16 +5,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::charge::Charge;
 use crate::limits::{Limits, OutputLimit};
 use crate::output::Output;
+use crate::pins::Buffered;
 use crate::reply::Version;
 use crate::subscriptions::Receiver;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use crate::sync::{Mutex, Waker};
 
 /// Clients of all workers, by number.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Clients {
+    buffered: Arc<Buffered>,
     made: AtomicU64,
     open: Mutex<BTreeMap<u64, Arc<Client>>>,
     /// Of `open`, to be read without its lock.
@@ -32,6 +35,8 @@ pub(crate) struct Client {
     pub(crate) since_ms: u64,
     pub(crate) facts: Facts,
     pub(crate) names: Mutex<Names>,
+    /// What counts for it.
+    pub(crate) charge: Charge,
     place: Place,
     mailbox: Mutex<Mailbox>,
     has_mail: AtomicBool,
@@ -112,10 +117,20 @@ pub(crate) enum Backlog {
 }
 
 impl Clients {
+    pub(crate) fn new(buffered: &Arc<Buffered>) -> Self {
+        Self {
+            buffered: Arc::clone(buffered),
+            made: AtomicU64::new(0),
+            open: Mutex::default(),
+            count: AtomicUsize::new(0),
+            late: Mutex::default(),
+        }
+    }
+
     /// Adds a connection.
     pub(crate) fn add(&self, ends: Ends, place: Place, now_ms: u64) -> Arc<Client> {
         let id = self.made.fetch_add(1, Relaxed) + 1;
-        let client = Arc::new(Client::new(id, ends, place, now_ms));
+        let client = Arc::new(Client::new(id, ends, place, Charge::new(&self.buffered), now_ms));
         self.open.lock().insert(id, Arc::clone(&client));
         self.count.fetch_add(1, Relaxed);
         client
@@ -137,17 +152,17 @@ impl Clients {
         self.open.lock().values().cloned().collect()
     }
 
-    /// The one whose buffers take most, among those that are not to be closed yet; none where those that are take so much already.
-    pub(crate) fn largest_beyond(&self, bytes: usize) -> Option<Arc<Client>> {
+    /// The one whose buffers take most, of those that are not to be closed yet, and what those that are have not read: values and messages
+    /// among that may be free soon, and count for nobody alone.
+    pub(crate) fn largest(&self) -> Option<(Arc<Client>, usize)> {
         let open = self.open.lock();
         let closing = open.values().filter(|client| client.is_killed());
-        if closing.map(|client| client.buffers_bytes()).sum::<usize>() >= bytes {
-            return None;
-        }
-        open.values()
-            .filter(|client| !client.is_killed() && !client.facts.is_kept.load(Relaxed))
-            .max_by_key(|client| client.buffers_bytes())
-            .cloned()
+        let unsent_bytes = closing.map(|client| client.unsent_bytes()).sum();
+        let staying =
+            open.values().filter(|client| !client.is_killed() && !client.facts.is_kept.load(Relaxed));
+        let (bytes, largest) =
+            staying.map(|client| (client.buffers_bytes(), client)).max_by_key(|(bytes, _)| *bytes)?;
+        (bytes > 0).then(|| (Arc::clone(largest), unsent_bytes))
     }
 
     /// The one whose request takes most, and what those of the others take; but for those that are to be closed.
@@ -194,7 +209,7 @@ impl Clients {
 }
 
 impl Client {
-    fn new(id: u64, ends: Ends, place: Place, now_ms: u64) -> Self {
+    fn new(id: u64, ends: Ends, place: Place, charge: Charge, now_ms: u64) -> Self {
         let facts = Facts {
             seen_ms: AtomicU64::new(now_ms),
             protocol: AtomicUsize::new(Version::default().number()),
@@ -208,6 +223,7 @@ impl Client {
             since_ms: now_ms,
             facts,
             names: Mutex::default(),
+            charge,
             place,
             mailbox: Mutex::default(),
             has_mail: AtomicBool::new(false),
@@ -215,10 +231,9 @@ impl Client {
         }
     }
 
-    /// Sends what is no reply, such as a push message: behind the replies to what it has asked so far. `account` learns how many bytes
-    /// of memory that takes, before anybody can give them back: none for what is shared with others. Where more waits for it than may, it is not
-    /// posted.
-    pub(crate) fn post(&self, message: &Output, limits: &Limits, account: impl FnOnce(usize)) -> Backlog {
+    /// Sends what is no reply, such as a push message: behind the replies to what it has asked so far. The memory that it takes counts before
+    /// anybody can give it back: none for what is shared with others. Where more waits for it than may, it is not posted.
+    pub(crate) fn post(&self, message: &Output, limits: &Limits) -> Backlog {
         let mut mailbox = self.mailbox.lock();
         if mailbox.is_closed {
             return Backlog::Fine;
@@ -231,7 +246,7 @@ impl Client {
         }
         let before_bytes = mailbox.messages.held_bytes();
         mailbox.messages.post(message);
-        account(mailbox.messages.held_bytes() - before_bytes);
+        self.charge.account(before_bytes, mailbox.messages.held_bytes());
         let is_known = self.has_mail.swap(true, SeqCst);
         drop(mailbox);
         if !is_known {
@@ -252,22 +267,52 @@ impl Client {
         self.has_mail.load(Relaxed)
     }
 
-    /// Appends what was posted; how many bytes of memory are free then.
-    pub(crate) fn take_mail(&self, out: &mut Output) -> usize {
+    /// Appends what was posted.
+    pub(crate) fn take_mail(&self, out: &mut Output) {
         let mut mailbox = self.mailbox.lock();
         self.has_mail.store(false, SeqCst);
-        let messages = std::mem::take(&mut mailbox.messages);
+        let messages = self.empty(&mut mailbox);
         drop(mailbox);
-        let bytes = messages.held_bytes();
         out.append(messages);
-        bytes
     }
 
-    /// Nothing can be posted any more; how many bytes of memory are free then.
-    pub(crate) fn close_mailbox(&self) -> usize {
+    /// Nothing can be posted any more.
+    pub(crate) fn close_mailbox(&self) {
         let mut mailbox = self.mailbox.lock();
         mailbox.is_closed = true;
-        std::mem::take(&mut mailbox.messages).held_bytes()
+        let messages = self.empty(&mut mailbox);
+        drop(mailbox);
+        drop(messages);
+    }
+
+    fn empty(&self, mailbox: &mut Mailbox) -> Output {
+        self.charge.account(mailbox.messages.held_bytes(), 0);
+        std::mem::take(&mut mailbox.messages)
+    }
+
+    /// Its buffers have grown or shrunk to so much. What grows is seen before `account` counts it, and what shrinks when it counts no longer: whoever
+    /// looks for the cause of what counts finds it.
+    pub(crate) fn account_buffers(
+        &self,
+        unread_bytes: usize,
+        unsent_bytes: usize,
+        account: impl FnOnce(&Charge),
+    ) {
+        let Facts { unread_bytes: unread, unsent_bytes: unsent, .. } = &self.facts;
+        unread.fetch_max(unread_bytes, Relaxed);
+        unsent.fetch_max(unsent_bytes, Relaxed);
+        account(&self.charge);
+        unread.store(unread_bytes, Relaxed);
+        unsent.store(unsent_bytes, Relaxed);
+    }
+
+    /// What is remembered for it takes so much from now on; how much more that is.
+    pub(crate) fn account_kept(&self, bytes: usize) -> usize {
+        let kept = &self.facts.kept_bytes;
+        let before_bytes = kept.fetch_max(bytes, Relaxed);
+        self.charge.account(before_bytes, bytes);
+        kept.store(bytes, Relaxed);
+        bytes.saturating_sub(before_bytes)
     }
 
     /// To how many channels, patterns and shard channels.
@@ -300,10 +345,27 @@ impl Client {
         !self.listens() && now_ms.saturating_sub(self.facts.seen_ms.load(Relaxed)) >= idle_ms
     }
 
-    /// Ends the connection, as soon as its worker comes to it.
-    pub(crate) fn kill(&self) {
+    /// Ends the connection, as soon as its worker comes to it; whether nobody has done so before.
+    pub(crate) fn kill(&self) -> bool {
+        let mut is_first = false;
+        self.kill_counted(|| is_first = true);
+        is_first
+    }
+
+    /// As [`Self::kill`]. It counts before anybody can see that it has ended, and once.
+    pub(crate) fn kill_counted(&self, count: impl FnOnce()) {
+        if self.charge.give_up() {
+            count();
+        }
         self.is_killed.store(true, SeqCst);
         self.call();
+    }
+
+    /// The connection is about to end: what it takes is no reason to close others any more. Whether nobody has said so before.
+    pub(crate) fn give_up(&self) -> bool {
+        let is_first = self.charge.give_up();
+        self.is_killed.store(true, SeqCst);
+        is_first
     }
 
     /// Lets its worker come to it.

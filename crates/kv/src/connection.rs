@@ -165,7 +165,9 @@ impl Connection {
             None if then == Then::Wait && self.is_cut_short => Then::Send,
             None => then,
             Some(ending) => {
-                context.shared.endings.add(ending);
+                if self.client().give_up() {
+                    context.shared.endings.add(ending);
+                }
                 Then::Leave
             }
         }
@@ -241,7 +243,7 @@ impl Connection {
         }
         if self.conversation.session.has_mail() {
             buffers.output.clear();
-            context.shared.take_mail(self.client(), &mut buffers.output);
+            self.client().take_mail(&mut buffers.output);
             if self.send(&mut buffers.output, context).is_err() {
                 return Then::Close;
             }
@@ -370,25 +372,28 @@ impl Connection {
 
     /// Tells the server how much memory it takes.
     fn account(&mut self, bytes: usize, context: &Context<'_>) {
-        let unread_bytes = self.unread_bytes();
-        let facts = &self.client().facts;
-        let unread_before_bytes = facts.unread_bytes.swap(unread_bytes, Relaxed);
-        facts.unsent_bytes.store(self.unsent.bytes(), Relaxed);
+        let (unread_bytes, unsent_bytes) = (self.unread_bytes(), self.unsent.bytes());
+        let unread_before_bytes = self.client().facts.unread_bytes.load(Relaxed);
         let before_bytes = std::mem::replace(&mut self.accounted_bytes, bytes);
         let lent_bytes = if self.standing == Standing::Guest { unread_bytes.min(bytes) } else { 0 };
         let lent_before_bytes = std::mem::replace(&mut self.conversation.lent_bytes, lent_bytes);
         if self.standing != Standing::Guest {
+            self.client().account_buffers(unread_bytes, unsent_bytes, |_| ());
             context.shared.account_stranger(before_bytes, bytes);
             return;
         }
         let has_grown = unread_bytes > unread_before_bytes;
-        if has_grown && !self.is_worth_room(unread_bytes, context) {
-            context.shared.account_without_room(before_bytes, bytes);
-            self.keep_roomless(lent_bytes, context);
-        } else {
-            context.shared.account(before_bytes, bytes);
-            self.keep_roomless(if has_grown { 0 } else { self.roomless_bytes.min(lent_bytes) }, context);
-        }
+        let is_roomless = has_grown && !self.is_worth_room(unread_bytes, context);
+        self.client().account_buffers(unread_bytes, unsent_bytes, |charge| match is_roomless {
+            true => charge.account_without_room(before_bytes, bytes),
+            false => charge.account(before_bytes, bytes),
+        });
+        let roomless_bytes = match is_roomless {
+            true => lent_bytes,
+            false if has_grown => 0,
+            false => self.roomless_bytes.min(lent_bytes),
+        };
+        self.keep_roomless(roomless_bytes, context);
         context.shared.account_request(lent_before_bytes, lent_bytes);
     }
 

@@ -105,7 +105,7 @@ impl Conversation {
         }
         if !context.shared.interests.flags().are_indifferent() {
             context.shared.end_batch();
-            self.take_mail(context, output);
+            self.take_mail(output);
         }
         self.publish(context);
         self.scanner.shrink();
@@ -211,7 +211,7 @@ impl Conversation {
                 Ok(bytes) => at += bytes,
                 Err(pause) => break pause,
             }
-            self.take_mail(context, output);
+            self.take_mail(output);
         };
         if self.session.is_over { input.len() } else { at }
     }
@@ -391,7 +391,7 @@ impl Conversation {
                     Executed::Large => return at + plain.bytes(),
                     Executed::No => return at,
                 }
-                self.take_mail(context, output);
+                self.take_mail(output);
             }
             if !ahead.is_full() {
                 break;
@@ -401,9 +401,9 @@ impl Conversation {
     }
 
     /// What others have sent, or the command to its own client.
-    fn take_mail(&self, context: &Context<'_>, output: &mut Output) {
+    fn take_mail(&self, output: &mut Output) {
         if self.session.has_mail() {
-            context.shared.take_mail(&self.session.client, output);
+            self.session.client.take_mail(output);
         }
     }
 

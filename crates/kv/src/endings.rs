@@ -24,7 +24,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// In the order of [`Endings::counts`].
+    /// In the order of `Endings::counts`.
     pub const ALL: [Self; 8] = [
         Self::AuthTimeout,
         Self::Buffers,

@@ -111,7 +111,7 @@ impl OfflineClient {
         let client = &self.conversation.session.client;
         if client.has_mail() {
             let mut mail = Output::default();
-            self.shared.take_mail(client, &mut mail);
+            client.take_mail(&mut mail);
             mail.append_to(out);
         }
     }

@@ -14,19 +14,30 @@ use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 pub(crate) struct Buffered {
     engine: Option<Arc<Engine>>,
     bytes: AtomicUsize,
+    /// Without those of clients that are to be closed.
+    staying_bytes: AtomicUsize,
     /// Grown by so much since keys made room for it the last time.
     owed_bytes: AtomicUsize,
 }
 
 impl Buffered {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Self { engine: Some(engine), bytes: AtomicUsize::new(0), owed_bytes: AtomicUsize::new(0) }
+        Self::of(Some(engine))
     }
 
     /// Without an engine.
-    #[cfg(all(test, not(feature = "shuttle")))]
+    #[cfg(test)]
     pub(crate) fn of_nothing() -> Self {
-        Self { engine: None, bytes: AtomicUsize::new(0), owed_bytes: AtomicUsize::new(0) }
+        Self::of(None)
+    }
+
+    fn of(engine: Option<Arc<Engine>>) -> Self {
+        Self {
+            engine,
+            bytes: AtomicUsize::new(0),
+            staying_bytes: AtomicUsize::new(0),
+            owed_bytes: AtomicUsize::new(0),
+        }
     }
 
     /// A buffer has grown or shrunk. Keys are to make room for it.
@@ -42,10 +53,26 @@ impl Buffered {
         if before_bytes == now_bytes {
             return;
         }
+        self.staying_bytes.fetch_add(now_bytes.wrapping_sub(before_bytes), Relaxed);
+        self.account_closing(before_bytes, now_bytes);
+    }
+
+    /// A buffer of a client that is to be closed has grown or shrunk.
+    pub(crate) fn account_closing(&self, before_bytes: usize, now_bytes: usize) {
         if let Some(engine) = &self.engine {
             engine.lend(before_bytes, now_bytes);
         }
         self.bytes.fetch_add(now_bytes.wrapping_sub(before_bytes), Relaxed);
+    }
+
+    /// A client that holds so much is to be closed.
+    pub(crate) fn take_off(&self, bytes: usize) {
+        self.staying_bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Without those of clients that are to be closed: if this is too much, one more has to be.
+    pub(crate) fn staying_bytes(&self) -> usize {
+        self.staying_bytes.load(Relaxed)
     }
 
     pub(crate) fn bytes(&self) -> usize {

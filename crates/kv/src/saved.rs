@@ -1,11 +1,12 @@
 //! The data set on disk: written when the server stops or is told to, read when it starts. The engine knows the bytes, this the file.
 //!
-//! A file is taken once: a server that begins with it removes it, so that after a crash nothing comes back that is older than the crash.
+//! A file is taken once: a server that begins with it removes it when all of it is loaded, or before anybody learns of a change, so that after a
+//! crash nothing comes back that is older than the crash.
 
-use std::fs::{self, File, FileType, OpenOptions};
+use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::{self, BufWriter, ErrorKind, Read as _, Write};
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -14,13 +15,16 @@ use std::time::{Duration, Instant};
 
 use engine::{Engine, Exported, Progress, Saved, SavedError, Source};
 use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::background::{self, JoinHandle};
 use crate::databases::Databases;
 use crate::measures::SavingMeasures;
+use crate::ownership::{self, Ownership};
+use crate::place::{
+    self, LOCK, PART, ReserveError, beside, check_beginning, create_anew, folder_of, lock, other_kind,
+};
 use crate::shared::Shared;
 use crate::worker::now_ms;
 
@@ -31,16 +35,10 @@ const VERIFY_WITHIN: Duration = Duration::from_millis(200);
 const VERIFIED_WHOLE_BYTES: u64 = 32 << 20;
 /// Threads that compare checksums.
 const VERIFIERS_MAX: usize = 8;
-/// Only who runs the server may read what clients have stored.
-const MODE: u32 = 0o600;
-/// What is added to the name of the file for the one that is locked.
-const LOCK: &str = ".lock";
-/// How often is looked whether that is still there.
+/// How often the server looks whether the file with the lock is still there.
 const LOCK_SEEN_EVERY_MS: u64 = 1_000;
 /// How long not, after the log has said that it is gone for good.
 const LOCK_LOST_TOLD_MS: u64 = 60_000;
-/// For the one that is written, until it is whole.
-const PART: &str = ".part";
 /// For one of no use, which a save would replace: it can be looked at, repaired, or given to the version that wrote it. Further ones have
 /// numbers from 2 on.
 const REFUSED: &str = ".refused";
@@ -53,6 +51,8 @@ const BUFFER_BYTES: usize = 32 << 10;
 #[derive(Debug)]
 pub struct SaveFile {
     path: PathBuf,
+    /// Of the file that was there when the server began.
+    ownership: Option<Ownership>,
     /// Locked as long as it is open.
     lock: Mutex<File>,
     /// When was looked last whether it is still there.
@@ -73,6 +73,8 @@ struct State {
     /// What is being loaded.
     loading: Option<Arc<Saved>>,
     loaded: Progress,
+    /// The file with which the server has begun is there still.
+    is_old_there: bool,
     /// The file with which the server was to begin was of no use.
     is_refused: bool,
     saved_at_ms: u64,
@@ -107,28 +109,6 @@ enum RefusedFile {
     Damaged(#[from] SavedError),
     #[error("its databases are not numbered from 0 to 15")]
     Databases,
-}
-
-/// Why a file can't be the place of a data set.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ReserveError {
-    /// Two servers would write one file, and the one that stops last would win.
-    #[error("the save file {} is in use by another process", path.display())]
-    InUse { path: PathBuf },
-    #[error("the save file {} can't be locked", path.display())]
-    Lock { path: PathBuf, source: io::Error },
-    /// A save would put a file in its place.
-    #[error("{} is {kind}, and no file", path.display())]
-    NoFile { path: PathBuf, kind: &'static str },
-    /// A save would replace what another program has written.
-    #[error("{} is not a save file of larder kv: move it, or choose another path", path.display())]
-    Foreign { path: PathBuf },
-    /// Every save would fail.
-    #[error("{} can't be written", path.display())]
-    Part { path: PathBuf, source: io::Error },
-    #[error("the save file {} can't be found", path.display())]
-    Path { path: PathBuf, source: io::Error },
 }
 
 /// Why the data set was not written.
@@ -176,22 +156,12 @@ impl<W: Write> Write for Cancellable<'_, W> {
 }
 
 impl SaveFile {
-    /// Where the file is, behind all links: a save replaces it there and keeps the links, and who comes by another of them finds the same lock.
+    /// Where the file is, behind all links.
     ///
     /// # Errors
-    /// The folder is not there, or there is something that is no file: at its place, at that of its lock, or where it is written first. Or the
-    /// file belongs to another program.
+    /// The place can't take a file, or there is one that is not ours.
     pub fn resolve(path: &Path) -> Result<PathBuf, ReserveError> {
-        let place =
-            behind_links(path).map_err(|source| ReserveError::Path { path: path.to_owned(), source })?;
-        check_kind(&place)?;
-        check_beginning(&place)?;
-        check_kind(&beside(&place, LOCK))?;
-        match check_kind(&beside(&place, PART)) {
-            // All else that is there goes when a save begins.
-            Err(refused @ ReserveError::NoFile { kind: DIRECTORY, .. }) => Err(refused),
-            _ => Ok(place),
-        }
+        place::resolve(path)
     }
 
     /// Takes the place of the file for this process, by a lock on a file beside it: the file itself is replaced again and again.
@@ -199,7 +169,7 @@ impl SaveFile {
     /// # Errors
     /// Another process has it, the folder takes no files, or there is something that is no file.
     pub fn reserve(path: &Path) -> Result<Self, ReserveError> {
-        let path = Self::resolve(path)?;
+        let path = place::resolve(path)?;
         let lock = lock(&beside(&path, LOCK)).map_err(|source| match Errno::from_io_error(&source) {
             Some(Errno::WOULDBLOCK) => ReserveError::InUse { path: path.clone() },
             _ => ReserveError::Lock { path: path.clone(), source },
@@ -212,6 +182,7 @@ impl SaveFile {
         let state = State {
             loading: None,
             loaded: Progress::default(),
+            is_old_there: false,
             is_refused: false,
             saved_at_ms: now_ms(),
             saved_changes: None,
@@ -220,6 +191,7 @@ impl SaveFile {
             at_stop: AtStop::Write,
         };
         Ok(Self {
+            ownership: Ownership::of_file(&path),
             path,
             lock: Mutex::new(lock),
             lock_seen_ms: AtomicU64::new(0),
@@ -233,12 +205,17 @@ impl SaveFile {
     }
 
     /// An engine that begins with what the file has, or an empty one. What became of it is logged.
-    #[must_use]
-    pub fn restore(&self, settings: &engine::Settings) -> Engine {
+    ///
+    /// # Errors
+    /// The file can't be read: the next start may do better, if this one leaves it alone.
+    pub fn restore(&self, settings: &engine::Settings) -> Result<Engine, ReserveError> {
         let path = self.path.display();
         let began = Instant::now();
         match self.open() {
             Ok(None) => tracing::info!(%path, "no save file yet, starting empty"),
+            Err(RefusedFile::Damaged(SavedError::Read(error))) if !is_cut_short(&error) => {
+                return Err(place::unreadable(&self.path, error));
+            }
             Err(error) => {
                 self.state.lock().is_refused = true;
                 tracing::error!(%path, reason = %Chain(&error), "starts empty: the saved data is refused");
@@ -249,11 +226,13 @@ impl SaveFile {
                 let took_ms = began.elapsed().as_millis();
                 tracing::info!(%path, keys, bytes, saved_at_ms, took_ms, "starts with saved data");
                 let saved = Arc::new(saved);
-                self.state.lock().loading = Some(Arc::clone(&saved));
-                return Engine::restored(settings, &saved, now_ms());
+                let mut state = self.state.lock();
+                (state.loading, state.is_old_there) = (Some(Arc::clone(&saved)), true);
+                drop(state);
+                return Ok(Engine::restored(settings, &saved, now_ms()));
             }
         }
-        Engine::new(settings)
+        Ok(Engine::new(settings))
     }
 
     /// Out of the way of the next save.
@@ -299,14 +278,10 @@ impl SaveFile {
         Ok(Some(saved))
     }
 
-    /// The server serves: the file has done its duty, and what is not loaded yet follows in the background.
+    /// The server serves, and what is not loaded yet follows in the background.
     pub(crate) fn began(self: &Arc<Self>, shared: &Arc<Shared>) -> io::Result<()> {
         if self.state.lock().loading.is_none() {
             return Ok(());
-        }
-        if let Err(error) = fs::remove_file(&self.path) {
-            let path = self.path.display();
-            tracing::warn!(%path, %error, "the saved data can't be removed: after a crash it would come back");
         }
         let (file, shared) = (Arc::clone(self), Arc::clone(shared));
         let thread = background::spawn("kv-load", move || file.load(&shared))?;
@@ -324,6 +299,12 @@ impl SaveFile {
         });
         let loaded = saved.progress();
         let Progress { keys, left_out_keys, .. } = loaded;
+        match () {
+            () if !is_whole => self.set_old_aside(),
+            // One that stops with nothing changed leaves what it has begun with, if it can't be saved.
+            () if shared.is_stopping() => {}
+            () => self.forget_old(),
+        }
         if is_whole {
             match left_out_keys {
                 0 => tracing::info!(keys, "all saved data is loaded"),
@@ -346,6 +327,24 @@ impl SaveFile {
         state.is_refused |= !is_whole;
         state.loaded = loaded;
         state.loading = None;
+    }
+
+    /// What the server has begun with is out of date from now on, and is not to come back after a crash.
+    pub(crate) fn forget_old(&self) {
+        let mut state = self.state.lock();
+        if std::mem::take(&mut state.is_old_there)
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            let path = self.path.display();
+            tracing::warn!(%path, %error, "the saved data can't be removed: after a crash it would come back");
+        }
+    }
+
+    /// What the server has begun with turns out to be damaged: it may be repaired, as one that was refused at once.
+    fn set_old_aside(&self) {
+        if std::mem::take(&mut self.state.lock().is_old_there) {
+            self.set_aside();
+        }
     }
 
     /// Whether the file with which the server was to begin was of no use.
@@ -436,11 +435,33 @@ impl SaveFile {
         {
             return Err(io::Error::other(format!("there is {kind} now, and no file")));
         }
+        check_beginning(&self.path).map_err(io::Error::other)?;
         self.keep_lock()?;
-        fs::rename(part_path, &self.path)?;
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()?;
+        let not_given = self.give_to_user(&file)?;
+        self.replace_by(part_path)?;
+        if let Some(ownership) = not_given {
+            let commands = ownership.commands(&self.path);
+            tracing::warn!(
+                "the save file belonged to another user, who may not be able to read the new one: to give it back, run `{commands}`"
+            );
+        }
+        File::open(folder_of(&self.path))?.sync_all()?;
         Ok(exported)
+    }
+
+    /// A new file belongs to whom the one before it belonged to; if it can't, that is returned.
+    fn give_to_user(&self, file: &File) -> io::Result<Option<Ownership>> {
+        match Ownership::of_file(&self.path).or(self.ownership) {
+            Some(ownership) => Ok((!ownership.give(file)?).then_some(ownership)),
+            None => ownership::give_to_user_of_folder(file, folder_of(&self.path)).map(|()| None),
+        }
+    }
+
+    fn replace_by(&self, part_path: &Path) -> io::Result<()> {
+        let mut state = self.state.lock();
+        fs::rename(part_path, &self.path)?;
+        state.is_old_there = false;
+        Ok(())
     }
 
     /// Takes the lock anew where somebody has removed its file, as clearing up does: another server would find none.
@@ -562,85 +583,9 @@ impl SaveFile {
     }
 }
 
-/// Links of links, as many as Linux follows.
-const LINKS_MAX: usize = 40;
-
-fn behind_links(path: &Path) -> io::Result<PathBuf> {
-    let mut path = path.to_owned();
-    for _ in 0..LINKS_MAX {
-        let folder =
-            path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-        let folder = fs::canonicalize(folder)?;
-        path = folder.join(path.file_name().ok_or(ErrorKind::InvalidInput)?);
-        match fs::read_link(&path) {
-            Ok(target) => path = folder.join(target),
-            // It is no link, or nothing yet.
-            Err(_) => return Ok(path),
-        }
-    }
-    Err(Errno::LOOP.into())
-}
-
-fn check_kind(path: &Path) -> Result<(), ReserveError> {
-    match fs::symlink_metadata(path).ok().and_then(|found| other_kind(found.file_type())) {
-        Some(kind) => Err(ReserveError::NoFile { path: path.to_owned(), kind }),
-        None => Ok(()),
-    }
-}
-
-/// One that can't be read is told of when it is to be loaded.
-fn check_beginning(path: &Path) -> Result<(), ReserveError> {
-    let mut beginning = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(BEGINNING_BYTES).read_to_end(&mut beginning));
-    if read.is_ok() && Saved::is_foreign(&beginning) {
-        return Err(ReserveError::Foreign { path: path.to_owned() });
-    }
-    Ok(())
-}
-
-/// Enough to know a file by.
-const BEGINNING_BYTES: u64 = 64;
-
-const DIRECTORY: &str = "a directory";
-
-/// What it is, if it is no regular file.
-fn other_kind(kind: FileType) -> Option<&'static str> {
-    match () {
-        () if kind.is_file() => None,
-        () if kind.is_dir() => Some(DIRECTORY),
-        () if kind.is_fifo() => Some("a named pipe"),
-        () if kind.is_socket() => Some("a socket"),
-        () if kind.is_symlink() => Some("a link"),
-        () => Some("a device"),
-    }
-}
-
-fn beside(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.to_owned().into_os_string();
-    name.push(ending);
-    name.into()
-}
-
-/// What is there goes, and is never written through: it may be a link to the file of somebody else.
-fn create_anew(path: &Path) -> io::Result<File> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
-}
-
-/// The file stays when the lock goes: who removed it could remove that of the next process. What somebody has put there since it was looked
-/// at is neither followed nor waited for.
-fn lock(path: &Path) -> io::Result<File> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(false).mode(MODE).custom_flags(flags).open(path)?;
-    if let Some(kind) = other_kind(file.metadata()?.file_type()) {
-        return Err(io::Error::other(format!("{} is {kind}, and no file", path.display())));
-    }
-    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(file)
+/// That is damage, which stays however often the file is read.
+fn is_cut_short(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::UnexpectedEof
 }
 
 /// Compares checksums: of a small file all, of others as many as there is time for.
@@ -678,10 +623,7 @@ impl std::fmt::Display for Chain<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
-
     use engine::{Access, Database, Expiry, Policy, Settings};
-    use rustix::fs::{CWD, Mode, mknodat};
 
     use super::*;
 
@@ -691,7 +633,7 @@ mod tests {
 
     fn begin(path: &Path) -> Arc<Shared> {
         let file = Arc::new(SaveFile::reserve(path).expect("nobody else has it"));
-        let engine = Arc::new(file.restore(&SETTINGS));
+        let engine = Arc::new(file.restore(&SETTINGS).expect("it can be read"));
         Arc::new(Shared::new(engine, Some(file), "test".to_owned(), 2))
     }
 
@@ -741,6 +683,7 @@ mod tests {
         file(&shared).load.lock().take().expect("it was begun").join().expect("it does not panic");
         assert_eq!((keys(&shared), shared.engine.shards().count()), (0, 8));
         assert!(file(&shared).is_refused());
+        assert!(!path.exists() && folder.join("late.refused").exists(), "it is kept");
         assert!((0..KEYS).all(|number| value(&shared, number).is_none()));
         set(&shared, 5, b"works");
         file(&shared).write(&shared.engine, 0).expect("it was refused before");
@@ -750,21 +693,40 @@ mod tests {
         fs::remove_dir_all(&folder).expect("it is ours");
     }
 
-    /// Whatever was put there between the first look and the lock.
     #[test]
-    fn nothing_but_a_file_is_locked() {
-        let folder = std::env::temp_dir().join(format!("larder-kv-lock-{}", std::process::id()));
-        fs::create_dir_all(folder.join("folder")).expect("a folder");
-        mknodat(CWD, folder.join("pipe"), rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
-            .expect("a named pipe");
-        // Somebody reads from it, so that it could be opened.
-        let _reader = OpenOptions::new().read(true).write(true).open(folder.join("pipe")).expect("it opens");
-        symlink("elsewhere", folder.join("link")).expect("a link");
-        for name in ["folder", "pipe", "link"] {
-            lock(&folder.join(name)).expect_err(name);
-        }
-        assert!(!folder.join("elsewhere").exists());
-        lock(&folder.join("new")).expect("nobody else has it");
+    fn the_first_change_removes_what_the_server_has_begun_with() {
+        let folder = std::env::temp_dir().join(format!("larder-kv-first-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("saved");
+        let before = begin(&path);
+        set(&before, 1, b"old");
+        file(&before).write(&before.engine, 1).expect("there is a disk");
+        drop(before);
+        // Nothing loads it in the background yet.
+        let shared = begin(&path);
+        shared.changed(0);
+        assert!(path.exists(), "nothing has changed");
+        shared.changed(1);
+        assert!(!path.exists());
+        file(&shared).write(&shared.engine, 1).expect("there is a disk");
+        shared.changed(1);
+        file(&shared).forget_old();
+        assert!(path.exists(), "it is a new one");
+        fs::remove_dir_all(&folder).expect("it is ours");
+    }
+
+    /// As of a disk that gives errors for a while.
+    #[test]
+    fn what_can_not_be_read_stays_where_it_is() {
+        let folder = std::env::temp_dir().join(format!("larder-kv-unread-{}", std::process::id()));
+        let path = folder.join("saved");
+        fs::create_dir_all(&folder).expect("a folder");
+        let file = SaveFile::reserve(&path).expect("nobody else has it");
+        // It can be opened, and reading it fails.
+        fs::create_dir(&path).expect("a folder");
+        let error = file.restore(&SETTINGS).expect_err("it can't be read");
+        assert!(matches!(error, ReserveError::Unreadable { .. }), "{error}");
+        assert!(path.exists());
         fs::remove_dir_all(&folder).expect("it is ours");
     }
 

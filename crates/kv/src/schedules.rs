@@ -12,9 +12,11 @@ use resp::{Limits, Scanner, Value};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::thread;
 
-use crate::clients::{Calls, Ends, Place};
+use crate::clients::{Calls, Client, Ends, Place};
 use crate::command::Isolation;
 use crate::conversation::{Context, Conversation, Pause};
+use crate::endings::Ending;
+use crate::limits::BuffersLimit;
 use crate::output::Output;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -40,6 +42,7 @@ fn try_orders(body: impl Fn(&Arc<Shared>) + Send + Sync + 'static) {
         // As the next tick does: a write that takes a key out of the table leaves it to that.
         shared.account_tracking();
         assert_eq!((shared.buffers_bytes(), shared.clients.count()), (0, 0));
+        assert_eq!(shared.buffered().staying_bytes(), 0);
     });
     // One draws anew at every step, the other lets threads run on, but for a few changes at places that it draws.
     let again = Arc::clone(&run);
@@ -106,7 +109,7 @@ impl Talk {
         let pause = self.conversation.hear(bytes, &context, &mut output);
         let client = &self.conversation.session.client;
         if client.has_mail() {
-            shared.take_mail(client, &mut output);
+            client.take_mail(&mut output);
         }
         output.append_to(&mut self.told);
         pause
@@ -132,6 +135,16 @@ impl Talk {
         self.told.clear();
         self.hear(&format!("{request}\r\n"));
         String::from_utf8_lossy(&self.told).replace("\r\n", " ")
+    }
+
+    /// A part of a request of so many bytes is there, where there were so many.
+    fn hold(&self, before_bytes: usize, bytes: usize) {
+        let _turn = self.shared.turn(self.worker);
+        self.client().account_buffers(bytes, 0, |charge| charge.account(before_bytes, bytes));
+    }
+
+    fn client(&self) -> &Client {
+        &self.conversation.session.client
     }
 
     fn leave(mut self) {
@@ -295,5 +308,74 @@ fn nobody_sees_half_of_a_command_of_many_keys() {
                 &["SWAPDB 0 1", "MULTI\r\nSET b 3\r\nSET c 3\r\nSET a 3\r\nEXEC", "SWAPDB 1 0"],
             ),
         ]);
+    });
+}
+
+/// A client that sends the half of a request, and more of it, and is closed if there is too much of all. Itself and what it holds, if that was not
+/// so until its worker looked last.
+fn sender(shared: &Arc<Shared>, worker: usize, bytes: usize, bytes_max: usize) -> Option<(Talk, usize)> {
+    let talk = Talk::new(shared, worker);
+    for (before_bytes, bytes) in [(0, bytes / 2), (bytes / 2, bytes)] {
+        talk.hold(before_bytes, bytes);
+        shared.keep_buffers_to(bytes_max);
+    }
+    if !talk.client().is_killed() {
+        return Some((talk, bytes));
+    }
+    talk.hold(bytes, 0);
+    talk.leave();
+    shared.keep_buffers_to(bytes_max);
+    None
+}
+
+fn limit_buffers(shared: &Shared, bytes_max: usize) {
+    shared.change_limits(|limits| limits.buffers_max = BuffersLimit::Bytes(bytes_max));
+}
+
+/// Those of whose requests one is too much, with what all may have.
+const CROWDS: [([usize; WORKERS], usize); 2] =
+    [([4 << 20, 64 << 10, 64 << 10], 1 << 20), ([4 << 20, 4 << 20, 64 << 10], 5 << 20)];
+
+#[test]
+fn one_client_is_closed_where_one_is_enough() {
+    for (crowd, bytes_max) in CROWDS {
+        try_orders(move |shared| {
+            limit_buffers(shared, bytes_max);
+            let senders = [0, 1, 2].map(|worker| {
+                let shared = Arc::clone(shared);
+                thread::spawn(move || sender(&shared, worker, crowd[worker], bytes_max))
+            });
+            let left = senders.map(|sender| sender.join().expect("it does not panic"));
+            let is_closed = |left: &Option<(Talk, usize)>| {
+                left.as_ref().is_none_or(|(talk, _)| talk.client().is_killed())
+            };
+            let closed: Vec<_> = (0..WORKERS).filter(|worker| is_closed(&left[*worker])).collect();
+            assert_eq!((closed.len(), shared.endings.count(Ending::Buffers)), (1, 1), "{closed:?}");
+            assert_eq!(crowd[closed[0]], 4 << 20, "it takes most");
+            for (talk, bytes) in left.into_iter().flatten() {
+                talk.hold(bytes, 0);
+                talk.leave();
+            }
+        });
+    }
+}
+
+/// A worker that is about to look may know the limit of before.
+#[test]
+fn a_limit_that_was_raised_closes_nobody() {
+    try_orders(|shared| {
+        limit_buffers(shared, 1 << 20);
+        let looker = |_| {
+            let shared = Arc::clone(shared);
+            thread::spawn(move || shared.keep_buffers_to(shared.terms().buffers_bytes_max))
+        };
+        let lookers = [1, 2].map(looker).into();
+        limit_buffers(shared, 8 << 20);
+        let talk = Talk::new(shared, 0);
+        talk.hold(0, 4 << 20);
+        together(lookers);
+        assert_eq!(shared.endings.count(Ending::Buffers), 0);
+        talk.hold(4 << 20, 0);
+        talk.leave();
     });
 }

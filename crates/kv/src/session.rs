@@ -212,7 +212,7 @@ impl Session {
         if is_all {
             self.subscribed = None;
         }
-        self.account_kept(shared);
+        self.account_kept();
         is_all
     }
 
@@ -233,7 +233,7 @@ impl Session {
         self.discard(shared);
         self.client.set_subscribed([0; 3]);
         self.promised_bytes = 0;
-        self.account(shared, 0);
+        self.client.account_kept(0);
     }
 
     /// What the server remembers for the client, or is about to.
@@ -251,27 +251,18 @@ impl Session {
     /// Counts so much more before it is remembered, where there is room for it; whether there is. Those who ask at the same time get no more than
     /// all may have.
     pub(crate) fn promise(&mut self, more_bytes: usize, shared: &Shared) -> bool {
-        let facts = &self.client.facts;
-        let (now_bytes, known_bytes) = (self.remembered_bytes(), facts.kept_bytes.load(Relaxed));
+        let (now_bytes, known_bytes) = (self.remembered_bytes(), self.client.facts.kept_bytes.load(Relaxed));
         let promised_bytes = now_bytes.saturating_add(more_bytes).max(known_bytes);
-        // The request itself is gone when it is done.
-        if !shared.keep(promised_bytes - known_bytes, facts.unread_bytes.load(Relaxed)) {
+        if !shared.keep(&self.client, promised_bytes) {
             return false;
         }
-        facts.kept_bytes.store(promised_bytes, Relaxed);
         self.promised_bytes = promised_bytes;
         true
     }
 
     /// Counts what is remembered for it as its buffers are counted; how much more it is than before.
-    pub(crate) fn account_kept(&self, shared: &Shared) -> usize {
-        self.account(shared, self.kept_bytes())
-    }
-
-    fn account(&self, shared: &Shared, bytes: usize) -> usize {
-        let before_bytes = self.client.facts.kept_bytes.swap(bytes, Relaxed);
-        shared.account(before_bytes, bytes);
-        bytes.saturating_sub(before_bytes)
+    pub(crate) fn account_kept(&self) -> usize {
+        self.client.account_kept(self.kept_bytes())
     }
 
     /// The end of a transaction, and of watching keys for it.
@@ -286,7 +277,7 @@ impl Session {
         if let Some(watching) = self.watching.take() {
             shared.interests.watches.unwatch(*watching);
             shared.interests.refresh(&shared.engine);
-            self.account_kept(shared);
+            self.account_kept();
         }
     }
 
@@ -374,7 +365,7 @@ impl Session {
         (self.walk, self.names_done, self.is_reply_begun) = (None, 0, false);
         self.leave_line(shared);
         if std::mem::take(&mut self.promised_bytes) > 0 {
-            self.account_kept(shared);
+            self.account_kept();
         }
     }
 

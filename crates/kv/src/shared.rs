@@ -65,6 +65,9 @@ pub(crate) struct Shared {
     buffered: Arc<Buffered>,
     /// Held from the look whether there is room for what is lent to the moment when it counts: two workers must not find the same room.
     promising: Mutex<()>,
+    /// Held from the look whether all clients take too much to the moment when one of them is given up for it: two workers must not each close one
+    /// where one is enough.
+    closing: Mutex<()>,
     /// Those whose replies wait for memory.
     pub(crate) line: Line,
     /// Of the buffers, requests that have not been executed.
@@ -116,7 +119,7 @@ impl Shared {
             version,
             save_file,
             text: TextProtocol::default(),
-            clients: Clients::default(),
+            clients: Clients::new(&buffered),
             databases,
             interests: Interests::default(),
             cluster: None,
@@ -130,6 +133,7 @@ impl Shared {
             changes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             promising: Mutex::default(),
+            closing: Mutex::default(),
             line: Line::default(),
             requests_bytes: AtomicUsize::new(0),
             is_room_owed: AtomicBool::new(false),
@@ -239,8 +243,16 @@ impl Shared {
     }
 
     pub(crate) fn changed(&self, changes: u64) {
-        if changes > 0 {
-            self.changes.fetch_add(changes, Relaxed);
+        if changes > 0 && self.changes.fetch_add(changes, Relaxed) == 0 {
+            self.changed_first();
+        }
+    }
+
+    /// Before anybody is told of the first change.
+    #[cold]
+    fn changed_first(&self) {
+        if let Some(file) = &self.save_file {
+            file.forget_old();
         }
     }
 
@@ -256,14 +268,9 @@ impl Shared {
         self.refused.load(Relaxed)
     }
 
-    /// Buffers of a connection have grown or shrunk. They are part of what the engine may take: keys make room for them.
+    /// Buffers that are no client's alone have grown or shrunk. They are part of what the engine may take: keys make room for them.
     pub(crate) fn account(&self, before_bytes: usize, now_bytes: usize) {
         self.buffered.account(before_bytes, now_bytes);
-    }
-
-    /// As [`Self::account`], of a request that may be refused for its size: no key goes for it.
-    pub(crate) fn account_without_room(&self, before_bytes: usize, now_bytes: usize) {
-        self.buffered.account_without_room(before_bytes, now_bytes);
     }
 
     /// Evicts for a part of a reply, behind which others have their turn.
@@ -287,7 +294,7 @@ impl Shared {
     /// Sends what is no reply. A client that has too much to read already is closed instead.
     pub(crate) fn post(&self, client: &Client, message: &Output) {
         let limits = self.limits();
-        match client.post(message, &limits, |more_bytes| self.account(0, more_bytes)) {
+        match client.post(message, &limits) {
             Backlog::OverLimit => {
                 tracing::warn!(client = %client.ends.client, "closed: it does not read its messages");
                 self.end_unread(client, Ending::Messages);
@@ -296,20 +303,30 @@ impl Shared {
             Backlog::Fine => {}
         }
         let bytes_max = self.kept_bytes_max(&limits);
-        // Who has less unread than everybody may have is not the cause.
-        if self.buffers_bytes() > bytes_max
-            && client.unsent_bytes() > bytes_max / self.clients.count().max(1)
-            && !client.is_killed()
-        {
+        if self.buffered.staying_bytes() > bytes_max && self.end_if_it_has_many(client) {
             tracing::warn!(client = %client.ends.client, "closed: messages that were not read take too much memory, and it has many of them");
+        }
+    }
+
+    /// Ends a client whose unread messages are the cause of too much being taken; whether they are.
+    fn end_if_it_has_many(&self, client: &Client) -> bool {
+        let _alone = self.closing.lock();
+        let bytes = self.buffered.staying_bytes();
+        let bytes_max = self.kept_bytes_max(&self.limits());
+        // Who has less unread than everybody may have is not the cause.
+        let is_cause = bytes > bytes_max
+            && client.unsent_bytes() > bytes_max / self.clients.count().max(1)
+            && !client.is_killed();
+        if is_cause {
             self.end_unread(client, Ending::Buffers);
         }
+        is_cause
     }
 
     /// Ends a client that does not read what it is sent. What waits for it is of no use to anybody.
     fn end_unread(&self, client: &Client, ending: Ending) {
         self.end(client, ending);
-        self.account(client.close_mailbox(), 0);
+        client.close_mailbox();
     }
 
     /// What may stay in memory for clients before messages for them are given up, and more of what they want to be remembered is refused: half of
@@ -321,21 +338,13 @@ impl Shared {
 
     /// Ends a connection, as soon as its worker comes to it.
     pub(crate) fn end(&self, client: &Client, ending: Ending) {
-        if !client.is_killed() {
-            self.endings.add(ending);
-        }
-        client.kill();
-    }
-
-    /// Appends what was posted to a client.
-    pub(crate) fn take_mail(&self, client: &Client, out: &mut Output) {
-        self.account(client.take_mail(out), 0);
+        client.kill_counted(|| self.endings.add(ending));
     }
 
     /// A connection has ended.
     pub(crate) fn forget(&self, client: &Client) {
         self.clients.remove(client.id);
-        self.account(client.close_mailbox(), 0);
+        client.close_mailbox();
     }
 
     pub(crate) fn buffered(&self) -> &Arc<Buffered> {
@@ -432,13 +441,15 @@ impl Shared {
         self.requests_bytes.fetch_add(now_bytes.wrapping_sub(before_bytes), Relaxed);
         let half = self.engine.bytes_max() / 2;
         if now_bytes > before_bytes && self.requests_bytes.load(Relaxed) as u64 > half {
-            self.keep_requests_to(half);
+            self.end_largest_request();
         }
     }
 
-    /// Closes the client whose request takes most, where those of all take more than so much. One alone may be a value that has room.
-    fn keep_requests_to(&self, bytes_max: u64) {
+    /// Closes the client whose request takes most, where those of all take more than half of the memory. One alone may be a value that has room.
+    fn end_largest_request(&self) {
+        let _alone = self.closing.lock();
         let Some((client, others_bytes)) = self.clients.largest_request() else { return };
+        let bytes_max = self.engine.bytes_max() / 2;
         let bytes = others_bytes + client.facts.unread_bytes.load(Relaxed);
         let is_alone = others_bytes as u64 <= bytes_max / OTHER_REQUESTS_SHARE;
         if bytes as u64 > bytes_max && !(is_alone && self.engine.could_hold(0)) {
@@ -447,15 +458,16 @@ impl Shared {
         }
     }
 
-    /// Counts so much more for what clients want to be remembered, if it may be, beside what is gone then.
-    pub(crate) fn keep(&self, bytes: usize, gone_bytes: usize) -> bool {
+    /// Counts what a client wants to be remembered, of so many bytes in all and no fewer than before, if it may be. Its request is gone then.
+    pub(crate) fn keep(&self, client: &Client, bytes: usize) -> bool {
         let _alone = self.promising.lock();
-        let taken_bytes = self.buffers_bytes().saturating_sub(gone_bytes);
-        let may_be = taken_bytes.saturating_add(bytes) <= self.kept_bytes_max(&self.limits())
-            && self.engine.could_hold(bytes)
-            && self.could_lend(bytes, self.reserve_bytes() / 2);
+        let more_bytes = bytes - client.facts.kept_bytes.load(Relaxed);
+        let taken_bytes = self.buffers_bytes().saturating_sub(client.facts.unread_bytes.load(Relaxed));
+        let may_be = taken_bytes.saturating_add(more_bytes) <= self.kept_bytes_max(&self.limits())
+            && self.engine.could_hold(more_bytes)
+            && self.could_lend(more_bytes, self.reserve_bytes() / 2);
         if may_be {
-            self.account(0, bytes);
+            client.account_kept(bytes);
         }
         may_be
     }
@@ -498,17 +510,31 @@ impl Shared {
         self.postponed.fetch_add(now.wrapping_sub(before), Relaxed);
     }
 
-    /// Closes the client whose buffers take most, where those of all take more than so much; but for what is about to be free, because its client
-    /// is being closed already.
+    /// Closes the client whose buffers take most, where those of all take more than they may, which was so much a moment ago; but for what is about
+    /// to be free, because its client is being closed already.
     pub(crate) fn keep_buffers_to(&self, bytes_max: usize) {
-        let bytes = self.buffers_bytes();
-        if bytes <= bytes_max {
+        if self.buffered.staying_bytes() <= bytes_max {
             return;
         }
-        if let Some(client) = self.clients.largest_beyond(bytes - bytes_max) {
+        if let Some(client) = self.end_largest() {
             tracing::warn!(client = %client.ends.client, "closed: the buffers of all clients are above their limit, and its own are the largest");
-            self.end(&client, Ending::Buffers);
         }
+    }
+
+    fn end_largest(&self) -> Option<Arc<Client>> {
+        let _alone = self.closing.lock();
+        if self.buffered.staying_bytes() <= self.buffers_bytes_max() {
+            return None;
+        }
+        let (largest, unsent_bytes) = self.clients.largest()?;
+        // Once more: if it was the cause, and has given it back meanwhile, nobody has to go. The limit is looked at last: it may have been raised since,
+        // and what counts have come after that.
+        let bytes = self.buffered.staying_bytes().saturating_sub(unsent_bytes);
+        if bytes <= self.buffers_bytes_max() {
+            return None;
+        }
+        self.end(&largest, Ending::Buffers);
+        Some(largest)
     }
 
     /// Ends a client that waits to be let in; whether there was one.
@@ -575,22 +601,26 @@ impl Shared {
         if let Some(file) = &self.save_file {
             file.look_after_lock(now_ms);
         }
-        self.follow_limit(now_ms);
         if self.is_room_owed.swap(false, Relaxed) || self.buffered.owed_bytes() > 0 {
             self.make_room_for_buffers(now_ms);
         }
     }
 
-    /// Evicts what is above a limit that was lowered. What buffers have grown into waits for the next write: it may be a request that is refused
-    /// for its size.
-    fn follow_limit(&self, now_ms: u64) {
-        let bytes_max = self.engine.bytes_max();
-        if bytes_max < self.limit_seen_bytes.load(Relaxed) {
-            self.make_room(now_ms, ROOM_WITHIN);
-        }
-        if self.engine.used_bytes() <= bytes_max || bytes_max > self.limit_seen_bytes.load(Relaxed) {
+    /// Evicts what is above a limit that was lowered, a part in each turn of a worker; whether more can go. What buffers have grown into waits for the
+    /// next write: it may be a request that is refused for its size.
+    pub(crate) fn follow_limit(&self, now_ms: u64) -> bool {
+        let (bytes_max, seen_bytes) = (self.engine.bytes_max(), self.limit_seen_bytes.load(Relaxed));
+        // Keys that stay move to other segments: more may be in use for a while although keys have gone.
+        let has_evicted = bytes_max < seen_bytes && {
+            let evicted = self.engine.counts().evicted;
+            self.make_room(now_ms, LIMIT_WITHIN);
+            self.engine.counts().evicted > evicted
+        };
+        let is_obeyed = self.engine.used_bytes() <= bytes_max || bytes_max > seen_bytes;
+        if is_obeyed {
             self.limit_seen_bytes.store(bytes_max, Relaxed);
         }
+        has_evicted && !is_obeyed
     }
 
     /// Evicts for a reply that is about to be written, so that both fit.
@@ -668,3 +698,43 @@ const REPLY_ROOM_WITHIN: Duration = Duration::from_millis(100);
 const MADE_UP_FROM: usize = 64 << 10;
 /// How long a worker may evict in a tick.
 const ROOM_WITHIN: Duration = Duration::from_millis(5);
+/// And how long in each turn of its loop for a limit that was lowered: its clients have their turns between.
+const LIMIT_WITHIN: Duration = Duration::from_millis(1);
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use engine::{Database, Expiry, Policy, Settings};
+
+    use super::*;
+
+    const NOW_MS: u64 = 1_700_000_000_000;
+
+    fn full(policy: Policy) -> Shared {
+        let settings = Settings { bytes_max: 64 << 20, policy, seed: 5, threads: 2 };
+        let engine = Arc::new(Engine::new(&settings));
+        for number in 0..40_000 {
+            let name = format!("key-{number}");
+            let key = engine.key(Database::default(), name.as_bytes());
+            engine.lock(&key).set(&[7; 1000], Expiry::Never, NOW_MS).expect("there is room");
+        }
+        let shared = Shared::new(engine, None, "test".to_owned(), 2);
+        assert!(!shared.follow_limit(NOW_MS), "nothing was lowered");
+        shared
+    }
+
+    /// Without a tick in between: those are far apart.
+    #[test]
+    fn a_lowered_limit_is_followed_to_its_end() {
+        for policy in [Policy::AllKeysS3Fifo, Policy::AllKeysLru, Policy::AllKeysLfu, Policy::AllKeysRandom] {
+            let shared = full(policy);
+            for bytes_max in [24 << 20, 20 << 20, 5 << 20] {
+                shared.engine.set_bytes_max(bytes_max);
+                while shared.follow_limit(NOW_MS) {}
+                assert!(shared.engine.used_bytes() <= bytes_max, "{policy:?} at {bytes_max}");
+            }
+        }
+        let shared = full(Policy::NoEviction);
+        shared.engine.set_bytes_max(24 << 20);
+        assert!(!shared.follow_limit(NOW_MS) && shared.engine.used_bytes() > 24 << 20, "nothing can go");
+    }
+}

@@ -150,11 +150,9 @@ impl Strangers {
     /// It was taken from those that are known; whether nobody else has ended it. While they are locked, so that it is counted before its worker
     /// asks.
     fn end(&self, client: &Client) -> bool {
-        let is_first = !client.is_killed();
         self.count.fetch_sub(1, Relaxed);
         self.ending.fetch_add(1, Relaxed);
-        client.kill();
-        is_first
+        client.kill()
     }
 }
 
@@ -213,6 +211,7 @@ mod tests {
 
     use super::*;
     use crate::clients::{Calls, Clients, Ends, Place as Seat};
+    use crate::pins::Buffered;
     use crate::sync::Waker;
 
     fn strangers(clients: &Clients, addresses: &[&str]) -> (Strangers, Vec<Arc<Client>>) {
@@ -233,7 +232,7 @@ mod tests {
     #[test]
     fn the_oldest_of_those_from_where_most_come_makes_way() {
         let check = |addresses: &[&str], order: &[usize]| {
-            let (strangers, clients) = strangers(&Clients::default(), addresses);
+            let (strangers, clients) = strangers(&Clients::new(&Arc::new(Buffered::of_nothing())), addresses);
             for (left, place) in order.iter().enumerate() {
                 assert_eq!(strangers.end_beyond(addresses.len() - left - 1), 1);
                 assert!(clients[*place].is_killed(), "{addresses:?}: {left}");
@@ -253,7 +252,8 @@ mod tests {
 
     #[test]
     fn those_that_came_before_a_time_end() {
-        let (strangers, clients) = strangers(&Clients::default(), &["192.0.2.1:1"; 5]);
+        let (strangers, clients) =
+            strangers(&Clients::new(&Arc::new(Buffered::of_nothing())), &["192.0.2.1:1"; 5]);
         assert_eq!((strangers.end_since(2), strangers.count()), (3, 2));
         assert_eq!(
             clients.iter().map(|client| client.is_killed()).collect::<Vec<_>>(),

@@ -80,8 +80,16 @@ pub(crate) struct Worker {
     /// When the log was told last that connections can't be accepted.
     not_accepted_told_ms: u64,
     pass: Pass,
+    chores: Option<Chores>,
+}
+
+/// What is done in parts, one in each turn of the loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Chores {
     /// The shard in which to go on with what has expired.
     expire_from: Option<usize>,
+    /// More may be above a limit that was lowered.
+    is_lowering: bool,
 }
 
 impl Worker {
@@ -117,7 +125,7 @@ impl Worker {
             ticked_at_ms: 0,
             not_accepted_told_ms: 0,
             pass: Pass::default(),
-            expire_from: None,
+            chores: None,
         })
     }
 
@@ -147,7 +155,9 @@ impl Worker {
                 }
                 self.hear_strangers(now_ms);
                 self.tick(now_ms);
-                self.expire(now_ms);
+                if self.chores.is_some() {
+                    self.go_on_with_chores(now_ms);
+                }
                 self.tidy();
             }
             if !self.alone.is_empty() {
@@ -193,7 +203,7 @@ impl Worker {
         let is_done = self.again.is_empty()
             && self.sending.is_empty()
             && self.line.is_empty()
-            && self.expire_from.is_none()
+            && self.chores.is_none()
             && is_tidy;
         let is_asked = !is_crowded && self.doors.iter().any(|door| door.is_asked);
         let may_sleep = is_done && !is_asked && self.calls.may_sleep();
@@ -428,12 +438,14 @@ impl Worker {
         }
         self.ticked_at_ms = now_ms;
         self.follow_limits();
+        let chores = self.chores.get_or_insert_default();
         if self.shared.is_expiry_active() {
-            self.expire_from.get_or_insert(0);
+            chores.expire_from.get_or_insert(0);
         }
         if self.number == 0 {
             self.shared.sample(now_ms);
             self.shared.look_after(now_ms);
+            chores.is_lowering = true;
         }
         self.leaving.retain(|_, leaving| !leaving.is_late(now_ms));
         if self.shared.interests.pauses.end_if_over(now_ms) {
@@ -452,12 +464,16 @@ impl Worker {
         }
     }
 
-    /// A part of what has expired, in each turn of the loop until all is done.
-    fn expire(&mut self, now_ms: u64) {
-        if let Some(from) = self.expire_from {
-            self.expire_from = self.shared.engine.expire(from, EXPIRED_AT_ONCE, now_ms);
+    fn go_on_with_chores(&mut self, now_ms: u64) {
+        let Some(mut chores) = self.chores.take() else { return };
+        if let Some(from) = chores.expire_from {
+            chores.expire_from = self.shared.engine.expire(from, EXPIRED_AT_ONCE, now_ms);
             self.shared.end_batch();
         }
+        if chores.is_lowering {
+            chores.is_lowering = self.shared.follow_limit(now_ms);
+        }
+        self.chores = (chores != Chores::default()).then_some(chores);
     }
 
     /// A part of what clients watched, or had subscribed to, that are gone.

@@ -12,7 +12,9 @@ use gateway::{Gateway, Start};
 use otlp::{Export, Exporter};
 use telemetry::logging::{self, LogLevels};
 use telemetry::trace::SpanSink;
-use telemetry::{AccessLog, AccessLogOptions, AccessTarget, FLUSH_LIMIT, Redaction, Telemetry};
+use telemetry::{AccessLog, AccessLogOptions, AccessTarget, BuildInfo, FLUSH_LIMIT, Redaction, Telemetry};
+use terminal::output;
+use terminal::version;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot;
 
@@ -22,11 +24,13 @@ use crate::inherited::Inherited;
 use crate::kv::{self, KvControl};
 use crate::lifecycle::{self, Asker, Event, Signals};
 use crate::notify::Manager;
-use crate::output;
 use crate::process::{Controls, Process, Running};
 use crate::tier;
 use crate::upgrade::{Predecessor, Succession};
-use crate::version::BUILD;
+
+/// For metrics.
+const BUILD: BuildInfo =
+    BuildInfo { version: version::NUMBER, commit: version::COMMIT, rustc: version::RUSTC };
 
 /// Runs the cache until a signal stops it.
 ///

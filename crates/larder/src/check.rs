@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
+use terminal::output;
 
 use crate::config::{self, Checked, Input, LeftOut, Overrides, Problem, Program, Severity, Sources};
 use crate::default_file::{self, FileArguments};
-use crate::{cli, output};
+use crate::{cli, problems};
 
 /// Check a configuration file and report every problem
 ///
@@ -43,7 +44,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> ExitCode {
     if arguments.json {
         output::result(&report(&checked).to_string());
     } else {
-        output::check_result(&checked);
+        problems::to_stdout(&checked);
     }
     if checked.settings.is_none() {
         return ExitCode::FAILURE;

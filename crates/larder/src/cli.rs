@@ -1,25 +1,27 @@
 //! The command line.
 
-use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use terminal::command_line::{self, variables};
+use terminal::quantity::whole_number;
+use terminal::{OwnCommand, nearest, output};
 
-use crate::bench::BenchCommand;
-use crate::config::{Overrides, WORKERS, nearest, parse_address, whole_number};
+use crate::config::{Overrides, WORKERS, parse_address};
 use crate::default_file::{self, FileArguments};
 use crate::mock_origin::OriginOptions;
-use crate::output;
 
 /// HTTP cache gateway (`larder serve`) and Redis-compatible cache server (`larder kv`)
 #[derive(Debug, Parser)]
-#[command(name = "larder", version = crate::VERSION, arg_required_else_help = true)]
+#[command(name = "larder", version = terminal::version::VERSION, arg_required_else_help = true, after_help = MEASURING)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
+
+const MEASURING: &str = "To load-test servers and compare the results, run `larder-bench`.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -38,25 +40,10 @@ pub(crate) enum Command {
     Upgrade(AdminArguments),
     /// Show readiness, hit rate and store contents of a running server
     Status(StatusArguments),
-    /// Load-test servers and compare the results
-    Bench {
-        #[command(subcommand)]
-        command: BenchCommand,
-    },
     /// Run a mock origin server for demos and tests
     Origin(OriginOptions),
-    Version(crate::version::VersionArguments),
-    /// Print shell completions
-    Completions {
-        /// The shell
-        shell: clap_complete::Shell,
-    },
-    /// Write the manual pages
-    Manual {
-        /// Directory that the pages are written to
-        #[arg(long, value_name = "DIR")]
-        out: PathBuf,
-    },
+    #[command(flatten)]
+    Own(OwnCommand),
     /// Write the reference pages
     #[command(hide = true)]
     Reference {
@@ -75,24 +62,12 @@ pub(crate) fn parse() -> Cli {
         unknown_variables(&command, present).iter().for_each(|line| output::warning(line));
     }
     refuse_other_words(&command);
-    let parsed = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
-    parsed.unwrap_or_else(|error| end_with(&error))
-}
-
-/// Help is a result too: where it can't be written, the command has failed.
-fn end_with(error: &clap::Error) -> ! {
-    match error.print().and_then(|()| io::stdout().flush()) {
-        Err(unwritten) if !error.use_stderr() && unwritten.kind() != io::ErrorKind::BrokenPipe => {
-            output::failure(&format!("can't write the result: {unwritten}"));
-            std::process::exit(1)
-        }
-        _ => std::process::exit(error.exit_code()),
-    }
+    command_line::read(command)
 }
 
 /// All commands and options, with their variables.
 pub(crate) fn definition() -> clap::Command {
-    with_environment(Cli::command(), "LARDER")
+    command_line::with_variables(Cli::command())
 }
 
 /// Ends the process as the parser does where something is missing: the default file would have said it.
@@ -109,6 +84,9 @@ pub(crate) fn lacking(command: &str, what: &str) -> ! {
 fn refuse_other_words(command: &clap::Command) {
     let words: Vec<String> = std::env::args_os().skip(1).filter_map(|word| word.into_string().ok()).collect();
     let Some((name, rest)) = words.split_first() else { return };
+    if name == "bench" || (name == "help" && rest.first().is_some_and(|of| of == "bench")) {
+        command.clone().error(ErrorKind::InvalidSubcommand, BENCH_MOVED).exit();
+    }
     let is_meant = |(of, option, _): &&(&str, &str, &str)| {
         of == name && rest.iter().any(|word| word.split('=').next() == Some(option))
     };
@@ -117,6 +95,9 @@ fn refuse_other_words(command: &clap::Command) {
         command.clone().error(ErrorKind::UnknownArgument, message).exit();
     }
 }
+
+const BENCH_MOVED: &str =
+    "`larder bench` is a program of its own: use `larder-bench`, which has the same commands and options";
 
 /// Commands, options that other programs have in their place, and what to use instead.
 const OTHER_WORDS: [(&str, &str, &str); 6] = [
@@ -141,15 +122,15 @@ const OTHER_WORDS: [(&str, &str, &str); 6] = [
 const WARNING_COMMANDS: [&str; 3] = ["serve", "kv", "check"];
 
 /// A line for each variable that looks like one of an option and is none: near to one, or with a command in its name. Others are nobody's
-/// mistake: scripts keep a `LARDER_VERSION`, and container platforms describe a service that is called larder.
+/// mistake: scripts keep a `LARDER_VERSION`, container platforms describe a service that is called larder, and `larder-bench` has its own.
 fn unknown_variables(command: &clap::Command, present: impl Iterator<Item = String>) -> Vec<String> {
-    let mut known = Vec::new();
-    variables(command, &mut known);
+    let known = variables(command);
     let is_of_others = |name: &str| {
         name.ends_with("_PORT")
             || name.contains("_PORT_")
             || name.contains("_SERVICE_")
             || name == "LARDER_VERSION"
+            || name.starts_with("LARDER_BENCH_")
     };
     let commands: Vec<String> = command
         .get_subcommands()
@@ -167,27 +148,6 @@ fn unknown_variables(command: &clap::Command, present: impl Iterator<Item = Stri
         .collect();
     unknown.sort();
     unknown.iter().filter_map(line).collect()
-}
-
-/// The names of all variables.
-fn variables(command: &clap::Command, names: &mut Vec<String>) {
-    let of_options = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
-    names.extend(of_options.map(str::to_owned));
-    command.get_subcommands().for_each(|inner| variables(inner, names));
-}
-
-/// Every option has a variable: `LARDER`, the command and the option, as in `LARDER_KV_LISTEN`. The command is part of the name because
-/// `--listen` of one says nothing about another; with it no name is one that container platforms set for a service called larder.
-fn with_environment(command: clap::Command, prefix: &str) -> clap::Command {
-    let prefix = |name: &str| format!("{prefix}_{}", name.replace('-', "_").to_ascii_uppercase());
-    let named = |argument: Arg| match argument.get_long().map(prefix) {
-        Some(name) => argument.env(name).hide_env_values(true),
-        None => argument,
-    };
-    command.mut_args(named).mut_subcommands(|inner| {
-        let name = prefix(inner.get_name());
-        with_environment(inner, &name)
-    })
 }
 
 /// Arguments override the file; their values are checked like those of the file.
@@ -265,6 +225,14 @@ fn parse_admin(text: &str) -> Result<SocketAddr, String> {
     parse_address(address)
 }
 
+/// A host, perhaps with a port.
+fn parse_host(text: &str) -> Result<String, String> {
+    let authority =
+        text.parse::<http::uri::Authority>().ok().filter(|authority| !authority.as_str().contains('@'));
+    let host = authority.map(|_| text.to_owned());
+    host.ok_or_else(|| "expected a host, such as www.example.com or www.example.com:8080".into())
+}
+
 const PURGE_STATUSES: &str = "\
 Exit status:
   0  at least one response was purged, or the purge doesn't report a count
@@ -305,7 +273,7 @@ pub(crate) struct PurgeArguments {
     pub(crate) site: Option<String>,
 
     /// Responses of this host; with a port, only those of that port
-    #[arg(long)]
+    #[arg(long, value_parser = parse_host)]
     pub(crate) host: Option<String>,
 
     /// Responses whose URL begins with https://host/path, host/path or a path
@@ -450,9 +418,7 @@ mod tests {
         let platform =
             |name: &&String| name.ends_with("_PORT") || name.contains("_PORT_") || name.contains("_SERVICE_");
         assert_eq!(names.iter().find(platform), None);
-        for name in
-            ["LARDER_SERVE_LISTEN", "LARDER_KV_MAXMEMORY", "LARDER_PURGE_ADMIN", "LARDER_BENCH_HTTP_JSON"]
-        {
+        for name in ["LARDER_SERVE_LISTEN", "LARDER_KV_MAXMEMORY", "LARDER_PURGE_ADMIN"] {
             assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
         }
     }
@@ -473,6 +439,7 @@ mod tests {
             "LARDER_PORT_8080_TCP",
             "LARDER_SERVICE_HOST",
             "LARDER_VERSION",
+            "LARDER_BENCH_HTTP_TIMEOUT",
             "HOME",
         ] {
             check(name, None);
@@ -484,43 +451,15 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// As a shell reads a line, as far as the pages need it: quotes, and what is not for the command.
-    fn words(line: &str) -> Vec<String> {
-        let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-        for character in line.chars() {
-            match (quote, character) {
-                (Some(open), _) if open == character => quote = None,
-                (None, '\'' | '"') => {
-                    quote = Some(character);
-                    word.get_or_insert_default();
-                }
-                (None, ' ') => words.extend(word.take()),
-                (None, '#' | '|' | '>' | '&') if word.is_none() => break,
-                _ => word.get_or_insert_default().push(character),
-            }
-        }
-        words.extend(word);
-        words
-    }
-
     /// What the pages tell people to type.
     #[test]
     fn commands_of_the_documentation_are_accepted() {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let guides = std::fs::read_dir(root.join("docs/guide")).expect("guides");
-        let pages = guides.map(|entry| entry.expect("a guide").path()).chain([root.join("README.md")]);
-        let mut count = 0;
-        for page in pages {
-            let text = std::fs::read_to_string(&page).expect("a page");
-            let text = text.replace("\\\n", " ");
-            let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
-            for line in blocks.flat_map(str::lines).filter(|line| line.starts_with("larder ")) {
-                let parsed = Cli::try_parse_from(words(line));
-                assert!(parsed.is_ok(), "{}: {line}: {}", page.display(), parsed.unwrap_err());
-                count += 1;
-            }
+        let commands = testkit::documented_commands("larder");
+        for (page, words) in &commands {
+            let parsed = Cli::try_parse_from(words);
+            assert!(parsed.is_ok(), "{page}: {}", parsed.unwrap_err());
         }
-        assert!(count > 20, "{count} commands");
+        assert!(commands.len() > 20, "{} commands", commands.len());
     }
 
     #[test]

@@ -5,8 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-
-use crate::output;
+use terminal::output;
 
 /// The configuration file, as the commands that run or check it take it.
 #[derive(Args, Debug)]

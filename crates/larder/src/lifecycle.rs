@@ -1,6 +1,7 @@
 //! Signals as events, the runtime for work that isn't a request, and the end that a failed worker brings.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use telemetry::{FLUSH_LIMIT, logging};
 use tokio::runtime::{Builder, Runtime};
@@ -99,13 +100,18 @@ impl Signals {
         }
     }
 
-    /// Resolves when the operator insists on the stop that `asker` has begun: with the second signal. A client and a successor have sent none.
+    /// Resolves when the operator insists on the stop that `asker` has begun: with a second signal, later than [`SAME_REQUEST`]. A client and a
+    /// successor have sent none.
     pub(crate) async fn insisted(&mut self, asker: Asker) {
-        if asker != Asker::Operator {
+        let mut stop = StopSignals::after(asker, Instant::now());
+        loop {
             self.signalled().await;
-            tracing::info!("already stopping: another signal stops it at once");
+            match stop.hear(Instant::now()) {
+                Heard::First => tracing::info!("already stopping: another signal stops it at once"),
+                Heard::Again => tracing::debug!("a signal right after the first is the same request to stop"),
+                Heard::Insists => return,
+            }
         }
-        self.signalled().await;
     }
 
     /// Resolves with SIGTERM or SIGINT.
@@ -113,6 +119,44 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Who runs a process may send one request to stop as several signals: `timeout` and some service managers signal the process and its group, and a
+/// terminal the group. Nobody has seen within this time that the first was not enough.
+const SAME_REQUEST: Duration = Duration::from_millis(500);
+
+/// Signals that ask the process to stop, as far as they have come.
+#[derive(Debug)]
+struct StopSignals {
+    first: Option<Instant>,
+}
+
+/// What one more of them means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    First,
+    /// It belongs to the first.
+    Again,
+    /// The operator does not want to wait for the end.
+    Insists,
+}
+
+impl StopSignals {
+    /// The process has begun to stop at `now`, because `asker` wanted it.
+    fn after(asker: Asker, now: Instant) -> Self {
+        Self { first: (asker == Asker::Operator).then_some(now) }
+    }
+
+    fn hear(&mut self, now: Instant) -> Heard {
+        match self.first {
+            None => {
+                self.first = Some(now);
+                Heard::First
+            }
+            Some(first) if now.saturating_duration_since(first) < SAME_REQUEST => Heard::Again,
+            Some(_) => Heard::Insists,
         }
     }
 }
@@ -132,4 +176,27 @@ pub(crate) fn end_process() {
     tracing::error!("a worker failed: the process exits");
     logging::flush(FLUSH_LIMIT);
     std::process::exit(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_right_after_the_first_does_not_insist() {
+        let check = |asker, signals: &[(u64, Heard)]| {
+            let begin = Instant::now();
+            let mut stop = StopSignals::after(asker, begin);
+            for (at_ms, expected) in signals {
+                let heard = stop.hear(begin + Duration::from_millis(*at_ms));
+                assert_eq!(heard, *expected, "{asker:?} at {at_ms} ms");
+            }
+        };
+        check(Asker::Operator, &[(0, Heard::Again), (499, Heard::Again), (500, Heard::Insists)]);
+        check(Asker::Operator, &[(60_000, Heard::Insists)]);
+        for asker in [Asker::Client, Asker::Successor] {
+            check(asker, &[(0, Heard::First), (1, Heard::Again), (500, Heard::Insists)]);
+            check(asker, &[(9_000, Heard::First), (9_499, Heard::Again), (9_500, Heard::Insists)]);
+        }
+    }
 }

@@ -5,7 +5,7 @@
 
 mod allocator;
 mod assemble;
-mod bench;
+mod certificate;
 mod check;
 mod cli;
 mod config;
@@ -13,23 +13,20 @@ mod default_file;
 mod doctor;
 mod explain;
 mod inherited;
-mod input_file;
 mod kv;
 mod lifecycle;
-mod manual;
 mod measures;
 mod mock_origin;
 mod notify;
 mod operate;
-mod output;
 mod predecessor;
+mod problems;
 mod process;
 mod reference;
 #[cfg(feature = "test-store")]
 mod test_store;
 mod tier;
 mod upgrade;
-mod version;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -38,7 +35,7 @@ use anyhow::Context as _;
 use cli::Command;
 use config::{Input, Overrides};
 use inherited::Inherited;
-pub(crate) use version::VERSION;
+use terminal::output::{self, failed, finished};
 
 /// Gives freed memory back to the system soon; its settings and figures stand in `.cargo/config.toml`.
 #[cfg(feature = "jemalloc")]
@@ -46,7 +43,7 @@ pub(crate) use version::VERSION;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    output::ended(run_command())
+    terminal::run("larder", run_command)
 }
 
 fn run_command() -> ExitCode {
@@ -64,43 +61,41 @@ fn run_command() -> ExitCode {
         Command::Status(arguments) => {
             return operate::status::run(&arguments).unwrap_or_else(|error| failed(&error));
         }
-        Command::Bench { command } => bench::run(command),
         Command::Origin(options) => run_mock_origin(options),
-        Command::Version(arguments) => {
-            version::run(&arguments);
-            Ok(())
-        }
-        Command::Completions { shell } => {
-            manual::print_completions(shell);
-            Ok(())
-        }
-        Command::Manual { out } => manual::write_pages(&out),
+        Command::Own(command) => command.run(cli::definition()),
         Command::Reference { out } => reference::write(&out),
     };
-    finish(outcome)
+    finished(outcome)
 }
 
-/// Runs whatever the configuration has.
+/// Runs whatever the configuration has. Why it can't is for who reads standard error, and for a process that this one was to take over from.
 fn run(file: Option<&Path>, overrides: &Overrides) -> ExitCode {
+    match serve(file, overrides) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            upgrade::complain(&why);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// # Errors
+/// What has been written to standard error, in one line.
+fn serve(file: Option<&Path>, overrides: &Overrides) -> Result<(), String> {
     // It has no threads before work is given to it.
     let runtime = lifecycle::runtime().and_then(|runtime| {
         runtime.block_on(async { lifecycle::ignore_early() })?;
         Ok(runtime)
     });
-    let runtime = match runtime.context("signals can't be handled") {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(&error),
-    };
-    let inherited = match Inherited::take() {
-        Ok(inherited) => inherited,
-        Err(error) => return failed(&error),
-    };
+    let runtime = runtime.context("signals can't be handled").map_err(|error| told(&error))?;
+    let inherited = Inherited::take().map_err(|error| told(&error))?;
     // A process that takes over may not wait for who writes a pipe.
     let of_file = if inherited.has_predecessor() { Input::of_file } else { Input::given };
     let checked = config::check(file.map(of_file), overrides);
-    output::problems(&checked);
-    let Some(settings) = checked.settings else { return ExitCode::FAILURE };
-    finish(assemble::run(runtime, settings, file, overrides, inherited))
+    problems::to_stderr(&checked);
+    let errors = problems::errors(&checked);
+    let settings = checked.settings.ok_or(errors)?;
+    assemble::run(runtime, settings, file, overrides, inherited).map_err(|error| told(&error))
 }
 
 fn run_mock_origin(options: mock_origin::OriginOptions) -> anyhow::Result<()> {
@@ -115,14 +110,9 @@ fn run_mock_origin(options: mock_origin::OriginOptions) -> anyhow::Result<()> {
     })
 }
 
-fn finish(outcome: anyhow::Result<()>) -> ExitCode {
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
-    }
-}
-
-fn failed(error: &anyhow::Error) -> ExitCode {
-    output::failure(&output::causes(error));
-    ExitCode::FAILURE
+/// The error as it was written to standard error.
+fn told(error: &anyhow::Error) -> String {
+    let causes = output::causes(error);
+    output::failure(&causes);
+    causes
 }

@@ -1,22 +1,23 @@
 //! What the data plane holds right now, read anew at every scrape.
 
-use std::collections::HashMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, UNIX_EPOCH};
 
 use gateway::upstream::{BreakerStats, ServerState, ServerStats};
-use gateway::{GatewayControl, StoreMeasures, TierCounts};
+use gateway::{GatewayControl, ServedCertificate, StoreMeasures, TierCounts};
 use kv::CommandMeasures;
 use parking_lot::Mutex;
 use store::Usage;
 use store::backing::{BreakerState, Health, Operation};
 use telemetry::{Buckets, COMMAND_BOUNDS, Metric, Number, Sample, Telemetry};
 
+use crate::certificate::Validity;
 use crate::kv::KvControl;
 
 /// Errors of the kv server that alerts ask for.
 const ERRORS_OF_ALERTS: [&str; 3] = ["OOM", "WRONGPASS", "NOAUTH"];
 
-/// Adds the gauges of the store and of the origins' connections to every scrape.
+/// Adds the gauges of the store, of the origins' connections and of certificates to every scrape.
 pub(crate) fn report(telemetry: &Telemetry, gateway: GatewayControl) {
     telemetry.collect_from(Box::new(move |sample| {
         for StoreMeasures { name, usage, tier, health } in gateway.stores() {
@@ -26,6 +27,7 @@ pub(crate) fn report(telemetry: &Telemetry, gateway: GatewayControl) {
             health.iter().for_each(|health| report_health(sample, store, health));
         }
         report_origins(sample, &gateway);
+        report_certificates(sample, &gateway);
         sample.add(Metric::ConnectionsMax, &[], gateway.connections_max() as u64);
     }));
 }
@@ -198,6 +200,20 @@ fn report_health(sample: &mut Sample, store: &str, health: &Health) {
     }
 }
 
+/// One series for each host: the same name twice would make Prometheus refuse the whole scrape.
+fn report_certificates(sample: &mut Sample, gateway: &GatewayControl) {
+    let mut ends = BTreeMap::new();
+    for ServedCertificate { host, key } in gateway.certificates() {
+        let Some(validity) = key.cert.first().and_then(|first| Validity::of(first)) else { continue };
+        let end = ends.entry(host.unwrap_or_default()).or_insert(validity.end);
+        *end = validity.end.min(*end);
+    }
+    for (host, end) in ends {
+        let seconds = end.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        sample.add(Metric::CertificateExpiryTimestampSeconds, &[&host], seconds);
+    }
+}
+
 fn report_origins(sample: &mut Sample, gateway: &GatewayControl) {
     for (name, stats) in gateway.origin_stats() {
         let active = stats.connections_open.saturating_sub(stats.connections_idle);
@@ -243,6 +259,9 @@ fn report_server(sample: &mut Sample, origin: &str, stats: &ServerStats) {
         sample.add(Metric::OriginServerChecksTotal, &[origin, &stats.server, result], count);
     }
     sample.add(Metric::OriginServerEjectionsTotal, labels, stats.ejections);
+    for (reason, count) in &stats.failures {
+        sample.add(Metric::OriginServerFailuresTotal, &[origin, &stats.server, reason], *count);
+    }
     sample.add(Metric::OriginServerRequestsInFlight, labels, stats.requests_in_flight);
     sample.add(Metric::OriginServerRequestsTotal, labels, stats.requests);
     for state in ServerState::ALL {

@@ -13,12 +13,13 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use terminal::input_file::{self, Kind, SECRET_BYTES_MAX};
+use terminal::output;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::cli::AdminArguments;
-use crate::input_file::{self, Kind, SECRET_BYTES_MAX};
-use crate::{lifecycle, output};
+use crate::lifecycle;
 
 pub(crate) mod purge;
 pub(crate) mod status;

@@ -7,8 +7,9 @@ use anyhow::Context;
 use caching::{FwdReason, NotReused, NotStored};
 use gateway::upstream::OriginError;
 use gateway::{BodyError, Reason, Refused, RequestError};
+use terminal::output;
 
-use crate::{config, output};
+use crate::config;
 
 /// Writes every page into `directory`, which is made if it isn't there.
 pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
@@ -21,14 +22,13 @@ pub(crate) fn write(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn pages() -> [(&'static str, String); 8] {
+fn pages() -> [(&'static str, String); 7] {
     [
         ("config.md", config::reference::markdown()),
         ("config.schema.json", config::reference::json_schema()),
         ("limits.md", config::reference::limits_markdown()),
         ("metrics.md", telemetry::metrics_markdown()),
         ("admin-api.md", admin::admin_markdown()),
-        ("bench-report.schema.json", ::bench::report::schema()),
         ("cache-status.md", cache_status_markdown()),
         ("commands.md", kv::commands_markdown()),
     ]

@@ -1,8 +1,16 @@
 //! What is counted and logged of requests that do not end as most do, and of what goes on now.
 
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use serde_json::Value;
 use testkit::{
-    Authority, Client, Gate, KvService, Larder, ScriptedOrigin, Setup, Signal, Successor, run, wait,
+    Authority, Client, Gate, Identity, KvService, Larder, ScriptedOrigin, Setup, Signal, Successor, run, wait,
 };
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -219,6 +227,137 @@ fn failed_handshakes_are_counted() {
     assert_eq!(plain.response().status(), 400);
     let line = logged(&larder, "cache_status", "plain-http");
     assert_eq!((&line["status"], &line["client"]), (&Value::from(400), &Value::from("127.0.0.1")), "{line}");
+}
+
+/// A listener with these certificates.
+fn listener_with(certificates: &[&Identity]) -> String {
+    let of = |Identity { certificate, key }: &&Identity| {
+        let (certificate, key) = (certificate.display(), key.display());
+        format!("[[listen.certificates]]\ncert = \"{certificate}\"\nkey = \"{key}\"\n")
+    };
+    "[[listen]]\naddress = \"@listen@\"\n".to_owned() + &certificates.iter().map(of).collect::<String>()
+}
+
+const SITE: &str = "[[site]]\nname = \"a\"\norigin = \"http://127.0.0.1:1\"\n";
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Field bug: nobody was told when a certificate ends before clients refused it.
+#[test]
+fn the_end_of_each_certificate_is_told() {
+    let (authority, now) = (Authority::new(), SystemTime::now());
+    let first = authority.identity_for(&["A.example", "b.example"], now - DAY..now + DAY);
+    let second = authority.identity_for(&["*.shop.example"], now - 2 * DAY..now - DAY);
+    // The first one answers both of its names.
+    let unused = authority.identity_for(&["b.example", "a.example"], now - DAY..now + 9 * DAY);
+    let text = listener_with(&[&first, &second, &unused]) + SITE;
+    let larder = Setup::config(LARDER, &text).start();
+    let told = |host: &str| {
+        let label = format!("{{host=\"{host}\"}}");
+        larder.metric("larder_certificate_expiry_timestamp_seconds", &[&label])
+    };
+    let seconds = |end: SystemTime| end.duration_since(SystemTime::UNIX_EPOCH).expect("not so old").as_secs();
+    let expected = |end: SystemTime| f64::from(u32::try_from(seconds(end)).expect("this century"));
+    assert_eq!([told("a.example"), told("*.shop.example")], [now + DAY, now - DAY].map(expected));
+    assert_eq!(told("b.example"), 0.0, "it answers as `a.example`");
+    authority.identity_for(&["A.example", "b.example"], now - DAY..now + 90 * DAY);
+    assert_eq!(larder.ask_admin("POST", "/reload", "").status(), 200);
+    assert_eq!([told("a.example"), told("*.shop.example")], [now + 90 * DAY, now - DAY].map(expected));
+}
+
+/// Makes something else of the end of a certificate, the last second of the year 9999: what no library writes.
+fn end_at(certificate: &Path, text: &[u8; 15]) {
+    let mut der = CertificateDer::from_pem_file(certificate).expect("it is a PEM file").to_vec();
+    let at = der.windows(15).position(|part| part == b"99991231235959Z").expect("it is so long");
+    der[at..at + 15].copy_from_slice(text);
+    let lines = BASE64_STANDARD.encode(der);
+    let pem = format!("-----BEGIN CERTIFICATE-----\n{lines}\n-----END CERTIFICATE-----\n");
+    fs::write(certificate, pem).expect("it is there");
+}
+
+/// The dates of a certificate are those of a stranger: whatever they say, nothing panics.
+#[test]
+fn certificates_that_clients_refuse_are_told() {
+    let (authority, now) = (Authority::new(), SystemTime::now());
+    let last_second = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_799);
+    let date = |time: SystemTime| httpdate::fmt_http_date(time);
+    let check = |valid: [SystemTime; 2], end: Option<&[u8; 15]>, expected: &str| {
+        let identity = authority.identity_for(&["a.example"], valid[0]..valid[1]);
+        end.iter().for_each(|end| end_at(&identity.certificate, end));
+        let larder = Setup::config(LARDER, &(listener_with(&[&identity]) + SITE)).start();
+        let file = larder.folder().join("larder.toml").display().to_string();
+        let expected = expected.replace("FILE", &identity.certificate.display().to_string());
+        for said in [run(LARDER, ["check", &file]).succeeded().text(), larder.stderr()] {
+            match expected.as_str() {
+                "" => assert!(!said.contains("the certificate in"), "{said}"),
+                _ => assert!(said.contains(&expected), "{expected} is not in {said}"),
+            }
+        }
+        let looked = run(LARDER, ["doctor", &file]);
+        assert!([0, 1].contains(&looked.status), "{}", looked.stderr);
+        larder.metric("larder_certificate_expiry_timestamp_seconds", &["host=\"a.example\""])
+    };
+    check([now - DAY, now + DAY], None, "");
+    check([now - DAY, last_second], None, "");
+    let expired = format!("clients refuse the certificate in FILE: it expired on {}", date(now - DAY));
+    check([now - 2 * DAY, now - DAY], None, &expired);
+    let early = format!("clients refuse the certificate in FILE: it is not valid before {}", date(now + DAY));
+    check([now + DAY, now + 2 * DAY], None, &early);
+    for end in [b"99999999999999Z", b"99991231235960Z", b"99990229000000Z", b"never, I swear!"] {
+        let unread = "can't read from when until when the certificate in FILE is valid";
+        assert_eq!(check([now - DAY, last_second], Some(end), unread), 0.0);
+    }
+}
+
+/// Field bug: nobody could tell from the log which server of a group had failed.
+#[test]
+fn the_log_names_the_server_that_was_asked() {
+    let dead = ScriptedOrigin::start(|exchange| _ = exchange.reset());
+    let mut well = ScriptedOrigin::start(|exchange| {
+        let lifetime = match exchange.request.target() {
+            "/swr" => "max-age=0, stale-while-revalidate=600",
+            "/sie" => "max-age=0, stale-if-error=600",
+            _ => "max-age=600",
+        };
+        exchange.respond("200 OK", &format!("Cache-Control: {lifetime}\r\n"), "well");
+    });
+    let urls = [dead.url(), well.url()];
+    let config = format!(
+        "[log]\naccess = \"stdout\"\n[[origin]]\nname = \"group\"\nservers = [\"{}\", \"{}\"]\n\
+         [[site]]\nname = \"a\"\norigin = \"group\"\n",
+        urls[0], urls[1]
+    );
+    // The client's own words are logged, and other ones go to the origin.
+    let rule = "[[site.transform]]\nname = \"b\"\nphase = \"client_request\"\nset = { X-B = \"b\" }\n";
+    for more in ["", rule] {
+        let larder = Setup::config(LARDER, &(config.clone() + more)).start();
+        let line = |target: &str, cache: &str| {
+            wait::until("a line of the log", || {
+                let lines = larder.stdout();
+                let mut records = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+                records.rfind(|record| record["target"] == target && record["cache"] == cache)
+            })
+        };
+        for target in ["/swr", "/sie", "/kept"] {
+            assert_eq!(larder.get(target).text(), "well");
+            assert_eq!(line(target, "miss")["server"], urls[1], "the other one is dead");
+        }
+        for (target, cache) in [("/kept", "hit"), ("/swr", "stale")] {
+            assert_eq!(larder.get(target).text(), "well");
+            assert_eq!(line(target, cache)["server"], Value::Null, "nobody was asked");
+        }
+        let http2 = ["--silent", "--http2-prior-knowledge", &larder.url("/http2")];
+        assert_eq!(run("curl", http2).succeeded().text(), "well");
+        assert_eq!(line("/http2", "miss")["server"], urls[1]);
+    }
+    well.stop();
+    well.stop();
+    let larder = Setup::config(LARDER, &config).start();
+    assert_eq!(larder.get("/new").status(), 502);
+    let record = logged(&larder, "target", "/new");
+    let server = record["server"].as_str().expect("one was tried last");
+    assert!(urls.iter().any(|url| url == server), "{record}");
+    let warning = format!("server=\"{server}\" path=\"/new\"");
+    wait::until_true(&warning, || larder.stderr().contains(&warning));
 }
 
 /// Field bug: what is against the protocol left no trace.

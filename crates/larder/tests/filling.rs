@@ -33,6 +33,25 @@ fn askers(larder: &Larder, count: usize, target: &str) -> Vec<Client> {
     clients
 }
 
+/// Its age counts the whole delay, so that it is stale when it arrives: for those who have waited for it, it is the answer all the same.
+//= RFC 9111 section 4: collapsed requests
+#[test]
+fn a_crowd_shares_what_takes_longer_than_it_is_fresh() {
+    const CROWD: usize = 40;
+    const LIFETIME: Duration = Duration::from_secs(1);
+    let origin = ScriptedOrigin::start(|exchange| {
+        let asked = Instant::now();
+        wait::until_true("its lifetime is over", || asked.elapsed() > LIFETIME + LIFETIME / 5);
+        exchange.respond("200 OK", "Cache-Control: max-age=1\r\n", "late");
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    for client in &mut askers(&larder, CROWD, "/late") {
+        assert_eq!(client.response().text(), "late");
+    }
+    // Who came after its lifetime shares the next one.
+    assert!(origin.count("/late") <= 3, "{} forwards", origin.count("/late"));
+}
+
 /// One origin request for a thousand clients; the first half of the body reaches all of them before the origin sends
 /// the second.
 //= RFC 9111 section 4: collapsed requests

@@ -242,6 +242,7 @@ fn a_failed_request_goes_to_another_server_where_that_is_safe() {
         (&resetting.url(), "POST", 502),
         (&resetting.url(), "PATCH", 502),
     ] {
+        let reason = if *bad == refused { "connection-refused" } else { "connection-terminated" };
         // The first turn is that of the first server.
         let servers = [(bad.clone(), 1), (good.url(), 1)];
         let larder = Setup::config(LARDER, &config(&servers, NEVER_EJECTED)).start();
@@ -250,6 +251,10 @@ fn a_failed_request_goes_to_another_server_where_that_is_safe() {
         assert_eq!(client.response_to(method).status(), status, "{method} {bad}");
         let retries = larder.metric("larder_origin_retries_total", &[]);
         assert!((retries - f64::from(u8::from(status == 200))).abs() < 0.5, "{method} {bad}: {retries}");
+        let failures = |parts: &[&str]| larder.metric("larder_origin_server_failures_total", parts);
+        let labels = [format!("server=\"{bad}\""), format!("reason=\"{reason}\"")];
+        assert_eq!(failures(&labels.each_ref().map(String::as_str)), 1.0, "{method} {bad}");
+        assert_eq!(failures(&[]), 1.0, "{method} {bad}: of no other server, for no other reason");
     }
     assert!(good.received().iter().all(|request| request.body == b"ab"));
 }
@@ -836,6 +841,96 @@ fn an_open_circuit_outlives_a_reload_of_its_keys() {
     assert!((opened(&larder) - 1.0).abs() < 0.5, "{}", opened(&larder));
     (0..4).for_each(|number| drop(larder.get(&format!("/{number}"))));
     assert!((opened(&larder) - 2.0).abs() < 0.5, "{}", opened(&larder));
+}
+
+fn ill() -> ScriptedOrigin {
+    ScriptedOrigin::start(|exchange| {
+        exchange.respond("503 Service Unavailable", "", "ill");
+    })
+}
+
+/// Field bug: an operator corrected the address of an origin, and the breaker of the wrong one went on refusing.
+#[test]
+fn what_failed_elsewhere_says_nothing_of_a_new_server() {
+    let is_open = |larder: &Larder| larder.metric("larder_origin_breaker", &["state=\"open\""]) > 0.5;
+    let check = |before: &[&ScriptedOrigin], after: &[&ScriptedOrigin], stays_open: bool| {
+        let with = |servers: &[&ScriptedOrigin]| {
+            let servers: Vec<_> = servers.iter().map(|server| (server.url(), 1)).collect();
+            config(
+                &servers,
+                "[origin.breaker]\nenabled = true\nrequests_min = 2\nreset_time = \"1h\"\nreset_time_max = \"1h\"\n",
+            )
+        };
+        let mut larder = Setup::config(LARDER, &with(before)).start();
+        (0..2).for_each(|number| assert_eq!(larder.get(&format!("/{number}")).text(), "ill"));
+        assert!(is_open(&larder));
+        reload(&mut larder, &with(after));
+        assert_eq!(is_open(&larder), stays_open);
+        let asked = || after.iter().map(|server| server.total()).sum::<usize>();
+        let (total, status) = (asked(), larder.get("/after").status());
+        assert_eq!((asked() > total, status == 503), (!stays_open, stays_open));
+        assert!((larder.metric("larder_origin_breaker_opened_total", &[]) - 1.0).abs() < 0.5);
+    };
+    let (wrong, other, right) = (ill(), ill(), numbered(1));
+    check(&[&wrong], &[&right], false);
+    check(&[&wrong, &other], &[&right], false);
+    check(&[&wrong, &other], &[&wrong], true);
+    check(&[&wrong, &other], &[&other, &wrong], true);
+}
+
+/// What is known of a server goes with its address.
+#[test]
+fn a_server_in_the_place_of_an_ejected_one_is_not_ejected() {
+    let (wrong, steady, right) = (ill(), numbered(0), numbered(1));
+    let settings = "[origin.ejection]\nfailures = 1\nduration = \"1h\"\nduration_max = \"1h\"\n";
+    let with = |second: &ScriptedOrigin| config(&[(steady.url(), 1), (second.url(), 1)], settings);
+    let mut larder = Setup::config(LARDER, &with(&wrong)).start();
+    (0..10).for_each(|number| drop(larder.get(&format!("/{number}"))));
+    assert_eq!(wrong.total(), 1);
+    reload(&mut larder, &with(&right));
+    let mut seen = answers(&mut larder.client(), 4);
+    seen.sort_unstable();
+    assert_eq!(seen, [0, 0, 1, 1]);
+    // The old one is forgotten with the last that used it.
+    reload(&mut larder, &config(&[(steady.url(), 1), (right.url(), 1), (wrong.url(), 1)], settings));
+    (0..9).for_each(|number| drop(larder.get(&format!("/{number}"))));
+    assert_eq!(wrong.total(), 2);
+}
+
+/// How long it takes at most until another probe may go is told anew with each refusal.
+#[test]
+fn a_refusal_beside_a_probe_says_what_is_left_of_its_time() {
+    let gate = Gate::new();
+    let held = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| match exchange.request.target() {
+        "/held" => {
+            held.pass();
+            exchange.respond("200 OK", "", "well");
+        }
+        _ => _ = exchange.respond("503 Service Unavailable", "", "ill"),
+    });
+    let settings = "[origin.breaker]\nenabled = true\nrequests_min = 2\nreset_time = \"10ms\"\nreset_time_max = \"10ms\"\n\
+                    probe_time_max = \"20s\"";
+    let larder = start(std::slice::from_ref(&origin), &[1], settings);
+    (0..2).for_each(|number| drop(larder.get(&format!("/{number}"))));
+    let mut clients = Vec::new();
+    wait::until_true("a probe is on its way", || {
+        let mut client = larder.client();
+        client.send("GET /held HTTP/1.1\r\nHost: test.example\r\n\r\n");
+        clients.push(client);
+        larder.metric("larder_origin_breaker", &["state=\"half_open\""]) > 0.5
+    });
+    let left = || {
+        let refused = larder.get("/other");
+        assert_eq!(refused.status(), 503, "{:?}", refused.head);
+        refused.field("retry-after").parse::<u64>().expect("a time")
+    };
+    let first = left();
+    assert!((1..=20).contains(&first), "{first}");
+    wait::until_true("there is less time left", || left() + 2 <= first);
+    gate.open();
+    let statuses: Vec<_> = clients.iter_mut().map(|client| client.response().status()).collect();
+    assert!(statuses.contains(&200), "{statuses:?}");
 }
 
 /// Clients that send their content slowly hold no place of a probe, so an origin that is well again gets its requests.

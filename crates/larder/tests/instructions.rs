@@ -10,13 +10,18 @@ mod callgrind;
 mod counted_commands;
 mod figures;
 
+use std::env;
+use std::sync::LazyLock;
+
 use testkit::{Client, Larder, ScriptedOrigin};
 
 use self::callgrind::http2::Http2;
 use self::callgrind::{Counts, Sites};
 use self::figures::Figure;
 
-const LARDER: &str = env!("CARGO_BIN_EXE_larder");
+/// The build that is counted. The one beside this test has the checks of debug builds.
+static LARDER: LazyLock<String> =
+    LazyLock::new(|| env::var("LARDER").expect("scripts/instructions names a binary of profile fast"));
 /// Buffers have their sizes, and caches their entries, after so many.
 const FIRST_REQUESTS: u64 = 64;
 const COUNTED_REQUESTS: u64 = 16_384;
@@ -106,7 +111,7 @@ const fn counted_requests(sites: Sites) -> u64 {
 
 /// What a whole process does that makes the first requests, and then those of one case.
 fn counts_of(origin: &str, sites: Sites, counted: Option<Ask>) -> Counts {
-    let larder = callgrind::start(LARDER, origin, sites);
+    let larder = callgrind::start(&LARDER, origin, sites);
     let mut connections: Vec<Connection> =
         CASES.iter().map(|(_, ask)| Connection::open(&larder, *ask)).collect();
     connections.iter_mut().for_each(|connection| connection.ask(FIRST_REQUESTS));

@@ -106,6 +106,71 @@ fn the_least_memory_works_under_every_policy() {
     }
 }
 
+fn sets(name: &str, keys: usize) -> impl Iterator<Item = String> {
+    let value = "v".repeat(1000);
+    (0..keys).map(move |number| format!("SET {name}-{number} {value}"))
+}
+
+/// A value of the same length as before would need no room.
+fn is_written(kv: &Kv) -> bool {
+    kv.ask(&["DEL probe", "SET probe word"]).ends_with("+OK\r\n")
+}
+
+/// Segments that are not full yet have room for thousands of keys, which count already.
+#[test]
+fn a_lowered_limit_refuses_writes_where_keys_stay() {
+    const KEYS: usize = 20_000;
+    for policy in ["noeviction", "volatile-lru", "volatile-ttl"] {
+        let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--maxmemory-policy", policy, "--workers", "2"]);
+        assert!(!ask_all(&kv, sets("old", KEYS)).contains('-'), "{policy}");
+        assert_eq!(kv.ask(&["CONFIG SET maxmemory 16mb"]), "+OK\r\n");
+        if policy == "noeviction" {
+            assert!(!is_written(&kv), "at once");
+        }
+        // Under the other policies it is the server that finds out that no key expires.
+        wait::until_true("writes are refused", || !is_written(&kv));
+        let given = ask_all(&kv, sets("new", 2_000));
+        assert_eq!(given.matches("-OOM ").count(), 2_000, "{policy}");
+        let given =
+            kv.ask(&["MSET a 1 b 2", "APPEND old-1 more", "SETRANGE old-1 2000 more", "INCR counter"]);
+        assert_eq!(given.matches("-OOM ").count(), 4, "{policy}: {given}");
+        assert_eq!(kv.ask(&["STRLEN old-1", "EXPIRE old-2 1000", "PERSIST old-2"]), ":1000\r\n:1\r\n:1\r\n");
+        let dels = (0..KEYS).filter(|number| number % 4 > 0).map(|number| format!("DEL old-{number}"));
+        assert_eq!(ask_all(&kv, dels).matches(":1\r\n").count(), KEYS / 4 * 3, "{policy}");
+        wait::until_true("there is room again", || is_written(&kv));
+        assert_eq!(ask_all(&kv, sets("new", 2_000)).matches("+OK").count(), 2_000, "{policy}");
+        assert_eq!(kv.ask(&["DBSIZE"]), format!(":{}\r\n", KEYS / 4 + 2_001), "{policy}");
+    }
+}
+
+/// The index of what was there before alone takes more than the limit.
+#[test]
+fn a_limit_is_lowered_to_what_works() {
+    for policy in ["allkeys-s3fifo", "allkeys-lru", "noeviction"] {
+        let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--maxmemory-policy", policy, "--workers", "2"]);
+        let short =
+            |command: &'static str| (0..300_000).map(move |number| command.replace('#', &number.to_string()));
+        assert_eq!(ask_all(&kv, short("SET key-# 1")).matches("+OK").count(), 300_000, "{policy}");
+        for refused in ["1", "1mb", "2mb", "4194303"] {
+            let given = kv.ask(&[&format!("CONFIG SET maxmemory {refused}")]);
+            let reason = "possibly related to argument 'maxmemory') - argument must be 0 (no limit) or at least 4194304: ";
+            assert!(given.contains(reason), "{refused}: {given}");
+        }
+        assert_eq!(memory_fact(&kv, "maxmemory"), 64 << 20, "{policy}");
+        assert_eq!(kv.ask(&["CONFIG SET maxmemory 4mb"]), "+OK\r\n");
+        if policy == "noeviction" {
+            assert!(!is_written(&kv));
+            assert_eq!(ask_all(&kv, short("DEL key-#")).matches(":1").count(), 300_000);
+        }
+        // Until the indexes of empty shards have gone, some writes have no room.
+        wait::until_true("the limit is obeyed", || memory_fact(&kv, "used_memory") <= 4 << 20);
+        wait::until_true("there is room", || is_written(&kv));
+        assert_eq!(ask_all(&kv, sets("new", 1_000)).matches("+OK").count(), 1_000, "{policy}");
+        let found = ask_all(&kv, (0..1_000).map(|number| format!("STRLEN new-{number}")));
+        assert!(found.matches(":1000").count() > 500, "{policy}: {found}");
+    }
+}
+
 /// 100 MiB, although nobody asks for the keys. What stays is the index and the segment that each shard is filling.
 #[test]
 fn expired_memory_is_given_back() {

@@ -1,15 +1,16 @@
 //! `larder kv --save-file`: what is there after the server was stopped, killed, or its file was damaged.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::unix::fs::{FileExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, geteuid, getrlimit, prlimit};
 use testkit::{Kv, KvService, Signal, wait};
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");
@@ -96,6 +97,15 @@ fn end(mut kv: Kv, signal: Signal) {
     assert!(signal == Signal::KILL || status.success(), "{status}: {}", kv.service.stderr());
 }
 
+/// Signals until it ends: those that come right after the first are the same request.
+#[track_caller]
+fn insist(kv: &mut Kv) -> ExitStatus {
+    wait::until("it ends at once", || {
+        kv.service.signal(Signal::TERM);
+        kv.service.status()
+    })
+}
+
 /// A file as a server leaves it.
 fn saved() -> (Place, Vec<u8>) {
     let place = Place::new();
@@ -147,8 +157,214 @@ fn a_killed_server_comes_back_empty_and_says_so() {
     let (place, _) = saved();
     let kv = place.start(&[]);
     assert_filled(&kv);
+    assert_says(&kv, "all saved data is loaded");
     end(kv, Signal::KILL);
     assert_empty(&place.start(&[]), "no save file yet, starting empty");
+}
+
+const LARGE: [&str; 2] = ["--maxmemory", "1GiB"];
+
+/// As [`saved`], with more than is loaded at once.
+fn saved_large() -> (Place, Vec<u8>) {
+    let place = Place::new();
+    let kv = place.start(&LARGE);
+    let sets: Vec<String> =
+        (0..100).map(|number| format!("SETRANGE long-{number} 500000 {number}")).collect();
+    kv.ask(&sets.iter().map(String::as_str).collect::<Vec<_>>());
+    fill(&kv);
+    end(kv, Signal::TERM);
+    let bytes = fs::read(place.file()).expect("the file was written");
+    (place, bytes)
+}
+
+/// Until all of it is loaded, nothing but the file has it.
+#[test]
+fn a_server_that_is_killed_while_it_loads_leaves_its_file() {
+    let (place, bytes) = saved_large();
+    // A quick machine may have loaded it before the signal comes.
+    let is_left = (0..20).any(|_| {
+        fs::write(place.file(), &bytes).expect("a file");
+        end(place.start(&LARGE), Signal::KILL);
+        place.file().exists()
+    });
+    assert!(is_left && fs::read(place.file()).expect("it is there") == bytes);
+    let kv = place.start(&LARGE);
+    assert_eq!(kv.ask(&["DBSIZE", "GETRANGE long-99 500000 -1"]), ":3102\r\n$2\r\n99\r\n");
+}
+
+/// After a crash a value would come back that clients have seen replaced.
+#[test]
+fn a_change_removes_the_file_before_it_is_told() {
+    let (place, bytes) = saved_large();
+    for change in [
+        "SET key-1 other",
+        "DEL key-1",
+        "APPEND new 1",
+        "PEXPIRE key-1 100000",
+        "SWAPDB 0 9",
+        "FLUSHDB",
+        "FLUSHALL",
+    ] {
+        fs::write(place.file(), &bytes).expect("a file");
+        let kv = place.start(&LARGE);
+        let reply = kv.ask(&[change]);
+        assert!(!reply.starts_with('-') && !place.file().exists(), "{change}: {reply}");
+        end(kv, Signal::KILL);
+        assert_empty(&place.start(&[]), "no save file yet");
+    }
+}
+
+fn owner(path: &Path) -> (u32, u32, u32) {
+    let found = fs::metadata(path).expect("it is there");
+    (found.uid(), found.gid(), found.mode() & 0o777)
+}
+
+#[test]
+fn a_file_keeps_its_mode() {
+    let place = Place::new();
+    let kv = place.start(&[]);
+    fill(&kv);
+    assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
+    assert_eq!(owner(&place.file()).2, 0o600);
+    fs::set_permissions(place.file(), Permissions::from_mode(0o640)).expect("it is ours");
+    end(kv, Signal::TERM);
+    assert_eq!(owner(&place.file()).2, 0o640);
+    let kv = place.start(&[]);
+    assert_says(&kv, "all saved data is loaded");
+    assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
+    assert_eq!(owner(&place.file()).2, 0o640, "it was removed meanwhile");
+}
+
+/// Not root, and no user of this machine.
+const OTHER: u32 = 4_100_100_100;
+
+/// A server that is started by hand must not lock out the service, which runs as a user of its own. Root alone can give files away.
+#[test]
+fn what_root_saves_belongs_to_the_user_of_before() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let lock = place.folder.path().join("saved.lock");
+    chown(place.folder.path(), Some(OTHER), Some(OTHER)).expect("we are root");
+    let kv = place.start(&[]);
+    fill(&kv);
+    end(kv, Signal::TERM);
+    let owned = (OTHER, OTHER, 0o600);
+    assert_eq!((owner(&place.file()), owner(&lock)), (owned, owned), "as the folder");
+
+    chown(place.file(), Some(OTHER + 1), Some(OTHER + 2)).expect("we are root");
+    for _ in 0..2 {
+        let kv = place.start(&[]);
+        assert_filled(&kv);
+        end(kv, Signal::TERM);
+        assert_eq!(owner(&place.file()), (OTHER + 1, OTHER + 2, 0o600), "as the file before");
+    }
+}
+
+#[test]
+fn a_file_that_can_not_be_given_back_is_told_of() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let file = place.folder.path().join("it's $HOME");
+    let kv = start(&file, &[]);
+    assert_eq!(kv.ask(&["SET key value", "SAVE"]), "+OK\r\n+OK\r\n");
+    chown(&file, Some(OTHER), Some(OTHER + 1)).expect("we are root");
+    fs::set_permissions(&file, Permissions::from_mode(0o640)).expect("we are root");
+    end(kv, Signal::KILL);
+    let path = file.to_str().expect("a path in UTF-8");
+    // Root without the right to give files away.
+    let tool = ["setpriv", "--bounding-set", "-chown"];
+    let kv = Kv::start_under(&tool, LARDER, &["--save-file", path]);
+    assert_eq!(kv.ask(&["SET key value", "SAVE"]), "+OK\r\n+OK\r\n");
+    assert_eq!(owner(&file), (0, 0, 0o600));
+    let folder = place.folder.path().display();
+    let path = format!("'{folder}/it'\\''s $HOME'");
+    let commands = format!("sudo chown {OTHER}:{} {path} && sudo chmod 640 {path}", OTHER + 1);
+    assert_says(&kv, &format!("run `{commands}`"));
+    run_in_shell(&commands.replace("sudo ", ""));
+    assert_eq!(owner(&file), (OTHER, OTHER + 1, 0o640), "whoever could read it can read it again");
+}
+
+/// The words before a command that may read the files of others only if their modes say so.
+fn without_rights() -> &'static [&'static str] {
+    let is_root = geteuid().is_root();
+    if is_root { &["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-chown"] } else { &["env"] }
+}
+
+/// What it says when it is told to start with the file, and with which status.
+fn told_without_rights(arguments: &[&str]) -> (i32, String) {
+    let words = [without_rights(), &[LARDER], arguments].concat();
+    let output = testkit::run(words[0], &words[1..]);
+    (output.status, format!("{}{}", output.text(), output.stderr))
+}
+
+/// A start that went on without the file would lose its keys, or displace what another program needs.
+#[test]
+fn a_file_that_can_not_be_read_stops_the_start() {
+    let (place, bytes) = saved();
+    let file = place.file().display().to_string();
+    let config = place.folder.path().join("larder.toml");
+    fs::write(&config, format!("[kv]\nlisten = [\"127.0.0.1:0\"]\nsave_file = {file:?}\n")).expect("a file");
+    let config = config.display().to_string();
+    let refused = |advice: &str| {
+        for arguments in [&["check", &config][..], &["kv", "--listen", "127.0.0.1:0", "--save-file", &file]] {
+            let (status, text) = told_without_rights(arguments);
+            let reason = format!(
+                "error: kv.save_file: {file} can't be read: Permission denied (os error 13); {advice}"
+            );
+            assert!(status == 1 && text.contains(&reason), "{arguments:?}: {status}: {text}");
+        }
+        assert!(!place.folder.path().join("saved.refused").exists(), "it stays in its place");
+    };
+    fs::set_permissions(&file, Permissions::from_mode(0o000)).expect("it is ours");
+    refused(&format!("run `chmod u+rw {file}`, move it, or choose another path"));
+    if geteuid().is_root() {
+        chown(&file, Some(OTHER), Some(OTHER)).expect("we are root");
+        refused(&format!(
+            "it belongs to user {OTHER}, and this process runs as user 0: run larder as user {OTHER}, \
+            give the file away with `sudo chown 0:0 {file}`, move it, or choose another path"
+        ));
+        run_in_shell(&format!("chown 0:0 {file}"));
+    }
+    run_in_shell(&format!("chmod u+rw {file}"));
+    assert!(fs::read(&file).expect("it is ours") == bytes);
+    assert_filled(&place.start(&[]));
+}
+
+/// What was put there while the server runs.
+#[test]
+fn a_save_replaces_nothing_that_is_not_its_own() {
+    let place = Place::new();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = place.file().display().to_string();
+    let mut kv = Kv::start_under(without_rights(), LARDER, &["--save-file", &file]);
+    assert_eq!(kv.ask(&["SET key value"]), "+OK\r\n");
+    let refused = |bytes: &[u8], mode: u32, reason: &str| {
+        fs::write(&file, bytes).expect("a file");
+        fs::set_permissions(&file, Permissions::from_mode(mode)).expect("it is ours");
+        let told = kv.ask(&["SAVE"]);
+        assert!(told.starts_with("-ERR the data set was not saved: ") && told.contains(reason), "{told}");
+        run_in_shell(&format!("mv {file} {}", folder.path().display()));
+        run_in_shell(&format!("chmod 600 {}/saved", folder.path().display()));
+        assert_eq!(fs::read(folder.path().join("saved")).expect("it is there"), bytes);
+    };
+    refused(b"REDIS0009", 0o600, "saved is not a save file of larder kv: move it");
+    refused(b"\x89LARDER\n", 0o000, "saved can't be read: Permission denied (os error 13)");
+    assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n", "it was moved");
+    fs::write(&file, "notes").expect("a file");
+    kv.service.signal(Signal::TERM);
+    assert_eq!(kv.service.end().code(), Some(1));
+    assert_says(&kv, "saved is not a save file of larder kv");
+    assert_eq!(fs::read(&file).expect("it is there"), b"notes");
+}
+
+#[track_caller]
+fn run_in_shell(command: &str) {
+    let status = Command::new("sh").args(["-c", command]).status().expect("a shell");
+    assert!(status.success(), "{command}: {status}");
 }
 
 #[test]
@@ -248,6 +464,8 @@ fn damage_at_the_end_of_a_large_file_costs_all_of_it() {
         kv.ask(&["DBSIZE", "SELECT 9", "DBSIZE"]) == ":0\r\n+OK\r\n:0\r\n"
     });
     assert_empty(&kv, "checksum mismatch in a part");
+    let kept = fs::metadata(place.folder.path().join("saved.refused")).expect("it is kept");
+    assert_eq!(kept.len(), bytes);
     end(kv, Signal::TERM);
     assert_eq!(place.start(&[]).ask(&["GET key-1", "DBSIZE"]), "$5\r\nworks\r\n:1\r\n");
 }
@@ -359,8 +577,7 @@ fn one_signal_does_not_cut_short_what_a_client_began() {
             assert_says(&kv, "already stopping: another signal stops it at once");
         }
         if signals == 2 {
-            kv.service.signal(Signal::TERM);
-            assert_eq!(kv.service.end().code(), Some(1));
+            assert_eq!(insist(&mut kv).code(), Some(1));
             assert_says(&kv, "stopped before the data set was saved");
             assert_filled(&place.start(&[]));
             return;
@@ -374,6 +591,31 @@ fn one_signal_does_not_cut_short_what_a_client_began() {
         assert_filled(&kv);
         end(kv, Signal::KILL);
     }
+}
+
+/// As `timeout` sends them, which signals the process and then its group.
+#[test]
+fn signals_that_come_at_once_are_one_request() {
+    let place = Place::new();
+    let mut checked = 0;
+    for second in [Signal::INT, Signal::TERM].into_iter().cycle().take(40) {
+        let mut kv = place.start(&[]);
+        fill(&kv);
+        let began = Instant::now();
+        kv.service.signal(Signal::TERM);
+        kv.service.signal(second);
+        // On a machine with much else to do there may be more than that between the two.
+        if began.elapsed() < Duration::from_millis(100) {
+            let status = kv.service.end();
+            assert!(status.success(), "{second:?}: {status}: {}", kv.service.stderr());
+            assert_filled(&place.start(&[]));
+            checked += 1;
+        }
+        if checked == 8 {
+            return;
+        }
+    }
+    panic!("{checked} of 8 pairs of signals came at once");
 }
 
 #[test]
@@ -405,6 +647,7 @@ fn a_full_disk_costs_the_save_and_nothing_else() {
     let (place, bytes) = saved();
     let kv = place.start(&[]);
     assert_filled(&kv);
+    assert_says(&kv, "all saved data is loaded");
     fs::write(place.file(), &bytes).expect("a file");
     let room = fill_up(&kv);
     let told = kv.ask(&["SAVE"]);
@@ -438,6 +681,7 @@ fn a_place_that_takes_no_file_is_refused() {
     let _socket = UnixListener::bind(folder.join("socket")).expect("a socket");
     symlink("pipe", folder.join("link")).expect("a link");
     symlink("circle", folder.join("circle")).expect("a link");
+    symlink("/proc/self/mem", folder.join("memory")).expect("a link");
     // What a server puts beside its file.
     mkfifo(folder.join("waits.lock"));
     symlink("elsewhere", folder.join("linked.lock")).expect("a link");
@@ -457,6 +701,8 @@ fn a_place_that_takes_no_file_is_refused() {
         ("socket", "socket is a socket, and no file"),
         ("link", "pipe is a named pipe, and no file"),
         ("circle", "circle can't be found"),
+        // Nobody knows what is in it.
+        ("memory", "mem can't be read: Input/output error (os error 5); move it"),
         ("waits", "waits.lock is a named pipe, and no file"),
         ("linked", "linked.lock is a link, and no file"),
         ("half", "half.part is a directory, and no file"),

@@ -66,3 +66,20 @@ fn requests_write_few_warnings() {
     });
     assert!(told.contains("site=talkative"), "{told}");
 }
+
+/// Field bug: whoever sent refused purges, or requests that had been here before, kept the failures of the origin out of the log.
+#[test]
+fn one_kind_of_warnings_leaves_room_for_others() {
+    let config = "[purge]\ntoken_file = \"token\"\n[[site]]\nname = \"a\"\norigin = \"http://127.0.0.1:1\"\n";
+    let larder = Setup::config(LARDER, config).file("token", "0123456789abcdef0123456789abcdef").start();
+    let warned = |what: &str| larder.stderr().matches(what).count();
+    // Each more than are written in a second.
+    let fill = |method: &str, fields: &str| (0..40).for_each(|_| drop(larder.ask(method, "/", fields)));
+    fill("PURGE", "");
+    fill("GET", &"Via: 1.1 larder\r\n".repeat(9));
+    larder.get("/failing");
+    wait::until_true("the failure is logged", || warned("the origin gave no response") == 1);
+    for what in ["a PURGE was refused", "client=127.0.0.1", "a request that was forwarded came back"] {
+        assert!((1..40).contains(&warned(what)), "{what}: {}", larder.stderr());
+    }
+}

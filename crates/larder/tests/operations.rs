@@ -2,20 +2,22 @@
 
 use std::fs::Permissions;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::HandshakeKind;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::Value;
 use testkit::{
-    Authority, Client, End, Gate, Identity, Larder, Output, ScriptedOrigin, Service, Setup, Signal,
+    Authority, Client, End, Gate, Identity, Larder, Output, Port, ScriptedOrigin, Service, Setup, Signal,
     Successor, run, wait,
 };
 
@@ -115,13 +117,102 @@ fn the_admin_api_is_for_its_own_host_only() {
     assert!((400..500).contains(&status), "{status}");
 }
 
+/// Field bug: who tried the admin API without its token left no trace, unless by POST.
+#[test]
+fn refused_admin_requests_are_counted_and_logged() {
+    let origin = stored();
+    let (open, port) = (in_front_of(&origin), Port::reserve());
+    let admin = format!("listen = \"{}\"\nprobes_listen = \"@admin@\"\n", port.address());
+    let site = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n", origin.url());
+    let text = format!("[admin]\n{admin}token_file = \"token\"\n{site}");
+    let guarded = Setup::config(LARDER, &text).file("token", "s3cret-s3cret-s3cret\n").start();
+    let (at_open, at_guarded) = ((&open, open.admin()), (&guarded, port.address()));
+    let check = |(larder, address): (&Larder, SocketAddr), request: &str, reason: &str, why: &str| {
+        let refused = || larder.metric("larder_admin_refused_total", &[&format!("reason=\"{reason}\"")]);
+        let before = refused();
+        let mut client = Client::connect(address);
+        client.send(format!("{request}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"));
+        let status = client.response().status();
+        assert!((400..500).contains(&status), "{request}: {status}");
+        assert_eq!(refused(), before + 1.0, "{request}");
+        let (method, path) = request.split_once(' ').expect("a request line");
+        let path = path.split([' ', '?']).next().unwrap_or_default();
+        let line = format!(
+            "admin request refused: {why} client=127.0.0.1 method={method} path=\"{path}\" left_out=0"
+        );
+        wait::until_true(&line, || larder.stderr().contains(&line));
+    };
+    let foreign = "its host is another one";
+    check(at_open, "POST /purge?url=http://a/x HTTP/1.1\r\nHost: evil.example", "host_not_loopback", foreign);
+    check(at_open, "GET /metrics HTTP/1.1\r\nHost: rebound.example", "host_not_loopback", foreign);
+    let page = "POST /reload HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost";
+    check(at_open, page, "browser_request", "a web page sent it");
+    for request in ["POST / HTTP/1.1\r\nHost: localhost", "GET /reload HTTP/1.1\r\nHost: localhost"] {
+        check(at_open, request, "method_not_allowed", "the path has another method");
+    }
+    for request in ["POST / HTTP/1.1\r\nHost: a", "GET /metrics HTTP/1.1\r\nHost: a"] {
+        check(at_guarded, request, "token_missing", "it has no token");
+        let wrong = format!("{request}\r\nAuthorization: Bearer gue55ed-gue55ed-gue55ed");
+        check(at_guarded, &wrong, "token_wrong", "its token is wrong");
+    }
+    // `larder` looks whether this is an admin API before it shows its token.
+    let token = guarded.folder().join("token").display().to_string();
+    larder(&["reload", "--admin", &port.address().to_string(), "--token-file", &token]).succeeded();
+    assert_eq!(guarded.metric("larder_admin_refused_total", &[]), 4.0);
+    let log = open.stderr() + &guarded.stderr();
+    assert!(!log.contains("gue55ed") && !log.contains("s3cret-") && !log.contains("a/x"), "{log}");
+}
+
+//= RFC 6750 section 3: the WWW-Authenticate response header field
+#[test]
+fn a_challenge_names_an_error_only_where_a_bearer_token_was_sent() {
+    let port = Port::reserve();
+    let text = format!(
+        "[admin]\nlisten = \"{}\"\nprobes_listen = \"@admin@\"\ntoken_file = \"token\"\n[[site]]\nname = \"a\"\n\
+         origin = \"http://127.0.0.1:1\"\n",
+        port.address()
+    );
+    let _larder = Setup::config(LARDER, &text).file("token", "s3cret-s3cret-s3cret\n").start();
+    let (missing, wrong) = ("Bearer realm=\"larder\"", "Bearer realm=\"larder\", error=\"invalid_token\"");
+    for (authorization, challenge) in [
+        ("", missing),
+        ("Authorization: Basic YWRtaW46czNjcmV0LXMzY3JldC1zM2NyZXQ=\r\n", missing),
+        ("Authorization: s3cret-s3cret-s3cret\r\n", missing),
+        ("Authorization: Bearer\r\n", missing),
+        ("Authorization: Bearer s3cret-s3cret-s3creT\r\n", wrong),
+    ] {
+        let mut client = Client::connect(port.address());
+        client.send(format!("GET /metrics HTTP/1.1\r\nHost: a\r\n{authorization}Connection: close\r\n\r\n"));
+        let response = client.response();
+        assert_eq!(
+            (response.status(), response.field("www-authenticate")),
+            (401, challenge),
+            "{authorization}"
+        );
+    }
+}
+
+/// Whoever fills the log hides others, and the disk is not theirs.
+#[test]
+fn refused_admin_requests_are_logged_within_limits() {
+    let larder = in_front_of(&stored());
+    let begun = Instant::now();
+    let mut client = Client::connect(larder.admin());
+    client.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n".repeat(300));
+    (0..300).for_each(|_| assert_eq!(client.response().status(), 405));
+    assert_eq!(larder.metric("larder_admin_refused_total", &["method_not_allowed"]), 300.0);
+    let seconds = usize::try_from(begun.elapsed().as_secs()).expect("a short test");
+    let lines = larder.stderr().matches("admin request refused").count();
+    assert!((10..=10 * (seconds + 2)).contains(&lines), "{lines} lines in {seconds} s");
+}
+
 //= RFC 9111 section 7: stored content is sensitive
 #[test]
 fn a_token_guards_all_but_probes() {
     let origin = stored();
     let config = "[admin]\nlisten = \"@admin@\"\ntoken_file = \"@dir@/token\"\n\
                   [[site]]\nname = \"a\"\norigin = \"@origin@\"\n";
-    let probes = testkit::Port::reserve();
+    let probes = Port::reserve();
     let config = config.replace("@origin@", &origin.url());
     let config = config.replace("[[site]]", &format!("probes_listen = \"{}\"\n[[site]]", probes.address()));
     let setup = Setup::config(LARDER, &config).file("token", "s3cret-s3cret-s3cret\n");
@@ -361,7 +452,7 @@ enum Asked {
 /// A client as browsers are: a request on a connection that had been used, and was closed before it got any answer,
 /// goes out again on a new one.
 struct Seeker {
-    address: std::net::SocketAddr,
+    address: SocketAddr,
     refused: Refused,
     client: Option<Client>,
 }
@@ -756,11 +847,17 @@ fn an_upgrade_that_fails_changes_nothing() {
     process.write_config("unknown_key = 1\n");
     let output = larder(&["upgrade", "--admin", &admin]);
     assert_eq!(output.status, 1, "{}", output.text());
-    let told = "the new process exited with status 1: see this process's log";
+    let told = "the new process exited with status 1: ";
     assert!(output.stderr.contains(told), "{}", output.stderr);
+    assert!(output.stderr.contains("larder.toml:2:1: error: unknown_key: unknown key"), "{}", output.stderr);
     assert!(process.stderr().contains("unknown_key: unknown key"), "{}", process.stderr());
+    // However much there is to say.
+    process.write_config(&(0..1000).map(|number| format!("unknown_{number} = 1\n")).collect::<String>());
+    let output = larder(&["upgrade", "--admin", &admin]);
+    let length = output.stderr.len();
+    assert!(output.stderr.contains("unknown_1: unknown key") && length < 4096, "{length}: {}", output.stderr);
     process.signal(Signal::USR2);
-    wait::until_true("the signal is obeyed", || process.metric("larder_upgrades_total", &["failed"]) == 2.0);
+    wait::until_true("the signal is obeyed", || process.metric("larder_upgrades_total", &["failed"]) == 3.0);
     assert!(process.get("/hit").cache_status().starts_with("good"));
     load.wait_for_answers(50);
     assert_eq!(load.finish(), 0);
@@ -774,6 +871,21 @@ fn an_upgrade_that_fails_changes_nothing() {
     wait::until_true("the old process accepts no more", || {
         process.get("/hit").cache_status().starts_with("better")
     });
+}
+
+/// The name of the socket by which the new process reports was known before: somebody else on the machine could take it.
+#[test]
+fn nobody_can_take_the_socket_of_an_upgrade_beforehand() {
+    let origin = mixed();
+    let text = RELOADED.replace("@origin@", &origin.url()).replace("@name@", "larder");
+    let mut process = Setup::config(LARDER, &text).start();
+    let name = format!("larder-upgrade-{}-1", process.service().id());
+    let address = unix::net::SocketAddr::from_abstract_name(name).expect("a name");
+    let _taken = unix::net::UnixListener::bind_addr(&address).expect("it is free");
+    let successor = upgrade(&process);
+    assert!(process.service().end().success());
+    successor.signal(Signal::TERM);
+    successor.end();
 }
 
 /// As long as something can fail, connections are the old process's: with more workers too, which listen beside those that there are.
@@ -801,18 +913,21 @@ fn an_upgrade_that_fails_late_takes_no_connection() {
         let asked = std::iter::from_fn(|| (!is_over.load(Ordering::Relaxed)).then(&ask));
         asked.filter_map(Result::err).collect()
     };
+    let told = format!("the admin API can't listen on {probes}: address in use by another process");
+    let mut answers = Vec::new();
     let failures = thread::scope(|scope| {
         let clients: Vec<_> = (0..8).map(|_| scope.spawn(clients)).collect();
         for _ in 0..10 {
             let answer = process.ask_admin("POST", "/upgrade", "");
             assert_eq!(answer.status(), 409, "{}", answer.text());
+            answers.push(answer.text());
         }
         is_over.store(true, Ordering::Relaxed);
         clients.into_iter().flat_map(|client| client.join().expect("no panic")).collect::<Vec<_>>()
     });
     assert_eq!(failures, Vec::<String>::new());
-    let told = format!("the admin API can't listen on {probes}: address in use by another process");
-    assert_eq!(process.stderr().matches(&told).count(), 10, "{}", process.stderr());
+    assert!(answers.iter().all(|answer| answer.contains(&told)), "{answers:?}");
+    assert_eq!(process.stderr().matches(&format!("larder: {told}")).count(), 10, "{}", process.stderr());
 }
 
 /// Where the program is gone, or another one that never serves, the process goes on; and if it is stopped meanwhile, nobody goes on.
@@ -909,8 +1024,12 @@ fn clients_are_served_until_balancers_know_of_the_stop() {
     assert_eq!(kept.get("/").status(), 200, "on a connection that was there");
     assert_eq!(process.get("/").status(), 200, "on a new one");
     process.service().assert_runs();
-    process.signal(Signal::TERM);
-    assert!(process.service().end().success(), "a second signal waits for nobody");
+    let status = wait::until("a second signal waits for nobody", || {
+        // Right after the first it would be the same request.
+        process.signal(Signal::TERM);
+        process.service().status()
+    });
+    assert!(status.success(), "{status}");
     assert_eq!(kept.rest(), b"");
 
     let config = config.replace("1h", "50ms");
@@ -1001,7 +1120,7 @@ fn a_taken_address_is_said_and_ends_the_start() {
     let origin = stored();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("a bound socket has an address").to_string();
-    let admin = testkit::Port::reserve().address().to_string();
+    let admin = Port::reserve().address().to_string();
     let mut command = Command::new(LARDER);
     command.args(["serve", "--origin", &origin.url(), "--listen", &address, "--admin", &admin]);
     let output = command.output().expect("it starts");

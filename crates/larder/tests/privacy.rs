@@ -424,6 +424,10 @@ fn one_answer_for_one_client_sends_no_crowd_to_the_origin() {
             1 => exchange.respond(odd.status, odd.says, "for one"),
             _ => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "for all"),
         };
+        // Its end is that of the connection: kept open, the body would end with the patience of the gateway.
+        if step == 1 && odd.says.contains("Connection: close") {
+            exchange.close();
+        }
     });
     let larder = Setup::origin(LARDER, &origin.url()).start();
     for (number, odd) in ODD.iter().enumerate() {

@@ -453,6 +453,15 @@ fn the_method_purge_is_for_those_with_the_token() {
         assert_eq!(asked(&format!("Authorization: {wrong}\r\n")).status(), 403, "{wrong}");
     }
     assert!(larder.get("/x").is_hit(), "nothing was purged");
+    let refused =
+        |reason: &str| larder.metric("larder_purges_refused_total", &[&format!("reason=\"{reason}\"")]);
+    assert_eq!([refused("purge-token-missing"), refused("purge-token-wrong")], [1.0, 4.0]);
+    let log = larder.stderr();
+    for (reason, count) in [("purge-token-missing", 1), ("purge-token-wrong", 4)] {
+        let line = format!("a PURGE was refused site=shop path=\"/x\" client=127.0.0.1 reason=\"{reason}\"");
+        assert_eq!(log.matches(&line).count(), count, "{line}: {log}");
+    }
+    assert!(!log.contains("0123456789abcde"), "{log}");
     let soft = asked(&format!("{with_token}Fastly-Soft-Purge: 1\r\n"));
     assert!(soft.text().contains("\"responses_purged\":1"), "{}", soft.text());
     assert!(larder.get("/x").cache_status().contains("fwd=stale"));

@@ -123,6 +123,23 @@ fn a_trace_of_one_miss_across_two_instances_is_complete() {
     assert_eq!(of("two", "GET").attribute("larder.cache.result"), "collapsed");
 }
 
+/// Field bug: spans named no server of an origin that has several.
+#[test]
+fn spans_name_the_server_that_answered() {
+    let dead = ScriptedOrigin::start(|exchange| _ = exchange.reset());
+    let (well, collector) = (ScriptedOrigin::fixed("", "well"), Collector::start());
+    let group = format!("[[origin]]\nname = \"group\"\nservers = [\"{}\", \"{}\"]\n", dead.url(), well.url());
+    let config = traced(&well, &collector.url(), &group);
+    let config = config.replace(&format!("\norigin = \"{}\"", well.url()), "\norigin = \"group\"");
+    let larder = Setup::config(LARDER, &config).start();
+    ["/a", "/b"].iter().for_each(|target| assert_eq!(larder.get(target).text(), "well"));
+    assert!(dead.total() > 0, "one of them was tried there first");
+    for asked in collector.wait_for(2, |span| span.kind == "client") {
+        assert_eq!(asked.attribute("larder.server"), well.url(), "{asked:#?}");
+        assert_eq!(asked.attribute("server.address"), "127.0.0.1", "{asked:#?}");
+    }
+}
+
 /// What is believed of whom, and what the origin and the collector see then.
 #[test]
 fn whose_trace_goes_on_is_the_operators_choice() {

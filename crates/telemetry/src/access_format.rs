@@ -40,6 +40,8 @@ pub struct AccessRecord<'a> {
     pub duration_ns: u64,
     /// The name of the site; none if no site took the request.
     pub site: Option<&'a str>,
+    /// The URL of the origin's server that answered, or was tried last; none if none was.
+    pub server: Option<&'a str>,
     /// What the cache did.
     pub cache: CacheResult,
     /// The member that the gateway added to Cache-Status.
@@ -205,6 +207,7 @@ impl AccessRecord<'_> {
         json_number(line, "body_bytes", self.body_bytes);
         self.write_duration(line);
         json_text(line, "site", self.site.map(str::as_bytes), plain);
+        json_text(line, "server", self.server.map(str::as_bytes), plain);
         json_text(line, "cache", Some(self.cache.as_str().as_bytes()), plain);
         json_text(line, "cache_status", self.cache_status, plain);
         json_text(line, "referer", self.referer, url);

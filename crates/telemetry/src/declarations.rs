@@ -98,10 +98,14 @@ macro_rules! metrics {
 metrics! {
     AccessLogDroppedTotal "larder_access_log_dropped_total" Counter Count [],
         "Lines of the access log dropped because the queue was full or the target could not be written.";
+    AdminRefusedTotal "larder_admin_refused_total" Counter Count ["reason"],
+        "Requests that the admin API refused, by the code of the answer: `token_missing`, `token_wrong`, `host_not_loopback` and `browser_request` (without a token: `Host` names another machine, or a web page sent it), `method_not_allowed`. `GET /` without a token isn't counted: `larder` asks that to recognise an admin API.";
     BackgroundValidationsTotal "larder_background_validations_total" Counter Count ["event"],
         "Validations that no client waits for, and what became of them: `ahead` (of a fresh response whose lifetime ends soon, `refresh_ahead_percent`), `stale` (of one that was used stale, `stale-while-revalidate`), `probe` (of one that was used stale because the circuit breaker of its origin is half-open, which this validation tries), `in_vain` (those of all three that left what was stored as it was, because the origin failed, say: the next one waits for half a second).";
     BuildInfo "larder_build_info" Gauge Count ["version", "commit", "rustc"],
         "Always 1; the labels say which build runs.";
+    CertificateExpiryTimestampSeconds "larder_certificate_expiry_timestamp_seconds" Gauge Seconds ["host"],
+        "When a certificate that clients of the gateway get expires (`notAfter`), in seconds since the Unix epoch. Of two listeners with certificates for one host, the earlier.";
     ClientErrorsTotal "larder_client_errors_total" Counter Count ["reason"],
         "Requests that were refused because of what the client sent or how slowly it sent it, or that have ended because the client left, was too slow, or took too much; a connection with an error counts as one.";
     CollapsedRequestsTotal "larder_collapsed_requests_total" Counter Count [],
@@ -228,6 +232,8 @@ metrics! {
         "Checks of a server of an origin in the background.";
     OriginServerEjectionsTotal "larder_origin_server_ejections_total" Counter Count ["origin", "server"],
         "How often a server of an origin was ejected because of failures.";
+    OriginServerFailuresTotal "larder_origin_server_failures_total" Counter Count ["origin", "server", "reason"],
+        "Attempts to get a response from a server of an origin that failed, those that a retry made up for among them. Begins anew for a server that a reload takes away and gives back.";
     OriginServerRequestsInFlight "larder_origin_server_requests_in_flight" Gauge Count ["origin", "server"],
         "Requests that a server of an origin works on now, tunnels among them.";
     OriginServerRequestsTotal "larder_origin_server_requests_total" Counter Count ["origin", "server"],
@@ -242,6 +248,8 @@ metrics! {
         "Purges that operators asked for, by what they said.";
     PurgeReachTotal "larder_purge_reach_total" Counter Count ["reach"],
         "Purges that operators asked for, by how far they had come when they were answered.";
+    PurgesRefusedTotal "larder_purges_refused_total" Counter Count ["reason"],
+        "Requests with the method PURGE that were refused: `purge-token-missing`, `purge-token-wrong`, `purge-invalid` (with the token, of a URL that no site serves).";
     PurgesTotal "larder_purges_total" Counter Count ["mode"],
         "Purges that operators asked for.";
     RateLimitedTotal "larder_rate_limited_total" Counter Count ["site", "rule", "outcome"],
@@ -359,6 +367,10 @@ static LABELS: &[(&str, &str)] = &[
         "what became of a lease: `taken`, `waited`, `expired`, `lost`, `failed`, `released_late`, `not_released` or `told_failure`; of a validation that no client waits for: `ahead`, `stale`, `probe`, `in_vain`",
     ),
     ("form", "what a purge said: `url`, `tag`, `site`, `host`, `prefix` or `everything`"),
+    (
+        "host",
+        "first of the names that a certificate answers, such as `shop.example` or `*.example.org`; a certificate without names goes without this label",
+    ),
     ("method", "request method; `other` for every method that the gateway has no name for"),
     ("mode", "`hard` (removed), `soft` (stale from now) or `refresh` (the same, and fetched anew)"),
     (
@@ -377,7 +389,7 @@ static LABELS: &[(&str, &str)] = &[
     ),
     (
         "reason",
-        "a short code, from a fixed list; those of `larder_client_errors_total`, `larder_not_stored_total` and `larder_origin_errors_total` are on the page on `Cache-Status`",
+        "a short code, from a fixed list; those of `larder_client_errors_total`, `larder_not_stored_total`, `larder_origin_errors_total`, `larder_origin_server_failures_total` and `larder_purges_refused_total` are on the page on `Cache-Status`, those of `larder_admin_refused_total` on that of the admin API",
     ),
     (
         "result",

@@ -229,6 +229,44 @@ impl TlsFailure {
     }
 }
 
+/// Why the admin API answered a request with a refusal before it did anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum AdminRefusal {
+    /// A web page sent it, and there is no token.
+    BrowserRequest,
+    /// Its host is none of this machine, and there is no token.
+    HostNotLoopback,
+    /// The route has another method.
+    MethodNotAllowed,
+    /// It has no bearer token.
+    TokenMissing,
+    /// It has another token.
+    TokenWrong,
+}
+
+impl AdminRefusal {
+    /// All values, in the order of their numbers.
+    pub const ALL: [Self; 5] = [
+        Self::BrowserRequest,
+        Self::HostNotLoopback,
+        Self::MethodNotAllowed,
+        Self::TokenMissing,
+        Self::TokenWrong,
+    ];
+
+    /// The label value, which is the code of the answer.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BrowserRequest => "browser_request",
+            Self::HostNotLoopback => "host_not_loopback",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::TokenMissing => "token_missing",
+            Self::TokenWrong => "token_wrong",
+        }
+    }
+}
+
 /// How far a fill of the cache is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -314,6 +352,7 @@ mod tests {
         CacheResult::ALL.iter().enumerate().for_each(|(i, v)| assert_eq!(*v as usize, i));
         Method::ALL.iter().enumerate().for_each(|(i, v)| assert_eq!(*v as usize, i));
         ConnectionKind::ALL.iter().enumerate().for_each(|(i, v)| assert_eq!(*v as usize, i));
+        AdminRefusal::ALL.iter().enumerate().for_each(|(i, v)| assert_eq!(*v as usize, i));
         FillState::ALL.iter().enumerate().for_each(|(i, v)| assert_eq!(*v as usize, i));
     }
 

@@ -63,7 +63,8 @@ pub use declarations::{Declaration, METRICS, Metric, MetricType, Unit, metrics_m
 pub use exposition::{CONTENT_TYPE, Number, Sample};
 pub use histogram::{Bound, Buckets, COMMAND_BOUNDS, DURATION_BOUNDS, Histogram};
 pub use labels::{
-    CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, RuleId, SiteId, TlsFailure,
+    AdminRefusal, CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, RuleId, SiteId,
+    TlsFailure,
 };
 pub use recorder::{GaugeGuard, OriginAnswer, PurgeAnswer, RequestOutcome, WorkerRecorder};
 pub use registry::{BuildInfo, Telemetry};

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 
 use crate::declarations::Metric;
 use crate::labels::{
-    CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, RuleId, SiteId, TlsFailure,
+    AdminRefusal, CacheResult, ConnectionKind, FillState, Method, OriginId, OriginOutcome, RuleId, SiteId,
+    TlsFailure,
 };
 use crate::tables::{Event, SiteEvent, Tables};
 
@@ -240,6 +241,16 @@ impl WorkerRecorder {
             tables.event(Event { metric, origin: OriginId::NONE, value });
         }
         tables.purge_duration(duration_ns);
+    }
+
+    /// The method PURGE was refused, for this reason.
+    pub fn purge_refused(&self, reason: &'static str) {
+        self.event(Metric::PurgesRefusedTotal, reason);
+    }
+
+    /// The admin API refused a request.
+    pub fn admin_refused(&self, refusal: AdminRefusal) {
+        self.event(Metric::AdminRefusedTotal, refusal.as_str());
     }
 
     /// An unsafe request invalidated a `url` or a `group`.

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::declarations::{METRICS, Metric, MetricType};
 use crate::exposition::Sample;
-use crate::labels::{ConnectionKind, OriginId, RuleId, SiteId, TlsFailure};
+use crate::labels::{AdminRefusal, ConnectionKind, OriginId, RuleId, SiteId, TlsFailure};
 use crate::names::NumberedNames;
 use crate::process;
 use crate::recorder::{self, Shard, WorkerRecorder};
@@ -151,6 +151,9 @@ impl Telemetry {
         for outcome in ["applied", "refused"] {
             sample.add(Metric::ReloadsTotal, &[outcome], 0);
         }
+        for refusal in AdminRefusal::ALL {
+            sample.add(Metric::AdminRefusedTotal, &[refusal.as_str()], 0);
+        }
         sample.add(Metric::ProcessStartTimeSeconds, &[], self.start_time_seconds);
         if let Some(build) = self.build {
             sample.add(Metric::BuildInfo, &[build.version, build.commit, build.rustc], 1);
@@ -182,6 +185,9 @@ impl Telemetry {
         }
         for failure in TlsFailure::ALL {
             sample.add(Metric::TlsHandshakesFailedTotal, &[failure.as_str()], 0);
+        }
+        for reason in ["purge-token-missing", "purge-token-wrong", "purge-invalid"] {
+            sample.add(Metric::PurgesRefusedTotal, &[reason], 0);
         }
         for reach in ["complete", "partial"] {
             sample.add(Metric::PurgeReachTotal, &[reach], 0);

@@ -35,6 +35,7 @@ fn record<'a>(target: &'a [u8], user_agent: &'a [u8]) -> AccessRecord<'a> {
         body_bytes: 14,
         duration_ns: 1_234_567,
         site: Some("shop"),
+        server: None,
         cache: CacheResult::Hit,
         cache_status: Some(b"larder; hit; ttl=30"),
         referer: Some(b"http://shop.example/?password=p&page=2"),

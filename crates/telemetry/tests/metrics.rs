@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::thread;
 
 use telemetry::{
-    Buckets, BuildInfo, COMMAND_BOUNDS, CacheResult, ConnectionKind, FillState, METRICS, Method, Metric,
-    MetricType, Number, OriginAnswer, PurgeAnswer, RequestOutcome, RuleId, SiteId, Telemetry,
+    AdminRefusal, Buckets, BuildInfo, COMMAND_BOUNDS, CacheResult, ConnectionKind, FillState, METRICS,
+    Method, Metric, MetricType, Number, OriginAnswer, PurgeAnswer, RequestOutcome, RuleId, SiteId, Telemetry,
+    WorkerRecorder,
 };
 
 /// A series: its name with suffix, and its labels in order.
@@ -135,13 +136,14 @@ fn add_of_servers(sample: &mut telemetry::Sample) {
     sample.add(Metric::OriginRetriesOverBudgetTotal, &["back"], 1);
     sample.add(Metric::OriginServerChecksTotal, &["back", "a", "passed"], 1);
     sample.add(Metric::OriginServerEjectionsTotal, &["back", "a"], 1);
+    sample.add(Metric::OriginServerFailuresTotal, &["back", "a", "connection-refused"], 1);
     sample.add(Metric::OriginServerRequestsInFlight, &["back", "a"], 1);
     sample.add(Metric::OriginServerRequestsTotal, &["back", "a"], 1);
     sample.add(Metric::OriginServerState, &["back", "a", "up"], 1);
     sample.add(Metric::TierSilenceSeconds, &[""], 1);
 }
 
-fn count_compression(recorder: &telemetry::WorkerRecorder) {
+fn count_compression(recorder: &WorkerRecorder) {
     recorder.compression(Ok("gzip"));
     recorder.compression(Err("small"));
     recorder.compressed_bytes("gzip", 100, 10);
@@ -173,8 +175,7 @@ fn full_telemetry() -> Arc<Telemetry> {
     recorder.origin_retry(origin);
     let purge = PurgeAnswer { form: "url", mode: "hard", reach: "partial", duration_ns };
     telemetry.background().purge(&purge);
-    telemetry.background().reload("applied");
-    telemetry.background().upgrade("failed");
+    add_orders(&telemetry.background());
     telemetry.collect_from(Box::new(|sample| {
         add_of_servers(sample);
         sample.add(Metric::OriginConnections, &["back", "idle"], 2);
@@ -198,6 +199,7 @@ fn full_telemetry() -> Arc<Telemetry> {
         sample.add(Metric::TierUnusableTotal, &["", "corrupt"], 1);
         sample.add(Metric::TierWritesTotal, &["", "written"], 1);
         sample.add(Metric::ConnectionsMax, &[], 1);
+        sample.add(Metric::CertificateExpiryTimestampSeconds, &["shop.example"], 1);
         sample.add(Metric::TierBreaker, &["", "open"], 1);
         sample.add(Metric::TierBreakerOpenedTotal, &[""], 1);
         sample.add(Metric::TierVerified, &[""], 1);
@@ -215,6 +217,14 @@ fn full_telemetry() -> Arc<Telemetry> {
         sample.add(Metric::KvConnectionsEndedTotal, &["auth-timeout"], 1);
     }));
     telemetry
+}
+
+/// What operators order, and what is refused to them or to somebody else.
+fn add_orders(recorder: &WorkerRecorder) {
+    recorder.reload("applied");
+    recorder.upgrade("failed");
+    recorder.admin_refused(AdminRefusal::TokenWrong);
+    recorder.purge_refused("purge-token-wrong");
 }
 
 /// Those of the server for clients of Redis that have no labels.
@@ -300,7 +310,8 @@ fn an_empty_registry_reads_strictly() {
     assert_eq!(value_of(&values, "larder_connections_total", &[("protocol", "http2")]), Some(0.0));
     assert!(!values.keys().any(|(name, _)| name.starts_with("larder_kv_")), "no such server runs");
     let without_gateway = read_strictly(&Telemetry::new(0).exposition());
-    let is_of_gateway = |name: &str| name.starts_with("larder_") && name != "larder_reloads_total";
+    let of_all = ["larder_reloads_total", "larder_admin_refused_total"];
+    let is_of_gateway = |name: &str| name.starts_with("larder_") && !of_all.contains(&name);
     assert!(!without_gateway.keys().any(|(name, _)| is_of_gateway(name)), "no gateway runs");
 }
 

@@ -1,7 +1,9 @@
 //! Certificates that are valid for this run only.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
@@ -47,11 +49,27 @@ impl Authority {
     /// # Panics
     /// When a name is none, or no file can be written.
     pub fn identity(&self, names: &[&str]) -> Identity {
+        self.issue(names, |_| {})
+    }
+
+    /// The same, valid from one time to another. One with the same first name takes the files of the one before.
+    ///
+    /// # Panics
+    /// As [`Authority::identity`].
+    pub fn identity_for(&self, names: &[&str], valid: Range<SystemTime>) -> Identity {
+        self.issue(names, |params| {
+            params.not_before = valid.start.into();
+            params.not_after = valid.end.into();
+        })
+    }
+
+    fn issue(&self, names: &[&str], more: impl FnOnce(&mut CertificateParams)) -> Identity {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let key = KeyPair::generate().expect("a key");
         let file_name = names.first().map_or("nobody", String::as_str).replace('*', "any");
         let mut params = CertificateParams::new(names).expect("valid names");
         params.distinguished_name.push(DnType::CommonName, file_name.as_str());
+        more(&mut params);
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
         Identity {
             certificate: self.write(&format!("{file_name}.pem"), &certificate.pem()),

@@ -6,7 +6,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
@@ -435,6 +437,31 @@ impl Service {
     #[track_caller]
     pub fn peak_bytes(&self) -> u64 {
         self.status_bytes("VmHWM:")
+    }
+
+    /// How long something takes, or how long the process is at work meanwhile, whichever is less: what else the machine
+    /// does is no matter of the process. One clock tick, 10 ms, is the least.
+    ///
+    /// # Panics
+    /// When the process is gone.
+    #[track_caller]
+    pub fn at_work_during(&self, done: impl FnOnce()) -> Duration {
+        let (begin, ticks) = (Instant::now(), self.cpu_ticks());
+        done();
+        let waited = begin.elapsed();
+        let ticks = self.cpu_ticks() - ticks + 1;
+        let worked = Duration::from_secs(ticks) / u32::try_from(clock_ticks_per_second()).expect("it is 100");
+        waited.min(worked)
+    }
+
+    /// User and system time of all its threads.
+    #[track_caller]
+    fn cpu_ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("the process runs");
+        // The name of the program, in parentheses, may have any characters.
+        let (_, fields) = stat.rsplit_once(") ").expect("Linux says so");
+        let ticks = |field: &str| field.parse::<u64>().expect("it is a number");
+        fields.split(' ').skip(11).take(2).map(ticks).sum()
     }
 
     #[track_caller]

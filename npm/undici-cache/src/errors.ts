@@ -19,6 +19,21 @@ export function isOfNoMaster(error: unknown): boolean {
   return /^(READONLY|MASTERDOWN)/.test(asError(error).message)
 }
 
+/** Whether a server that has what was asked for won't do it: to ask again at once is of no use. */
+export function isRefusal(error: Error): boolean {
+  return isAnswer(error) && !isMoved(error) && !isOfNoMaster(error)
+}
+
+/** Whether a server has answered at all, if with an error. */
+export function isAnswer(error: unknown): boolean {
+  return asError(error).name === 'ReplyError'
+}
+
+/** Whether an answer says that a key lies on another node. */
+export function isMoved(error: unknown): boolean {
+  return /^(MOVED|ASK|CLUSTERDOWN|TRYAGAIN)/.test(asError(error).message)
+}
+
 /** The outcome of `work`, or an error after `ms` milliseconds. */
 export async function within<T>(work: Promise<T>, ms: number): Promise<T> {
   let timer: NodeJS.Timeout | undefined

@@ -7,6 +7,7 @@
 export { cacheAside, type CacheAside, type CacheAsideEvent, type CacheAsideOptions } from './cache-aside.js'
 export type { CacheControlDirectives, CacheEntry, CacheKey, CacheStore, CacheValue, GetResult } from './contract.js'
 export { StoreTimeoutError, StoreUnavailableError } from './errors.js'
+export type { MemberReach, Reached } from './fleet.js'
 export type { EntryFilter } from './listings.js'
 export type { NodeAddress } from './nodes.js'
 export type { ConnectionOptions, LarderCacheStoreOptions } from './options.js'

@@ -105,12 +105,24 @@ function lengthBytes(length: number): Buffer {
 
 const RECORD = Buffer.from('r')
 const APART = Buffer.from('a')
+const MEMBER = Buffer.from('i')
+const MEMBER_LIST = Buffer.from('m')
 
 /** The first half of the SHA-256 of what a record is called, as 32 hexadecimal digits. */
 export type Digest = string
 
 export function digestOfKey(key: Buffer): Digest {
   return digest(Buffer.concat([RECORD, key]))
+}
+
+/** Of the record of one of those that share the store. */
+export function digestOfMember(id: string): Digest {
+  return digest(Buffer.concat([MEMBER, Buffer.from(id, 'hex')]))
+}
+
+/** Of the list of all of them. */
+export function digestOfMemberList(): Digest {
+  return digest(MEMBER_LIST)
 }
 
 /** Of a response that lies apart from its record. */

@@ -23,7 +23,8 @@ export interface LinkEvents {
 }
 
 const INVALIDATIONS = '__redis__:invalidate'
-const CONNECT_MS = 1000
+/** A connection takes several round trips, each of which may take a while on a busy machine. */
+const CONNECT_MS_MIN = 1000
 /** A connection that has not answered for so long is closed, and with it ends what was known through it. */
 const VERIFIED_MS = 2000
 const PAUSE_MS_MIN = 50
@@ -68,6 +69,10 @@ export class Link {
 
   get timeoutMs(): number {
     return this.#settings.timeoutMs
+  }
+
+  get #connectMs(): number {
+    return Math.max(CONNECT_MS_MIN, this.timeoutMs)
   }
 
   /** Waits for the first attempt to connect, however it ends. */
@@ -141,7 +146,7 @@ export class Link {
   async #connect(): Promise<void> {
     const dialing = this.#dial()
     try {
-      const connections = await within(dialing, CONNECT_MS)
+      const connections = await within(dialing, this.#connectMs)
       if (this.#closed) return disconnect(connections)
       this.#connections = connections
       this.#failures = 0
@@ -170,7 +175,7 @@ export class Link {
   /** A connection that is never opened again by itself: what it followed would be lost unseen. */
   async #open(ended: (redis: Redis, reason: Error) => void, made: (redis: Redis) => unknown = () => undefined): Promise<Redis> {
     const redis = new Redis({
-      connectTimeout: CONNECT_MS,
+      connectTimeout: this.#connectMs,
       ...this.#settings.client,
       keyPrefix: '',
       lazyConnect: true,

@@ -2,13 +2,13 @@
 
 import { FormatError } from './bytes.js'
 import type { Command } from './commands.js'
-import { asError, StoreUnavailableError } from './errors.js'
+import { asError, isMoved, isRefusal, StoreUnavailableError } from './errors.js'
 import type { Names } from './key.js'
 import type { Link } from './link.js'
 import {
   decodeLogHeader, decodeLogRecords, encodeLogHeader, encodeLogRecord, LOG_HEADER_BYTES, LOG_READ_BYTES, type LogHeader, newLogHeader,
 } from './log-bytes.js'
-import { isMoved, type Nodes } from './nodes.js'
+import type { Nodes } from './nodes.js'
 import { PurgeIndex, type Subject, type Verdict } from './purge-index.js'
 import { decodePurge, encodePurge, newPurge, type Purged, type PurgeRecord } from './purge-record.js'
 import type { LogCursor } from './record.js'
@@ -18,6 +18,13 @@ const LOG_BYTES_MAX = 1 << 20
 /** Purges that wait for a store that is away. */
 const UNSENT_MAX = 1000
 const READS_MAX = 100
+const AGAIN_MS = 20
+
+interface Unsent {
+  readonly purge: PurgeRecord
+  /** Is told the place behind it, once it is written. */
+  readonly written: (place: LogCursor) => void
+}
 
 export class PurgeLog {
   readonly #nodes: Nodes
@@ -30,7 +37,7 @@ export class PurgeLog {
   #floor = 0
   #isDirty = true
   #reading: Promise<void> | undefined
-  #unsent: PurgeRecord[] = []
+  #unsent: Unsent[] = []
 
   constructor(nodes: Nodes, names: Names, site: string, onPurges: (purges: readonly PurgeRecord[]) => void) {
     this.#nodes = nodes
@@ -47,6 +54,16 @@ export class PurgeLog {
   /** Whether nothing was appended since, as far as this process was told. */
   get isRead(): boolean {
     return !this.#isDirty && this.#cursor !== undefined
+  }
+
+  /** Whether the server is connected that has it. */
+  get isReachable(): boolean {
+    try {
+      return this.#link().isUp
+    } catch {
+      // No node of a cluster is known to have it.
+      return false
+    }
   }
 
   /** It may have changed. */
@@ -75,6 +92,12 @@ export class PurgeLog {
     return this.#names.log
   }
 
+  /** Looks whether it has grown: what was told of it may have been lost. */
+  async look(): Promise<void> {
+    const [length, header] = await this.#link().ask(this.stateCommands())
+    this.noteState(length, header)
+  }
+
   /** Takes note of what `stateCommands` has answered. */
   noteState(length: unknown, header: unknown): void {
     const found = Buffer.isBuffer(header) ? decodeLogHeader(header) : undefined
@@ -92,17 +115,36 @@ export class PurgeLog {
     }
   }
 
-  /** Appends a purge; one that can't be written now is written before the log is read the next time. */
-  async append(what: Purged, at: number): Promise<void> {
-    this.#keepUnsent(newPurge(what, at))
+  /**
+   * Appends a purge, and says where it ends. What can't be written is tried again until a time of `performance.now()`, and rejected then, or at once where
+   * the server refuses it. It is written all the same before the log is read the next time.
+   */
+  async append(what: Purged, at: number, endMs: number): Promise<LogCursor> {
+    const written = this.#keepUnsent(newPurge(what, at))
+    let isWritten = false
+    void written.then(() => { isWritten = true })
     this.#isDirty = true
-    await this.readOn()
+    while (!isWritten) {
+      const error = await this.readOn().catch(asError)
+      // What is written and can't be read here keeps all that is stored out of use until it can.
+      if (error === undefined || isWritten) break
+      if (isRefusal(error) || performance.now() >= endMs) throw error
+      await Promise.race([written, new Promise((resolve) => setTimeout(resolve, AGAIN_MS))])
+    }
+    const place = await written
+    await this.#reading?.catch(() => undefined)
+    return place
   }
 
-  #keepUnsent(purge: PurgeRecord): void {
+  #keepUnsent(purge: PurgeRecord): Promise<LogCursor> {
     encodePurge(purge)
-    this.#unsent.push(purge)
-    if (this.#unsent.length > UNSENT_MAX) this.#unsent = [newPurge('everything', purge.at)]
+    return new Promise((written) => {
+      this.#unsent.push({ purge, written })
+      if (this.#unsent.length <= UNSENT_MAX) return
+      const others = this.#unsent
+      const all = (place: LogCursor): void => others.forEach((unsent) => unsent.written(place))
+      this.#unsent = [{ purge: newPurge('everything', purge.at), written: all }]
+    })
   }
 
   async #read(): Promise<void> {
@@ -124,13 +166,16 @@ export class PurgeLog {
   async #sendUnsent(link: Link): Promise<void> {
     while (this.#unsent.length > 0) {
       const sent = [...this.#unsent]
-      const records = Buffer.concat(sent.map((purge) => encodeLogRecord(encodePurge(purge))))
-      const outcome = await link.transaction([
+      const records = Buffer.concat(sent.map(({ purge }) => encodeLogRecord(encodePurge(purge))))
+      const [, length, header] = await link.transaction([
         ['SET', this.#names.log, encodeLogHeader(newLogHeader()), 'NX'],
         ['APPEND', this.#names.log, records],
+        ['GETRANGE', this.#names.log, 0, LOG_HEADER_BYTES - 1],
       ])
-      this.#unsent = this.#unsent.filter((purge) => !sent.includes(purge))
-      if (Number(outcome[1]) > LOG_BYTES_MAX) await this.#rewrite(link, cutToHalf)
+      const place = endOf(header as Buffer, Number(length))
+      this.#unsent = this.#unsent.filter((unsent) => !sent.includes(unsent))
+      if (place !== undefined) sent.forEach((unsent) => unsent.written(place))
+      if (Number(length) > LOG_BYTES_MAX) await this.#rewrite(link, cutToHalf)
     }
   }
 
@@ -223,6 +268,12 @@ export class PurgeLog {
   #link(): Link {
     return this.#nodes.linkOf(this.#names.log)
   }
+}
+
+/** Where a log of this length ends; `undefined` where it is none. */
+function endOf(header: Buffer, length: number): LogCursor | undefined {
+  const found = decodeLogHeader(header)
+  return found && { id: found.id, offset: found.floor + length - LOG_HEADER_BYTES }
 }
 
 function understood(bytes: Buffer): PurgeRecord | undefined {

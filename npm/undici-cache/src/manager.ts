@@ -2,6 +2,7 @@
 
 import { assertCacheKey, type CacheEntry, type CacheKey } from './contract.js'
 import { asError } from './errors.js'
+import type { Reached } from './fleet.js'
 import type { Link } from './link.js'
 import { type EntryFilter, type Found, Listings } from './listings.js'
 import { checkConnection, type CheckedConnection, type ConnectionOptions } from './options.js'
@@ -41,7 +42,7 @@ export class LarderCacheManager extends QuietEmitter {
     this.#mayConfigure = clientConfigKeyspaceEventNotify
     this.#shared = new SharedStore(this.#options, false, {
       changed: () => undefined,
-      up: () => undefined,
+      up: (link) => this.#connected(link),
       down: (_link, reason) => this.#shared.report(reason),
     })
     this.#listings = new Listings(this.#shared)
@@ -77,24 +78,19 @@ export class LarderCacheManager extends QuietEmitter {
     return this.#of(prefix).#listings.deleteIds(ids)
   }
 
-  /** Removes what is stored for all methods of URLs. */
-  async deleteKeys(keys: readonly Pick<CacheKey, 'origin' | 'path' | 'method'>[], prefix?: string): Promise<void> {
+  /** Removes what is stored for all methods of URLs. The deletions wait and reject as those of the store do. */
+  async deleteKeys(keys: readonly Pick<CacheKey, 'origin' | 'path' | 'method'>[], prefix?: string): Promise<Reached> {
     keys.forEach(assertCacheKey)
-    const shared = this.#of(prefix).#shared
-    await shared.settled()
-    const places = keys.flatMap(({ origin, path }) => shared.placesOf(origin, path))
-    await Promise.all([shared.tier.remove(places.map(({ digest }) => digest)), ...places.map(({ target }) => shared.purgeUrl(target))])
+    return this.#of(prefix).#shared.deleteUrls(keys)
   }
 
   /** Removes what has any of these tags; a list within the list means all of these. */
-  async deleteTags(tags: readonly (string | readonly string[])[], prefix?: string): Promise<void> {
-    const shared = this.#of(prefix).#shared
-    await shared.settled()
-    await shared.purgeTags(tags)
+  deleteTags(tags: readonly (string | readonly string[])[], prefix?: string): Promise<Reached> {
+    return this.#of(prefix).#shared.deleteTags(tags)
   }
 
   /** Removes what has this tag, or all of these. */
-  deleteTag(tag: string | readonly string[], prefix?: string): Promise<void> {
+  deleteTag(tag: string | readonly string[], prefix?: string): Promise<Reached> {
     return this.deleteTags([tag], prefix)
   }
 
@@ -114,6 +110,10 @@ export class LarderCacheManager extends QuietEmitter {
     await this.#working
     this.#shared.close()
     await Promise.all([...this.#others.values()].map((other) => other.close()))
+  }
+
+  #connected(link: Link): void {
+    if (this.#shared.hasLog(link)) this.#shared.sendPurges().catch((error: unknown) => this.#shared.report(error))
   }
 
   #of(prefix: string | undefined): LarderCacheManager {

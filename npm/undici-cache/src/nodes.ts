@@ -2,7 +2,7 @@
 
 import type { RedisOptions } from 'iovalkey'
 import type { ChangesSettings } from './changes.js'
-import { asError, StoreUnavailableError } from './errors.js'
+import { StoreUnavailableError } from './errors.js'
 import { Link, type LinkEvents, type LinkSettings } from './link.js'
 
 export interface NodeAddress {
@@ -197,11 +197,6 @@ function addressOf(name: string): NodeAddress {
 function masterIn(entry: unknown, seed: NodeAddress): Master {
   const [first, last, master] = entry as [number, number, [Buffer | null, number]]
   return { first, last, address: { host: String(master[0] ?? '') || seed.host, port: master[1] } }
-}
-
-/** Whether an answer says that a key lies on another node. */
-export function isMoved(error: unknown): boolean {
-  return /^(MOVED|ASK|CLUSTERDOWN|TRYAGAIN)/.test(asError(error).message)
 }
 
 /** Of what stands in the first braces of a name, or of all of it. */

@@ -1,5 +1,6 @@
 // Options, checked once.
 
+import { hostname } from 'node:os'
 import type { RedisOptions } from 'iovalkey'
 import type { NodeAddress } from './nodes.js'
 
@@ -29,6 +30,8 @@ export interface LarderCacheStoreOptions extends ConnectionOptions {
   maxSize?: number
   /** Records of which copies are in this process. @default 100,000 */
   maxCount?: number
+  /** What answers to deletions and purges call this process, in up to 64 bytes. @default the name of the machine, with the number of the process */
+  instance?: string
 }
 
 export interface CheckedConnection {
@@ -46,6 +49,7 @@ export interface CheckedStore extends CheckedConnection {
   readonly tracking: boolean
   readonly maxSize: number
   readonly maxCount: number
+  readonly instance: string
 }
 
 const MIB = 1 << 20
@@ -79,6 +83,7 @@ export function checkStore(opts: LarderCacheStoreOptions = {}): CheckedStore {
     maxEntrySize: checkNumber('opts.maxEntrySize', opts.maxEntrySize ?? 10 * MIB),
     maxSize: checkNumber('opts.maxSize', opts.maxSize ?? 128 * MIB),
     maxCount: checkNumber('opts.maxCount', opts.maxCount ?? 100_000),
+    instance: checkText('opts.instance', opts.instance ?? `${hostname()}:${process.pid}`),
   }
 }
 

@@ -3,7 +3,8 @@
 import { EventEmitter } from 'node:events'
 import { FormatError } from './bytes.js'
 import type { CacheEntry, CacheKey } from './contract.js'
-import { asError, within } from './errors.js'
+import { asError, StoreUnavailableError, within } from './errors.js'
+import { Fleet, hasReached, type Reached } from './fleet.js'
 import { Kind } from './frame.js'
 import { cacheKeyOf, type Digest, digestOfKey, digestOfResponse, Names, originOf, pathOf, type Target, targetOf, urlOf } from './key.js'
 import type { Link, LinkEvents } from './link.js'
@@ -11,7 +12,7 @@ import { PurgeLog } from './log.js'
 import { ClusterNodes, type Nodes, SingleNode } from './nodes.js'
 import type { CheckedConnection } from './options.js'
 import { type Purged, type PurgeRecord, TAGS_MAX } from './purge-record.js'
-import { decodeRecord, decodeRecordOf, encodeRecord, type Response, type StoredRecord, type Variant, VARIANTS_MAX } from './record.js'
+import { decodeRecord, decodeRecordOf, encodeRecord, type LogCursor, type Response, type StoredRecord, type Variant, VARIANTS_MAX } from './record.js'
 import { type Stored, storedOf } from './stored.js'
 import { type Put, Tier } from './tier.js'
 
@@ -32,6 +33,7 @@ export class SharedStore {
   readonly names: Names
   readonly log: PurgeLog
   readonly tier: Tier
+  readonly fleet: Fleet
   readonly #nodes: Nodes
 
   constructor(
@@ -43,6 +45,7 @@ export class SharedStore {
     this.#nodes = options.cluster ? new ClusterNodes(options.cluster, settings, events) : new SingleNode(settings, events)
     this.log = new PurgeLog(this.#nodes, this.names, options.site, onPurges)
     this.tier = new Tier(this.#nodes, this.names, this.log)
+    this.fleet = new Fleet(this.tier)
   }
 
   get nodes(): Nodes {
@@ -148,39 +151,77 @@ export class SharedStore {
     }))
   }
 
-  /** Takes one response out of a record. */
-  async removeResponse(digest: Digest, isIt: (variant: Variant) => boolean): Promise<boolean> {
+  /** Takes one response out of a record, if it is there. */
+  async removeResponse(digest: Digest, isIt: (variant: Variant) => boolean): Promise<void> {
     for (let tries = 0; tries < TRIES_MAX; tries++) {
       const { bytes, ttlMs } = await this.tier.loadWithTtl(digest)
       const record = bytes && decodeAny(bytes)
       const left = record?.variants.filter((variant) => !isIt(variant))
-      if (!bytes || !record || !left || left.length === record.variants.length) return false
+      if (!bytes || !record || !left || left.length === record.variants.length) return
       const put: Put | 'nothing' = left.length === 0
         ? 'nothing'
         : { bytes: encodeRecord({ ...record, variants: left }, Kind.Primary), ttlMs: Math.max(1, ttlMs) }
-      if (await this.tier.replace(digest, bytes, put)) return true
+      if (await this.tier.replace(digest, bytes, put)) return
     }
-    return false
+    throw new StoreUnavailableError('others change the same record all the time: the response is not deleted')
   }
 
-  purge(what: Purged): Promise<void> {
-    return this.log.append(what, Date.now() + this.clockAheadMs)
+  /** Removes what is stored for all methods of URLs, wherever it is kept. */
+  async deleteUrls(keys: readonly Pick<CacheKey, 'origin' | 'path'>[]): Promise<Reached> {
+    const places = keys.flatMap(({ origin, path }) => this.placesOf(origin, path))
+    const urls = new Set(places.map(({ target }) => urlOf(target)))
+    const purged = [...urls].filter((url) => url.includes('://')).map((url) => ({ url }))
+    const removed = this.#remove(places)
+    // Of what is purged, nobody uses what stays.
+    const [reached] = await Promise.all([this.#purge(purged), purged.length === 0 ? removed : removed.catch(() => undefined)])
+    return reached
+  }
+
+  async #remove(places: readonly Place[]): Promise<void> {
+    await this.#nodes.settled()
+    await this.tier.remove(places.map(({ digest }) => digest))
+  }
+
+  /** There is a connection: purges that wait are sent. */
+  async sendPurges(): Promise<void> {
+    this.log.suspect()
+    await this.log.readOn()
   }
 
   /** Purges by tags within the site; a list within the list means all of these. */
-  async purgeTags(tags: readonly (string | readonly string[])[]): Promise<void> {
+  async deleteTags(tags: readonly (string | readonly string[])[]): Promise<Reached> {
     const { site } = this.options
     const lists = tags.filter((tag) => typeof tag !== 'string').map((list) => [...new Set(list)])
     const single = [...new Set([...tags.filter((tag) => typeof tag === 'string'), ...lists.filter(({ length }) => length === 1).flat()])]
-    for (let at = 0; at < single.length; at += TAGS_MAX) {
-      await this.purge({ selection: { tags: single.slice(at, at + TAGS_MAX), match: 'any', site } })
-    }
-    for (const all of lists.filter(({ length }) => length > 1)) await this.purge({ selection: { tags: all, match: 'all', site } })
+    const any = Array.from({ length: Math.ceil(single.length / TAGS_MAX) }, (_, part) => single.slice(part * TAGS_MAX, (part + 1) * TAGS_MAX))
+    const all = lists.filter(({ length }) => length > 1)
+    return this.#purge([
+      ...any.map((some): Purged => ({ selection: { tags: some, match: 'any', site } })),
+      ...all.map((some): Purged => ({ selection: { tags: some, match: 'all', site } })),
+    ])
   }
 
-  purgeUrl(target: Target): Promise<void> {
-    const url = urlOf(target)
-    return url.includes('://') ? this.purge({ url }) : Promise.resolve()
+  /** Rejects where the store has not taken purges in time: it gets them later. Then waits until all that share it have read them. */
+  async #purge(purges: readonly Purged[]): Promise<Reached> {
+    if (purges.length === 0) return { isComplete: true, members: [] }
+    // Nothing is used from now on without a look at the log.
+    this.log.suspect()
+    // A process that begins has no connection yet, and that takes its own time.
+    await this.#nodes.settled()
+    const { place, isInDoubt } = await within(this.#append(purges), this.options.timeout)
+    const reached = await this.fleet.reach(place)
+    return isInDoubt ? { ...reached, isComplete: false } : reached
+  }
+
+  /** In doubt is a log that is shorter than somebody has read it before: what others say of it means nothing. */
+  async #append(purges: readonly Purged[]): Promise<{ place: LogCursor; isInDoubt: boolean }> {
+    const endMs = performance.now() + this.options.timeout
+    const said = await this.fleet.said(this.options.timeout / 2)
+    const before = this.log.cursor
+    const at = Date.now() + this.clockAheadMs
+    const places = await Promise.all(purges.map((what) => this.log.append(what, at, endMs)))
+    const place = places.at(-1)!
+    return { place, isInDoubt: [...said, ...before ? [before] : []].some((read) => hasReached(read, place)) }
   }
 
   entryOf(digest: Digest, stored: Stored): CacheEntry {
@@ -208,6 +249,7 @@ export class SharedStore {
   }
 
   close(): void {
+    this.fleet.end()
     this.#nodes.close()
   }
 }

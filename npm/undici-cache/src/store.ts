@@ -9,11 +9,13 @@ import { assertCacheKey, assertCacheValue, type CacheEntry, type CacheKey, type 
 import { Copies, type Copy, inlineBytesOf, type Loaded, type Slot, type SlotSource } from './copies.js'
 import { tellError, tellLookUp, tellWrite } from './diagnostics.js'
 import { EntryWriter } from './entry-writer.js'
-import { within } from './errors.js'
+import { StoreUnavailableError, within } from './errors.js'
+import type { Reached } from './fleet.js'
 import { mayBeForwarded, mayBePersonal } from './freshness.js'
 import type { Digest, Target } from './key.js'
 import { Listings, type EntryFilter } from './listings.js'
 import type { Link } from './link.js'
+import { Membership } from './membership.js'
 import { type CheckedStore, checkStore, type LarderCacheStoreOptions } from './options.js'
 import type { LogCursor, Variant } from './record.js'
 import { type Place, QuietEmitter, SharedStore, ttlMsOf } from './shared-store.js'
@@ -60,6 +62,8 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   readonly #fills = new Fills()
   readonly #listings: Listings
   readonly #turns: Turns
+  /** Of a process that keeps copies: others have nothing that deletions would have to wait for. */
+  readonly #membership: Membership | undefined
   #writingBytes = 0
   #closed = false
 
@@ -74,6 +78,8 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     })
     this.#listings = new Listings(this.#shared)
     this.#turns = new Turns(this.#shared)
+    const { tracking, instance } = this.#options
+    this.#membership = tracking ? new Membership(this.#shared, instance, (error) => this.#report(error)) : undefined
   }
 
   /** Copies in this process, and their bytes. */
@@ -91,13 +97,19 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     assertCacheKey(key)
     if (this.#closed) return undefined
     const text = textOf(key)
-    const copy = this.#shared.log.isRead && !this.#writes.has(text) ? this.#copies.get(text) : undefined
-    const answer = copy && this.#answer(copy, key)
+    const now = Date.now()
+    const copy = this.#isInStep(now) && !this.#writes.has(text) ? this.#copies.get(text) : undefined
+    const answer = copy && this.#answer(copy, key, now)
     if (answer === undefined) return this.#lookUp(text, key)
     const result = answer === 'nothing' ? undefined : resultOf(answer)
     this.noteAsked(key, result)
     tellLookUp(key, result, 'copy')
     return result
+  }
+
+  /** Whether copies may be used without a question. */
+  #isInStep(now: number): boolean {
+    return this.#shared.log.isRead && this.#membership?.isWaitedFor(now) === true
   }
 
   /** Stores a response whose body is written to the stream; `undefined` for one that may not be stored. */
@@ -111,31 +123,38 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return new EntryWriter(this.#options.maxEntrySize, (body) => this.#write(text, key, value, asked, body))
   }
 
-  /** Removes what is stored for all methods of a URL. */
-  async delete(key: CacheKey): Promise<void> {
+  /**
+   * Removes what is stored for all methods of a URL, in all processes and gateways that share the store, and waits until they have done so.
+   *
+   * Rejects if the store has not taken the deletion within `timeout`: others may go on using what is stored, until the store gets it.
+   */
+  delete(key: CacheKey): Promise<void> {
     assertCacheKey(key)
-    await this.#deleteUrls([key])
+    return this.#deletion(async () => void await this.#deleteUrls([key]))
   }
 
-  /** The same for several. */
-  async deleteKeys(keys: readonly Pick<CacheKey, 'origin' | 'path' | 'method'>[]): Promise<void> {
+  /** The same for several. The answer says who has dropped them. */
+  deleteKeys(keys: readonly Pick<CacheKey, 'origin' | 'path' | 'method'>[]): Promise<Reached> {
     keys.forEach(assertCacheKey)
-    await this.#deleteUrls(keys)
+    return this.#deletion(() => this.#deleteUrls(keys))
   }
 
-  /** Removes what has any of these tags; a list within the list means all of these. */
-  async deleteTags(tags: readonly (string | readonly string[])[]): Promise<void> {
-    await this.#attempt(() => this.#shared.purgeTags(tags))
+  /** Removes what has any of these tags; a list within the list means all of these. Waits and rejects as `delete` does. */
+  deleteTags(tags: readonly (string | readonly string[])[]): Promise<Reached> {
+    return this.#deletion(() => this.#shared.deleteTags(tags))
   }
 
   /** Removes what has this tag, or all of these. */
-  async deleteTag(tag: string | readonly string[]): Promise<void> {
-    await this.deleteTags([tag])
+  deleteTag(tag: string | readonly string[]): Promise<Reached> {
+    return this.deleteTags([tag])
   }
 
-  /** Removes responses by the ids that `entries` and the event `write` give. */
-  async deleteIds(ids: readonly string[]): Promise<void> {
-    await this.#attempt(() => this.#listings.deleteIds(ids))
+  /**
+   * Removes responses by the ids that `entries` and the event `write` give. Rejects if the store has not done so. Other processes follow as soon as the
+   * server tells them; it doesn't wait for them.
+   */
+  deleteIds(ids: readonly string[]): Promise<void> {
+    return this.#deletion(() => this.#listings.deleteIds(ids))
   }
 
   /** All that is stored and can answer, as far as the filter takes it. Goes through all names on the server. */
@@ -213,7 +232,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     if (this.#closed) return
     this.#closed = true
     const written = Promise.allSettled(this.#writes.values()).then(() => this.#turns.releaseAll())
-    await within(written, CLOSE_MS).catch(() => undefined)
+    await within(Promise.allSettled([written, this.#membership?.leave()]), CLOSE_MS).catch(() => undefined)
     this.#shared.close()
     this.#copies.clear()
   }
@@ -233,6 +252,13 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     }
   }
 
+  /** Rejects for those who wait for it. undici does not, and no rejection is left unhandled. */
+  #deletion<T>(work: () => Promise<T>): Promise<T> {
+    const deletion = this.#closed ? Promise.reject(new StoreUnavailableError('the store is closed')) : work()
+    deletion.catch((error: unknown) => this.#report(error))
+    return deletion
+  }
+
   #changed(names: readonly string[] | undefined): void {
     if (names === undefined) return this.#distrust()
     for (const name of names) {
@@ -249,12 +275,14 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
 
   #logChanged(): void {
     this.#shared.log.suspect()
-    this.#shared.log.readOn().catch((error: unknown) => this.#report(error))
+    this.#membership?.logChanged()
   }
 
   /** Purges that wait are sent, and those of others are read, before anybody asks. */
   #connected(link: Link): void {
-    if (this.#shared.hasLog(link)) this.#logChanged()
+    if (!this.#shared.hasLog(link)) return
+    if (this.#membership !== undefined) return this.#membership.connected()
+    this.#shared.sendPurges().catch((error: unknown) => this.#report(error))
   }
 
   #lost(reason: Error): void {
@@ -296,12 +324,21 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     await this.#writes.get(text)
     await this.#shared.settled()
     const { log } = this.#shared
+    await this.#inStep()
     const place = this.#shared.placeOf(key)
     const kept = this.#options.tracking ? this.#copies.get(text) : undefined
     const [copy] = await Promise.all([kept ?? this.#load(text, place), this.#options.tracking ? log.readOn() : undefined])
     await log.readOn()
     this.#asked.set(key, { cursor: log.cursor, hint: copy === undefined ? 'absent' : 'unknown' })
     return copy && this.#resolve(copy, place, key)
+  }
+
+  /** A process that nobody waits for reads the log before it uses what it keeps. */
+  async #inStep(): Promise<void> {
+    const membership = this.#membership
+    if (membership === undefined || membership.isWaitedFor(Date.now())) return
+    if (this.#shared.log.isReachable) await within(membership.settled(), this.#options.timeout).catch(() => undefined)
+    if (!membership.isWaitedFor(Date.now())) this.#shared.log.suspect()
   }
 
   /** One question for all who want the same record. */
@@ -327,8 +364,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return { text: flat(text), digest: place.digest, slots, headBytes: bytes!.length - inside, bytes: 0, wasUsed: false }
   }
 
-  #answer(copy: Copy, key: CacheKey): Answer {
-    const now = Date.now()
+  #answer(copy: Copy, key: CacheKey, now: number): Answer {
     for (const slot of copy.slots) {
       if (slot.loaded === null || !matches(slot.nominated, key.headers)) continue
       if (slot.loaded === undefined) return undefined
@@ -354,7 +390,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   async #resolve(copy: Copy, place: Place, key: CacheKey): Promise<GetResult | undefined> {
     for (const slot of copy.slots) {
       if (slot.source !== undefined && matches(slot.nominated, key.headers)) await this.#fillSlot(copy, slot, slot.source, place)
-      const answer = this.#answer({ ...copy, slots: [slot] }, key)
+      const answer = this.#answer({ ...copy, slots: [slot] }, key, Date.now())
       if (answer !== undefined && answer !== 'nothing') return resultOf(answer)
     }
     return undefined
@@ -433,15 +469,9 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return { body: { state, completeBytes, content: { fill, cellBytes, runs: [{ first: 0, count }], fragments: [] } }, segments }
   }
 
-  async #deleteUrls(keys: readonly Pick<CacheKey, 'origin' | 'path'>[]): Promise<void> {
-    const places = keys.flatMap(({ origin, path }) => this.#shared.placesOf(origin, path))
-    for (const { digest } of places) this.#outdate(digest)
-    await this.#attempt(async () => {
-      await Promise.all([
-        this.#shared.tier.remove(places.map(({ digest }) => digest)),
-        ...keys.map(({ origin, path }) => this.#shared.purgeUrl(this.#shared.placeOf({ origin, path, method: 'GET' }).target)),
-      ])
-    })
+  #deleteUrls(keys: readonly Pick<CacheKey, 'origin' | 'path'>[]): Promise<Reached> {
+    for (const { digest } of keys.flatMap(({ origin, path }) => this.#shared.placesOf(origin, path))) this.#outdate(digest)
+    return this.#shared.deleteUrls(keys)
   }
 }
 

@@ -3,11 +3,12 @@
 import { decodeSegment, encodeSegment, type Layout, type Segment } from './body.js'
 import type { Change } from './changes.js'
 import type { Command } from './commands.js'
+import { isMoved } from './errors.js'
 import { RECORD_BYTES_MAX, SEGMENT_FRAME_BYTES_MAX } from './frame.js'
 import type { Digest, Names } from './key.js'
 import type { Link } from './link.js'
 import type { PurgeLog } from './log.js'
-import { isMoved, type Nodes } from './nodes.js'
+import type { Nodes } from './nodes.js'
 
 /** What to put in the place of what lies under a name. */
 export interface Put {

@@ -1,12 +1,30 @@
-// Cache-aside over redis-server: each process has a client of its own.
+// Cache-aside over redis-server and larder kv: each process has a client of its own.
 
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import { Redis } from 'iovalkey'
 import { cacheAside, type CacheAside, type CacheAsideEvent, type CacheAsideOptions } from '../src/index.js'
-import { eventually, type Server, startRedis } from './servers.js'
+import { eventually, larderBinary, type Server, startKv, startRedis } from './servers.js'
 
-describe('cache-aside', () => {
+const SERVERS = [
+  ['redis-server', startRedis] as const,
+  ...larderBinary() === undefined ? [] : [['larder kv', startKv] as const],
+]
+
+/** A load that lasts until it is told its value. */
+class HeldLoad {
+  #begin!: () => void
+  readonly begun = new Promise<void>((resolve) => { this.#begin = resolve })
+  end!: (value: number) => void
+  readonly #value = new Promise<number>((resolve) => { this.end = resolve })
+
+  readonly load = (): Promise<number> => {
+    this.#begin()
+    return this.#value
+  }
+}
+
+for (const [what, start] of SERVERS) describe(`cache-aside on ${what}`, () => {
   let server: Server
   const clients: Redis[] = []
   const client = (): Redis => {
@@ -16,7 +34,7 @@ describe('cache-aside', () => {
   }
   const open = (more: Partial<CacheAsideOptions<number>> = {}): CacheAside<number> => cacheAside<number>(client(), { ttl: 60_000, ...more })
 
-  before(async () => { server = await startRedis() })
+  before(async () => { server = await start() })
   after(async () => {
     clients.forEach((made) => made.disconnect())
     await server.stop()
@@ -70,6 +88,161 @@ describe('cache-aside', () => {
     assert.equal(await get('b1'), 2)
     await aside.get('c1', async () => { await other.deleteTag('c'); return 1 })
     assert.equal(await get('c1'), 2)
+  })
+
+  for (const by of ['delete', 'deleteTag'] as const) {
+    for (const from of ['the process that loads', 'another process'] as const) {
+      test(`${by} during a load, from ${from}`, async () => {
+        const key = `${by} from ${from}`
+        const [loading, third] = [open({ tags: () => [key] }), open({ tags: () => [key] })]
+        const deleting = from === 'another process' ? open({ tags: () => [key] }) : loading
+        const held = new HeldLoad()
+        const old = loading.get(key, held.load)
+        await held.begun
+        await deleting[by](key)
+        const after = [loading, deleting, third].map((aside) => aside.get(key, async () => 2))
+        held.end(1)
+        assert.deepEqual(await Promise.all([old, ...after]), [1, 2, 2, 2])
+        const never = (): Promise<number> => Promise.reject(new Error('it is kept'))
+        assert.deepEqual(await Promise.all([loading, deleting, third].map((aside) => aside.get(key, never))), [2, 2, 2])
+      })
+    }
+  }
+
+  test('after delete, nobody waits for a load that began before', async () => {
+    const [loading, other] = [open(), open()]
+    const held = new HeldLoad()
+    const old = loading.get('waits', held.load)
+    await held.begun
+    await loading.delete('waits')
+    assert.equal(await loading.get('waits', async () => 2), 2)
+    await other.delete('waits')
+    assert.equal(await other.get('waits', async () => 3), 3)
+    held.end(1)
+    assert.equal(await old, 1)
+    assert.equal(await loading.get('waits', async () => 4), 3)
+  })
+
+  test('a deletion holds when the store evicts what it knows of it', async () => {
+    const store = client()
+    const aside = open({ prefix: 'evicted:', tags: () => ['all'] })
+    assert.equal(await aside.get('a', async () => 1), 1)
+    await aside.deleteTag('all')
+    assert.equal(await store.unlink('evicted:t:all'), 1)
+    assert.equal(await aside.get('a', async () => 2), 2)
+    // Evicted without a deletion: the value is loaded anew, and kept.
+    assert.equal(await store.unlink('evicted:t:all'), 1)
+    assert.deepEqual([await aside.get('a', async () => 3), await aside.get('a', async () => 4)], [3, 3])
+    const bytes = await store.getBuffer('evicted:v:a')
+    await aside.delete('a')
+    await store.set('evicted:v:a', bytes!)
+    assert.equal(await aside.get('a', async () => 5), 5)
+  })
+
+  test('deleteTag during a load holds when the store evicts it before the load ends', async () => {
+    const store = client()
+    const [loading, other] = [open({ prefix: 'gone:', tags: () => ['all'] }), open({ prefix: 'gone:', tags: () => ['all'] })]
+    for (const isDeleted of [true, false]) {
+      for (const isMadeByOther of [true, false]) {
+        const key = `${isDeleted} ${isMadeByOther}`
+        const held = new HeldLoad()
+        const old = loading.get(key, held.load)
+        await held.begun
+        if (isDeleted) await other.deleteTag('all')
+        await store.unlink('gone:t:all')
+        if (isMadeByOther) await other.get(`beside ${key}`, async () => 0)
+        held.end(1)
+        assert.equal(await old, 1)
+        assert.equal(await other.get(key, async () => 2), isDeleted ? 2 : 1, key)
+      }
+    }
+  })
+
+  test('versions stay as long as values', async () => {
+    const store = client()
+    const aside = open({ prefix: 'stays:', ttl: 60_000, staleWhileRevalidate: 60_000, jitter: 0, tags: () => ['all'] })
+    for (const value of [1, 2]) {
+      await aside.get('a', async () => value)
+      const [value_, key, tag] = await Promise.all(['v:a', 'd:a', 't:all'].map((name) => store.pttl(`stays:${name}`)))
+      assert.ok(value_! > 60_000 && key! >= value_! && tag! >= value_!, `${value_} ${key} ${tag}`)
+      await store.pexpire('stays:d:a', 1000)
+      await store.pexpire('stays:t:all', 1000)
+      await store.unlink('stays:v:a')
+    }
+  })
+
+  test('a hit takes one round trip, and one more with tags', async () => {
+    for (const [tags, trips] of [[[], 1], [['a', 'b', 'c'], 2]] as const) {
+      const own = client()
+      const aside = cacheAside<number>(own, { ttl: 60_000, prefix: `trips-${trips}:`, tags: () => tags })
+      await aside.get('a', async () => 1)
+      const send = own.sendCommand.bind(own)
+      let [sent, unanswered, seen] = [0, 0, 0]
+      own.sendCommand = (command, stream) => {
+        // What is sent while nothing is on its way begins a round trip.
+        if (unanswered === 0) sent += 1
+        unanswered += 1
+        seen += 1
+        command.promise.finally(() => { unanswered -= 1 }).catch(() => undefined)
+        return send(command, stream)
+      }
+      assert.equal(await aside.get('a', async () => 2), 1)
+      assert.equal(sent, trips)
+      assert.equal(seen, 2 + tags.length)
+    }
+  })
+
+  for (const [what, stop, resume] of [
+    ['frozen', (server: Server) => server.freeze(), (server: Server) => server.thaw()],
+    ['killed', (server: Server) => server.kill(), (server: Server) => server.restart()],
+  ] as const) {
+    test(`one look-up waits for a store that is ${what}, the others load at once, and the store is used again when it is back`, async () => {
+      const own = await start()
+      const redis = new Redis({ host: '127.0.0.1', port: own.port })
+      redis.on('error', () => undefined)
+      try {
+        // So long that a busy machine needs less for all the loads together.
+        const timeout = 2000
+        const events: CacheAsideEvent[] = []
+        const aside = cacheAside<number>(redis, { ttl: 60_000, timeout, onEvent: (event) => events.push(event) })
+        assert.equal(await aside.get('before', async () => 1), 1)
+        await stop(own)
+        const began = performance.now()
+        assert.equal(await aside.get('before', async () => 2), 2)
+        assert.ok(performance.now() - began < 2 * timeout, 'it waits once')
+        const then = performance.now()
+        const keys = Array.from({ length: 50 }, (_, at) => `key ${at}`)
+        for (const [at, key] of keys.entries()) assert.equal(await aside.get(key, async () => at), at)
+        assert.ok(performance.now() - then < timeout, 'nobody waits')
+        assert.deepEqual(events.filter(({ type }) => type === 'away').map(({ key }) => key), keys)
+        await assert.rejects(aside.delete('before'))
+        await resume(own)
+        const get = async (): Promise<string | undefined> => {
+          const from = events.length
+          await aside.get('after', async () => 3)
+          return events[from]?.type
+        }
+        await eventually(async () => await get() === 'hit', 'the store is used')
+        assert.equal(await aside.get('after', async () => 4), 3)
+      } finally {
+        redis.disconnect()
+        own.thaw()
+        await own.stop()
+      }
+    })
+  }
+
+  test('a value without a serialized form is no outage of the store', async () => {
+    const events: CacheAsideEvent['type'][] = []
+    const aside = open({
+      prefix: 'errors:',
+      serialize: (value) => { if (value === 1) throw new Error('mine'); return String(value) },
+      onEvent: ({ type }) => events.push(type),
+    })
+    assert.equal(await aside.get('a', async () => 1), 1)
+    assert.equal(await aside.get('a', async () => 2), 2)
+    assert.equal(await aside.get('a', async () => 3), 2)
+    assert.ok(events.includes('error') && !events.includes('away'), events.join(' '))
   })
 
   test('an error of the load is thrown, and one of the store is not', async () => {

@@ -17,12 +17,12 @@ const PACKED_BYTES_MAX = 100_000
 const TYPED = `
 import { Agent, interceptors } from 'undici'
 import { collectMetrics } from '@larder/undici-cache/prometheus'
-import cacheStore, { LarderCacheStore, RedisCacheManager, cacheAside, larderCache, type CacheEntry, type LarderCacheStoreOptions } from '@larder/undici-cache'
+import cacheStore, { LarderCacheStore, RedisCacheManager, cacheAside, larderCache, type CacheEntry, type LarderCacheStoreOptions, type Reached } from '@larder/undici-cache'
 
 const options: LarderCacheStoreOptions = { clientOpts: { host: 'localhost' }, maxCount: 1 }
 export const make = (): LarderCacheStore => new cacheStore(options)
 export const compose = (store: LarderCacheStore) => new Agent().compose(interceptors.cache({ store }), larderCache({ store, methods: ['GET', 'HEAD'] }))
-export const purge = (store: LarderCacheStore): Promise<void> => store.deleteTags(['a', ['b', 'c']])
+export const purge = (store: LarderCacheStore): Promise<Reached> => store.deleteTags(['a', ['b', 'c']])
 export const list = (manager: RedisCacheManager): AsyncGenerator<CacheEntry> => manager.entries({ origin: 'http://a' })
 export const metrics: () => void = collectMetrics()
 export const aside = cacheAside<{ id: string }>
@@ -35,6 +35,7 @@ const PRINTED: readonly (readonly [string, RegExp])[] = [
   ["cacheStatus: 'my-app'", /^my-app; fwd=miss one\nmy-app; hit one\n$/],
   ["cacheStatus: 'my-proxy'", /^my-proxy; fwd=miss \{ id: '7' \}\nmy-proxy; hit \{ id: '7' \}\n$/],
   ['revalidateTag', /^version 1\nversion 1\nversion 2\n$/],
+  ['isComplete', /^true \[ 'web-1' \]\n$/],
   ['collectMetrics', /^larder_undici_cache_lookups_total\{outcome="miss",by="store"\} 1$/m],
 ]
 

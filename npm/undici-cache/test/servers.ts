@@ -16,7 +16,7 @@ export interface Server {
   /** Starts it anew, empty, on the same port. */
   restart(): Promise<void>
   /** It stands still: its connections stay, and nothing is answered. */
-  freeze(): void
+  freeze(): Promise<void>
   thaw(): void
   stop(): Promise<void>
 }
@@ -75,6 +75,15 @@ async function end(child: ChildProcess): Promise<void> {
   await ended(child)
 }
 
+/** A signal takes effect some time after it was sent, thread by thread. */
+async function stand(child: ChildProcess): Promise<void> {
+  child.kill('SIGSTOP')
+  await eventually(async () => {
+    const { stdout } = await run('ps', ['-L', '-o', 'stat=', '-p', String(child.pid)])
+    return stdout.trim().split('\n').every((state) => state.trim().startsWith('T'))
+  }, 'the server stands still')
+}
+
 const children = new Set<ChildProcess>()
 // Whatever becomes of a test, it leaves no process behind.
 process.once('exit', () => children.forEach((child) => child.kill('SIGKILL')))
@@ -96,7 +105,7 @@ async function startServer(command: string, argsFor: (port: number) => string[])
   const restart = async (): Promise<void> => {
     child = await listening(command, argsFor(port), port)
   }
-  const freeze = (): void => void child.kill('SIGSTOP')
+  const freeze = (): Promise<void> => stand(child)
   const thaw = (): void => void child.kill('SIGCONT')
   return { options: { clientOpts: { host: HOST, port }, timeout }, port, kill, restart, freeze, thaw, stop: kill }
 }
@@ -113,7 +122,7 @@ export function startKv(): Promise<Server> {
   return startServer(larderBinary()!, (port) => ['kv', '--listen', `${HOST}:${port}`])
 }
 
-/** Three masters. */
+/** Three masters. Killed, frozen and restarted is the first of them. */
 export async function startCluster(): Promise<Server> {
   const directory = await mkdtemp(join(tmpdir(), 'larder-cluster-'))
   const nodes = await Promise.all([1, 2, 3].map((node) => startRedis(
@@ -122,13 +131,20 @@ export async function startCluster(): Promise<Server> {
   const addresses = nodes.map(({ port }) => `${HOST}:${port}`)
   await run('redis-cli', ['--cluster', 'create', ...addresses, '--cluster-yes'])
   const isReady = async (port: number): Promise<boolean> => (await run('redis-cli', ['-p', String(port), 'cluster', 'info'])).stdout.includes('cluster_state:ok')
-  for (const { port } of nodes) await eventually(() => isReady(port), 'the cluster is ready')
+  const allReady = async (): Promise<void> => {
+    for (const { port } of nodes) await eventually(() => isReady(port), 'the cluster is ready')
+  }
+  await allReady()
+  const [first] = nodes
+  const restart = async (): Promise<void> => {
+    await first!.restart()
+    await allReady()
+  }
   const stop = async (): Promise<void> => {
     await Promise.all(nodes.map((node) => node.stop()))
     await rm(directory, { recursive: true })
   }
-  const unsupported = (): Promise<void> => Promise.reject(new Error('not for clusters'))
-  return { ...nodes[0]!, options: { cluster: [{ host: HOST, port: nodes[0]!.port }], timeout }, kill: unsupported, restart: unsupported, stop }
+  return { ...first!, options: { cluster: [{ host: HOST, port: first!.port }], timeout }, restart, stop }
 }
 
 export interface Watched extends Server {

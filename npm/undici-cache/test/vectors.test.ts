@@ -7,6 +7,7 @@ import { decodeSegment, encodeSegment } from '../src/body.js'
 import { FormatError } from '../src/bytes.js'
 import { Kind } from '../src/frame.js'
 import { decodeLogHeader, decodeLogRecords, LOG_HEADER_BYTES } from '../src/log-bytes.js'
+import { decodeList, decodeMember, encodeList, encodeMember, memberName } from '../src/member-bytes.js'
 import { decodePurge, encodePurge } from '../src/purge-record.js'
 import { decodeRecordOf, encodeRecord } from '../src/record.js'
 
@@ -65,6 +66,19 @@ test('segments are read and written as by the gateway', () => {
 
 test('purges are read and written as by the gateway', () => {
   for (const vector of vectors('purges.json')) check(vector, (bytes) => encodePurge(decodePurge(bytes)))
+})
+
+test('those that share a store are read and written as by the gateway', () => {
+  for (const vector of vectors('members.json')) check(vector, (bytes) => encodeMember(decodeMember(bytes)))
+  for (const vector of vectors('member-list.json')) check(vector, (bytes) => encodeList(decodeList(bytes)))
+})
+
+test('the names of members are as long as a record takes, and text', () => {
+  for (const [given, kept] of [['cache-1', 'cache-1'], ['a\u0000b\nc\u0085', 'abc'], ['x'.repeat(70), 'x'.repeat(64)], ['ä'.repeat(40), 'ä'.repeat(32)]] as const) {
+    assert.equal(memberName(given), kept)
+    const member = { id: '01'.repeat(16), read: 'left', name: memberName(given) } as const
+    assert.deepEqual(decodeMember(encodeMember(member)), member)
+  }
 })
 
 interface LogVector extends Vector {

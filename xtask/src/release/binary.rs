@@ -1,4 +1,4 @@
-//! The binary of a release, and which version it is.
+//! The binaries of a release, and which version they are.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,25 +9,29 @@ use serde::Deserialize;
 
 use crate::tool::{execute, output};
 
-/// What the binary says of itself.
-#[derive(Debug, Deserialize)]
+/// The server, which gives the release its version, and what measures it.
+pub(super) const PROGRAMS: [&str; 2] = ["larder", "larder-bench"];
+
+/// What a binary says of itself.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
 struct Build {
     version: String,
     commit: Option<String>,
     target: String,
 }
 
-/// A binary that is to be packed.
+/// Binaries that are to be packed.
 pub(super) struct Release {
     /// As in names of files and packages.
     pub(super) version: String,
     pub(super) target: String,
-    pub(super) binary: PathBuf,
+    /// In the order of [`PROGRAMS`].
+    pub(super) binaries: [PathBuf; PROGRAMS.len()],
     /// Seconds since 1970: of the commit, so that who builds it again gets the same bytes.
     pub(super) made_at: String,
 }
 
-/// Takes the binary that is there, or builds one, and leaves a copy in `work`.
+/// Takes the binary that is there, with those beside it, or builds all, and leaves copies in `work`.
 pub(super) fn prepare(
     root: &Path,
     given: Option<&Path>,
@@ -35,27 +39,46 @@ pub(super) fn prepare(
     target: &Path,
     work: &Path,
 ) -> anyhow::Result<Release> {
-    let built = match given {
+    let server = match given {
         Some(binary) => std::path::absolute(binary)?,
         None => build(root, target)?,
     };
-    let told = output(Command::new(&built).args(["version", "--json"]))?;
-    let build: Build = serde_json::from_str(&told).context("`larder version --json` says something else")?;
+    let build = described(&server)?;
+    for program in PROGRAMS {
+        let beside = server.with_file_name(program);
+        ensure!(beside.is_file(), "there is no {}: build {program} too", beside.display());
+        ensure!(
+            described(&beside)? == build,
+            "{} and {program} beside it are of different builds",
+            server.display()
+        );
+    }
     let version = match given_version {
-        Some(version) => labelled(version, &build, &built)?,
+        Some(version) => labelled(version, &build, &server)?,
         None => version(root, &build)?,
     };
-    let binary = work.join("larder");
-    // What addresses are in the source stays out: it is nine tenths of the file.
-    execute(Command::new("strip").arg("-o").arg(&binary).arg(&built))?;
+    let binaries = PROGRAMS.map(|program| work.join(program));
+    for (program, binary) in PROGRAMS.iter().zip(&binaries) {
+        // What addresses are in the source stays out: it is nine tenths of the file.
+        execute(Command::new("strip").arg("-o").arg(binary).arg(server.with_file_name(program)))?;
+    }
     let made_at = output(Command::new("git").current_dir(root).args(["log", "-1", "--format=%ct"]))?;
-    Ok(Release { version, target: build.target, binary, made_at })
+    Ok(Release { version, target: build.target, binaries, made_at })
 }
 
+/// Each by itself: built together, the server would have features of libraries that only the other one wants.
 fn build(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
-    let arguments = ["build", "--release", "--locked", "--package", "larder"];
-    execute(Command::new("cargo").current_dir(root).args(arguments))?;
-    Ok(target.join("release/larder"))
+    for program in PROGRAMS {
+        let arguments = ["build", "--release", "--locked", "--package", program];
+        execute(Command::new("cargo").current_dir(root).args(arguments))?;
+    }
+    Ok(target.join("release").join(PROGRAMS[0]))
+}
+
+fn described(binary: &Path) -> anyhow::Result<Build> {
+    let told = output(Command::new(binary).args(["version", "--json"]))?;
+    serde_json::from_str(&told)
+        .with_context(|| format!("`{} version --json` says something else", binary.display()))
 }
 
 /// The version that was asked for, if it is one of this binary: its own, or its own with what a package adds (`0.1.0-1`, `0.1.0~rc1`, `0.1.0+local`).

@@ -1,7 +1,7 @@
 //! The package for Debian and Ubuntu. `dpkg-deb` makes it, which every Debian has: nothing has to be installed for it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, bail};
@@ -34,7 +34,7 @@ pub(super) fn pack(
     let facts = Facts {
         version: &release.version,
         architecture,
-        libc: newest_libc(&fs::read(&release.binary)?)?,
+        libc: newest_libc(&release.binaries)?,
         size_kib: size_bytes(&folder)? / 1024,
     };
     stage::write(&control.join("control"), &facts.control(), 0o644)?;
@@ -65,7 +65,8 @@ impl Facts<'_> {
 
 const DESCRIPTION: &str = " larder serve stands in front of origin servers and answers from memory where\n \
                            RFC 9111 allows it. larder kv keeps strings in memory for clients that speak\n \
-                           the Redis protocol. One binary, with units for systemd.\n";
+                           the Redis protocol; both have units for systemd. larder-bench puts load on\n \
+                           servers and reports what came of it.\n";
 
 /// What Debian calls the processor of a target.
 fn architecture(target: &str) -> anyhow::Result<&'static str> {
@@ -76,8 +77,16 @@ fn architecture(target: &str) -> anyhow::Result<&'static str> {
     }
 }
 
-/// The newest version of the C library that a program wants, from the names of versions in it.
-fn newest_libc(program: &[u8]) -> anyhow::Result<String> {
+/// The newest version of the C library that one of the programs wants.
+fn newest_libc(programs: &[PathBuf]) -> anyhow::Result<String> {
+    let wanted =
+        programs.iter().map(|program| libc_of(&fs::read(program)?)).collect::<anyhow::Result<Vec<_>>>()?;
+    let newest = wanted.into_iter().max().context("there are programs")?;
+    Ok(newest.iter().map(ToString::to_string).collect::<Vec<_>>().join("."))
+}
+
+/// The newest that a program wants, from the names of versions in it.
+fn libc_of(program: &[u8]) -> anyhow::Result<Vec<u32>> {
     let wanted = program.windows(LIBC.len()).enumerate().filter(|(_, window)| *window == LIBC);
     let versions = wanted.filter_map(|(at, _)| {
         let rest = &program[at + LIBC.len()..];
@@ -88,8 +97,7 @@ fn newest_libc(program: &[u8]) -> anyhow::Result<String> {
             .collect();
         numbers
     });
-    let newest = versions.max().context("the program wants no C library")?;
-    Ok(newest.iter().map(ToString::to_string).collect::<Vec<_>>().join("."))
+    versions.max().context("the program wants no C library")
 }
 
 const LIBC: &[u8] = b"GLIBC_";
@@ -110,8 +118,8 @@ Upstream-Name: larder
 Files: *
 Copyright: the authors of Larder
 License: MIT or Apache-2.0
- The texts are LICENSE-MIT and LICENSE-APACHE in /usr/share/doc/larder. What is linked into the binary, and under which licences, is in the
- list of components (CycloneDX) that comes with each release.
+ The texts are LICENSE-MIT and LICENSE-APACHE in /usr/share/doc/larder. What is linked into the binaries, and under which licences, is in the
+ lists of components (CycloneDX) that come with each release.
 ";
 
 #[cfg(test)]
@@ -121,8 +129,8 @@ mod tests {
     #[test]
     fn the_newest_version_is_by_number() {
         let program = b"..GLIBC_2.9\0GLIBC_2.34\0GLIBC_2.4\0GLIBC_PRIVATE\0GLIBC_2.17.1\0";
-        assert_eq!(newest_libc(program).expect("there are some"), "2.34");
-        assert!(newest_libc(b"GLIBC_PRIVATE\0").is_err());
+        assert_eq!(libc_of(program).expect("there are some"), [2, 34]);
+        assert!(libc_of(b"GLIBC_PRIVATE\0").is_err());
     }
 
     #[test]

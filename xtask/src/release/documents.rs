@@ -11,10 +11,11 @@ use crate::tool::output;
 pub(super) type Places = BTreeMap<String, String>;
 
 /// Folders with all that git knows of them.
-const FOLDERS: [(&str, &str); 5] = [
+const FOLDERS: [(&str, &str); 6] = [
     ("config/", "usr/share/doc/larder/examples/"),
     ("deploy/grafana/", "usr/share/larder/grafana/"),
     ("deploy/haproxy/", "usr/share/doc/larder/examples/haproxy/"),
+    ("deploy/nginx/", "usr/share/doc/larder/examples/nginx/"),
     ("deploy/prometheus/", "usr/share/larder/prometheus/"),
     ("docs/", "usr/share/doc/larder/docs/"),
 ];

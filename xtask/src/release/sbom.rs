@@ -1,4 +1,4 @@
-//! The list of what is in the binary (a software bill of materials): CycloneDX 1.6 as JSON, from what cargo resolves.
+//! The list of what is in a binary (a software bill of materials): CycloneDX 1.6 as JSON, from what cargo resolves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,17 +8,17 @@ use anyhow::Context as _;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Node, Package, PackageId};
 use serde_json::{Value, json};
 
-/// The list for the binary that is built for `target`. Features are those of the whole workspace together, so a crate may be named that only a
+/// The list for the binary of the package `program` that is built for `target`. Features are those of the whole workspace together, so a crate may be named that only a
 /// tool of the repository has; none is left out.
 ///
 /// # Errors
 /// When cargo can't resolve the workspace, or `Cargo.lock` can't be read.
-pub fn of_binary(root: &Path, version: &str, target: &str) -> anyhow::Result<Value> {
+pub fn of_binary(root: &Path, program: &str, version: &str, target: &str) -> anyhow::Result<Value> {
     let options = vec!["--locked".to_owned(), "--filter-platform".to_owned(), target.to_owned()];
     let metadata = MetadataCommand::new().current_dir(root).other_options(options).exec();
     let metadata = metadata.context("cargo metadata failed")?;
-    let binary = metadata.packages.iter().find(|package| package.name.as_str() == "larder");
-    let binary = binary.context("there is no package larder")?;
+    let binary = metadata.packages.iter().find(|package| package.name.as_str() == program);
+    let binary = binary.with_context(|| format!("there is no package {program}"))?;
     let linked = linked(&metadata, &binary.id)?;
     let checksums = checksums(root)?;
     let libraries =

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context as _;
 
+use super::binary::PROGRAMS;
 use super::documents;
 use crate::tool::{execute, output};
 
@@ -26,16 +27,18 @@ const FILES: [(&str, &str); 12] = [
     ("LICENSE-MIT", "usr/share/doc/larder/LICENSE-MIT"),
 ];
 
-/// Shells, and where they look for completions.
-const COMPLETIONS: [(&str, &str); 3] = [
-    ("bash", "usr/share/bash-completion/completions/larder"),
-    ("zsh", "usr/share/zsh/vendor-completions/_larder"),
-    ("fish", "usr/share/fish/vendor_completions.d/larder.fish"),
+/// Shells, and where they look for completions: before and behind the name of the program.
+const COMPLETIONS: [(&str, &str, &str); 3] = [
+    ("bash", "usr/share/bash-completion/completions/", ""),
+    ("zsh", "usr/share/zsh/vendor-completions/_", ""),
+    ("fish", "usr/share/fish/vendor_completions.d/", ".fish"),
 ];
 
-/// Puts everything in its place. The binary writes its manual pages and completions itself.
-pub(super) fn lay_out(root: &Path, binary: &Path, installation: &Path) -> anyhow::Result<()> {
-    put(binary, &installation.join("usr/bin/larder"), 0o755)?;
+/// Puts everything in its place.
+pub(super) fn lay_out(root: &Path, binaries: &[PathBuf], installation: &Path) -> anyhow::Result<()> {
+    for (program, binary) in PROGRAMS.iter().zip(binaries) {
+        lay_out_program(program, binary, installation)?;
+    }
     let places = documents::places(root, &FILES)?;
     for (from, to) in &places {
         let (file, place) = (root.join(from), installation.join(to));
@@ -44,17 +47,22 @@ pub(super) fn lay_out(root: &Path, binary: &Path, installation: &Path) -> anyhow
             false => put(&file, &place, 0o644)?,
         }
     }
-    let pages = installation.join("usr/share/man/man1");
-    execute(Command::new(binary).args(["manual", "--out"]).arg(&pages))?;
-    for page in fs::read_dir(&pages)? {
-        execute(Command::new("gzip").args(["-n", "-9"]).arg(page?.path()))?;
-    }
-    for (shell, to) in COMPLETIONS {
+    let pages = fs::read_dir(installation.join(MANUAL))?;
+    pages.into_iter().try_for_each(|page| execute(Command::new("gzip").args(["-n", "-9"]).arg(page?.path())))
+}
+
+/// A binary writes its manual pages and completions itself.
+fn lay_out_program(program: &str, binary: &Path, installation: &Path) -> anyhow::Result<()> {
+    put(binary, &installation.join("usr/bin").join(program), 0o755)?;
+    execute(Command::new(binary).args(["manual", "--out"]).arg(installation.join(MANUAL)))?;
+    for (shell, before, behind) in COMPLETIONS {
         let text = output(Command::new(binary).args(["completions", shell]))? + "\n";
-        write(&installation.join(to), &text, 0o644)?;
+        write(&installation.join(format!("{before}{program}{behind}")), &text, 0o644)?;
     }
     Ok(())
 }
+
+const MANUAL: &str = "usr/share/man/man1";
 
 fn put(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
     fs::create_dir_all(to.with_file_name(""))?;

@@ -70,12 +70,15 @@ fn tiers(source: &Source) -> Vec<Problem> {
     .collect()
 }
 
-/// What a user cannot do, a test of the binary must not do either.
+/// Tests of binaries.
+const BINARY_TESTS: [&str; 2] = ["crates/larder/tests/", "crates/larder-bench/tests/"];
+
 /// Clients of a server that the binary is: to them it is as to any other client. (The second is the contract that the first keeps.)
 const CLIENTS: [(&str, &str); 2] = [("store", "remote"), ("store", "backing")];
 
+/// What a user cannot do, a test of the binary must not do either.
 fn binary_tests(source: &Source) -> Vec<Problem> {
-    if !source.path.starts_with("crates/larder/tests/") {
+    if !BINARY_TESTS.iter().any(|folder| source.path.starts_with(folder)) {
         return Vec::new();
     }
     let is_library = |name: &str| name != "testkit" && OUR_CRATES.contains(&name);

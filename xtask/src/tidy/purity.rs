@@ -40,8 +40,8 @@ const IMPURE_PATHS: [&[&str]; 14] = [
 /// What acts in the crates of pure files.
 const ACTING_PATHS: [&[&str]; 1] = [&["crate", "worker"]];
 
-/// The crates that may read the environment: the binary, the automation, and what only tests link.
-const ENVIRONMENT_CRATES: [&str; 4] = ["bench", "larder", "testkit", "xtask"];
+/// The crates that may read the environment: the binaries with what reads it for them, the automation, and what only tests link.
+const ENVIRONMENT_CRATES: [&str; 6] = ["bench", "larder", "larder-bench", "terminal", "testkit", "xtask"];
 
 pub(super) fn check(source: &Source) -> Vec<Problem> {
     if source.purpose == Purpose::Test {
@@ -79,6 +79,6 @@ fn environment(source: &Source, path: &NamedPath) -> Option<Problem> {
     let reads = path.words.first().is_some_and(|first| first == "std") && path.contains(&["std", "env"]);
     reads.then(|| {
         let what = format!("`{}` in the crate `{}`", path.words.join("::"), source.crate_name());
-        source.problem(path.line, "environment", what, "only `larder` reads arguments and environment")
+        source.problem(path.line, "environment", what, "only the binaries read arguments and environment")
     })
 }

@@ -50,11 +50,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
             THINK[0].as_secs(),
             THINK[1].as_secs()
         ),
-        expectations: vec![
-            all_answered(&run),
-            only_these_statuses(&run),
-            fewer_at_the_origin(growth(&origin), &run),
-        ],
+        expectations: expectations(&run, growth(&origin)),
         charts: vec![chart],
         runs: vec![run],
     })
@@ -67,6 +63,16 @@ fn urls(gateway: &Server) -> Vec<String> {
         gateway.url(&format!("/items/{item}?delay={delay}&cc=max-age={max_age}&etag=v{item}"))
     };
     (0..ITEMS).map(url).collect()
+}
+
+/// The longest think time twice, and what is left of the answers: each client has asked again, and some for what they have.
+const JUDGED_S_MIN: f64 = 12.0;
+
+fn expectations(run: &Run, asked: u64) -> Vec<Expectation> {
+    let judged = |expectation: Expectation| expectation.judged_from(JUDGED_S_MIN, run.elapsed_s);
+    let answered = all_answered(run);
+    let answered = if run.errors.total() > 0 { answered } else { judged(answered) };
+    vec![answered, judged(only_these_statuses(run)), judged(fewer_at_the_origin(asked, run))]
 }
 
 fn only_these_statuses(run: &Run) -> Expectation {
@@ -89,5 +95,42 @@ fn fewer_at_the_origin(asked: u64, run: &Run) -> Expectation {
         what: "the origin is asked less often than the cache".to_owned(),
         measured: format!("{asked} origin requests for {}", run.requests),
         holds: asked < run.requests,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{Errors, Outcome, Verdict};
+
+    fn verdicts(elapsed_s: f64, counts: [u64; 3], asked: u64, broken: u64) -> Vec<Verdict> {
+        let outcome = |(name, count): (&str, u64)| Outcome { name: name.to_owned(), count };
+        let run = Run {
+            elapsed_s,
+            requests: counts.iter().sum(),
+            outcomes: ["200", "304", "500"].into_iter().zip(counts).map(outcome).collect(),
+            errors: Errors { broken, ..Errors::default() },
+            ..Run::default()
+        };
+        expectations(&run, asked).iter().map(Expectation::verdict).collect()
+    }
+
+    #[test]
+    fn each_expectation_can_fail() {
+        use Verdict::{Fails, Holds};
+        assert_eq!(verdicts(60.0, [10, 5, 0], 9, 0), [Holds, Holds, Holds]);
+        assert_eq!(verdicts(60.0, [10, 5, 0], 9, 1), [Fails, Holds, Holds]);
+        assert_eq!(verdicts(60.0, [10, 5, 1], 9, 0), [Holds, Fails, Holds]);
+        assert_eq!(verdicts(60.0, [10, 0, 0], 9, 0), [Holds, Fails, Holds]);
+        assert_eq!(verdicts(60.0, [10, 5, 0], 15, 0), [Holds, Holds, Fails]);
+        assert_eq!(verdicts(60.0, [0, 0, 0], 0, 0), [Fails, Fails, Fails]);
+    }
+
+    /// In one second nobody has asked for anything.
+    #[test]
+    fn a_short_run_is_not_judged() {
+        assert_eq!(verdicts(1.0, [0, 0, 0], 0, 0), [Verdict::NotJudged; 3]);
+        // Yet what has failed has failed.
+        assert_eq!(verdicts(11.0, [10, 0, 0], 10, 1)[0], Verdict::Fails);
     }
 }

@@ -3,14 +3,17 @@
 //! Larder and nginx with a shared dictionary answer from their own memory; nginx with Lua, puma and Node ask Redis for
 //! every request. With keep-alive and without, several rounds in turn.
 
+use std::io;
 use std::path::Path;
 use std::process::Command;
 
 use crate::http::{HttpLoad, Reuse, Until};
+use crate::resp::Client;
 use crate::result::{Expectation, Run};
 
 use super::findings::{ExperimentError, Findings, all_answered};
-use super::stage::{Server, Stage, free_address, io_error, program, write_filled};
+use super::fleet::{Store, unanswered};
+use super::stage::{Server, Stage, free_address, program, write_filled};
 
 const REQUESTS: u64 = 10_000;
 const CONNECTIONS: usize = 512;
@@ -69,29 +72,12 @@ const NODE: &str = include_str!("edge/cacheable.js");
 
 /// Redis with the answer in it.
 fn redis(stage: &mut Stage<'_>) -> Result<Server, ExperimentError> {
-    let address = free_address()?;
-    let folder = stage.new_folder()?;
-    let mut command = Command::new(program("redis-server", "redis-server")?);
-    command
-        .args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", "", "--dir"])
-        .arg(folder);
-    let redis = stage.start(command, address)?;
-    set(address).map_err(|source| io_error("Redis does not take the answer", source))?;
-    Ok(redis)
-}
-
-/// `SET /cacheable` to the answer.
-fn set(redis: std::net::SocketAddr) -> std::io::Result<()> {
-    use std::io::{Error, Read, Write};
-
-    let mut stream = std::net::TcpStream::connect(redis)?;
-    write!(stream, "SET /cacheable {ANSWER}\r\n")?;
-    let mut reply = [0; 5];
-    stream.read_exact(&mut reply)?;
-    if reply == *b"+OK\r\n" {
-        Ok(())
-    } else {
-        Err(Error::other(String::from_utf8_lossy(&reply).into_owned()))
+    let redis = Store::Redis.start(stage, &[])?;
+    let stored = Client::connect(redis.address)
+        .and_then(|mut client| client.ask(&[b"SET", b"/cacheable", ANSWER.as_bytes()]));
+    match stored.map_err(unanswered)? {
+        reply if reply == b"+OK\r\n" => Ok(redis),
+        reply => Err(unanswered(io::Error::other(reply.escape_ascii().to_string()))),
     }
 }
 

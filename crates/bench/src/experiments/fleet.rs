@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::origin::pass;
 use crate::peers::{self, Client};
 use crate::resp;
 use crate::result::{Errors, Latencies, Point, Run, Series};
 
 use super::findings::ExperimentError;
-use super::stage::{Server, Stage, io_error, metric, program};
+use super::stage::{Server, Stage, free_address, io_error, metric, program};
 
 /// The same at all gateways: it is part of the cache key.
 pub(super) const HOST: &str = "shop.test";
@@ -25,19 +25,23 @@ pub(super) enum Store {
 }
 
 impl Store {
-    /// Starts it, with more arguments than it needs.
-    pub(super) fn start(
+    /// Starts it on a free port, with more arguments than it needs.
+    pub(super) fn start(self, stage: &mut Stage<'_>, arguments: &[&str]) -> Result<Server, ExperimentError> {
+        self.start_at(free_address()?, stage, arguments)
+    }
+
+    pub(super) fn start_at(
         self,
-        stage: &mut Stage<'_>,
         address: SocketAddr,
+        stage: &mut Stage<'_>,
         arguments: &[&str],
     ) -> Result<Server, ExperimentError> {
-        let command = match self {
+        let mut command = match self {
             Self::Redis => {
-                let folder = stage.new_folder()?;
                 let mut command = Command::new(program("redis-server", "redis-server")?);
                 let port = address.port().to_string();
-                command.args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--dir"]).arg(folder);
+                command.args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--dir"]);
+                command.arg(stage.new_folder()?);
                 command
             }
             Self::LarderKv => {
@@ -46,7 +50,6 @@ impl Store {
                 command
             }
         };
-        let mut command = command;
         command.args(arguments);
         stage.start(command, address)
     }
@@ -55,6 +58,11 @@ impl Store {
 /// The tables of a configuration that shares the store there.
 pub(super) fn shared(store: SocketAddr) -> String {
     format!("[store]\nremote = \"redis://{store}/0\"")
+}
+
+/// The same with time limits that a busy machine keeps: a gateway that has given a store up forwards for itself, as it should.
+pub(super) fn shared_patiently(store: SocketAddr) -> String {
+    format!("[store.remote]\nurl = \"redis://{store}/0\"\nrecord_timeout = \"5s\"\nconnect_timeout = \"10s\"")
 }
 
 /// Waits until all know each other: before, each is a cache of its own.
@@ -204,8 +212,10 @@ pub(super) fn latencies_ms<'a>(answers: impl Iterator<Item = &'a Answer>) -> Vec
     latencies
 }
 
+/// The value that so many percent do not exceed, as in the latencies of a run.
 pub(super) fn percentile(sorted: &[f64], percent: usize) -> f64 {
-    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0.0)
+    let rank = (sorted.len() * percent).div_ceil(100);
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
 }
 
 /// A percentile of each half second, in milliseconds.
@@ -227,7 +237,7 @@ pub(super) fn latency_series<'a>(
 pub(super) fn run_of<'a>(name: &str, load: &str, answers: impl Iterator<Item = &'a Answer>) -> Run {
     let (mut latencies, mut failed, mut elapsed_s) = (Latencies::default(), 0, 0.0_f64);
     for answer in answers {
-        latencies.record(u64::try_from(answer.latency.as_micros()).unwrap_or(u64::MAX));
+        latencies.record_time(answer.latency);
         failed += u64::from(answer.kind.has_failed());
         elapsed_s = elapsed_s.max(answer.at_s);
     }
@@ -245,10 +255,21 @@ pub(super) fn run_of<'a>(name: &str, load: &str, answers: impl Iterator<Item = &
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "clients keep a pace, and what happens to a store lasts for a time"
-)]
-pub(super) fn pass(time: Duration) {
-    thread::sleep(time);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_the_run() {
+        for count in [1, 2, 3, 100, 101, 1000] {
+            let answer = |at| Answer { at_s: 0.0, kind: Kind::Hit, latency: Duration::from_millis(at) };
+            let answers: Vec<Answer> = (1..=count).map(answer).collect();
+            let (sorted, of_run) = (latencies_ms(answers.iter()), run_of("", "", answers.iter()).latency);
+            for (percent, us) in [(50, of_run.p50_us), (90, of_run.p90_us), (99, of_run.p99_us)] {
+                let (own_ms, ms) = (percentile(&sorted, percent), us as f64 / 1e3);
+                assert!((own_ms - ms).abs() < 0.002 * ms, "p{percent} of {count}: {own_ms} and {ms} ms");
+            }
+        }
+        assert_eq!(percentile(&[], 99), 0.0);
+    }
 }

@@ -3,15 +3,14 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::origin::{page, pass};
 use crate::progress::Progress;
 use crate::result::{Chart, Expectation, Run};
-use crate::until::Until;
 
 use super::findings::{ExperimentError, Findings};
-use super::fleet::{Answer, Asker, Kind, latencies_ms, latency_series, pass, percentile, run_of, visits};
-use super::origin::{Origin, page};
+use super::fleet::{Answer, Asker, Kind, latencies_ms, latency_series, percentile, run_of, visits};
 use super::samples::{Sample, Sampler, rate_series};
-use super::stage::{Gateway, Server, Stage};
+use super::stage::{Gateway, Server, Stage, own_origin};
 
 /// Requests at the origin at the same time.
 const PLACES: u64 = 4;
@@ -64,7 +63,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
 }
 
 fn outcome(stage: &mut Stage<'_>) -> Result<Outcome, ExperimentError> {
-    let origin = Origin::start(|target, _| {
+    let origin = own_origin(|target, _| {
         pass(TAKES);
         page("200 OK", if target.starts_with("/hit") { "max-age=3600" } else { "no-store" })
     })?;
@@ -76,7 +75,7 @@ fn outcome(stage: &mut Stage<'_>) -> Result<Outcome, ExperimentError> {
     );
     let gateway = stage.gateway_as(Gateway { sites: &sites, ..Gateway::default() })?;
     let lasts = stage.duration(USUAL_DURATION);
-    let progress = Progress::start("overload", Until::Elapsed(lasts), stage.progress(), &[]);
+    let progress = Progress::of_time("overload", lasts, stage.progress());
     let mut asker = Asker::new(&[gateway.address]);
     (0..HIT_PAGES).for_each(|page| _ = asker.ask(0, &hit(page), &[]));
     let (idle, _) = load(&gateway, 0, lasts.min(IDLE_MAX));

@@ -10,7 +10,7 @@ use crate::result::{Expectation, Run};
 
 use super::findings::{ExperimentError, Findings, all_answered};
 use super::fleet::{self, Store};
-use super::stage::{self, Server, Stage, free_address, origin_requests};
+use super::stage::{Server, Stage, origin_requests};
 
 /// Connections of the clients, one request at a time each.
 const CONNECTIONS: usize = 10;
@@ -26,9 +26,8 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
     let gateway = stage.gateway(&origin, "")?;
     warm(stage, &targets, &gateway)?;
     let (memory, memory_forwards) = cached(stage, "memory", &targets, &gateway, &origin)?;
-    let address = free_address()?;
-    let _store = Store::Redis.start(stage, address, &[])?;
-    let tables = fleet::shared(address);
+    let store = Store::Redis.start(stage, &[])?;
+    let tables = fleet::shared(store.address);
     let gateways = [stage.gateway_with(&origin, &tables, "")?, stage.gateway_with(&origin, &tables, "")?];
     fleet::are_one(&gateways)?;
     warm(stage, &targets, &gateways[0])?;
@@ -95,9 +94,9 @@ fn cached(
     gateway: &Server,
     origin: &Server,
 ) -> Result<(Run, u64), ExperimentError> {
-    let before = asked(origin)?;
+    let before = origin_requests(origin.address)?;
     let run = loaded(stage, name, targets, gateway)?;
-    Ok((run, asked(origin)? - before))
+    Ok((run, origin_requests(origin.address)? - before))
 }
 
 /// Asks for every URL once.
@@ -105,11 +104,6 @@ fn warm(stage: &Stage<'_>, targets: &[String], server: &Server) -> Result<(), Ex
     let mut load = load(targets, server)?;
     load.until = Until::Requests(targets.len() as u64);
     stage.load("warm-up", &load, server).map(drop)
-}
-
-fn asked(origin: &Server) -> Result<u64, ExperimentError> {
-    origin_requests(origin.address)
-        .map_err(|source| stage::io_error("the origin does not tell its counts", source))
 }
 
 /// What expires within a run is fetched again; nothing else is.

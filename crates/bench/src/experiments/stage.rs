@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,11 +10,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
 use crate::http::HttpLoad;
+use crate::observe::Observer;
+use crate::origin::{Origin, Reply};
 use crate::peers::{Client, Values};
-use crate::progress::Style;
+use crate::programs::on_path;
+use crate::progress::{Progress, Style};
 use crate::result::{Machine, Report, Run, SCHEMA};
-use crate::server::{Ready, ServerCommand, ServerProbe, ServerProcess};
-use crate::told::Told;
+use crate::server::{self, Ready, ServerCommand, ServerProbe, ServerProcess};
+use crate::until::Until;
 
 use super::findings::{ExperimentError, Findings};
 use super::settings::{Settings, Suites};
@@ -144,14 +147,24 @@ impl<'a> Stage<'a> {
 
     /// Makes a load; `server` is whose cost is measured.
     pub(super) fn load(&self, name: &str, load: &HttpLoad, server: &Server) -> Result<Run, ExperimentError> {
+        self.watch(name, load.until, server, |observer| Ok(crate::http::run(load, observer)?))
+    }
+
+    /// The same for any kind of load.
+    pub(super) fn watch(
+        &self,
+        name: &str,
+        until: Until,
+        server: &Server,
+        load: impl FnOnce(&mut dyn Observer) -> Result<Run, ExperimentError>,
+    ) -> Result<Run, ExperimentError> {
         let probe = ServerProbe::new(&[server.process.pid()], None)?.begin()?;
-        let told = Told::start(name, load.until, self.settings.progress);
-        let run = crate::http::run(load, &mut told.observer());
-        told.finish();
-        let mut run = run?;
-        run.name = name.to_owned();
-        run.server = Some(probe.end()?.per_request(run.requests));
-        Ok(run)
+        let progress = Progress::of_load(name, until, self.settings.progress);
+        let run = load(&mut progress.observer());
+        progress.finish();
+        let run = run?;
+        let spent = probe.end()?.per_request(run.requests);
+        Ok(Run { name: name.to_owned(), server: Some(spent), ..run })
     }
 
     pub(super) fn report(&self, findings: Findings) -> Report {
@@ -170,25 +183,36 @@ impl<'a> Stage<'a> {
     }
 }
 
+/// An origin in this process.
+pub(super) fn own_origin(
+    reply: impl Fn(&str, u64) -> Reply + Send + Sync + 'static,
+) -> Result<Origin, ExperimentError> {
+    Origin::start(reply).map_err(|source| io_error("no origin can be started", source))
+}
+
 /// How often a URL was asked for at the mock origin.
 ///
 /// # Errors
 /// When the origin does not say.
-pub(super) fn origin_requests_of(origin: SocketAddr, url: &str) -> io::Result<u64> {
+pub(super) fn origin_requests_of(origin: SocketAddr, url: &str) -> Result<u64, ExperimentError> {
     let query: String = url.bytes().map(|byte| format!("%{byte:02X}")).collect();
-    let text = tell(origin, &format!("/counters?url={query}"))?;
-    text.trim().parse().map_err(|_| io::Error::other(format!("no count of requests: {text:?}")))
+    let text = tell(origin, &format!("/counters?url={query}")).map_err(uncounted)?;
+    text.trim().parse().map_err(|_| uncounted(io::Error::other(format!("no count of requests: {text:?}"))))
 }
 
 /// How often the mock origin was asked for anything but its counts.
 ///
 /// # Errors
 /// When the origin does not say.
-pub(super) fn origin_requests(origin: SocketAddr) -> io::Result<u64> {
-    let page = tell(origin, "/metrics")?;
+pub(super) fn origin_requests(origin: SocketAddr) -> Result<u64, ExperimentError> {
+    let page = tell(origin, "/metrics").map_err(uncounted)?;
     let is_asked = |line: &&str| !["\"/metrics\"", "\"/counters"].iter().any(|route| line.contains(route));
     let lines: Vec<&str> = page.lines().filter(is_asked).collect();
     Ok(metric_sum(&lines.join("\n"), "mock_origin_requests_total"))
+}
+
+fn uncounted(source: io::Error) -> ExperimentError {
+    io_error("the origin does not tell its counts", source)
 }
 
 /// The sum over all labels of a metric.
@@ -211,22 +235,18 @@ fn metric_sum(page: &str, name: &str) -> u64 {
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// A free port of the loopback address. Somebody could take it before the server does; the server says so then.
 pub(super) fn free_address() -> Result<SocketAddr, ExperimentError> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    listener.and_then(|listener| listener.local_addr()).map_err(|source| io_error("no port is free", source))
+    server::free_address().map_err(|source| io_error("no port is free", source))
 }
 
 pub(super) fn io_error(what: &str, source: io::Error) -> ExperimentError {
     ExperimentError::Io { what: what.to_owned(), source }
 }
 
-/// Where a program is: on the path, or among the daemons, which are not on the path of every user.
+/// Where a program of others is.
 pub(super) fn program(name: &str, package: &str) -> Result<PathBuf, ExperimentError> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
-    let found = folders.map(|folder| folder.join(name)).find(|file| file.is_file());
-    found.ok_or_else(|| ExperimentError::Missing { program: name.to_owned(), package: package.to_owned() })
+    let missing = || ExperimentError::Missing { program: name.to_owned(), package: package.to_owned() };
+    on_path(Path::new(name)).ok_or_else(missing)
 }
 
 /// A text with its places filled, written to a file.

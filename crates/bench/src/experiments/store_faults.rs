@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::origin::pass;
 use crate::peers::{self, Client};
 use crate::resp;
 use crate::result::{Chart, Expectation, Run, Series};
@@ -16,11 +17,11 @@ use crate::server::ServerError;
 
 use super::findings::{ExperimentError, Findings, all_answered};
 use super::fleet::{
-    Answer, Asker, HOST, Kind, Store, latencies_ms, latency_series, pass, percentile, run_of, shared,
-    unanswered, visits,
+    Answer, Asker, HOST, Kind, Store, latencies_ms, latency_series, percentile, run_of, shared, unanswered,
+    visits,
 };
 use super::samples::{Sample, Sampler, rate_series};
-use super::stage::{Server, Stage, free_address, io_error, origin_requests};
+use super::stage::{Server, Stage, io_error, origin_requests};
 
 /// What happens to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +82,9 @@ const COHERENT_MAX: Duration = Duration::from_secs(3);
 
 fn outage(fault: Fault, stage: &mut Stage<'_>) -> Result<Outage, ExperimentError> {
     let origin = stage.origin(&[])?;
-    let address = free_address()?;
-    let mut redis = Some(Store::Redis.start(stage, address, &[])?);
+    let redis = Store::Redis.start(stage, &[])?;
+    let address = redis.address;
+    let mut redis = Some(redis);
     let store = shared(address);
     let gateways = [stage.gateway_with(&origin, &store, "")?, stage.gateway_with(&origin, &store, "")?];
     let addresses = gateways.each_ref().map(|gateway| gateway.address);
@@ -122,7 +124,7 @@ fn end(
     match fault {
         Fault::Stopped => signal(running.as_ref(), Signal::CONT),
         Fault::Killed => {
-            *running = Some(Store::Redis.start(stage, address, &[])?);
+            *running = Some(Store::Redis.start_at(address, stage, &[])?);
             Ok(())
         }
         Fault::Full => set_memory(address, b"0"),

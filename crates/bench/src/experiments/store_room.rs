@@ -12,7 +12,7 @@ use crate::result::{Expectation, Run};
 
 use super::findings::{ExperimentError, Findings, all_answered};
 use super::fleet::{Answer, Asker, Store, are_one, is_written, run_of, shared, unanswered};
-use super::stage::{Server, Stage, free_address, io_error, origin_requests};
+use super::stage::{Server, Stage, origin_requests};
 
 const GATEWAYS: usize = 4;
 const PAGES: Pages = Pages { count: 200, bytes: 150_000 };
@@ -89,11 +89,10 @@ fn alone(stage: &mut Stage<'_>) -> Result<Vec<Row>, ExperimentError> {
 
 fn over_store(room: Room, stage: &mut Stage<'_>) -> Result<Vec<Row>, ExperimentError> {
     let origin = stage.origin(&[])?;
-    let address = free_address()?;
-    let _store = Store::Redis.start(stage, address, &["--maxmemory-policy", "volatile-lfu"])?;
-    let gateways = gateways(stage, &origin, &format!("{}\nmemory = \"{MEMORY}\"", shared(address)))?;
+    let store = Store::Redis.start(stage, &["--maxmemory-policy", "volatile-lfu"])?;
+    let gateways = gateways(stage, &origin, &format!("{}\nmemory = \"{MEMORY}\"", shared(store.address)))?;
     are_one(&gateways)?;
-    let mut redis = Client::connect(address).map_err(unanswered)?;
+    let mut redis = Client::connect(store.address).map_err(unanswered)?;
     if room == Room::Tenth {
         limit(&mut redis).map_err(unanswered)?;
     }
@@ -141,11 +140,7 @@ impl Scene<'_> {
 
     /// A client for each gateway; the answers, and how often the origin was asked.
     fn load(&self, pages: Pages, requests: u64) -> Result<(Vec<Answer>, u64), ExperimentError> {
-        let asked = || {
-            let count = origin_requests(self.origin.address);
-            count.map_err(|source| io_error("the origin does not tell its counts", source))
-        };
-        let before = asked()?;
+        let before = origin_requests(self.origin.address)?;
         let begun = Instant::now();
         let each = requests / self.gateways.len() as u64;
         let client = |(number, gateway): (usize, &Server)| {
@@ -154,7 +149,7 @@ impl Scene<'_> {
         };
         let clients: Vec<_> = self.gateways.iter().enumerate().map(client).collect();
         let answers = clients.into_iter().flat_map(|client| client.join().unwrap_or_default()).collect();
-        Ok((answers, asked()? - before))
+        Ok((answers, origin_requests(self.origin.address)? - before))
     }
 }
 

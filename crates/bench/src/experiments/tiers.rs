@@ -13,7 +13,7 @@ use super::findings::{ExperimentError, Findings, all_answered};
 use super::fleet::{
     Answer, Asker, Kind, RoundTrips, Store, are_one, is_written, latencies_ms, percentile, run_of, shared,
 };
-use super::stage::{Server, Stage, free_address, io_error};
+use super::stage::{Server, Stage, io_error};
 
 /// Of each kind.
 const PAGES: u64 = 2_000;
@@ -70,14 +70,13 @@ impl Place {
 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
     let origin = stage.origin(&[])?;
-    let address = free_address()?;
-    let _store = Store::Redis.start(stage, address, &[])?;
-    let tables = shared(address);
+    let store = Store::Redis.start(stage, &[])?;
+    let tables = shared(store.address);
     let gateways = [stage.gateway_with(&origin, &tables, "")?, stage.gateway_with(&origin, &tables, "")?];
     are_one(&gateways)?;
     let pages = stage.requests(PAGES);
     fill(&gateways[0], pages)?;
-    let (rows, round_trip_ms) = ask(&gateways[1], pages, RoundTrips::to(address)?)?;
+    let (rows, round_trip_ms) = ask(&gateways[1], pages, RoundTrips::to(store.address)?)?;
     Ok(Findings {
         title: "Tiers",
         description: DESCRIPTION.to_owned(),

@@ -116,12 +116,8 @@ struct Collected {
 }
 
 fn work(workers: Vec<Worker>, until: Until, observer: &mut dyn Observer) -> Result<Collected, LoadError> {
-    let expected = match until {
-        Until::Elapsed(duration) => Some(duration),
-        Until::Requests(_) => None,
-    };
     let Worked { workers, latencies, timeline, elapsed, cpu } =
-        work::on_threads(workers, expected, observer, Worker::run)?;
+        work::on_threads(workers, until.duration(), observer, Worker::run)?;
     let mut sum: Option<Tally> = None;
     let mut trouble = None;
     for mut worker in workers {
@@ -180,20 +176,14 @@ impl Measured {
         self.collected.add(other.collected);
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
     fn into_run(self, load: &HttpLoad) -> Run {
         let Collected { tally, latencies, timeline, elapsed, cpu, .. } = self.collected;
-        let requests = latencies.count();
         let outcome = |(status, count): (usize, &u64)| Outcome { name: status.to_string(), count: *count };
-        let elapsed_s = elapsed.as_secs_f64();
         let figures = tally.urls.iter().zip(&self.figures);
         Run {
             name: self.servers.join(", "),
             target: words::targets(load),
             load: words::load(load),
-            elapsed_s,
-            requests,
-            requests_per_s: if elapsed_s > 0.0 { requests as f64 / elapsed_s } else { 0.0 },
             errors: tally.errors,
             unsent: tally.unsent,
             reconnects: tally.reconnects,
@@ -204,13 +194,10 @@ impl Measured {
                 .filter(|(_, count)| **count > 0)
                 .map(outcome)
                 .collect(),
-            read_bytes: tally.read_bytes,
-            written_bytes: tally.written_bytes,
-            latency: latencies.summary(),
-            intervals: timeline.into_intervals(),
+            connect: tally.connects.part(),
+            first_byte: tally.first_bytes.part(),
             urls: figures.map(|(tally, url)| tally.figures(url)).collect(),
-            server: None,
-            generator_cpu_us_per_request: cpu.as_secs_f64() * 1e6 / requests.max(1) as f64,
+            ..Run::made(&latencies, timeline, elapsed, cpu).with_bytes(tally.read_bytes, tally.written_bytes)
         }
     }
 }

@@ -17,7 +17,7 @@ use super::transport::Transport;
 pub(super) struct Connection {
     pub(super) state: State,
     pub(super) transport: Option<Transport>,
-    pub(super) codec: Codec,
+    pub(super) codec: Box<dyn Codec>,
     /// What is still to be sent, from `sent` on.
     pub(super) out: Vec<u8>,
     pub(super) sent: usize,
@@ -26,10 +26,16 @@ pub(super) struct Connection {
     pub(super) is_resting: bool,
     /// Stands in the worker's line of connections with room.
     pub(super) is_in_line: bool,
-    /// Answers since it was opened.
-    pub(super) answers: u64,
+    pub(super) log: Log,
     /// Connections in a row that brought no answer.
     pub(super) failures: u32,
+}
+
+/// What came of its requests.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    /// Since it was opened.
+    pub(super) answers: u64,
     /// The entity tag that came last for each request; empty unless they are asked for.
     pub(super) tags: HashMap<usize, Vec<u8>>,
 }
@@ -47,12 +53,12 @@ pub(super) enum State {
 impl Connection {
     pub(super) fn new(load: &HttpLoad, server: &Server) -> Self {
         let tags = if load.revisit == Revisit::Conditional { Tags::Kept } else { Tags::Ignored };
-        let codec = match load.protocol {
-            Protocol::Http1 { pipelining } => Codec::H1(H1::new(pipelining, tags)),
+        let codec: Box<dyn Codec> = match load.protocol {
+            Protocol::Http1 { pipelining } => Box::new(H1::new(pipelining, tags)),
             Protocol::Http2 { streams } => {
                 let payload_bytes_max =
                     server.requests.iter().map(|request| request.payload.len()).max().unwrap_or_default();
-                Codec::H2(H2::new(streams, payload_bytes_max))
+                Box::new(H2::new(streams, payload_bytes_max))
             }
         };
         Self {
@@ -64,9 +70,8 @@ impl Connection {
             next: VecDeque::new(),
             is_resting: false,
             is_in_line: false,
-            answers: 0,
+            log: Log::default(),
             failures: 0,
-            tags: HashMap::new(),
         }
     }
 
@@ -76,7 +81,7 @@ impl Connection {
     }
 
     pub(super) fn begin(&mut self, pending: Pending, prepared: &Prepared) {
-        let tag = self.tags.get(&pending.request).map(Vec::as_slice);
+        let tag = self.log.tags.get(&pending.request).map(Vec::as_slice);
         self.codec.begin(pending, prepared, tag, &mut self.out);
     }
 }

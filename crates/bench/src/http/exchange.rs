@@ -25,6 +25,9 @@ pub(super) enum Answer {
 pub(super) trait Sink {
     fn answered(&mut self, pending: Pending, answer: Answer);
 
+    /// The first byte of a response has come, be it an interim one.
+    fn first_byte(&mut self, pending: Pending);
+
     /// The entity tag of the answer that is told next; only where they are asked for.
     fn entity_tag(&mut self, _request: usize, _tag: &[u8]) {}
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use super::codec::Codec;
 use super::exchange::{Answer, Malformed, Pending, Sink, Then};
 use super::prepare::Prepared;
 use super::response::{Body, Response, ResponseReader, Tags};
@@ -13,31 +14,42 @@ pub(super) struct H1 {
     waiting: VecDeque<(Pending, Body)>,
     reader: ResponseReader,
     tags: Tags,
+    /// The first byte of the oldest request's response was told; an interim response is no second one.
+    is_first_byte_told: bool,
 }
 
 impl H1 {
     pub(super) fn new(depth: usize, tags: Tags) -> Self {
-        Self { depth, waiting: VecDeque::with_capacity(depth), reader: ResponseReader::new(tags), tags }
+        Self {
+            depth,
+            waiting: VecDeque::with_capacity(depth),
+            reader: ResponseReader::new(tags),
+            tags,
+            is_first_byte_told: false,
+        }
     }
 
-    /// How many requests it takes before an answer has to come.
-    pub(super) fn room(&self) -> usize {
+    fn finish(&mut self, response: Response, sink: &mut dyn Sink) -> Then {
+        self.is_first_byte_told = false;
+        let (pending, _) = self.waiting.pop_front().expect("only read while a request waits");
+        if self.tags == Tags::Kept && !self.reader.entity_tag().is_empty() {
+            sink.entity_tag(pending.request, self.reader.entity_tag());
+        }
+        sink.answered(pending, Answer::Status(response.status));
+        response.then
+    }
+}
+
+impl Codec for H1 {
+    fn room(&self) -> usize {
         self.depth - self.waiting.len()
     }
 
-    /// When the request was sent that has waited longest.
-    pub(super) fn oldest(&self) -> Option<Instant> {
+    fn oldest(&self) -> Option<Instant> {
         self.waiting.front().map(|(pending, _)| pending.sent)
     }
 
-    /// Puts a request behind what is to be sent.
-    pub(super) fn begin(
-        &mut self,
-        pending: Pending,
-        prepared: &Prepared,
-        known_tag: Option<&[u8]>,
-        out: &mut Vec<u8>,
-    ) {
+    fn begin(&mut self, pending: Pending, prepared: &Prepared, known_tag: Option<&[u8]>, out: &mut Vec<u8>) {
         debug_assert!(self.room() > 0, "more requests than the depth");
         match known_tag {
             None => out.extend_from_slice(&prepared.bytes),
@@ -51,10 +63,18 @@ impl H1 {
         self.waiting.push_back((pending, prepared.body));
     }
 
-    /// Reads what came.
-    pub(super) fn receive(&mut self, mut input: &[u8], sink: &mut impl Sink) -> Result<Then, Malformed> {
+    fn receive(
+        &mut self,
+        mut input: &[u8],
+        sink: &mut dyn Sink,
+        _out: &mut Vec<u8>,
+    ) -> Result<Then, Malformed> {
         while !input.is_empty() {
-            let Some(&(_, body)) = self.waiting.front() else { return unasked(input) };
+            let Some(&(pending, body)) = self.waiting.front() else { return unasked(input) };
+            if !self.is_first_byte_told {
+                self.is_first_byte_told = true;
+                sink.first_byte(pending);
+            }
             let (used, response) = self.reader.read(input, body)?;
             input = &input[used..];
             if let Some(response) = response
@@ -66,31 +86,20 @@ impl H1 {
         Ok(Then::GoOn)
     }
 
-    /// The server ended the connection.
-    pub(super) fn end(&mut self, sink: &mut impl Sink) {
+    fn end(&mut self, sink: &mut dyn Sink) {
         if let Some(response) = self.reader.end() {
             self.finish(response, sink);
         }
     }
 
-    /// Whether no part of the next answer was read.
-    pub(super) fn is_between(&self) -> bool {
+    fn is_between(&self) -> bool {
         self.reader.is_between()
     }
 
-    /// Empties the connection for the next one, oldest request first.
-    pub(super) fn give_up(&mut self) -> impl Iterator<Item = Pending> + '_ {
+    fn give_up(&mut self) -> Vec<Pending> {
         self.reader = ResponseReader::new(self.tags);
-        self.waiting.drain(..).map(|(pending, _)| pending)
-    }
-
-    fn finish(&mut self, response: Response, sink: &mut impl Sink) -> Then {
-        let (pending, _) = self.waiting.pop_front().expect("only read while a request waits");
-        if self.tags == Tags::Kept && !self.reader.entity_tag().is_empty() {
-            sink.entity_tag(pending.request, self.reader.entity_tag());
-        }
-        sink.answered(pending, Answer::Status(response.status));
-        response.then
+        self.is_first_byte_told = false;
+        self.waiting.drain(..).map(|(pending, _)| pending).collect()
     }
 }
 

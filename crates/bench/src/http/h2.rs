@@ -5,6 +5,7 @@
 
 use std::time::Instant;
 
+use super::codec::Codec;
 use super::exchange::{Answer, Malformed, Pending, Sink, Then};
 use super::frame::{FRAME_BYTES_MAX, Frame, FrameReader, Kind, Part, flag};
 use super::hpack;
@@ -39,6 +40,7 @@ struct Stream {
     id: u32,
     pending: Pending,
     status: Option<u16>,
+    is_first_byte_told: bool,
 }
 
 /// What the server said about itself.
@@ -67,92 +69,6 @@ impl H2 {
         }
     }
 
-    /// Says what has to be said first on a connection.
-    pub(super) fn open(&mut self, out: &mut Vec<u8>) {
-        out.extend_from_slice(PREFACE);
-        let settings: [(u16, u32); 3] = [(1, 0), (2, 0), (4, WINDOW_MAX)];
-        head(out, 18, Kind::SETTINGS, 0, 0);
-        for (name, value) in settings {
-            out.extend_from_slice(&name.to_be_bytes());
-            out.extend_from_slice(&value.to_be_bytes());
-        }
-        window_update(out, WINDOW_MAX - WINDOW_AT_BEGIN);
-    }
-
-    /// Whether the server's settings are known.
-    pub(super) fn is_ready(&self) -> bool {
-        self.peer.has_spoken
-    }
-
-    pub(super) fn room(&self) -> usize {
-        let payload = i64::try_from(self.payload_bytes_max).unwrap_or(i64::MAX);
-        let is_closed = self.peer.last_stream.is_some() || self.next_stream >= STREAM_LAST;
-        if !self.peer.has_spoken
-            || is_closed
-            || self.peer.window < payload
-            || self.peer.stream_window < payload
-        {
-            return 0;
-        }
-        self.depth.min(self.peer.streams_max).saturating_sub(self.waiting.len())
-    }
-
-    pub(super) fn oldest(&self) -> Option<Instant> {
-        self.waiting.iter().map(|stream| stream.pending.sent).min()
-    }
-
-    pub(super) fn begin(&mut self, pending: Pending, prepared: &Prepared, out: &mut Vec<u8>) {
-        let id = self.next_stream;
-        self.next_stream += 2;
-        let has_body = !prepared.payload.is_empty();
-        let flags = flag::END_HEADERS | if has_body { 0 } else { flag::END_STREAM };
-        head(out, prepared.bytes.len(), Kind::HEADERS, flags, id);
-        out.extend_from_slice(&prepared.bytes);
-        if has_body {
-            head(out, prepared.payload.len(), Kind::DATA, flag::END_STREAM, id);
-            out.extend_from_slice(&prepared.payload);
-            self.peer.window -= i64::try_from(prepared.payload.len()).unwrap_or(i64::MAX);
-        }
-        self.waiting.push(Stream { id, pending, status: None });
-    }
-
-    pub(super) fn receive(
-        &mut self,
-        mut input: &[u8],
-        sink: &mut impl Sink,
-        out: &mut Vec<u8>,
-    ) -> Result<Then, Malformed> {
-        while !input.is_empty() {
-            let (used, part) = self.frames.read(input)?;
-            input = &input[used..];
-            match part {
-                Part::Nothing => {}
-                Part::DataEnd(frame) => self.data_end(frame, sink, out)?,
-                Part::Whole(frame) => {
-                    // Taken out while it is looked at; handed back for its memory.
-                    let payload = self.frames.take_payload();
-                    let outcome = self.frame(frame, &payload, sink, out);
-                    self.frames.give_back(payload);
-                    outcome?;
-                }
-            }
-            if self.is_finished() {
-                return Ok(Then::Close);
-            }
-        }
-        Ok(Then::GoOn)
-    }
-
-    pub(super) fn give_up(&mut self) -> impl Iterator<Item = Pending> + '_ {
-        self.frames = FrameReader::default();
-        self.next_stream = 1;
-        self.peer = Peer::unheard();
-        self.section.clear();
-        self.unfinished = None;
-        self.used_window = 0;
-        self.waiting.drain(..).map(|stream| stream.pending)
-    }
-
     /// Whether nothing more will come of this connection.
     fn is_finished(&self) -> bool {
         match self.peer.last_stream {
@@ -165,7 +81,7 @@ impl H2 {
         &mut self,
         frame: Frame,
         payload: &[u8],
-        sink: &mut impl Sink,
+        sink: &mut dyn Sink,
         out: &mut Vec<u8>,
     ) -> Result<(), Malformed> {
         if !self.peer.has_spoken && frame.kind != Kind::SETTINGS {
@@ -196,7 +112,7 @@ impl H2 {
         }
     }
 
-    fn headers(&mut self, frame: Frame, payload: &[u8], sink: &mut impl Sink) -> Result<(), Malformed> {
+    fn headers(&mut self, frame: Frame, payload: &[u8], sink: &mut dyn Sink) -> Result<(), Malformed> {
         let mut block = frame.without_padding(payload)?;
         if frame.flags & flag::PRIORITY != 0 {
             block = block.get(5..).ok_or(Malformed("a HEADERS frame without its priority"))?;
@@ -210,7 +126,7 @@ impl H2 {
         Ok(())
     }
 
-    fn continuation(&mut self, frame: Frame, payload: &[u8], sink: &mut impl Sink) -> Result<(), Malformed> {
+    fn continuation(&mut self, frame: Frame, payload: &[u8], sink: &mut dyn Sink) -> Result<(), Malformed> {
         let begun = self.unfinished.filter(|begun| begun.stream == frame.stream);
         let begun = begun.ok_or(Malformed("a CONTINUATION frame of nothing"))?;
         self.section.extend_from_slice(payload);
@@ -227,10 +143,14 @@ impl H2 {
         outcome
     }
 
-    fn section_end(&mut self, frame: Frame, block: &[u8], sink: &mut impl Sink) -> Result<(), Malformed> {
+    fn section_end(&mut self, frame: Frame, block: &[u8], sink: &mut dyn Sink) -> Result<(), Malformed> {
         let Some(stream) = self.waiting.iter_mut().find(|stream| stream.id == frame.stream) else {
             return Ok(());
         };
+        if !stream.is_first_byte_told {
+            stream.is_first_byte_told = true;
+            sink.first_byte(stream.pending);
+        }
         if stream.status.is_none() {
             let status = hpack::status(block)?.ok_or(Malformed("a response without a status"))?;
             stream.status = (status >= 200).then_some(status);
@@ -241,7 +161,7 @@ impl H2 {
         Ok(())
     }
 
-    fn data_end(&mut self, frame: Frame, sink: &mut impl Sink, out: &mut Vec<u8>) -> Result<(), Malformed> {
+    fn data_end(&mut self, frame: Frame, sink: &mut dyn Sink, out: &mut Vec<u8>) -> Result<(), Malformed> {
         if !self.peer.has_spoken || self.unfinished.is_some() {
             return Err(Malformed("a DATA frame out of place"));
         }
@@ -257,7 +177,7 @@ impl H2 {
     }
 
     /// A stream ended, with the answer given or the status that came.
-    fn finish(&mut self, id: u32, answer: Option<Answer>, sink: &mut impl Sink) {
+    fn finish(&mut self, id: u32, answer: Option<Answer>, sink: &mut dyn Sink) {
         let Some(at) = self.waiting.iter().position(|stream| stream.id == id) else { return };
         let stream = self.waiting.swap_remove(at);
         let status = || stream.status.map_or(Answer::Reset, Answer::Status);
@@ -283,6 +203,92 @@ impl H2 {
         self.peer.has_spoken = true;
         head(out, 0, Kind::SETTINGS, flag::ACK, 0);
         Ok(())
+    }
+}
+
+impl Codec for H2 {
+    fn open(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(PREFACE);
+        let settings: [(u16, u32); 3] = [(1, 0), (2, 0), (4, WINDOW_MAX)];
+        head(out, 18, Kind::SETTINGS, 0, 0);
+        for (name, value) in settings {
+            out.extend_from_slice(&name.to_be_bytes());
+            out.extend_from_slice(&value.to_be_bytes());
+        }
+        window_update(out, WINDOW_MAX - WINDOW_AT_BEGIN);
+    }
+
+    fn is_ready(&self) -> bool {
+        self.peer.has_spoken
+    }
+
+    fn room(&self) -> usize {
+        let payload = i64::try_from(self.payload_bytes_max).unwrap_or(i64::MAX);
+        let is_closed = self.peer.last_stream.is_some() || self.next_stream >= STREAM_LAST;
+        if !self.peer.has_spoken
+            || is_closed
+            || self.peer.window < payload
+            || self.peer.stream_window < payload
+        {
+            return 0;
+        }
+        self.depth.min(self.peer.streams_max).saturating_sub(self.waiting.len())
+    }
+
+    fn oldest(&self) -> Option<Instant> {
+        self.waiting.iter().map(|stream| stream.pending.sent).min()
+    }
+
+    fn begin(&mut self, pending: Pending, prepared: &Prepared, _tag: Option<&[u8]>, out: &mut Vec<u8>) {
+        let id = self.next_stream;
+        self.next_stream += 2;
+        let has_body = !prepared.payload.is_empty();
+        let flags = flag::END_HEADERS | if has_body { 0 } else { flag::END_STREAM };
+        head(out, prepared.bytes.len(), Kind::HEADERS, flags, id);
+        out.extend_from_slice(&prepared.bytes);
+        if has_body {
+            head(out, prepared.payload.len(), Kind::DATA, flag::END_STREAM, id);
+            out.extend_from_slice(&prepared.payload);
+            self.peer.window -= i64::try_from(prepared.payload.len()).unwrap_or(i64::MAX);
+        }
+        self.waiting.push(Stream { id, pending, status: None, is_first_byte_told: false });
+    }
+
+    fn receive(
+        &mut self,
+        mut input: &[u8],
+        sink: &mut dyn Sink,
+        out: &mut Vec<u8>,
+    ) -> Result<Then, Malformed> {
+        while !input.is_empty() {
+            let (used, part) = self.frames.read(input)?;
+            input = &input[used..];
+            match part {
+                Part::Nothing => {}
+                Part::DataEnd(frame) => self.data_end(frame, sink, out)?,
+                Part::Whole(frame) => {
+                    // Taken out while it is looked at; handed back for its memory.
+                    let payload = self.frames.take_payload();
+                    let outcome = self.frame(frame, &payload, sink, out);
+                    self.frames.give_back(payload);
+                    outcome?;
+                }
+            }
+            if self.is_finished() {
+                return Ok(Then::Close);
+            }
+        }
+        Ok(Then::GoOn)
+    }
+
+    fn give_up(&mut self) -> Vec<Pending> {
+        self.frames = FrameReader::default();
+        self.next_stream = 1;
+        self.peer = Peer::unheard();
+        self.section.clear();
+        self.unfinished = None;
+        self.used_window = 0;
+        self.waiting.drain(..).map(|stream| stream.pending).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use super::exchange::{Answer, Pending};
 use super::load::Detail;
 use super::prepare::Prepared;
-use crate::result::{Errors, UrlFigures};
+use crate::result::{Errors, Failure, Latencies, UrlFigures};
 use crate::work::Slice;
 
 /// What a worker counted in all, beside the latencies of its slices.
@@ -19,20 +19,14 @@ pub(super) struct Tally {
     pub(super) urls: Vec<UrlTally>,
     pub(super) read_bytes: u64,
     pub(super) written_bytes: u64,
+    /// What making each connection took.
+    pub(super) connects: Latencies,
+    pub(super) first_bytes: Latencies,
     pub(super) reconnects: u64,
     pub(super) unsent: u64,
     /// Requests that had their answer, or won't have one.
     pub(super) completed: u64,
     detail: Detail,
-}
-
-/// Why a request has no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    Connect,
-    Broken,
-    Malformed,
-    Timeout,
 }
 
 impl Tally {
@@ -44,6 +38,8 @@ impl Tally {
             urls: vec![UrlTally::default(); if detail == Detail::PerUrl { figures } else { 0 }],
             read_bytes: 0,
             written_bytes: 0,
+            connects: Latencies::default(),
+            first_bytes: Latencies::default(),
             reconnects: 0,
             unsent: 0,
             completed: 0,
@@ -59,22 +55,24 @@ impl Tally {
             self.errors.wrong += 1;
             return self.error(prepared);
         }
-        let latency = now.saturating_duration_since(pending.since);
-        let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        let latency_us = microseconds(pending.since, now);
         self.slice.latencies.record(latency_us);
         if self.detail == Detail::PerUrl {
             self.urls[prepared.figure].record(latency_us);
         }
     }
 
+    pub(super) fn first_byte(&mut self, pending: Pending, now: Instant) {
+        self.first_bytes.record(microseconds(pending.since, now));
+    }
+
+    pub(super) fn connected(&mut self, since: Instant, now: Instant) {
+        self.connects.record(microseconds(since, now));
+    }
+
     pub(super) fn failure(&mut self, failure: Failure, prepared: &Prepared) {
         self.completed += 1;
-        match failure {
-            Failure::Connect => self.errors.connect += 1,
-            Failure::Broken => self.errors.broken += 1,
-            Failure::Malformed => self.errors.malformed += 1,
-            Failure::Timeout => self.errors.timeout += 1,
-        }
+        self.errors.count(failure, 1);
         self.error(prepared);
     }
 
@@ -96,10 +94,16 @@ impl Tally {
         self.errors += other.errors;
         self.read_bytes += other.read_bytes;
         self.written_bytes += other.written_bytes;
+        self.connects.add(&other.connects);
+        self.first_bytes.add(&other.first_bytes);
         self.reconnects += other.reconnects;
         self.unsent += other.unsent;
         self.completed += other.completed;
     }
+}
+
+fn microseconds(since: Instant, now: Instant) -> u64 {
+    u64::try_from(now.saturating_duration_since(since).as_micros()).unwrap_or(u64::MAX)
 }
 
 /// The latencies of one URL: mean and deviation exactly, percentiles to two digits, in as little memory as its latencies

@@ -15,6 +15,7 @@ use super::response::Tags;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
+    first_bytes: Vec<usize>,
     answers: Vec<(usize, Answer)>,
     tags: Vec<(usize, Vec<u8>)>,
 }
@@ -24,13 +25,17 @@ impl Sink for Seen {
         self.answers.push((pending.request, answer));
     }
 
+    fn first_byte(&mut self, pending: Pending) {
+        self.first_bytes.push(pending.request);
+    }
+
     fn entity_tag(&mut self, request: usize, tag: &[u8]) {
         self.tags.push((request, tag.to_vec()));
     }
 }
 
 /// What a connection made of bytes that came in these pieces, and of its end.
-fn read(mut codec: Codec, pieces: &[&[u8]]) -> (Seen, Result<Then, Malformed>, Vec<Pending>) {
+fn read(mut codec: impl Codec, pieces: &[&[u8]]) -> (Seen, Result<Then, Malformed>, Vec<Pending>) {
     let mut seen = Seen::default();
     for piece in pieces {
         match codec.receive(piece, &mut seen, &mut Vec::new()) {
@@ -60,8 +65,8 @@ fn prepared(protocol: Protocol, method: &str) -> Prepared {
     prepare::request(&target, &load, 0).expect("it can be sent")
 }
 
-fn h1(requests: usize, at: Instant) -> Codec {
-    let mut codec = Codec::H1(H1::new(requests, Tags::Kept));
+fn h1(requests: usize, at: Instant) -> H1 {
+    let mut codec = H1::new(requests, Tags::Kept);
     let (get, head) = (
         prepared(Protocol::Http1 { pipelining: 1 }, "GET"),
         prepared(Protocol::Http1 { pipelining: 1 }, "HEAD"),
@@ -73,9 +78,9 @@ fn h1(requests: usize, at: Instant) -> Codec {
     codec
 }
 
-fn h2(requests: usize, at: Instant) -> Codec {
+fn h2(requests: usize, at: Instant) -> H2 {
     let protocol = Protocol::Http2 { streams: requests };
-    let mut codec = Codec::H2(H2::new(requests, 0));
+    let mut codec = H2::new(requests, 0);
     codec.receive(&frame(4, 0, 0, &[]), &mut Seen::default(), &mut Vec::new()).expect("settings");
     for request in 0..requests {
         codec.begin(pending(request, at), &prepared(protocol, "GET"), None, &mut Vec::new());
@@ -163,6 +168,7 @@ fn answers_belong_to_requests_in_order() {
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
     let (seen, then, rest) = read(h1(3, Instant::now()), &[bytes]);
     assert_eq!(seen.answers, [(0, Answer::Status(200)), (1, Answer::Status(404))]);
+    assert_eq!(seen.first_bytes, [0, 1]);
     assert_eq!((then, rest.len()), (Ok(Then::GoOn), 1));
 }
 
@@ -172,6 +178,7 @@ fn http2_answers_come_in_any_order() {
         [frame(1, 5, 3, &[0x8d]), frame(1, 4, 1, &[0x88]), frame(3, 0, 5, &[0; 4]), frame(0, 1, 1, b"x")];
     let (seen, then, rest) = read(h2(3, Instant::now()), &[&bytes.concat()]);
     assert_eq!(seen.answers, [(1, Answer::Status(404)), (2, Answer::Reset), (0, Answer::Status(200))]);
+    assert_eq!(seen.first_bytes, [1, 0]);
     assert_eq!((then, rest.len()), (Ok(Then::GoOn), 0));
 }
 

@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 use mio::event::Event;
 use mio::{Events, Poll, Token};
 
-use super::connection::{Connection, State};
+use super::connection::{Connection, Log, State};
 use super::exchange::{Answer, Malformed, Pending, Sink, Then};
 use super::load::{HttpLoad, Reuse, Until};
 use super::plan::{Part, Server};
-use super::tally::{Failure, Tally};
+use super::tally::Tally;
 use super::tickets::{Tickets, scramble};
 use super::transport::{Progress, Transport};
 use crate::alarm::Alarm;
+use crate::result::Failure;
 use crate::work::{SLICE, Tell};
 
 const READ_BYTES: usize = 128 * 1024;
@@ -203,10 +204,7 @@ impl Worker {
     }
 
     fn end(&self) -> Option<Instant> {
-        match self.until {
-            Until::Requests(_) => None,
-            Until::Elapsed(duration) => Some(self.start + duration),
-        }
+        Some(self.start + self.until.duration()?)
     }
 
     /// A closed loop ends with its time or its last answer; an open one waits for the answers to what was sent.
@@ -218,10 +216,7 @@ impl Worker {
     }
 
     fn unsent(&self) -> u64 {
-        match self.until {
-            Until::Requests(_) => 0,
-            Until::Elapsed(duration) => self.tickets.overdue(duration),
-        }
+        self.until.duration().map_or(0, |duration| self.tickets.overdue(duration))
     }
 
     /// A request from the schedule, if there is one now.
@@ -335,7 +330,7 @@ impl Worker {
                 let connection = &mut self.connections[at];
                 connection.transport = Some(transport);
                 connection.state = State::Opening(now);
-                connection.answers = 0;
+                connection.log.answers = 0;
                 connection.codec.open(&mut connection.out);
             }
             Err(error) => self.not_opened(at, error, Failure::Connect, now),
@@ -419,8 +414,11 @@ impl Worker {
 
     fn opened_if_ready(&mut self, at: usize, now: Instant) {
         let connection = &mut self.connections[at];
-        if matches!(connection.state, State::Opening(_)) && connection.codec.is_ready() {
+        if let State::Opening(since) = connection.state
+            && connection.codec.is_ready()
+        {
             connection.state = State::Open;
+            self.tally.connected(since, now);
             self.offer(at, now);
         }
     }
@@ -493,16 +491,11 @@ impl Worker {
     fn received(&mut self, at: usize, bytes: usize) {
         let now = Instant::now();
         let connection = &mut self.connections[at];
-        let mut book = Book {
-            server: &self.server,
-            tally: &mut self.tally,
-            tags: &mut connection.tags,
-            answers: &mut connection.answers,
-            now,
-        };
-        let before = *book.answers;
+        let log = &mut connection.log;
+        let mut book = Book { server: &self.server, tally: &mut self.tally, log, now };
+        let before = book.log.answers;
         let outcome = connection.codec.receive(&self.buffer[..bytes], &mut book, &mut connection.out);
-        let is_answered = connection.answers > before;
+        let is_answered = connection.log.answers > before;
         match outcome {
             Ok(Then::GoOn) => {}
             Ok(Then::Close) => return self.ending(at, now),
@@ -539,13 +532,8 @@ impl Worker {
     fn ended(&mut self, at: usize) {
         let now = Instant::now();
         let connection = &mut self.connections[at];
-        let mut book = Book {
-            server: &self.server,
-            tally: &mut self.tally,
-            tags: &mut connection.tags,
-            answers: &mut connection.answers,
-            now,
-        };
+        let log = &mut connection.log;
+        let mut book = Book { server: &self.server, tally: &mut self.tally, log, now };
         connection.codec.end(&mut book);
         match connection.state {
             State::Opening(_) => {
@@ -561,7 +549,7 @@ impl Worker {
     /// sent again, on a connection of its own, and fails if that breaks too.
     fn rest_of_broken(&self, at: usize) -> Rest {
         let connection = &self.connections[at];
-        if connection.answers > 0 && connection.codec.is_between() {
+        if connection.log.answers > 0 && connection.codec.is_between() {
             Rest::SentAgain
         } else {
             Rest::Failed(Failure::Broken)
@@ -606,7 +594,7 @@ impl Worker {
             failure =
                 failure.map(|failure| if failure == Failure::Malformed { Failure::Broken } else { failure });
         }
-        let has_served = connection.answers > 0;
+        let has_served = connection.log.answers > 0;
         self.shut(at);
         self.replace(at, has_served, now);
     }
@@ -676,19 +664,22 @@ enum Drained {
 struct Book<'a> {
     server: &'a Server,
     tally: &'a mut Tally,
-    tags: &'a mut std::collections::HashMap<usize, Vec<u8>>,
-    answers: &'a mut u64,
+    log: &'a mut Log,
     now: Instant,
 }
 
 impl Sink for Book<'_> {
     fn answered(&mut self, pending: Pending, answer: Answer) {
-        *self.answers += 1;
+        self.log.answers += 1;
         self.tally.answer(pending, &self.server.requests[pending.request], answer, self.now);
     }
 
+    fn first_byte(&mut self, pending: Pending) {
+        self.tally.first_byte(pending, self.now);
+    }
+
     fn entity_tag(&mut self, request: usize, tag: &[u8]) {
-        let known = self.tags.entry(request).or_default();
+        let known = self.log.tags.entry(request).or_default();
         known.clear();
         known.extend_from_slice(tag);
     }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::server::ServerError;
+use crate::server::{ServerError, last_words};
 
 pub use client::{Answer, Client};
 pub use recipe::{Peer, Recipe, Shaping};
@@ -42,6 +42,6 @@ pub enum PeerError {
     #[error("{title} does not start")]
     Start { title: &'static str, source: ServerError },
     /// It listens and gives no good answer.
-    #[error("{title} on {address} does not answer {path}; its last words:\n{output}")]
+    #[error("{title} on {address} does not answer {path}; {}", last_words(output))]
     Silent { title: &'static str, address: SocketAddr, path: String, output: String },
 }

@@ -38,16 +38,16 @@ pub struct Recipe {
     pub name: &'static str,
     pub title: &'static str,
     pub program: &'static str,
-    /// Filled like the files.
-    pub arguments: &'static [&'static str],
+    /// Parted at spaces, and then filled like the files.
+    pub arguments: &'static str,
     /// Name in the peer's folder, and text.
     pub files: &'static [(&'static str, &'static str)],
     /// What fills the place `shaping` in its files; nothing where it can't do that, or isn't asked to.
     pub shaping: fn(Shaping) -> &'static str,
     /// Folders that it wants to find.
     pub folders: &'static [&'static str],
-    /// How it says which version it is.
-    pub version: &'static [&'static str],
+    /// What makes it say which version it is.
+    pub version: &'static str,
 }
 
 impl Peer {
@@ -100,29 +100,36 @@ impl Peer {
     }
 }
 
-const NGINX_ARGUMENTS: &[&str] =
-    &["-c", "{{folder}}/nginx.conf", "-p", "{{folder}}", "-e", "{{folder}}/error.log"];
+/// What most recipes have.
+const PLAIN: Recipe = Recipe {
+    name: "",
+    title: "",
+    program: "",
+    arguments: "",
+    files: &[],
+    shaping: |_| "",
+    folders: &[],
+    version: "-v",
+};
 
 const NULL: Recipe = Recipe {
     name: "null",
     title: "null server",
-    program: "{{larder}}",
-    arguments: &["bench", "null-http", "--listen", "{{listen}}"],
-    files: &[],
-    shaping: |_| "",
-    folders: &[],
-    version: &["--version"],
+    program: "larder-bench",
+    arguments: "null-http --listen {{listen}}",
+    version: "--version",
+    ..PLAIN
 };
 
 const LARDER: Recipe = Recipe {
     name: "larder",
     title: "Larder",
     program: "{{larder}}",
-    arguments: &["serve", "--config", "{{folder}}/larder.toml"],
+    arguments: "serve --config {{folder}}/larder.toml",
     files: &[("larder.toml", include_str!("../../peers/larder.toml"))],
     shaping: larder_shaping,
-    folders: &[],
-    version: &["--version"],
+    version: "--version",
+    ..PLAIN
 };
 
 const LARDER_TIER: Recipe = Recipe { name: "larder-tier", title: "Larder with a shared store", ..LARDER };
@@ -131,80 +138,56 @@ const HAPROXY: Recipe = Recipe {
     name: "haproxy",
     title: "HAProxy cache",
     program: "haproxy",
-    arguments: &["-db", "-f", "{{folder}}/haproxy.cfg"],
+    arguments: "-db -f {{folder}}/haproxy.cfg",
     files: &[("haproxy.cfg", include_str!("../../peers/haproxy.cfg"))],
     shaping: haproxy_shaping,
-    folders: &[],
-    version: &["-v"],
+    ..PLAIN
+};
+
+const NGINX: Recipe = Recipe {
+    program: "nginx",
+    arguments: "-c {{folder}}/nginx.conf -p {{folder}} -e {{folder}}/error.log",
+    ..PLAIN
 };
 
 const NGINX_PROXY_CACHE: Recipe = Recipe {
     name: "nginx-proxy-cache",
     title: "nginx proxy_cache",
-    program: "nginx",
-    arguments: NGINX_ARGUMENTS,
     files: &[("nginx.conf", include_str!("../../peers/nginx-proxy-cache.conf"))],
     shaping: nginx_shaping,
-    folders: &[],
-    version: &["-v"],
+    ..NGINX
 };
 
 const NGINX_STATIC: Recipe = Recipe {
     name: "nginx-static",
     title: "nginx return, sendfile",
-    program: "nginx",
-    arguments: NGINX_ARGUMENTS,
     files: &[("nginx.conf", include_str!("../../peers/nginx-static.conf"))],
-    shaping: |_| "",
-    folders: &[],
-    version: &["-v"],
+    ..NGINX
 };
 
 const NGINX_LUA: Recipe = Recipe {
     name: "nginx-lua",
     title: "nginx + Lua dictionary",
-    program: "nginx",
-    arguments: NGINX_ARGUMENTS,
     files: &[("nginx.conf", include_str!("../../peers/nginx-lua.conf"))],
-    shaping: |_| "",
-    folders: &[],
-    version: &["-v"],
+    ..NGINX
 };
 
 const VARNISH: Recipe = Recipe {
     name: "varnish",
     title: "Varnish",
     program: "varnishd",
-    arguments: &[
-        "-F",
-        "-j",
-        "none",
-        "-n",
-        "{{folder}}/work",
-        "-a",
-        "{{listen}}",
-        "-f",
-        "{{folder}}/default.vcl",
-        "-s",
-        "malloc,1g",
-        "-p",
-        "thread_pools=1",
-        "-p",
-        "timeout_idle=3600",
-        "-p",
-        "thread_pool_min=100",
-    ],
+    arguments: "-F -j none -n {{folder}}/work -a {{listen}} -f {{folder}}/default.vcl -s malloc,1g -p thread_pools=1 \
+                -p timeout_idle=3600 -p thread_pool_min=100",
     files: &[("default.vcl", include_str!("../../peers/varnish.vcl"))],
-    shaping: |_| "",
-    folders: &[],
-    version: &["-V"],
+    version: "-V",
+    ..PLAIN
 };
 
 const TRAFFIC_SERVER: Recipe = Recipe {
     name: "traffic-server",
     title: "Traffic Server",
     program: "traffic_server",
-    arguments: &["--run-root={{folder}}/runroot.yaml"],
+    arguments: "--run-root={{folder}}/runroot.yaml",
     files: &[
         ("runroot.yaml", include_str!("../../peers/trafficserver.runroot.yaml")),
         ("records.config", include_str!("../../peers/trafficserver.records.config")),
@@ -212,31 +195,27 @@ const TRAFFIC_SERVER: Recipe = Recipe {
         ("ip_allow.yaml", include_str!("../../peers/trafficserver.ip_allow.yaml")),
         ("storage.config", include_str!("../../peers/trafficserver.storage.config")),
     ],
-    shaping: |_| "",
     folders: &["cache"],
-    version: &["--version"],
+    version: "--version",
+    ..PLAIN
 };
 
 const SQUID: Recipe = Recipe {
     name: "squid",
     title: "Squid",
     program: "squid",
-    arguments: &["--foreground", "-N", "-n", "larder{{port}}", "-f", "{{folder}}/squid.conf"],
+    arguments: "--foreground -N -n larder{{port}} -f {{folder}}/squid.conf",
     files: &[("squid.conf", include_str!("../../peers/squid.conf"))],
-    shaping: |_| "",
-    folders: &[],
-    version: &["-v"],
+    ..PLAIN
 };
 
 const APACHE: Recipe = Recipe {
     name: "apache",
     title: "Apache mod_cache",
     program: "apache2",
-    arguments: &["-DFOREGROUND", "-f", "{{folder}}/apache.conf"],
+    arguments: "-DFOREGROUND -f {{folder}}/apache.conf",
     files: &[("apache.conf", include_str!("../../peers/apache.conf"))],
-    shaping: |_| "",
-    folders: &[],
-    version: &["-v"],
+    ..PLAIN
 };
 
 fn larder_shaping(shaping: Shaping) -> &'static str {

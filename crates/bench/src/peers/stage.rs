@@ -22,7 +22,7 @@ pub struct Stage {
 /// What is different from stage to stage.
 #[derive(Clone, Debug)]
 pub struct StageOptions {
-    /// Larder's binary, which is also the null server.
+    /// Larder's binary.
     pub larder: PathBuf,
     /// The origin that caches ask.
     pub origin: SocketAddr,
@@ -214,7 +214,7 @@ fn command(recipe: &Recipe, values: &Values, folder: &Path) -> Result<Command, P
     } else {
         Command::new(program)
     };
-    for argument in recipe.arguments {
+    for argument in recipe.arguments.split_whitespace() {
         command.arg(values.fill(argument)?);
     }
     command.env("PATH", SEARCH_PATH).current_dir(folder);

@@ -72,7 +72,10 @@ pub(super) fn run(name: &str, mean_us: f64) -> Run {
         unsent: 0,
         read_bytes: requests * 1_024,
         written_bytes: requests * 100,
+        read_bytes_per_s: (requests * 1_024) as f64 / 3.0,
         latency: latency(mean_us, requests),
+        connect: Some(LatencySummary { curve: Vec::new(), ..latency(50.0, 1) }),
+        first_byte: Some(LatencySummary { curve: Vec::new(), ..latency(mean_us / 2.0, requests) }),
         intervals: (0..3).map(|second| interval(second, mean_us)).collect(),
         urls: (0..4).map(|index| url(index, mean_us)).collect(),
         server: Some(ServerCost {
@@ -94,6 +97,7 @@ fn latency(mean_us: f64, count: u64) -> LatencySummary {
         min_us: at(0.5),
         p50_us: at(0.9),
         p90_us: at(1.5),
+        p95_us: at(2.0),
         p99_us: at(3.0),
         p999_us: at(8.0),
         max_us: at(12.0),

@@ -314,7 +314,7 @@ mod tests {
         let report = example::report();
         for id in ["urls", "percentiles", "core-time"] {
             let figure = by_id(&report, id);
-            let svg = draw::svg(&draw::scene(&figure, draw::Width::Wide), &figure.description);
+            let svg = draw::svg(&figure, draw::Width::Wide);
             example::check_golden(&format!("{id}.svg"), &svg);
         }
     }
@@ -362,9 +362,9 @@ mod tests {
         chart.series[0].points = odd.map(|(x, y)| Point { x, y, ribbon: Some((f64::NAN, y)) }).to_vec();
         report.charts.push(chart);
         let figure = by_id(&report, "size");
-        let svg = draw::svg(&draw::scene(&figure, draw::Width::Wide), &figure.description);
+        let svg = draw::svg(&figure, draw::Width::Wide);
         assert!(svg.contains(">no data<") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
-        assert!(draw::png(&draw::scene(&figure, draw::Width::Wide)).starts_with(b"\x89PNG"));
+        assert!(draw::png(&svg).starts_with(b"\x89PNG"));
     }
 
     #[test]
@@ -430,7 +430,7 @@ mod tests {
         let mut report = example::empty();
         report.runs = (0..40).map(|index| example::run(&format!("run {index}"), 1_000.0)).collect();
         let figure = by_id(&report, "throughput-over-time");
-        let svg = draw::svg(&draw::scene(&figure, draw::Width::Wide), &figure.description);
+        let svg = draw::svg(&figure, draw::Width::Wide);
         assert!(svg.contains(">run 7<") && svg.contains(">32 more<") && !svg.contains(">run 8<"));
     }
 }

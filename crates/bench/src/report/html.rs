@@ -1,10 +1,12 @@
 //! The report as one page that needs nothing else: no network, no fonts, no permission to load anything.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::draw::{self, Width};
 use super::figures::{Figure, figures};
-use super::text::{Column, amounts, columns, machine, troubles};
+use super::text::{Column, amounts, columns, machine, parts, troubles};
 use crate::result::{Expectation, Report, Run, Verdict};
 
 const STYLE: &str = include_str!("page/style.css");
@@ -52,36 +54,19 @@ fn embedded(report: &Report) -> String {
 }
 
 fn heading(report: &Report) -> Markup {
+    // The last second that this form has.
+    let started_at_s = report.started_at_unix_s.min(253_402_300_799);
+    let started_at = UNIX_EPOCH + Duration::from_secs(started_at_s);
     html! {
         header {
             h1 { (report.title) }
             @if !report.description.is_empty() { p { (report.description) } }
             p.facts {
-                (date(report.started_at_unix_s)) " · " (report.larder)
+                (httpdate::fmt_http_date(started_at)) " · " (report.larder)
                 @if let Some(machine) = machine(&report.machine) { " · " (machine) }
             }
         }
     }
-}
-
-/// `2026-11-21 10:45 UTC`.
-fn date(unix_s: u64) -> String {
-    let (days, seconds) = (unix_s / 86_400, unix_s % 86_400);
-    let (year, month, day) = civil(days);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", seconds / 3600, seconds / 60 % 60)
-}
-
-/// Year, month and day of a number of days since 1970-01-01. Counts in years that begin in March, so that the leap day
-/// is the last one.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
 fn expectations(expectations: &[Expectation]) -> Markup {
@@ -151,17 +136,13 @@ fn charts(figures: &[Figure]) -> Markup {
             h2 { "Charts" }
             @for figure in figures {
                 figure id=(format!("chart-{}", figure.id)) {
-                    div.wide { (chart(figure, Width::Wide)) }
+                    div.wide { (PreEscaped(draw::svg(figure, Width::Wide))) }
                     // Where it is shown, the other one is not, and the other way round.
-                    div.narrow { (chart(figure, Width::Narrow)) }
+                    div.narrow { (PreEscaped(draw::svg(figure, Width::Narrow))) }
                 }
             }
         }
     }
-}
-
-fn chart(figure: &Figure, width: Width) -> Markup {
-    html! { (PreEscaped(draw::svg(&draw::scene(figure, width), &figure.description))) }
 }
 
 fn details(runs: &[Run]) -> Markup {
@@ -191,7 +172,7 @@ fn details_row(run: &Run) -> Markup {
         tr {
             th scope="row" { (run.name) }
             td.words data-label="target and load" { (run.target) br; (run.load) }
-            td.words data-label="amounts" { (amounts(run)) }
+            td.words data-label="amounts" { (amounts(run)) @if let Some(parts) = parts(run) { br; (parts) } }
             td.words data-label="trouble" { (troubles(run).unwrap_or_else(|| String::from("none"))) }
         }
     }
@@ -203,17 +184,10 @@ mod tests {
     use crate::report::{example, read};
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
-        #[track_caller]
-        fn check(unix_s: u64, expected: &str) {
-            assert_eq!(date(unix_s), expected);
-        }
-        check(0, "1970-01-01 00:00 UTC");
-        check(951_782_399, "2000-02-28 23:59 UTC");
-        check(951_782_400, "2000-02-29 00:00 UTC");
-        check(951_868_800, "2000-03-01 00:00 UTC");
-        check(1_795_257_900, "2026-11-21 10:45 UTC");
-        check(4_107_542_400, "2100-03-01 00:00 UTC");
+    fn any_date_can_be_told() {
+        let told = |started_at_unix_s| html(&Report { started_at_unix_s, ..example::empty() });
+        assert!(told(1_795_257_900).contains("Sat, 21 Nov 2026 10:45:00 GMT"));
+        assert!(told(u64::MAX).contains("Fri, 31 Dec 9999 23:59:59 GMT"));
     }
 
     const ATTACK: &str = "</script></title></style><img src=x onerror=alert(1)>\"'>&<!--";

@@ -42,6 +42,7 @@ fn make_finite(run: &mut crate::result::Run) {
     let own = [
         &mut run.elapsed_s,
         &mut run.requests_per_s,
+        &mut run.read_bytes_per_s,
         &mut run.generator_cpu_us_per_request,
         &mut run.latency.mean_us,
         &mut run.latency.sd_us,

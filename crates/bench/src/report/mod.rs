@@ -36,10 +36,10 @@ pub fn images(report: &Report) -> Vec<Image> {
 }
 
 fn both_images(figure: &figures::Figure) -> [Image; 2] {
-    let scene = draw::scene(figure, draw::Width::Wide);
-    let svg = draw::svg(&scene, &figure.description).into_bytes();
+    let svg = draw::svg(figure, draw::Width::Wide);
+    let png = draw::png(&svg);
     [
-        Image { name: format!("{}.svg", figure.id), content: svg },
-        Image { name: format!("{}.png", figure.id), content: draw::png(&scene) },
+        Image { name: format!("{}.svg", figure.id), content: svg.into_bytes() },
+        Image { name: format!("{}.png", figure.id), content: png },
     ]
 }

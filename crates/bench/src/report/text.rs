@@ -1,7 +1,7 @@
 //! The report as plain text, at most [`WIDTH`] columns wide where the names allow it.
 
 use super::number;
-use crate::result::{Errors, Expectation, Machine, Report, Run, Verdict};
+use crate::result::{Errors, Expectation, LatencySummary, Machine, Report, Run, Verdict};
 
 /// Columns of a terminal that the table is made for.
 const WIDTH: usize = 100;
@@ -115,10 +115,11 @@ fn rates(runs: &[Run]) -> Column {
 
 fn latencies(runs: &[Run]) -> Vec<Column> {
     type Pick = fn(&Run) -> f64;
-    let picks: [(&'static str, &'static str, u8, Pick); 6] = [
+    let picks: [(&'static str, &'static str, u8, Pick); 7] = [
         ("mean", "Mean latency.", 3, |run| run.latency.mean_us),
         ("p50", "Half of the requests took no longer.", 0, |run| run.latency.p50_us as f64),
         ("p90", "90 % of the requests took no longer.", 4, |run| run.latency.p90_us as f64),
+        ("p95", "95 % of the requests took no longer.", 5, |run| run.latency.p95_us as f64),
         ("p99", "99 % of the requests took no longer.", 0, |run| run.latency.p99_us as f64),
         ("p99.9", "99.9 % of the requests took no longer.", 0, |run| run.latency.p999_us as f64),
         ("max", "The slowest request.", 2, |run| run.latency.max_us as f64),
@@ -146,10 +147,10 @@ fn costs(runs: &[Run]) -> Vec<Column> {
     }
     if runs.iter().any(|run| process(run).is_some()) {
         let meaning = "CPU time of the server's processes, user and system, per request.";
-        columns.push(column(runs, "cpu/req", meaning, 5, |run| process(run).map(time)));
+        columns.push(column(runs, "cpu/req", meaning, 6, |run| process(run).map(time)));
     }
     if runs.iter().any(|run| memory(run).is_some()) {
-        columns.push(column(runs, "peak mem", "Most memory that the server was seen to hold.", 6, |run| {
+        columns.push(column(runs, "peak mem", "Most memory that the server was seen to hold.", 7, |run| {
             memory(run).map(|bytes| (bytes as f64, number::bytes(bytes)))
         }));
     }
@@ -221,6 +222,7 @@ fn details(run: &Run) -> Vec<String> {
     let mut lines = vec![format!("{}: {}", run.name, run.target)];
     lines.extend((!run.load.is_empty()).then(|| format!("  {}", run.load)));
     lines.push(format!("  {}", amounts(run)));
+    lines.extend(parts(run).map(|parts| format!("  {parts}")));
     lines.extend(troubles(run).map(|troubles| format!("  {troubles}")));
     lines
 }
@@ -231,7 +233,9 @@ pub(super) fn amounts(run: &Run) -> String {
     let mut amounts = format!("{requests} requests in {elapsed_s} s");
     if run.read_bytes + run.written_bytes > 0 {
         let [read, written] = [run.read_bytes, run.written_bytes].map(number::bytes);
-        amounts.push_str(&format!("; {read} read, {written} written"));
+        let rate = number::bytes(run.read_bytes_per_s as u64);
+        let rate = if run.read_bytes_per_s > 0.0 { format!(" ({rate}/s)") } else { String::new() };
+        amounts.push_str(&format!("; {read} read{rate}, {written} written"));
     }
     let outcomes =
         run.outcomes.iter().map(|outcome| format!("{}: {}", outcome.name, number::count(outcome.count)));
@@ -240,6 +244,18 @@ pub(super) fn amounts(run: &Run) -> String {
         amounts.push_str(&format!("; {outcomes}"));
     }
     amounts
+}
+
+/// Of what the latency consists, in one line; nothing where it was not measured.
+pub(super) fn parts(run: &Run) -> Option<String> {
+    let told = |(name, part): (&str, &Option<LatencySummary>)| {
+        let LatencySummary { mean_us, sd_us, p99_us, max_us, .. } = part.as_ref()?;
+        let [mean, sd, p99, max] = [*mean_us, *sd_us, *p99_us as f64, *max_us as f64].map(number::time);
+        Some(format!("{name} {mean} ± {sd} (p99 {p99}, max {max})"))
+    };
+    let told: Vec<String> =
+        [("connect", &run.connect), ("first byte", &run.first_byte)].into_iter().filter_map(told).collect();
+    (!told.is_empty()).then(|| told.join(", "))
 }
 
 /// What did not go as it should, with its causes; nothing where nothing was wrong.
@@ -323,10 +339,12 @@ mod tests {
         let mut runs = vec![example::run("a", 1_000.0), example::run("b", 2_000.0)];
         for run in &mut runs {
             (run.requests_per_s, run.read_bytes, run.written_bytes) = (0.0, 0, 0);
+            (run.connect, run.first_byte) = (None, None);
         }
         let heading = table(&runs).remove(0);
         assert!(!heading.contains("req/s") && heading.contains("p50"), "{heading}");
         assert!(!amounts(&runs[0]).contains("read"), "{}", amounts(&runs[0]));
+        assert_eq!(parts(&runs[0]), None);
     }
 
     #[test]

@@ -23,8 +23,13 @@ impl Client {
     /// # Errors
     /// When nobody listens.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, LIMIT)?;
-        stream.set_read_timeout(Some(LIMIT))?;
+        Self::connect_within(address, LIMIT)
+    }
+
+    /// With another limit for the connection and for each reply.
+    pub(super) fn connect_within(address: SocketAddr, limit: Duration) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, limit)?;
+        stream.set_read_timeout(Some(limit))?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, unread: Vec::new(), taken: 0 })
     }
@@ -56,6 +61,12 @@ impl Client {
         let text = String::from_utf8_lossy(&reply);
         let found = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         Ok(found.map(str::to_owned))
+    }
+
+    /// Sends a command that is written already.
+    pub(super) fn exchange(&mut self, command: &[u8]) -> io::Result<Vec<u8>> {
+        self.stream.write_all(command)?;
+        self.reply()
     }
 
     fn send(&mut self, commands: &[&[&[u8]]]) -> io::Result<()> {

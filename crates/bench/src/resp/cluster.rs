@@ -1,11 +1,12 @@
 //! The server before the load: whether it answers, and which nodes a cluster has.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
-use resp::{Limits, Scanner, Value, hash_slot};
+use resp::{Limits, Value, hash_slot};
 
+use super::client::Client;
 use super::dialect::{Dialect, Due};
 use super::load::{RespError, RespLoad, Topology};
 
@@ -69,10 +70,9 @@ impl Nodes {
 pub(super) fn find_nodes(load: &RespLoad, dialect: &Dialect) -> Result<Nodes, RespError> {
     let address = load.address;
     let unreachable = |source| RespError::Unreachable { address, source };
-    let mut stream = TcpStream::connect_timeout(&address, load.timeout).map_err(unreachable)?;
-    stream.set_read_timeout(Some(load.timeout)).map_err(unreachable)?;
+    let mut client = Client::connect_within(address, load.timeout).map_err(unreachable)?;
     if !dialect.greeting.is_empty() {
-        ask(&mut stream, address, "the greeting", &dialect.greeting)?;
+        ask(&mut client, address, "the greeting", &dialect.greeting)?;
     }
     let mut nodes = Nodes { addresses: vec![address], slots: None, key: Vec::new() };
     if load.topology == Topology::Single {
@@ -80,12 +80,10 @@ pub(super) fn find_nodes(load: &RespLoad, dialect: &Dialect) -> Result<Nodes, Re
     }
     let mut command = Vec::new();
     resp::encode_command(&mut command, &[b"CLUSTER", b"SLOTS"]);
-    let reply = ask(&mut stream, address, "CLUSTER SLOTS", &command)?;
+    let reply = ask(&mut client, address, "CLUSTER SLOTS", &command)?;
     nodes.addresses.clear();
     nodes.slots = Some(vec![0; usize::from(resp::SLOTS)]);
-    let value = Value::parse(&reply, &Limits::default())
-        .map_err(|source| RespError::Malformed { address, source })?;
-    match read_slots(&value, address, &mut nodes) {
+    match read_slots(&value(&reply, address)?, address, &mut nodes) {
         Some(()) if nodes.count() > 0 => Ok(nodes),
         _ => {
             let reply = reply.escape_ascii().to_string();
@@ -96,31 +94,26 @@ pub(super) fn find_nodes(load: &RespLoad, dialect: &Dialect) -> Result<Nodes, Re
 
 /// Sends a command and waits for its reply, which has to be no error.
 fn ask(
-    stream: &mut TcpStream,
+    client: &mut Client,
     address: SocketAddr,
     command: &'static str,
     bytes: &[u8],
 ) -> Result<Vec<u8>, RespError> {
-    let unreachable = |source| RespError::Unreachable { address, source };
-    stream.write_all(bytes).map_err(unreachable)?;
-    let mut scanner = Scanner::new(Limits::default());
-    let (mut reply, mut piece) = (Vec::new(), [0; 16 << 10]);
-    loop {
-        let read = stream.read(&mut piece).map_err(unreachable)?;
-        if read == 0 {
-            return Err(unreachable(io::ErrorKind::UnexpectedEof.into()));
+    let reply = client.exchange(bytes).map_err(|source| match source.kind() {
+        io::ErrorKind::InvalidData => RespError::Malformed { address, source },
+        _ => RespError::Unreachable { address, source },
+    })?;
+    match value(&reply, address)?.error() {
+        None => Ok(reply),
+        Some(text) => {
+            Err(RespError::Refused { address, command, reply: String::from_utf8_lossy(text).into_owned() })
         }
-        reply.extend_from_slice(&piece[..read]);
-        let malformed = |source| RespError::Malformed { address, source };
-        let Some(length) = scanner.scan(&reply).map_err(malformed)? else { continue };
-        let value = Value::parse(&reply[..length], &Limits::default()).map_err(malformed)?;
-        if let Some(text) = value.error() {
-            let reply = String::from_utf8_lossy(text).into_owned();
-            return Err(RespError::Refused { address, command, reply });
-        }
-        reply.truncate(length);
-        return Ok(reply);
     }
+}
+
+fn value(reply: &[u8], address: SocketAddr) -> Result<Value<'_>, RespError> {
+    Value::parse(reply, &Limits::default())
+        .map_err(|error| RespError::Malformed { address, source: io::Error::other(error) })
 }
 
 /// Reads the answer to CLUSTER SLOTS: ranges of slots, each with its nodes, the master first.

@@ -67,40 +67,24 @@ fn make(load: &RespLoad, observer: &mut dyn Observer) -> Result<RespRun, RespErr
         worker.open_all()?;
         workers.push(worker);
     }
-    let expected = match load.until {
-        Until::Elapsed(duration) => Some(duration),
-        Until::Requests(_) => None,
-    };
-    let worked = work::on_threads(workers, expected, observer, Worker::run)?;
+    let worked = work::on_threads(workers, load.until.duration(), observer, Worker::run)?;
     Ok(result(load, &nodes, worked))
 }
 
 fn result(load: &RespLoad, nodes: &Nodes, worked: Worked<Worker>) -> RespRun {
     let mut tally = Tally::default();
     worked.workers.into_iter().for_each(|worker| tally.add(worker.tally));
-    let requests = worked.latencies.count();
-    let elapsed_s = worked.elapsed.as_secs_f64();
-    #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
-    let (count, cpu_us) = (requests as f64, worked.cpu.as_secs_f64() * 1e6);
     let targets: Vec<String> = (0..nodes.count()).map(|node| nodes.address(node).to_string()).collect();
     let run = Run {
         name: load.address.to_string(),
         target: targets.join(", "),
         load: load.words(),
-        elapsed_s,
-        requests,
-        requests_per_s: if elapsed_s > 0.0 { count / elapsed_s } else { 0.0 },
         errors: tally.errors,
         unsent: tally.unsent,
         reconnects: tally.reconnects,
         outcomes: tally.outcomes(),
-        read_bytes: tally.read_bytes,
-        written_bytes: tally.written_bytes,
-        latency: worked.latencies.summary(),
-        intervals: worked.timeline.into_intervals(),
-        urls: Vec::new(),
-        server: None,
-        generator_cpu_us_per_request: if requests > 0 { cpu_us / count } else { 0.0 },
+        ..Run::made(&worked.latencies, worked.timeline, worked.elapsed, worked.cpu)
+            .with_bytes(tally.read_bytes, tally.written_bytes)
     };
     RespRun { run, first_problem: tally.first_problem }
 }

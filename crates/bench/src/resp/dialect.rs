@@ -3,19 +3,19 @@
 use resp::separator;
 
 use super::keys::{KeyKind, ValuePool, write_key};
-use super::load::{Choice, Expiry, Login, Preload, Protocol, RespLoad, Until, Values, Workload};
+use super::load::{Choice, Expiry, Login, Preload, Protocol, RespLoad, Until, Workload};
 
 /// A command whose reply is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Due {
-    pub(super) verb: Verb,
+pub(crate) struct Due {
+    pub(crate) verb: Verb,
     /// How often a node of a cluster sent it elsewhere.
-    pub(super) redirects: u8,
-    pub(super) key: u64,
+    pub(crate) redirects: u8,
+    pub(crate) key: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
+pub(crate) enum Verb {
     Set,
     Get,
     GetMissing,
@@ -51,21 +51,9 @@ pub(super) enum Seen {
     Other,
 }
 
-/// What the bytes of a load depend on.
-#[derive(Debug)]
-pub(super) struct Format<'a> {
-    pub(super) protocol: Protocol,
-    pub(super) key_bytes: usize,
-    pub(super) value_bytes: usize,
-    pub(super) values: Values,
-    pub(super) expiry: Expiry,
-    pub(super) login: Option<&'a Login>,
-    pub(super) certainty: Certainty,
-}
-
 /// A protocol, with the sizes of keys and values of one load.
 #[derive(Debug)]
-pub(super) struct Dialect {
+pub(crate) struct Dialect {
     pub(super) protocol: Protocol,
     pub(super) certainty: Certainty,
     key_bytes: usize,
@@ -92,20 +80,8 @@ struct Form {
 }
 
 impl Dialect {
-    pub(super) fn of(load: &RespLoad) -> Self {
-        Self::new(&Format {
-            protocol: load.protocol,
-            key_bytes: load.key_bytes,
-            value_bytes: load.value_bytes,
-            values: load.values,
-            expiry: load.expiry,
-            login: load.login.as_ref(),
-            certainty: certainty(load),
-        })
-    }
-
-    pub(super) fn new(format: &Format<'_>) -> Self {
-        let &Format { protocol, value_bytes, values, login, certainty, .. } = format;
+    pub(crate) fn of(load: &RespLoad) -> Self {
+        let &RespLoad { protocol, value_bytes, .. } = load;
         let (value_head, value_tail): (Vec<u8>, &[u8]) = match protocol {
             Protocol::UnitSeparator => (Vec::new(), b"\x1f"),
             Protocol::Memcached => (format!("VA {value_bytes}\r\n").into_bytes(), b"\r\n"),
@@ -119,18 +95,18 @@ impl Dialect {
         };
         Self {
             protocol,
-            certainty,
-            key_bytes: format.key_bytes,
-            pool: ValuePool::new(value_bytes, values),
-            set: format.form("SET"),
-            get: format.form("GET"),
-            del: format.form("DEL"),
+            certainty: certainty(load),
+            key_bytes: load.key_bytes,
+            pool: ValuePool::new(value_bytes, load.values),
+            set: form(load, "SET"),
+            get: form(load, "GET"),
+            del: form(load, "DEL"),
             value_head,
             value_tail,
             ok,
             nil,
             deleted,
-            greeting: greeting(protocol, login),
+            greeting: greeting(protocol, load.login.as_ref()),
         }
     }
 
@@ -189,7 +165,7 @@ impl Dialect {
     }
 
     /// The expected reply, for messages and for servers that have no other.
-    pub(super) fn write_reply(&self, out: &mut Vec<u8>, due: Due) {
+    pub(crate) fn write_reply(&self, out: &mut Vec<u8>, due: Due) {
         match due.verb {
             Verb::Set | Verb::Asking | Verb::Greeting => out.extend_from_slice(self.ok),
             Verb::Get => {
@@ -218,41 +194,39 @@ fn literal(expected: &[u8], bytes: &[u8]) -> Seen {
     }
 }
 
-impl Format<'_> {
-    fn form(&self, verb: &str) -> Form {
-        match self.protocol {
-            Protocol::UnitSeparator => text(verb),
-            Protocol::Memcached => self.meta(verb),
-            Protocol::Resp2 | Protocol::Resp3 => self.array(verb),
-        }
+fn form(load: &RespLoad, verb: &str) -> Form {
+    match load.protocol {
+        Protocol::UnitSeparator => text(verb),
+        Protocol::Memcached => meta(load, verb),
+        Protocol::Resp2 | Protocol::Resp3 => array(load, verb),
     }
+}
 
-    fn array(&self, verb: &str) -> Form {
-        let options = if verb == "SET" { expiry_options(self.expiry) } else { Vec::new() };
-        let count = options.len() + if verb == "SET" { 3 } else { 2 };
-        let bulk = |text: &String| format!("${}\r\n{text}\r\n", text.len());
-        let middle = if verb == "SET" { format!("\r\n${}\r\n", self.value_bytes) } else { "\r\n".to_owned() };
-        Form {
-            head: format!("*{count}\r\n${}\r\n{verb}\r\n${}\r\n", verb.len(), self.key_bytes).into_bytes(),
-            middle: middle.into_bytes(),
-            tail: format!("\r\n{}", options.iter().map(bulk).collect::<String>()).into_bytes(),
-        }
+fn array(load: &RespLoad, verb: &str) -> Form {
+    let options = if verb == "SET" { expiry_options(load.expiry) } else { Vec::new() };
+    let count = options.len() + if verb == "SET" { 3 } else { 2 };
+    let bulk = |text: &String| format!("${}\r\n{text}\r\n", text.len());
+    let middle = if verb == "SET" { format!("\r\n${}\r\n", load.value_bytes) } else { "\r\n".to_owned() };
+    Form {
+        head: format!("*{count}\r\n${}\r\n{verb}\r\n${}\r\n", verb.len(), load.key_bytes).into_bytes(),
+        middle: middle.into_bytes(),
+        tail: format!("\r\n{}", options.iter().map(bulk).collect::<String>()).into_bytes(),
     }
+}
 
-    fn meta(&self, verb: &str) -> Form {
-        let expiry = match self.expiry {
-            Expiry::Never => String::new(),
-            // What is above 30 days is a time, and not from now on.
-            Expiry::AfterSeconds(seconds) => format!(" T{seconds}"),
-            Expiry::AtUnixMs(ms) => format!(" T{}", ms / 1000),
-        };
-        let (head, middle) = match verb {
-            "SET" => ("ms ", format!(" {}{expiry}\r\n", self.value_bytes)),
-            "GET" => ("mg ", " v\r\n".to_owned()),
-            _ => ("md ", "\r\n".to_owned()),
-        };
-        Form { head: head.into(), middle: middle.into_bytes(), tail: b"\r\n".to_vec() }
-    }
+fn meta(load: &RespLoad, verb: &str) -> Form {
+    let expiry = match load.expiry {
+        Expiry::Never => String::new(),
+        // What is above 30 days is a time, and not from now on.
+        Expiry::AfterSeconds(seconds) => format!(" T{seconds}"),
+        Expiry::AtUnixMs(ms) => format!(" T{}", ms / 1000),
+    };
+    let (head, middle) = match verb {
+        "SET" => ("ms ", format!(" {}{expiry}\r\n", load.value_bytes)),
+        "GET" => ("mg ", " v\r\n".to_owned()),
+        _ => ("md ", "\r\n".to_owned()),
+    };
+    Form { head: head.into(), middle: middle.into_bytes(), tail: b"\r\n".to_vec() }
 }
 
 fn expiry_options(expiry: Expiry) -> Vec<String> {

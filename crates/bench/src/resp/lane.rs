@@ -10,6 +10,7 @@ use mio::{Interest, Registry, Token};
 use socket2::SockRef;
 
 use super::dialect::{Dialect, Due, Verb};
+use crate::result::Failure;
 
 #[derive(Debug, Default)]
 pub(super) struct Lane {
@@ -22,15 +23,6 @@ pub(super) struct Lane {
     pub(super) due: VecDeque<Due>,
     /// Whether it is connected, as far as the kernel has said.
     is_open: bool,
-}
-
-/// What happened on a lane that has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    Connect,
-    Broken,
-    Malformed,
-    Timeout,
 }
 
 impl Lane {
@@ -63,7 +55,7 @@ impl Lane {
     }
 
     /// The kernel says that the connection is made, or failed.
-    pub(super) fn confirm(&mut self) -> Result<(), Trouble> {
+    pub(super) fn confirm(&mut self) -> Result<(), Failure> {
         let Some(stream) = &self.stream else { return Ok(()) };
         if self.is_open {
             return Ok(());
@@ -71,27 +63,27 @@ impl Lane {
         match stream.peer_addr() {
             Ok(_) => self.is_open = true,
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {
-                return stream.take_error().map_or(Err(Trouble::Connect), |error| match error {
-                    Some(_) => Err(Trouble::Connect),
+                return stream.take_error().map_or(Err(Failure::Connect), |error| match error {
+                    Some(_) => Err(Failure::Connect),
                     None => Ok(()),
                 });
             }
-            Err(_) => return Err(Trouble::Connect),
+            Err(_) => return Err(Failure::Connect),
         }
         Ok(())
     }
 
     /// Writes what the socket takes; how many bytes that were.
-    pub(super) fn flush(&mut self) -> Result<u64, Trouble> {
+    pub(super) fn flush(&mut self) -> Result<u64, Failure> {
         let Some(stream) = self.stream.as_mut().filter(|_| self.is_open) else { return Ok(0) };
         let before = self.written;
         while self.written < self.out.len() {
             match stream.write(&self.out[self.written..]) {
-                Ok(0) => return Err(Trouble::Broken),
+                Ok(0) => return Err(Failure::Broken),
                 Ok(bytes) => self.written += bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Err(Trouble::Broken),
+                Err(_) => return Err(Failure::Broken),
             }
         }
         let bytes = (self.written - before) as u64;
@@ -103,7 +95,7 @@ impl Lane {
     }
 
     /// Reads once, after the rest of the last time. None when there is nothing to read.
-    pub(super) fn read(&mut self, buffer: &mut Vec<u8>) -> Result<Option<ReadBytes>, Trouble> {
+    pub(super) fn read(&mut self, buffer: &mut Vec<u8>) -> Result<Option<ReadBytes>, Failure> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         let begin = self.rest.len();
         if buffer.len() < begin + READ_BYTES {
@@ -111,7 +103,7 @@ impl Lane {
         }
         loop {
             match stream.read(&mut buffer[begin..]) {
-                Ok(0) => return Err(Trouble::Broken),
+                Ok(0) => return Err(Failure::Broken),
                 Ok(bytes) => {
                     buffer[..begin].copy_from_slice(&self.rest);
                     self.rest.clear();
@@ -120,7 +112,7 @@ impl Lane {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Err(Trouble::Broken),
+                Err(_) => return Err(Failure::Broken),
             }
         }
     }

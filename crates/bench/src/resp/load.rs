@@ -4,7 +4,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use resp::DecodeError;
 use thiserror::Error;
 
 pub use crate::until::Until;
@@ -144,7 +143,7 @@ pub enum RespError {
     Refused { address: SocketAddr, command: &'static str, reply: String },
     /// The server speaks another protocol.
     #[error("{address} does not answer in RESP")]
-    Malformed { address: SocketAddr, source: DecodeError },
+    Malformed { address: SocketAddr, source: io::Error },
     /// The keys could not be set before the load.
     #[error("{errors} of {keys} keys could not be set before the load; the first: {first}")]
     Preload { errors: u64, keys: u64, first: String },

@@ -12,16 +12,15 @@ mod dialect;
 mod keys;
 mod lane;
 mod load;
-mod null;
 mod tally;
 mod verify;
 mod worker;
 
 pub use client::Client;
 pub use collect::{RespRun, prepare, run};
+pub(crate) use dialect::{Dialect, Due, Verb};
 pub use keys::ValuePool;
 pub use load::{
     Choice, Expiry, Login, Pace, Preload, Protocol, RespError, RespLoad, Reuse, Topology, Until, Values,
     Workload,
 };
-pub use null::{NullReply, NullResp, NullServer};

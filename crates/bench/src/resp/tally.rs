@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::dialect::{Dialect, Due, Verb};
-use super::lane::Trouble;
 use super::verify::Outcome;
-use crate::result::{Errors, Outcome as OutcomeCount};
+use crate::result::{Errors, Failure, Outcome as OutcomeCount};
 
 /// What a worker counted, beside the latencies of its slices.
 #[derive(Debug, Default)]
@@ -45,17 +44,12 @@ impl Tally {
     }
 
     /// Commands whose connection has ended.
-    pub(super) fn fail(&mut self, trouble: Trouble, commands: u64) {
-        match trouble {
-            Trouble::Connect => self.errors.connect += commands,
-            Trouble::Broken => self.errors.broken += commands,
-            Trouble::Timeout => self.errors.timeout += commands,
-            Trouble::Malformed => {
-                // One was; the others have lost their connection by it.
-                self.errors.malformed += commands.min(1);
-                self.errors.broken += commands.saturating_sub(1);
-            }
-        }
+    pub(super) fn fail(&mut self, failure: Failure, commands: u64) {
+        let first = commands.min(1);
+        self.errors.count(failure, first);
+        // Where one is malformed, the others have lost their connection by it.
+        let others = if failure == Failure::Malformed { Failure::Broken } else { failure };
+        self.errors.count(others, commands - first);
     }
 
     /// Keeps the first reply that is wrong, for people to see.

@@ -14,11 +14,12 @@ use mio::{Events, Poll, Token};
 use super::cluster::Nodes;
 use super::dialect::{Dialect, Due, Seen, Verb};
 use super::keys::{KeySource, Share};
-use super::lane::{Lane, Trouble};
+use super::lane::Lane;
 use super::load::{Pace, RespLoad, Reuse, Until, Workload};
 use super::tally::Tally;
 use super::verify::{self, Outcome, Reply};
 use crate::alarm::Alarm;
+use crate::result::Failure;
 use crate::work::{SLICE, Slice, Tell};
 
 pub(super) struct Worker {
@@ -223,11 +224,11 @@ impl Worker {
             if self.clients[index].lanes[node].due.is_empty() {
                 continue;
             }
-            let is_open = self.open(index, node).map_err(|_| Trouble::Connect);
+            let is_open = self.open(index, node).map_err(|_| Failure::Connect);
             let sent = is_open.and_then(|()| self.clients[index].lanes[node].flush());
             match sent {
                 Ok(bytes) => self.tally.written_bytes += bytes,
-                Err(trouble) => self.fail(index, node, trouble, now),
+                Err(failure) => self.fail(index, node, failure, now),
             }
         }
     }
@@ -245,8 +246,8 @@ impl Worker {
         let (index, node) = (token.0 / Nodes::MAX, token.0 % Nodes::MAX);
         let under_way = self.busy;
         let had_work = self.clients[index].outstanding > 0;
-        if let Err(trouble) = self.exchange(index, node, far, now) {
-            self.fail(index, node, trouble, now);
+        if let Err(failure) = self.exchange(index, node, far, now) {
+            self.fail(index, node, failure, now);
         }
         if mem::take(&mut self.is_resent) {
             self.send(index, now);
@@ -257,7 +258,7 @@ impl Worker {
         }
     }
 
-    fn exchange(&mut self, index: usize, node: usize, far: Far, now: Instant) -> Result<(), Trouble> {
+    fn exchange(&mut self, index: usize, node: usize, far: Far, now: Instant) -> Result<(), Failure> {
         let lane = &mut self.clients[index].lanes[node];
         lane.confirm()?;
         self.tally.written_bytes += lane.flush()?;
@@ -274,7 +275,7 @@ impl Worker {
         buffer: &mut Vec<u8>,
         far: Far,
         now: Instant,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), Failure> {
         while let Some(read) = self.clients[index].lanes[node].read(buffer)? {
             self.tally.read_bytes += read.new as u64;
             self.take(index, node, &buffer[..read.end], now)?;
@@ -287,7 +288,7 @@ impl Worker {
     }
 
     /// Takes the replies from the bytes, and keeps the rest.
-    fn take(&mut self, index: usize, node: usize, bytes: &[u8], now: Instant) -> Result<(), Trouble> {
+    fn take(&mut self, index: usize, node: usize, bytes: &[u8], now: Instant) -> Result<(), Failure> {
         let (mut at, mut right) = (0, 0);
         let result = loop {
             let lane = &mut self.clients[index].lanes[node];
@@ -305,7 +306,7 @@ impl Worker {
                     right += 1;
                 }
                 // What came before it counts all the same.
-                Err(trouble) => break Err(trouble),
+                Err(failure) => break Err(failure),
             }
         };
         let client = &mut self.clients[index];
@@ -320,7 +321,7 @@ impl Worker {
     }
 
     /// Takes a reply that is not the expected one, or that nobody expects.
-    fn take_other(&mut self, index: usize, node: usize, bytes: &[u8]) -> Result<Taken, Trouble> {
+    fn take_other(&mut self, index: usize, node: usize, bytes: &[u8]) -> Result<Taken, Failure> {
         let address = self.nodes.address(node);
         let due = self.clients[index].lanes[node].due.front().copied();
         let reply = verify::read(&self.dialect, due.unwrap_or(UNASKED), bytes, address);
@@ -386,13 +387,13 @@ impl Worker {
         }
     }
 
-    fn malformed(&mut self, due: Option<Due>, bytes: &[u8]) -> Trouble {
+    fn malformed(&mut self, due: Option<Due>, bytes: &[u8]) -> Failure {
         self.tally.problem(&self.dialect, due, bytes);
-        Trouble::Malformed
+        Failure::Malformed
     }
 
     /// A connection is over: what was under way on it has failed.
-    fn fail(&mut self, index: usize, node: usize, trouble: Trouble, now: Instant) {
+    fn fail(&mut self, index: usize, node: usize, failure: Failure, now: Instant) {
         let client = &mut self.clients[index];
         let lane = &mut client.lanes[node];
         let failed = lane.due.iter().filter(|due| due.verb.is_counted()).count();
@@ -400,7 +401,7 @@ impl Worker {
         self.tally.reconnects += 1;
         client.outstanding -= failed;
         self.slice.errors += failed as u64;
-        self.tally.fail(trouble, failed as u64);
+        self.tally.fail(failure, failed as u64);
         if failed > 0 && client.outstanding == 0 {
             self.busy -= 1;
             let due = client.next_due.unwrap_or(now);
@@ -430,7 +431,7 @@ impl Worker {
             }
             for node in 0..client.lanes.len() {
                 if !self.clients[index].lanes[node].due.is_empty() {
-                    self.fail(index, node, Trouble::Timeout, now);
+                    self.fail(index, node, Failure::Timeout, now);
                 }
             }
         }

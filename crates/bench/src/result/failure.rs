@@ -21,7 +21,25 @@ impl Run {
     }
 }
 
+/// Why a request has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Connect,
+    Broken,
+    Malformed,
+    Timeout,
+}
+
 impl Errors {
+    pub(crate) fn count(&mut self, failure: Failure, requests: u64) {
+        *match failure {
+            Failure::Connect => &mut self.connect,
+            Failure::Broken => &mut self.broken,
+            Failure::Malformed => &mut self.malformed,
+            Failure::Timeout => &mut self.timeout,
+        } += requests;
+    }
+
     fn in_words(self) -> String {
         let kinds = [
             (self.connect, "connections could not be made"),

@@ -1,5 +1,7 @@
 //! Latencies: recorded in a histogram of bounded size, told as a summary.
 
+use std::time::Duration;
+
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,6 +26,10 @@ impl Latencies {
     /// Records one latency.
     pub fn record(&mut self, latency_us: u64) {
         self.histogram.saturating_record(latency_us);
+    }
+
+    pub(crate) fn record_time(&mut self, latency: Duration) {
+        self.record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
     }
 
     /// Records the same latency so many times.
@@ -78,11 +84,18 @@ impl Latencies {
             min_us: if self.count() == 0 { 0 } else { self.histogram.min() },
             p50_us: self.percentile_us(50.0),
             p90_us: self.percentile_us(90.0),
+            p95_us: self.percentile_us(95.0),
             p99_us: self.percentile_us(99.0),
             p999_us: self.percentile_us(99.9),
             max_us: self.max_us(),
             curve: curve.to_vec(),
         }
+    }
+
+    /// The summary of a part of each request's time, which has no chart; nothing where nothing was recorded.
+    #[must_use]
+    pub fn part(&self) -> Option<LatencySummary> {
+        (self.count() > 0).then(|| LatencySummary { curve: Vec::new(), ..self.summary() })
     }
 }
 
@@ -102,10 +115,13 @@ pub struct LatencySummary {
     pub min_us: u64,
     pub p50_us: u64,
     pub p90_us: u64,
+    /// 0 in reports of versions that didn't know it.
+    #[serde(default)]
+    pub p95_us: u64,
     pub p99_us: u64,
     pub p999_us: u64,
     pub max_us: u64,
-    /// For the percentile chart, in rising order.
+    /// For the percentile chart, in rising order; empty for a part of the latency.
     pub curve: Vec<Percentile>,
 }
 
@@ -125,7 +141,7 @@ mod tests {
         (1..=1000).for_each(|latency| latencies.record(latency));
         let summary = latencies.summary();
         assert_eq!((summary.count, summary.min_us, summary.max_us), (1000, 1, 1000));
-        assert_eq!((summary.p50_us, summary.p90_us, summary.p99_us), (500, 900, 990));
+        assert_eq!((summary.p50_us, summary.p90_us, summary.p95_us, summary.p99_us), (500, 900, 950, 990));
         assert!(summary.p999_us.abs_diff(999) <= 1, "a rank is rounded up: {}", summary.p999_us);
         assert!((summary.mean_us - 500.5).abs() < 0.5, "{}", summary.mean_us);
     }
@@ -134,6 +150,7 @@ mod tests {
     fn nothing_recorded_is_all_zero() {
         let summary = Latencies::default().summary();
         assert_eq!((summary.count, summary.min_us, summary.max_us, summary.p999_us), (0, 0, 0, 0));
+        assert_eq!(Latencies::default().part(), None);
     }
 
     #[test]

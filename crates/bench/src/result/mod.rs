@@ -9,9 +9,12 @@ mod machine;
 mod timeline;
 
 use std::ops::AddAssign;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub(crate) use failure::Failure;
 
 pub use chart::{Axis, Chart, Point, Scale, Series};
 pub use latency::{Latencies, LatencySummary, Percentile};
@@ -74,7 +77,16 @@ pub struct Run {
     /// Bytes read from and written to sockets by the generator, TLS excluded.
     pub read_bytes: u64,
     pub written_bytes: u64,
+    /// Transfer rate: what was read, over the elapsed time.
+    #[serde(default)]
+    pub read_bytes_per_s: f64,
     pub latency: LatencySummary,
+    /// What making a connection took, TLS included; connections that were made before the clock ran count too.
+    #[serde(default)]
+    pub connect: Option<LatencySummary>,
+    /// The part of the latency that had passed when the first byte of the response came.
+    #[serde(default)]
+    pub first_byte: Option<LatencySummary>,
     /// What happened in each interval, oldest first; at most [`INTERVALS_MAX`].
     pub intervals: Vec<Interval>,
     /// Figures per URL, where they were asked for, in the order of the list.
@@ -83,6 +95,31 @@ pub struct Run {
     pub server: Option<ServerCost>,
     /// CPU time of the generator itself, user and system, per request.
     pub generator_cpu_us_per_request: f64,
+}
+
+impl Run {
+    /// What a load came to, but for its names and its counts.
+    #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
+    pub(crate) fn made(latencies: &Latencies, timeline: Timeline, elapsed: Duration, cpu: Duration) -> Self {
+        let (requests, elapsed_s) = (latencies.count(), elapsed.as_secs_f64());
+        let share = |whole: f64, parts: f64| if parts > 0.0 { whole / parts } else { 0.0 };
+        Self {
+            elapsed_s,
+            requests,
+            requests_per_s: share(requests as f64, elapsed_s),
+            latency: latencies.summary(),
+            intervals: timeline.into_intervals(),
+            generator_cpu_us_per_request: share(cpu.as_secs_f64() * 1e6, requests as f64),
+            ..Self::default()
+        }
+    }
+
+    /// The same with the bytes that went over the sockets.
+    #[expect(clippy::cast_precision_loss, reason = "counts below 2^52")]
+    pub(crate) fn with_bytes(self, read: u64, written: u64) -> Self {
+        let read_bytes_per_s = if self.elapsed_s > 0.0 { read as f64 / self.elapsed_s } else { 0.0 };
+        Self { read_bytes: read, written_bytes: written, read_bytes_per_s, ..self }
+    }
 }
 
 /// A run keeps at most this many intervals; a longer one makes its intervals longer.
@@ -181,7 +218,7 @@ pub struct Expectation {
 }
 
 /// How a measurement begins that says too little for a verdict.
-pub const NOT_JUDGED: &str = "not judged";
+const NOT_JUDGED: &str = "not judged";
 
 /// What came of an expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,6 +229,15 @@ pub enum Verdict {
 }
 
 impl Expectation {
+    /// The same of a measurement that lasted so long: without a verdict, where that is less than one needs.
+    pub(crate) fn judged_from(self, least_s: f64, elapsed_s: f64) -> Self {
+        if elapsed_s >= least_s {
+            return self;
+        }
+        let measured = format!("{NOT_JUDGED} in less than {least_s} s; {}", self.measured);
+        Self { measured, holds: true, ..self }
+    }
+
     /// What to show.
     pub fn verdict(&self) -> Verdict {
         match self.holds {

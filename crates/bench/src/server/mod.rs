@@ -8,6 +8,7 @@ mod probe;
 mod proc_text;
 
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use thiserror::Error;
 pub(crate) use command::kill_tree;
 pub use command::{Ready, ServerCommand, ServerProcess};
 pub(crate) use probe::busy_ticks;
-pub use probe::{Measuring, ServerProbe, Spent};
+pub use probe::{Measuring, ServerProbe, Spent, memory_bytes};
 
 /// What can go wrong with a server under load.
 #[derive(Debug, Error)]
@@ -26,10 +27,10 @@ pub enum ServerError {
     #[error("the server command {command:?} can't be started")]
     Start { command: String, source: io::Error },
     /// The command ended before it was ready; the text is the end of what it wrote.
-    #[error("the server command {command:?} ended ({status}) before it was ready; its last words:\n{output}")]
+    #[error("the server command {command:?} ended ({status}) before it was ready; {}", last_words(output))]
     Ended { command: String, status: String, output: String },
     /// The command runs, but does not listen or print what it should; the text is the end of what it wrote.
-    #[error("the server command {command:?} was not ready after {after:?}; its last words:\n{output}")]
+    #[error("the server command {command:?} was not ready after {after:?}; {}", last_words(output))]
     NotReady { command: String, after: Duration, output: String },
     /// The process ended, or there never was one.
     #[error("there is no process {pid}")]
@@ -40,10 +41,39 @@ pub enum ServerError {
     /// Not a Linux system, or `/proc` is hidden from us.
     #[error("{path} can't be read")]
     Proc { path: PathBuf, source: io::Error },
-    /// `/proc` has a form that we don't know.
-    #[error("{path} has an unknown form: {text:?}")]
-    ProcText { path: PathBuf, text: String },
     /// Threads or signals of the generator itself.
     #[error("the generator lacks a means to watch the server")]
     Own(#[source] io::Error),
+}
+
+/// A free port of the loopback address. Somebody could take it before the server does; the server says so then.
+///
+/// # Errors
+/// When the system has none.
+pub fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+/// The end of what a server wrote, for an error about it.
+pub(crate) fn last_words(output: &str) -> String {
+    match output.trim_end() {
+        "" => "it wrote nothing".to_owned(),
+        words => format!("its last words:\n{words}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_server_has_no_last_words() {
+        let told = |output: &str| {
+            let (command, after) = ("a".to_owned(), Duration::from_secs(1));
+            ServerError::NotReady { command, after, output: output.to_owned() }.to_string()
+        };
+        let begin = "the server command \"a\" was not ready after 1s; ";
+        assert_eq!(told("\n"), format!("{begin}it wrote nothing"));
+        assert_eq!(told("no\nspace\n"), format!("{begin}its last words:\nno\nspace"));
+    }
 }

@@ -1,12 +1,13 @@
 //! What the processes and the core of a server spend while a load is on.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fs, io};
 
+use procfs::process::{self, Process};
 use rustix::param::{clock_ticks_per_second, page_size};
 
 use super::ServerError;
@@ -49,7 +50,7 @@ impl ServerProbe {
     /// When there is no such process or core.
     pub fn new(pids: &[u32], core: Option<usize>) -> Result<Self, ServerError> {
         for &pid in pids {
-            stat_of(pid)?.ok_or(ServerError::NoProcess { pid })?;
+            process(pid).ok_or(ServerError::NoProcess { pid })?;
         }
         core.map_or(Ok(0), core_ticks)?;
         Ok(Self { pids: pids.to_vec(), core })
@@ -175,7 +176,7 @@ impl Sampled {
                 let _ = self.read_family();
             } else {
                 let pids: Vec<u32> = self.known.iter().copied().collect();
-                let members: Vec<_> = pids.into_iter().filter_map(|pid| stat_of(pid).ok()?).collect();
+                let members: Vec<_> = pids.into_iter().filter_map(stat_of).collect();
                 self.note_memory(&members);
             }
         }
@@ -204,31 +205,36 @@ const SAMPLES_PER_SEARCH: u32 = 10;
 
 /// All processes that are seen, a process that ends meanwhile left out.
 pub(super) fn all_processes() -> Result<Vec<ProcessStat>, ServerError> {
-    let entries = fs::read_dir("/proc").map_err(|source| unreadable("/proc", source))?;
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let pids = names.filter_map(|name| name.parse::<u32>().ok());
-    pids.filter_map(|pid| stat_of(pid).transpose()).collect()
+    let processes = process::all_processes();
+    let processes = processes.map_err(|error| unreadable("/proc", io::Error::other(error)))?;
+    Ok(processes.filter_map(|process| Some(process.ok()?.stat().ok()?.into())).collect())
 }
 
 /// The process with this number, if there is one.
-fn stat_of(pid: u32) -> Result<Option<ProcessStat>, ServerError> {
-    let path = PathBuf::from(format!("/proc/{pid}/stat"));
-    // The name of a process may be any bytes.
-    let text = match fs::read(&path) {
-        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        // The second one is what the read of an open file says when the process has just ended.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
-            return Ok(None);
-        }
-        Err(source) => return Err(unreadable(path, source)),
-    };
-    ProcessStat::parse(&text).map(Some).ok_or(ServerError::ProcText { path, text })
+fn process(pid: u32) -> Option<Process> {
+    Process::new(pid.try_into().ok()?).ok()
 }
 
+fn stat_of(pid: u32) -> Option<ProcessStat> {
+    Some(process(pid)?.stat().ok()?.into())
+}
+
+/// Highest resident memory that a process ever had. None for a zombie, which has no memory.
 fn high_water_bytes(pid: u32) -> Option<u64> {
-    let text = fs::read(format!("/proc/{pid}/status")).ok()?;
-    proc_text::high_water_bytes(&String::from_utf8_lossy(&text))
+    Some(process(pid)?.status().ok()?.vmhwm? * 1024)
+}
+
+/// Memory of a process and its descendants. What several of them share is counted once.
+///
+/// # Errors
+/// When there is no such process, or its memory is hidden from us.
+pub fn memory_bytes(pid: u32) -> Result<u64, ServerError> {
+    let family = proc_text::family(&all_processes()?, &BTreeSet::from([pid]));
+    let of_one = |pid| {
+        let maps = process(pid)?.smaps_rollup().ok()?.memory_map_rollup;
+        maps.iter().map(|map| map.extension.map.get("Pss")).sum::<Option<u64>>()
+    };
+    family.into_iter().map(|pid| of_one(pid).ok_or(ServerError::NoProcess { pid })).sum()
 }
 
 fn core_ticks(core: usize) -> Result<u64, ServerError> {
@@ -291,6 +297,19 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_that_of_all_descendants() {
+        let own = || memory_bytes(std::process::id()).expect("we run");
+        assert!(own() > 1 << 20);
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("it starts");
+        wait_until(|| memory_bytes(child.id()).is_ok_and(|bytes| bytes > 0));
+        let family =
+            proc_text::family(&all_processes().expect("/proc"), &BTreeSet::from([std::process::id()]));
+        assert!(family.contains(&child.id()));
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+        assert!(matches!(memory_bytes(u32::MAX), Err(ServerError::NoProcess { .. })));
+    }
+
+    #[test]
     fn nothing_is_asked_for_nothing_is_measured() {
         let probe = ServerProbe::new(&[], None).expect("nothing is looked for");
         let spent = probe.begin().expect("nothing").end().expect("nothing");
@@ -309,7 +328,7 @@ mod tests {
     }
 
     fn own_ticks() -> u64 {
-        stat_of(std::process::id()).expect("it can be read").expect("we run").cpu_ticks
+        stat_of(std::process::id()).expect("we run").cpu_ticks
     }
 
     /// Busy, so that time is spent.

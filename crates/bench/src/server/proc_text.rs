@@ -1,8 +1,10 @@
-//! What the files of `/proc` say. Text in, numbers out.
+//! What `/proc` says of processes and cores: sums, and no files.
 
 use std::collections::BTreeSet;
 
-/// One process, as `/proc/PID/stat` tells it.
+use procfs::process::Stat;
+
+/// What counts of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessStat {
     pub(crate) pid: u32,
@@ -14,23 +16,15 @@ pub(crate) struct ProcessStat {
     pub(crate) resident_pages: u64,
 }
 
-impl ProcessStat {
-    /// Reads the content of `/proc/PID/stat`.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        // The name stands in brackets, and may hold brackets and spaces itself.
-        let (pid, rest) = text.split_once(" (")?;
-        let (_, rest) = rest.rsplit_once(") ")?;
-        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-        // proc(5) counts from 1; the state, which is field 3, is the first one here.
-        let field = |number: usize| fields.get(number - 3);
-        let number = |at: usize| field(at)?.parse::<u64>().ok();
-        Some(Self {
-            pid: pid.parse().ok()?,
-            parent: field(4)?.parse().ok()?,
-            cpu_ticks: number(14)? + number(15)? + number(16)? + number(17)?,
-            start_ticks: number(22)?,
-            resident_pages: number(24)?,
-        })
+impl From<Stat> for ProcessStat {
+    fn from(stat: Stat) -> Self {
+        Self {
+            pid: stat.pid.unsigned_abs(),
+            parent: stat.ppid.unsigned_abs(),
+            cpu_ticks: stat.utime + stat.stime + (stat.cutime + stat.cstime).unsigned_abs(),
+            start_ticks: stat.starttime,
+            resident_pages: stat.rss,
+        }
     }
 }
 
@@ -59,14 +53,6 @@ pub(crate) fn others_ticks(processes: &[ProcessStat], own: &BTreeSet<u32>) -> u6
     others.map(|process| process.cpu_ticks).sum()
 }
 
-/// Highest resident memory that a process ever had, by the content of `/proc/PID/status`. None for a zombie, which
-/// has no memory.
-pub(crate) fn high_water_bytes(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    Some(kibibytes * 1024)
-}
-
 /// Those of `known`, and all descendants of theirs.
 pub(crate) fn family(processes: &[ProcessStat], known: &BTreeSet<u32>) -> BTreeSet<u32> {
     let mut family = known.clone();
@@ -86,33 +72,8 @@ pub(crate) fn family(processes: &[ProcessStat], known: &BTreeSet<u32>) -> BTreeS
 mod tests {
     use super::*;
 
-    /// Of a Debian 12 machine with Linux 6.1.
-    const REDIS: &str = "4711 (redis-server) S 4700 4711 4711 0 -1 4194560 2104 7 0 0 151 349 3 4 20 0 5 0 88231 70934528 \
-                         3521 18446744073709551615 94 95 140 0 0 0 0 4097 17634 0 0 0 17 0 0 0 0 0 0 96 97 98 99 100 101 102 0";
     const STAT: &str = "cpu  1000 20 300 9000 50 6 70 8 0 0\ncpu0 400 10 100 4500 25 3 60 4 0 0\n\
                         cpu1 600 10 200 4500 25 3 10 4 0 0\ncpu10 1 1 1 1 1 1 1 1 0 0\nintr 5 0\n";
-
-    #[test]
-    fn process_line_is_read() {
-        let expected = ProcessStat {
-            pid: 4711,
-            parent: 4700,
-            cpu_ticks: 151 + 349 + 3 + 4,
-            start_ticks: 88231,
-            resident_pages: 3521,
-        };
-        assert_eq!(ProcessStat::parse(REDIS), Some(expected));
-        for name in ["a) R 1 (b", "", ")", "((", "tmux: server (1)"] {
-            assert_eq!(ProcessStat::parse(&REDIS.replace("redis-server", name)), Some(expected), "{name:?}");
-        }
-    }
-
-    #[test]
-    fn cut_process_line_is_refused() {
-        for length in 0..REDIS.find(" 18446744073709551615").expect("it is there") - 4 {
-            assert_eq!(ProcessStat::parse(&REDIS[..length]), None, "{:?}", &REDIS[..length]);
-        }
-    }
 
     #[test]
     fn busy_ticks_leave_out_idle_and_waiting() {
@@ -127,12 +88,6 @@ mod tests {
     fn steal_is_that_of_all_cores() {
         assert_eq!(steal_ticks(STAT), Some(8));
         assert_eq!(steal_ticks("cpu0 1 2 3 4 5 6 7 8"), None);
-    }
-
-    #[test]
-    fn high_water_mark_is_read() {
-        assert_eq!(high_water_bytes("Name:\tx\nVmPeak:\t  70 kB\nVmHWM:\t   14084 kB\n"), Some(14084 * 1024));
-        assert_eq!(high_water_bytes("Name:\tx\nState:\tZ (zombie)\n"), None);
     }
 
     #[test]

@@ -1,40 +1,8 @@
-//! Servers for the tests of a load: the null server in a thread, and one that says what it is told.
+//! A server that says what a test tells it to.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-
-use bench::null_http::{NullHttp, Stop};
-
-/// A null server that ends with the value.
-pub(crate) struct NullThread {
-    address: SocketAddr,
-    stop: Stop,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl NullThread {
-    pub(crate) fn start(settings: &NullHttp) -> Self {
-        let server = settings.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
-        let (address, stop) = (server.address(), server.stop());
-        let thread = std::thread::spawn(move || server.serve().expect("it serves"));
-        Self { address, stop, thread: Some(thread) }
-    }
-
-    pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
-    }
-}
-
-impl Drop for NullThread {
-    fn drop(&mut self) {
-        self.stop.stop().expect("a wake-up");
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("it ends well");
-        }
-    }
-}
 
 /// An answer that never comes.
 pub(crate) const STAND_STILL: &[u8] = b"(stand still)";

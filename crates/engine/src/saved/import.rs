@@ -208,6 +208,8 @@ impl Shard {
     fn begin_with(&mut self, mut loaded: Loaded) {
         self.adapt(&mut loaded.shard);
         self.replace(loaded.shard);
+        // Keys that stay may take more than the limit: the first write finds out.
+        self.is_short = true;
     }
 }
 

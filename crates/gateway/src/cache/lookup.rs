@@ -248,7 +248,7 @@ impl Lookup<'_> {
         self.cache().fetches().arrived_bytes(key, variant)
     }
 
-    fn selecting(&self) -> Selecting<'_> {
+    pub(crate) fn selecting(&self) -> Selecting<'_> {
         let sent = self.request.sent.unwrap_or(self.request.fields);
         self.site.rule_at(self.rule).selecting(sent)
     }

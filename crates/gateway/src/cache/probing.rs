@@ -71,7 +71,11 @@ pub(crate) fn instead(
     call::count(lookup.worker, site, request.method, Err(&OPEN), Duration::ZERO);
     match leave {
         Ok(probe) => refresh::probe(lookup, probe, hit, key),
-        Err(error) => events::emit(site, request.path_and_query, &Event::OriginFailed(&error)),
+        // Nobody was asked.
+        Err(error) => {
+            let event = Event::OriginFailed { error: &error, server: None };
+            events::emit(site, request.path_and_query, &event);
+        }
     }
     Some(way)
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::cache::epochs::membership::Stamp;
+use crate::cache::inflight::answer::Answer;
 use crate::cache::inflight::table::{Join, LeaderGuard};
 use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::lookup::Lookup;
@@ -35,9 +36,20 @@ pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
         fetch_table.join(place, usize::MAX, fetch.look_up.at(stamp), |began| cache.is_overtaken(began));
     // Unless one is under way.
     if let Join::Lead(waiter) = joined {
+        let leader = LeaderGuard::new(&waiter, fetch_table);
+        // Or has ended between the look-up and the join.
+        if let Some(newer) = stored_since(lookup, hit, key) {
+            return leader.land(Answer::Found(newer));
+        }
         lookup.worker.recorder.background_validation(event);
-        drop(tokio::spawn(run(job(lookup, fetch, stamp), LeaderGuard::new(&waiter, fetch_table), None)));
+        drop(tokio::spawn(run(job(lookup, fetch, stamp), leader, None)));
     }
+}
+
+/// What has replaced a stored response since it was looked up.
+fn stored_since(lookup: &Lookup<'_>, hit: &Hit, key: &[u8]) -> Option<Hit> {
+    let newest = lookup.cache().look_up(key)?.select(lookup.selecting())?;
+    (!Arc::ptr_eq(&newest.head, &hit.head)).then_some(newest)
 }
 
 /// Starts the validation that tries an origin whose circuit breaker isn't closed, behind a response that stands in for it. It is no forward

@@ -69,9 +69,24 @@ pub struct Config {
     /// Name in `Via` and `Cache-Status`.
     pub server_name: String,
     /// Peers whose `X-Forwarded-*` and `Forwarded` fields are believed and extended.
-    pub trusted_proxies: Vec<IpNet>,
+    pub trusted_proxies: TrustedProxies,
     /// How long requests in flight may go on after a stop was asked for.
     pub drain_limit: Duration,
+}
+
+/// Peers that tell whose request they forward.
+#[derive(Clone, Debug)]
+pub struct TrustedProxies {
+    /// Where they are.
+    pub networks: Vec<IpNet>,
+    /// How many of the hops that they tell are read and forwarded; at least 1.
+    pub hops_max: usize,
+}
+
+impl TrustedProxies {
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        is_within(&self.networks, address)
+    }
 }
 
 /// Which requests are recorded as spans of a trace.

@@ -8,7 +8,7 @@ use super::{
     AddressFamily, AdmissionConfig, Balance, ClientLimits, ClientRules, Collapse, Config, DEFAULT_STORE,
     EndpointConfig, ErrorExposure, OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig,
     PrefixHandling, RetryConfig, ServerConfig, ServerTiming, Site, SiteProtection, Spelling, StoreConfig,
-    StoreIndex, TraceFields, Transforms, UnderscoreFields, XCache,
+    StoreIndex, TraceFields, Transforms, TrustedProxies, UnderscoreFields, XCache,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -52,7 +52,7 @@ pub(crate) fn config(site: Arc<Site>, limits: ClientLimits) -> Config {
         purge_method: None,
         sites: vec![site],
         server_name: "larder".to_owned(),
-        trusted_proxies: Vec::new(),
+        trusted_proxies: TrustedProxies { networks: Vec::new(), hops_max: 32 },
         drain_limit: LONG,
     }
 }

@@ -7,3 +7,4 @@ pub(crate) mod piece;
 pub(crate) mod private;
 pub(crate) mod reply;
 pub(crate) mod respond;
+pub(crate) mod trailers;

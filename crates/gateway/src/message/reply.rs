@@ -23,6 +23,7 @@ use crate::cache::record::stored::{Hit, StoredBody, StoredHead};
 use crate::config::{Site, XCache};
 use crate::message::fields::{Fields, PackedFields};
 use crate::message::piece::PieceMax;
+use crate::message::trailers;
 use crate::route::LiveSite;
 use crate::server::readers::HeldBody;
 use crate::upstream::{BodyFrame, OriginBody, OriginError, OriginResponse, UpgradeHandle};
@@ -285,6 +286,12 @@ pub(crate) trait HeadSink {
 }
 
 impl Reply {
+    /// The trailers that its client gets, of those of its body.
+    pub(crate) fn passing(&self, trailers: HeaderMap) -> Option<HeaderMap> {
+        let hidden = self.account.site.as_ref().map(|site| &site.config.response_fields_hidden);
+        trailers::passing(trailers, hidden.map_or(&[], Vec::as_slice))
+    }
+
     /// The same, made here without cache and origin, which have not failed.
     pub(crate) fn locally(mut self) -> Self {
         self.account.result = CacheResult::Local;

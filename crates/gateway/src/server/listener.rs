@@ -611,7 +611,7 @@ fn holder(config: &Config, address: SocketAddr) -> Holder {
 }
 
 fn trust(config: &Config, address: SocketAddr) -> Trust {
-    match is_within(&config.trusted_proxies, address.ip()) {
+    match config.trusted_proxies.contains(address.ip()) {
         true => Trust::Trusted,
         false => Trust::Untrusted,
     }

@@ -4,7 +4,7 @@
 //! that a handshake sees old or new certificates, never a mixture. Session tickets of the old one are void then, so it
 //! stays where nothing changes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
@@ -120,6 +120,32 @@ fn is_about_certificate(alert: AlertDescription) -> bool {
     )
 }
 
+/// A certificate that clients get.
+#[derive(Clone, Debug)]
+pub struct ServedCertificate {
+    /// The first of the names that it answers; none where it only answers clients that ask for no known name.
+    pub host: Option<String>,
+    /// With its chain.
+    pub key: Arc<CertifiedKey>,
+}
+
+/// Those of the certificates of a listener that answer somebody, each once.
+pub(crate) fn served(certificates: &[Certificate]) -> Vec<ServedCertificate> {
+    let mut answered = HashSet::new();
+    let mut served = Vec::new();
+    for (index, certificate) in certificates.iter().enumerate() {
+        let mut names = certificate.names.clone();
+        names.retain(|name| answered.insert(index_name(name)));
+        if index == 0 || !names.is_empty() {
+            served.push(ServedCertificate {
+                host: names.into_iter().next(),
+                key: Arc::clone(&certificate.key),
+            });
+        }
+    }
+    served
+}
+
 /// Certificates by server name.
 #[derive(Debug)]
 struct Certificates {
@@ -211,6 +237,22 @@ mod tests {
             assert_eq!(found, Some(expected), "{name:?}");
         }
         assert!(Certificates::new(&[]).is_none());
+    }
+
+    #[test]
+    fn certificates_that_answer_nobody_are_not_served() {
+        let certificates = [
+            certificate(&["a.example"]),
+            certificate(&["A.example", "b.example", "*.example"]),
+            certificate(&["b.example.", "*.example"]),
+            certificate(&["c.example"]),
+        ];
+        let served: Vec<_> = served(&certificates).into_iter().map(|served| served.host).collect();
+        let hosts = ["a.example", "b.example", "c.example"].map(|host| Some(host.to_owned()));
+        assert_eq!(served, hosts);
+        let nameless = Certificate { names: Vec::new(), ..certificates[0].clone() };
+        let served = super::served(&[nameless.clone(), nameless]);
+        assert_eq!((served.len(), &served[0].host), (1, &None));
     }
 
     fn client(alpn: &[&[u8]], trusted: &Certificate) -> ClientConfig {

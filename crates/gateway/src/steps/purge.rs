@@ -1,6 +1,7 @@
 //! The method PURGE, where it is configured: purges the URL that it is for, and is never forwarded.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 use crate::cache::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
 use crate::client::address_of;
 use crate::config::PurgeMethod;
+use crate::events::{self, Event};
 use crate::message::fields::PackedFields;
 use crate::message::reply::{Account, Body, Length, Reply, ReplyHead};
 use crate::message::respond::{self, Problem};
@@ -28,9 +30,9 @@ pub(crate) fn method(plan: &Plan) -> Option<&PurgeMethod> {
 pub(crate) async fn answer(worker: &Arc<Worker>, plan: &Plan, method: &PurgeMethod) -> Reply {
     let lines = plan.request.fields.to_lines();
     if let Err(problem) = check(fields::only(&lines, "authorization"), method) {
-        let mut reply = respond::reply(&problem, Some(&plan.site), plan.started, worker);
+        let mut reply = refused(worker, plan, &problem);
         reply.extra.push("www-authenticate", b"Bearer realm=\"larder\"");
-        return reply.locally();
+        return reply;
     }
     let mode = match fields::only(&lines, "fastly-soft-purge") {
         Some(b"1") => PurgeMode::Soft,
@@ -44,13 +46,24 @@ pub(crate) async fn answer(worker: &Arc<Worker>, plan: &Plan, method: &PurgeMeth
     match purge::purge(&worker.shared, &order).await {
         Ok(outcome) => {
             worker.recorder.purge(&outcome.counted(mode, begun.elapsed()));
-            let lines = plan.asked().fields.to_lines();
-            let client = address_of(&plan.asked().borrow(&lines), &plan.live.config.trusted_proxies);
-            outcome.log(&order, client);
+            outcome.log(&order, client(plan));
             told(worker, plan, &outcome)
         }
-        Err(error) => respond::reply(&problem(&error), Some(&plan.site), plan.started, worker).locally(),
+        Err(error) => refused(worker, plan, &problem(&error)),
     }
+}
+
+fn refused(worker: &Worker, plan: &Plan, problem: &Problem) -> Reply {
+    worker.recorder.purge_refused(problem.reason);
+    let event = Event::PurgeRefused { client: client(plan), reason: problem.reason };
+    events::emit(&plan.site, &plan.request.path_and_query, &event);
+    respond::reply(problem, Some(&plan.site), plan.started, worker).locally()
+}
+
+/// Who asks, as far as proxies are believed.
+fn client(plan: &Plan) -> IpAddr {
+    let lines = plan.asked().fields.to_lines();
+    address_of(&plan.asked().borrow(&lines), &plan.live.config.trusted_proxies)
 }
 
 fn check(authorization: Option<&[u8]>, method: &PurgeMethod) -> Result<(), Problem> {

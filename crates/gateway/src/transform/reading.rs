@@ -8,10 +8,11 @@
 //! |---|---|---|
 //! | named in `Connection`, connection-specific, `Proxy`, `Proxy-Authorization` | taken out | taken out |
 //! | with `_` or the like in its name | taken out, unless the site forwards them | likewise |
-//! | the client's address | forwarded | taken out |
-//! | scheme, host, port, `Forwarded` | read, and written anew ([`crate::transform::way`]) | taken out, and written |
+//! | the client's address in other fields than the next ones | forwarded | taken out |
+//! | scheme, host, port, `Forwarded`, `X-Forwarded-For` | read, and written anew ([`crate::transform::way`]) | taken out, and written |
 //! | other `X-Forwarded-*` | forwarded, and part of the key | taken out |
-//! | replaces method, host or target | as the rule says, where the answer may be stored | likewise |
+//! | replaces the method | as the rule says, where the answer may be stored | likewise |
+//! | replaces host or target | as the rule says, where the answer may be stored | as the rule says |
 //! | listed in `request_fields_keyed` | forwarded, and part of the key | likewise |
 //! | any other | forwarded | forwarded |
 //! | set by rules of the phase `origin_request` | forwarded | likewise |
@@ -19,27 +20,32 @@
 //! Most requests have nothing of all that, and most stored responses nominate nothing that it would make a difference to:
 //! a hit looks at the lines as they came.
 
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use caching::forwarded::{Hop, Node};
 use caching::unkeyed::{self, FieldClass, class_of};
 use caching::{FieldLine, HopByHop, MaxForwards, MethodClass, RequestFacts, hop_by_hop, sharing};
 use http::header::HeaderName;
 
 use crate::active::ActiveConfig;
 use crate::cache::record::stored::CacheEntry;
-use crate::client::address_of;
+use crate::client::{Route, address_of};
 use crate::config::{
-    CacheRule, Config, OverrideFields, Phase, ServerTiming, Site, TraceFields, UnderscoreFields,
+    CacheRule, Config, OverrideFields, Phase, ServerTiming, Site, TraceFields, TrustedProxies,
+    UnderscoreFields,
 };
 use crate::message::fields::PackedFields;
 use crate::message::head::{Nominations, OwnedRequest, RequestHead, Trust};
+use crate::message::trailers;
 use crate::route::{LiveSite, RuleIndex};
 use crate::timeline::{ASKING_FIELD, PARENT_FIELD, STATE_FIELD};
 use crate::transform::edit::Context;
 use crate::transform::loops;
 use crate::transform::rules::{self, Matching, Seen};
 use crate::transform::way::{self, Told};
+use crate::upstream::Tried;
 
 /// A request as it goes inbound.
 pub(crate) struct Inbound {
@@ -48,6 +54,8 @@ pub(crate) struct Inbound {
     site: Arc<LiveSite>,
     rule: RuleIndex,
     sent: OnceLock<PackedFields>,
+    /// Where it went.
+    pub(crate) tried: Tried,
 }
 
 /// What a request is read by.
@@ -79,6 +87,7 @@ impl Inbound {
             site: Arc::clone(site),
             rule,
             sent: OnceLock::new(),
+            tried: Tried::default(),
         }
     }
 
@@ -109,15 +118,15 @@ impl Inbound {
     /// Whether fields that replace method, host or target reach the origin though the key does not have them.
     pub(crate) fn has_unkeyed_overrides(&self) -> bool {
         self.with_fates(|fates, lines| {
-            let is_unkeyed =
-                |name: &str| class_of(name) == FieldClass::Override && fates.of(name) == Fate::Sent;
+            let is_override =
+                |name: &str| matches!(class_of(name), FieldClass::Override | FieldClass::Method);
+            let is_unkeyed = |name: &str| is_override(name) && fates.of(name) == Fate::Sent;
             lines.iter().any(|(name, _)| is_unkeyed(name))
         })
     }
 
     fn read(&self) -> PackedFields {
-        let mut fields =
-            self.with_fates(|fates, lines| fates.sent_fields(lines, &self.live.config.server_name));
+        let mut fields = self.with_fates(|fates, lines| fates.sent_fields(lines, &self.live.config));
         let rules = self.site.transforms(Phase::OriginRequest);
         if !rules.is_empty() {
             let before = fields.clone();
@@ -134,7 +143,7 @@ impl Inbound {
         if self.site.transforms(Phase::OriginRequest).is_empty() {
             return Matching::new();
         }
-        let before = self.with_fates(|fates, lines| fates.sent_fields(lines, &self.live.config.server_name));
+        let before = self.with_fates(|fates, lines| fates.sent_fields(lines, &self.live.config));
         self.seen_sent(&before.to_lines()).1
     }
 
@@ -206,7 +215,12 @@ pub(crate) fn with_credentials(
 }
 
 /// The field lines that are part of the cache key, for [`caching::KeyParts::extra`]; empty for most requests.
-pub(crate) fn keyed_fields(request: &RequestHead<'_>, method: MethodClass, terms: Terms<'_>) -> Vec<u8> {
+pub(crate) fn keyed_fields(
+    request: &RequestHead<'_>,
+    method: MethodClass,
+    terms: Terms<'_>,
+    trusted: &TrustedProxies,
+) -> Vec<u8> {
     let mut keyed = Vec::new();
     let may_have_any = request.peer.trust == Trust::Trusted
         || terms.rule.override_fields == OverrideFields::Key
@@ -214,7 +228,7 @@ pub(crate) fn keyed_fields(request: &RequestHead<'_>, method: MethodClass, terms
     if !may_have_any {
         return keyed;
     }
-    let told = Told::read(request.peer.trust, request.fields);
+    let told = Told::read(request.peer.trust, request.fields, trusted);
     told.each_unkeyed(request, |name, value| write_keyed(name, value, &mut keyed));
     let fates = Fates::new(request, method, terms);
     for (name, value) in request.fields {
@@ -276,16 +290,34 @@ impl<'a> Fates<'a> {
     }
 
     /// The end-to-end fields that are forwarded, with those that the gateway writes.
-    fn sent_fields(&self, lines: &[FieldLine<'_>], server_name: &str) -> PackedFields {
+    fn sent_fields(&self, lines: &[FieldLine<'_>], config: &Config) -> PackedFields {
         let mut out = PackedFields::with_capacity(lines.len() + 8);
         for (name, value) in lines.iter().filter(|(name, _)| self.of(name) != Fate::Dropped) {
-            out.push_lowercase(name, value);
+            match name.eq_ignore_ascii_case("trailer") {
+                true => self.announce_trailers(value, &mut out),
+                false => out.push_lowercase(name, value),
+            }
         }
         if let MaxForwards::Forward(left) = MaxForwards::parse(self.request.method, lines) {
             out.set("max-forwards", itoa::Buffer::new().format(left).as_bytes());
         }
-        describe_the_way(self.request, server_name, &mut out);
+        describe_the_way(self.request, (self.terms.site, config), &mut out);
         out
+    }
+
+    /// Which trailers go on is known before they come: those that `Trailer` names, and that would be forwarded in the head. One that is part
+    /// of the key comes too late for that, and credentials for what was decided by them.
+    //= RFC 9110 section 6.6.2: Trailer names what may come
+    //= RFC 9110 section 6.5.1: limitations on use of trailers
+    fn announce_trailers(&self, names: &[u8], out: &mut PackedFields) {
+        let is_credential = |name: &str| self.terms.rule.caching.is_credential(name);
+        let passes =
+            |name: &str| trailers::may_pass(name) && self.of(name) == Fate::Sent && !is_credential(name);
+        let names = http1::elements(names).filter(|name| std::str::from_utf8(name).is_ok_and(passes));
+        let names: Vec<&[u8]> = names.collect();
+        if !names.is_empty() {
+            out.push("trailer", &names.join(&b", "[..]));
+        }
     }
 
     fn of(&self, name: &str) -> Fate {
@@ -298,8 +330,16 @@ impl<'a> Fates<'a> {
         }
         let is_trusted = self.request.peer.trust == Trust::Trusted;
         match class_of(name) {
+            FieldClass::Address | FieldClass::Way if !is_forwarded_by(site, name) => Fate::Dropped,
             FieldClass::Address if is_trusted => Fate::Sent,
             FieldClass::Way if is_trusted => Fate::Keyed,
+            FieldClass::Method => self.of_override(name),
+            // A stranger would choose what the origin does past all that rules say of the target.
+            FieldClass::Override
+                if !is_trusted && self.terms.rule.override_fields == OverrideFields::Drop =>
+            {
+                Fate::Dropped
+            }
             FieldClass::Override => self.of_override(name),
             FieldClass::Ordinary => self.as_listed(name),
             _ => Fate::Dropped,
@@ -362,26 +402,52 @@ fn is_written_later(name: &str) -> bool {
 }
 
 /// `Via`, `Forwarded` and the `X-Forwarded-*` family.
-fn describe_the_way(request: &RequestHead<'_>, server_name: &str, out: &mut PackedFields) {
-    let client = request.peer.ip();
-    let address = way::address_text(client);
-    let told = Told::read(request.peer.trust, request.fields);
-    let (address, authority) = (address.as_bytes(), told.authority(request));
+fn describe_the_way(request: &RequestHead<'_>, (site, config): (&Site, &Config), out: &mut PackedFields) {
+    let told = Told::read(request.peer.trust, request.fields, &config.trusted_proxies);
+    let authority = told.authority(request);
+    let scheme = request.scheme.as_str().as_bytes();
+    let way: [&[u8]; 4] = [b";host=\"", authority.as_bytes(), b"\";proto=", scheme];
     match request.peer.trust {
         // What it says itself is not forwarded.
-        Trust::Untrusted => out.push("x-forwarded-for", address),
-        Trust::Trusted => out.append_to_list("x-forwarded-for", &[address]),
+        Trust::Untrusted => describe_client(request.peer.ip(), way, out),
+        Trust::Trusted => describe_hops(request, (site, config), &way.concat(), out),
     }
-    way::describe(request, &authority, &told, out);
-    let scheme = request.scheme.as_str().as_bytes();
-    let rest = [b";host=\"", authority.as_bytes(), b"\";proto=", scheme];
-    let before = match request.peer.trust {
-        Trust::Trusted => way::forwarded_elements(request, &rest),
-        Trust::Untrusted => Vec::new(),
-    };
-    let (open, close): (&[u8], &[u8]) = if client.is_ipv6() { (b"\"[", b"]\"") } else { (b"", b"") };
-    let [host, authority, proto, scheme] = rest;
-    out.push_parts("forwarded", &[&before, b"for=", open, address, close, host, authority, proto, scheme]);
+    way::describe(request, &authority, &told, |name| is_forwarded_by(site, name), out);
+    // Written here or not, it is not for the origin. `Via` has to be (RFC 9110 section 7.6.3).
+    if !site.request_fields_hidden.is_empty() {
+        out.retain(|name| {
+            !std::str::from_utf8(name).is_ok_and(|name| is_listed(&site.request_fields_hidden, name))
+        });
+    }
     //= RFC 9110 section 7.6.3: Via
-    out.append_to_list("via", &way::via(request.version, server_name).map(str::as_bytes));
+    out.append_to_list("via", &way::via(request.version, &config.server_name).map(str::as_bytes));
+}
+
+/// A client that asks for itself.
+fn describe_client(client: IpAddr, way: [&[u8]; 4], out: &mut PackedFields) {
+    let address = way::address_text(client);
+    let (open, close): (&[u8], &[u8]) = if client.is_ipv6() { (b"\"[", b"]\"") } else { (b"", b"") };
+    let [host, authority, proto, scheme] = way;
+    out.push("x-forwarded-for", address.as_bytes());
+    let address = address.as_bytes();
+    out.push_parts("forwarded", &[b"for=", open, address, close, host, authority, proto, scheme]);
+}
+
+/// The hops that a trusted proxy tells, and this proxy.
+fn describe_hops(
+    request: &RequestHead<'_>,
+    (site, config): (&Site, &Config),
+    way: &[u8],
+    out: &mut PackedFields,
+) {
+    let Route { mut hops, is_cut_off, .. } = Route::read(request.fields, &config.trusted_proxies);
+    if is_listed(&site.request_fields_hidden, hops.source.name()) {
+        hops.nearest.clear();
+    } else if is_cut_off {
+        // Otherwise a proxy would stand where recipients look for the client.
+        hops.nearest.push(Hop { node: Some(way::UNKNOWN.clone()), ..Hop::default() });
+    }
+    hops.nearest.reverse();
+    hops.nearest.push(Hop { node: Some(Node::of(request.peer.ip())), ..Hop::default() });
+    way::write_hops(&hops.nearest, way, out);
 }

@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout_at};
 use super::error::OriginError;
 use super::line::{Line, Obstacle, Rules};
 use super::stats::{Counters, Gauged};
+use super::tried::Tried;
 use crate::client::Client;
 use crate::config::AdmissionConfig;
 use crate::timeline::{Stage, Timeline, measure};
@@ -39,13 +40,15 @@ pub(super) struct Admission {
 
 /// Who wants to enter.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(super) struct Asker<'a> {
     /// Whom it is counted for.
     pub(super) client: Option<Client>,
     /// Where the time in the queue is noted.
     pub(super) timeline: Option<Arc<Timeline>>,
     /// Where decisions are noted.
     pub(super) record: Option<Arc<Record>>,
+    /// Where the server is noted that it goes to.
+    pub(super) tried: Option<&'a Tried>,
 }
 
 /// How a request enters.
@@ -131,7 +134,7 @@ impl Admission {
     pub(super) async fn enter(
         &self,
         entrance: Entrance,
-        Asker { client, timeline, .. }: &Asker,
+        Asker { client, timeline, .. }: &Asker<'_>,
         total_at: Option<Instant>,
     ) -> Result<Arc<Permit>, OriginError> {
         let client = *client;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use caching::explain::{Finding, seconds};
 use futures_util::future::{self, Either};
-use http::{HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method};
 use telemetry::OriginAnswer;
 use telemetry::trace::{TraceContext, TraceFlags};
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::cache::key::key_of;
 use crate::cache::record::stored::StoredHead;
 use crate::client::{Client, address_of};
-use crate::config::{Balance, OriginAddress, OriginConfig, Phase, TraceFields};
+use crate::config::{Balance, OriginAddress, OriginConfig, Phase, ServerConfig, TraceFields};
 use crate::events::{self, Event};
 use crate::message::fields::PackedFields;
 use crate::message::head::Version;
@@ -54,18 +54,23 @@ impl OriginCall<'_> {
         body: RequestBody,
         interim: &mut (dyn FnMut(Interim) + Send),
     ) -> Result<Box<OriginResponse>, OriginError> {
-        let started = Instant::now();
+        let (started, tried) = (Instant::now(), &self.request.tried);
+        tried.forget();
         let timeline = self.request.timeline.as_ref();
         let mut asking = measure(timeline, Stage::Origin);
         if self.site.config.trace_fields == TraceFields::Written {
-            write_trace_fields(timeline, asking.as_ref(), &mut fields);
+            let hidden = &self.site.config.request_fields_hidden;
+            write_trace_fields(timeline, asking.as_ref(), hidden, &mut fields);
         }
         let asked = self.request.record.as_ref().map(|_| asked_with(&fields));
         // Made into a future at once: a request that waits beside it would be copied with each miss.
         let sending = match self.origin_request(fields, body) {
-            Ok(request) => {
-                Either::Left(self.site.upstream.send(request, &self.site.config.timeouts, interim))
-            }
+            Ok(request) => Either::Left(self.site.upstream.send(
+                request,
+                &self.site.config.timeouts,
+                interim,
+                Some(tried),
+            )),
             Err(error) => Either::Right(future::ready(Err(error))),
         };
         let result = sending.await.and_then(|response| self.within_limit(response));
@@ -189,7 +194,8 @@ impl OriginCall<'_> {
         asking.named(span_name(method));
         method_attributes(method).into_iter().for_each(|(name, value)| asking.with(name, value));
         asking.with("larder.origin", self.site.config.origin.name.clone());
-        if let [server] = &self.site.config.origin.servers[..] {
+        let tried = self.request.tried.last();
+        if let Some(server) = tried.as_ref().and_then(|tried| self.server(tried)) {
             match &server.endpoint.address {
                 OriginAddress::Tcp { host, port } => {
                     asking.with("server.address", host.clone());
@@ -198,6 +204,7 @@ impl OriginCall<'_> {
                 OriginAddress::Unix(path) => asking.with("server.address", path.display().to_string()),
             }
         }
+        tried.iter().for_each(|tried| asking.with("larder.server", tried.to_string()));
         match result {
             Ok(response) => {
                 let status = response.status.as_u16();
@@ -211,10 +218,17 @@ impl OriginCall<'_> {
         }
     }
 
+    /// The settings of the server with this URL.
+    fn server(&self, url: &str) -> Option<&ServerConfig> {
+        self.site.config.origin.servers.iter().find(|server| server.endpoint.to_string() == url)
+    }
+
     fn count(&self, result: &Result<Box<OriginResponse>, OriginError>, started: Instant) {
         let (worker, site) = (self.worker, self.site);
         if let Err(error) = result {
-            events::emit(site, &self.request.path_and_query, &Event::OriginFailed(error));
+            let server = self.request.tried.last();
+            let event = Event::OriginFailed { error, server: server.as_deref() };
+            events::emit(site, &self.request.path_and_query, &event);
         }
         let result = result.as_ref().map(|response| response.status.as_u16());
         count(worker, site, &self.request.method, result, started.elapsed());
@@ -244,15 +258,21 @@ pub(crate) fn count(
 fn write_trace_fields(
     timeline: Option<&Arc<Timeline>>,
     asking: Option<&Measuring>,
+    hidden: &[HeaderName],
     fields: &mut PackedFields,
 ) {
     let own = asking.and_then(Measuring::context);
     let context = own.or_else(|| timeline?.context());
     // The origin is not to think that nobody has decided.
     let context = context.unwrap_or_else(|| TraceContext::root(TraceFlags::NOT_SAMPLED));
-    fields.push(PARENT_FIELD, context.to_traceparent().as_bytes());
+    let mut write = |name: &str, value: &[u8]| {
+        if !hidden.iter().any(|hidden| hidden == name) {
+            fields.push(name, value);
+        }
+    };
+    write(PARENT_FIELD, context.to_traceparent().as_bytes());
     if let Some(state) = timeline.and_then(|timeline| timeline.state()) {
-        fields.push(STATE_FIELD, state.as_bytes());
+        write(STATE_FIELD, state.as_bytes());
     }
 }
 

@@ -25,6 +25,7 @@ use super::retry::{Anew, Cause, Elsewhere, Failed, Next, Repeatable, Replay, Ret
 use super::servers::Servers;
 use super::stats::{BreakerStats, Counters, OriginStats};
 use super::timing::{HeadWait, Limits};
+use super::tried::Tried;
 use crate::client::Client;
 use crate::config::{OriginConfig, OriginTimeouts};
 use crate::trace::{Record, note};
@@ -81,7 +82,7 @@ impl Upstream {
     }
 
     /// Sends a request and waits for the response head; interim responses are handed over as they come.
-    /// Given up when dropped. The response is on the heap, because many hands pass it on.
+    /// Given up when dropped. The response is on the heap, because many hands pass it on. `tried` is told which server is asked.
     ///
     /// # Errors
     /// There is no response, or none in time.
@@ -90,13 +91,14 @@ impl Upstream {
         mut request: OriginRequest,
         timeouts: &OriginTimeouts,
         interim: &'a mut (dyn FnMut(Interim) + Send),
+        tried: Option<&'a Tried>,
     ) -> impl Future<Output = Result<Box<OriginResponse>, OriginError>> + Send + use<'a> {
         let now = Instant::now();
         let mut waiting =
             HeadWait::new(Limits::new(timeouts, self.config.interim_responses_max, now), interim);
         let (key, probe) = (request.key, request.probe.take());
         let OriginRequest { client, timeline, record, .. } = &request;
-        let asker = Asker { client: *client, timeline: timeline.clone(), record: record.clone() };
+        let asker = Asker { client: *client, timeline: timeline.clone(), record: record.clone(), tried };
         // Here, so that the future has no room for the request as it came.
         let request = RequestParts::new(&self.config, request).map(|(parts, body)| (Box::new(parts), body));
         async move {
@@ -117,7 +119,7 @@ impl Upstream {
         parts: &RequestParts,
         (mut body, key): (RequestBody, u64),
         probe: Option<Probe>,
-        asker: &Asker,
+        asker: &Asker<'_>,
         waiting: &mut HeadWait<'_>,
     ) -> Result<Box<OriginResponse>, OriginError> {
         let circuit = self.circuit.as_ref();
@@ -143,7 +145,7 @@ impl Upstream {
         &self,
         (parts, entrance): (&RequestParts, Entrance),
         (mut body, key): (RequestBody, u64),
-        asker: &Asker,
+        asker: &Asker<'_>,
         waiting: &mut HeadWait<'_>,
     ) -> Result<Box<OriginResponse>, OriginError> {
         let permit = self.admission.enter(entrance, asker, waiting.limits.total_at).await?;
@@ -152,6 +154,7 @@ impl Upstream {
         let mut course = self.begin(key, now, asker.record.as_ref());
         loop {
             let endpoint = &*self.servers.list()[course.server].endpoint;
+            asker.tried.iter().for_each(|tried| tried.note(endpoint.label()));
             let head = RequestHead::new(&self.config, parts);
             let work = endpoint.work();
             let attempt = Attempt { endpoint, eligible: course.eligible, permit: &permit, work };
@@ -188,6 +191,7 @@ impl Upstream {
     ) -> Result<RequestBody, OriginError> {
         let now = Instant::now();
         let FailedAttempt { error, body, processing, kept } = failed;
+        self.servers.list()[course.server].endpoint.work().count_failure(&error);
         let replay = if body.is_some() { Replay::Whole } else { Replay::Gone };
         let failed = Failed { cause: Cause::of(&error), processing, kept, method, body: replay };
         let verdict = Verdict::of(&failed, course.tried.len());

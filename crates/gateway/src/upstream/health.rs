@@ -65,7 +65,7 @@ async fn check(endpoint: &Endpoint, config: &OriginConfig, health: &HealthConfig
     head.binding = Binding::Exchange;
     // What is checked takes no place from those who wait for the origin.
     let admission = Admission::new(ONE, &Arc::default());
-    let asker = Asker { client: None, timeline: None, record: None };
+    let asker = Asker { client: None, timeline: None, record: None, tried: None };
     let entered = admission.enter(Entrance::Permit, &asker, None).await;
     let permit = entered.map_err(|error| error.to_string())?;
     let now = Instant::now();

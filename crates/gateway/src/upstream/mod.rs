@@ -44,6 +44,7 @@ mod stats;
 mod tests;
 mod timing;
 pub mod tls;
+mod tried;
 mod upgrade;
 
 pub use self::admission::Pacing;
@@ -62,4 +63,5 @@ pub use self::request_body::{
 };
 pub use self::response::OriginResponse;
 pub use self::stats::{BreakerStats, OriginStats, ServerState, ServerStats};
+pub use self::tried::Tried;
 pub use self::upgrade::{OriginTunnel, UpgradeHandle};

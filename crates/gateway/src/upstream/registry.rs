@@ -55,8 +55,8 @@ impl Upstreams {
     }
 
     /// The upstream of a configuration. As long as somebody uses an earlier one of this name, what the two have in common is
-    /// taken over: what is known of each server, its connections too where it is reached in the same way, the circuit breaker, and what is
-    /// in flight.
+    /// taken over: what is known of each server, its connections too where it is reached in the same way, the circuit breaker unless there is a new
+    /// server, and what is in flight.
     pub fn upstream(&self, config: &OriginConfig) -> Arc<Upstream> {
         // Before the lock, so that the last use of one doesn't end under it.
         let mut used = Vec::new();
@@ -90,8 +90,10 @@ impl Upstreams {
             };
             Server::new(endpoint, config.weight)
         };
+        // What failed at other addresses says nothing of a server that has come since.
+        let of_these = |upstream: &&Arc<Upstream>| upstream.servers.are_known(&config.servers);
         let circuit = |config: &BreakerConfig| {
-            let known = used.iter().rev().find_map(|upstream| upstream.circuit.as_ref());
+            let known = used.iter().rev().filter(of_these).find_map(|upstream| upstream.circuit.as_ref());
             known.map_or_else(|| Circuit::new(config.clone()), |known| known.under(config))
         };
         Upstream {

@@ -16,7 +16,7 @@ use super::endpoint::Endpoint;
 use super::exchange::{Ending, Watch};
 use super::response::OriginResponse;
 use super::stats::{ServerState, ServerStats};
-use crate::config::{Balance, EjectionConfig, OriginConfig};
+use crate::config::{Balance, EjectionConfig, OriginConfig, ServerConfig};
 use crate::trace::{Record, note};
 
 /// The servers of a group.
@@ -65,6 +65,14 @@ impl Servers {
 
     pub(super) fn list(&self) -> &[Server] {
         &self.list
+    }
+
+    /// Whether all of these servers are among them, whatever is said of connections to them.
+    pub(super) fn are_known(&self, servers: &[ServerConfig]) -> bool {
+        let is_known = |server: &ServerConfig| {
+            self.list.iter().any(|known| known.endpoint.known_of(&server.endpoint).is_some())
+        };
+        servers.iter().all(is_known)
     }
 
     /// The server that a request with this key goes to.
@@ -206,6 +214,7 @@ impl Server {
             server: Arc::clone(self.endpoint.label()),
             requests: work.requests(),
             requests_in_flight: work.in_flight(),
+            failures: work.failures(),
             ejections: work.ejections.load(Relaxed),
             checks_passed: work.checks_passed.load(Relaxed),
             checks_failed: work.checks_failed.load(Relaxed),

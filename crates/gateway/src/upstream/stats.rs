@@ -61,6 +61,8 @@ pub struct ServerStats {
     pub requests: u64,
     /// Of these, the ones whose response has not ended.
     pub requests_in_flight: u64,
+    /// Of these, the ones that got no response from it, by [`OriginError::reason`]: also where another server has answered then.
+    pub failures: BTreeMap<&'static str, u64>,
     /// How often it was ejected.
     pub ejections: u64,
     /// Checks that it passed.
@@ -108,6 +110,7 @@ impl ServerState {
 pub(super) struct Work {
     requests: AtomicU64,
     in_flight: AtomicU64,
+    failures: Mutex<BTreeMap<&'static str, u64>>,
     pub(super) ejections: AtomicU64,
     pub(super) checks_passed: AtomicU64,
     pub(super) checks_failed: AtomicU64,
@@ -124,6 +127,14 @@ impl Work {
 
     pub(super) fn in_flight(&self) -> u64 {
         self.in_flight.load(Relaxed)
+    }
+
+    pub(super) fn count_failure(&self, error: &OriginError) {
+        *self.failures.lock().entry(error.reason()).or_default() += 1;
+    }
+
+    pub(super) fn failures(&self) -> BTreeMap<&'static str, u64> {
+        self.failures.lock().clone()
     }
 }
 

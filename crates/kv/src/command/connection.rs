@@ -214,7 +214,7 @@ impl Call<'_> {
         let gates = self.session.gates;
         // Replies that are not sent would take them along. Other messages of RESP3 can't be mistaken for replies.
         if reply.version == Version::Resp2 && !gates.is_closed(Gates::REPLIES) {
-            self.shared.take_mail(&self.session.client, reply.out);
+            self.session.client.take_mail(reply.out);
         }
     }
 }

@@ -247,6 +247,7 @@ pub(super) fn swapdb(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (one, other) = (one?, other?);
     call.alone()?;
     call.shared.swap(one, other, call.now_ms);
+    call.changed_many();
     call.session.choose(call.session.chosen, &call.shared.databases);
     reply.ok();
     Ok(())

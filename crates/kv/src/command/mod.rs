@@ -290,6 +290,11 @@ impl<'a> Call<'a> {
         changed(self.session, self.shared, key, change);
     }
 
+    /// It has changed keys, of which others were told together. One change, for those who count them.
+    fn changed_many(&self) {
+        self.session.changes.set(self.session.changes.get() + 1);
+    }
+
     fn unknown(&self, name: &[u8]) -> Refusal {
         let (mut arguments, mut bytes) = (String::new(), 0);
         for argument in self.from(1) {

@@ -124,7 +124,7 @@ impl Call<'_> {
 
     /// What is remembered for the client has changed. Keys make room for it.
     pub(super) fn account_tables(&self) {
-        if self.session.account_kept(self.shared) >= STEP_BYTES {
+        if self.session.account_kept() >= STEP_BYTES {
             self.shared.make_room_for_reply(self.now_ms);
         }
     }

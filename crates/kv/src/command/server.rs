@@ -14,6 +14,7 @@ pub(super) fn flushall(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     check_flush(call)?;
     call.alone()?;
     let mut cleared = call.shared.clear(call.now_ms);
+    call.changed_many();
     // Where there is no thread, it is freed here and now.
     let _ = background::spawn("kv-free", move || while cleared.free_some() {});
     reply.ok();
@@ -27,6 +28,7 @@ pub(super) fn flushdb(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let watched = call.shared.watched(Some(call.session.chosen), call.now_ms);
     call.engine().shards().for_each(|mut shard| shard.clear_database(database));
     call.shared.flushed(&watched);
+    call.changed_many();
     reply.ok();
     Ok(())
 }

@@ -3,12 +3,13 @@
 use std::io;
 use std::path::Path;
 
+use terminal::input_file::{self, Kind};
+
 use super::locate::{Place, Sources};
 use super::problem::Problems;
 use super::raw::Reader;
 use super::table::Section;
 use super::tree::Table;
-use crate::input_file::{self, Kind};
 
 /// A text, or why there is none, and what it is called. Paths in it are relative to that name.
 #[derive(Debug)]

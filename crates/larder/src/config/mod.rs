@@ -1,7 +1,7 @@
 //! The configuration: from files and arguments to checked settings, or to every problem at once.
 //!
-//! The steps: [`raw`] reads text into a [`tree`] that fits the option [`table`]; [`include`] adds the files that it
-//! names; arguments go over it; [`check`] turns the tree into the typed settings of the parts; at a reload, [`reload`] puts the values back
+//! The steps: [`raw`] reads text into a [`tree`] that fits the option [`table`]; [`mod@include`] adds the files that it
+//! names; arguments go over it; [`mod@check`] turns the tree into the typed settings of the parts; at a reload, [`reload`] puts the values back
 //! that can't change while running, and what has come of it is checked again. Nothing else reads configuration.
 
 mod address;
@@ -19,8 +19,10 @@ mod quantity;
 mod raw;
 pub(crate) mod reference;
 mod reload;
+mod setting;
 mod table;
 mod tree;
+mod words;
 
 #[cfg(test)]
 mod tests;
@@ -34,8 +36,7 @@ pub(crate) use file::Input;
 pub(crate) use locate::Sources;
 pub(crate) use overrides::{KvOverrides, Overrides, Program, Purpose};
 pub(crate) use problem::{LeftOut, Problem, Severity};
-pub(crate) use quantity::{WORKERS, format_size, parse_duration, whole_number};
-pub(crate) use raw::nearest;
+pub(crate) use quantity::{WORKERS, format_size};
 
 use address::Names;
 use file::read;

@@ -8,12 +8,14 @@
 use std::ops::Range;
 
 use serde_spanned::Spanned;
+use terminal::nearest;
+use terminal::quantity::{format_duration, parse_duration};
 use toml::de::{DeArray, DeString, DeTable, DeValue};
 
 use super::locate::Place;
 use super::misplaced::{self, Elsewhere};
 use super::problem::Problems;
-use super::quantity::{format_duration, format_size, parse_duration, parse_size};
+use super::quantity::{format_size, parse_size};
 use super::table::{KeyForm, Kind, Opt, Preset, ROOT, Section};
 use super::tree::{Node, Table, Value};
 
@@ -302,20 +304,6 @@ pub(crate) fn expectation(kind: &Kind) -> String {
     }
 }
 
-/// The known word nearest to a wrong one, if one is near enough to be what was meant.
-pub(crate) fn nearest<'k>(wrong: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    let distance = |word: &&str| strsim::damerau_levenshtein(wrong, word);
-    // Comparing costs the product of the lengths, and no key is that long.
-    if wrong.len() > 64 {
-        return None;
-    }
-    let begins_alike = |word: &&str| wrong.len() >= 3 && (word.starts_with(wrong) || wrong.starts_with(word));
-    let mut known: Vec<_> = known.into_iter().collect();
-    known.sort_by_cached_key(distance);
-    let is_near = |word: &&str| distance(word) <= 1 + word.len() / 4;
-    known.first().copied().filter(is_near).or_else(|| known.into_iter().find(begins_alike))
-}
-
 /// A table in which nothing was written: every key has its default.
 pub(crate) fn defaults(section: &'static Section) -> Table {
     let entries = section
@@ -333,8 +321,8 @@ pub(crate) fn defaults(section: &'static Section) -> Table {
 
 /// The table's default as a node; none where absence has its own meaning.
 fn preset(option: &'static Opt, path: String) -> Option<Node> {
-    let Preset::Is(text) = option.preset else { return None };
-    let value = DeValue::parse(text).expect("defaults in the option table are TOML");
+    let text = option.default_toml()?;
+    let value = DeValue::parse(&text).expect("defaults in the option table are TOML");
     let mut problems = Problems::default();
     let mut reader = Reader::new(ReadFrom::Preset, &mut problems);
     let node = reader.value(&option.kind, &value, path);

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use terminal::quantity::format_duration;
 
-use super::quantity::{format_duration, format_size};
+use super::quantity::format_size;
 use super::raw::expectation;
 use super::table::{KeyForm, Kind, Opt, Preset, ROOT, Reload, Section};
 
@@ -52,7 +53,7 @@ fn write_limits(page: &mut String, section: &'static Section) {
         };
         let default = default(option).replace('"', "");
         // Writing to a String can't fail.
-        let _ = writeln!(page, "| `{key}` | {} | {} |", cell(&default), cell(option.short));
+        let _ = writeln!(page, "| `{key}` | {} | {} |", cell(&default), cell(&option.short()));
     }
     for section in section.options.iter().filter_map(own_section) {
         write_limits(page, section);
@@ -62,7 +63,7 @@ fn write_limits(page: &mut String, section: &'static Section) {
 /// Numbers, sizes and durations bound something, with few exceptions.
 fn is_limit(option: &Opt) -> bool {
     let is_quantity = matches!(option.kind, Kind::Integer { .. } | Kind::Size { .. } | Kind::Duration { .. });
-    is_quantity && !NOT_LIMITS.contains(&option.key)
+    is_quantity && !option.is_no_limit
 }
 
 /// What the admin API allows, which nobody has had to change yet.
@@ -83,37 +84,6 @@ fn admin_limits() -> [(String, &'static str); 5] {
         ),
     ]
 }
-
-/// Quantities that choose how something is done.
-const NOT_LIMITS: [&str; 27] = [
-    "budget_per_second_min",
-    "budget_percent",
-    "compress_from",
-    "duration",
-    "failures",
-    "healthy_after",
-    "heuristic_max",
-    "heuristic_percent",
-    "ipv4_prefix",
-    "ipv6_prefix",
-    "keepalive",
-    "max_age",
-    "max_stale_max",
-    "refresh_ahead_percent",
-    "retry_after",
-    "slow_start",
-    "socket_buffer_bytes",
-    "stale_if_error_default",
-    "stale_if_error_max",
-    "stale_if_unreachable",
-    "stale_while_revalidate_default",
-    "stale_while_revalidate_max",
-    "status",
-    "uncacheable_for",
-    "unhealthy_after",
-    "weight",
-    "workers",
-];
 
 const LIMITS_PREFACE: &str = "# Limits
 
@@ -137,7 +107,7 @@ pub(crate) fn json_schema() -> String {
 
 fn write_section(page: &mut String, section: &'static Section) {
     // Writing to a String can't fail, here and below.
-    let _ = write!(page, "{}\n{}\n\n", heading(section), section.about);
+    let _ = write!(page, "{}\n{}\n\n", heading(section), section.about());
     page.push_str("| key | value | default | reload | what it decides |\n|---|---|---|---|---|\n");
     for option in section.options {
         let _ = writeln!(
@@ -147,11 +117,13 @@ fn write_section(page: &mut String, section: &'static Section) {
             cell(&value(option)),
             cell(&default(option)),
             reload(option),
-            cell(option.short),
+            cell(&option.short()),
         );
     }
-    for option in section.options.iter().filter(|option| !option.long.is_empty()) {
-        let _ = write!(page, "\n**`{}`**: {}\n", option.key, option.long);
+    for (option, long) in section.options.iter().map(|option| (option, option.long())) {
+        if !long.is_empty() {
+            let _ = write!(page, "\n**`{}`**: {long}\n", option.key);
+        }
     }
     for section in section.options.iter().filter_map(own_section) {
         // Some tables stand under several keys.
@@ -198,7 +170,7 @@ fn default(option: &Opt) -> String {
         (Preset::Required, _) => "required".to_owned(),
         (Preset::Absent(meaning), _) => (*meaning).to_owned(),
         (Preset::Is(_), Kind::Table(_)) => "that of its keys".to_owned(),
-        (Preset::Is(text), _) => format!("`{text}`"),
+        (Preset::Is(_), _) => format!("`{}`", option.default_toml().unwrap_or_default()),
     }
 }
 
@@ -221,7 +193,7 @@ fn object(section: &'static Section) -> Map<String, Value> {
         .collect();
     let mut object = Map::new();
     object.insert("type".to_owned(), json!("object"));
-    object.insert("description".to_owned(), json!(section.about));
+    object.insert("description".to_owned(), json!(section.about()));
     object.insert("additionalProperties".to_owned(), json!(false));
     object.insert("properties".to_owned(), Value::Object(properties));
     object.insert("required".to_owned(), json!(required));
@@ -230,12 +202,12 @@ fn object(section: &'static Section) -> Map<String, Value> {
 
 fn property(option: &'static Opt) -> Value {
     let mut schema = kind_schema(&option.kind);
-    let long = if option.long.is_empty() { String::new() } else { format!(" {}", option.long) };
-    schema.insert("description".to_owned(), json!(format!("{}{long}", option.short)));
+    let description = format!("{} {}", option.short(), option.long());
+    schema.insert("description".to_owned(), json!(description.trim_end()));
     let scalar = !matches!(option.kind, Kind::Table(_) | Kind::Map { .. } | Kind::List(_));
-    if let (Preset::Is(text), true) = (&option.preset, scalar) {
+    if let (Some(text), true) = (option.default_toml(), scalar) {
         // Scalars of the option table are written the same in TOML and in JSON.
-        let value: Value = serde_json::from_str(text).expect("defaults of scalars are JSON as well");
+        let value: Value = serde_json::from_str(&text).expect("defaults of scalars are JSON as well");
         schema.insert("default".to_owned(), value);
     }
     Value::Object(schema)
@@ -309,21 +281,5 @@ mod tests {
         ] {
             assert!(page.contains(row), "{row}: {page}");
         }
-    }
-
-    #[test]
-    fn exceptions_are_keys() {
-        fn visit(section: &'static Section, keys: &mut Vec<&'static str>) {
-            keys.extend(section.options.iter().map(|option| option.key));
-            section
-                .options
-                .iter()
-                .filter_map(|option| option.kind.section())
-                .for_each(|section| visit(section, keys));
-        }
-        let mut keys = Vec::new();
-        visit(&ROOT, &mut keys);
-        let gone: Vec<_> = NOT_LIMITS.iter().filter(|key| !keys.contains(key)).collect();
-        assert!(gone.is_empty(), "{gone:?}");
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::locate::Place;
+use super::setting::{Field, Setting};
 use super::table::Section;
 
 /// A table: a value for each key that has one or has a default.
@@ -68,31 +69,22 @@ impl Table {
         }
     }
 
-    pub(crate) fn flag(&self, key: &str) -> bool {
-        match self.preset_node(key).value {
-            Value::Flag(flag) => flag,
-            ref other => other.mismatch(key),
-        }
+    /// The value of a key, in the type that its owner has for it.
+    pub(crate) fn get<T: Field>(&self, key: &str) -> T {
+        T::of_key(self, key)
     }
 
-    /// A number or a size, in whatever integer the owner of the setting uses; the table's range keeps it inside.
-    pub(crate) fn number<T: TryFrom<u64>>(&self, key: &str) -> T {
-        let number = match self.preset_node(key).value {
-            Value::Integer(number) | Value::Size(number) => number,
-            ref other => other.mismatch(key),
-        };
-        T::try_from(number).unwrap_or_else(|_| panic!("the range of {key} in the option table fits its type"))
+    /// The value of a key that was written down.
+    pub(crate) fn written<T: Setting>(&self, key: &str) -> Option<T> {
+        self.given(key).map(|_| self.get(key))
+    }
+
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        self.get(key)
     }
 
     pub(crate) fn duration(&self, key: &str) -> Duration {
-        self.optional_duration(key).unwrap_or_else(|| panic!("{key} has a default in the option table"))
-    }
-
-    pub(crate) fn optional_duration(&self, key: &str) -> Option<Duration> {
-        match self.node(key)?.value {
-            Value::Duration(duration) => Some(duration),
-            ref other => other.mismatch(key),
-        }
+        self.get(key)
     }
 
     /// The elements of a list; none if the key has no value.
@@ -136,10 +128,6 @@ impl Table {
         self.entries.retain(|(name, _)| *name != key);
         self.entries.push((key, node));
     }
-
-    fn preset_node(&self, key: &str) -> &Node {
-        self.node(key).unwrap_or_else(|| panic!("{key} has a default in the option table"))
-    }
 }
 
 impl Node {
@@ -180,7 +168,7 @@ impl Value {
         }
     }
 
-    fn mismatch(&self, key: &str) -> ! {
+    pub(super) fn mismatch(&self, key: &str) -> ! {
         panic!("{key} is read as another type than the option table declares: {self:?}")
     }
 }

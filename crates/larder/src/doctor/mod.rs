@@ -16,12 +16,13 @@ use std::time::SystemTime;
 use anyhow::bail;
 use clap::Args;
 use gateway::config::DEFAULT_STORE;
+use terminal::output;
 
 pub(crate) use checks::Needs;
 
 use crate::config::{self, Input, KvSettings, Overrides, Program, Settings, StoreTier};
 use crate::default_file::FileArguments;
-use crate::output;
+use crate::problems;
 use checks::Finding;
 use facts::Facts;
 
@@ -71,7 +72,7 @@ impl DoctorArguments {
 /// Prints what is found.
 pub(crate) fn run(arguments: &DoctorArguments) -> ExitCode {
     let checked = config::check(arguments.configuration.named().map(Input::given), &arguments.overrides());
-    output::problems(&checked);
+    problems::to_stderr(&checked);
     let Some(settings) = checked.settings else { return ExitCode::FAILURE };
     let mut has_advice = tell(&checks::findings(&Facts::read(), &Needs::of_all(&settings)));
     has_advice |= settings.gateway.as_ref().is_some_and(tell_gateway);

@@ -5,8 +5,7 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use caching::FieldLine;
 use http::{HeaderName, HeaderValue, Method};
-
-use crate::input_file::{self, Kind};
+use terminal::input_file::{self, Kind};
 
 /// A start line and header fields.
 #[derive(Debug)]

@@ -9,8 +9,9 @@ mod pair;
 mod remedy;
 mod report;
 
+use terminal::output;
+
 use crate::cli::ExplainArguments;
-use crate::output;
 
 /// Explains what the arguments name.
 ///

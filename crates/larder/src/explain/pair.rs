@@ -8,11 +8,12 @@ use caching::{
     ExchangeTimes, FieldLine, Miss, NominatedFields, Profile, RequestFacts, ResponseFacts, Rules, Selecting,
     StorageFilter, StoredFacts, Timestamp, date, fields, file_type, may_store, on_miss, reuse,
 };
+use terminal::quantity::parse_duration;
 
 use super::message::{Message, RequestLine};
 use crate::cli::PairArguments;
 use crate::config::{self, Input, Overrides, Program};
-use crate::output;
+use crate::problems;
 
 /// The decisions, in the order in which a cache makes them, and the path of the request.
 pub(super) fn findings(arguments: &PairArguments) -> anyhow::Result<(Vec<Finding>, String)> {
@@ -27,7 +28,7 @@ pub(super) fn findings(arguments: &PairArguments) -> anyhow::Result<(Vec<Finding
     let pair = Pair { first: &first, response: &response, rules: &rules, received };
     let mut findings = vec![route];
     let stored = pair.store(&mut findings)?;
-    let after = config::parse_duration(&arguments.after)
+    let after = parse_duration(&arguments.after)
         .with_context(|| format!("--after {:?} isn't a duration: write 90s or 1h", arguments.after))?;
     let now = received.plus_ms(i64::try_from(after.as_millis()).unwrap_or(i64::MAX));
     pair.reuse(stored.as_ref(), next.as_ref().unwrap_or(&first), now, &mut findings);
@@ -152,7 +153,7 @@ fn rules(arguments: &PairArguments, line: &RequestLine) -> anyhow::Result<(Rules
         return Ok((Rules::for_profile(profile), route));
     };
     let checked = config::check(Some(Input::given(file)), &Overrides::to_look(Program::Serve, None));
-    output::problems(&checked);
+    problems::to_stderr(&checked);
     let Some(settings) = checked.settings else { bail!("{} can't be used", file.display()) };
     let Some(gateway) = &settings.gateway else { bail!("{} has no site", file.display()) };
     let chosen = gateway::route_of(gateway, &line.authority, &line.method, &line.path_and_query);

@@ -36,6 +36,10 @@ pub(crate) struct OriginOptions {
     #[arg(long, value_name = "MS", default_value_t = 1)]
     pub(crate) cpu_ms: u64,
 
+    /// Requests that sit out their `delay` at the same time, as queries of a database do; others queue [default: no limit]
+    #[arg(long, value_name = "N")]
+    pub(crate) delay_slots: Option<NonZeroUsize>,
+
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<NonZeroUsize>,

@@ -20,7 +20,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     runtime,
-    sync::{oneshot, watch},
+    sync::{Semaphore, oneshot, watch},
     task::JoinSet,
     time::timeout,
 };
@@ -110,9 +110,15 @@ fn state_of(options: &OriginOptions) -> Result<State, OriginError> {
         access_log,
         prefix: options.prefix.clone(),
         cpu: Duration::from_millis(options.cpu_ms),
+        delay_slots: delay_slots(options.delay_slots),
         started_at: SystemTime::now(),
         draws: Draws::default(),
     })
+}
+
+fn delay_slots(limit: Option<NonZeroUsize>) -> Semaphore {
+    let slots = limit.map_or(Semaphore::MAX_PERMITS, NonZeroUsize::get);
+    Semaphore::new(slots.min(Semaphore::MAX_PERMITS))
 }
 
 /// What connections to a socket speak.

@@ -5,6 +5,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use tokio::sync::Semaphore;
+
 use super::{access_log::AccessLog, content::scramble, counters::Counters, metrics::Metrics, prefix::Prefix};
 
 /// Shared by all workers and connections; its locks are leaves and never held over an await.
@@ -15,6 +17,8 @@ pub(crate) struct State {
     pub(crate) prefix: Prefix,
     /// Busy work per handler of the products API.
     pub(crate) cpu: Duration,
+    /// Whoever sits out a delay has one.
+    pub(crate) delay_slots: Semaphore,
     /// The base of `lm=SECONDS`: Last-Modified must not move from one request to the next.
     pub(crate) started_at: SystemTime,
     pub(crate) draws: Draws,

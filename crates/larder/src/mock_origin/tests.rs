@@ -1,6 +1,10 @@
 //! The whole server, through its sockets.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use clap::Parser;
@@ -122,6 +126,16 @@ impl Reply {
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
+}
+
+#[tokio::test]
+async fn delays_queue_for_their_slots() {
+    let origin = Origin::start_with(&["--delay-slots", "2"]).await;
+    let begun = Instant::now();
+    let asked = futures_util::future::join_all((0..6).map(|_| origin.get("/items/1?delay=100"))).await;
+    assert!(asked.iter().all(|reply| reply.status() == 200));
+    // Three times two, one after the other.
+    assert!(begun.elapsed() >= Duration::from_millis(300), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

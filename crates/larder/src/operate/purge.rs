@@ -8,10 +8,10 @@ use anyhow::Context as _;
 use gateway::PurgeOrder;
 use gateway::config::DEFAULT_STORE;
 use serde_json::{Value, json};
+use terminal::output;
 
 use super::{Refused, list, post, recognise, sites, texts};
 use crate::cli::PurgeArguments;
-use crate::output;
 
 /// Purges, and says what was purged; with a status of its own where nothing was.
 pub(crate) fn run(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
@@ -156,8 +156,14 @@ fn tell_complete(instances: &[&Value]) {
     for name in stores {
         let sharing: Vec<_> = instances.iter().filter(|instance| store(instance) == name).collect();
         let last = sharing.iter().filter_map(|instance| reached_ms(instance)).max().unwrap_or_default();
-        let (count, place) = (sharing.len(), of_store(&name));
-        output::hint(&format!("all {count} instances{place} have applied it, the last one after {last} ms"));
+        output::hint(&applied(sharing.len(), &of_store(&name), last));
+    }
+}
+
+fn applied(instances: usize, place: &str, last_ms: u64) -> String {
+    match instances {
+        1 => format!("the only instance{place} has applied it, after {last_ms} ms"),
+        _ => format!("all {instances} instances{place} have applied it, the last one after {last_ms} ms"),
     }
 }
 
@@ -268,3 +274,19 @@ const KEYED_UNCOUNTED: &str = "responses for this URL whose cache key includes r
 const NOTHING_STORED: u8 = 3;
 /// Exit status of a purge that not all instances have reached in time.
 const NOT_EVERYWHERE: u8 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_instance_is_not_all_of_them() {
+        #[track_caller]
+        fn check(instances: usize, store: &str, expected: &str) {
+            assert_eq!(applied(instances, &of_store(store), 3), expected);
+        }
+        check(1, "", "the only instance has applied it, after 3 ms");
+        check(1, "static", "the only instance of the store static has applied it, after 3 ms");
+        check(2, "", "all 2 instances have applied it, the last one after 3 ms");
+    }
+}

@@ -7,10 +7,10 @@ use anyhow::bail;
 use http::{Request, StatusCode};
 use hyper::body::Bytes;
 use serde_json::{Value, json};
+use terminal::output;
 
 use super::{Refused, call, recognise_probes, refusal, texts};
 use crate::cli::StatusArguments;
-use crate::output;
 
 /// Asks, and prints; a server that is not ready has a status of its own.
 pub(crate) fn run(arguments: &StatusArguments) -> anyhow::Result<ExitCode> {

@@ -1,12 +1,13 @@
 //! The side of the new process.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 
 use gateway::SocketOwner;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::VARIABLE;
+use super::{COMPLAINT_BYTES_MAX, VARIABLE, complaints_to};
 
 /// The process that this one takes over from.
 #[derive(Debug)]
@@ -42,6 +43,24 @@ impl Predecessor {
     pub(crate) fn relieve(self) -> io::Result<()> {
         UnixStream::connect_addr(&SocketAddr::from_abstract_name(self.reports_to)?).map(drop)
     }
+}
+
+/// Tells the process that this one was to take over from why it can't, if there is one that still waits. Who asked for the upgrade sees it then.
+pub(crate) fn complain(why: &str) {
+    let Some(Predecessor { reports_to, .. }) = Predecessor::of_this_process() else { return };
+    let connected = connect_at_once(&complaints_to(&reports_to));
+    let why = &why.as_bytes()[..why.len().min(COMPLAINT_BYTES_MAX)];
+    // One that does not wait has no use for it, and the log has it anyway.
+    let _ = connected.and_then(|mut stream| stream.write_all(why));
+}
+
+/// Anybody on this machine can fill the queue of the socket; a process that is about to end waits for no place in it.
+fn connect_at_once(name: &str) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    net::connect(&socket, &address)?;
+    Ok(UnixStream::from(socket))
 }
 
 const OWNERS: [(SocketOwner, &str); 2] = [(SocketOwner::Process, "own"), (SocketOwner::Starter, "kept")];

@@ -1,14 +1,14 @@
 //! The side of the old process.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command as StdCommand, ExitStatus};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use command_fds::{CommandFdExt, FdMapping};
 use gateway::SocketOwner;
 use rustix::net::sockopt::socket_peercred;
@@ -17,7 +17,7 @@ use tokio::process::Command;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
-use super::{Predecessor, VARIABLE};
+use super::{COMPLAINT_BYTES_MAX, Predecessor, VARIABLE, complaints_to};
 
 /// Within this time a new process has to serve. The admin client waits longer.
 const READY_LIMIT: Duration = Duration::from_secs(20);
@@ -34,7 +34,6 @@ pub(crate) struct Succession {
     orders: mpsc::Receiver<Order>,
     /// Of the sockets that it gets.
     owner: SocketOwner,
-    attempts: u32,
 }
 
 impl Succession {
@@ -44,7 +43,7 @@ impl Succession {
     /// The system does not tell where the program is.
     pub(crate) fn new(owner: SocketOwner) -> io::Result<(Self, mpsc::Sender<Order>)> {
         let (ask, orders) = mpsc::channel(1);
-        Ok((Self { program: std::env::current_exe()?, orders, owner, attempts: 0 }, ask))
+        Ok((Self { program: std::env::current_exe()?, orders, owner }, ask))
     }
 
     /// The next order.
@@ -60,21 +59,25 @@ impl Succession {
     /// # Errors
     /// The process does not start, ends, or does not serve in time.
     pub(crate) async fn start(&mut self, sockets: io::Result<Vec<OwnedFd>>) -> anyhow::Result<u32> {
-        self.attempts += 1;
-        let name = format!("larder-upgrade-{}-{}", std::process::id(), self.attempts);
-        let reports = listen(&name).context("the new process could not report: no socket for it")?;
+        let no_socket = "the new process could not report: no socket for it";
+        let name = unpredictable_name().context(no_socket)?;
+        let reports = listen(&name).context(no_socket)?;
+        let complaints = listen(&complaints_to(&name)).context(no_socket)?;
         let mut command =
             self.command(&name, sockets.context("the listening sockets can't be passed on")?)?;
         let mut child =
             command.spawn().with_context(|| format!("{} can't be started", self.program.display()))?;
         let id = child.id().context("the new process ended at once")?;
-        let newborn = Newborn(Pid::from_raw(id.cast_signed()));
+        let process = Pid::from_raw(id.cast_signed());
+        let newborn = Newborn(process);
         let ready = tokio::select! {
-            ready = reported(&reports, newborn.0) => ready,
+            ready = reported(&reports, process) => ready,
             ended = child.wait() => {
                 // The id may be another process's by now.
                 newborn.grow_up();
-                bail!("the new process {}: see this process's log", ending(ended?))
+                let said = complaint(&complaints, process).unwrap_or_default();
+                let why = said.unwrap_or_else(|| "see this process's log".to_owned());
+                bail!("the new process {}: {why}", ending(ended?))
             }
         };
         ready?;
@@ -108,6 +111,14 @@ fn ending(status: ExitStatus) -> String {
     }
 }
 
+/// One that nobody else on this machine can take beforehand.
+fn unpredictable_name() -> anyhow::Result<String> {
+    let mut random = [0; 16];
+    let source = rustls::crypto::ring::default_provider().secure_random;
+    source.fill(&mut random).map_err(|_| anyhow!("the system gives no random numbers"))?;
+    Ok(format!("larder-upgrade-{:032x}", u128::from_be_bytes(random)))
+}
+
 /// A name of the abstract namespace: no file is left behind.
 fn listen(name: &str) -> io::Result<UnixListener> {
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
@@ -131,16 +142,33 @@ async fn reported(reports: &UnixListener, newborn: Option<Pid>) -> anyhow::Resul
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Whether the process with this id has connected. Anybody on this machine can, but nobody else has its id.
 fn has_reported(reports: &UnixListener, newborn: Option<Pid>) -> io::Result<bool> {
+    Ok(connected(reports, newborn)?.is_some())
+}
+
+/// The connection of the process with this id. Anybody on this machine can connect, but nobody else has its id.
+fn connected(listener: &UnixListener, process: Option<Pid>) -> io::Result<Option<UnixStream>> {
     loop {
-        match reports.accept() {
-            Ok((stream, _)) if Some(socket_peercred(&stream)?.pid) == newborn => return Ok(true),
+        match listener.accept() {
+            Ok((stream, _)) if Some(socket_peercred(&stream)?.pid) == process => return Ok(Some(stream)),
             Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
             Err(error) => return Err(error),
         }
     }
+}
+
+/// What a process that has ended said before, in one line. It is all there, so nothing is waited for, not even its end: a child of that
+/// process may have the connection, too.
+fn complaint(complaints: &UnixListener, process: Option<Pid>) -> io::Result<Option<String>> {
+    let Some(stream) = connected(complaints, process)? else { return Ok(None) };
+    stream.set_nonblocking(true)?;
+    let mut said = Vec::new();
+    let read = stream.take(COMPLAINT_BYTES_MAX as u64).read_to_end(&mut said);
+    read.or_else(|error| if error.kind() == ErrorKind::WouldBlock { Ok(0) } else { Err(error) })?;
+    let said = String::from_utf8_lossy(&said);
+    let said = said.trim().replace(|letter: char| letter.is_control(), " ");
+    Ok((!said.is_empty()).then_some(said))
 }
 
 /// A process that does not serve yet. Dropping it ends it: with a predecessor that goes on, there would be two.

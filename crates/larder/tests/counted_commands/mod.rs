@@ -48,7 +48,7 @@ fn figure(nothing: Counts, ask: Ask) -> Figure {
 
 /// What a whole process does that executes the first commands of all cases, and then those of one.
 fn counts_of(counted: Option<Ask>) -> Counts {
-    let kv = callgrind::start_kv(LARDER);
+    let kv = callgrind::start_kv(&LARDER);
     let mut client = Client::connect(&kv);
     // Keys are there before they are asked for.
     for (_, ask) in CASES.iter().rev() {

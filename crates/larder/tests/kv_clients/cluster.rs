@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::Command;
 
 use redis::Commands as _;
@@ -58,17 +59,18 @@ impl LarderCluster {
     }
 }
 
-/// `larder bench resp --cluster` finds the instances by asking one of them, and each key is where its slot is.
+/// `larder-bench resp --cluster`, the one that was built beside Larder (`cargo build --package larder-bench`), finds the instances by asking one of them, and each key is where its slot is.
 #[test]
 fn bench_finds_all_instances_and_spreads_its_load() {
     let cluster = LarderCluster::start();
     let addresses = cluster.addresses();
+    let bench = Path::new(LARDER).with_file_name("larder-bench").display().to_string();
     for workload in ["set", "get", "workflow"] {
         let arguments = format!(
-            "bench resp {} --cluster --workload {workload} --keys 3000 --in-turn -n 3000 -c 4 --pipeline 20 --quiet --json -",
+            "resp {} --cluster --workload {workload} --keys 3000 --in-turn -n 3000 -c 4 --pipeline 20 --quiet --json -",
             addresses[1]
         );
-        let output = run(LARDER, arguments.split_whitespace()).succeeded();
+        let output = run(&bench, arguments.split_whitespace()).succeeded();
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let told = &report["runs"][0];
         assert_eq!(told["requests"], 3000, "{told}");

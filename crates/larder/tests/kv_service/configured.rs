@@ -29,6 +29,18 @@ fn a_reload_changes_what_can_change_and_names_the_rest() {
     assert!(log.contains("kv.workers: changed, but takes effect only after a restart"), "{log}");
 }
 
+/// With less, the shards that it has begun with have no room for anything.
+#[test]
+fn a_reload_lowers_the_limit_to_what_the_shards_need() {
+    let kv = KvService::start(LARDER, "maxmemory = \"64MiB\"\nworkers = 2");
+    assert_eq!(kv.reload("maxmemory = \"2MiB\"\nworkers = 2").status(), 200);
+    assert_eq!(parameter(&kv, "maxmemory"), (4 << 20).to_string());
+    let log = kv.service.stderr();
+    assert!(log.contains("kv.maxmemory: can't be lowered below 4MiB while the server runs"), "{log}");
+    assert_eq!(kv.reload("maxmemory = \"4MiB\"\nworkers = 2").status(), 200);
+    assert_eq!(kv.service.stderr().matches("can't be lowered").count(), 1);
+}
+
 /// Whatever the reference says a reload changes, beside passwords and certificates.
 #[test]
 fn a_reload_changes_policy_limits_and_access() {

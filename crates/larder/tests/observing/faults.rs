@@ -9,7 +9,7 @@ use std::time::Instant;
 use testkit::{Client, Faults, KvService, Redis, RespClient, run, wait};
 
 use crate::prometheus::Labels;
-use crate::world::{CLIENTS_MAX, CONNECTIONS_MAX, PASSWORD, World};
+use crate::world::{CLIENTS_MAX, CONNECTIONS_MAX, NOW, PASSWORD, SOON, World};
 
 /// An alert, and why it fires here.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ impl Fault {
 }
 
 /// All alerts of `deploy/`. The fault of the last one would hide others, and is made when those have fired.
-pub(crate) const FAULTS: [Fault; 34] = [
+pub(crate) const FAULTS: [Fault; 36] = [
     fault("LarderRestarts", KV, "a kv server is killed again and again"),
     fault("LarderFileDescriptors", KV, "a server may open few more files than it has clients"),
     fault("LarderReloadRefused", GATEWAY, "a reload finds a mistake in the file"),
@@ -61,6 +61,12 @@ pub(crate) const FAULTS: [Fault; 34] = [
     fault("LarderFleetSplit", ("store", "split"), "one of two instances is led to another server"),
     fault("LarderPurgePartial", GATEWAY, "the server of a store is gone when somebody purges"),
     fault("LarderStoreTooSmall", ("store", "small"), "a client asks for more than it holds"),
+    fault(
+        "LarderCertificateExpiresSoon",
+        ("host", SOON),
+        "a certificate with a week left is put in the place of another",
+    ),
+    fault("LarderCertificateExpires", ("host", NOW), "one with a day left is put in the place of another"),
     fault("LarderConnections", GATEWAY, "clients keep their connections open"),
     fault("LarderAccessLogDropped", GATEWAY, "no file may grow any more, the access log among them"),
     fault("LarderKvNoRoom", KV, "clients set more than there is room for, and nothing is evicted"),
@@ -95,6 +101,7 @@ impl<'a> Trouble<'a> {
     /// Makes all faults but the last. Those that pass are made again by [`Trouble::fires`].
     #[track_caller]
     pub(crate) fn make(world: &'a mut World) -> Self {
+        renew_late(world);
         world.gateways[0].write_config("site = 1");
         let process = world.gateways[1].service().id().to_string();
         run("prlimit", ["--pid", &process, "--fsize=0"]).succeeded();
@@ -147,6 +154,14 @@ impl<'a> Trouble<'a> {
     pub(crate) fn make_last(&mut self) {
         drop(self.world.gateways.pop());
     }
+}
+
+/// Replaces certificates by those that an operator should have replaced long ago.
+fn renew_late(world: &World) {
+    for (host, days) in [(SOON, 7), (NOW, 1)] {
+        world.certificates.issue(host, days);
+    }
+    assert_eq!(world.gateways[0].ask_admin("POST", "/reload", "").status(), 200);
 }
 
 fn break_stores(world: &mut World) {

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime};
 
-use testkit::{Collector, FaultProxy, KvService, KvSetup, Larder, Port, Redis, ScriptedOrigin, Setup, wait};
+use testkit::{
+    Authority, Collector, FaultProxy, Identity, KvService, KvSetup, Larder, Port, Redis, ScriptedOrigin,
+    Setup, wait,
+};
 
 use crate::load::{self, Gateway, Load};
 use crate::prometheus::{Prometheus, Targets};
@@ -16,10 +20,15 @@ pub(crate) const CONNECTIONS_MAX: usize = 200;
 /// Clients of the kv server that is crowded later on.
 pub(crate) const CLIENTS_MAX: usize = 20;
 
+/// Hosts of which each has a certificate.
+pub(crate) const SOON: &str = "soon.example";
+pub(crate) const NOW: &str = "now.example";
+
 /// What is dropped first has clients further down.
 pub(crate) struct World {
     pub(crate) origins: Origins,
     pub(crate) stores: Stores,
+    pub(crate) certificates: Certificates,
     pub(crate) gateways: Vec<Larder>,
     pub(crate) places: Vec<Gateway>,
     pub(crate) kv: KvServers,
@@ -40,6 +49,9 @@ pub(crate) struct Origins {
     news: ScriptedOrigin,
     pub(crate) are_news_cacheable: Arc<AtomicBool>,
 }
+
+/// Those of the gateways.
+pub(crate) struct Certificates(Authority);
 
 /// The servers behind the stores of the gateways, which are called as the stores are.
 pub(crate) struct Stores {
@@ -83,6 +95,22 @@ impl Origins {
     }
 }
 
+impl Certificates {
+    /// A certificate for so many days, in the file of the one before.
+    pub(crate) fn issue(&self, host: &str, days: u32) -> Identity {
+        let (now, day) = (SystemTime::now(), Duration::from_secs(86_400));
+        self.0.identity_for(&[host], now - day..now + day * days)
+    }
+
+    fn listed(&self) -> String {
+        let one = |host| {
+            let Identity { certificate, key } = self.issue(host, 90);
+            format!("{{ cert = \"{}\", key = \"{}\" }}", certificate.display(), key.display())
+        };
+        [SOON, NOW].map(one).join(", ")
+    }
+}
+
 impl Stores {
     fn start() -> Self {
         let [default, shared, full, other] = [(); 4].map(|()| Redis::start(""));
@@ -112,8 +140,9 @@ impl World {
     #[track_caller]
     pub(crate) fn start() -> Self {
         let (origins, stores, collector) = (Origins::start(), Stores::start(), Collector::start());
+        let certificates = Certificates(Authority::new());
         let balanced = [Port::reserve(), Port::reserve()];
-        let text = config(&origins, &stores, &collector);
+        let text = config(&origins, &stores, &collector).replace("@certificates@", &certificates.listed());
         let split = [stores.shared.address(), stores.split.address()];
         let gateways: Vec<Larder> = (balanced.iter().zip(split))
             .map(|(balanced, split)| {
@@ -141,7 +170,17 @@ impl World {
             kv: [&kv.full, &kv.crowded, &kv.crashing].iter().map(|server| server.admin()).collect(),
         };
         let prometheus = Prometheus::start(&targets);
-        Self { origins, stores, gateways, places, kv, prometheus, _collector: collector, _load: load }
+        Self {
+            origins,
+            stores,
+            certificates,
+            gateways,
+            places,
+            kv,
+            prometheus,
+            _collector: collector,
+            _load: load,
+        }
     }
 }
 

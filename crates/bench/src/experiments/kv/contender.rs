@@ -5,7 +5,8 @@ use std::process::Command;
 use crate::resp::Protocol;
 
 use super::super::findings::ExperimentError;
-use super::super::stage::{Server, Stage, free_address, program};
+use super::super::fleet::Store;
+use super::super::stage::{Server, Stage, free_address};
 
 /// A server, and how it is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,30 +33,23 @@ impl Contender {
     }
 
     pub(super) fn start(self, stage: &mut Stage<'_>) -> Result<Server, ExperimentError> {
-        let address = free_address()?;
-        let port = address.port().to_string();
-        let mut command = match self {
-            Self::LarderText | Self::LarderResp => Command::new(stage.larder()),
-            Self::Redis => Command::new(program("redis-server", "redis-server")?),
-        };
         match self {
-            Self::LarderResp => {
-                command.args(["kv", "--listen", &address.to_string()]).args(LARDER);
-            }
+            Self::LarderResp => Store::LarderKv.start(stage, &ROOM),
+            Self::Redis => Store::Redis.start(stage, &[]),
             // As poor-man-s-cache is started.
             Self::LarderText => {
-                let metrics = free_address()?.port().to_string();
+                let address = free_address()?;
+                let (port, metrics) = (address.port().to_string(), free_address()?.port().to_string());
                 let variables =
                     [("SERVER_PORT", &*port), ("METRICS_HOST", "127.0.0.1"), ("METRICS_PORT", &metrics)];
-                command.args(["kv", "--environment", "poor-man-s-cache"]).args(LARDER).envs(variables);
-            }
-            Self::Redis => {
-                command.args(["--bind", "127.0.0.1", "--port", &port, "--save", ""]);
+                let mut command = Command::new(stage.larder());
+                command.args(["kv", "--workers", "1", "--environment", "poor-man-s-cache"]).args(ROOM);
+                command.envs(variables);
+                stage.start(command, address)
             }
         }
-        stage.start(command, address)
     }
 }
 
-/// Room for everything.
-const LARDER: [&str; 4] = ["--maxmemory", "4GiB", "--workers", "1"];
+/// For everything.
+const ROOM: [&str; 2] = ["--maxmemory", "4GiB"];

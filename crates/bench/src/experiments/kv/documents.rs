@@ -1,6 +1,6 @@
 //! JSON documents, stored before the workflow and compared after it: a key each, named as a file would be.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -25,12 +25,11 @@ const UNIT_SEPARATOR: u8 = 0x1F;
 
 /// Stores them.
 pub(super) fn store(contender: Contender, address: SocketAddr) -> Result<(), ExperimentError> {
-    let mut talk = Talk::with(contender, address).map_err(failed)?;
     for (name, bytes) in DOCUMENTS {
-        let reply = talk.ask(&["SET", name, &document(bytes)]).map_err(failed)?;
-        if reply != b"OK" {
-            let said = io::Error::other(reply.escape_ascii().to_string());
-            return Err(io_error(&format!("{} does not store {name}", contender.name()), said));
+        let is_stored =
+            talk(contender, address, &["SET", name, &document(bytes)], b"OK", "+").map_err(failed)?;
+        if !is_stored {
+            return Err(failed(io::Error::other(format!("{} does not take {name}", contender.name()))));
         }
     }
     Ok(())
@@ -42,17 +41,49 @@ pub(super) fn still_there(
     contender: Contender,
     address: SocketAddr,
 ) -> Result<Expectation, ExperimentError> {
-    let mut talk = Talk::with(contender, address).map_err(failed)?;
     let mut same = 0;
     for (name, bytes) in DOCUMENTS {
-        let reply = talk.ask(&["GET", name]).map_err(failed)?;
-        same += usize::from(reply == document(bytes).as_bytes());
+        let document = document(bytes);
+        let head = format!("${}\r\n", document.len());
+        let is_same = talk(contender, address, &["GET", name], document.as_bytes(), &head).map_err(failed)?;
+        same += usize::from(is_same);
     }
     Ok(Expectation {
         what: format!("{suite}: the JSON documents are as they were stored"),
         measured: format!("{same} of {}", DOCUMENTS.len()),
         holds: same == DOCUMENTS.len(),
     })
+}
+
+/// Whether a command on a connection of its own is answered with that text, which RESP has behind a head.
+fn talk(
+    contender: Contender,
+    address: SocketAddr,
+    words: &[&str],
+    text: &[u8],
+    head: &str,
+) -> io::Result<bool> {
+    let mut command = Vec::new();
+    let expected = if contender.protocol() == Protocol::UnitSeparator {
+        command.extend_from_slice(words.join(" ").as_bytes());
+        command.push(UNIT_SEPARATOR);
+        [text, &[UNIT_SEPARATOR]].concat()
+    } else {
+        resp::encode_command(&mut command, &words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
+        [head.as_bytes(), text, b"\r\n"].concat()
+    };
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(&command)?;
+    let (mut piece, mut read) = (vec![0; 64 << 10], 0);
+    while read < expected.len() {
+        let bytes = stream.read(&mut piece)?;
+        if bytes == 0 || !expected[read..].starts_with(&piece[..bytes]) {
+            return Ok(false);
+        }
+        read += bytes;
+    }
+    Ok(true)
 }
 
 /// Spaces, line ends, quotes, and characters of several bytes: an array of objects, at least so many bytes long.
@@ -75,53 +106,6 @@ fn document(bytes: usize) -> String {
 
 fn failed(source: io::Error) -> ExperimentError {
     io_error("the JSON documents can't be stored and read", source)
-}
-
-/// A connection that asks and waits.
-struct Talk {
-    protocol: Protocol,
-    stream: BufReader<TcpStream>,
-}
-
-impl Talk {
-    fn with(contender: Contender, address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(Self { protocol: contender.protocol(), stream: BufReader::new(stream) })
-    }
-
-    /// The text of the reply: without type, length and end.
-    fn ask(&mut self, words: &[&str]) -> io::Result<Vec<u8>> {
-        if self.protocol == Protocol::UnitSeparator {
-            let mut message = words.join(" ").into_bytes();
-            message.push(UNIT_SEPARATOR);
-            self.stream.get_mut().write_all(&message)?;
-            return self.up_to(UNIT_SEPARATOR);
-        }
-        let mut command = Vec::new();
-        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-        resp::encode_command(&mut command, &words);
-        self.stream.get_mut().write_all(&command)?;
-        let line = self.up_to(b'\n')?;
-        let line = line.trim_ascii_end();
-        let Some(length) = line.strip_prefix(b"$") else {
-            return Ok(line.strip_prefix(b"+").unwrap_or(line).to_vec());
-        };
-        let length = str::from_utf8(length).ok().and_then(|digits| digits.parse::<usize>().ok());
-        let mut bulk = vec![0; length.map_or(0, |length| length + 2)];
-        self.stream.read_exact(&mut bulk)?;
-        bulk.truncate(bulk.len().saturating_sub(2));
-        Ok(bulk)
-    }
-
-    fn up_to(&mut self, end: u8) -> io::Result<Vec<u8>> {
-        let mut reply = Vec::new();
-        self.stream.read_until(end, &mut reply)?;
-        match reply.pop() {
-            Some(last) if last == end => Ok(reply),
-            _ => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,7 @@
 //! A part of the suite: its load, and what came of it in the words of its own test.
 
 use crate::resp::{self, Choice, Pace, Preload, RespLoad, Reuse, Until, Values, Workload};
-use crate::result::{Expectation, NOT_JUDGED, Run};
-use crate::server::ServerProbe;
-use crate::told::Told;
+use crate::result::{Expectation, Run};
 
 use super::super::findings::ExperimentError;
 use super::super::stage::{Server, Stage};
@@ -81,14 +79,7 @@ impl Suite {
     ) -> Result<Run, ExperimentError> {
         let load = self.load(stage, contender, server);
         let name = format!("{}: {}", self.name, contender.name());
-        let probe = ServerProbe::new(&[server.process.pid()], None)?.begin()?;
-        let told = Told::start(&name, load.until, stage.progress());
-        let found = resp::run(&load, &mut told.observer());
-        told.finish();
-        let mut run = found?.run;
-        run.name = name;
-        run.server = Some(probe.end()?.per_request(run.requests));
-        Ok(run)
+        stage.watch(&name, load.until, server, |observer| Ok(resp::run(&load, observer)?.run))
     }
 
     fn load(&self, stage: &Stage<'_>, contender: Contender, server: &Server) -> RespLoad {
@@ -138,18 +129,18 @@ pub(super) fn beside_redis(suite: &Suite, larder: &Run, redis: &Run) -> Expectat
         "{}: at least {least:.2} times as fast as Redis (published: {per_s:.0}/s beside Redis's {redis_per_s:.0}/s)",
         larder.name
     );
-    if larder.elapsed_s.min(redis.elapsed_s) < JUDGED_FROM_S {
-        let measured =
-            format!("{NOT_JUDGED}, a run was shorter than {JUDGED_FROM_S} s: ask for more with -n; {rates}");
-        return Expectation { what, measured, holds: !has_failed };
-    }
     let by_rate = larder.requests_per_s / redis.requests_per_s;
     let cost =
         |run: &Run| run.server.and_then(|server| server.process_cpu_us_per_request).filter(|us| *us > 0.0);
     let by_cost = cost(redis).zip(cost(larder)).map_or(0.0, |(redis, larder)| redis / larder);
     let measured =
         format!("{rates}: {by_rate:.2} times, {by_cost:.2} times by the server's CPU time per request");
-    Expectation { what, measured, holds: !has_failed && by_rate.max(by_cost) >= least }
+    let expectation = Expectation { what, measured, holds: !has_failed && by_rate.max(by_cost) >= least };
+    if has_failed {
+        return expectation;
+    }
+    // -n makes it longer.
+    expectation.judged_from(JUDGED_FROM_S, larder.elapsed_s.min(redis.elapsed_s))
 }
 
 /// What the test of poor-man-s-cache prints, and how many cores the server would need for its goal, at what each request costs it here.

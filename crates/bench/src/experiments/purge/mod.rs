@@ -14,17 +14,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::origin::{Origin, pass};
 use crate::peers::{self, Client};
 use crate::progress::Progress;
 use crate::random::SplitMix;
 use crate::result::{Chart, Expectation, Latencies, Point, Run, Series};
 use crate::server::busy_ticks;
-use crate::until::Until;
 
 use super::findings::{ExperimentError, Findings, all_answered};
-use super::fleet::{Answer, Asker, Kind, Store, are_one, pass, run_of, shared};
-use super::origin::Origin;
-use super::stage::{Gateway, Server, Stage, free_address, io_error, metric};
+use super::fleet::{Answer, Asker, Kind, Store, are_one, run_of, shared};
+use super::stage::{Gateway, Server, Stage, io_error, metric, own_origin};
 use origin::DRIPPING;
 use publish::Published;
 
@@ -51,7 +50,7 @@ const DESCRIPTION: &str = "Three gateways share a Redis; the clock of one is 30 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
     let fleet = Fleet::start(stage)?;
     let lasts = stage.duration(PURGE_PACE * (PURGES / PURGERS));
-    let progress = Progress::start("purges", Until::Elapsed(lasts), stage.progress(), &[]);
+    let progress = Progress::of_time("purges", lasts, stage.progress());
     let outcome = play(&fleet, lasts)?;
     progress.finish();
     Ok(Findings {
@@ -72,9 +71,8 @@ struct Fleet {
 
 impl Fleet {
     fn start(stage: &mut Stage<'_>) -> Result<Self, ExperimentError> {
-        let origin = Origin::start(origin::page)?;
-        let address = free_address()?;
-        let store = Store::Redis.start(stage, address, &[])?;
+        let origin = own_origin(origin::page)?;
+        let store = Store::Redis.start(stage, &[])?;
         let site = |number| {
             format!(
                 "[[site]]\nname = \"s{number}\"\npath_prefix = \"/s{number}/\"\norigin = \"http://{}\"\ntags = [\"cache-tag\"]\n",
@@ -89,7 +87,7 @@ impl Fleet {
             // Only what the clock on the wall says, not how time passes.
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
         ];
-        let tables = shared(address);
+        let tables = shared(store.address);
         let gateways = (0..GATEWAYS).map(|number| {
             let environment = if number == 0 { &ahead[..] } else { &[] };
             stage.gateway_as(Gateway { tables: &tables, sites: &sites, environment })
@@ -235,6 +233,14 @@ impl Scene<'_> {
         self.is_over.load(Ordering::SeqCst)
     }
 
+    /// Until all is over: each as soon as its time has come.
+    fn turns(&self, pace: Duration) -> impl Iterator<Item = u32> {
+        (0..).take_while(move |turn| {
+            pass((pace * *turn).saturating_sub(self.begun.elapsed()));
+            !self.is_over()
+        })
+    }
+
     /// One client, until all is over. Pages that are sent slowly are asked for less often.
     fn ask(&self, number: usize) -> Outcome {
         let mut asker = Asker::new(&self.fleet.addresses());
@@ -273,16 +279,12 @@ impl Scene<'_> {
         let mut asker = Asker::new(&self.fleet.addresses());
         let mut random = SplitMix::new(1000 + number as u64);
         let mut outcome = Outcome::default();
-        for turn in 0_u32.. {
-            pass((PURGE_PACE * turn).saturating_sub(self.begun.elapsed()));
-            if self.is_over() {
-                break;
-            }
+        for turn in self.turns(PURGE_PACE) {
             let (query, pages) = purge(&mut random);
             let version = self.fleet.origin.requests();
             let begun = Instant::now();
             let answer = admins[(turn as usize + number) % GATEWAYS].post(&format!("/purge?{query}"))?;
-            outcome.purges.record(us(begun.elapsed()));
+            outcome.purges.record_time(begun.elapsed());
             if !has_reached_all(&answer.body) {
                 outcome.incomplete += 1;
                 continue;
@@ -300,11 +302,7 @@ impl Scene<'_> {
         let mut admin = Client::connect(admin)?;
         let mut asker = Asker::new(&self.fleet.addresses());
         let mut outcome = Outcome::default();
-        for turn in 0_u32.. {
-            pass((WATCH_PACE * turn).saturating_sub(self.begun.elapsed()));
-            if self.is_over() {
-                break;
-            }
+        for turn in self.turns(WATCH_PACE) {
             let other = 1 + turn as usize % (GATEWAYS - 1);
             // From the store, and into memory.
             (0..2).for_each(|_| _ = asker.ask(other, WATCHED, &[]));
@@ -320,7 +318,7 @@ impl Scene<'_> {
                     break at;
                 }
             };
-            outcome.elsewhere.record(us(elsewhere));
+            outcome.elsewhere.record_time(elsewhere);
             admin.receive()?;
         }
         Ok(outcome)
@@ -329,12 +327,8 @@ impl Scene<'_> {
     fn publish(&self) -> io::Result<Outcome> {
         let mut published = Published::to(self.fleet.store.address, GATEWAYS)?;
         let mut outcome = Outcome::default();
-        for turn in 0_u32.. {
-            pass((WATCH_PACE * turn).saturating_sub(self.begun.elapsed()));
-            if self.is_over() {
-                break;
-            }
-            published.publish()?.into_iter().for_each(|latency| outcome.published.record(us(latency)));
+        for _ in self.turns(WATCH_PACE) {
+            published.publish()?.into_iter().for_each(|latency| outcome.published.record_time(latency));
         }
         Ok(outcome)
     }
@@ -362,10 +356,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 fn version_of(answer: &peers::Answer) -> Option<u64> {
     answer.field("x-version")?.parse().ok()
-}
-
-fn us(latency: Duration) -> u64 {
-    u64::try_from(latency.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn has_reached_all(answer: &[u8]) -> bool {

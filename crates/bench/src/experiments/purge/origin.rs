@@ -1,6 +1,6 @@
 //! Responses that say how many there were before them: what was stored before a purge can be told from what came after.
 
-use super::super::origin::{BODY, Reply};
+use crate::origin::{BODY, Reply};
 
 /// Pages below a folder of this name are sent in parts.
 pub(super) const DRIPPING: &str = "drip";

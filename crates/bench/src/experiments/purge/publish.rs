@@ -6,35 +6,31 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::resp::Client;
+
 /// A connection that publishes, and some that are told.
 pub(super) struct Published {
-    publisher: TcpStream,
+    publisher: Client,
     told: Vec<Receiver<Instant>>,
 }
 
 const SUBSCRIBE: &[u8] = b"*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\np\r\n";
 const SUBSCRIBED: &[u8] = b"*3\r\n$9\r\nsubscribe\r\n$1\r\np\r\n:1\r\n";
-const PUBLISH: &[u8] = b"*3\r\n$7\r\nPUBLISH\r\n$1\r\np\r\n$1\r\nm\r\n";
 const MESSAGE: &[u8] = b"*3\r\n$7\r\nmessage\r\n$1\r\np\r\n$1\r\nm\r\n";
-const RECEIVERS: &[u8] = b":3\r\n";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Published {
     pub(super) fn to(store: SocketAddr, receivers: usize) -> io::Result<Self> {
         let told = (0..receivers).map(|_| subscribe(store)).collect::<io::Result<_>>()?;
-        let publisher = TcpStream::connect(store)?;
-        publisher.set_nodelay(true)?;
-        Ok(Self { publisher, told })
+        Ok(Self { publisher: Client::connect(store)?, told })
     }
 
     /// How long until each has it.
     pub(super) fn publish(&mut self) -> io::Result<Vec<Duration>> {
         let begun = Instant::now();
-        self.publisher.write_all(PUBLISH)?;
+        self.publisher.ask(&[b"PUBLISH", b"p", b"m"])?;
         let told = self.told.iter().map(|told| told.recv_timeout(PATIENCE).map(|at| at - begun));
-        let latencies = told.collect::<Result<_, _>>().map_err(io::Error::other)?;
-        self.publisher.read_exact(&mut [0; RECEIVERS.len()])?;
-        Ok(latencies)
+        told.collect::<Result<_, _>>().map_err(io::Error::other)
     }
 }
 

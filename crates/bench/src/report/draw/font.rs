@@ -1,42 +1,28 @@
-//! The font in the binary: how wide a text is, and its outlines.
+//! The font in the binary: how wide a text is.
 
 use std::sync::LazyLock;
 
-use ttf_parser::{Face, OutlineBuilder};
+use skrifa::instance::{LocationRef, Size};
+use skrifa::{FontRef, MetadataProvider as _};
 
-use super::scene::Weight;
 use crate::report::number::shortened;
 
-static REGULAR: LazyLock<Face<'static>> =
-    LazyLock::new(|| parsed(include_bytes!("../../../fonts/Roboto-Regular.ttf")));
-static MEDIUM: LazyLock<Face<'static>> =
-    LazyLock::new(|| parsed(include_bytes!("../../../fonts/Roboto-Medium.ttf")));
+/// The weights, each with its file.
+pub(super) const FILES: [(u16, &[u8]); 2] = [
+    (400, include_bytes!("../../../fonts/Roboto-Regular.ttf")),
+    (500, include_bytes!("../../../fonts/Roboto-Medium.ttf")),
+];
 
-fn parsed(bytes: &'static [u8]) -> Face<'static> {
-    Face::parse(bytes, 0).expect("the font in the binary is whole")
-}
-
-fn face(weight: Weight) -> &'static Face<'static> {
-    match weight {
-        Weight::Regular => &REGULAR,
-        Weight::Medium => &MEDIUM,
-    }
-}
+static REGULAR: LazyLock<FontRef<'static>> =
+    LazyLock::new(|| FontRef::new(FILES[0].1).expect("the font in the binary is whole"));
 
 /// Width of `text` in the regular weight. The medium one is wider by less than what every layout has to spare.
 pub(super) fn width(text: &str, size: f64) -> f64 {
-    let face = face(Weight::Regular);
-    text.chars().map(|character| advance(face, character)).sum::<f64>() * scale(face, size)
-}
-
-fn advance(face: &Face<'_>, character: char) -> f64 {
+    let (glyphs, metrics) =
+        (REGULAR.charmap(), REGULAR.glyph_metrics(Size::new(size as f32), LocationRef::default()));
     // What the font lacks is drawn as a box and has the width of that.
-    let glyph = face.glyph_index(character).unwrap_or_default();
-    f64::from(face.glyph_hor_advance(glyph).unwrap_or_default())
-}
-
-fn scale(face: &Face<'_>, size: f64) -> f64 {
-    size / f64::from(face.units_per_em())
+    let advance = |character: char| metrics.advance_width(glyphs.map(character).unwrap_or_default());
+    text.chars().filter_map(advance).map(f64::from).sum()
 }
 
 /// `text`, with its middle cut out until it is at most `room` wide.
@@ -50,64 +36,23 @@ pub(super) fn fitted(text: &str, size: f64, room: f64) -> String {
     fitting
 }
 
-/// Draws the outlines of `text` from `x`, `y` on.
-pub(super) fn outline(
-    text: &str,
-    weight: Weight,
-    size: f64,
-    (x, y): (f64, f64),
-    pen: &mut dyn OutlineBuilder,
-) {
-    let face = face(weight);
-    let scale = scale(face, size);
-    let mut x = x;
-    for character in text.chars() {
-        let mut placed = Placed { pen, x: x as f32, y: y as f32, scale: scale as f32 };
-        // A space has no outline.
-        let _ = face.outline_glyph(face.glyph_index(character).unwrap_or_default(), &mut placed);
-        x += advance(face, character) * scale;
+/// `text` in at most `lines_max` lines, parted between words. A word that is too long for a line, and the last line where the text is too long for
+/// all of them, lose their middle.
+pub(super) fn wrapped(text: &str, size: f64, room: f64, lines_max: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let is_last = lines.len() == lines_max;
+        let longer = lines.last().map(|line| format!("{line} {word}"));
+        match (longer.filter(|line| is_last || width(line, size) <= room), lines.last_mut()) {
+            (Some(longer), Some(line)) => *line = longer,
+            _ => lines.push(word.to_owned()),
+        }
     }
+    lines.into_iter().map(|line| fitted(&line, size, room)).collect()
 }
 
-/// Moves and scales outlines, and turns them over: fonts count upwards, images downwards.
-struct Placed<'a> {
-    pen: &'a mut dyn OutlineBuilder,
-    x: f32,
-    y: f32,
-    scale: f32,
-}
-
-impl Placed<'_> {
-    fn at(&self, x: f32, y: f32) -> (f32, f32) {
-        (self.x + x * self.scale, self.y - y * self.scale)
-    }
-}
-
-impl OutlineBuilder for Placed<'_> {
-    fn move_to(&mut self, x: f32, y: f32) {
-        let (x, y) = self.at(x, y);
-        self.pen.move_to(x, y);
-    }
-
-    fn line_to(&mut self, x: f32, y: f32) {
-        let (x, y) = self.at(x, y);
-        self.pen.line_to(x, y);
-    }
-
-    fn quad_to(&mut self, x1: f32, y1: f32, x: f32, y: f32) {
-        let ((x1, y1), (x, y)) = (self.at(x1, y1), self.at(x, y));
-        self.pen.quad_to(x1, y1, x, y);
-    }
-
-    fn curve_to(&mut self, x1: f32, y1: f32, x2: f32, y2: f32, x: f32, y: f32) {
-        let ((x1, y1), (x2, y2), (x, y)) = (self.at(x1, y1), self.at(x2, y2), self.at(x, y));
-        self.pen.curve_to(x1, y1, x2, y2, x, y);
-    }
-
-    fn close(&mut self) {
-        self.pen.close();
-    }
-}
+/// What browsers without the font may need more.
+pub(super) const SPARE: f64 = 1.12;
 
 #[cfg(test)]
 mod tests {
@@ -123,12 +68,23 @@ mod tests {
     }
 
     #[test]
+    fn texts_are_parted_between_words() {
+        let lines = |text: &str, lines_max| wrapped(text, 13.0, 60.0, lines_max);
+        assert_eq!(lines("one two", 4), ["one two"]);
+        assert_eq!(lines("one two three four five", 4), ["one two", "three four", "five"]);
+        assert_eq!(lines("", 4), [""; 0]);
+        let cut = lines("one two three four five six", 2);
+        assert!(cut.len() == 2 && cut[1].contains('…') && width(&cut[1], 13.0) <= 60.0, "{cut:?}");
+        let long = lines("a http://127.0.0.1:8080/long", 4);
+        assert!(long.len() == 2 && long[1].contains('…'), "{long:?}");
+    }
+
+    #[test]
     fn every_character_of_our_own_texts_has_a_glyph() {
-        for weight in [Weight::Regular, Weight::Medium] {
-            let missing: String = "µ…±×−–·%0123456789,.()kMG"
-                .chars()
-                .filter(|each| face(weight).glyph_index(*each).is_none())
-                .collect();
+        for (_, file) in FILES {
+            let glyphs = FontRef::new(file).expect("the font is whole").charmap();
+            let missing: String =
+                "µ…±×−–·%0123456789,.()kMG".chars().filter(|each| glyphs.map(*each).is_none()).collect();
             assert_eq!(missing, "");
         }
     }

@@ -1,10 +1,10 @@
 //! Lines with ribbons over two axes.
 
 use super::axis::{Fit, Scaled, Tick};
+use super::drawing::{Anchor, Colour, Dash, Drawing, Seen, Spot};
 use super::font;
 use super::legend::{self, Entry};
 use super::measures::{MARGIN, TEXT_SIZE};
-use super::scene::{Anchor, Colour, Dash, Label, Line, Scene, Seen, Shape, Spot, Weight};
 use crate::report::figures::{Curve, Figure};
 use crate::report::number::significant;
 use crate::result::{Point, Scale};
@@ -37,20 +37,21 @@ impl Plot {
     }
 }
 
-pub(super) fn draw(scene: &mut Scene, figure: &Figure, curves: &[Curve], top: f64) {
-    let legend_end = legend::draw(scene, &entries(curves), top);
-    let plot = plot(scene.width, figure, curves, legend_end + 26.0);
-    scene.height = plot.bottom + 52.0;
-    draw_axes(scene, figure, &plot);
+pub(super) fn draw(drawing: &mut Drawing, figure: &Figure, curves: &[Curve], top: f64) {
+    let legend_end = legend::draw(drawing, &entries(curves), top);
+    let plot = plot(drawing.width, figure, curves, legend_end + 26.0);
+    drawing.height = plot.bottom + 52.0;
+    draw_axes(drawing, figure, &plot);
     if !curves.iter().any(|curve| curve.points.iter().any(|point| plot.spot(point).is_some())) {
-        draw_absence(scene, &plot);
+        let middle = (f64::midpoint(plot.left, plot.right), f64::midpoint(plot.top, plot.bottom));
+        drawing.text("no data", middle, Anchor::Middle, Colour::Faint);
     }
     let hovers = curves.iter().map(|curve| curve.points.len()).sum::<usize>() <= HOVERS_MAX;
-    curves.iter().for_each(|curve| draw_ribbon(scene, curve, &plot));
+    curves.iter().for_each(|curve| draw_ribbon(drawing, curve, &plot));
     // The first series are the ones that readers look for: they go on top.
-    curves.iter().rev().for_each(|curve| draw_curve(scene, curve, &plot));
+    curves.iter().rev().for_each(|curve| draw_curve(drawing, curve, &plot));
     if hovers {
-        curves.iter().for_each(|curve| draw_hovers(scene, figure, curve, &plot));
+        curves.iter().for_each(|curve| draw_hovers(drawing, figure, curve, &plot));
     }
 }
 
@@ -84,25 +85,21 @@ fn ticks_max(width: f64) -> usize {
     (width / TICK_ROOM) as usize
 }
 
-fn draw_axes(scene: &mut Scene, figure: &Figure, plot: &Plot) {
+fn draw_axes(drawing: &mut Drawing, figure: &Figure, plot: &Plot) {
+    let Plot { left, right, top, bottom, .. } = *plot;
     for tick in &plot.y.ticks {
         let y = plot.y_at(plot.y.clamped_place(tick.value));
-        draw_grid(scene, (plot.left, y), (plot.right, y));
-        scene.text(label(tick.label.clone(), (plot.left - 8.0, y + TEXT_SIZE * 0.35), Anchor::End));
+        drawing.line(&[(left, y), (right, y)], Colour::Grid, 1.0, Dash::Solid);
+        drawing.text(&tick.label, (left - 8.0, y + TEXT_SIZE * 0.35), Anchor::End, Colour::Faint);
     }
     for (tick, x) in apart(plot) {
-        draw_grid(scene, (x, plot.top), (x, plot.bottom));
-        scene.text(label(tick.label.clone(), (x, plot.bottom + TEXT_SIZE + 6.0), Anchor::Middle));
+        drawing.line(&[(x, top), (x, bottom)], Colour::Grid, 1.0, Dash::Solid);
+        drawing.text(&tick.label, (x, bottom + TEXT_SIZE + 6.0), Anchor::Middle, Colour::Faint);
     }
-    scene.line(Line {
-        spots: vec![(plot.left, plot.bottom), (plot.right, plot.bottom)],
-        colour: Colour::Axis,
-        width: 1.0,
-        dash: Dash::Solid,
-    });
-    scene.text(label(figure.y.label.clone(), (MARGIN, plot.top - 12.0), Anchor::Start));
-    let middle = f64::midpoint(plot.left, plot.right);
-    scene.text(label(figure.x.label.clone(), (middle, plot.bottom + 42.0), Anchor::Middle));
+    drawing.line(&[(left, bottom), (right, bottom)], Colour::Axis, 1.0, Dash::Solid);
+    drawing.text(&figure.y.label, (MARGIN, top - 12.0), Anchor::Start, Colour::Faint);
+    let middle = f64::midpoint(left, right);
+    drawing.text(&figure.x.label, (middle, bottom + 42.0), Anchor::Middle, Colour::Faint);
 }
 
 /// The ticks of the x axis whose labels do not touch: the first, and those with room behind the one before; the last
@@ -124,21 +121,8 @@ fn apart(plot: &Plot) -> Vec<(&Tick, f64)> {
     kept
 }
 
-fn draw_grid(scene: &mut Scene, from: Spot, to: Spot) {
-    scene.line(Line { spots: vec![from, to], colour: Colour::Grid, width: 1.0, dash: Dash::Solid });
-}
-
-fn label(text: String, at: Spot, anchor: Anchor) -> Label {
-    Label { at, text, size: TEXT_SIZE, anchor, weight: Weight::Regular, colour: Colour::Faint }
-}
-
-fn draw_absence(scene: &mut Scene, plot: &Plot) {
-    let middle = (f64::midpoint(plot.left, plot.right), f64::midpoint(plot.top, plot.bottom));
-    scene.text(label(String::from("no data"), middle, Anchor::Middle));
-}
-
 /// One area for each run of neighbours that have edges; a single one becomes an upright line.
-fn draw_ribbon(scene: &mut Scene, curve: &Curve, plot: &Plot) {
+fn draw_ribbon(drawing: &mut Drawing, curve: &Curve, plot: &Plot) {
     let edges = |point: &Point| {
         let (low, high) = point.ribbon.filter(|(low, high)| low.is_finite() && high.is_finite())?;
         let x = plot.x_at(plot.x.place(point.x)?);
@@ -146,13 +130,12 @@ fn draw_ribbon(scene: &mut Scene, curve: &Curve, plot: &Plot) {
     };
     for neighbours in unbroken(curve, edges) {
         if let [(x, low, high)] = neighbours[..] {
-            let spots = vec![(x, low), (x, high)];
-            scene.line(Line { spots, colour: curve.colour, width: 1.5, dash: Dash::Solid });
+            drawing.line(&[(x, low), (x, high)], curve.colour, 1.5, Dash::Solid);
             continue;
         }
         let above = neighbours.iter().map(|(x, _, high)| (*x, *high));
         let below = neighbours.iter().rev().map(|(x, low, _)| (*x, *low));
-        scene.shapes.push(Shape::Area { corners: above.chain(below).collect(), colour: curve.colour });
+        drawing.area(&above.chain(below).collect::<Vec<_>>(), curve.colour);
     }
 }
 
@@ -169,23 +152,20 @@ fn unbroken<T>(curve: &Curve, pick: impl Fn(&Point) -> Option<T>) -> Vec<Vec<T>>
     parts
 }
 
-fn draw_curve(scene: &mut Scene, curve: &Curve, plot: &Plot) {
+fn draw_curve(drawing: &mut Drawing, curve: &Curve, plot: &Plot) {
     let width = if curve.colour == Colour::Other { 1.0 } else { 2.0 };
     for spots in unbroken(curve, |point| plot.spot(point)) {
-        if let [centre] = spots[..] {
-            let hover = curve.name.clone();
-            scene.shapes.push(Shape::Dot { centre, colour: curve.colour, hover, seen: Seen::Always });
-            continue;
+        match spots[..] {
+            [centre] => drawing.dot(centre, curve.colour, Seen::Always, &curve.name),
+            _ => drawing.line(&spots, curve.colour, width, curve.dash),
         }
-        scene.line(Line { spots, colour: curve.colour, width, dash: curve.dash });
     }
 }
 
-fn draw_hovers(scene: &mut Scene, figure: &Figure, curve: &Curve, plot: &Plot) {
+fn draw_hovers(drawing: &mut Drawing, figure: &Figure, curve: &Curve, plot: &Plot) {
     for point in &curve.points {
         let Some(centre) = plot.spot(point) else { continue };
-        let hover = hover(figure, curve, point);
-        scene.shapes.push(Shape::Dot { centre, colour: curve.colour, hover, seen: Seen::UnderPointer });
+        drawing.dot(centre, curve.colour, Seen::UnderPointer, &hover(figure, curve, point));
     }
 }
 

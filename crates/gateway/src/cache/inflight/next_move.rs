@@ -57,7 +57,7 @@ pub(crate) enum Fact {
     IsInWindow,
     /// It is fresh, for this request.
     IsFresh,
-    /// It was when it arrived: a newer one will be, too.
+    /// It has a lifetime: a newer one will be fresh for whoever waits from its beginning.
     WasFresh,
     /// This request permits it to stand in for the failure.
     TakesStale,

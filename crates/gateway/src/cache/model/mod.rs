@@ -45,15 +45,15 @@ pub(super) enum Rule {
 /// Not here are rules whose absence another one hides (fetches that a purge dooms are judged by their place too; an operation that overtakes an answer is
 /// told by the store a moment later), or that only save work (what waits for the log to have a purge).
 const RULES: &[(Rule, &str, u64)] = &[
-    (Rule::PushesMark, "what the store tells of a record reaches nobody", 0),
+    (Rule::PushesMark, "what the store tells of a record reaches nobody", 1),
     (Rule::PushesOvertakeAnswers, "what it tells while the record is being read is forgotten", 21),
     (Rule::SuspectsAreReadAgain, "a mark of suspicion means nothing", 0),
     (Rule::GenerationsEnd, "copies of an earlier connection are verified", 2),
     (Rule::ReadsAreFollowed, "what is read is not followed", 0),
     (Rule::OthersPurgesCount, "the purges of others have no effect", 2),
-    (Rule::AllAreWaitedFor, "all instances count as having read all of the log", 8),
+    (Rule::AllAreWaitedFor, "all instances count as having read all of the log", 312),
     (Rule::FillsNoteTheirPlace, "a response counts as asked for when it has arrived", 20),
-    (Rule::LogIsReadFirst, "the store is used before the log was read", 2),
+    (Rule::LogIsReadFirst, "the store is used before the log was read", 11),
     (Rule::LostLogsAreNoticed, "another log counts as the same one", 1),
     (Rule::ShorterLogsAreNoticed, "a log that has lost its end counts as whole", 10),
     (Rule::TrimmedLogsAreNoticed, "a log that has lost its beginning counts as whole", 610),

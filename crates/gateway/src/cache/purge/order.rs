@@ -46,7 +46,7 @@ pub enum PurgeError {
     /// No site takes requests for this URL.
     #[error("no site serves this URL")]
     SiteUnknown {
-        /// The sites there are, up to [`SITES_SHOWN_MAX`].
+        /// The sites there are, up to `SITES_SHOWN_MAX`.
         sites: Vec<SiteUrls>,
     },
     /// No site has this name.

@@ -10,10 +10,9 @@ use tokio::time::Instant;
 use super::connection::{Connection, DRAINED_BYTES_MAX, Next, Traits};
 use super::request_body::{BodyPump, Pumped};
 use super::response::{BodyFraming, Chunk, Chunking, Http1Head, Wanted, write_framing};
-use crate::account::{self, Delivered};
+use crate::account::{self, Asked, Delivered};
 use crate::active::ActiveConfig;
 use crate::client::Client;
-use crate::message::head::OwnedRequest;
 use crate::message::piece::PieceMax;
 use crate::message::reply::{Body, BrokenBody, Reply};
 use crate::server::at_once;
@@ -27,7 +26,7 @@ const TURN_BYTES_MAX: usize = 256 << 10;
 /// One response on its way.
 pub(super) struct Delivery<'a, S> {
     connection: &'a mut Connection<S>,
-    request: &'a OwnedRequest,
+    asked: Asked<'a>,
     traits: Traits,
     pump: Option<BodyPump>,
     reply: Box<Reply>,
@@ -50,14 +49,14 @@ enum Moved {
 impl<'a, S: Stream> Delivery<'a, S> {
     pub(super) fn new(
         connection: &'a mut Connection<S>,
-        request: &'a OwnedRequest,
+        asked: Asked<'a>,
         traits: Traits,
         pump: Option<BodyPump>,
         reply: Box<Reply>,
     ) -> Self {
         Self {
             connection,
-            request,
+            asked,
             traits,
             pump,
             reply,
@@ -106,7 +105,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
                     self.take_turns(data.len()).await;
                 }
                 Moved::RequestBody => {}
-                Moved::End => return self.end(framing, trailers.as_ref()).await,
+                Moved::End => return self.end(framing, trailers).await,
                 Moved::Broken(reason) => {
                     self.connection.worker.recorder.fill_aborted(reason);
                     self.connection.flush().await?;
@@ -160,7 +159,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         let limits = live.config.limits.write_pace();
         let mut chunk_head = [0; 18];
         let chunk = Chunk::around(data.len(), framing, &mut chunk_head);
-        let request = self.request;
+        let request = self.asked.request;
         let before_waiting = || {
             let (store, body) = (worker.shared.store_of(&reply.account), &mut reply.body);
             body.wait_for_client(store.cache.budget());
@@ -196,7 +195,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
     }
 
-    async fn end(&mut self, framing: BodyFraming, trailers: Option<&HeaderMap>) -> Next {
+    async fn end(&mut self, framing: BodyFraming, trailers: Option<HeaderMap>) -> Next {
         match framing {
             BodyFraming::Length(bytes) if bytes != self.sent_bytes => return Err(WireError::Closed),
             BodyFraming::Chunked => self.write_last_chunk(trailers),
@@ -211,11 +210,10 @@ impl<'a, S: Stream> Delivery<'a, S> {
     }
 
     //= RFC 9110 section 6.5.1: trailers only to clients that said TE: trailers
-    fn write_last_chunk(&mut self, trailers: Option<&HeaderMap>) {
-        let lines = trailers
-            .filter(|_| self.traits.accepts_trailers)
-            .into_iter()
-            .flat_map(crate::message::fields::map_lines);
+    fn write_last_chunk(&mut self, trailers: Option<HeaderMap>) {
+        let accepted = trailers.filter(|_| self.traits.accepts_trailers);
+        let passing = accepted.and_then(|trailers| self.reply.passing(trailers));
+        let lines = passing.iter().flat_map(crate::message::fields::map_lines);
         if encode::write_last_chunk(&mut self.connection.out, lines).is_err() {
             self.connection.out.extend_from_slice(b"0\r\n\r\n");
         }
@@ -271,7 +269,7 @@ impl<S> Delivery<'_, S> {
         self.is_accounted = true;
         let received = self.pump.as_ref().map_or(0, BodyPump::received_bytes) + self.tunnelled_bytes;
         let sent = self.reply.sent().with_bytes(self.sent_bytes, received, delivered);
-        account::record_owned(&self.connection.worker, self.request, &self.reply, sent)
+        account::record_owned(&self.connection.worker, self.asked, &self.reply, sent)
     }
 }
 

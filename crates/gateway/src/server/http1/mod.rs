@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::task::Context;
 
 use bytes::Bytes;
+use caching::unkeyed::{FieldClass, class_of};
+use caching::{FieldLine, hop_by_hop, sharing};
 use http1::{Framing, HeadScanner, Persistence, RequestError, Version as WireVersion, encode};
 
 pub(crate) use self::connection::Connection;
@@ -22,8 +24,9 @@ use self::request_body::{BodyProblem, BodyPump, CLIENT_CLOSED, Pumped};
 use self::response::{Chunking, Http1Head, Wanted};
 use super::doorway::Seat;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
-use crate::account;
+use crate::account::{self, Asked};
 use crate::active::ActiveConfig;
+use crate::config::Config;
 use crate::exchange;
 use crate::message::head::{ClientEnd, Content, Nominations, RequestHead, Version};
 use crate::message::interims::{Awaited, Coming, Interims};
@@ -169,6 +172,9 @@ impl<S: Stream> Connection<S> {
         let Some(head) = self.scanner.parse(self.input.filled(), &self.codec, &mut lines)? else {
             return Ok(Turn::NeedInput);
         };
+        if head.nominates_fields && takes_out_what_others_say(head.fields) {
+            return Err(RequestError::EndToEndFieldNominated);
+        }
         if !self.seat.begins() {
             return Ok(Turn::Leave);
         }
@@ -177,7 +183,7 @@ impl<S: Stream> Connection<S> {
         self.farewell = farewell_after(head.persistence, traits);
         let completed = completed_path(&head);
         let path_and_query = completed.as_deref().unwrap_or(head.path_and_query);
-        let mut request = request_head(&head, path_and_query, &self.client);
+        let mut request = request_head(&head, path_and_query, (&self.client, &self.live.config));
         let timeline = traces::begin(&self.worker, &self.live, &request, self.wire.seen());
         request.timeline = timeline.as_ref();
         let mut step = exchange::begin(&self.worker, &self.live, &request, &mut self.key, self.wire.seen());
@@ -273,7 +279,7 @@ impl<S: Stream> Connection<S> {
         let answered = self.answer(&plan, body, &mut pump, traits).await;
         waiting.end();
         match answered {
-            Ok(Ok(reply)) => Delivery::new(self, plan.asked(), traits, Some(pump), reply).run().await,
+            Ok(Ok(reply)) => Delivery::new(self, Asked::of(&plan), traits, Some(pump), reply).run().await,
             Ok(Err(problem)) => self.refuse_content(&plan, &problem, traits, &pump).await,
             Err(error) => {
                 self.left(&plan, &pump);
@@ -352,7 +358,7 @@ impl<S: Stream> Connection<S> {
         let _in_flight = self.worker.recorder.in_flight();
         let bytes_max = self.live.config.limits.body_bytes_max;
         let pump = BodyPump::new(traits.framing, &self.codec, bytes_max, None);
-        Delivery::new(self, request, traits, Some(pump), reply).run().await
+        Delivery::new(self, Asked::at_once(request), traits, Some(pump), reply).run().await
     }
 
     /// Answers a request whose content can't be read to its end, if its client is there, and so ends the connection.
@@ -371,7 +377,7 @@ impl<S: Stream> Connection<S> {
         self.farewell = Farewell::Lingering;
         let problem = Problem::new(status, problem.reason(), problem.to_string());
         let reply = exchange::refuse_content(&self.worker, plan, &problem);
-        Delivery::new(self, plan.asked(), traits.closing(), None, Box::new(reply)).run().await
+        Delivery::new(self, Asked::of(plan), traits.closing(), None, Box::new(reply)).run().await
     }
 
     /// Answers a request whose head can't be understood or is too much, and so ends the connection.
@@ -420,6 +426,20 @@ fn farewell_after(wanted: Persistence, traits: Traits) -> Farewell {
     }
 }
 
+/// Whether `Connection` names a field by which a proxy says how and from whom it got the request, or one that says whose it is. A client could
+/// have taken out what a balancer in front has written, which leaves `Connection` as it is.
+//= RFC 9110 section 7.6.1: fields for all recipients are not named
+fn takes_out_what_others_say(lines: &[FieldLine<'_>]) -> bool {
+    let is_such = |name: &str| {
+        let is_for_proxy = hop_by_hop::ends_here(name);
+        !is_for_proxy && (class_of(name) != FieldClass::Ordinary || sharing::is_credential(name))
+    };
+    let connections = lines.iter().filter(|(name, _)| name.eq_ignore_ascii_case("connection"));
+    connections
+        .flat_map(|(_, value)| http1::elements(value))
+        .any(|option| std::str::from_utf8(option).is_ok_and(is_such))
+}
+
 /// The target with its path, where a target in absolute-form had none before its query.
 //= RFC 9110 section 4.2.3: http(s) normalization and comparison
 fn completed_path(head: &http1::Head<'_, '_>) -> Option<String> {
@@ -429,11 +449,11 @@ fn completed_path(head: &http1::Head<'_, '_>) -> Option<String> {
 fn request_head<'a>(
     head: &http1::Head<'a, 'a>,
     path_and_query: &'a str,
-    client: &'a ClientEnd,
+    (client, config): (&'a ClientEnd, &Config),
 ) -> RequestHead<'a> {
     RequestHead {
         method: head.method,
-        scheme: way::scheme(client.peer, head.fields),
+        scheme: way::scheme(client.peer, head.fields, &config.trusted_proxies),
         authority: head.authority.as_str(),
         path_and_query,
         version: match head.version {

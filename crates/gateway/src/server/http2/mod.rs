@@ -52,7 +52,7 @@ use self::stream::{Exchange, Responder};
 use super::deadline::Deadline;
 use super::doorway::Seat;
 use super::wire::Stream;
-use crate::account::{self, Delivered};
+use crate::account::{self, Asked, Delivered};
 use crate::active::ActiveConfig;
 use crate::config::ClientLimits;
 use crate::exchange::{self};
@@ -274,7 +274,7 @@ impl<S: Stream + 'static> Connection<S> {
             Ok(lines) => lines,
             Err(problem) => return responder.refuse(&problem, wanted),
         };
-        let mut head = match request::head(&request, &lines, stage, &self.client, limits) {
+        let mut head = match request::head(&request, &lines, stage, &self.client, &self.live.config) {
             Ok(head) => head,
             Err(problem) => return responder.refuse(&problem, wanted),
         };
@@ -313,7 +313,7 @@ impl<S: Stream + 'static> Connection<S> {
                 let request = head.into_owned();
                 let in_flight = self.worker.recorder.in_flight();
                 drop(tokio::spawn(async move {
-                    open.deliver(&request, BodyPump::idle()).await;
+                    open.deliver(Asked::at_once(&request), BodyPump::idle()).await;
                     drop(in_flight);
                 }));
             }

@@ -10,7 +10,7 @@ use http::{Method, Request};
 use http1::{Authority, is_field_value};
 use smallvec::SmallVec;
 
-use crate::config::ClientLimits;
+use crate::config::{ClientLimits, Config};
 use crate::message::head::{ClientEnd, Content, Nominations, RequestHead, Scheme, Version};
 use crate::message::respond::Problem;
 use crate::transform::way;
@@ -78,11 +78,11 @@ pub(super) fn head<'a, B>(
     lines: &'a [FieldLine<'a>],
     stage: Stage,
     client: &'a ClientEnd,
-    limits: &ClientLimits,
+    config: &Config,
 ) -> Result<RequestHead<'a>, Problem> {
     check_method_and_scheme(request)?;
-    let scheme = way::scheme(client.peer, lines);
-    let path_and_query = path_and_query(request, limits)?;
+    let scheme = way::scheme(client.peer, lines, &config.trusted_proxies);
+    let path_and_query = path_and_query(request, &config.limits)?;
     Ok(RequestHead {
         method: request.method().as_str(),
         scheme,
@@ -182,17 +182,22 @@ fn content(fields: &HeaderMap, stage: Stage) -> Content {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::super::tests::{client, limits};
     use super::*;
+    use crate::config::sample;
 
     fn problem_of(request: http::request::Builder) -> Result<String, (u16, &'static str)> {
         let request = request.body(()).unwrap();
         let cookies = joined_cookies(request.headers());
         let limits = ClientLimits { fields_max: 3, target_bytes_max: 20, ..limits() };
+        let site = sample::site(([127, 0, 0, 1], 1).into());
+        let config = sample::config(Arc::new(site), limits.clone());
         let refused = |problem: Problem| (problem.status, problem.reason);
         let lines = lines(request.headers(), cookies.as_deref(), &limits).map_err(refused)?;
         let client = client();
-        let head = head(&request, &lines, Stage::BodyFollows, &client, &limits).map_err(refused)?;
+        let head = head(&request, &lines, Stage::BodyFollows, &client, &config).map_err(refused)?;
         Ok(head.authority.to_owned())
     }
 

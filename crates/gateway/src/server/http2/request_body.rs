@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use super::response;
 use crate::config::ClientLimits;
 use crate::message::head::Content;
 use crate::message::respond::Problem;
+use crate::message::trailers;
 use crate::server::pace::{Pace, PaceLimits};
 use crate::upstream::{RequestBody, RequestBodySender, Room, UNCHARGED_PIECE_BYTES_MAX};
 
@@ -153,7 +153,7 @@ impl Reader {
         }
         match self.stream.trailers().await {
             Ok(trailers) => {
-                let _ = sender.finish(trailers.and_then(response::trailers)).await;
+                let _ = sender.finish(trailers.and_then(|trailers| trailers::passing(trailers, &[]))).await;
                 Ok(())
             }
             Err(_) => Err((BodyProblem::ClientLeft, sender)),

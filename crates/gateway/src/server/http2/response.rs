@@ -107,18 +107,6 @@ pub(super) fn go_on() -> Response<()> {
     response
 }
 
-/// The trailers that may be sent, if there are any.
-//= RFC 9110 section 6.5.1: limitations on use of trailers
-pub(super) fn trailers(mut received: HeaderMap) -> Option<HeaderMap> {
-    let forbidden: Vec<HeaderName> = received
-        .keys()
-        .filter(|name| is_connection_specific(name) || http1::is_forbidden_trailer(name.as_str()))
-        .cloned()
-        .collect();
-    forbidden.iter().for_each(|name| drop(received.remove(name)));
-    (!received.is_empty()).then_some(received)
-}
-
 //= RFC 9113 section 8.2.2: connection-specific fields are not sent
 fn is_connection_specific(name: &HeaderName) -> bool {
     matches!(
@@ -165,18 +153,5 @@ mod tests {
         ] {
             assert_eq!(follows(length, wanted), expected, "{length:?} {wanted:?}");
         }
-    }
-
-    //= RFC 9110 section 6.5.1: limitations on use of trailers
-    #[test]
-    fn trailers_lose_what_does_not_belong_there() {
-        let mut received = HeaderMap::new();
-        for name in ["content-length", "transfer-encoding", "x-checksum"] {
-            received.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
-        }
-        let kept = trailers(received.clone()).unwrap();
-        assert_eq!(kept.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-checksum"]);
-        received.remove("x-checksum");
-        assert_eq!(trailers(received), None);
     }
 }

@@ -20,12 +20,12 @@ use super::request_body::{BodyProblem, BodyPump};
 use super::resets::Resets;
 use super::response::{self, Follows, Http2Head, Wanted, follows};
 use super::send_memory::{Counted, SendMemory};
-use crate::account::{self, Delivered, Sent};
+use crate::account::{self, Asked, Delivered, Sent};
 use crate::active::ActiveConfig;
 use crate::client::Client;
 use crate::config::ErrorExposure;
 use crate::exchange;
-use crate::message::head::{ClientEnd, OwnedRequest};
+use crate::message::head::ClientEnd;
 use crate::message::interims::{Awaited, Coming, Interims};
 use crate::message::piece::PieceMax;
 use crate::message::reply::{Body, BrokenBody, HeadSink, Length, Reply};
@@ -69,7 +69,7 @@ pub(super) struct Exchange {
 /// A response on its way, which is accounted for however it ends: what the drain limit cuts off is dropped where it waits.
 struct Delivery<'a> {
     open: Open,
-    request: &'a OwnedRequest,
+    asked: Asked<'a>,
     pump: BodyPump,
     delivered: Delivered,
 }
@@ -77,7 +77,7 @@ struct Delivery<'a> {
 impl Drop for Delivery<'_> {
     fn drop(&mut self) {
         let sent = self.open.sent(self.pump.received_bytes(), self.delivered);
-        account::record_owned(&self.open.worker, self.request, &self.open.reply, sent);
+        account::record_owned(&self.open.worker, self.asked, &self.open.reply, sent);
     }
 }
 
@@ -169,14 +169,14 @@ impl Exchange {
             Err(BodyProblem::ClientLeft) => return self.left(),
         };
         self.resets.answered();
-        let request = self.plan.asked();
-        let wanted = Wanted::by(&request.method);
+        let asked = Asked::of(&self.plan);
+        let wanted = Wanted::by(&asked.request.method);
         let worker = Arc::clone(&self.responder.worker);
         match self.responder.open(reply, wanted) {
-            Ok(open) => open.deliver(request, self.pump).await,
+            Ok(open) => open.deliver(asked, self.pump).await,
             Err(reply) => {
                 let sent = reply.sent().with_bytes(0, self.pump.received_bytes(), Delivered::Broken);
-                account::record_owned(&worker, request, &reply, sent);
+                account::record_owned(&worker, asked, &reply, sent);
             }
         }
     }
@@ -243,13 +243,13 @@ impl Open {
     }
 
     /// Sends the body, then accounts for the exchange.
-    pub(super) async fn deliver(self, request: &OwnedRequest, pump: BodyPump) {
-        let mut delivery = Delivery { open: self, request, pump, delivered: Delivered::Broken };
+    pub(super) async fn deliver(self, asked: Asked<'_>, pump: BodyPump) {
+        let mut delivery = Delivery { open: self, asked, pump, delivered: Delivered::Broken };
         let Delivery { open, pump, .. } = &mut delivery;
         let ended = match open.follows {
             Follows::Nothing => Ok(()),
             Follows::Data => {
-                let client = Client::of_request(request, &open.live.config.trusted_proxies);
+                let client = Client::of_request(asked.request, &open.live.config.trusted_proxies);
                 open.send_body(client, pump).await
             }
         };
@@ -293,7 +293,7 @@ impl Open {
         if matches!(self.reply.length, Length::Known(bytes) if bytes != self.sent_bytes) {
             return Err(Broken::Length);
         }
-        let ended = match trailers.and_then(response::trailers) {
+        let ended = match trailers.and_then(|trailers| self.reply.passing(trailers)) {
             Some(trailers) => self.stream.send_trailers(trailers),
             None => self.stream.send_data(Bytes::new(), true),
         };

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use caching::{
-    ContentRange, FieldLine, Outcome, RequestFacts, Reuse, Selecting, Timestamp, may_serve_stale, range,
-    reuse, was_shared_lately,
+    ContentRange, FieldLine, Outcome, RequestFacts, Reuse, Selecting, StoredFacts, Timestamp,
+    may_serve_stale, range, reuse, was_shared_lately,
 };
 use telemetry::CacheResult;
 
@@ -102,12 +102,13 @@ impl CollapsedRequest<'_> {
     }
 
     pub(super) fn is_fresh_for_this(&self, head: &StoredHead) -> bool {
-        self.is_fresh_at(self.worker.now(), head) && !self.cache().is_invalidated(&self.fetch.key, head)
+        self.is_fresh_at(self.worker.now(), &head.facts)
+            && !self.cache().is_invalidated(&self.fetch.key, head)
     }
 
-    fn is_fresh_at(&self, now: Timestamp, head: &StoredHead) -> bool {
+    fn is_fresh_at(&self, now: Timestamp, stored: &StoredFacts) -> bool {
         let rules = &self.plan.site.rule_at(self.plan.rule).caching;
-        reuse(&self.plan.facts, &head.facts, rules, now) == Reuse::Fresh
+        reuse(&self.plan.facts, stored, rules, now) == Reuse::Fresh
     }
 
     /// The reply that a stored response makes, or how what memory lacks of it is loaded for that. `cause` is the failure that it
@@ -157,9 +158,10 @@ impl Trial for Arrived<'_> {
         match fact {
             Fact::IsSelected => self.head().is_some_and(|head| self.is_selected(head)),
             Fact::IsFresh => self.head().is_some_and(|head| self.is_fresh(head)),
-            Fact::WasFresh => {
-                self.head().is_some_and(|head| self.seeking.is_fresh_at(head.facts.response_time, head))
-            }
+            Fact::WasFresh => self.head().is_some_and(|head| {
+                let facts = &head.facts;
+                self.seeking.is_fresh_at(facts.response_time, &facts.awaited(u64::MAX))
+            }),
             Fact::IsInWindow => {
                 matches!(self.answer, Answer::Filling(filling) if filling.fill.began_in_window())
             }
@@ -232,10 +234,12 @@ impl Arrived<'_> {
         head.nominated().is_empty() || head.is_selected_by(self.seeking.selecting(&sent()))
     }
 
-    /// What was purged while this request waited is for those who waited, and for nobody else.
+    /// Whether it was fresh when this request came, as far as anybody can tell, and is no older than that by more than it had to wait. What was
+    /// purged while this request waited is for those who waited, and for nobody else.
     fn is_fresh(&self, head: &StoredHead) -> bool {
         let CollapsedRequest { worker, fetch, .. } = self.seeking;
-        self.seeking.is_fresh_at(worker.now(), head)
+        let waited_ms = head.facts.response_time.ms_since(self.seeking.came()).max(0).unsigned_abs();
+        self.seeking.is_fresh_at(worker.now(), &head.facts.awaited(waited_ms))
             && self.seeking.cache().answers(fetch.look_up, &fetch.key, head)
     }
 

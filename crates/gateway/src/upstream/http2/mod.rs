@@ -12,7 +12,7 @@ use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream, SendStream};
 use http::Version;
-use http::header::{self, HeaderMap};
+use http::header::{self, HeaderMap, HeaderName};
 use http::uri::{Authority, Parts, Uri};
 
 use self::body::UploadTask;
@@ -28,6 +28,7 @@ use super::response::{EndToEnd, OriginResponse};
 use super::timing::{Asking, HeadWait, UploadProgress};
 use crate::message::fields::map_lines;
 use crate::message::head::Nominations;
+use crate::message::trailers;
 
 pub(super) use self::body::Http2Body;
 pub(super) use self::connection::{Http2Connection, StreamSlot};
@@ -47,8 +48,11 @@ pub(super) async fn exchange(
         Err(error) => return Err(Failure { error, body: Some(body), processing: Processing::Never }),
     };
     let progress = Arc::new(UploadProgress::of(&body));
-    let upload = (!body.is_end_stream())
-        .then(|| UploadTask(tokio::spawn(send_body(stream, body, Arc::clone(&progress))).abort_handle()));
+    let announced = head.announced_trailers();
+    let upload = (!body.is_end_stream()).then(|| {
+        let sending = send_body(stream, body, announced, Arc::clone(&progress));
+        UploadTask(tokio::spawn(sending).abort_handle())
+    });
     match waiting.head(&mut Conversation { response, progress: Arc::clone(&progress) }).await {
         Err(late) => {
             if late == OriginError::FirstByteTimeout {
@@ -178,7 +182,12 @@ fn content_length(fields: &HeaderMap) -> Option<u64> {
 }
 
 /// Sends the request body as flow control allows. Failures to send need no report: the response tells.
-async fn send_body(mut stream: SendStream<Bytes>, mut body: RequestBody, progress: Arc<UploadProgress>) {
+async fn send_body(
+    mut stream: SendStream<Bytes>,
+    mut body: RequestBody,
+    announced: Vec<HeaderName>,
+    progress: Arc<UploadProgress>,
+) {
     while !body.is_end_stream() {
         let frame = poll_fn(|cx| {
             let polled = body.poll_frame(cx);
@@ -189,7 +198,10 @@ async fn send_body(mut stream: SendStream<Bytes>, mut body: RequestBody, progres
             None => break,
             Some(Err(RequestBodyIncomplete)) => return stream.send_reset(Reason::CANCEL),
             Some(Ok(BodyFrame::Data(data))) => send_data(&mut stream, data).await,
-            Some(Ok(BodyFrame::Trailers(trailers))) => return drop(stream.send_trailers(trailers)),
+            Some(Ok(BodyFrame::Trailers(trailers))) => match trailers::announced(trailers, &announced) {
+                Some(trailers) => return drop(stream.send_trailers(trailers)),
+                None => break,
+            },
         };
         if sent.is_err() {
             return;

@@ -290,7 +290,7 @@ async fn interim_responses_are_handed_over_in_order() {
     let server = Scripted::start(vec![answers(&[&format!("{head}{OK}")])]).await;
     let mut seen: Vec<Interim> = Vec::new();
     let origin = origin(&config(server.address));
-    let response = origin.send(get(), &TIMEOUTS, &mut |interim| seen.push(interim)).await.unwrap();
+    let response = origin.send(get(), &TIMEOUTS, &mut |interim| seen.push(interim), None).await.unwrap();
     assert_eq!(whole(response).await.unwrap().body, "ok");
     let statuses: Vec<u16> = seen.iter().map(|interim| interim.status.as_u16()).collect();
     assert_eq!(statuses, [100, 103, 102]);

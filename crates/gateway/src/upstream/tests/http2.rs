@@ -133,7 +133,7 @@ async fn more_streams_than_the_peer_allows_take_more_connections() {
     fetch(&origin, get()).await.unwrap();
     let slow = OriginTimeouts { first_byte: Duration::from_millis(100), ..TIMEOUTS };
     let mut ignore = |_| {};
-    let held = origin.send(get(), &slow, &mut ignore);
+    let held = origin.send(get(), &slow, &mut ignore, None);
     let other = async {
         while server.streams.load(Ordering::Relaxed) < 2 {
             tokio::task::yield_now().await;
@@ -150,7 +150,7 @@ async fn interim_responses_and_trailers_arrive() {
     let server = Server::start(&[Act::Hints, Act::Trailers], 100).await;
     let origin = origin(&server.config());
     let mut seen: Vec<Interim> = Vec::new();
-    let response = origin.send(get(), &TIMEOUTS, &mut |interim| seen.push(interim)).await.unwrap();
+    let response = origin.send(get(), &TIMEOUTS, &mut |interim| seen.push(interim), None).await.unwrap();
     assert_eq!(whole(response).await.unwrap().body, "ok");
     assert_eq!(
         (seen.len(), seen[0].status.as_u16(), map(&seen[0].fields)["link"].to_str().unwrap()),
@@ -233,7 +233,7 @@ async fn a_connection_that_stopped_answering_gets_no_more_streams() {
     let server = Server::start(&[Act::Nothing], 100).await;
     let origin = origin(&server.config());
     let slow = OriginTimeouts { first_byte: Duration::from_millis(40), ..TIMEOUTS };
-    let got = origin.send(get(), &slow, &mut |_| {}).await;
+    let got = origin.send(get(), &slow, &mut |_| {}, None).await;
     assert_eq!(got.unwrap_err(), OriginError::FirstByteTimeout);
     assert_eq!(fetch(&origin, get()).await.unwrap().body, "ok");
     assert_eq!(server.connections(), 2);

@@ -34,7 +34,7 @@ async fn each_time_limit_ends_the_exchange() {
     for (script, timeouts, expected) in cases {
         let server = Scripted::start(vec![script]).await;
         let origin = origin(&config(server.address));
-        let got = match origin.send(get(), &timeouts, &mut |_| {}).await {
+        let got = match origin.send(get(), &timeouts, &mut |_| {}, None).await {
             Ok(response) => whole(response).await.unwrap_err(),
             Err(error) => error,
         };
@@ -56,7 +56,7 @@ async fn connections_that_are_not_accepted_time_out() {
         waiting.push(tokio::time::timeout(SHORT, tokio::net::TcpStream::connect(address)).await);
     }
     let timeouts = OriginTimeouts { connect: SHORT, ..TIMEOUTS };
-    let got = origin(&config(address)).send(get(), &timeouts, &mut |_| {}).await;
+    let got = origin(&config(address)).send(get(), &timeouts, &mut |_| {}, None).await;
     assert_eq!(got.unwrap_err(), OriginError::ConnectTimeout);
 }
 
@@ -74,7 +74,8 @@ async fn the_first_byte_limit_waits_for_slow_uploads() {
     });
     let timeouts = OriginTimeouts { first_byte: SHORT, ..TIMEOUTS };
     let began = Instant::now();
-    let got = origin(&config(server.address)).send(request(Method::POST, body), &timeouts, &mut |_| {}).await;
+    let got =
+        origin(&config(server.address)).send(request(Method::POST, body), &timeouts, &mut |_| {}, None).await;
     assert_eq!(whole(got.unwrap()).await.unwrap().body, "ok");
     assert!(began.elapsed() >= SHORT * 4);
     upload.await.unwrap();
@@ -86,7 +87,8 @@ async fn an_origin_that_does_not_read_the_upload_times_out() {
     let (mut sender, body) = RequestBody::channel(1, None);
     tokio::spawn(async move { while sender.send_data(Bytes::from(vec![0_u8; 1 << 20])).await.is_ok() {} });
     let timeouts = OriginTimeouts { first_byte: SHORT, ..TIMEOUTS };
-    let got = origin(&config(server.address)).send(request(Method::POST, body), &timeouts, &mut |_| {}).await;
+    let got =
+        origin(&config(server.address)).send(request(Method::POST, body), &timeouts, &mut |_| {}, None).await;
     assert_eq!(got.unwrap_err(), OriginError::FirstByteTimeout);
 }
 
@@ -100,7 +102,7 @@ async fn requests_beyond_the_limits_are_refused() {
     let origin = origin(&config);
     let slow = OriginTimeouts { first_byte: SHORT * 3, ..TIMEOUTS };
     let mut ignore_first = |_| {};
-    let first = origin.send(get(), &slow, &mut ignore_first);
+    let first = origin.send(get(), &slow, &mut ignore_first, None);
     let others = async {
         while origin.stats().requests_in_flight == 0 {
             tokio::task::yield_now().await;

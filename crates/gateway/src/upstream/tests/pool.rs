@@ -306,7 +306,7 @@ fn sending_is_send() {
     fn check<T: Send>(_: T) {}
     let (background, server) = server(Vec::new());
     let origin = Upstreams::new(background).upstream(&config(server.address));
-    check(origin.send(get(), &TIMEOUTS, &mut |_| {}));
+    check(origin.send(get(), &TIMEOUTS, &mut |_| {}, None));
     check(async { send(&origin, get()).await.unwrap().body.frame().await.is_some() });
 }
 

@@ -188,7 +188,7 @@ pub(super) async fn send(
     origin: &Upstream,
     request: OriginRequest,
 ) -> Result<Box<OriginResponse>, OriginError> {
-    origin.send(request, &TIMEOUTS, &mut |_: Interim| {}).await
+    origin.send(request, &TIMEOUTS, &mut |_: Interim| {}, None).await
 }
 
 /// A response with its whole body.

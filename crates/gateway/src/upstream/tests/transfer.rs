@@ -58,7 +58,7 @@ async fn heads_arrive_in_pieces() {
         }
     });
     let mut hints = Vec::new();
-    let response = origin.send(get(), &TIMEOUTS, &mut |interim| hints.push(map(&interim.fields))).await;
+    let response = origin.send(get(), &TIMEOUTS, &mut |interim| hints.push(map(&interim.fields)), None).await;
     let whole = whole(response.unwrap()).await.unwrap();
     assert_eq!((whole.body.as_str(), &whole.fields["c"]), ("ok", &HeaderValue::from_static("d")));
     assert_eq!(

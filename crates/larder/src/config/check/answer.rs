@@ -1,11 +1,12 @@
 //! What a site answers itself: CORS, maintenance, pages for errors.
 
-use bytes::Bytes;
-use gateway::config::{
-    ClientRules, Cors, CorsHeaders, CorsOrigins, ErrorPage, Maintenance, MethodSet, Page, Sharing,
-};
-use http::{HeaderName, HeaderValue, Uri};
+use std::time::Duration;
 
+use bytes::Bytes;
+use gateway::config::{ClientRules, Cors, CorsHeaders, CorsOrigins, ErrorPage, Maintenance, MethodSet, Page};
+use http::{HeaderValue, Uri};
+
+use super::names::field_name;
 use super::rule::methods;
 use super::scope::Scope;
 use super::server::networks;
@@ -23,10 +24,10 @@ pub(super) fn cors(scope: &mut Scope<'_>, site: &Table) -> Option<Cors> {
     }
     let headers = match any_or(scope, table.list("headers")) {
         Choice::Any => CorsHeaders::Any,
-        Choice::Listed => CorsHeaders::Only(scope.parsed_list(table, "headers", field_name)),
+        Choice::Listed => CorsHeaders::Only(scope.parsed_list(table, "headers", lower_case)),
     };
-    if let (CorsOrigins::Any, Some(node)) = (&origins, table.given("credentials"))
-        && table.flag("credentials")
+    if let (CorsOrigins::Any, Some(node), true) =
+        (&origins, table.given("credentials"), table.flag("credentials"))
     {
         scope.error(
             node,
@@ -41,9 +42,9 @@ pub(super) fn cors(scope: &mut Scope<'_>, site: &Table) -> Option<Cors> {
         origins,
         methods,
         headers,
-        credentials: if table.flag("credentials") { Sharing::WithCredentials } else { Sharing::Anonymous },
-        max_age_s: table.optional_duration("max_age").map(|age| age.as_secs()),
-        exposed: scope.parsed_list(table, "exposed", field_name),
+        credentials: table.get("credentials"),
+        max_age_s: table.get::<Option<Duration>>("max_age").map(|age| age.as_secs()),
+        exposed: scope.parsed_list(table, "exposed", lower_case),
     })
 }
 
@@ -79,9 +80,8 @@ fn web_origin(text: &str) -> Result<String, String> {
     }
 }
 
-fn field_name(text: &str) -> Result<String, String> {
-    let name = HeaderName::from_bytes(text.as_bytes());
-    name.map(|name| name.as_str().to_owned()).map_err(|_| "not a header field name".to_owned())
+fn lower_case(text: &str) -> Result<String, String> {
+    field_name(text).map(|name| name.as_str().to_owned())
 }
 
 pub(super) fn maintenance(scope: &mut Scope<'_>, site: &Table) -> Option<Maintenance> {
@@ -90,7 +90,7 @@ pub(super) fn maintenance(scope: &mut Scope<'_>, site: &Table) -> Option<Mainten
     let page = table.node("body_file").is_some().then(|| page(scope, table)).flatten();
     let retry_after_s = table.duration("retry_after").as_secs();
     // Where it is missing, that is noted already.
-    let is_enabled = table.node("enabled").is_some() && table.flag("enabled");
+    let is_enabled = table.get::<Option<bool>>("enabled") == Some(true);
     is_enabled.then_some(Maintenance { admitted, retry_after_s, page })
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use caching::compression::{Coding, Compressible, ContentTypes};
-use gateway::config::{Compression, Levels, PersonalResponses};
+use gateway::config::{Compression, Levels};
 
 use super::scope::Scope;
 use crate::config::tree::Table;
@@ -17,8 +17,7 @@ pub(super) struct Offer {
 impl Offer {
     pub(super) fn of_site(scope: &mut Scope<'_>, site: &Table) -> Self {
         let by_site = site.flag("compress");
-        let by_rule =
-            site.tables("rule").any(|rule| rule.given("compress").is_some() && rule.flag("compress"));
+        let by_rule = site.tables("rule").any(|rule| rule.written("compress") == Some(true));
         if !by_site
             && !by_rule
             && let Some(node) = site.given("compression")
@@ -37,7 +36,7 @@ impl Offer {
 
     /// What holds for a rule.
     pub(super) fn rule(&self, rule: &Table) -> Option<Arc<Compression>> {
-        let is_on = rule.given("compress").map_or(self.by_site, |_| rule.flag("compress"));
+        let is_on = rule.written("compress").unwrap_or(self.by_site);
         self.compression.clone().filter(|_| is_on)
     }
 }
@@ -58,17 +57,14 @@ fn compression(scope: &mut Scope<'_>, table: &Table) -> Option<Compression> {
         compressible: Compressible {
             codings,
             content_types: ContentTypes::parse(content_types.iter().map(String::as_str)).ok()?,
-            bytes_min: table.number("bytes_min"),
+            bytes_min: table.get("bytes_min"),
         },
         levels: Levels {
-            zstd: table.number("zstd_level"),
-            br: table.number("br_level"),
-            gzip: table.number("gzip_level"),
+            zstd: table.get("zstd_level"),
+            br: table.get("br_level"),
+            gzip: table.get("gzip_level"),
         },
-        personal: match table.flag("personal") {
-            true => PersonalResponses::Compressed,
-            false => PersonalResponses::AsTheyCame,
-        },
+        personal: table.get("personal"),
     })
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use engine::Policy;
 use kv::{
-    Access, Cluster, ClusterNode, DebugCommands, Limits, Listen, OutputLimit, Passwords, ProtectedMode,
-    SLOTS, Security, Sockets, TextProtocol,
+    Access, Cluster, ClusterNode, Limits, Listen, OutputLimit, Passwords, SLOTS, Security, Sockets,
+    TextProtocol,
 };
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
@@ -51,23 +51,17 @@ pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
     KvSettings {
         listen,
         workers: workers(table),
-        bytes_max: table.number("maxmemory"),
+        bytes_max: table.get("maxmemory"),
         policy: table.text("maxmemory_policy").and_then(|name| name.parse().ok()).unwrap_or_default(),
-        text: match table.text("text_protocol") {
-            Some("unit-separator") => TextProtocol::UnitSeparator,
-            _ => TextProtocol::Inline,
-        },
-        sockets: Sockets {
-            backlog: table.number("backlog"),
-            buffer_bytes: table.node("socket_buffer_bytes").map(|_| table.number("socket_buffer_bytes")),
-        },
+        text: table.get("text_protocol"),
+        sockets: Sockets { backlog: table.get("backlog"), buffer_bytes: table.get("socket_buffer_bytes") },
         access: access(scope, table),
         limits: limits(table.table("limits")),
         tls,
         save_file: save_file(scope, table),
         cluster: cluster(scope, table),
         pack_from_bytes: match table.text("compression") {
-            Some("lz4") => table.number("compress_from"),
+            Some("lz4") => table.get("compress_from"),
             _ => usize::MAX,
         },
     }
@@ -115,26 +109,22 @@ fn access(scope: &mut Scope<'_>, table: &Table) -> Access {
     let secrets: Vec<Secret> = files.iter().filter_map(|node| scope.secret_at(node)).collect();
     Access {
         passwords: Passwords::new(secrets.iter().map(|secret| secret.reveal().as_bytes().to_vec())),
-        debug_commands: match table.text("enable_debug_command") {
-            Some("yes") => DebugCommands::Yes,
-            Some("local") => DebugCommands::Local,
-            _ => DebugCommands::No,
-        },
-        protected_mode: if table.flag("protected_mode") { ProtectedMode::On } else { ProtectedMode::Off },
+        debug_commands: table.get("enable_debug_command"),
+        protected_mode: table.get("protected_mode"),
     }
 }
 
 fn limits(table: &Table) -> Limits {
     Limits {
-        clients_max: table.number("clients_max"),
-        idle: table.duration("idle_timeout"),
-        keepalive: table.duration("keepalive"),
-        query_bytes_max: table.number("request_bytes_max"),
-        messages: OutputLimit { bytes_max: table.number("messages_bytes_max"), ..Limits::default().messages },
-        replies: OutputLimit { bytes_max: table.number("replies_bytes_max"), ..Limits::default().replies },
-        buffers_max: kv::BuffersLimit::Bytes(table.number("buffers_bytes_max")),
-        auth: table.duration("auth_timeout"),
-        strangers_max: table.number("unauthenticated_max"),
+        clients_max: table.get("clients_max"),
+        idle: table.get("idle_timeout"),
+        keepalive: table.get("keepalive"),
+        query_bytes_max: table.get("request_bytes_max"),
+        messages: OutputLimit { bytes_max: table.get("messages_bytes_max"), ..Limits::default().messages },
+        replies: OutputLimit { bytes_max: table.get("replies_bytes_max"), ..Limits::default().replies },
+        buffers_max: kv::BuffersLimit::Bytes(table.get("buffers_bytes_max")),
+        auth: table.get("auth_timeout"),
+        strangers_max: table.get("unauthenticated_max"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gateway::config::{Certificate, Http2, ListenerConfig, ListenerTls, ProxyProtocol};
+use gateway::config::{Certificate, ListenerConfig, ListenerTls};
 use rustls::CertificateError;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
@@ -11,8 +11,9 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use super::names::host_pattern;
 use super::scope::Scope;
 use super::server::networks;
+use crate::certificate::{Standing, Validity};
 use crate::config::parse_address;
-use crate::config::tree::Table;
+use crate::config::tree::{Node, Table};
 
 pub(super) fn listeners(scope: &mut Scope<'_>, tree: &Table) -> Vec<ListenerConfig> {
     if let (true, Some(node)) = (tree.list("listen").is_empty(), tree.node("listen")) {
@@ -29,7 +30,7 @@ fn listener(scope: &mut Scope<'_>, table: &Table) -> Option<ListenerConfig> {
         for name in &certificate.names {
             if names.contains(&name.as_str()) {
                 let message = format!("`{name}` is answered by an earlier certificate of this listener");
-                scope.problems.warning(&table.place, &table.path, message);
+                scope.warning_in(table, message);
             }
             names.push(name);
         }
@@ -38,13 +39,9 @@ fn listener(scope: &mut Scope<'_>, table: &Table) -> Option<ListenerConfig> {
     Some(ListenerConfig {
         address: scope.parsed(table, "address", parse_address)?,
         tls: (!certificates.is_empty()).then_some(ListenerTls { certificates }),
-        proxy_protocol: if table.flag("proxy_protocol") {
-            ProxyProtocol::Required
-        } else {
-            ProxyProtocol::Off
-        },
+        proxy_protocol: table.get("proxy_protocol"),
         proxy_protocol_from: networks(scope, table, "proxy_protocol_from"),
-        http2: if table.flag("http2") { Http2::On } else { Http2::Off },
+        http2: table.get("http2"),
     })
 }
 
@@ -76,6 +73,9 @@ fn certificate(scope: &mut Scope<'_>, table: &Table) -> Option<Certificate> {
 pub(super) fn certified(scope: &mut Scope<'_>, table: &Table) -> Option<CertifiedKey> {
     let chain = chain(scope, table, "cert");
     let key = private_key(scope, table, "key");
+    if let (Some(node), Some(first)) = (table.node("cert"), chain.as_ref().and_then(|chain| chain.first())) {
+        check_validity(scope, node, first);
+    }
     let (chain, key) = (chain?, key?);
     let provider = rustls::crypto::ring::default_provider();
     let certified = CertifiedKey::from_der(chain, key, &provider);
@@ -93,6 +93,34 @@ pub(super) fn certified(scope: &mut Scope<'_>, table: &Table) -> Option<Certifie
         error => format!("can't be used as a private key: {error}"),
     });
     scope.take(table.node(at)?, certified)
+}
+
+/// Says of a certificate that clients refuse it for its dates. It is used all the same: other listeners and sites are as good as before.
+fn check_validity(scope: &mut Scope<'_>, node: &Node, certificate: &[u8]) {
+    let file = scope.path_at(node);
+    let file = file.display();
+    let Some(validity) = Validity::of(certificate) else {
+        return scope
+            .warning(node, format!("can't read from when until when the certificate in {file} is valid"));
+    };
+    let date = httpdate::fmt_http_date;
+    match validity.at(scope.now) {
+        Standing::Valid => {}
+        Standing::Early => {
+            let begin = date(validity.begin);
+            scope.warning(
+                node,
+                format!("clients refuse the certificate in {file}: it is not valid before {begin}"),
+            );
+        }
+        Standing::Expired => {
+            let end = date(validity.end);
+            scope.warning(
+                node,
+                format!("clients refuse the certificate in {file}: it expired on {end}; renew it"),
+            );
+        }
+    }
 }
 
 /// The certificates in the PEM file that a key names; at least one.

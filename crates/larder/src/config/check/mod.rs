@@ -2,6 +2,7 @@
 //! names looked up. Notes every problem and goes on as long as something can still be checked.
 
 mod answer;
+mod breaker;
 mod circle;
 mod compression;
 mod expression;
@@ -19,6 +20,7 @@ mod site;
 mod status;
 mod store;
 mod stores;
+mod tls;
 mod tracing;
 mod transform;
 
@@ -30,7 +32,7 @@ pub(crate) use store::RemoteTier;
 pub(crate) use stores::StoreTier;
 use stores::Stores;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::address::Names;
 use super::locate::Sources;
@@ -68,7 +70,7 @@ pub(super) fn build(
     problems: &mut Problems,
 ) -> Option<Settings> {
     let Overrides { program, purpose, .. } = *overrides;
-    let mut scope = Scope { sources, problems, purpose };
+    let mut scope = Scope { sources, problems, purpose, now: SystemTime::now() };
     let log = server::log(&mut scope, tree.table("log"));
     let asked = server::asked(program, &tree);
     let has_admin = asked != AskedFor::Nothing;
@@ -98,13 +100,13 @@ fn gateway(
         tracing: tracing::recorded(tree, log),
         listeners: listener::listeners(scope, tree),
         workers: server::workers(tree),
-        limits: server::limits(tree.table("limits")),
+        limits: tree.get("limits"),
         stores: stores.configs(),
         purge_method: server::purge_method(scope, tree.table("purge")),
         sites: site::sites(scope, (tree, stores), &origins, log.level),
         server_name: server::server_name(scope, tree),
-        trusted_proxies: server::networks(scope, tree, "trusted_proxies"),
-        drain_limit: tree.duration("drain_limit"),
+        trusted_proxies: server::trusted_proxies(scope, tree),
+        drain_limit: tree.get("drain_limit"),
     };
     circle::check_origins(scope, tree, &config, admin);
     config

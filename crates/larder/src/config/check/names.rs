@@ -1,4 +1,12 @@
-//! Names: of parts of the configuration, and of hosts.
+//! Names: of parts of the configuration, of header fields, and of hosts.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use http::HeaderName;
+
+use crate::config::locate::Place;
+use crate::config::tree::{Node, Table};
 
 /// A name that is safe in metrics, logs and keys.
 pub(super) fn name(text: &str) -> Result<String, String> {
@@ -7,6 +15,23 @@ pub(super) fn name(text: &str) -> Result<String, String> {
         true => Ok(text.to_owned()),
         false => Err(format!("expected up to {NAME_BYTES_MAX} letters, digits, `-`, `.` or `_`")),
     }
+}
+
+pub(super) fn field_name(text: &str) -> Result<HeaderName, String> {
+    HeaderName::from_bytes(text.as_bytes()).map_err(|_| "not a header field name".to_owned())
+}
+
+/// The names that stand twice, each with the place of the first one.
+pub(super) fn doubled<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<(&'a Node, &'a Place)> {
+    let mut seen: HashMap<&str, &Place> = HashMap::new();
+    let first = |node: &'a Node| match seen.entry(node.as_text()) {
+        Entry::Occupied(first) => Some((node, *first.get())),
+        Entry::Vacant(free) => {
+            free.insert(&node.place);
+            None
+        }
+    };
+    tables.filter_map(|table| table.node("name")).filter_map(first).collect()
 }
 
 /// A host name or address without a port, in lower case.

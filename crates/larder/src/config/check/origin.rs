@@ -8,16 +8,18 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use gateway::config::{
-    AddressFamily, AdmissionConfig, Balance, BreakerConfig, BreakerOptions, BreakerSettings, Credentials,
-    EjectionConfig, EndpointConfig, HealthConfig, OriginAddress, OriginConfig, OriginProtocol, OriginTls,
-    PoolConfig, RetryConfig, ServerConfig, Statuses,
+    BreakerConfig, BreakerOptions, Credentials, EjectionConfig, EndpointConfig, HealthConfig, OriginAddress,
+    OriginConfig, OriginProtocol, OriginTls, PoolConfig, ServerConfig, Statuses,
 };
-use gateway::upstream::tls::{TlsConfigError, TlsOptions, Verification, client_config};
 use http::{HeaderName, HeaderValue};
+use terminal::nearest;
 
-use super::names::{host_name, name};
+use super::breaker;
+use super::names::{doubled, host_name, name};
 use super::scope::Scope;
-use crate::config::raw::{defaults, nearest};
+use super::server::millis;
+use super::tls;
+use crate::config::raw::defaults;
 use crate::config::table;
 use crate::config::tree::{Node, Table};
 
@@ -39,21 +41,17 @@ enum Security {
 }
 
 pub(super) fn origins(scope: &mut Scope<'_>, tree: &Table) -> Origins {
-    let mut origins: BTreeMap<String, (&Node, Option<Arc<OriginConfig>>)> = BTreeMap::new();
-    for table in tree.tables("origin") {
-        let built = named_origin(scope, table);
-        let Some((name, node)) = table.text("name").zip(table.node("name")) else { continue };
-        if let Some((first, _)) = origins.get(name) {
-            let message = format!(
-                "`{name}` is the name of an earlier origin: {}",
-                scope.sources.describe(&first.place)
-            );
-            scope.error(node, message);
-            continue;
-        }
-        origins.insert(name.to_owned(), (node, built.map(Arc::new)));
+    for (node, first) in doubled(tree.tables("origin")) {
+        let first = scope.sources.describe(first);
+        scope.error(node, format!("`{}` is the name of an earlier origin: {first}", node.as_text()));
     }
-    Origins(origins.into_iter().map(|(name, (_, built))| (name, built)).collect())
+    let mut origins = BTreeMap::new();
+    for table in tree.tables("origin") {
+        let built = named_origin(scope, table).map(Arc::new);
+        let Some(name) = table.text("name") else { continue };
+        origins.entry(name.to_owned()).or_insert(built);
+    }
+    Origins(origins)
 }
 
 /// An origin that no site uses is probably misspelt where it should be used.
@@ -118,7 +116,7 @@ fn servers<'a>(scope: &mut Scope<'_>, table: &'a Table) -> Vec<Server<'a>> {
     let Some(list) = table.node("servers") else {
         if alone.is_none() && !table.is_wrong("url") && !table.is_wrong("servers") {
             let message = "needs the URL of a server in `url`, or those of several in `servers`";
-            scope.problems.error(&table.place, &table.path, message);
+            scope.error_in(table, message);
         }
         return alone.into_iter().collect();
     };
@@ -134,7 +132,7 @@ fn servers<'a>(scope: &mut Scope<'_>, table: &'a Table) -> Vec<Server<'a>> {
 
 fn server<'a>(scope: &mut Scope<'_>, table: &'a Table) -> Option<Server<'a>> {
     let url = scope.parsed(table, "url", origin_url);
-    Some(Server { node: table.node("url")?, url, weight: table.number("weight") })
+    Some(Server { node: table.node("url")?, url, weight: table.get("weight") })
 }
 
 /// What has to hold between the servers of an origin.
@@ -182,11 +180,7 @@ fn origin(
     name: Option<String>,
     servers: Vec<Server<'_>>,
 ) -> Option<OriginConfig> {
-    let protocol = match table.text("protocol") {
-        Some("http1") => OriginProtocol::Http1,
-        Some("http2") => OriginProtocol::Http2,
-        _ => OriginProtocol::Auto,
-    };
+    let protocol = table.get("protocol");
     let tls = tls_of(scope, table, &servers, protocol);
     let fixed_fields = fixed_fields(scope, table);
     let credentials = credentials(scope, table.table("credentials"));
@@ -196,16 +190,11 @@ fn origin(
     let host_override = scope.parsed(table, "host", host_field);
     let address = |text: &str| text.parse().map_err(|_| "not an IP address".to_owned());
     let local_address = scope.parsed(table, "local_address", address);
-    let pool_table = table.table("pool");
-    let pool = pool(scope, pool_table);
+    let pool = pool(scope, table.table("pool"));
     let ejection = ejection(scope, table.table("ejection"));
     let health = health(scope, table.table("health"));
     let breaker = breaker(scope, table.table("breaker"));
-    let address_family = match table.text("address_family") {
-        Some("ipv4") => AddressFamily::Ipv4,
-        Some("ipv6") => AddressFamily::Ipv6,
-        _ => AddressFamily::Any,
-    };
+    let address_family = table.get("address_family");
     let tls = tls?;
     let base_path = servers.first()?.url.as_ref()?.base_path.clone();
     let server = |Server { url, weight, .. }: Server<'_>| {
@@ -217,9 +206,9 @@ fn origin(
     Some(OriginConfig {
         name: name?,
         servers: servers.into_iter().map(server).collect::<Option<_>>()?,
-        balance: balance(table),
-        slow_start: table.duration("slow_start"),
-        retries: retries(table.table("retries")),
+        balance: table.get("balance"),
+        slow_start: table.get("slow_start"),
+        retries: table.get("retries"),
         ejection,
         health,
         breaker,
@@ -227,54 +216,33 @@ fn origin(
         host_override,
         fixed_fields,
         credentials,
-        interim_responses_max: table.number("interim_responses_max"),
-        admission: admission(pool_table),
+        interim_responses_max: table.get("interim_responses_max"),
+        admission: table.get("pool"),
     })
-}
-
-fn balance(table: &Table) -> Balance {
-    let chosen = table.text("balance");
-    let is_chosen = |balance: &Balance| chosen == Some(balance.name());
-    Balance::ALL.into_iter().find(is_chosen).unwrap_or(Balance::RoundRobin)
-}
-
-fn retries(table: &Table) -> RetryConfig {
-    RetryConfig {
-        attempts_max: table.number("attempts_max"),
-        budget_percent: table.number("budget_percent"),
-        budget_per_second_min: table.number("budget_per_second_min"),
-    }
 }
 
 fn ejection(scope: &mut Scope<'_>, table: &Table) -> Option<EjectionConfig> {
     let config = EjectionConfig {
-        failures: table.number("failures"),
-        duration: table.duration("duration"),
-        duration_max: table.duration("duration_max"),
-        servers_percent_max: table.number("servers_percent_max"),
+        failures: table.get("failures"),
+        duration: table.get("duration"),
+        duration_max: table.get("duration_max"),
+        servers_percent_max: table.get("servers_percent_max"),
         statuses: statuses(scope, table, "statuses"),
     };
-    let given = table.given("duration").or_else(|| table.given("duration_max"));
-    if let (true, Some(node)) = (config.duration > config.duration_max, given) {
-        scope.error(node, "`duration` must not be longer than `duration_max`");
-    }
+    scope.refuse_longer(table, "duration", "duration_max");
     table.flag("enabled").then_some(config)
 }
 
 fn health(scope: &mut Scope<'_>, table: &Table) -> Option<HealthConfig> {
     let path = scope.parsed(table, "path", health_path);
-    let (interval, timeout) = (table.duration("interval"), table.duration("timeout"));
-    let given = table.given("timeout").or_else(|| table.given("interval"));
-    if let (true, Some(node)) = (timeout > interval, given) {
-        scope.error(node, "`timeout` must not be longer than `interval`");
-    }
+    scope.refuse_longer(table, "timeout", "interval");
     let statuses = statuses(scope, table, "statuses");
     Some(HealthConfig {
         path: path?,
-        interval,
-        timeout,
-        unhealthy_after: table.number("unhealthy_after"),
-        healthy_after: table.number("healthy_after"),
+        interval: table.get("interval"),
+        timeout: table.get("timeout"),
+        unhealthy_after: table.get("unhealthy_after"),
+        healthy_after: table.get("healthy_after"),
         statuses,
     })
 }
@@ -287,23 +255,14 @@ fn health_path(text: &str) -> Result<String, String> {
 }
 
 fn breaker(scope: &mut Scope<'_>, table: &Table) -> Option<BreakerConfig> {
-    let ms = |key| u64::try_from(table.duration(key).as_millis()).unwrap_or(u64::MAX);
-    let options = BreakerOptions {
-        window_ms: ms("window"),
-        requests_min: table.number("requests_min"),
-        error_percent: table.number("error_percent"),
-        reset_ms: ms("reset_time"),
-        reset_ms_max: ms("reset_time_max"),
-        probes_max: table.number("probes_max"),
-        probe_ms_max: ms("probe_time_max"),
-        successes_to_close: table.number("successes_to_close"),
+    let rest = BreakerOptions {
+        probes_max: table.get("probes_max"),
+        probe_ms_max: millis(table.get("probe_time_max")),
+        successes_to_close: table.get("successes_to_close"),
         ..BreakerOptions::default()
     };
-    let given = table.given("reset_time_max").or_else(|| table.given("reset_time"));
-    let settings = BreakerSettings::new(options)
-        .map_err(|_| "`reset_time_max` must be at least `reset_time`".to_owned());
-    let statuses = statuses(scope, table, "statuses");
-    let settings = scope.take(given.or_else(|| table.node("reset_time_max"))?, settings)?;
+    let (settings, statuses) = (breaker::breaker(scope, table, rest), statuses(scope, table, "statuses"));
+    let settings = settings?;
     table.flag("enabled").then_some(BreakerConfig { settings, statuses })
 }
 
@@ -336,13 +295,14 @@ fn tls_of(
         return tls(scope, table, secured.node, protocol).map(Some);
     }
     if !servers.is_empty() && servers.iter().all(|server| security(server) == Some(Security::Cleartext)) {
-        refuse_tls_keys(scope, table);
+        let keys = [&["server_name", "verify"], &tls::KEYS[..]].concat();
+        scope.refuse(table, &keys, "only applies to an `https://` origin");
     }
     Some(None)
 }
 
 fn pool(scope: &mut Scope<'_>, table: &Table) -> PoolConfig {
-    let idle_connections_max = table.number("idle_connections_max");
+    let idle_connections_max = table.get("idle_connections_max");
     let keep_alive = table.flag("keep_alive");
     if let (false, Some(node)) = (keep_alive, table.given("idle_connections_max"))
         && idle_connections_max > 0
@@ -351,18 +311,7 @@ fn pool(scope: &mut Scope<'_>, table: &Table) -> PoolConfig {
     }
     PoolConfig {
         idle_connections_max: if keep_alive { idle_connections_max } else { 0 },
-        idle_timeout: table.duration("idle_timeout"),
-    }
-}
-
-fn admission(table: &Table) -> AdmissionConfig {
-    AdmissionConfig {
-        requests_in_flight_max: table.number("requests_in_flight_max"),
-        queue_max: table.number("queue_max"),
-        queue_timeout: table.duration("queue_timeout"),
-        transfers_max: table.number("transfers_max"),
-        tunnels_max: table.number("tunnels_max"),
-        client_share_percent: table.number("client_share_percent"),
+        idle_timeout: table.get("idle_timeout"),
     }
 }
 
@@ -410,36 +359,10 @@ fn authorization(scope: &mut Scope<'_>, node: &Node, text: &str) -> Option<Crede
     Some(Credentials(value))
 }
 
-fn tls(scope: &mut Scope<'_>, table: &Table, url_node: &Node, protocol: OriginProtocol) -> Option<OriginTls> {
+fn tls(scope: &mut Scope<'_>, table: &Table, url: &Node, protocol: OriginProtocol) -> Option<OriginTls> {
     let server_name = scope.parsed(table, "server_name", host_name);
-    let options = tls_options(scope, table, protocol)?;
-    match client_config(&options) {
-        Ok((client, fingerprint)) => Some(OriginTls { server_name, client, fingerprint }),
-        Err(error) => {
-            let key = match error {
-                TlsConfigError::CaFile(_) => "ca_file",
-                TlsConfigError::ClientCertificate(_) => "client_certificate",
-                TlsConfigError::ClientKey(_) => "client_key",
-                _ => "url",
-            };
-            scope.error(table.node(key).unwrap_or(url_node), error.to_string());
-            None
-        }
-    }
-}
-
-fn tls_options(scope: &mut Scope<'_>, table: &Table, protocol: OriginProtocol) -> Option<TlsOptions> {
-    let [ca_file, chain, key] = scope.tls_files(table)?;
-    let verification = if table.flag("verify") { Verification::On } else { Verification::Off };
-    Some(TlsOptions { ca_file, client_certificate: chain.zip(key), verification, protocol })
-}
-
-fn refuse_tls_keys(scope: &mut Scope<'_>, table: &Table) {
-    for key in ["server_name", "verify", "ca_file", "client_certificate", "client_key"] {
-        if let Some(node) = table.given(key) {
-            scope.error(node, "only applies to an `https://` origin");
-        }
-    }
+    let (client, fingerprint) = tls::client(scope, (table, url), table.get("verify"), protocol)?;
+    Some(OriginTls { server_name, client, fingerprint })
 }
 
 fn host_field(text: &str) -> Result<HeaderValue, String> {

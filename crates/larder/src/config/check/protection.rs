@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use caching::hop_by_hop;
-use gateway::config::{
-    ClientPrefixes, CountedRequests, DefaultResponse, Enforcement, QuotaFields, Rate, RateLimit,
-    RuleProtection, SiteProtection,
-};
+use gateway::config::{ClientPrefixes, DefaultResponse, Rate, RateLimit, RuleProtection, SiteProtection};
 
 use http::{HeaderName, HeaderValue};
 
+use super::names::field_name;
 use super::scope::Scope;
 use super::server::networks;
 use super::status::error_status;
@@ -19,19 +17,19 @@ use crate::config::tree::{Node, Table};
 pub(super) fn of_site(scope: &mut Scope<'_>, site: &Table) -> SiteProtection {
     SiteProtection {
         rate_limit: rate_limit(scope, site),
-        request_body_bytes_max: optional_size(site, "request_body_bytes_max"),
+        request_body_bytes_max: site.get("request_body_bytes_max"),
     }
 }
 
 pub(super) fn of_rule(scope: &mut Scope<'_>, rule: &Table, counted_as: String) -> RuleProtection {
     RuleProtection {
         counted_as,
-        is_denied: rule.flag("deny"),
+        is_denied: rule.get("deny"),
         rate_limit: rate_limit(scope, rule),
-        request_body_bytes_max: optional_size(rule, "request_body_bytes_max"),
+        request_body_bytes_max: rule.get("request_body_bytes_max"),
         miss_budget: rule.optional_table("miss_budget").and_then(|table| rate(scope, table)),
         default_response: rule.optional_table("default_response").map(|table| default_response(scope, table)),
-        response_body_bytes_max: optional_size(rule, "response_body_bytes_max"),
+        response_body_bytes_max: rule.get("response_body_bytes_max"),
     }
 }
 
@@ -40,30 +38,20 @@ fn rate_limit(scope: &mut Scope<'_>, owner: &Table) -> Option<RateLimit> {
     let rate = rate(scope, table)?;
     Some(RateLimit {
         rate,
-        count: match table.text("count") {
-            Some("forwarded") => CountedRequests::Forwarded,
-            _ => CountedRequests::All,
-        },
-        clients: ClientPrefixes {
-            ipv4_bits: table.number("ipv4_prefix"),
-            ipv6_bits: table.number("ipv6_prefix"),
-        },
-        clients_max: table.number("clients_max"),
+        count: table.get("count"),
+        clients: ClientPrefixes { ipv4_bits: table.get("ipv4_prefix"), ipv6_bits: table.get("ipv6_prefix") },
+        clients_max: table.get("clients_max"),
         exempt: networks(scope, table, "clients_exempt"),
-        enforcement: if table.flag("dry_run") { Enforcement::DryRun } else { Enforcement::Refuse },
-        fields: match table.text("fields") {
-            Some("always") => QuotaFields::Always,
-            _ => QuotaFields::Refused,
-        },
+        enforcement: table.get("dry_run"),
+        fields: table.get("fields"),
     })
 }
 
 /// `requests`, `window` and `burst`; nothing where the first is missing, which is noted already.
 fn rate(scope: &mut Scope<'_>, table: &Table) -> Option<Rate> {
-    table.node("requests")?;
-    let requests = table.number("requests");
-    let burst = if table.node("burst").is_some() { table.number("burst") } else { requests };
-    let rate = Rate { requests, window: table.duration("window"), burst };
+    let requests = table.get::<Option<_>>("requests")?;
+    let burst = table.get::<Option<_>>("burst").unwrap_or(requests);
+    let rate = Rate { requests, window: table.get("window"), burst };
     if let (true, Some(node)) = (u64::from(burst) > rate.burst_max(), table.node("burst")) {
         let message = format!("expected at most {} at this rate", rate.burst_max());
         scope.error(node, message);
@@ -72,7 +60,7 @@ fn rate(scope: &mut Scope<'_>, table: &Table) -> Option<Rate> {
 }
 
 fn default_response(scope: &mut Scope<'_>, table: &Table) -> Arc<DefaultResponse> {
-    let status = table.number("status");
+    let status = table.get("status");
     let mut fields: Vec<(HeaderName, HeaderValue)> =
         table.map("fields").iter().filter_map(|(name, node)| field(scope, name, node)).collect();
     let retry_after = (status == 503).then_some(("retry-after", "1"));
@@ -87,8 +75,7 @@ fn default_response(scope: &mut Scope<'_>, table: &Table) -> Arc<DefaultResponse
 }
 
 fn field(scope: &mut Scope<'_>, name: &str, node: &Node) -> Option<(HeaderName, HeaderValue)> {
-    let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| "not a header field name".to_owned());
-    let name = scope.take(node, parsed)?;
+    let name = scope.take(node, field_name(name))?;
     if hop_by_hop::ends_here(name.as_str())
         || hop_by_hop::is_written_by_sender(name.as_str())
         || name == "date"
@@ -114,7 +101,3 @@ fn body(scope: &mut Scope<'_>, table: &Table) -> Bytes {
 }
 
 const DEFAULT_RESPONSE_BYTES_MAX: usize = 1 << 20;
-
-fn optional_size(table: &Table, key: &str) -> Option<u64> {
-    table.node(key).map(|_| table.number(key))
-}

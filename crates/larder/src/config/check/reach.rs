@@ -29,7 +29,7 @@ pub(super) fn check_rules(scope: &mut Scope<'_>, site: &Table) {
             }
             None => continue,
         };
-        scope.problems.warning(&table.place, &table.path, message);
+        scope.warning_in(table, message);
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) fn check_transforms(scope: &mut Scope<'_>, site: &Table) {
             None => None,
         };
         if let Some(message) = message {
-            scope.problems.warning(&table.place, &table.path, message);
+            scope.warning_in(table, message);
         }
         let is_plain = ["hosts", "scheme", "request_fields"].iter().all(|key| table.given(key).is_none());
         if is_first && is_plain && table.node("redirect").is_some() {

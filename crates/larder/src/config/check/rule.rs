@@ -1,27 +1,24 @@
 //! Cache rules.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use caching::tags::TagRules;
-use caching::{
-    Codings, GroupsInvalidated, Heuristic, HeuristicFor, KeyRules, Negotiation, Profile, QueryOrder,
-    QueryParameters, Rules, StaleLimit, StoredCredentialed, StoredErrors, TtlTable, TypeMismatch,
-};
+use caching::{Codings, Heuristic, KeyRules, Profile, QueryParameters, Rules, StaleLimit, TtlTable};
 use gateway::config::{
-    CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss,
-    SITE_POLICY, Spelling, codings_of,
+    CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, SITE_POLICY,
+    Spelling, codings_of,
 };
 
 use super::compression::Offer;
 use super::expression::{self, Compared};
-use super::names::name;
+use super::names::{self, doubled, name};
 use super::protection;
 use super::reach::check_rules;
 use super::scope::Scope;
 use super::server::millis;
 use super::status::status_match;
 use crate::config::glob::{self, Wildcards};
+use crate::config::setting::Setting;
 use crate::config::tree::{Node, Table, Value};
 
 pub(super) fn rules(
@@ -31,14 +28,11 @@ pub(super) fn rules(
     offer: &Offer,
 ) -> Vec<CacheRule> {
     check_rules(scope, site);
-    let mut names = BTreeSet::new();
+    for (node, _) in doubled(site.tables("rule")) {
+        scope.error(node, format!("`{}` is the name of an earlier rule of this site", node.as_text()));
+    }
     let mut rules = Vec::new();
     for (index, table) in site.tables("rule").enumerate() {
-        if let (Some(name), Some(node)) = (table.text("name"), table.node("name"))
-            && !names.insert(name)
-        {
-            scope.error(node, format!("`{name}` is the name of an earlier rule of this site"));
-        }
         check_policy(scope, site, table);
         check_effect(scope, table, store);
         let rule = rule(scope, (table, index + 1), profile, offer);
@@ -90,12 +84,12 @@ fn rule(
         spelling,
         methods,
         query: query(scope, table),
-        object_bytes_max: table.number("object_bytes_max"),
-        query_content_bytes_max: table.number("query_content_bytes_max"),
-        range_miss: if table.flag("store_parts") { RangeMiss::Part } else { RangeMiss::Whole },
-        precondition_miss: precondition_miss(table, profile),
-        override_fields: override_fields(table, profile),
-        close_delimited: close_delimited(table, profile),
+        object_bytes_max: table.get("object_bytes_max"),
+        query_content_bytes_max: table.get("query_content_bytes_max"),
+        range_miss: table.get("store_parts"),
+        precondition_miss: or_profile(table, "precondition_miss", PreconditionMiss::for_profile(profile)),
+        override_fields: or_profile(table, "override_fields", OverrideFields::for_profile(profile)),
+        close_delimited: or_profile(table, "close_delimited", CloseDelimited::for_profile(profile)),
         codings: codings(scope, table, profile),
         tags: TagRules::default(),
         compression: offer.rule(table),
@@ -130,7 +124,7 @@ pub(super) fn pattern(
     if given.len() != 1 {
         let keys: Vec<_> = table.section.options.iter().map(|option| format!("`{}`", option.key)).collect();
         let message = format!("expected exactly one of {}; found {} of them", keys.join(", "), given.len());
-        scope.problems.error(&table.place, &table.path, message);
+        scope.error_in(table, message);
         return None;
     }
     let exact = scope.parsed(table, "exact", path).map(PathPattern::Exact);
@@ -193,8 +187,7 @@ pub(super) fn query(scope: &mut Scope<'_>, table: &Table) -> KeyRules {
             QueryParameters::All
         }
     };
-    let order = if table.flag("query_sort") { QueryOrder::Sorted } else { QueryOrder::AsSent };
-    KeyRules { parameters, order }
+    KeyRules { parameters, order: table.get("query_sort") }
 }
 
 fn parameters(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<Box<[u8]>> {
@@ -207,79 +200,54 @@ fn parameters(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<Box<[u8]>>
 }
 
 /// What is written down counts, and where nothing is, the profile.
+fn or_profile<T: Setting>(table: &Table, key: &str, of_profile: T) -> T {
+    table.written(key).unwrap_or(of_profile)
+}
+
+fn or_profile_ms(table: &Table, key: &str, of_profile_ms: u64) -> u64 {
+    table.written(key).map_or(of_profile_ms, millis)
+}
+
 fn caching_rules(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Rules {
     let stale = |default: &str, max: &str, base: StaleLimit| StaleLimit {
-        default_ms: millis(table.duration(default)),
-        max_ms: given_ms(table, max, base.max_ms),
+        default_ms: millis(table.get(default)),
+        max_ms: or_profile_ms(table, max, base.max_ms),
     };
     let base = Rules::for_profile(profile);
-    let given_flag = |key: &str, otherwise| table.given(key).map_or(otherwise, |_| table.flag(key));
     Rules {
-        enabled: table.flag("cache"),
+        enabled: table.get("cache"),
         override_ttl: ttl_table(table.map("ttl_override")),
         default_ttl: ttl_table(table.map("ttl_default")),
         heuristic: heuristic(table, base.heuristic.unwrap_or_default()),
         targeted_fields: field_names(scope, table, "targeted_fields"),
         store_only_with: scope.parsed(table, "store_only_with", field_name),
-        errors: match table.given("errors_stored").and_then(|_| table.text("errors_stored")) {
-            Some("all") => StoredErrors::All,
-            Some(_) => StoredErrors::OfResource,
-            None => base.errors,
-        },
-        credentialed: match table.given("credentials_stored").and_then(|_| table.text("credentials_stored")) {
-            Some("all") => StoredCredentialed::All,
-            Some(_) => StoredCredentialed::Explicit,
-            None => base.credentialed,
-        },
+        errors: or_profile(table, "errors_stored", base.errors),
+        credentialed: or_profile(table, "credentials_stored", base.credentialed),
         credential_fields: field_names(scope, table, "credential_fields"),
         judged_since: base.judged_since,
-        store_set_cookie: given_flag("store_set_cookie", base.store_set_cookie),
-        store_expired: given_flag("store_expired", base.store_expired),
-        type_mismatch: match table.given("type_mismatch").and_then(|_| table.text("type_mismatch")) {
-            Some("store") => TypeMismatch::Store,
-            Some(_) => TypeMismatch::Pass,
-            None => base.type_mismatch,
-        },
-        store_post: given_flag("store_post", base.store_post),
-        groups_invalidated: match table
-            .given("groups_invalidated")
-            .and_then(|_| table.text("groups_invalidated"))
-        {
-            Some("shared") => GroupsInvalidated::Shared,
-            Some(_) => GroupsInvalidated::Named,
-            None => base.groups_invalidated,
-        },
-        honour_request_directives: table.flag("honour_request_directives"),
-        negotiation: match table.given("negotiation").and_then(|_| table.text("negotiation")) {
-            Some("as-sent") => Negotiation::AsSent,
-            Some("selecting") => Negotiation::Selecting,
-            Some(_) => Negotiation::Normalised,
-            None => base.negotiation,
-        },
-        refresh_ahead_percent: table.number("refresh_ahead_percent"),
+        store_set_cookie: or_profile(table, "store_set_cookie", base.store_set_cookie),
+        store_expired: or_profile(table, "store_expired", base.store_expired),
+        type_mismatch: or_profile(table, "type_mismatch", base.type_mismatch),
+        store_post: or_profile(table, "store_post", base.store_post),
+        groups_invalidated: or_profile(table, "groups_invalidated", base.groups_invalidated),
+        honour_request_directives: table.get("honour_request_directives"),
+        negotiation: or_profile(table, "negotiation", base.negotiation),
+        refresh_ahead_percent: table.get("refresh_ahead_percent"),
         stale_while_revalidate: stale(
             "stale_while_revalidate_default",
             "stale_while_revalidate_max",
             base.stale_while_revalidate,
         ),
         stale_if_error: stale("stale_if_error_default", "stale_if_error_max", base.stale_if_error),
-        stale_if_unreachable_ms: millis(table.duration("stale_if_unreachable")),
-        max_stale_max_ms: given_ms(table, "max_stale_max", base.max_stale_max_ms),
+        stale_if_unreachable_ms: millis(table.get("stale_if_unreachable")),
+        max_stale_max_ms: or_profile_ms(table, "max_stale_max", base.max_stale_max_ms),
     }
 }
 
-fn given_ms(table: &Table, key: &str, otherwise_ms: u64) -> u64 {
-    table.given(key).map_or(otherwise_ms, |_| millis(table.duration(key)))
-}
-
 fn heuristic(table: &Table, base: Heuristic) -> Option<Heuristic> {
-    let percent = table.number("heuristic_percent");
-    let requests = match table.given("heuristic_requests").and_then(|_| table.text("heuristic_requests")) {
-        Some("all") => HeuristicFor::All,
-        Some(_) => HeuristicFor::Anonymous,
-        None => base.requests,
-    };
-    let max_ms = given_ms(table, "heuristic_max", base.max_ms);
+    let percent = table.get("heuristic_percent");
+    let requests = or_profile(table, "heuristic_requests", base.requests);
+    let max_ms = or_profile_ms(table, "heuristic_max", base.max_ms);
     (percent > 0).then_some(Heuristic { percent, max_ms, requests })
 }
 
@@ -288,24 +256,7 @@ fn field_names(scope: &mut Scope<'_>, table: &Table, key: &'static str) -> Box<[
 }
 
 fn field_name(text: &str) -> Result<Box<str>, String> {
-    let name = http::HeaderName::from_bytes(text.as_bytes());
-    name.map(|_| text.into()).map_err(|_| "not a header field name".to_owned())
-}
-
-fn precondition_miss(table: &Table, profile: Profile) -> PreconditionMiss {
-    match table.given("precondition_miss").and_then(|_| table.text("precondition_miss")) {
-        Some("forward") => PreconditionMiss::Forward,
-        Some(_) => PreconditionMiss::Whole,
-        None => PreconditionMiss::for_profile(profile),
-    }
-}
-
-fn close_delimited(table: &Table, profile: Profile) -> CloseDelimited {
-    match table.given("close_delimited").and_then(|_| table.text("close_delimited")) {
-        Some("store") => CloseDelimited::Store,
-        Some(_) => CloseDelimited::Pass,
-        None => CloseDelimited::for_profile(profile),
-    }
+    names::field_name(text).map(|_| text.into())
 }
 
 fn codings(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Codings {
@@ -320,15 +271,6 @@ fn codings(scope: &mut Scope<'_>, table: &Table, profile: Profile) -> Codings {
         _ => Err("not a content coding, such as `gzip`".to_owned()),
     });
     Codings::new(names.iter().map(String::as_str))
-}
-
-fn override_fields(table: &Table, profile: Profile) -> OverrideFields {
-    match table.given("override_fields").and_then(|_| table.text("override_fields")) {
-        Some("forward") => OverrideFields::Forward,
-        Some("key") => OverrideFields::Key,
-        Some(_) => OverrideFields::Drop,
-        None => OverrideFields::for_profile(profile),
-    }
 }
 
 fn ttl_table(entries: &[(String, Node)]) -> TtlTable {
@@ -358,7 +300,7 @@ fn check_effect(scope: &mut Scope<'_>, table: &Table, store: &Table) {
         without_effect.iter().for_each(|message| scope.warning(node, *message));
     }
     if let Some(node) = table.given("object_bytes_max")
-        && table.number::<u64>("object_bytes_max") > store.number("memory")
+        && table.get::<u64>("object_bytes_max") > store.get("memory")
     {
         let message = format!("is more than `{}.memory`: a body of this size can't be stored", store.path);
         scope.warning(node, message);
@@ -368,7 +310,7 @@ fn check_effect(scope: &mut Scope<'_>, table: &Table, store: &Table) {
             scope.warning(node, "has no effect beside `ttl_override` for the same status");
         }
     }
-    if table.number::<u8>("heuristic_percent") == 0 {
+    if table.get::<u8>("heuristic_percent") == 0 {
         for key in ["heuristic_max", "heuristic_requests"] {
             if let Some(node) = table.given(key) {
                 scope.warning(node, "has no effect with `heuristic_percent = 0`");

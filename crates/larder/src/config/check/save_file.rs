@@ -23,7 +23,7 @@ pub(super) fn save_file(scope: &mut Scope<'_>, table: &Table) -> Option<PathBuf>
             return Some(path);
         }
     };
-    let bytes_max = table.number("maxmemory");
+    let bytes_max = table.get("maxmemory");
     match free_bytes(&folder) {
         Some(0) => scope.error(node, format!("{} has no room left", folder.display())),
         Some(free) if free < bytes_max => {

@@ -3,18 +3,21 @@
 use std::fmt;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::time::SystemTime;
+
+use terminal::input_file::{self, Kind, SECRET_BYTES_MAX};
 
 use crate::config::locate::Sources;
 use crate::config::overrides::Purpose;
 use crate::config::problem::Problems;
 use crate::config::tree::{Node, Table};
-use crate::input_file::{self, Kind, SECRET_BYTES_MAX};
 
 /// What every check needs.
 pub(super) struct Scope<'a> {
     pub(super) sources: &'a Sources,
     pub(super) problems: &'a mut Problems,
     pub(super) purpose: Purpose,
+    pub(super) now: SystemTime,
 }
 
 impl Scope<'_> {
@@ -24,6 +27,28 @@ impl Scope<'_> {
 
     pub(super) fn warning(&mut self, node: &Node, message: impl Into<String>) {
         self.problems.warning(&node.place, &node.path, message);
+    }
+
+    /// Of a table as a whole.
+    pub(super) fn error_in(&mut self, table: &Table, message: impl Into<String>) {
+        self.problems.error(&table.place, &table.path, message);
+    }
+
+    pub(super) fn warning_in(&mut self, table: &Table, message: impl Into<String>) {
+        self.problems.warning(&table.place, &table.path, message);
+    }
+
+    /// Of each of these keys that is written down.
+    pub(super) fn refuse(&mut self, table: &Table, keys: &[&str], message: &str) {
+        keys.iter().filter_map(|key| table.given(key)).for_each(|node| self.error(node, message));
+    }
+
+    /// A duration that must not be longer than another one.
+    pub(super) fn refuse_longer(&mut self, table: &Table, key: &str, than: &str) {
+        let given = table.given(key).or_else(|| table.given(than));
+        if let (true, Some(node)) = (table.duration(key) > table.duration(than), given) {
+            self.error(node, format!("`{key}` must not be longer than `{than}`"));
+        }
     }
 
     /// The value, or nothing and a problem at `node`.
@@ -88,21 +113,6 @@ impl Scope<'_> {
     /// What stands in the file that a key names.
     pub(super) fn bytes(&mut self, table: &Table, key: &str) -> Option<Vec<u8>> {
         self.bytes_at(table.node(key)?)
-    }
-
-    /// What stands in `ca_file`, `client_certificate` and `client_key`, as far as they are given; a certificate and its key go together. Nothing
-    /// where a file can't be read: going on without it would be another meaning.
-    pub(super) fn tls_files(&mut self, table: &Table) -> Option<[Option<Vec<u8>>; 3]> {
-        for (key, other) in [("client_certificate", "client_key"), ("client_key", "client_certificate")] {
-            if let (Some(node), None) = (table.node(key), table.node(other)) {
-                self.error(node, format!("needs `{other}` beside it"));
-            }
-        }
-        let keys = ["ca_file", "client_certificate", "client_key"];
-        let files = keys.map(|key| self.bytes(table, key));
-        let is_complete =
-            keys.iter().zip(&files).all(|(key, file)| table.node(key).is_some() == file.is_some());
-        is_complete.then_some(files)
     }
 
     /// The first line of the file that a value names, which is a secret.

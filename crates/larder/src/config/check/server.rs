@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use admin::{AdminConfig, AdminLimits, Reach};
-use gateway::config::{ClientLimits, IpNet, PurgeMethod};
+use gateway::config::{IpNet, PurgeMethod, TrustedProxies};
 use telemetry::logging::LogFormat;
 use telemetry::{AccessFormat, AccessTarget};
 
@@ -36,7 +36,7 @@ impl LogSettings {
 
 pub(super) fn workers(tree: &Table) -> usize {
     let available = || std::thread::available_parallelism().map_or(1, usize::from);
-    if tree.node("workers").is_some() { tree.number("workers") } else { available() }
+    tree.get::<Option<usize>>("workers").unwrap_or_else(available)
 }
 
 pub(super) fn server_name(scope: &mut Scope<'_>, tree: &Table) -> String {
@@ -54,6 +54,25 @@ pub(super) fn networks(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<I
     })
 }
 
+pub(super) fn trusted_proxies(scope: &mut Scope<'_>, tree: &Table) -> TrustedProxies {
+    let networks = networks(scope, tree, "trusted_proxies");
+    warn_of_everybody(scope, tree, &networks);
+    TrustedProxies { networks, hops_max: tree.get("forwarded_hops_max") }
+}
+
+/// Networks that cover all addresses only together are no better than one that does.
+fn warn_of_everybody(scope: &mut Scope<'_>, tree: &Table, networks: &Vec<IpNet>) {
+    let all = IpNet::aggregate(networks).into_iter().filter(|network| network.prefix_len() == 0);
+    let all: Vec<String> = all.map(|network| network.to_string()).collect();
+    if let (false, Some(node)) = (all.is_empty(), tree.node("trusted_proxies")) {
+        let verb = if all.len() == 1 { "is" } else { "are" };
+        scope.warning(node, format!("{} {verb} everybody: {EVERYBODY_TRUSTED}", all.join(" and ")));
+    }
+}
+
+const EVERYBODY_TRUSTED: &str = "any client can claim any address, scheme and host, and get past `clients_allowed` and rate limits; \
+     list only your own proxies, such as `10.0.0.0/8`";
+
 /// Addresses of clients are compared as IPv4 where they are IPv4 ones, however the system writes them.
 fn as_addresses_are_compared(network: IpNet) -> IpNet {
     const MAPPED_BITS: u8 = 96;
@@ -61,29 +80,6 @@ fn as_addresses_are_compared(network: IpNet) -> IpNet {
     match (written.network().to_ipv4_mapped(), written.prefix_len().checked_sub(MAPPED_BITS)) {
         (Some(address), Some(bits)) => IpNet::new(address.into(), bits).unwrap_or(network),
         _ => network,
-    }
-}
-
-pub(super) fn limits(table: &Table) -> ClientLimits {
-    ClientLimits {
-        connections_max: table.number("connections_max"),
-        client_share_percent: table.number("client_share_percent"),
-        head_bytes_max: table.number("head_bytes_max"),
-        fields_max: table.number("fields_max"),
-        target_bytes_max: table.number("target_bytes_max"),
-        body_bytes_max: table.number("body_bytes_max"),
-        head_read_timeout: table.duration("head_read_timeout"),
-        body_read_timeout: table.duration("body_read_timeout"),
-        body_rate_min: table.number("body_rate_min"),
-        idle_timeout: table.duration("idle_timeout"),
-        write_timeout: table.duration("write_timeout"),
-        write_rate_min: table.number("write_rate_min"),
-        tunnel_idle_timeout: table.duration("tunnel_idle_timeout"),
-        requests_per_connection_max: table.number("requests_per_connection_max"),
-        http2_streams_max: table.number("http2_streams_max"),
-        http2_resets_max: table.number("http2_resets_max"),
-        http2_send_buffer_bytes_max: table.number("http2_send_buffer_bytes_max"),
-        compressions_max: table.number("compressions_max"),
     }
 }
 
@@ -156,13 +152,10 @@ pub(super) fn log(scope: &mut Scope<'_>, table: &Table) -> LogSettings {
     };
     LogSettings {
         level: level(table, "level").unwrap_or(tracing::Level::INFO),
-        format: if table.text("format") == Some("json") { LogFormat::Json } else { LogFormat::Text },
+        format: table.get("format"),
         access,
-        access_format: match table.text("access_format") {
-            Some("combined") => AccessFormat::Combined,
-            _ => AccessFormat::Json,
-        },
-        access_queue_lines_max: table.number("access_queue_lines_max"),
+        access_format: table.get("access_format"),
+        access_queue_lines_max: table.get("access_queue_lines_max"),
         redact: table.list("redact").iter().map(|node| node.as_text().to_owned()).collect(),
     }
 }

@@ -8,15 +8,12 @@ use caching::Profile;
 use caching::hop_by_hop;
 use caching::tags::{TagField, TagRules};
 use caching::unkeyed::{FieldClass, class_of};
-use gateway::config::{
-    ClientRules, Collapse, CollapseLimits, ErrorExposure, LeaderFailure, OriginTimeouts, PrefixHandling,
-    ServerTiming, Site, Spelling, TraceFields, UnderscoreFields, XCache,
-};
+use gateway::config::{ClientRules, Collapse, Site, Spelling, TraceFields};
 use http::HeaderName;
 
 use super::answer::{cors, error_pages, maintenance};
 use super::compression::Offer;
-use super::names::{host_pattern, name};
+use super::names::{doubled, field_name, host_pattern, name};
 use super::origin::Origins;
 use super::protection;
 use super::rule::{self, rules};
@@ -36,7 +33,11 @@ pub(super) fn sites(
     if tree.list("site").is_empty() && !tree.is_wrong("site") && has_gateway(tree) {
         scope.problems.error(&tree.place, "site", "missing; expected at least one `[[site]]`, or `[kv]`");
     }
-    check_names(scope, tree);
+    // Names are part of cache keys: two sites of one name would share stored responses.
+    for (node, first) in doubled(tree.tables("site")) {
+        let first = scope.sources.describe(first);
+        scope.error(node, format!("`{}` is the name of an earlier site: {first}", node.as_text()));
+    }
     check_coverage(scope, tree);
     let process = OfProcess {
         log_level,
@@ -90,30 +91,23 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         spelling,
         clients,
         protection,
-        prefix: if table.flag("strip_prefix") { PrefixHandling::Strip } else { PrefixHandling::Keep },
+        prefix: table.get("strip_prefix"),
         origin: origin?,
         store,
         rules,
         profile: process.profile,
         collapse: collapse(table),
-        timeouts: timeouts(table.table("timeouts")),
+        timeouts: table.get("timeouts"),
         request_fields_hidden,
         request_fields_forwarded,
         request_fields_keyed,
-        underscore_fields: match table.text("underscore_fields") {
-            Some("forward") => UnderscoreFields::Forward,
-            _ => UnderscoreFields::Drop,
-        },
-        tags: TagRules { fields: tags, tags_max: store_table.number("tags_max") },
+        underscore_fields: table.get("underscore_fields"),
+        tags: TagRules { fields: tags, tags_max: store_table.get("tags_max") },
         response_fields_hidden,
-        expose_errors: if table.flag("expose_errors") { ErrorExposure::Expose } else { ErrorExposure::Hide },
+        expose_errors: table.get("expose_errors"),
         log_level: level(table, "log_level").unwrap_or(process.log_level),
-        x_cache: if table.flag("x_cache") { XCache::On } else { XCache::Off },
-        server_timing: match table.text("server_timing") {
-            Some("always") => ServerTiming::Always,
-            Some("on_request") => ServerTiming::OnRequest,
-            _ => ServerTiming::Off,
-        },
+        x_cache: table.get("x_cache"),
+        server_timing: table.get("server_timing"),
         trace_fields: process.trace_fields,
         transforms,
         cors,
@@ -132,16 +126,7 @@ fn spelling(site: &Table) -> Spelling {
 }
 
 fn collapse(table: &Table) -> Collapse {
-    let limits = table.table("collapse_limits");
-    let limits = CollapseLimits {
-        wait_max: limits.duration("wait_max"),
-        waiters_max: limits.number("waiters_max"),
-        on_failure: match limits.text("on_failure") {
-            Some("share") => LeaderFailure::Share,
-            _ => LeaderFailure::HandOver,
-        },
-        uncacheable_for: limits.duration("uncacheable_for"),
-    };
+    let limits = table.get("collapse_limits");
     match table.text("collapse") {
         Some("off") => Collapse::Off,
         Some("process") => Collapse::Process(limits),
@@ -149,19 +134,8 @@ fn collapse(table: &Table) -> Collapse {
     }
 }
 
-fn timeouts(table: &Table) -> OriginTimeouts {
-    OriginTimeouts {
-        connect: table.duration("connect"),
-        first_byte: table.duration("first_byte"),
-        between_bytes: table.duration("between_bytes"),
-        total: table.optional_duration("total"),
-    }
-}
-
 fn field_names(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<HeaderName> {
-    scope.parsed_list(table, key, |text| {
-        HeaderName::from_bytes(text.as_bytes()).map_err(|_| "not a header field name".to_owned())
-    })
+    scope.parsed_list(table, key, field_name)
 }
 
 /// Contradictions that somebody should see.
@@ -174,6 +148,10 @@ fn check_fields(scope: &mut Scope<'_>, table: &Table) {
     for node in hidden.iter().filter(|node| has(forwarded, node)) {
         scope.error(node, "also listed in `request_fields_forwarded`");
     }
+    warn_of_written(scope, hidden);
+    for node in forwarded.iter().filter(|node| ends_here(node.as_text())) {
+        scope.warning(node, "is never forwarded: it ends at Larder");
+    }
     let unseen = table.list("response_fields_hidden");
     for node in table.tables("rule").filter_map(|rule| rule.node("store_only_with")) {
         if has(unseen, node) {
@@ -184,11 +162,43 @@ fn check_fields(scope: &mut Scope<'_>, table: &Table) {
         if has(hidden, node) {
             scope.error(node, "also listed in `request_fields_hidden`: a field that the origin does not get can't be part of the key");
         }
-        let is_client_s = matches!(class_of(node.as_text()), FieldClass::Ordinary | FieldClass::Override);
+        let is_client_s = matches!(
+            class_of(node.as_text()),
+            FieldClass::Ordinary | FieldClass::Override | FieldClass::Method
+        );
         if !is_client_s || is_own(node.as_text()) {
             scope.error(node, "is not forwarded as the client sent it, so it can't be part of the key");
         }
     }
+}
+
+/// What hiding a field does not do.
+fn warn_of_written(scope: &mut Scope<'_>, hidden: &[Node]) {
+    const HOPS: [&str; 2] = ["Forwarded", "X-Forwarded-For"];
+    let is = |node: &Node, name: &str| node.as_text().eq_ignore_ascii_case(name);
+    for node in hidden {
+        if ["via", "cdn-loop"].iter().any(|own| is(node, own))
+            || hop_by_hop::is_written_by_sender(node.as_text())
+        {
+            scope.warning(
+                node,
+                "only takes out what clients send: Larder writes this field in each request to the origin",
+            );
+        }
+        for (name, other) in [(HOPS[0], HOPS[1]), (HOPS[1], HOPS[0])] {
+            if is(node, name) && !hidden.iter().any(|node| is(node, other)) {
+                scope.warning(
+                    node,
+                    format!("the origin still gets the client's address in `{other}`: list it too"),
+                );
+            }
+        }
+    }
+}
+
+/// Whether nothing of a field that a client or a trusted proxy sends reaches the origin.
+fn ends_here(name: &str) -> bool {
+    hop_by_hop::ends_here(name) || class_of(name) == FieldClass::Never
 }
 
 /// Fields of the connection and of framing, which end at the gateway.
@@ -196,21 +206,6 @@ fn is_own(name: &str) -> bool {
     hop_by_hop::ends_here(name)
         || hop_by_hop::is_written_by_sender(name)
         || ["expect", "via"].iter().any(|own| own.eq_ignore_ascii_case(name))
-}
-
-/// Site names are part of cache keys: two sites of one name would share stored responses.
-fn check_names(scope: &mut Scope<'_>, tree: &Table) {
-    let mut seen: HashMap<&str, &Place> = HashMap::new();
-    for table in tree.tables("site") {
-        let Some((name, node)) = table.text("name").zip(table.node("name")) else { continue };
-        match seen.entry(name) {
-            Entry::Occupied(first) => {
-                let first = scope.sources.describe(first.get());
-                scope.error(node, format!("`{name}` is the name of an earlier site: {first}"));
-            }
-            Entry::Vacant(place) => _ = place.insert(&node.place),
-        }
-    }
 }
 
 /// Two sites for the same host and prefix: the second would never get a request.

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use gateway::config::{DEFAULT_STORE, StoreConfig, StoreIndex};
 use store::remote::RemoteSettings;
+use terminal::nearest;
 
 use super::names::name;
 use super::scope::Scope;
 use super::store::{RemoteTier, remote};
-use crate::config::raw::nearest;
 use crate::config::tree::{Node, Table, Value};
 
 /// All of them: `[store]`, then those with names.
@@ -41,10 +41,10 @@ impl<'a> Stores<'a> {
     pub(super) fn configs(&self) -> Vec<StoreConfig> {
         let config = |(name, table): &(&str, &Table)| StoreConfig {
             name: (*name).to_owned(),
-            memory_bytes_max: table.number("memory"),
-            variants_max: table.number("variants_max"),
-            validation_tags_max: table.number("validation_tags_max"),
-            groups_max: table.number("groups_max"),
+            memory_bytes_max: table.get("memory"),
+            variants_max: table.get("variants_max"),
+            validation_tags_max: table.get("validation_tags_max"),
+            groups_max: table.get("groups_max"),
         };
         self.all.iter().map(config).collect()
     }
@@ -95,13 +95,13 @@ impl<'a> Stores<'a> {
         }
         for (index, (text, table)) in self.all.iter().enumerate().skip(1) {
             if let Err(message) = name(text) {
-                scope.problems.error(&table.place, &table.path, message);
+                scope.error_in(table, message);
             } else if *text == DEFAULT_STORE {
                 let message = "`default` is the name of `[store]`";
-                scope.problems.error(&table.place, &table.path, message);
+                scope.error_in(table, message);
             } else if !used.contains(&index) {
                 let message = "unused: no site has this name as its `store`";
-                scope.problems.warning(&table.place, &table.path, message);
+                scope.warning_in(table, message);
             }
         }
     }

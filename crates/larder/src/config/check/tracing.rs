@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gateway::config::{AcceptParent, OriginProtocol, TracingConfig};
+use gateway::config::{OriginProtocol, TracingConfig};
 use gateway::upstream::tls::{TlsOptions, Verification, client_config};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use otlp::Endpoint;
@@ -18,12 +18,8 @@ use crate::config::tree::Table;
 pub(super) fn recorded(tree: &Table, log: &LogSettings) -> Option<TracingConfig> {
     let table = tree.optional_table("tracing")?;
     Some(TracingConfig {
-        sampling: Sampling { one_in: table.number("sample_one_in") },
-        accept_parent: match table.text("accept_parent") {
-            Some("always") => AcceptParent::Always,
-            Some("never") => AcceptParent::Never,
-            _ => AcceptParent::FromTrustedProxies,
-        },
+        sampling: Sampling { one_in: table.get("sample_one_in") },
+        accept_parent: table.get("accept_parent"),
         redaction: Redaction::new(&log.redact),
     })
 }
@@ -42,10 +38,10 @@ pub(super) fn export(scope: &mut Scope<'_>, tree: &Table) -> Option<otlp::Settin
         tls,
         resource: resource(tree, table),
         version: env!("CARGO_PKG_VERSION"),
-        interval: table.duration("interval"),
-        timeout: table.duration("timeout"),
-        batch_spans_max: table.number("batch_spans_max"),
-        queue_spans_max: table.number("queue_spans_max"),
+        interval: table.get("interval"),
+        timeout: table.get("timeout"),
+        batch_spans_max: table.get("batch_spans_max"),
+        queue_spans_max: table.get("queue_spans_max"),
     })
 }
 

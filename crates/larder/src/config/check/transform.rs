@@ -1,7 +1,5 @@
 //! Transformation rules of sites.
 
-use std::collections::BTreeSet;
-
 use caching::unkeyed::{self, FieldClass, class_of};
 use caching::{StatusMatch, hop_by_hop, sharing};
 use gateway::config::{
@@ -11,7 +9,7 @@ use gateway::config::{
 use http::{HeaderName, HeaderValue};
 
 use super::expression::{Compared, regex};
-use super::names::{host_pattern, name};
+use super::names::{doubled, host_pattern, name};
 use super::reach::check_transforms;
 use super::rule::{methods, path, pattern, query};
 use super::scope::Scope;
@@ -21,44 +19,31 @@ use crate::config::tree::{Node, Table};
 
 pub(super) fn transforms(scope: &mut Scope<'_>, site: &Table) -> Transforms {
     check_transforms(scope, site);
-    let mut names = BTreeSet::new();
+    for (node, _) in doubled(site.tables("transform")) {
+        scope.error(
+            node,
+            format!("`{}` is the name of an earlier transformation rule of this site", node.as_text()),
+        );
+    }
     let mut transforms = Transforms::default();
     for (index, table) in site.tables("transform").enumerate() {
-        if let (Some(name), Some(node)) = (table.text("name"), table.node("name"))
-            && !names.insert(name)
-        {
-            scope.error(node, format!("`{name}` is the name of an earlier transformation rule of this site"));
-        }
-        let Some(phase) = phase(table) else { continue };
+        let Some(phase) = table.get("phase") else { continue };
         check_phase(scope, table, phase);
         if let Some(rule) = rule(scope, table, phase, index + 1) {
             check_credentials(scope, (site, table), phase, &rule);
             transforms.of_mut(phase).push(rule);
             if transforms.of(phase).len() == RULES_MAX + 1 {
                 let message = format!("a site may have {RULES_MAX} transformation rules of a phase");
-                scope.problems.error(&table.place, &table.path, message);
+                scope.error_in(table, message);
             }
         }
     }
     transforms
 }
 
-fn phase(table: &Table) -> Option<Phase> {
-    Some(match table.text("phase")? {
-        "client_request" => Phase::ClientRequest,
-        "origin_request" => Phase::OriginRequest,
-        "origin_response" => Phase::OriginResponse,
-        _ => Phase::ClientResponse,
-    })
-}
-
 /// Keys that mean nothing in a phase.
 fn check_phase(scope: &mut Scope<'_>, table: &Table, phase: Phase) {
-    let mut refuse = |keys: &[&str], says: &str| {
-        for node in keys.iter().filter_map(|key| table.given(key)) {
-            scope.error(node, says);
-        }
-    };
+    let mut refuse = |keys: &[&str], says| scope.refuse(table, keys, says);
     if !phase.is_of_responses() {
         refuse(&OF_RESPONSES, "only for responses: phase `origin_response` or `client_response`");
     }
@@ -92,7 +77,7 @@ fn rule(scope: &mut Scope<'_>, table: &Table, phase: Phase, number: usize) -> Op
     let on = conditions(scope, table, phase);
     let actions = actions(scope, table, phase);
     if actions.is_empty() && !ACTIONS.iter().any(|key| table.given(key).is_some() || table.is_wrong(key)) {
-        scope.problems.warning(&table.place, &table.path, "changes nothing: it has no action such as `set`");
+        scope.warning_in(table, "changes nothing: it has no action such as `set`");
     }
     Some(TransformRule { name: name?, on: on?, actions })
 }

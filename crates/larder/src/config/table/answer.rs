@@ -1,125 +1,62 @@
 //! Keys of what a site answers itself: CORS, maintenance, pages for errors.
 
-use super::section::{DAY_MS, FIELD_NAMES, FILE, Kind, NETWORKS, Preset, Reload, STATUSES, Section, row};
+use super::section::*;
 
-pub(super) static CORS: Section = Section {
-    name: "site.cors",
-    about: "Which other web origins may read what the site answers, and how they may ask (docs/guide/transform.md#cors). Takes the place of what the origin server says of it.",
-    options: &[
-        row(
-            "origins",
-            Kind::List(&Kind::Text("web origin, such as `https://app.example`, or `*` alone")),
-            Preset::Required,
-            Reload::Yes,
-            "Web origins that may.",
-            "Scheme, host and port if it is not the usual one, as browsers write them. `*` stands for all.",
-        ),
-        row(
-            "methods",
-            Kind::List(&Kind::Text("method, such as `GET` (in capitals)")),
-            Preset::Is("[\"GET\", \"HEAD\", \"POST\"]"),
-            Reload::Yes,
-            "Methods that they may use.",
-            "",
-        ),
-        row(
-            "headers",
-            Kind::List(&Kind::Text("header field name, or `*` alone")),
-            Preset::Is("[]"),
-            Reload::Yes,
-            "Request fields that they may send, beside those that all may. `*` stands for those that they ask for.",
-            "",
-        ),
-        row(
-            "credentials",
-            Kind::Flag,
-            Preset::Is("false"),
-            Reload::Yes,
-            "Whether they may ask as their user, with cookies.",
-            "Not with `origins = [\"*\"]`: any page could then read what its visitors may.",
-        ),
-        row(
-            "max_age",
-            Kind::Duration { min_ms: 0, max_ms: DAY_MS },
-            Preset::Absent("as the browser has it: 5s"),
-            Reload::Yes,
-            "How long browsers remember the answer to a preflight.",
-            "",
-        ),
-        row(
-            "exposed",
-            FIELD_NAMES,
-            Preset::Is("[]"),
-            Reload::Yes,
-            "Response fields that they may read, beside those that all may.",
-            "",
-        ),
-    ],
-};
+section! {
+    /// Which other web origins may read what the site answers, and how they may ask (docs/guide/transform.md#cors). Takes the place of what the
+    /// origin server says of it.
+    pub(super) CORS = "site.cors";
+    /// Web origins that may.
+    ///
+    /// Scheme, host and port if it is not the usual one, as browsers write them. `*` stands for all.
+    origins = list(&text("web origin, such as `https://app.example`, or `*` alone")).required(),
+    /// Methods that they may use.
+    methods = list(&text("method, such as `GET` (in capitals)")).default("[\"GET\", \"HEAD\", \"POST\"]"),
+    /// Request fields that they may send, beside those that all may. `*` stands for those that they ask for.
+    headers = list(&text("header field name, or `*` alone")).default("[]"),
+    /// Whether they may ask as their user, with cookies.
+    ///
+    /// Not with `origins = ["*"]`: any page could then read what its visitors may.
+    credentials = flag().default("false"),
+    /// How long browsers remember the answer to a preflight.
+    max_age = duration(0, DAY_MS).absent("as the browser has it: 5s").no_limit(),
+    /// Response fields that they may read, beside those that all may.
+    exposed = FIELD_NAMES.default("[]"),
+}
 
-pub(super) static MAINTENANCE: Section = Section {
-    name: "site.maintenance",
-    about: "Answers 503 in place of the site (docs/guide/transform.md#maintenance). Stored responses are kept.",
-    options: &[
-        row(
-            "enabled",
-            Kind::Flag,
-            Preset::Required,
-            Reload::Yes,
-            "Whether it does; `false` keeps the other keys for the next time.",
-            "Required, so that a table that only prepares a maintenance doesn't begin it.",
-        ),
-        row(
-            "clients_admitted",
-            NETWORKS,
-            Preset::Is("[]"),
-            Reload::Yes,
-            "Clients that get the site all the same.",
-            "The client is the same as for `clients_allowed`.",
-        ),
-        row(
-            "retry_after",
-            Kind::Duration { min_ms: 1_000, max_ms: 30 * DAY_MS },
-            Preset::Is("\"5m\""),
-            Reload::Yes,
-            "`Retry-After`.",
-            "",
-        ),
-        row(
-            "body_file",
-            FILE,
-            Preset::Absent("the page for 503, or a line of text"),
-            Reload::Yes,
-            "File with the body, at most 1MiB.",
-            "",
-        ),
-        row("content_type", CONTENT_TYPE, Preset::Is(HTML), Reload::Yes, "`Content-Type` of it.", ""),
-    ],
-};
+section! {
+    /// Answers 503 in place of the site (docs/guide/transform.md#maintenance). Stored responses are kept.
+    pub(super) MAINTENANCE = "site.maintenance";
+    /// Whether it does; `false` keeps the other keys for the next time.
+    ///
+    /// Required, so that a table that only prepares a maintenance doesn't begin it.
+    enabled = flag().required(),
+    /// Clients that get the site all the same.
+    ///
+    /// The client is the same as for `clients_allowed`.
+    clients_admitted = NETWORKS.default("[]"),
+    /// `Retry-After`.
+    retry_after = duration(1_000, 30 * DAY_MS).default("5m").no_limit(),
+    /// File with the body, at most 1MiB.
+    body_file = FILE.absent("the page for 503, or a line of text"),
+    /// `Content-Type` of it.
+    content_type = CONTENT_TYPE.default(HTML),
+}
 
-pub(super) static ERROR_PAGE: Section = Section {
-    name: "site.error_page",
-    about: "The body of errors that Larder answers itself, for want of an answer of the origin. The first that fits counts.",
-    options: &[
-        row(
-            "statuses",
-            STATUSES,
-            Preset::Required,
-            Reload::Yes,
-            "Which errors.",
-            "Errors that the origin server answers keep their bodies.",
-        ),
-        row(
-            "body_file",
-            FILE,
-            Preset::Required,
-            Reload::Yes,
-            "File with the body, at most 1MiB.",
-            "It is read when the configuration is.",
-        ),
-        row("content_type", CONTENT_TYPE, Preset::Is(HTML), Reload::Yes, "`Content-Type` of it.", ""),
-    ],
-};
+section! {
+    /// The body of errors that Larder answers itself, for want of an answer of the origin. The first that fits counts.
+    pub(super) ERROR_PAGE = "site.error_page";
+    /// Which errors.
+    ///
+    /// Errors that the origin server answers keep their bodies.
+    statuses = STATUSES.required(),
+    /// File with the body, at most 1MiB.
+    ///
+    /// It is read when the configuration is.
+    body_file = FILE.required(),
+    /// `Content-Type` of it.
+    content_type = CONTENT_TYPE.default(HTML),
+}
 
-const CONTENT_TYPE: Kind = Kind::Text("media type");
-const HTML: &str = "\"text/html; charset=utf-8\"";
+const CONTENT_TYPE: Kind = text("media type");
+const HTML: &str = "text/html; charset=utf-8";

@@ -1,7 +1,8 @@
 //! The option table: the only list of configuration keys.
 //!
 //! The reader checks files against it, defaults come out of it, and the reference page and the JSON schema are
-//! printed from it. A key that is missing here can't be read anywhere.
+//! printed from it. A key that is missing here can't be read anywhere. To add one, write what the reference is to say of it
+//! as a comment, and below it `key = kind.default("value")`.
 
 mod answer;
 mod compression;
@@ -33,11 +34,12 @@ mod tests {
         for option in section.options {
             let name = format!("{}.{}", section.name, option.key);
             assert!(keys.insert(option.key), "{name} stands twice");
-            assert!(option.short.ends_with('.'), "{name}: the short text is a sentence");
+            assert!(option.short().ends_with('.'), "{name}: the short text is a sentence");
             assert!(
-                option.long.is_empty() || option.long.ends_with('.'),
+                option.long().is_empty() || option.long().ends_with('.'),
                 "{name}: the long text is sentences"
             );
+            assert!(option.paragraphs().count() <= 2, "{name}: the long text is one paragraph");
             let inside = option.reload == Reload::Inside;
             assert!(!inside || option.kind.section().is_some(), "{name}: nothing is inside");
             if let Some(section) = option.kind.section() {

@@ -1,12 +1,14 @@
 //! What a table of the file is made of, and what rows have in common.
 
+use crate::config::words::Word;
+
 /// A table of the file and its keys.
 #[derive(Debug)]
 pub(crate) struct Section {
     /// Dotted name, such as `site.timeouts`; empty for the top level.
     pub(crate) name: &'static str,
-    /// What the table is for.
-    pub(crate) about: &'static str,
+    /// What the table is for, in lines.
+    pub(super) doc: &'static [&'static str],
     pub(crate) options: &'static [Opt],
 }
 
@@ -17,10 +19,10 @@ pub(crate) struct Opt {
     pub(crate) kind: Kind,
     pub(crate) preset: Preset,
     pub(crate) reload: Reload,
-    /// What the value decides, in one line.
-    pub(crate) short: &'static str,
-    /// Why one would change it, and what to mind; may be empty.
-    pub(crate) long: &'static str,
+    /// A quantity that bounds nothing: it chooses how something is done.
+    pub(crate) is_no_limit: bool,
+    /// Two paragraphs, in lines.
+    pub(super) doc: &'static [&'static str],
 }
 
 /// Type, unit and range of a value.
@@ -70,7 +72,7 @@ pub(crate) enum Preset {
     Required,
     /// No value; the words say what that means.
     Absent(&'static str),
-    /// A value, in TOML.
+    /// A value, as [`Opt::default_toml`] writes it, but for the quotes around text.
     Is(&'static str),
 }
 
@@ -86,6 +88,11 @@ pub(crate) enum Reload {
 }
 
 impl Section {
+    /// What the table is for.
+    pub(crate) fn about(&self) -> String {
+        paragraph(self.doc)
+    }
+
     /// Whether somebody may have written a secret here.
     pub(crate) fn may_hold_secrets(&self) -> bool {
         self.options.iter().any(Opt::is_secret)
@@ -98,6 +105,31 @@ impl Section {
 }
 
 impl Opt {
+    /// What the value decides, in a sentence.
+    pub(crate) fn short(&self) -> String {
+        paragraph(self.paragraphs().next().unwrap_or_default())
+    }
+
+    /// Why one would change it, and what to mind; may be empty.
+    pub(crate) fn long(&self) -> String {
+        paragraph(self.paragraphs().nth(1).unwrap_or_default())
+    }
+
+    pub(super) fn paragraphs(&self) -> impl Iterator<Item = &'static [&'static str]> {
+        self.doc.split(|line| line.is_empty())
+    }
+
+    /// The default in TOML, if there is one.
+    pub(crate) fn default_toml(&self) -> Option<String> {
+        let Preset::Is(text) = self.preset else { return None };
+        let is_text = match self.kind {
+            Kind::Size { .. } => text.parse::<u64>().is_err(),
+            Kind::Duration { .. } | Kind::Text(_) | Kind::Choice(_) => true,
+            _ => false,
+        };
+        Some(if is_text { format!("\"{text}\"") } else { text.to_owned() })
+    }
+
     /// Whether it names files with secrets. Whoever misspells it may have written the secret itself. Header fields may be secret too.
     pub(crate) fn is_secret(&self) -> bool {
         matches!(
@@ -119,16 +151,117 @@ impl Kind {
     }
 }
 
-/// A row of the table, in the order in which rows read best.
-pub(super) const fn row(
-    key: &'static str,
-    kind: Kind,
-    preset: Preset,
-    reload: Reload,
-    short: &'static str,
-    long: &'static str,
-) -> Opt {
-    Opt { key, kind, preset, reload, short, long }
+/// The lines of a comment as one.
+fn paragraph(lines: &[&str]) -> String {
+    lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
+}
+
+/// Declares a table and its keys. A comment is what the reference says: of a key a sentence and, after an empty line, the rest.
+macro_rules! section {
+    (
+        $(#[doc = $about:literal])+
+        $visibility:vis $section:ident = $name:literal;
+        $($(#[doc = $doc:literal])* $key:ident = $row:expr,)*
+    ) => {
+        $visibility static $section: Section = Section {
+            name: $name,
+            doc: &[$($about),+],
+            options: &[$($row.under(stringify!($key), &[$($doc),*])),*],
+        };
+    };
+}
+
+/// Declares a row that several tables have.
+macro_rules! row {
+    ($(#[doc = $doc:literal])+ $name:ident = $row:expr;) => {
+        const $name: Opt = $row.under("", &[$($doc),+]);
+    };
+}
+pub(super) use {row, section};
+
+/// How a row begins: what its values are.
+pub(super) const fn flag() -> Kind {
+    Kind::Flag
+}
+
+pub(super) const fn integer(min: u64, max: u64) -> Kind {
+    Kind::Integer { min, max }
+}
+
+pub(super) const fn size(min: u64, max: u64) -> Kind {
+    Kind::Size { min, max }
+}
+
+pub(super) const fn duration(min_ms: u64, max_ms: u64) -> Kind {
+    Kind::Duration { min_ms, max_ms }
+}
+
+pub(super) const fn text(form: &'static str) -> Kind {
+    Kind::Text(form)
+}
+
+pub(super) const fn choice(words: &'static [&'static str]) -> Kind {
+    Kind::Choice(words)
+}
+
+pub(super) const fn one_of<T: Word>() -> Kind {
+    Kind::Choice(T::WORDS)
+}
+
+pub(super) const fn list(of: &'static Kind) -> Kind {
+    Kind::List(of)
+}
+
+pub(super) const fn map(keys: KeyForm, values: &'static Kind) -> Kind {
+    Kind::Map { keys, values }
+}
+
+pub(super) const fn text_or_table(short_for: &'static str, section: &'static Section) -> Kind {
+    Kind::TextOrTable { short_for, section }
+}
+
+pub(super) const fn table(section: &'static Section) -> Kind {
+    Kind::Table(section)
+}
+
+/// How it goes on: what an absent key means.
+impl Kind {
+    pub(super) const fn required(self) -> Opt {
+        self.row(Preset::Required)
+    }
+
+    pub(super) const fn absent(self, meaning: &'static str) -> Opt {
+        self.row(Preset::Absent(meaning))
+    }
+
+    pub(super) const fn default(self, value: &'static str) -> Opt {
+        self.row(Preset::Is(value))
+    }
+
+    const fn row(self, preset: Preset) -> Opt {
+        Opt { key: "", kind: self, preset, reload: Reload::Yes, is_no_limit: false, doc: &[] }
+    }
+}
+
+/// And how it ends: what a reload does, unless it takes the value over, and what the page of limits leaves out.
+impl Opt {
+    pub(super) const fn kept(self) -> Self {
+        Self { reload: Reload::No, ..self }
+    }
+
+    pub(super) const fn inside(self) -> Self {
+        Self { reload: Reload::Inside, ..self }
+    }
+
+    pub(super) const fn no_limit(self) -> Self {
+        Self { is_no_limit: true, ..self }
+    }
+
+    /// Without lines it keeps those that it has.
+    pub(super) const fn under(self, key: &'static str, doc: &'static [&'static str]) -> Self {
+        let doc = if doc.is_empty() { self.doc } else { doc };
+        Self { key, doc, ..self }
+    }
 }
 
 const SECOND_MS: u64 = 1_000;
@@ -139,9 +272,10 @@ pub(super) const MIB: u64 = 1 << 20;
 pub(super) const TIB: u64 = 1 << 40;
 
 /// A time limit: never zero, which some would read as "at once" and some as "never".
-pub(super) const LIMIT: Kind = Kind::Duration { min_ms: 1, max_ms: DAY_MS };
-pub(super) const FILE: Kind = Kind::Text("path of a file, relative to the configuration file");
-pub(super) const NETWORKS: Kind = Kind::List(&Kind::Text("IP address or network, such as `10.0.0.0/8`"));
-pub(super) const FIELD_NAMES: Kind = Kind::List(&Kind::Text("header field name"));
-pub(super) const LEVEL: Kind = Kind::Choice(&["error", "warn", "info", "debug", "trace"]);
-pub(super) const STATUSES: Kind = Kind::List(&Kind::Status);
+pub(super) const LIMIT: Kind = duration(1, DAY_MS);
+pub(super) const FILE: Kind = text("path of a file, relative to the configuration file");
+pub(super) const SECRET_FILE: Kind = Kind::SecretFile;
+pub(super) const NETWORKS: Kind = list(&text("IP address or network, such as `10.0.0.0/8`"));
+pub(super) const FIELD_NAMES: Kind = list(&text("header field name"));
+pub(super) const LEVEL: Kind = choice(&["error", "warn", "info", "debug", "trace"]);
+pub(super) const STATUSES: Kind = list(&Kind::Status);

@@ -1,732 +1,391 @@
 //! Keys of sites and their cache rules.
 
+use caching::{GroupsInvalidated, HeuristicFor, Negotiation, StoredCredentialed, StoredErrors, TypeMismatch};
+use gateway::config::{
+    CloseDelimited, LeaderFailure, OverrideFields, PreconditionMiss, ServerTiming, UnderscoreFields,
+};
+
 use super::answer::{CORS, ERROR_PAGE, MAINTENANCE};
 use super::compression::COMPRESSION;
-use super::protection::{
-    DEFAULT_RESPONSE, MISS_BUDGET, RULE_RATE_LIMIT, RULE_REQUEST_BODY, RULE_RESPONSE_BODY,
-    RULE_TYPE_MISMATCH, SITE_RATE_LIMIT, SITE_REQUEST_BODY,
-};
-use super::section::{
-    DAY_MS, FIELD_NAMES, HOUR_MS, KeyForm, Kind, LEVEL, LIMIT, MIB, NETWORKS, Preset, Reload, Section, TIB,
-    row,
-};
+use super::protection::{DEFAULT_RESPONSE, MISS_BUDGET, RULE_RATE_LIMIT, SITE_RATE_LIMIT};
+use super::section::*;
 use super::transform::TRANSFORM;
 
-pub(super) static SITE: Section = Section {
-    name: "site",
-    about: "A set of URLs with one origin and one list of cache rules.",
-    options: &[
-        row(
-            "name",
-            Kind::Text("name (letters, digits, `-`, `.`, `_`)"),
-            Preset::Required,
-            Reload::Yes,
-            "Unique name; appears in metrics and logs and is a part of every cache key.",
-            "A new name means a cold cache for the site.",
-        ),
-        row(
-            "hosts",
-            Kind::List(&Kind::Text("host name without a port, or `*.` and a host name")),
-            Preset::Is("[]"),
-            Reload::Yes,
-            "Host names of the site; an empty list means every host.",
-            "`*.example.org` stands for all names below `example.org`, not for `example.org` itself.",
-        ),
-        row(
-            "path_prefix",
-            Kind::Text("path that starts with `/`"),
-            Preset::Is("\"/\""),
-            Reload::Yes,
-            "Only paths below this one belong to the site; `/shop` fits `/shop` and `/shop/a`, not `/shopping`.",
-            "If the site restricts anything (`clients_allowed`, `clients_denied`, `rate_limit`, `request_body_bytes_max`, or a rule that restricts), the prefix also matches in any other ASCII case, unless another site has exactly that prefix: `/SHOP` must not lead around the restriction.",
-        ),
-        row(
-            "strip_prefix",
-            Kind::Flag,
-            Preset::Is("false"),
-            Reload::Yes,
-            "Whether `path_prefix` is cut off before a request is forwarded.",
-            "",
-        ),
-        row(
-            "origin",
-            Kind::Text("URL of an origin, or the name of an `[[origin]]`"),
-            Preset::Required,
-            Reload::Yes,
-            "Origin of the site: where requests go that the cache can't answer.",
-            "",
-        ),
-        row(
-            "store",
-            Kind::Text("name of a `[stores.NAME]`, or `default` for `[store]`"),
-            Preset::Is("\"default\""),
-            Reload::No,
-            "Where responses of the site are stored.",
-            "In a store of its own a site has memory that no other site fills, and a server that no other site needs. What is stored stays where it is when a restart moves the site: purge it there first, should the site ever come back.",
-        ),
-        row(
-            "expose_errors",
-            Kind::Flag,
-            Preset::Is("false"),
-            Reload::Yes,
-            "Whether bodies of error responses say what went wrong.",
-            "Helpful in development; in production it discloses internals.",
-        ),
-        row(
-            "log_level",
-            LEVEL,
-            Preset::Absent("that of `log.level`"),
-            Reload::Yes,
-            "Log level of this site.",
-            "",
-        ),
-        row(
-            "x_cache",
-            Kind::Flag,
-            Preset::Is("false"),
-            Reload::Yes,
-            "Whether responses carry an `X-Cache: HIT|MISS|...` line.",
-            "For tools that look for this line; `Cache-Status` says more and is always there. `HIT`: a fresh stored response. `STALE`: a stale one. `REVALIDATED`: a stored one that the origin confirmed. `COLLAPSED`: the response to another client's request. `MISS`: from the origin. `BYPASS`: from the origin, past the cache. `LOCAL`: Larder's own answer, such as a redirect, a preflight, maintenance or a refusal. `ERROR`: the origin gave no response.",
-        ),
-        row(
-            "server_timing",
-            Kind::Choice(&["off", "on_request", "always"]),
-            Preset::Is("\"off\""),
-            Reload::Yes,
-            "Whether responses tell in `Server-Timing` how long the store, the origin and the like took.",
-            "`on_request`: to requests with a field `Larder-Timing`, which is not forwarded. Whoever may ask learns where time goes behind the gateway. What an origin says of its own stays beside it.",
-        ),
-        row(
-            "clients_allowed",
-            NETWORKS,
-            Preset::Is("[]"),
-            Reload::Yes,
-            "When not empty, only clients with these addresses get answers; all others get 403.",
-            "The client is the peer, or the address that a peer in `trusted_proxies` names; if that peer names none, its own address counts. Applies before anything else, also to stored responses.",
-        ),
-        row(
-            "clients_denied",
-            NETWORKS,
-            Preset::Is("[]"),
-            Reload::Yes,
-            "Clients with these addresses get 403, also if `clients_allowed` has them.",
-            "",
-        ),
-        row(
-            "rate_limit",
-            Kind::Table(&SITE_RATE_LIMIT),
-            Preset::Absent("no limit"),
-            Reload::Yes,
-            "How fast each client may send requests to the site (docs/guide/protection.md).",
-            "",
-        ),
-        SITE_REQUEST_BODY,
-        row(
-            "collapse",
-            Kind::Choice(&["off", "process", "fleet"]),
-            Preset::Is("\"fleet\""),
-            Reload::Yes,
-            "Whether concurrent requests for one cache key share one forward.",
-            "`fleet`: one forward per key in all instances that share [store.remote]; without that, the same as `process`. `process`: one forward per key in this process. `off` lets a crowd for a cold URL through to the origin.",
-        ),
-        row(
-            "collapse_limits",
-            Kind::Table(&COLLAPSE_LIMITS),
-            Preset::Is("{}"),
-            Reload::Yes,
-            "Bounds on waiting for another request's forward.",
-            "",
-        ),
-        row(
-            "timeouts",
-            Kind::Table(&TIMEOUTS),
-            Preset::Is("{}"),
-            Reload::Yes,
-            "Time limits towards the origin.",
-            "",
-        ),
-        row(
-            "request_fields_hidden",
-            FIELD_NAMES,
-            Preset::Is("[]"),
-            Reload::Yes,
-            "Header fields taken out of requests before they are forwarded.",
-            "Taking out `Cookie` makes responses the same for everybody, for sites where they are.",
-        ),
-        row(
-            "request_fields_forwarded",
-            FIELD_NAMES,
-            Preset::Is("[]"),
-            Reload::Yes,
-            "When not empty, only these request fields are forwarded (`Host` and framing always are).",
-            "",
-        ),
-        row(
-            "request_fields_keyed",
-            FIELD_NAMES,
-            Preset::Is("[]"),
-            Reload::Yes,
-            "Request fields that are part of the cache key.",
-            "For fields by which the origin chooses an answer without saying so in `Vary`. Each value has a stored response of its own.",
-        ),
-        row(
-            "underscore_fields",
-            Kind::Choice(&["drop", "forward"]),
-            Preset::Is("\"drop\""),
-            Reload::Yes,
-            "What happens to request fields whose names contain other characters than letters, digits and `-`.",
-            "CGI, WSGI and PHP write `_` for `-` and other characters: `X_Forwarded_Host` and `X.Forwarded.Host` reach them as if they were `X-Forwarded-Host`. `forward` is for origins that tell the two apart.",
-        ),
-        row(
-            "response_fields_hidden",
-            FIELD_NAMES,
-            Preset::Is("[]"),
-            Reload::Yes,
-            "Header fields taken out of all responses of the site.",
-            "They count nevertheless: a response with `Set-Cookie` isn't stored even if this hides it, and hiding it ends every session of the site. To store pages that set a cookie, remove it from them with a `[[site.transform]]`: `phase = \"origin_response\"`, their `path` and `remove = [\"Set-Cookie\"]`.",
-        ),
-        row(
-            "tags",
-            Kind::List(&Kind::Choice(&["cache-tag", "cache-tags", "surrogate-key", "xkey"])),
-            Preset::Is("[]"),
-            Reload::Yes,
-            "Response fields that name tags by which operators purge, beside `Cache-Groups` (RFC 9875), which always does.",
-            "`Cache-Tag` and `Cache-Tags` are lists with commas, `Surrogate-Key` has blanks between tags, and `xkey` both. What is stored already has the tags that counted when it was stored.",
-        ),
-        row(
-            "tags_delivered",
-            Kind::Flag,
-            Preset::Is("true"),
-            Reload::Yes,
-            "Whether clients get the fields in `tags`.",
-            "Tags tell how a site is made. Leave it where another cache stands before this one and is purged by them.",
-        ),
-        row(
-            "rule",
-            Kind::List(&Kind::Table(&RULE)),
-            Preset::Is("[]"),
-            Reload::Yes,
-            "Cache rules, in order; the first that matches a request decides.",
-            "A request that matches none is treated as by a rule without keys: by what the response itself says (RFC 9111).",
-        ),
-        row(
-            "compress",
-            Kind::Flag,
-            Preset::Is("false"),
-            Reload::Yes,
-            "Whether responses are compressed on their way out, for clients that accept it (docs/guide/compression.md).",
-            "A stored response is compressed once for each coding, and its compressed forms are kept beside it. Rules may say otherwise.",
-        ),
-        row(
-            "compression",
-            Kind::Table(&COMPRESSION),
-            Preset::Is("{}"),
-            Reload::Yes,
-            "How, and which responses.",
-            "",
-        ),
-        row(
-            "cors",
-            Kind::Table(&CORS),
-            Preset::Absent("what the origin server says"),
-            Reload::Yes,
-            "Which other web origins may read its responses.",
-            "",
-        ),
-        row(
-            "maintenance",
-            Kind::Table(&MAINTENANCE),
-            Preset::Absent("none"),
-            Reload::Yes,
-            "Answers 503 in place of the site.",
-            "",
-        ),
-        row(
-            "error_page",
-            Kind::List(&Kind::Table(&ERROR_PAGE)),
-            Preset::Is("[]"),
-            Reload::Yes,
-            "Bodies of errors that Larder answers itself.",
-            "",
-        ),
-        row(
-            "transform",
-            Kind::List(&Kind::Table(&TRANSFORM)),
-            Preset::Is("[]"),
-            Reload::Yes,
-            "Transformation rules: what is changed of requests and responses (docs/guide/transform.md).",
-            "",
-        ),
-    ],
-};
+section! {
+    /// A set of URLs with one origin and one list of cache rules.
+    pub(super) SITE = "site";
+    /// Unique name; appears in metrics and logs and is a part of every cache key.
+    ///
+    /// A new name means a cold cache for the site.
+    name = text("name (letters, digits, `-`, `.`, `_`)").required(),
+    /// Host names of the site; an empty list means every host.
+    ///
+    /// `*.example.org` stands for all names below `example.org`, not for `example.org` itself.
+    hosts = list(&text("host name without a port, or `*.` and a host name")).default("[]"),
+    /// Only paths below this one belong to the site; `/shop` fits `/shop` and `/shop/a`, not `/shopping`.
+    ///
+    /// If the site restricts anything (`clients_allowed`, `clients_denied`, `rate_limit`, `request_body_bytes_max`, or a rule that restricts), the
+    /// prefix also matches in any other ASCII case, unless another site has exactly that prefix: `/SHOP` must not lead around the restriction.
+    path_prefix = text("path that starts with `/`").default("/"),
+    /// Whether `path_prefix` is cut off before a request is forwarded.
+    strip_prefix = flag().default("false"),
+    /// Origin of the site: where requests go that the cache can't answer.
+    origin = text("URL of an origin, or the name of an `[[origin]]`").required(),
+    /// Where responses of the site are stored.
+    ///
+    /// In a store of its own a site has memory that no other site fills, and a server that no other site needs. What is stored stays where it is when
+    /// a restart moves the site: purge it there first, should the site ever come back.
+    store = text("name of a `[stores.NAME]`, or `default` for `[store]`").default("default").kept(),
+    /// Whether bodies of error responses say what went wrong.
+    ///
+    /// Helpful in development; in production it discloses internals.
+    expose_errors = flag().default("false"),
+    /// Log level of this site.
+    log_level = LEVEL.absent("that of `log.level`"),
+    /// Whether responses carry an `X-Cache: HIT|MISS|...` line.
+    ///
+    /// For tools that look for this line; `Cache-Status` says more and is always there. `HIT`: a fresh stored response. `STALE`: a stale one.
+    /// `REVALIDATED`: a stored one that the origin confirmed. `COLLAPSED`: the response to another client's request. `MISS`: from the origin.
+    /// `BYPASS`: from the origin, past the cache. `LOCAL`: Larder's own answer, such as a redirect, a preflight, maintenance or a refusal. `ERROR`:
+    /// the origin gave no response.
+    x_cache = flag().default("false"),
+    /// Whether responses tell in `Server-Timing` how long the store, the origin and the like took.
+    ///
+    /// `on_request`: to requests with a field `Larder-Timing`, which is not forwarded. Whoever may ask learns where time goes behind the gateway.
+    /// What an origin says of its own stays beside it.
+    server_timing = one_of::<ServerTiming>().default("off"),
+    /// When not empty, only clients with these addresses get answers; all others get 403.
+    ///
+    /// The client is the peer, or the address that a peer in `trusted_proxies` names; if that peer names none, its own address counts. Applies before
+    /// anything else, also to stored responses.
+    clients_allowed = NETWORKS.default("[]"),
+    /// Clients with these addresses get 403, also if `clients_allowed` has them.
+    clients_denied = NETWORKS.default("[]"),
+    /// How fast each client may send requests to the site (docs/guide/protection.md).
+    rate_limit = table(&SITE_RATE_LIMIT).absent("no limit"),
+    /// Largest content of a request (413), where its rule doesn't say.
+    request_body_bytes_max = BODY.absent("that of `limits.body_bytes_max`"),
+    /// Whether concurrent requests for one cache key share one forward.
+    ///
+    /// `fleet`: one forward per key in all instances that share [store.remote]; without that, the same as `process`. `process`: one forward per key
+    /// in this process. `off` lets a crowd for a cold URL through to the origin.
+    collapse = choice(&["off", "process", "fleet"]).default("fleet"),
+    /// Bounds on waiting for another request's forward.
+    collapse_limits = table(&COLLAPSE_LIMITS).default("{}"),
+    /// Time limits towards the origin.
+    timeouts = table(&TIMEOUTS).default("{}"),
+    /// Header fields that the origin isn't sent, whoever has written them.
+    ///
+    /// Taking out `Cookie` makes responses the same for everybody, for sites where they are. It also holds for what trusted proxies say (`Client-Cert`) and
+    /// for what Larder itself would write (`X-Forwarded-Proto`), except `Via`, `CDN-Loop`, `Host` and framing. Larder still reads scheme, host, port and
+    /// address from the fields of trusted proxies.
+    request_fields_hidden = FIELD_NAMES.default("[]"),
+    /// When not empty, only these request fields are forwarded.
+    ///
+    /// It holds for fields of clients and of trusted proxies alike. Larder itself always writes `Host`, framing, `Via`, `CDN-Loop`, `Forwarded`,
+    /// `X-Forwarded-For`, `X-Forwarded-Host` and `X-Forwarded-Proto`; list those that the origin must not get in `request_fields_hidden` instead.
+    request_fields_forwarded = FIELD_NAMES.default("[]"),
+    /// Request fields that are part of the cache key.
+    ///
+    /// For fields by which the origin chooses an answer without saying so in `Vary`. Each value has a stored response of its own.
+    request_fields_keyed = FIELD_NAMES.default("[]"),
+    /// What happens to request fields whose names contain other characters than letters, digits and `-`.
+    ///
+    /// CGI, WSGI and PHP write `_` for `-` and other characters: `X_Forwarded_Host` and `X.Forwarded.Host` reach them as if they were
+    /// `X-Forwarded-Host`. `forward` is for origins that tell the two apart.
+    underscore_fields = one_of::<UnderscoreFields>().default("drop"),
+    /// Header fields taken out of all responses of the site.
+    ///
+    /// They count nevertheless: a response with `Set-Cookie` isn't stored even if this hides it, and hiding it ends every session of the site. To
+    /// store pages that set a cookie, remove it from them with a `[[site.transform]]`: `phase = "origin_response"`, their `path` and `remove =
+    /// ["Set-Cookie"]`.
+    response_fields_hidden = FIELD_NAMES.default("[]"),
+    /// Response fields that name tags by which operators purge, beside `Cache-Groups` (RFC 9875), which always does.
+    ///
+    /// `Cache-Tag` and `Cache-Tags` are lists with commas, `Surrogate-Key` has blanks between tags, and `xkey` both. What is stored already has the
+    /// tags that counted when it was stored.
+    tags = list(&choice(&["cache-tag", "cache-tags", "surrogate-key", "xkey"])).default("[]"),
+    /// Whether clients get the fields in `tags`.
+    ///
+    /// Tags tell how a site is made. Leave it where another cache stands before this one and is purged by them.
+    tags_delivered = flag().default("true"),
+    /// Cache rules, in order; the first that matches a request decides.
+    ///
+    /// A request that matches none is treated as by a rule without keys: by what the response itself says (RFC 9111).
+    rule = list(&table(&RULE)).default("[]"),
+    /// Whether responses are compressed on their way out, for clients that accept it (docs/guide/compression.md).
+    ///
+    /// A stored response is compressed once for each coding, and its compressed forms are kept beside it. Rules may say otherwise.
+    compress = flag().default("false"),
+    /// How, and which responses.
+    compression = table(&COMPRESSION).default("{}"),
+    /// Which other web origins may read its responses.
+    cors = table(&CORS).absent("what the origin server says"),
+    /// Answers 503 in place of the site.
+    maintenance = table(&MAINTENANCE).absent("none"),
+    /// Bodies of errors that Larder answers itself.
+    error_page = list(&table(&ERROR_PAGE)).default("[]"),
+    /// Transformation rules: what is changed of requests and responses (docs/guide/transform.md).
+    transform = list(&table(&TRANSFORM)).default("[]"),
+}
 
-static COLLAPSE_LIMITS: Section = Section {
-    name: "site.collapse_limits",
-    about: "Bounds on waiting for another request's forward. Those who wait for one forward cost the origin one more request at \
-            most, when the first fails or is late. Requests of which the answer can't be shared (it is private, or stale at \
-            once) are forwarded side by side, within `requests_in_flight_max` of the origin.",
-    options: &[
-        row(
-            "wait_max",
-            LIMIT,
-            Preset::Is("\"10s\""),
-            Reload::Yes,
-            "Longest wait for the response's header section before one waiter forwards again.",
-            "The others wait for both, and take the answer that comes first. Each forward ends by the time limits of the \
-             site, so there are two at a time at most.",
-        ),
-        row(
-            "waiters_max",
-            Kind::Integer { min: 0, max: 1_000_000 },
-            Preset::Is("10000"),
-            Reload::Yes,
-            "Waiters per forward; more are forwarded on their own.",
-            "Those are bounded by `requests_in_flight_max` of the origin alone.",
-        ),
-        row(
-            "on_failure",
-            Kind::Choice(&["share", "hand_over"]),
-            Preset::Is("\"hand_over\""),
-            Reload::Yes,
-            "What waiters do when the forward fails, by no response or by a server error (5xx) that is not stored.",
-            "`share`: all get the failure, which spares an origin in trouble. `hand_over`: one of them forwards again, and the \
-             others wait for it; should that fail too, all get the failure. Of a server error the others get the status alone. Where instances share a store (`collapse = \"fleet\"`), so do all who wait at any of them.",
-        ),
-        row(
-            "uncacheable_for",
-            Kind::Duration { min_ms: 0, max_ms: HOUR_MS },
-            Preset::Is("\"60s\""),
-            Reload::Yes,
-            "How long a key whose response could not be stored is remembered and not collapsed. Not while a stored response answers, or did less than this time ago.",
-            "",
-        ),
-    ],
-};
+section! {
+    /// Bounds on waiting for another request's forward. Those who wait for one forward cost the origin one more request at most, when the first fails
+    /// or is late. Requests of which the answer can't be shared (it is private, or stale at once) are forwarded side by side, within
+    /// `requests_in_flight_max` of the origin.
+    COLLAPSE_LIMITS = "site.collapse_limits";
+    /// Longest wait for the response's header section before one waiter forwards again.
+    ///
+    /// The others wait for both, and take the answer that comes first. Each forward ends by the time limits of the site, so there are two at a time
+    /// at most.
+    wait_max = LIMIT.default("10s"),
+    /// Waiters per forward; more are forwarded on their own.
+    ///
+    /// Those are bounded by `requests_in_flight_max` of the origin alone.
+    waiters_max = integer(0, 1_000_000).default("10000"),
+    /// What waiters do when the forward fails, by no response or by a server error (5xx) that is not stored.
+    ///
+    /// `share`: all get the failure, which spares an origin in trouble. `hand_over`: one of them forwards again, and the others wait for it; should
+    /// that fail too, all get the failure. Of a server error the others get the status alone. Where instances share a store (`collapse = "fleet"`),
+    /// so do all who wait at any of them.
+    on_failure = one_of::<LeaderFailure>().default("hand_over"),
+    /// How long a key whose response could not be stored is remembered and not collapsed. Not while a stored response answers, or did less than this
+    /// time ago.
+    uncacheable_for = duration(0, HOUR_MS).default("60s").no_limit(),
+}
 
-static TIMEOUTS: Section = Section {
-    name: "site.timeouts",
-    about: "Time limits towards the origin. What runs over is answered 504, or closed when the response has begun.",
-    options: &[
-        row(
-            "connect",
-            LIMIT,
-            Preset::Is("\"5s\""),
-            Reload::Yes,
-            "Name resolution, connection and TLS handshake together.",
-            "",
-        ),
-        row(
-            "first_byte",
-            LIMIT,
-            Preset::Is("\"60s\""),
-            Reload::Yes,
-            "From the end of the request to the response's header section.",
-            "",
-        ),
-        row(
-            "between_bytes",
-            LIMIT,
-            Preset::Is("\"60s\""),
-            Reload::Yes,
-            "Between two pieces of the response's body.",
-            "Streams that are silent for longer need a higher value.",
-        ),
-        row(
-            "total",
-            LIMIT,
-            Preset::Absent("no limit"),
-            Reload::Yes,
-            "The whole exchange.",
-            "It also ends streams, such as Server-Sent Events.",
-        ),
-    ],
-};
+section! {
+    /// Time limits towards the origin. What runs over is answered 504, or closed when the response has begun.
+    TIMEOUTS = "site.timeouts";
+    /// Name resolution, connection and TLS handshake together.
+    connect = LIMIT.default("5s"),
+    /// From the end of the request to the response's header section.
+    first_byte = LIMIT.default("60s"),
+    /// Between two pieces of the response's body.
+    ///
+    /// Streams that are silent for longer need a higher value.
+    between_bytes = LIMIT.default("60s"),
+    /// The whole exchange.
+    ///
+    /// It also ends streams, such as Server-Sent Events.
+    total = LIMIT.absent("no limit"),
+}
 
-static RULE: Section = Section {
-    name: "site.rule",
-    about: "What happens to requests that match. Absent keys leave the decision to the response (RFC 9111).",
-    options: &[
-        row(
-            "name",
-            Kind::Text("name (letters, digits, `-`, `.`, `_`)"),
-            Preset::Absent("`rule-` and its number"),
-            Reload::Yes,
-            "Name in logs and explanations; unique in its site.",
-            "",
-        ),
-        row(
-            "path",
-            Kind::Table(&PATTERN),
-            Preset::Absent("every path"),
-            Reload::Yes,
-            "Paths that match: one of `exact`, `prefix`, `glob`, `regex`.",
-            "It is compared with the path as received, with the site's prefix, and nothing decoded. A rule that restricts (`cache = false`, `deny`, `rate_limit`, `miss_budget`, `request_body_bytes_max`, `response_body_bytes_max`, `credential_fields`, `store_only_with`, a `ttl_override` of zeros) also matches other spellings that many frameworks, such as Express, route to the same page: any ASCII case, a slash at the end, and for `regex` the path without its query. Other rules match only what is written.",
-        ),
-        row(
-            "methods",
-            Kind::List(&Kind::Text("method, such as `GET` (in capitals)")),
-            Preset::Is("[]"),
-            Reload::Yes,
-            "Methods that match; an empty list means every method.",
-            "Only responses to GET and QUERY are stored, whatever stands here, and to POST where `store_post` says so; HEAD is answered from those to GET.",
-        ),
-        row(
-            "deny",
-            Kind::Flag,
-            Preset::Is("false"),
-            Reload::Yes,
-            "Whether requests that match are refused (403), before anything stored is looked at or the origin is asked.",
-            "The first rule that matches counts, so put it above others. A path that origins may read as one that a rule denies is refused too.",
-        ),
-        row(
-            "cache",
-            Kind::Flag,
-            Preset::Is("true"),
-            Reload::Yes,
-            "Whether responses are stored and reused.",
-            "",
-        ),
-        row(
-            "ttl_override",
-            TTLS,
-            Preset::Is("{}"),
-            Reload::Yes,
-            "Freshness lifetime by status, over what the response says.",
-            "Keys are status codes, classes such as `5xx`, or `default`; the most specific one counts. The lifetime begins when the response arrives: an `Age` that it brings doesn't shorten it, and clients see both together. `no-store` and `private` still keep a response out.",
-        ),
-        row(
-            "ttl_default",
-            TTLS,
-            Preset::Is("{}"),
-            Reload::Yes,
-            "Freshness lifetime by status for responses that don't say one.",
-            "Keys, and the beginning of the lifetime, as in `ttl_override`.",
-        ),
-        row(
-            "query_ignore",
-            PARAMETERS,
-            Preset::Is("[]"),
-            Reload::Yes,
-            "Query parameters left out of the cache key; a name that ends with `*` stands for all that begin so.",
-            "The origin still gets them. For parameters that don't change the response, such as `utm_*`.",
-        ),
-        row(
-            "query_keep",
-            PARAMETERS,
-            Preset::Absent("all"),
-            Reload::Yes,
-            "The only query parameters in the cache key; an empty list keeps none.",
-            "Not together with `query_ignore`.",
-        ),
-        row(
-            "query_sort",
-            Kind::Flag,
-            Preset::Is("false"),
-            Reload::Yes,
-            "Whether `?b=1&a=2` and `?a=2&b=1` share a stored response.",
-            "",
-        ),
-        row(
-            "object_bytes_max",
-            Kind::Size { min: 0, max: TIB },
-            Preset::Is("\"64MiB\""),
-            Reload::Yes,
-            "Largest body that is stored; larger ones are only passed on.",
-            "",
-        ),
-        row(
-            "store_parts",
-            Kind::Flag,
-            Preset::Is("true"),
-            Reload::Yes,
-            "Whether a range of something that isn't stored is forwarded, and its 206 stored as a part.",
-            "`false`: the whole is fetched and stored instead, and the range is cut from it. Bytes that were evicted from a stored response are fetched again in both cases.",
-        ),
-        row(
-            "query_content_bytes_max",
-            Kind::Size { min: 0, max: 16 * MIB },
-            Preset::Is("\"64KiB\""),
-            Reload::Yes,
-            "Largest content of a QUERY that takes part in a cache key; with a larger one it is only passed on (RFC 10008).",
-            "The content is read whole before the look-up, and kept with what is stored. `0` passes all QUERY with content on.",
-        ),
-        row(
-            "store_set_cookie",
-            Kind::Flag,
-            Preset::Is("false"),
-            Reload::Yes,
-            "Whether responses with `Set-Cookie` may be stored.",
-            "Absent under `profile = \"rfc9111\"`: `true`. Such a cookie goes to everyone who gets the stored response. Where pages are the same for everyone, rather remove it from them before they are stored: a `[[site.transform]]` with `phase = \"origin_response\"`, their `path` and `remove = [\"Set-Cookie\"]`.",
-        ),
-        row(
-            "store_expired",
-            Kind::Flag,
-            Preset::Is("false"),
-            Reload::Yes,
-            "Whether a response is stored that is never fresh (`max-age=0`, `Expires` in the past) and has no validator (RFC 9111 section 4.2.4).",
-            "Absent under `profile = \"rfc9111\"`: `true`. Requests with `max-stale` get it, and others while the origin cannot be reached. Responses with a validator, or with `stale-if-error`, are stored in any case.",
-        ),
-        row(
-            "store_post",
-            Kind::Flag,
-            Preset::Is("false"),
-            Reload::Yes,
-            "Whether a 200 to POST with a lifetime and a `Content-Location` that is its own URL answers later GETs (RFC 9110 section 9.3.3).",
-            "Absent under `profile = \"rfc9111\"`: `true`. The content of the POST is no part of the cache key: what one client posts, all others would get. A POST itself is never answered from what is stored.",
-        ),
-        row(
-            "groups_invalidated",
-            Kind::Choice(&["named", "shared"]),
-            Preset::Is("\"named\""),
-            Reload::Yes,
-            "Which groups of stored responses an unsafe request invalidates (RFC 9875): those that `Cache-Group-Invalidation` names, or also those that what it invalidates belongs to.",
-            "Absent under `profile = \"rfc9111\"`: `shared`. With that, whoever may send a POST takes everything out of use that shares a group with its URL.",
-        ),
-        row(
-            "honour_request_directives",
-            Kind::Flag,
-            Preset::Is("true"),
-            Reload::Yes,
-            "Whether `Cache-Control` and `Pragma` of requests count.",
-            "`false` keeps clients from going past the cache, for instance with every reload of a page.",
-        ),
-        row(
-            "refresh_ahead_percent",
-            Kind::Integer { min: 0, max: 90 },
-            Preset::Is("0"),
-            Reload::Yes,
-            "The last share of a lifetime in which a response that is asked for is validated behind the answer, before it is stale; 0 waits until it is.",
-            "Clients get what is stored at once. The share is one of the time for which the response is fresh here. Each response waits for a part of the first half of that, so that what was stored at once is not validated at once; with more than 90 some would be due as soon as they are stored, and so with each request. What nobody asks for in that time expires. After a failure the next attempt waits for half a second. Nothing is validated ahead that says `immutable`, nor for requests with `only-if-cached`.",
-        ),
-        row(
-            "stale_while_revalidate_default",
-            TTL,
-            Preset::Is("\"0s\""),
-            Reload::Yes,
-            "How long after its expiry a response is still used while it is validated, if it doesn't say (RFC 5861).",
-            "",
-        ),
-        row(
-            "stale_while_revalidate_max",
-            TTL,
-            Preset::Is("\"1d\""),
-            Reload::Yes,
-            "The same, at most, whatever the response says.",
-            "Absent under `profile = \"rfc9111\"`: as long as they say.",
-        ),
-        row(
-            "stale_if_error_default",
-            TTL,
-            Preset::Is("\"0s\""),
-            Reload::Yes,
-            "How long after its expiry a response is still used when the origin fails, if it doesn't say (RFC 5861).",
-            "",
-        ),
-        row(
-            "stale_if_error_max",
-            TTL,
-            Preset::Is("\"1d\""),
-            Reload::Yes,
-            "The same, at most, whatever the response or request says.",
-            "Absent under `profile = \"rfc9111\"`: as long as they say.",
-        ),
-        row(
-            "stale_if_unreachable",
-            TTL,
-            Preset::Is("\"1d\""),
-            Reload::Yes,
-            "How long after its expiry a response is still used when no answer comes from the origin (RFC 9111 section 4.2.4).",
-            "No connection, no answer in time, a connection that closes before the answer, or a full queue in front of the origin. `must-revalidate`, `proxy-revalidate`, `s-maxage` and `no-cache` forbid it. `\"0s\"` leaves it to `stale_if_error`.",
-        ),
-        row(
-            "max_stale_max",
-            TTL,
-            Preset::Is("\"1d\""),
-            Reload::Yes,
-            "The longest that a request's `max-stale` is granted.",
-            "Absent under `profile = \"rfc9111\"`: as long as the request says.",
-        ),
-        row(
-            "heuristic_percent",
-            Kind::Integer { min: 0, max: 100 },
-            Preset::Is("10"),
-            Reload::Yes,
-            "Guesses a missing freshness lifetime as this share of the time since `Last-Modified`; 0 guesses nothing.",
-            "RFC 9111 section 4.2.2 names 10 as usual. Only for 200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414 and 501, and for responses that say `public`. Without a guess such responses are validated each time.",
-        ),
-        row(
-            "heuristic_max",
-            TTL,
-            Preset::Is("\"1h\""),
-            Reload::Yes,
-            "The longest lifetime that is guessed.",
-            "Absent under `profile = \"rfc9111\"`: `1d`.",
-        ),
-        row(
-            "heuristic_requests",
-            Kind::Choice(&["anonymous", "all"]),
-            Preset::Is("\"anonymous\""),
-            Reload::Yes,
-            "To which requests' responses a lifetime is guessed: those without credentials (`credentials_stored`), or all.",
-            "A personal page that forgets `Cache-Control` is the usual leak. Absent under `profile = \"rfc9111\"`: `all`.",
-        ),
-        row(
-            "targeted_fields",
-            FIELD_NAMES,
-            Preset::Is("[\"CDN-Cache-Control\"]"),
-            Reload::Yes,
-            "Response fields that count in place of `Cache-Control` and `Expires`, in this order (RFC 9213).",
-            "The first that is there, well-formed and not empty counts. An empty list: only `Cache-Control` does. `Surrogate-Control` may be one of them (docs/guide/configuration.md#what-the-application-says).",
-        ),
-        row(
-            "store_only_with",
-            Kind::Text("header field name"),
-            Preset::Absent("not needed"),
-            Reload::Yes,
-            "Response field without which nothing is stored, such as `X-Cache-Set`: the application opts in, response by response.",
-            "Empty or `0` is as good as none. Everything else that forbids storing still does, and a lifetime has to come from the response or `ttl_default`. Don't name the field in `response_fields_hidden`: a 304 is judged without hidden fields.",
-        ),
-        row(
-            "errors_stored",
-            Kind::Choice(&["of-resource", "all"]),
-            Preset::Is("\"of-resource\""),
-            Reload::Yes,
-            "Whether statuses that one request may have caused are stored when they carry a lifetime: 226, 501, 505, 510, and all 4xx but 402, 404, 405, 409, 410, 414, 418 and 451.",
-            "One client's odd header fields cause these: stored, they break the page for all. A status that `ttl_override` or `ttl_default` names by its number is stored all the same (`ttl_default = { \"403\" = \"10s\" }`). Absent under `profile = \"rfc9111\"`: `all`.",
-        ),
-        row(
-            "credentials_stored",
-            Kind::Choice(&["explicit", "all"]),
-            Preset::Is("\"explicit\""),
-            Reload::Yes,
-            "Which responses to requests with credentials are stored: those that say `public` or have a lifetime above zero, from the origin or from `ttl_override` and `ttl_default`; or all that RFC 9111 permits.",
-            "Credentials are `Authorization`, `Cookie`, the fields for API keys, tokens, users and client certificates in docs/guide/profiles.md, and `credential_fields`. Absent under `profile = \"rfc9111\"`: `all`. See docs/guide/profiles.md.",
-        ),
-        row(
-            "credential_fields",
-            FIELD_NAMES,
-            Preset::Is("[]"),
-            Reload::Yes,
-            "More request fields that tell whose request it is.",
-            "Name here what your origin knows its users by, such as `X-User` or `X-Client-Certificate`, if it isn't among those of `credentials_stored`.",
-        ),
-        row(
-            "negotiation",
-            Kind::Choice(&["as-sent", "normalised", "selecting"]),
-            Preset::Is("\"normalised\""),
-            Reload::Yes,
-            "How `Accept-Encoding` and `Accept-Language` choose among stored responses that vary by them (docs/guide/negotiation.md).",
-            "`normalised`: by what they mean, whatever their case, order and space. `selecting`: also by `Content-Encoding` and `Content-Language`, where these make the choice certain. Absent under `profile = \"rfc9111\"`: `selecting`.",
-        ),
-        row(
-            "close_delimited",
-            Kind::Choice(&["pass", "store"]),
-            Preset::Is("\"pass\""),
-            Reload::Yes,
-            "What happens to a response without `Content-Length` or chunks, whose body ends with the connection.",
-            "`pass`: it goes to the client that asked and is not stored, because an origin that dies ends it too. `store`: it counts as complete (RFC 9112 section 8), for origins that are trusted and know no better. Absent under `profile = \"rfc9111\"`: `store`. With TLS a connection that ends without `close_notify` is broken in either case.",
-        ),
-        row(
-            "codings",
-            Kind::List(&Kind::Text("content coding, such as `gzip`")),
-            Preset::Is("[\"zstd\", \"br\", \"gzip\"]"),
-            Reload::Yes,
-            "Content codings that requests are reduced to: others in `Accept-Encoding` are neither compared nor forwarded.",
-            "Of the same meaning, the origin sees one form, in this order. List what the origin has, at most 8; `identity` alone asks it for none, and an empty list reduces nothing. Not with `negotiation = \"as-sent\"`. Absent under `profile = \"rfc9111\"`: `[]`.",
-        ),
-        row(
-            "compress",
-            Kind::Flag,
-            Preset::Absent("that of the site"),
-            Reload::Yes,
-            "Whether responses are compressed on their way out, as `site.compression` says (docs/guide/compression.md).",
-            "",
-        ),
-        row(
-            "precondition_miss",
-            Kind::Choice(&["whole", "forward"]),
-            Preset::Is("\"whole\""),
-            Reload::Yes,
-            "What is fetched for a request with `If-None-Match` or `If-Modified-Since` of which nothing is stored: the whole, which is stored and judged here, or what the client asks for, which the origin judges (RFC 9111 section 4.3.2).",
-            "Absent under `profile = \"rfc9111\"`: `forward`. Then clients that have a copy already bring nothing into the store, and each of their requests reaches the origin.",
-        ),
-        row(
-            "rate_limit",
-            Kind::Table(&RULE_RATE_LIMIT),
-            Preset::Absent("no limit"),
-            Reload::Yes,
-            "How fast each client may send requests that match, beside `site.rate_limit` (docs/guide/protection.md).",
-            "",
-        ),
-        row(
-            "miss_budget",
-            Kind::Table(&MISS_BUDGET),
-            Preset::Absent("no limit"),
-            Reload::Yes,
-            "How many requests that match may go to the origin, all clients together (docs/guide/protection.md).",
-            "",
-        ),
-        row(
-            "default_response",
-            Kind::Table(&DEFAULT_RESPONSE),
-            Preset::Absent("the failure"),
-            Reload::Yes,
-            "What clients get when the origin fails and no stored response may be used (docs/guide/protection.md).",
-            "",
-        ),
-        RULE_REQUEST_BODY,
-        RULE_RESPONSE_BODY,
-        RULE_TYPE_MISMATCH,
-        row(
-            "override_fields",
-            Kind::Choice(&["drop", "key", "forward"]),
-            Preset::Is("\"drop\""),
-            Reload::Yes,
-            "What becomes of `X-HTTP-Method-Override`, `X-Original-URL` and their like where the answer may be stored.",
-            "Some frameworks let them replace method, host or target. `key`: they are forwarded, and part of the cache key. `forward`: they are no part of it, so only for origins that ignore them. Absent under `profile = \"rfc9111\"`: `key`.",
-        ),
-    ],
-};
+section! {
+    /// What happens to requests that match. Absent keys leave the decision to the response (RFC 9111).
+    RULE = "site.rule";
+    /// Name in logs and explanations; unique in its site.
+    name = text("name (letters, digits, `-`, `.`, `_`)").absent("`rule-` and its number"),
+    /// Paths that match: one of `exact`, `prefix`, `glob`, `regex`.
+    ///
+    /// It is compared with the path as received, with the site's prefix, and nothing decoded. A rule that restricts (`cache = false`, `deny`,
+    /// `rate_limit`, `miss_budget`, `request_body_bytes_max`, `response_body_bytes_max`, `credential_fields`, `store_only_with`, a `ttl_override` of
+    /// zeros) also matches other spellings that many frameworks, such as Express, route to the same page: any ASCII case, a slash at the end, and for
+    /// `regex` the path without its query. Other rules match only what is written.
+    path = table(&PATTERN).absent("every path"),
+    /// Methods that match; an empty list means every method.
+    ///
+    /// Only responses to GET and QUERY are stored, whatever stands here, and to POST where `store_post` says so; HEAD is answered from those to GET.
+    methods = list(&text("method, such as `GET` (in capitals)")).default("[]"),
+    /// Whether requests that match are refused (403), before anything stored is looked at or the origin is asked.
+    ///
+    /// The first rule that matches counts, so put it above others. A path that origins may read as one that a rule denies is refused too.
+    deny = flag().default("false"),
+    /// Whether responses are stored and reused.
+    cache = flag().default("true"),
+    /// Freshness lifetime by status, over what the response says.
+    ///
+    /// Keys are status codes, classes such as `5xx`, or `default`; the most specific one counts. The lifetime begins when the response arrives: an
+    /// `Age` that it brings doesn't shorten it, and clients see both together. `no-store` and `private` still keep a response out.
+    ttl_override = TTLS.default("{}"),
+    /// Freshness lifetime by status for responses that don't say one.
+    ///
+    /// Keys, and the beginning of the lifetime, as in `ttl_override`.
+    ttl_default = TTLS.default("{}"),
+    /// Query parameters left out of the cache key; a name that ends with `*` stands for all that begin so.
+    ///
+    /// The origin still gets them. For parameters that don't change the response, such as `utm_*`.
+    query_ignore = PARAMETERS.default("[]"),
+    /// The only query parameters in the cache key; an empty list keeps none.
+    ///
+    /// Not together with `query_ignore`.
+    query_keep = PARAMETERS.absent("all"),
+    /// Whether `?b=1&a=2` and `?a=2&b=1` share a stored response.
+    query_sort = flag().default("false"),
+    /// Largest body that is stored; larger ones are only passed on.
+    object_bytes_max = size(0, TIB).default("64MiB"),
+    /// Whether a range of something that isn't stored is forwarded, and its 206 stored as a part.
+    ///
+    /// `false`: the whole is fetched and stored instead, and the range is cut from it. Bytes that were evicted from a stored response are fetched
+    /// again in both cases.
+    store_parts = flag().default("true"),
+    /// Largest content of a QUERY that takes part in a cache key; with a larger one it is only passed on (RFC 10008).
+    ///
+    /// The content is read whole before the look-up, and kept with what is stored. `0` passes all QUERY with content on.
+    query_content_bytes_max = size(0, 16 * MIB).default("64KiB"),
+    /// Whether responses with `Set-Cookie` may be stored.
+    ///
+    /// Absent under `profile = "rfc9111"`: `true`. Such a cookie goes to everyone who gets the stored response. Where pages are the same for
+    /// everyone, rather remove it from them before they are stored: a `[[site.transform]]` with `phase = "origin_response"`, their `path` and `remove
+    /// = ["Set-Cookie"]`.
+    store_set_cookie = flag().default("false"),
+    /// Whether a response is stored that is never fresh (`max-age=0`, `Expires` in the past) and has no validator (RFC 9111 section 4.2.4).
+    ///
+    /// Absent under `profile = "rfc9111"`: `true`. Requests with `max-stale` get it, and others while the origin cannot be reached. Responses with a
+    /// validator, or with `stale-if-error`, are stored in any case.
+    store_expired = flag().default("false"),
+    /// Whether a 200 to POST with a lifetime and a `Content-Location` that is its own URL answers later GETs (RFC 9110 section 9.3.3).
+    ///
+    /// Absent under `profile = "rfc9111"`: `true`. The content of the POST is no part of the cache key: what one client posts, all others would get.
+    /// A POST itself is never answered from what is stored.
+    store_post = flag().default("false"),
+    /// Which groups of stored responses an unsafe request invalidates (RFC 9875): those that `Cache-Group-Invalidation` names, or also those that
+    /// what it invalidates belongs to.
+    ///
+    /// Absent under `profile = "rfc9111"`: `shared`. With that, whoever may send a POST takes everything out of use that shares a group with its URL.
+    groups_invalidated = one_of::<GroupsInvalidated>().default("named"),
+    /// Whether `Cache-Control` and `Pragma` of requests count.
+    ///
+    /// `false` keeps clients from going past the cache, for instance with every reload of a page.
+    honour_request_directives = flag().default("true"),
+    /// The last share of a lifetime in which a response that is asked for is validated behind the answer, before it is stale; 0 waits until it is.
+    ///
+    /// Clients get what is stored at once. The share is one of the time for which the response is fresh here. Each response waits for a part of the
+    /// first half of that, so that what was stored at once is not validated at once; with more than 90 some would be due as soon as they are stored,
+    /// and so with each request. What nobody asks for in that time expires. After a failure the next attempt waits for half a second. Nothing is
+    /// validated ahead that says `immutable`, nor for requests with `only-if-cached`.
+    refresh_ahead_percent = integer(0, 90).default("0").no_limit(),
+    /// How long after its expiry a response is still used while it is validated, if it doesn't say (RFC 5861).
+    stale_while_revalidate_default = TTL.default("0s").no_limit(),
+    /// The same, at most, whatever the response says.
+    ///
+    /// Absent under `profile = "rfc9111"`: as long as they say.
+    stale_while_revalidate_max = TTL.default("1d").no_limit(),
+    /// How long after its expiry a response is still used when the origin fails, if it doesn't say (RFC 5861).
+    stale_if_error_default = TTL.default("0s").no_limit(),
+    /// The same, at most, whatever the response or request says.
+    ///
+    /// Absent under `profile = "rfc9111"`: as long as they say.
+    stale_if_error_max = TTL.default("1d").no_limit(),
+    /// How long after its expiry a response is still used when no answer comes from the origin (RFC 9111 section 4.2.4).
+    ///
+    /// No connection, no answer in time, a connection that closes before the answer, or a full queue in front of the origin. `must-revalidate`,
+    /// `proxy-revalidate`, `s-maxage` and `no-cache` forbid it. `"0s"` leaves it to `stale_if_error`.
+    stale_if_unreachable = TTL.default("1d").no_limit(),
+    /// The longest that a request's `max-stale` is granted.
+    ///
+    /// Absent under `profile = "rfc9111"`: as long as the request says.
+    max_stale_max = TTL.default("1d").no_limit(),
+    /// Guesses a missing freshness lifetime as this share of the time since `Last-Modified`; 0 guesses nothing.
+    ///
+    /// RFC 9111 section 4.2.2 names 10 as usual. Only for 200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414 and 501, and for responses that say
+    /// `public`. Without a guess such responses are validated each time.
+    heuristic_percent = integer(0, 100).default("10").no_limit(),
+    /// The longest lifetime that is guessed.
+    ///
+    /// Absent under `profile = "rfc9111"`: `1d`.
+    heuristic_max = TTL.default("1h").no_limit(),
+    /// To which requests' responses a lifetime is guessed: those without credentials (`credentials_stored`), or all.
+    ///
+    /// A personal page that forgets `Cache-Control` is the usual leak. Absent under `profile = "rfc9111"`: `all`.
+    heuristic_requests = one_of::<HeuristicFor>().default("anonymous"),
+    /// Response fields that count in place of `Cache-Control` and `Expires`, in this order (RFC 9213).
+    ///
+    /// The first that is there, well-formed and not empty counts. An empty list: only `Cache-Control` does. `Surrogate-Control` may be one of them
+    /// (docs/guide/configuration.md#what-the-application-says).
+    targeted_fields = FIELD_NAMES.default("[\"CDN-Cache-Control\"]"),
+    /// Response field without which nothing is stored, such as `X-Cache-Set`: the application opts in, response by response.
+    ///
+    /// Empty or `0` is as good as none. Everything else that forbids storing still does, and a lifetime has to come from the response or
+    /// `ttl_default`. Don't name the field in `response_fields_hidden`: a 304 is judged without hidden fields.
+    store_only_with = text("header field name").absent("not needed"),
+    /// Whether statuses that one request may have caused are stored when they carry a lifetime: 226, 501, 505, 510, and all 4xx but 402, 404, 405,
+    /// 409, 410, 414, 418 and 451.
+    ///
+    /// One client's odd header fields cause these: stored, they break the page for all. A status that `ttl_override` or `ttl_default` names by its
+    /// number is stored all the same (`ttl_default = { "403" = "10s" }`). Absent under `profile = "rfc9111"`: `all`.
+    errors_stored = one_of::<StoredErrors>().default("of-resource"),
+    /// Which responses to requests with credentials are stored: those that say `public` or have a lifetime above zero, from the origin or from
+    /// `ttl_override` and `ttl_default`; or all that RFC 9111 permits.
+    ///
+    /// Credentials are `Authorization`, `Cookie`, the fields for API keys, tokens, users and client certificates in docs/guide/profiles.md, and
+    /// `credential_fields`. Absent under `profile = "rfc9111"`: `all`. See docs/guide/profiles.md.
+    credentials_stored = one_of::<StoredCredentialed>().default("explicit"),
+    /// More request fields that tell whose request it is.
+    ///
+    /// Name here what your origin knows its users by, such as `X-User` or `X-Client-Certificate`, if it isn't among those of `credentials_stored`.
+    credential_fields = FIELD_NAMES.default("[]"),
+    /// How `Accept-Encoding` and `Accept-Language` choose among stored responses that vary by them (docs/guide/negotiation.md).
+    ///
+    /// `normalised`: by what they mean, whatever their case, order and space. `selecting`: also by `Content-Encoding` and `Content-Language`, where
+    /// these make the choice certain. Absent under `profile = "rfc9111"`: `selecting`.
+    negotiation = one_of::<Negotiation>().default("normalised"),
+    /// What happens to a response without `Content-Length` or chunks, whose body ends with the connection.
+    ///
+    /// `pass`: it goes to the client that asked and is not stored, because an origin that dies ends it too. `store`: it counts as complete (RFC 9112
+    /// section 8), for origins that are trusted and know no better. Absent under `profile = "rfc9111"`: `store`. With TLS a connection that ends
+    /// without `close_notify` is broken in either case.
+    close_delimited = one_of::<CloseDelimited>().default("pass"),
+    /// Content codings that requests are reduced to: others in `Accept-Encoding` are neither compared nor forwarded.
+    ///
+    /// Of the same meaning, the origin sees one form, in this order. List what the origin has, at most 8; `identity` alone asks it for none, and an
+    /// empty list reduces nothing. Not with `negotiation = "as-sent"`. Absent under `profile = "rfc9111"`: `[]`.
+    codings = list(&text("content coding, such as `gzip`")).default("[\"zstd\", \"br\", \"gzip\"]"),
+    /// Whether responses are compressed on their way out, as `site.compression` says (docs/guide/compression.md).
+    compress = flag().absent("that of the site"),
+    /// What is fetched for a request with `If-None-Match` or `If-Modified-Since` of which nothing is stored: the whole, which is stored and judged
+    /// here, or what the client asks for, which the origin judges (RFC 9111 section 4.3.2).
+    ///
+    /// Absent under `profile = "rfc9111"`: `forward`. Then clients that have a copy already bring nothing into the store, and each of their requests
+    /// reaches the origin.
+    precondition_miss = one_of::<PreconditionMiss>().default("whole"),
+    /// How fast each client may send requests that match, beside `site.rate_limit` (docs/guide/protection.md).
+    rate_limit = table(&RULE_RATE_LIMIT).absent("no limit"),
+    /// How many requests that match may go to the origin, all clients together (docs/guide/protection.md).
+    miss_budget = table(&MISS_BUDGET).absent("no limit"),
+    /// What clients get when the origin fails and no stored response may be used (docs/guide/protection.md).
+    default_response = table(&DEFAULT_RESPONSE).absent("the failure"),
+    /// Largest content of a request that matches (413).
+    ///
+    /// Up to `limits.body_bytes_max`, which holds for all. What `Content-Length` says is refused before the origin sees anything of it; other content
+    /// is broken off.
+    request_body_bytes_max = BODY.absent("that of the site"),
+    /// Largest content of a response of the origin; a larger one is answered 502, or broken off where it has begun, and never stored.
+    ///
+    /// To store less and pass on all, set `object_bytes_max` instead.
+    response_body_bytes_max = BODY.absent("any size"),
+    /// What happens to a response whose URL ends like that of a file (`.css`, `.png`, ...) and whose `Content-Type` is another one: a page, say
+    /// (cache deception, docs/guide/protection.md).
+    ///
+    /// `pass`: it goes to the client that asked and is not stored. Absent under `profile = "rfc9111"`: `store`.
+    type_mismatch = one_of::<TypeMismatch>().default("pass"),
+    /// What becomes of `X-HTTP-Method-Override`, `X-Original-URL` and their like where the answer may be stored.
+    ///
+    /// Some frameworks let them replace method, host or target. `drop` takes those that replace host or target out of every other request too, unless
+    /// a peer in `trusted_proxies` sends them. `key`: they are forwarded, and part of the cache key. `forward`: they are no part of it, so only for
+    /// origins that ignore them. Absent under `profile = "rfc9111"`: `key`.
+    override_fields = one_of::<OverrideFields>().default("drop"),
+}
 
-pub(super) static PATTERN: Section = Section {
-    name: "site.rule.path",
-    about: "Which paths match: exactly one of these.",
-    options: &[
-        row(
-            "exact",
-            Kind::Text("path that starts with `/`"),
-            Preset::Absent("not compared"),
-            Reload::Yes,
-            "The path is this one.",
-            "",
-        ),
-        row(
-            "prefix",
-            Kind::Text("path that starts with `/`"),
-            Preset::Absent("not compared"),
-            Reload::Yes,
-            "The path starts with this text.",
-            "",
-        ),
-        row(
-            "glob",
-            Kind::Text("glob: `*` within a segment, `**` across, `?`, `[a-z]`, `{a,b}`"),
-            Preset::Absent("not compared"),
-            Reload::Yes,
-            "The whole path matches this glob.",
-            "",
-        ),
-        row(
-            "regex",
-            Kind::Text("regular expression (syntax of the Rust `regex` crate)"),
-            Preset::Absent("not compared"),
-            Reload::Yes,
-            "The expression matches anywhere in the path.",
-            "An expression that names a question mark (`\\?`, `[?&]`) is compared with path and query; in a transformation rule of phase `origin_response`, with the path alone. Anybody can add a query to any path, so let such an expression begin with `^[^?]*` if it is for paths: `larder check` shows a URL that would slip through. Unanchored: write `^` and `$` where you mean them. A rule that restricts ignores case unless the expression says `(?-i)`. Matching takes time in proportion to the URL, whatever the expression.",
-        ),
-    ],
-};
+section! {
+    /// Which paths match: exactly one of these.
+    pub(super) PATTERN = "site.rule.path";
+    /// The path is this one.
+    exact = text("path that starts with `/`").absent("not compared"),
+    /// The path starts with this text.
+    prefix = text("path that starts with `/`").absent("not compared"),
+    /// The whole path matches this glob.
+    glob = text("glob: `*` within a segment, `**` across, `?`, `[a-z]`, `{a,b}`").absent("not compared"),
+    /// The expression matches anywhere in the path.
+    ///
+    /// An expression that names a question mark (`\?`, `[?&]`) is compared with path and query; in a transformation rule of phase `origin_response`,
+    /// with the path alone. Anybody can add a query to any path, so let such an expression begin with `^[^?]*` if it is for paths: `larder check`
+    /// shows a URL that would slip through. Unanchored: write `^` and `$` where you mean them. A rule that restricts ignores case unless the
+    /// expression says `(?-i)`. Matching takes time in proportion to the URL, whatever the expression.
+    regex = text("regular expression (syntax of the Rust `regex` crate)").absent("not compared"),
+}
 
-const TTL: Kind = Kind::Duration { min_ms: 0, max_ms: 3650 * DAY_MS };
-const TTLS: Kind = Kind::Map { keys: KeyForm::Status, values: &TTL };
+const BODY: Kind = size(0, TIB);
+const TTL: Kind = duration(0, 3650 * DAY_MS);
+const TTLS: Kind = map(KeyForm::Status, &TTL);
 pub(super) const PARAMETERS: Kind = Kind::List(&Kind::Text("name of a query parameter"));

@@ -1,264 +1,124 @@
 //! Where responses are stored: the keys of memory, and of the tier behind it.
 
-use super::section::{FILE, HOUR_MS, KIB, Kind, LIMIT, MIB, Preset, Reload, Section, TIB, row};
+use gateway::Coherence;
 
-pub(super) static STORE: Section = Section {
-    name: "store",
-    about: "Where responses are stored: `[store]`, and in the same way each `[stores.NAME]`.",
-    options: &[
-        row(
-            "memory",
-            Kind::Size { min: 2 * MIB, max: 16 * TIB },
-            Preset::Is("\"256MiB\""),
-            Reload::No,
-            "Bytes that stored responses may use in memory, metadata and responses being filled included.",
-            "The process needs some 64 MiB beside it for connections and buffers. A body travels in segments of up to 1 MiB, so less than two of them make no cache. Segments of 64 KiB and more that are sent without TLS are in anonymous files: memory of the control group (`shmem`), which the resident size of the process leaves out.",
-        ),
-        row(
-            "variants_max",
-            Kind::Integer { min: 1, max: 1000 },
-            Preset::Is("32"),
-            Reload::Yes,
-            "Stored responses kept per cache key that differ only by nominated fields (`Vary`).",
-            "The oldest goes when one more is stored. A response that varies by `User-Agent` would otherwise fill the store alone.",
-        ),
-        row(
-            "validation_tags_max",
-            Kind::Integer { min: 1, max: 100 },
-            Preset::Is("8"),
-            Reload::Yes,
-            "Stored responses of one cache key that a validation request names in `If-None-Match`.",
-            "The origin's 304 then says which of them answers, also for a request whose nominated fields (`Vary`) matched none. Beside the response that the request selected only those with a strong tag and without `Content-Encoding` are named. `1` names the selected response alone, for origins whose 304 has no `ETag`.",
-        ),
-        row(
-            "groups_max",
-            Kind::Integer { min: 32, max: 10_000 },
-            Preset::Is("128"),
-            Reload::Yes,
-            "Groups of one response in `Cache-Groups`, or in `Cache-Group-Invalidation`, that are told apart (RFC 9875).",
-            "A response that belongs to more is invalidated with any group of its origin; one that invalidates more invalidates all groups of its origin.",
-        ),
-        row(
-            "tags_max",
-            Kind::Integer { min: 1, max: 10_000 },
-            Preset::Is("256"),
-            Reload::Yes,
-            "Tags of one response that are told apart: groups, and those of the fields in `site.tags`.",
-            "A response with more is purged with any tag of its site or host. Each tag costs eight bytes of memory.",
-        ),
-        row(
-            "remote",
-            Kind::TextOrTable { short_for: "url", section: &REMOTE },
-            Preset::Absent("nothing is behind memory"),
-            Reload::No,
-            "Redis-compatible server that several instances share: a table, or only its URL.",
-            "What one instance has stored, all have. `larder serve --store URL` sets the URL of `[store]`. No two stores have the same server, database and prefix.",
-        ),
-    ],
-};
+use super::section::*;
 
-static REMOTE: Section = Section {
-    name: "store.remote",
-    about: "The tier behind memory, on a Redis-compatible server: Redis 6 or newer, Valkey, `larder kv`. Instances that share it behave as one cache. It is never required: while it is down, each instance works alone.",
-    options: &[
-        row(
-            "url",
-            Kind::Text("`redis://HOST:PORT/DATABASE`, `rediss://...` for TLS, or `unix:///path/of/socket`"),
-            Preset::Required,
-            Reload::No,
-            "URL of the server.",
-            "User and password may stand in it (`redis://user:password@host`), with percent escapes; a file is the better place for a password. A server of a Redis Cluster can't be used yet.",
-        ),
-        row(
-            "username",
-            Kind::Text("a name"),
-            Preset::Absent("the one in the URL, or the server's default user"),
-            Reload::No,
-            "User to log in as (ACL).",
-            "",
-        ),
-        row(
-            "password_file",
-            Kind::SecretFile,
-            Preset::Absent("the password in the URL, or none"),
-            Reload::No,
-            "File with the password in its first line.",
-            "",
-        ),
-        row(
-            "prefix",
-            Kind::Text("up to 64 characters without spaces and braces"),
-            Preset::Is("\"larder:\""),
-            Reload::No,
-            "Prefix of all keys on the server.",
-            "Instances that share what they store have the same prefix; two fleets on one server have different ones.",
-        ),
-        row(
-            "instance",
-            Kind::Text("a name"),
-            Preset::Absent("the name of the machine, with the number of the process"),
-            Reload::No,
-            "Name of this instance in the answer to a purge, which reports on each instance.",
-            "",
-        ),
-        row(
-            "client_name",
-            Kind::Text("up to 64 characters without spaces and braces"),
-            Preset::Is("\"larder\""),
-            Reload::No,
-            "Name of the connections in `CLIENT LIST` of the server.",
-            "",
-        ),
-        row(
-            "ca_file",
-            FILE,
-            Preset::Absent("the system's certificate authorities"),
-            Reload::No,
-            "PEM file with the certificate authorities that may sign the server's certificate.",
-            "Needs a URL with `rediss://`.",
-        ),
-        row(
-            "client_certificate",
-            FILE,
-            Preset::Absent("none"),
-            Reload::No,
-            "PEM file with a certificate chain that Larder shows to the server.",
-            "Needs `client_key`.",
-        ),
-        row(
-            "client_key",
-            FILE,
-            Preset::Absent("none"),
-            Reload::No,
-            "PEM file with the private key of `client_certificate`.",
-            "",
-        ),
-        row(
-            "connect_timeout",
-            LIMIT,
-            Preset::Is("\"1s\""),
-            Reload::No,
-            "Time limit for opening a connection, handshakes included.",
-            "",
-        ),
-        row(
-            "record_timeout",
-            LIMIT,
-            Preset::Is("\"50ms\""),
-            Reload::No,
-            "Time limit for an operation on metadata: a miss waits no longer before it goes to the origin.",
-            "Made for servers up to 5 ms away. If yours is farther, give it ten round trips: an operation takes one or two, and five on a new connection. A lease is given back within a third of `lease_time`, if that is longer.",
-        ),
-        row(
-            "segment_timeout",
-            LIMIT,
-            Preset::Is("\"500ms\""),
-            Reload::No,
-            "Time limit for an operation on up to 1 MiB of a body.",
-            "",
-        ),
-        row(
-            "log_timeout",
-            LIMIT,
-            Preset::Is("\"500ms\""),
-            Reload::No,
-            "Time limit for an operation on the purge log.",
-            "",
-        ),
-        row(
-            "verification_time",
-            Kind::Duration { min_ms: 100, max_ms: HOUR_MS },
-            Preset::Is("\"2s\""),
-            Reload::No,
-            "How long copies in memory are trusted after the last heartbeat that the server answered.",
-            "Four heartbeats are sent in it. It is also how late an instance may notice that a connection has died without a sign.",
-        ),
-        row(
-            "coherence",
-            Kind::Choice(&["available", "strict"]),
-            Preset::Is("\"available\""),
-            Reload::No,
-            "What happens to fresh copies in memory while the server does not answer: `available` serves them, `strict` validates them with the origin before each use.",
-            "With `strict`, an instance that has noticed that the server is away (after `verification_time` at the latest) serves nothing that another one has changed, at the price of a request to the origin for each request while the server is away; where the origin is away too, responses are stale.",
-        ),
-        row(
-            "lease_time",
-            Kind::Duration { min_ms: 200, max_ms: 60_000 },
-            Preset::Is("\"3s\""),
-            Reload::No,
-            "How long an instance that died holds up those that wait for what it fetches (`collapse = \"fleet\"`).",
-            "An instance that lives renews its lease three times in this time, for as long as it fetches.",
-        ),
-        row(
-            "lease_wait_max",
-            Kind::Duration { min_ms: 1, max_ms: 60_000 },
-            Preset::Is("\"5s\""),
-            Reload::No,
-            "The longest wait for what another instance fetches; then this one asks the origin itself.",
-            "Longer than `lease_time`, or an instance that dies sends all others to the origin; and shorter than `wait_max` of `site.collapse_limits`.",
-        ),
-        row(
-            "tracked_bytes_max",
-            Kind::Size { min: 64 * KIB, max: TIB },
-            Preset::Is("\"16MiB\""),
-            Reload::No,
-            "Memory for the keys whose changes the server is asked to report.",
-            "A copy in memory whose key had to make room is read again before its next use, so give more to a large cache: a key takes its length and some 100 bytes.",
-        ),
-        row(
-            "breaker",
-            Kind::Table(&BREAKER),
-            Preset::Is("{}"),
-            Reload::No,
-            "When the server counts as down.",
-            "",
-        ),
-    ],
-};
+section! {
+    /// Where responses are stored: `[store]`, and in the same way each `[stores.NAME]`.
+    pub(super) STORE = "store";
+    /// Bytes that stored responses may use in memory, metadata and responses being filled included.
+    ///
+    /// The process needs some 64 MiB beside it for connections and buffers. A body travels in segments of up to 1 MiB, so less than two of them make
+    /// no cache. Segments of 64 KiB and more that are sent without TLS are in anonymous files: memory of the control group (`shmem`), which the
+    /// resident size of the process leaves out.
+    memory = size(2 * MIB, 16 * TIB).default("256MiB").kept(),
+    /// Stored responses kept per cache key that differ only by nominated fields (`Vary`).
+    ///
+    /// The oldest goes when one more is stored. A response that varies by `User-Agent` would otherwise fill the store alone.
+    variants_max = integer(1, 1000).default("32"),
+    /// Stored responses of one cache key that a validation request names in `If-None-Match`.
+    ///
+    /// The origin's 304 then says which of them answers, also for a request whose nominated fields (`Vary`) matched none. Beside the response that
+    /// the request selected only those with a strong tag and without `Content-Encoding` are named. `1` names the selected response alone, for origins
+    /// whose 304 has no `ETag`.
+    validation_tags_max = integer(1, 100).default("8"),
+    /// Groups of one response in `Cache-Groups`, or in `Cache-Group-Invalidation`, that are told apart (RFC 9875).
+    ///
+    /// A response that belongs to more is invalidated with any group of its origin; one that invalidates more invalidates all groups of its origin.
+    groups_max = integer(32, 10_000).default("128"),
+    /// Tags of one response that are told apart: groups, and those of the fields in `site.tags`.
+    ///
+    /// A response with more is purged with any tag of its site or host. Each tag costs eight bytes of memory.
+    tags_max = integer(1, 10_000).default("256"),
+    /// Redis-compatible server that several instances share: a table, or only its URL.
+    ///
+    /// What one instance has stored, all have. `larder serve --store URL` sets the URL of `[store]`. No two stores have the same server, database and
+    /// prefix.
+    remote = text_or_table("url", &REMOTE).absent("nothing is behind memory").kept(),
+}
 
-static BREAKER: Section = Section {
-    name: "store.remote.breaker",
-    about: "The circuit breaker: a server that fails or does not answer in time gets no requests for a while, so that misses don't wait for it.",
-    options: &[
-        row(
-            "window",
-            Kind::Duration { min_ms: 100, max_ms: HOUR_MS },
-            Preset::Is("\"1s\""),
-            Reload::No,
-            "How long a result counts.",
-            "",
-        ),
-        row(
-            "requests_min",
-            Kind::Integer { min: 1, max: 1_000_000 },
-            Preset::Is("5"),
-            Reload::No,
-            "Results within the window before the breaker can open.",
-            "",
-        ),
-        row(
-            "error_percent",
-            Kind::Integer { min: 1, max: 100 },
-            Preset::Is("50"),
-            Reload::No,
-            "Percentage of failures at which the breaker opens.",
-            "",
-        ),
-        row(
-            "reset_time",
-            Kind::Duration { min_ms: 1, max_ms: HOUR_MS },
-            Preset::Is("\"500ms\""),
-            Reload::No,
-            "How long the breaker stays open at first; each failed probe doubles the time.",
-            "",
-        ),
-        row(
-            "reset_time_max",
-            Kind::Duration { min_ms: 1, max_ms: HOUR_MS },
-            Preset::Is("\"2s\""),
-            Reload::No,
-            "How long the breaker stays open at most.",
-            "",
-        ),
-    ],
-};
+section! {
+    /// The tier behind memory, on a Redis-compatible server: Redis 6 or newer, Valkey, `larder kv`. Instances that share it behave as one cache. It
+    /// is never required: while it is down, each instance works alone.
+    REMOTE = "store.remote";
+    /// URL of the server.
+    ///
+    /// User and password may stand in it (`redis://user:password@host`), with percent escapes; a file is the better place for a password. A server of
+    /// a Redis Cluster can't be used yet.
+    url = text("`redis://HOST:PORT/DATABASE`, `rediss://...` for TLS, or `unix:///path/of/socket`").required().kept(),
+    /// User to log in as (ACL).
+    username = text("a name").absent("the one in the URL, or the server's default user").kept(),
+    /// File with the password in its first line.
+    password_file = SECRET_FILE.absent("the password in the URL, or none").kept(),
+    /// Prefix of all keys on the server.
+    ///
+    /// Instances that share what they store have the same prefix; two fleets on one server have different ones.
+    prefix = text("up to 64 characters without spaces and braces").default("larder:").kept(),
+    /// Name of this instance in the answer to a purge, which reports on each instance.
+    instance = text("a name").absent("the name of the machine, with the number of the process").kept(),
+    /// Name of the connections in `CLIENT LIST` of the server.
+    client_name = text("up to 64 characters without spaces and braces").default("larder").kept(),
+    /// PEM file with the certificate authorities that may sign the server's certificate.
+    ///
+    /// Needs a URL with `rediss://`.
+    ca_file = FILE.absent("the system's certificate authorities").kept(),
+    /// PEM file with a certificate chain that Larder shows to the server.
+    ///
+    /// Needs `client_key`.
+    client_certificate = FILE.absent("none").kept(),
+    /// PEM file with the private key of `client_certificate`.
+    client_key = FILE.absent("none").kept(),
+    /// Time limit for opening a connection, handshakes included.
+    connect_timeout = LIMIT.default("1s").kept(),
+    /// Time limit for an operation on metadata: a miss waits no longer before it goes to the origin.
+    ///
+    /// Made for servers up to 5 ms away. If yours is farther, give it ten round trips: an operation takes one or two, and five on a new connection. A
+    /// lease is given back within a third of `lease_time`, if that is longer.
+    record_timeout = LIMIT.default("50ms").kept(),
+    /// Time limit for an operation on up to 1 MiB of a body.
+    segment_timeout = LIMIT.default("500ms").kept(),
+    /// Time limit for an operation on the purge log.
+    log_timeout = LIMIT.default("500ms").kept(),
+    /// How long copies in memory are trusted after the last heartbeat that the server answered.
+    ///
+    /// Four heartbeats are sent in it. It is also how late an instance may notice that a connection has died without a sign.
+    verification_time = duration(100, HOUR_MS).default("2s").kept(),
+    /// What happens to fresh copies in memory while the server does not answer: `available` serves them, `strict` validates them with the origin
+    /// before each use.
+    ///
+    /// With `strict`, an instance that has noticed that the server is away (after `verification_time` at the latest) serves nothing that another one
+    /// has changed, at the price of a request to the origin for each request while the server is away; where the origin is away too, responses are
+    /// stale.
+    coherence = one_of::<Coherence>().default("available").kept(),
+    /// How long an instance that died holds up those that wait for what it fetches (`collapse = "fleet"`).
+    ///
+    /// An instance that lives renews its lease three times in this time, for as long as it fetches.
+    lease_time = duration(200, 60_000).default("3s").kept(),
+    /// The longest wait for what another instance fetches; then this one asks the origin itself.
+    ///
+    /// Longer than `lease_time`, or an instance that dies sends all others to the origin; and shorter than `wait_max` of `site.collapse_limits`.
+    lease_wait_max = duration(1, 60_000).default("5s").kept(),
+    /// Memory for the keys whose changes the server is asked to report.
+    ///
+    /// A copy in memory whose key had to make room is read again before its next use, so give more to a large cache: a key takes its length and some
+    /// 100 bytes.
+    tracked_bytes_max = size(64 * KIB, TIB).default("16MiB").kept(),
+    /// When the server counts as down.
+    breaker = table(&BREAKER).default("{}").kept(),
+}
+
+section! {
+    /// The circuit breaker: a server that fails or does not answer in time gets no requests for a while, so that misses don't wait for it.
+    BREAKER = "store.remote.breaker";
+    /// How long a result counts.
+    window = duration(100, HOUR_MS).default("1s").kept(),
+    /// Results within the window before the breaker can open.
+    requests_min = integer(1, 1_000_000).default("5").kept(),
+    /// Percentage of failures at which the breaker opens.
+    error_percent = integer(1, 100).default("50").kept(),
+    /// How long the breaker stays open at first; each failed probe doubles the time.
+    reset_time = duration(1, HOUR_MS).default("500ms").kept(),
+    /// How long the breaker stays open at most.
+    reset_time_max = duration(1, HOUR_MS).default("2s").kept(),
+}

@@ -8,7 +8,11 @@ mod private;
 mod products;
 mod websocket;
 
-use std::{net::SocketAddr, sync::Arc, time::SystemTime};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use http::{Method, Request, Response, StatusCode, request::Parts};
 use http_body_util::{BodyExt, Limited};
@@ -100,7 +104,7 @@ async fn answer(state: &State, head: &Parts, body: Incoming, route: &Route<'_>) 
     };
     let body = body.to_bytes();
     state.metrics.add_request_body_bytes(body.len());
-    sleep(knobs.delay).await;
+    sit_out(state, knobs.delay).await;
     match knobs.fail.filter(|fail| state.draws.hit(fail.probability)).map(|fail| fail.with) {
         Some(Failure::Drop) => return Reply::Drop,
         Some(Failure::Status(status)) => {
@@ -110,6 +114,14 @@ async fn answer(state: &State, head: &Parts, body: Incoming, route: &Route<'_>) 
     }
     let answer = route.answer(&Call { head, body, knobs: &knobs, state });
     finish(answer, &knobs)
+}
+
+/// Whoever finds no free slot queues; whoever has no delay needs none.
+async fn sit_out(state: &State, delay: Duration) {
+    if !delay.is_zero() {
+        let _slot = state.delay_slots.acquire().await;
+        sleep(delay).await;
+    }
 }
 
 /// A resource of the origin, with the variable parts of its path.

@@ -1,0 +1,47 @@
+//! How many warnings about a site are written. Clients cause some kinds at will, so each has an allowance of its own: refused purges leave
+//! room for failures of the origin.
+
+use telemetry::Warnings;
+
+use crate::upstream::OriginError;
+
+/// What may still be written about one site.
+#[derive(Debug)]
+pub(crate) struct Allowances([Warnings<PER_SECOND_MAX>; KINDS]);
+
+/// Of one kind.
+const PER_SECOND_MAX: u64 = 10;
+/// The reasons why an origin gives no response, and what there is to warn of beside those.
+const KINDS: usize = OTHERS.len() + OriginError::REASONS.len();
+const OTHERS: [&str; 3] = ["body-broken-off", "loop", "purge-refused"];
+
+impl Default for Allowances {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Warnings::default()))
+    }
+}
+
+impl Allowances {
+    /// Room for one more of this kind: how many were left out since the last one. `None` where there were enough in this second.
+    pub(crate) fn take(&self, kind: &str, second: u64) -> Option<u64> {
+        let mut kinds = OTHERS.iter().chain(&OriginError::REASONS);
+        let place = kinds.position(|known| *known == kind);
+        debug_assert!(place.is_some(), "{kind} has no allowance");
+        self.0[place.unwrap_or_default()].take(second)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_an_allowance_of_its_own() {
+        let allowances = Allowances::default();
+        for kind in OTHERS.iter().chain(&OriginError::REASONS) {
+            let taken: Vec<_> = (0..12).map(|_| allowances.take(kind, 7)).collect();
+            assert_eq!(taken.iter().filter(|taken| taken.is_some()).count(), 10, "{kind}");
+        }
+        assert_eq!(allowances.take("loop", 8), Some(2));
+    }
+}

@@ -1,0 +1,61 @@
+//! Which trailer fields go on. They are judged by their names, as header fields are: most recipients merge both, and a field that
+//! would not pass in the head must not pass behind the content.
+
+use caching::hop_by_hop;
+use caching::unkeyed::{FieldClass, class_of};
+use http::HeaderMap;
+use http::header::HeaderName;
+
+/// Whether a field of this name can be a trailer of any message that is forwarded.
+//= RFC 9110 section 6.5.1: limitations on use of trailers
+//= RFC 9113 section 8.2.2: connection-specific fields are not sent
+pub(crate) fn may_pass(name: &str) -> bool {
+    !http1::is_forbidden_trailer(name)
+        && !hop_by_hop::ends_here(name)
+        && !hop_by_hop::is_written_by_sender(name)
+        && class_of(name) == FieldClass::Ordinary
+}
+
+/// The trailers that may pass and are none of `hidden`, if there are any.
+pub(crate) fn passing(mut received: HeaderMap, hidden: &[HeaderName]) -> Option<HeaderMap> {
+    let is_dropped = |name: &&HeaderName| !may_pass(name.as_str()) || hidden.contains(name);
+    let dropped: Vec<HeaderName> = received.keys().filter(is_dropped).cloned().collect();
+    dropped.iter().for_each(|name| drop(received.remove(name)));
+    (!received.is_empty()).then_some(received)
+}
+
+/// The trailers that the head has announced, if there are any.
+pub(crate) fn announced(mut received: HeaderMap, names: &[HeaderName]) -> Option<HeaderMap> {
+    let unannounced: Vec<HeaderName> =
+        received.keys().filter(|name| !names.contains(name)).cloned().collect();
+    unannounced.iter().for_each(|name| drop(received.remove(name)));
+    (!received.is_empty()).then_some(received)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn names(trailers: Option<&HeaderMap>) -> Vec<&str> {
+        trailers.into_iter().flat_map(HeaderMap::keys).map(HeaderName::as_str).collect()
+    }
+
+    //= RFC 9110 section 6.5.1: limitations on use of trailers
+    #[test]
+    fn trailers_lose_what_does_not_belong_there() {
+        let mut received = HeaderMap::new();
+        for name in
+            ["content-length", "transfer-encoding", "x-checksum", "x-real-ip", "x_real_ip", "x-secret"]
+        {
+            received.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
+        }
+        let hidden = [HeaderName::from_static("x-secret")];
+        assert_eq!(names(passing(received.clone(), &hidden).as_ref()), ["x-checksum"]);
+        assert_eq!(names(announced(received.clone(), &hidden).as_ref()), ["x-secret"]);
+        received.remove("x-checksum");
+        assert_eq!(passing(received.clone(), &hidden), None);
+        assert_eq!(announced(received, &[]), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! Whose a file is, and who may read it. A save replaces a file by a new one: without care, one save of a server that was started as root locks
+//! out the server that runs as another user.
+
+use std::fs::{self, File, Metadata, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
+use std::path::Path;
+
+use rustix::process::{getegid, geteuid};
+
+/// Only who runs the server may read what clients have stored, unless somebody has chosen otherwise for the file.
+pub(crate) const MODE: u32 = 0o600;
+/// Of a mode, what says who may read and write.
+const PERMISSIONS: u32 = 0o777;
+const ROOT: u32 = 0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ownership {
+    user: u32,
+    group: u32,
+    mode: u32,
+}
+
+impl Ownership {
+    fn of(found: &Metadata) -> Self {
+        Self { user: found.uid(), group: found.gid(), mode: found.mode() & PERMISSIONS }
+    }
+
+    /// That of a file, if there is one.
+    pub(crate) fn of_file(path: &Path) -> Option<Self> {
+        fs::symlink_metadata(path).ok().filter(Metadata::is_file).map(|found| Self::of(&found))
+    }
+
+    /// What a file gets that root writes where there was none: that of the folder's user, who is to use what is in it.
+    fn of_new(folder: &Path) -> Option<Self> {
+        fs::metadata(folder).ok().map(|found| Self { mode: MODE, ..Self::of(&found) })
+    }
+
+    /// Gives a new file to its user; whether that was possible. Others than that user are let in only where it was.
+    pub(crate) fn give(self, file: &File) -> io::Result<bool> {
+        let own = Self::of(&file.metadata()?);
+        let is_whose = (own.user, own.group) == (self.user, self.group);
+        if !is_whose && fchown(file, Some(self.user), Some(self.group)).is_err() {
+            return Ok(false);
+        }
+        if own.mode != self.mode {
+            file.set_permissions(Permissions::from_mode(self.mode))?;
+        }
+        Ok(true)
+    }
+
+    /// The commands that make a file which this process has written as it was before: whoever could read that can read this.
+    pub(crate) fn commands(self, path: &Path) -> String {
+        let path = for_shell(&path.to_string_lossy());
+        let chown = format!("sudo chown {}:{} {path}", self.user, self.group);
+        if self.mode == MODE { chown } else { format!("{chown} && sudo chmod {:o} {path}", self.mode) }
+    }
+
+    /// What to do if the permissions of a file keep this process out.
+    pub(crate) fn advice(self, path: &Path) -> String {
+        let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+        let path = for_shell(&path.to_string_lossy());
+        if user == self.user {
+            return format!("run `chmod u+rw {path}`");
+        }
+        let of = self.user;
+        format!(
+            "it belongs to user {of}, and this process runs as user {user}: \
+            run larder as user {of}, give the file away with `sudo chown {user}:{group} {path}`"
+        )
+    }
+}
+
+/// Gives a file that root has made to the user of its folder. It must be one that nobody else can have put there.
+pub(crate) fn give_to_user_of_folder(file: &File, folder: &Path) -> io::Result<()> {
+    if file.metadata()?.uid() == ROOT
+        && let Some(ownership) = Ownership::of_new(folder)
+    {
+        // Root may, but for file systems that know no owners.
+        let _ = ownership.give(file)?;
+    }
+    Ok(())
+}
+
+/// As one word of a command line.
+fn for_shell(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+,:@%".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_word_for_the_shell() {
+        for (path, word) in [
+            ("/var/lib/larder/kv.saved", "/var/lib/larder/kv.saved"),
+            ("/srv/my cache/kv", "'/srv/my cache/kv'"),
+            ("/srv/it's", r"'/srv/it'\''s'"),
+            ("/srv/$(reboot);`id`", "'/srv/$(reboot);`id`'"),
+            ("/srv/~a*\n", "'/srv/~a*\n'"),
+            ("", "''"),
+        ] {
+            assert_eq!(for_shell(path), word);
+        }
+    }
+}

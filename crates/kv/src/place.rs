@@ -1,0 +1,193 @@
+//! Where a save file lies: what may be in its place, and the files beside it. `saved` reads and writes it.
+
+use std::fs::{self, File, FileType, OpenOptions};
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use engine::Saved;
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::ownership::{self, MODE, Ownership};
+
+/// Why a file can't be the place of a data set.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ReserveError {
+    /// Two servers would write one file, and the one that stops last would win.
+    #[error("the save file {} is in use by another process", path.display())]
+    InUse { path: PathBuf },
+    #[error("the save file {} can't be locked", path.display())]
+    Lock { path: PathBuf, source: io::Error },
+    /// A save would put a file in its place.
+    #[error("{} is {kind}, and no file", path.display())]
+    NoFile { path: PathBuf, kind: &'static str },
+    /// A save would replace what another program has written.
+    #[error("{} is not a save file of larder kv: move it, or choose another path", path.display())]
+    Foreign { path: PathBuf },
+    /// It may hold a data set, which a server that starts without it would replace.
+    #[error("{} can't be read: {error}; {advice}", path.display())]
+    Unreadable { path: PathBuf, error: io::Error, advice: String },
+    /// Every save would fail.
+    #[error("{} can't be written", path.display())]
+    Part { path: PathBuf, source: io::Error },
+    #[error("the save file {} can't be found", path.display())]
+    Path { path: PathBuf, source: io::Error },
+}
+
+/// What is added to the name of the file for the one that is locked.
+pub(crate) const LOCK: &str = ".lock";
+/// For the one that is written, until it is whole.
+pub(crate) const PART: &str = ".part";
+
+/// Where the file is, behind all links: a save replaces it there and keeps the links, and who comes by another of them finds the same lock.
+///
+/// # Errors
+/// The folder is not there, or there is something that is no file: at its place, at that of its lock, or where it is written first. Or the
+/// file belongs to another program, or can't be read.
+pub(crate) fn resolve(path: &Path) -> Result<PathBuf, ReserveError> {
+    let place = behind_links(path).map_err(|source| ReserveError::Path { path: path.to_owned(), source })?;
+    check_kind(&place)?;
+    check_beginning(&place)?;
+    check_kind(&beside(&place, LOCK))?;
+    match check_kind(&beside(&place, PART)) {
+        // All else that is there goes when a save begins.
+        Err(refused @ ReserveError::NoFile { kind: DIRECTORY, .. }) => Err(refused),
+        _ => Ok(place),
+    }
+}
+
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
+}
+
+/// Links of links, as many as Linux follows.
+const LINKS_MAX: usize = 40;
+
+fn behind_links(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let folder = fs::canonicalize(folder_of(&path))?;
+        path = folder.join(path.file_name().ok_or(ErrorKind::InvalidInput)?);
+        match fs::read_link(&path) {
+            Ok(target) => path = folder.join(target),
+            // It is no link, or nothing yet.
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(Errno::LOOP.into())
+}
+
+fn check_kind(path: &Path) -> Result<(), ReserveError> {
+    match fs::symlink_metadata(path).ok().and_then(|found| other_kind(found.file_type())) {
+        Some(kind) => Err(ReserveError::NoFile { path: path.to_owned(), kind }),
+        None => Ok(()),
+    }
+}
+
+/// Whether a save may replace what is there.
+///
+/// # Errors
+/// It belongs to another program, or can't be read, so that nobody knows what would be lost.
+pub(crate) fn check_beginning(path: &Path) -> Result<(), ReserveError> {
+    let mut beginning = Vec::new();
+    match File::open(path).and_then(|file| file.take(BEGINNING_BYTES).read_to_end(&mut beginning)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(unreadable(path, error)),
+        Ok(_) if Saved::is_foreign(&beginning) => Err(ReserveError::Foreign { path: path.to_owned() }),
+        Ok(_) => Ok(()),
+    }
+}
+
+pub(crate) fn unreadable(path: &Path, error: io::Error) -> ReserveError {
+    let otherwise = "move it, or choose another path";
+    let advice = match Ownership::of_file(path) {
+        Some(ownership) if error.kind() == ErrorKind::PermissionDenied => {
+            format!("{}, {otherwise}", ownership.advice(path))
+        }
+        _ => otherwise.to_owned(),
+    };
+    ReserveError::Unreadable { path: path.to_owned(), error, advice }
+}
+
+/// Enough to know a file by.
+const BEGINNING_BYTES: u64 = 64;
+
+const DIRECTORY: &str = "a directory";
+
+/// What it is, if it is no regular file.
+pub(crate) fn other_kind(kind: FileType) -> Option<&'static str> {
+    match () {
+        () if kind.is_file() => None,
+        () if kind.is_dir() => Some(DIRECTORY),
+        () if kind.is_fifo() => Some("a named pipe"),
+        () if kind.is_socket() => Some("a socket"),
+        () if kind.is_symlink() => Some("a link"),
+        () => Some("a device"),
+    }
+}
+
+pub(crate) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.to_owned().into_os_string();
+    name.push(ending);
+    name.into()
+}
+
+/// What is there goes, and is never written through: it may be a link to the file of somebody else.
+pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
+}
+
+/// The file stays when the lock goes: who removed it could remove that of the next process. What somebody has put there since it was looked
+/// at is neither followed nor waited for.
+pub(crate) fn lock(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let mut options = OpenOptions::new();
+    options.write(true).mode(MODE).custom_flags(flags);
+    let file = match options.clone().create_new(true).open(path) {
+        Ok(file) => {
+            ownership::give_to_user_of_folder(&file, folder_of(path))?;
+            file
+        }
+        // One that somebody else has put there may be a file of somebody else: its user stays.
+        Err(_) => options.create(true).truncate(false).open(path)?,
+    };
+    if let Some(kind) = other_kind(file.metadata()?.file_type()) {
+        return Err(io::Error::other(format!("{} is {kind}, and no file", path.display())));
+    }
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, Mode, mknodat};
+
+    use super::*;
+
+    /// Whatever was put there between the first look and the lock.
+    #[test]
+    fn nothing_but_a_file_is_locked() {
+        let folder = std::env::temp_dir().join(format!("larder-kv-lock-{}", std::process::id()));
+        fs::create_dir_all(folder.join("folder")).expect("a folder");
+        mknodat(CWD, folder.join("pipe"), rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .expect("a named pipe");
+        // Somebody reads from it, so that it could be opened.
+        let _reader = OpenOptions::new().read(true).write(true).open(folder.join("pipe")).expect("it opens");
+        symlink("elsewhere", folder.join("link")).expect("a link");
+        for name in ["folder", "pipe", "link"] {
+            lock(&folder.join(name)).expect_err(name);
+        }
+        assert!(!folder.join("elsewhere").exists());
+        lock(&folder.join("new")).expect("nobody else has it");
+        fs::remove_dir_all(&folder).expect("it is ours");
+    }
+}

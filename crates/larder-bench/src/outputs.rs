@@ -1,0 +1,151 @@
+//! Where a report goes: the same arguments for every command that ends with one.
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use bench::result::{Machine, Report, Run, SCHEMA};
+use bench::{interrupt, report};
+use clap::Args;
+use terminal::output;
+
+/// The table goes to standard output, unless the JSON goes there.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct OutputArguments {
+    /// Write the report as JSON; `-` is standard output, without the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Write one HTML page with tables and charts that works offline
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Write every chart as SVG and as PNG
+    #[arg(long, value_name = "DIR")]
+    charts: Option<PathBuf>,
+
+    /// Write the mean and the standard deviation per URL, one file `mean sd url` for each run that has them
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+impl OutputArguments {
+    /// Makes a load, shows it as a report with this title, and writes the files that were asked for. A load in which something failed is a
+    /// failed command, which a script sees by its exit status.
+    ///
+    /// # Errors
+    ///
+    /// Those of the load and of [`Self::write`]; and when a request failed.
+    pub(crate) fn of_load(
+        &self,
+        title: &str,
+        load: impl FnOnce() -> anyhow::Result<Vec<Run>>,
+    ) -> anyhow::Result<()> {
+        self.check()?;
+        let started_at_unix_s =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let runs = load()?;
+        let report = Report {
+            schema: SCHEMA.into(),
+            title: title.into(),
+            description: runs.first().map_or_else(String::new, |run| run.load.clone()),
+            started_at_unix_s,
+            machine: Machine::this(),
+            larder: terminal::version::VERSION.into(),
+            runs,
+            charts: Vec::new(),
+            expectations: Vec::new(),
+        };
+        self.write(&report)?;
+        let failures: Vec<String> = report.runs.iter().filter_map(Run::failure).collect();
+        anyhow::ensure!(failures.is_empty(), "{}", failures.join("; "));
+        Ok(())
+    }
+
+    /// Tries what is to be written before minutes of load go into it, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// When a file can't be written, or a folder can't be made.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let files = [&self.json, &self.html].into_iter().flatten();
+        files.filter(|path| path.as_os_str() != "-").try_for_each(|path| try_file(path))?;
+        let folders = [&self.charts, &self.data].into_iter().flatten();
+        folders.into_iter().try_for_each(|path| {
+            create_folder(path)?;
+            try_file(&path.join(".larder-bench"))
+        })
+    }
+
+    /// Shows `report` and writes the files that were asked for.
+    ///
+    /// # Errors
+    ///
+    /// When a file can't be written, the table having been shown; and when what it shows was ended early, after all
+    /// is written, so that a script does not take it for the whole.
+    pub(crate) fn write(&self, report: &Report) -> anyhow::Result<()> {
+        match &self.json {
+            Some(path) if path.as_os_str() == "-" => output::result(report::write(report).trim_end()),
+            Some(path) => {
+                output::result(report::text(report).trim_end());
+                write_file(path, report::write(report).as_bytes())?;
+            }
+            None => output::result(report::text(report).trim_end()),
+        }
+        if let Some(path) = &self.html {
+            write_file(path, report::html(report).as_bytes())?;
+        }
+        if let Some(directory) = &self.charts {
+            let images = report::images(report);
+            write_files(
+                directory,
+                images.iter().map(|image| (image.name.as_str(), image.content.as_slice())),
+            )?;
+        }
+        if let Some(directory) = &self.data {
+            let files = report::data_files(report);
+            anyhow::ensure!(
+                !files.is_empty(),
+                "no run has figures per URL, so there are no data files to write"
+            );
+            write_files(directory, files.iter().map(|(name, text)| (name.as_str(), text.as_bytes())))?;
+        }
+        anyhow::ensure!(!interrupt::is_requested(), "interrupted: the figures are of the time until then");
+        Ok(())
+    }
+}
+
+fn write_files<'a>(directory: &Path, files: impl Iterator<Item = (&'a str, &'a [u8])>) -> anyhow::Result<()> {
+    create_folder(directory)?;
+    for (name, content) in files {
+        write_file(&directory.join(name), content)?;
+    }
+    Ok(())
+}
+
+fn create_folder(path: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(path).with_context(|| format!("{} can't be created", path.display()))
+}
+
+fn write_file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    fs::write(path, content).with_context(|| not_writable(path))
+}
+
+/// Opens a file for writing, and leaves it as it was. A pipe would end for its reader with that: it is not tried.
+fn try_file(path: &Path) -> anyhow::Result<()> {
+    let before = fs::metadata(path).ok();
+    if before.as_ref().is_some_and(|before| !before.is_file() && !before.is_dir()) {
+        return Ok(());
+    }
+    OpenOptions::new().append(true).create(true).open(path).with_context(|| not_writable(path))?;
+    match before {
+        None => fs::remove_file(path).with_context(|| not_writable(path)),
+        Some(_) => Ok(()),
+    }
+}
+
+fn not_writable(path: &Path) -> String {
+    format!("{} can't be written", path.display())
+}

@@ -1,0 +1,275 @@
+//! `larder-bench resp`: load on servers that speak the Redis protocol.
+
+use std::fs;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bench::progress::{Progress, Style};
+use bench::resp::{
+    Choice, Expiry, Login, Pace, Preload, Protocol, RespLoad, RespRun, Reuse, Topology, Until, Values,
+    Workload,
+};
+use bench::result::Run;
+use clap::{Args, ValueEnum};
+use terminal::output;
+use terminal::quantity::{number, whole_number};
+
+use super::http::{REQUESTS_MAX, time};
+use super::outputs::OutputArguments;
+use super::server::{Server, ServerArguments};
+
+/// Load-test a Redis-compatible server, and verify every reply
+///
+/// The value of a key is a function of the key, so every reply is known byte for byte; keys used for misses are never set. Each command counts as one request, and its latency ends with its reply.
+///
+/// Examples:
+///
+///   larder-bench resp 127.0.0.1:6379 --workload get --preload -c 50 -d 10s
+///
+///   larder-bench resp 127.0.0.1:6379 --workload set --pipeline 100 -n 1000000 --server-pid $(pidof redis-server)
+///
+///   larder-bench resp 127.0.0.1:7000 --cluster --keys 1000000 --zipf 0.99 --rate 20000 -d 1m --json result.json
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct RespArguments {
+    /// Host and port of the server, or of any node of a cluster; an optional `redis://` prefix is allowed
+    #[arg(value_name = "ADDRESS", value_parser = address)]
+    address: String,
+
+    /// Send each command to the node that owns the slot of its key, and follow redirections
+    #[arg(long)]
+    cluster: bool,
+
+    #[command(flatten)]
+    commands: Commands,
+
+    #[command(flatten)]
+    amount: Amount,
+
+    #[command(flatten)]
+    server: ServerArguments,
+
+    /// Don't print progress
+    #[arg(short, long, help_heading = "Output")]
+    quiet: bool,
+
+    #[command(flatten)]
+    outputs: OutputArguments,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Commands")]
+struct Commands {
+    /// Commands to send
+    #[arg(long, value_enum, default_value_t = WorkloadName::Workflow)]
+    workload: WorkloadName,
+
+    /// Protocol to send them in
+    #[arg(long, value_enum, default_value_t = ProtocolName::Resp2)]
+    protocol: ProtocolName,
+
+    /// User for AUTH [default: the default user]
+    #[arg(long, value_name = "NAME", requires = "password_file")]
+    user: Option<String>,
+
+    /// File with the password for AUTH
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+
+    /// Size of a key in bytes
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = whole_number(2..=65_536_usize))]
+    key_size: usize,
+
+    /// Size of a value in bytes
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = whole_number(0..=67_108_864_usize))]
+    value_size: usize,
+
+    /// TTL of each key that is set, in seconds
+    #[arg(long, value_name = "SECONDS")]
+    expire: Option<u32>,
+
+    /// Use the same value for all keys: for `larder-bench null-resp`, which stores nothing
+    #[arg(long)]
+    fixed_values: bool,
+
+    /// Number of distinct keys
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    keys: u64,
+
+    /// Zipf exponent: choose the key of rank r as often as 1 / r^S [default: all keys equally often]
+    #[arg(long, value_name = "S", conflicts_with = "in_turn", value_parser = number(0.01..=10.0))]
+    zipf: Option<f64>,
+
+    /// Take the keys in order
+    #[arg(long)]
+    in_turn: bool,
+
+    /// Set every key first; a GET that misses is then an error
+    #[arg(long)]
+    preload: bool,
+
+    /// Seed: the same number chooses the same keys
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Load")]
+struct Amount {
+    /// Concurrent connections; on a cluster, to each node
+    #[arg(short, long, value_name = "N", default_value_t = 50, value_parser = whole_number(1..=65_536_usize))]
+    connections: usize,
+
+    /// Open a connection for each batch (one command without --pipeline)
+    #[arg(long)]
+    connection_per_request: bool,
+
+    /// Commands to send on a connection before reading replies, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number(1..=1000_usize))]
+    pipeline: usize,
+
+    /// Stop after this many commands
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration", value_parser = whole_number(1..=REQUESTS_MAX))]
+    requests: Option<u64>,
+
+    /// Stop after this time, such as 10s or 5m; a bare number is seconds [default: 10s]
+    #[arg(short, long, value_name = "TIME", value_parser = time)]
+    duration: Option<Duration>,
+
+    /// Open loop: commands per second, due at fixed times; latency counts from when a command was due
+    #[arg(long, value_name = "R", value_parser = number(0.001..=100_000_000.0))]
+    rate: Option<f64>,
+
+    /// Generator threads; one is enough for most servers
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number(1..=256_usize))]
+    threads: usize,
+
+    /// Warm-up before the measured load, for this time
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    warm_up: Option<Duration>,
+
+    /// Give up on a connection's commands when their replies take longer
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "10s")]
+    timeout: Duration,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum WorkloadName {
+    Set,
+    Get,
+    Del,
+    /// SET a key, GET it, GET a key that is missing
+    Workflow,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub(super) enum ProtocolName {
+    Resp2,
+    Resp3,
+    /// The text protocol whose messages end with 0x1F
+    UnitSeparator,
+    /// The meta commands of memcached
+    Memcached,
+}
+
+impl ProtocolName {
+    pub(super) fn protocol(self) -> Protocol {
+        match self {
+            Self::Resp2 => Protocol::Resp2,
+            Self::Resp3 => Protocol::Resp3,
+            Self::UnitSeparator => Protocol::UnitSeparator,
+            Self::Memcached => Protocol::Memcached,
+        }
+    }
+}
+
+/// Makes the load and shows what came of it.
+pub(super) fn run(arguments: &RespArguments) -> anyhow::Result<()> {
+    let load = load(arguments)?;
+    arguments.outputs.of_load("Load on a Redis-protocol server", || Ok(vec![measure(arguments, &load)?]))
+}
+
+fn measure(arguments: &RespArguments, load: &RespLoad) -> anyhow::Result<Run> {
+    let server = Server::start(&arguments.server, || Ok(load.address))?;
+    // What comes before the load is not to count for the server either.
+    bench::resp::prepare(load).context("can't start the load")?;
+    let style = if arguments.quiet { Style::Quiet } else { Style::of_stderr() };
+    let mut problem = None;
+    let run = server.under(Progress::of_load("resp", load.until, style), |observer| {
+        let RespRun { run, first_problem } = bench::resp::run(load, observer)?;
+        problem = first_problem;
+        Ok(run)
+    })?;
+    if let Some(problem) = problem {
+        output::note(&format!("the first wrong reply: {problem}"));
+    }
+    Ok(run)
+}
+
+fn load(arguments: &RespArguments) -> anyhow::Result<RespLoad> {
+    let (commands, amount) = (&arguments.commands, &arguments.amount);
+    let address = resolved(&arguments.address)?;
+    let choice = match (commands.zipf, commands.in_turn) {
+        (Some(exponent), _) => Choice::Zipf(exponent),
+        (None, true) => Choice::InTurn,
+        (None, false) => Choice::Uniform,
+    };
+    Ok(RespLoad {
+        address,
+        topology: if arguments.cluster { Topology::Cluster } else { Topology::Single },
+        protocol: commands.protocol.protocol(),
+        login: login(commands)?,
+        workload: match commands.workload {
+            WorkloadName::Set => Workload::Set,
+            WorkloadName::Get => Workload::Get,
+            WorkloadName::Del => Workload::Del,
+            WorkloadName::Workflow => Workload::Workflow,
+        },
+        key_bytes: commands.key_size,
+        value_bytes: commands.value_size,
+        values: if commands.fixed_values { Values::Fixed } else { Values::OfKey },
+        expiry: commands.expire.map_or(Expiry::Never, Expiry::AfterSeconds),
+        keys: commands.keys,
+        choice,
+        preload: if commands.preload { Preload::AllKeys } else { Preload::Nothing },
+        connections: amount.connections,
+        reuse: if amount.connection_per_request { Reuse::OnePerBatch } else { Reuse::KeepOpen },
+        pipeline: amount.pipeline,
+        threads: amount.threads,
+        until: match (amount.requests, amount.duration) {
+            (Some(requests), _) => Until::Requests(requests),
+            (None, duration) => Until::Elapsed(duration.unwrap_or(DURATION)),
+        },
+        warm_up: amount.warm_up,
+        pace: amount.rate.map_or(Pace::Closed, |per_second| Pace::Open { per_second }),
+        timeout: amount.timeout,
+        seed: commands.seed,
+    })
+}
+
+fn login(commands: &Commands) -> anyhow::Result<Option<Login>> {
+    let Some(path) = &commands.password_file else { return Ok(None) };
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    Ok(Some(Login { user: commands.user.clone(), password: text.trim_end_matches(['\r', '\n']).to_owned() }))
+}
+
+const DURATION: Duration = Duration::from_secs(10);
+
+/// Also as `larder kv` prints it. What a URL may have beside it (a user, a database) has options of its own, or none.
+fn address(text: &str) -> Result<String, String> {
+    if text.starts_with("rediss://") {
+        return Err("TLS is not spoken here: give an address without it".into());
+    }
+    let address = text.strip_prefix("redis://").map_or(text, |rest| rest.trim_end_matches('/'));
+    let parts =
+        address.rsplit_once(':').filter(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    let address = parts.map(|_| address.to_owned());
+    address.ok_or_else(|| "expected a host and a port, such as 127.0.0.1:6379".into())
+}
+
+fn resolved(address: &str) -> anyhow::Result<SocketAddr> {
+    let mut addresses = address.to_socket_addrs().with_context(|| format!("{address} has no address"))?;
+    addresses.next().with_context(|| format!("{address} has no address"))
+}

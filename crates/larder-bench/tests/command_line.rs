@@ -1,0 +1,185 @@
+//! The command line of `larder-bench` from outside: what is made from its definition, and what it says of wrong arguments.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::Command;
+
+use testkit::wait;
+
+const BENCH: &str = env!("CARGO_BIN_EXE_larder-bench");
+
+fn bench(arguments: &str) -> testkit::Output {
+    testkit::run(BENCH, arguments.split_whitespace())
+}
+
+#[test]
+fn wrong_arguments_are_told_by_their_reader() {
+    #[track_caller]
+    fn check(arguments: &str, told: &str) {
+        let output = bench(arguments);
+        assert!(output.status == 2 && output.stderr.contains(told), "{arguments}: {}", output.stderr);
+    }
+    let connections = "expected a whole number from 1 to 65536";
+    for command in ["http http://a/", "resp 127.0.0.1:1"] {
+        check(&format!("{command} --connections 0"), connections);
+        check(&format!("{command} --connections x"), connections);
+        check(&format!("{command} --threads 257"), "expected a whole number from 1 to 256");
+        check(&format!("{command} --requests 0"), "expected a whole number from 1 to");
+        check(&format!("{command} --rate 0"), "expected a number from 0.001 to");
+        check(&format!("{command} --rate nan"), "expected a number from 0.001 to");
+    }
+    check("http http://a --expect-status 1000", "expected a whole number from 100 to 999");
+    check("http http://a --expect-status ok", "expected a whole number from 100 to 999");
+    check("http http://a --pipeline 0", "expected a whole number from 1 to 10000");
+    check("resp 127.0.0.1:1 --zipf 11", "expected a number from 0.01 to 10");
+    check("resp --port 6379", "'--port'");
+    let address = "expected a host and a port, such as 127.0.0.1:6379";
+    for wrong in ["localhost", "localhost:", ":6379", "localhost:x", "redis://localhost", "localhost:70000"] {
+        check(&format!("resp {wrong}"), address);
+    }
+    check("resp rediss://localhost:6379", "TLS is not spoken here");
+}
+
+/// Nobody listens there, and no experiment begins: it is not the load that fails.
+#[test]
+fn files_are_tried_before_the_load() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let kept = folder.path().join("kept.json");
+    fs::write(&kept, "before").expect("a file");
+    let (place, file) = (folder.path().display(), kept.display());
+    for command in ["http http://127.0.0.1:1/ -n 1", "resp 127.0.0.1:1 -n 1", "experiment 304 -d 1"] {
+        for (option, wrong) in [
+            ("--json", format!("{place}/missing/report.json can't be written")),
+            ("--html", format!("{place} can't be written")),
+            ("--charts", format!("{file}/charts can't be created")),
+            ("--data", format!("{file} can't be created")),
+        ] {
+            let path = wrong.split(' ').next().unwrap_or_default();
+            let output = bench(&format!("{command} --quiet {option} {path}"));
+            assert_eq!(output.status, 1, "{command} {option}");
+            assert!(output.stderr.contains(&wrong), "{command} {option}: {}", output.stderr);
+        }
+    }
+    // What can be written is as it was, and what was not there still isn't.
+    let output =
+        bench(&format!("http http://127.0.0.1:1/ -n 1 --quiet --json {file} --html {place}/page.html"));
+    assert!(output.stderr.contains("can't connect to 127.0.0.1:1"), "{}", output.stderr);
+    assert_eq!(fs::read_to_string(&kept).expect("the file"), "before");
+    assert!(!folder.path().join("page.html").exists());
+}
+
+#[test]
+fn a_report_that_is_none_is_named() {
+    let output = bench("report nope");
+    assert_eq!(output.status, 1);
+    assert_eq!(
+        output.stderr,
+        "larder-bench: can't read the report nope: No such file or directory (os error 2)\n"
+    );
+    let output = bench(&format!("report {}/Cargo.toml", env!("CARGO_MANIFEST_DIR")));
+    assert!(output.status == 1 && output.stderr.contains("Cargo.toml: not a report: "), "{}", output.stderr);
+}
+
+#[test]
+fn larder_is_found_by_its_variable_beside_or_on_the_path() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let alone = folder.path().join("larder-bench");
+    fs::copy(BENCH, &alone).expect("a copy");
+    let told = |larder: Option<&str>| {
+        let mut command = Command::new(&alone);
+        command.args(["experiment", "304", "--quiet"]).env("PATH", "/nonexistent").env_remove("LARDER");
+        larder.into_iter().for_each(|name| {
+            command.env("LARDER", name);
+        });
+        // A process that another test has just forked may hold the copy open for writing until it runs its own program.
+        let output = wait::until("it runs", || match command.output() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => None,
+            ended => Some(ended.expect("it runs")),
+        });
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).expect("UTF-8")
+    };
+    let missing = told(None);
+    assert!(missing.contains("there is no `larder`, neither beside /"), "{missing}");
+    assert!(missing.contains("name it with LARDER=FILE"), "{missing}");
+    assert!(
+        told(Some("/nonexistent/larder")).contains("LARDER names /nonexistent/larder, which is no program")
+    );
+    // It is started, and is no server.
+    let ended = told(Some("/bin/false"));
+    assert!(ended.contains("\"/bin/false origin ") && ended.contains("ended (exit status: 1)"), "{ended}");
+    assert!(ended.contains("it wrote nothing"), "{ended}");
+}
+
+#[test]
+fn the_version_is_that_of_the_server() {
+    let told: serde_json::Value =
+        serde_json::from_slice(&bench("version --json").succeeded().stdout).expect("JSON");
+    assert_eq!(
+        (&told["name"], &told["version"]),
+        (&"larder-bench".into(), &env!("CARGO_PKG_VERSION").into())
+    );
+    assert!(bench("--version").succeeded().text().starts_with("larder-bench "));
+}
+
+/// `cargo xtask codegen` brings it up to date.
+#[test]
+fn the_committed_schema_is_current() {
+    let committed =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/bench-report.schema.json");
+    assert_eq!(fs::read_to_string(committed).expect("the schema"), bench("schema").succeeded().text());
+}
+
+#[test]
+fn each_command_has_a_page() {
+    let folder = tempfile::tempdir().expect("a folder");
+    bench(&format!("manual --out {}", folder.path().display())).succeeded();
+    for name in
+        ["larder-bench.1", "larder-bench-http.1", "larder-bench-null-resp.1", "larder-bench-experiment.1"]
+    {
+        let page = fs::read_to_string(folder.path().join(name)).expect(name);
+        assert!(page.contains(".SH NAME"), "{name}");
+    }
+}
+
+/// What bash offers behind `line`, asked as its TAB does.
+fn offered(line: &str) -> String {
+    let script = r#"
+        . /dev/fd/3 3<<<"$1" || exit
+        function=$(complete -p larder-bench | sed 's/.*-F \([^ ]*\).*/\1/')
+        read -ra COMP_WORDS <<<"$2"
+        COMP_CWORD=${#COMP_WORDS[@]}
+        COMP_WORDS+=("")
+        "$function" larder-bench "" "${COMP_WORDS[COMP_CWORD - 1]}"
+        echo "${COMPREPLY[@]}"
+    "#;
+    let completions = bench("completions bash").succeeded().text();
+    let output = testkit::run("bash", ["-c", script, "bash", &completions, line]).succeeded();
+    assert_eq!(output.stderr, "", "{line}");
+    format!(" {} ", output.text().trim())
+}
+
+#[test]
+fn bash_completes_commands_and_what_is_behind_them() {
+    for (line, words) in [
+        ("larder-bench", &["experiment", "http", "null-http", "resp", "report", "completions"][..]),
+        ("larder-bench experiment", &["coalescing", "store-faults", "--duration", "--html"]),
+        ("larder-bench http", &["--connections", "--http2"]),
+        ("larder-bench null-resp", &["--replies", "--value-size"]),
+        ("larder-bench resp 127.0.0.1:1 --workload", &["get", "workflow"]),
+    ] {
+        let offered = offered(line);
+        for word in words {
+            assert!(offered.contains(&format!(" {word} ")), "{line}: {word} is missing: {offered}");
+        }
+    }
+}
+
+#[test]
+fn other_shells_have_completions() {
+    for (shell, sign) in [("zsh", "#compdef larder-bench"), ("fish", "complete -c larder-bench")] {
+        let text = bench(&format!("completions {shell}")).succeeded().text();
+        assert!(text.contains(sign) && text.contains("compare-replace"), "{shell}: {text}");
+    }
+}

@@ -1,0 +1,193 @@
+//! `larder-bench experiment` from outside, with the `larder` that was built beside it: `cargo build --package larder`.
+
+use std::sync::{Mutex, PoisonError};
+
+use testkit::Output;
+
+const BENCH: &str = env!("CARGO_BIN_EXE_larder-bench");
+
+fn experiment(arguments: &[&str]) -> Output {
+    testkit::run(BENCH, ["experiment"].iter().chain(arguments))
+}
+
+#[test]
+fn coalescing_runs_judges_and_leaves_its_files() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let page = folder.path().join("page.html").display().to_string();
+    let charts = folder.path().join("charts").display().to_string();
+    let arguments = ["coalescing", "-d", "6", "--quiet", "--json", "-", "--html", &page, "--charts", &charts];
+    let output = experiment(&arguments).succeeded();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let names: Vec<_> = report["runs"].as_array().expect("runs").iter().map(|run| &run["name"]).collect();
+    assert_eq!(names, ["collapse = off", "collapse = process"]);
+    let held: Vec<_> = report["expectations"].as_array().expect("expectations").iter().collect();
+    assert!(held.len() == 4 && held.iter().all(|expectation| expectation["holds"] == true), "{held:#?}");
+    let page = std::fs::read_to_string(page).expect("the page");
+    assert!(page.contains("collapse = process: one origin request per expiry"));
+    for file in ["requests-off.svg", "requests-off.png", "requests-process.svg", "requests-process.png"] {
+        let bytes = std::fs::metadata(format!("{charts}/{file}")).expect(file).len();
+        assert!(bytes > 1000, "{file} has {bytes} bytes");
+    }
+}
+
+/// One of several servers at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Runs an experiment for a moment, and gives the names of its runs. Everything holds that has none of these words in it: what is a
+/// matter of time needs longer, and a calm machine.
+fn for_a_moment(arguments: &[&str], but: &[&str]) -> Vec<String> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let output = experiment(&[arguments, &["--quiet", "--json", "-"]].concat());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&output.stderr);
+    let expectations = report["expectations"].as_array().expect("expectations");
+    let is_of_time = |what: &str| but.iter().any(|words| what.contains(words));
+    let judged =
+        expectations.iter().filter(|line| line["what"].as_str().is_some_and(|what| !is_of_time(what)));
+    let failed: Vec<_> = judged.filter(|line| line["holds"] != true).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    let all_hold = expectations.iter().all(|line| line["holds"] == true);
+    assert_eq!(output.status == 0, all_hold, "{}", output.stderr);
+    let runs = report["runs"].as_array().expect("runs").iter();
+    runs.filter_map(|run| run["name"].as_str().map(str::to_owned)).collect()
+}
+
+#[test]
+fn several_gateways_coalesce_as_one() {
+    let runs = for_a_moment(&["coalescing", "--instances", "2", "-d", "1"], &["waiters' p50"]);
+    for name in ["off x2, 1 URL: forwarded", "process x1, 20 URLs: waiters", "fleet x2 kv, 1 URL: hits"] {
+        assert!(runs.iter().any(|run| run == name), "{name}: {runs:?}");
+    }
+}
+
+#[test]
+fn what_was_purged_is_brought_by_no_gateway() {
+    let runs = for_a_moment(&["purge", "-d", "3"], &["p99 at most", "are hits"]);
+    assert_eq!(runs, ["requests", "purges", "purges elsewhere", "PUBLISH"]);
+}
+
+#[test]
+fn tiers_are_told_apart() {
+    let runs = for_a_moment(&["tiers", "-n", "200"], &["p50 at most"]);
+    assert_eq!(runs, ["local hit", "remote hit", "remote hit with Vary", "miss"]);
+}
+
+#[test]
+fn a_small_store_is_no_burden_to_the_origin() {
+    let runs = for_a_moment(&["store-room", "-n", "200"], &["within 2 %"]);
+    assert_eq!(runs, ["no store", "room for a tenth", "room for all", "connections closed"]);
+}
+
+#[test]
+fn a_gateway_that_shares_a_store_is_as_good_as_one_alone() {
+    let runs = for_a_moment(&["proxy-cache", "-d", "1"], &["at least", "at most", "reach the API"]);
+    assert_eq!(runs, ["no cache", "memory", "shared store"]);
+}
+
+#[test]
+fn an_origin_in_trouble_is_spared() {
+    let runs = for_a_moment(&["breaker", "-d", "1"], &["answered again"]);
+    assert_eq!(runs.len(), 20, "{runs:?}");
+    for name in ["slow, on: stale", "stopped, off: strict"] {
+        assert!(runs.iter().any(|run| run == name), "{name}: {runs:?}");
+    }
+}
+
+#[test]
+fn an_overloaded_origin_keeps_its_limit() {
+    let runs = for_a_moment(&["overload", "-d", "2"], &["p99", "ten times", "four fifths"]);
+    assert_eq!(runs, ["hits, idle", "hits", "forwarded", "refused"]);
+}
+
+/// Runs suites of poor-man-s-cache, and gives the runs and what was expected of them.
+fn suites(arguments: &[&str]) -> (Vec<serde_json::Value>, Vec<String>) {
+    let output = experiment(&[&["kv", "--quiet", "--json", "-"], arguments].concat()).succeeded();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let runs = report["runs"].as_array().expect("runs").clone();
+    assert!(runs.iter().all(|run| run["errors"]["wrong"] == 0 && run["requests"].as_u64() > Some(100)));
+    let told = report["expectations"].as_array().expect("expectations").iter();
+    (runs, told.map(|line| format!("{}: {}", line["what"], line["measured"])).collect())
+}
+
+#[test]
+fn the_suites_of_poor_mans_cache_pass() {
+    let (runs, told) = suites(&["-n", "3000", "-c", "8"]);
+    assert_eq!(runs.len(), 27);
+    let count = |part: &str| told.iter().filter(|line| line.contains(part)).count();
+    assert_eq!((count(" 0 failures"), count("5 of 5"), count("beside Redis's")), (27, 9, 18), "{told:#?}");
+    let workflows =
+        runs.iter().filter(|run| run["name"].as_str().is_some_and(|name| name.starts_with("workflow:")));
+    assert!(workflows.clone().all(|run| run["requests"] == 9000), "three for each key");
+    assert_eq!(workflows.count(), 3);
+}
+
+#[test]
+fn flags_of_the_test_of_poor_mans_cache_choose() {
+    #[track_caller]
+    fn check(arguments: &[&str], expected: &[&str]) {
+        let (runs, _) = suites(&[&["-n", "2000", "-c", "4"], arguments].concat());
+        let names: Vec<&str> = runs.iter().filter_map(|run| run["name"].as_str()).collect();
+        assert_eq!(names, expected);
+        let pipeline = runs[0]["load"].as_str().expect("words");
+        assert!(
+            pipeline.contains(if arguments.contains(&"-p") { "pipeline 16," } else { "pipeline 1," }),
+            "{pipeline}"
+        );
+    }
+    check(
+        &["-p", "-b", "16", "--resp"],
+        &["SET in batches", "GET in batches", "DEL in batches", "workflow in batches"]
+            .map(|name| format!("{name}: Larder, RESP"))
+            .each_ref()
+            .map(String::as_str),
+    );
+    check(&["--one-by-one", "--redis"], &["SET: Redis", "GET: Redis", "DEL: Redis", "workflow: Redis"]);
+}
+
+#[test]
+fn without_a_name_all_are_listed() {
+    let output = experiment(&[]).succeeded();
+    let text = output.text();
+    let names: Vec<_> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(
+        names,
+        [
+            "coalescing",
+            "edge",
+            "proxy-cache",
+            "cache-aside",
+            "304",
+            "kv",
+            "store-faults",
+            "purge",
+            "tiers",
+            "store-room",
+            "breaker",
+            "overload"
+        ]
+    );
+}
+
+#[test]
+fn the_help_names_all_experiments() {
+    let listed = experiment(&[]).text();
+    assert!(listed.lines().count() > 5, "{listed}");
+    let help = experiment(&["--help"]).text();
+    listed.lines().for_each(|line| assert!(help.contains(line), "{line} is missing:\n{help}"));
+}
+
+#[test]
+fn bad_arguments_are_told() {
+    #[track_caller]
+    fn check(arguments: &[&str], told: &str) {
+        let output = experiment(arguments);
+        assert!(output.status != 0 && output.stderr.contains(told), "{}", output.stderr);
+    }
+    check(
+        &["other"],
+        "invalid value 'other' for '[NAME]'\n  [possible values: coalescing, edge, proxy-cache, cache-aside, 304, kv",
+    );
+    check(&["coalescing", "-d", "0"], "expected a time from 1s to 15m");
+    check(&["coalescing", "--instances", "1"], "expected a whole number from 2 to 16");
+    check(&["coalescing", "-d", "901"], "expected a time from 1s to 15m");
+    check(&["kv", "--redis", "--resp"], "cannot be used with");
+}

@@ -1,0 +1,193 @@
+//! `larder-bench http` and `null-http` from outside.
+
+use std::process::{Command, ExitStatus};
+
+use testkit::{Output, ScriptedOrigin, Service, Signal, wait};
+
+const BENCH: &str = env!("CARGO_BIN_EXE_larder-bench");
+
+/// `larder-bench null-http`, and its address.
+fn null_http(folder: &std::path::Path, arguments: &[&str]) -> (Service, String) {
+    let mut command = Command::new(BENCH);
+    command.arg("null-http").args(arguments);
+    let mut service = Service::start(&mut command, folder, "null-http");
+    let address = wait::until("it prints its address", || {
+        service.assert_runs();
+        service.stdout().strip_suffix('\n').map(str::to_owned)
+    });
+    (service, address)
+}
+
+#[track_caller]
+fn bench(arguments: &str) -> Output {
+    let words = ["http", "--quiet"].into_iter().chain(arguments.split_whitespace());
+    testkit::run(BENCH, words)
+}
+
+fn report(arguments: &str) -> serde_json::Value {
+    let output = bench(&format!("{arguments} --json -")).succeeded();
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn a_load_is_told_as_json_and_as_a_table() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_server, address) = null_http(folder.path(), &["--body-bytes", "10"]);
+    let told = report(&format!("http://{address}/a http://{address}/b -n 1000 -c 4 --pipeline 3 --per-url"));
+    let run = &told["runs"][0];
+    assert_eq!((run["requests"].as_u64(), run["errors"]["broken"].as_u64()), (Some(1000), Some(0)), "{run}");
+    assert_eq!(run["urls"][1]["requests"], 500, "{run}");
+    assert_eq!(told["schema"], "larder-bench/1");
+    assert!(told["machine"]["cores"].as_u64().is_some_and(|cores| cores > 0), "{told}");
+    let table = bench(&format!("http://{address}/ -n 10")).succeeded().text();
+    assert!(table.contains(&address), "{table}");
+}
+
+/// Whatever it is that fails, a script sees it by the exit status.
+#[test]
+fn a_failed_expectation_is_a_failed_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_server, address) = null_http(folder.path(), &[]);
+    let redis = testkit::Redis::start("");
+    let check = |arguments: &str, status: i32, reason: &str| {
+        let output = bench(arguments);
+        assert_eq!(output.status, status, "{arguments}: {}", output.stderr);
+        assert!(output.stderr.contains(reason), "{arguments}: {}", output.stderr);
+    };
+    check(&format!("http://{address}/ -n 100 --expect-status 200"), 0, "");
+    check(
+        &format!("http://{address}/ -n 100 --expect-status 204"),
+        1,
+        "no request was answered as expected: 100 answers were not the expected ones",
+    );
+    check(
+        &format!(
+            "http://{address}/ http://{address}/ --compare http://{address}/ -n 10 --rounds 2 --expect-status 204"
+        ),
+        1,
+        "not the expected ones",
+    );
+    check(&format!("http://{}/ -d 1h", redis.address()), 1, "no request was answered as expected");
+    check("http://127.0.0.1:1/ -n 1", 1, "can't connect to 127.0.0.1:1");
+}
+
+/// What the figures of a comparison are of.
+#[test]
+fn a_comparison_says_how_many_rounds_there_were() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_server, address) = null_http(folder.path(), &[]);
+    let told = report(&format!("http://{address}/a --compare http://{address}/b -d 100ms --rounds 3"));
+    for run in 0..2 {
+        let load = told["runs"][run]["load"].as_str().unwrap_or_default();
+        assert_eq!(load, "3 rounds by turns, each of 1 connection, closed loop, 0.1 s", "{told}");
+    }
+}
+
+#[test]
+fn an_open_loop_finds_a_stall() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_server, address) = null_http(folder.path(), &["--stall-ms", "100", "--stall-every", "500"]);
+    let told = report(&format!("http://{address}/ -c 8 --rate 500 -d 900ms"));
+    let p99_us = told["runs"][0]["latency"]["p99_us"].as_u64();
+    assert!(p99_us.is_some_and(|latency_us| latency_us > 50_000), "{told}");
+}
+
+/// `larder-bench http` with a rate that leaves the origin of the test at ease, ended by Ctrl-C after some answers.
+#[track_caller]
+fn interrupted(arguments: &str) -> (ExitStatus, String, String) {
+    let origin = ScriptedOrigin::fixed("", "hello");
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(BENCH);
+    command.args(["http", "--quiet", "-d", "60s", "--rate", "100", &format!("{}/a", origin.url())]);
+    command.args(arguments.replace("ORIGIN", &origin.url()).split_whitespace());
+    let mut load = Service::start(&mut command, folder.path(), "bench");
+    origin.wait_for("/a", 20);
+    load.signal(Signal::INT);
+    (load.end(), load.stdout(), load.stderr())
+}
+
+#[test]
+fn an_interrupted_load_is_told_as_far_as_it_went() {
+    let (status, stdout, stderr) = interrupted("--json -");
+    assert!(status.code() == Some(1) && stderr.contains("interrupted"), "{status} {stderr}");
+    let report: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    let run = &report["runs"][0];
+    assert!(run["requests"].as_u64().is_some_and(|requests| requests >= 15), "{report}");
+    assert!(run["elapsed_s"].as_f64().is_some_and(|elapsed_s| elapsed_s < 30.0), "{report}");
+}
+
+#[test]
+fn an_interrupted_comparison_without_its_other_side_has_no_result() {
+    let (status, stdout, stderr) = interrupted("--compare ORIGIN/b");
+    assert!(status.code() == Some(1) && stdout.is_empty(), "{status} {stdout}");
+    assert!(stderr.contains("ended before each side had its turn"), "{stderr}");
+}
+
+#[test]
+fn sides_are_compared() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_server, address) = null_http(folder.path(), &[]);
+    let list = folder.path().join("list");
+    std::fs::write(&list, "# two\n/cached/1\nHEAD /cached/2\n").expect("a file");
+    let list = list.display();
+    let told =
+        report(&format!("--list {list} --base http://{address} -n 10 -c 2 --compare-replace cached=plain"));
+    let urls = |side: usize| told["runs"][side]["urls"].as_array().expect("figures").clone();
+    assert_eq!((urls(0).len(), urls(1).len()), (2, 2), "{told}");
+    assert_eq!(urls(1)[0]["url"], format!("http://{address}/plain/1"));
+    let told = report(&format!("http://{address}/a -n 10 --compare http://{address}/b --rounds 3"));
+    assert_eq!(
+        (&told["runs"][0]["requests"], &told["runs"][1]["requests"]),
+        (&30.into(), &30.into()),
+        "{told}"
+    );
+}
+
+#[test]
+fn an_access_log_is_replayed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_server, address) = null_http(folder.path(), &[]);
+    let log = folder.path().join("log");
+    let line = "::1 - - [10/Oct/2000:13:55:36 -0700] \"GET /a HTTP/1.1\" 200 1\n";
+    std::fs::write(&log, line.repeat(20)).expect("a file");
+    for more in ["", "--replay-speed 10"] {
+        let told = report(&format!("--replay {} --base http://{address} {more}", log.display()));
+        assert_eq!(told["runs"][0]["requests"], 20, "{told}");
+    }
+}
+
+#[test]
+fn what_a_server_spends_is_told() {
+    let port = testkit::Port::reserve();
+    let address = port.address();
+    let command = format!("exec {BENCH} null-http --listen {address}");
+    let url = format!("http://{address}/");
+    let arguments = ["http", "--quiet", &url, "-n", "1000", "--server-cmd", &command, "--json", "-"];
+    let output = testkit::run(BENCH, arguments).succeeded();
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(told["runs"][0]["server"]["peak_rss_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{told}");
+}
+
+#[test]
+fn bad_input_is_told() {
+    let unreachable = testkit::Port::reserve();
+    let refused = format!("http://{}/ -n 1", unreachable.address());
+    let cases = [
+        ("", 2, "<URL|--list <FILE>|--replay <FILE>>"),
+        ("ftp://h/", 1, "its scheme is ftp"),
+        ("http://h/ -n 1 -d 1s", 2, "cannot be used with"),
+        ("http://h/ -d 0", 2, "expected a time above zero"),
+        ("http://127.0.0.1:1/ -c 1 --threads 2", 1, "expected at least as many connections as threads"),
+        ("http://127.0.0.1:1/ --rate 0", 2, "expected a number from 0.001 to 10000000"),
+        ("--list no-such-file", 1, "no-such-file"),
+        ("--replay log", 2, "--base <URL>"),
+        (refused.as_str(), 1, "can't connect to"),
+        ("http://127.0.0.1:1/ --compare-replace a=b", 1, "has no \"a\" to replace"),
+        ("http://127.0.0.1:1/ -H nonsense", 2, "expected a header field"),
+    ];
+    for (arguments, status, expected) in cases {
+        let output = bench(arguments);
+        assert_eq!(output.status, status, "{arguments}: {}", output.stderr);
+        assert!(output.stderr.contains(expected), "{arguments}: {}", output.stderr);
+    }
+}

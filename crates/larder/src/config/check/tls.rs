@@ -1,0 +1,43 @@
+//! TLS towards servers: the keys `ca_file`, `client_certificate` and `client_key`.
+
+use std::sync::Arc;
+
+use gateway::config::OriginProtocol;
+use gateway::upstream::tls::{TlsConfigError, TlsOptions, Verification, client_config};
+use rustls::ClientConfig;
+
+use super::scope::Scope;
+use crate::config::tree::{Node, Table};
+
+pub(super) const KEYS: [&str; 3] = ["ca_file", "client_certificate", "client_key"];
+
+/// What connections begin with, and its fingerprint. What is wrong with none of the keys is wrong with the URL.
+pub(super) fn client(
+    scope: &mut Scope<'_>,
+    (table, url): (&Table, &Node),
+    verification: Verification,
+    protocol: OriginProtocol,
+) -> Option<(Arc<ClientConfig>, u64)> {
+    let [ca_file, chain, key] = files(scope, table)?;
+    let options = TlsOptions { ca_file, client_certificate: chain.zip(key), verification, protocol };
+    let config = client_config(&options);
+    let at = match config {
+        Err(TlsConfigError::CaFile(_)) => table.node("ca_file"),
+        Err(TlsConfigError::ClientCertificate(_)) => table.node("client_certificate"),
+        Err(TlsConfigError::ClientKey(_)) => table.node("client_key"),
+        Err(_) | Ok(_) => None,
+    };
+    scope.take(at.unwrap_or(url), config.map_err(|error| error.to_string()))
+}
+
+/// A certificate and its key go together. Nothing where a file can't be read: going on without it would be another meaning.
+fn files(scope: &mut Scope<'_>, table: &Table) -> Option<[Option<Vec<u8>>; 3]> {
+    for (key, other) in [("client_certificate", "client_key"), ("client_key", "client_certificate")] {
+        if let (Some(node), None) = (table.node(key), table.node(other)) {
+            scope.error(node, format!("needs `{other}` beside it"));
+        }
+    }
+    let files = KEYS.map(|key| scope.bytes(table, key));
+    let is_complete = KEYS.iter().zip(&files).all(|(key, file)| table.node(key).is_some() == file.is_some());
+    is_complete.then_some(files)
+}

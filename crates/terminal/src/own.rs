@@ -1,0 +1,40 @@
+//! Commands about the program itself, the same in each.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use crate::version::VersionArguments;
+use crate::{manual, version};
+
+/// To be flattened into the commands of a program.
+#[derive(Debug, Subcommand)]
+pub enum OwnCommand {
+    Version(VersionArguments),
+    /// Print shell completions
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages
+    Manual {
+        /// Directory that the pages are written to
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+}
+
+impl OwnCommand {
+    /// Runs it; `definition` is that of the whole command line.
+    ///
+    /// # Errors
+    /// When a file can't be written.
+    pub fn run(self, definition: clap::Command) -> anyhow::Result<()> {
+        match self {
+            Self::Version(arguments) => version::print(definition.get_name(), &arguments),
+            Self::Completions { shell } => manual::print_completions(&definition, shell),
+            Self::Manual { out } => return manual::write_pages(definition, &out),
+        }
+        Ok(())
+    }
+}
