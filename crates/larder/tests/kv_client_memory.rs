@@ -110,7 +110,7 @@ fn slowest_ping(kv: &Kv, done: impl FnOnce()) -> Duration {
             scope.spawn(|| {
                 let (mut client, mut slowest) = (Client::connect(kv), Duration::ZERO);
                 while !is_done.load(Relaxed) {
-                    let waited = kv.service.at_work_during(|| {
+                    let waited = kv.service.waited_for(|| {
                         assert!(client.ask(b"SLOWLOG LEN\r\n").starts_with(':'));
                     });
                     slowest = slowest.max(waited);
@@ -398,7 +398,7 @@ fn unsubscribing_from_many_channels_stops_nobody() {
 fn turns(kv: &Kv, client: &mut Client, request: &[u8]) -> (Duration, Duration) {
     let mut whole = Duration::ZERO;
     let slowest = slowest_ping(kv, || {
-        whole = kv.service.at_work_during(|| {
+        whole = kv.service.waited_for(|| {
             client.send(request);
             client.finish();
         });
@@ -731,7 +731,7 @@ fn many_who_read_compressed_values_leave_others_their_turn() {
     let mut is_short = |_| {
         let mut whole = Duration::ZERO;
         let slowest = slowest_ping(&kv, || {
-            whole = kv.service.at_work_during(|| {
+            whole = kv.service.waited_for(|| {
                 std::thread::scope(|scope| (0..READERS).for_each(|_| drop(scope.spawn(read))));
             });
         });

@@ -97,7 +97,7 @@ fn clients_are_served_and_let_in_while_strangers_come() {
     let mut logins = 0;
     while_strangers_come(kv.address(), 8_000, || {
         for _ in 0..20 {
-            longest = longest.max(kv.service.at_work_during(|| ask(&mut guest, "PING", "+PONG\r\n")));
+            longest = longest.max(kv.service.waited_for(|| ask(&mut guest, "PING", "+PONG\r\n")));
         }
         drop(let_in(kv.address()));
         logins += 1;
@@ -146,7 +146,7 @@ fn nobody_waits_for_the_end_of_subscribers() {
     let mut longest = Duration::ZERO;
     wait::until_true("all are forgotten", || {
         let mut told = [0; 23];
-        longest = longest.max(kv.service.at_work_during(|| {
+        longest = longest.max(kv.service.waited_for(|| {
             other.write_all(b"PUBSUB NUMSUB channel-0\r\n").expect("it reads");
             other.read_exact(&mut told).expect("it answers");
         }));

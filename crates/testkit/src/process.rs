@@ -1,5 +1,6 @@
 //! The binary under test as a process.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
@@ -439,29 +439,37 @@ impl Service {
         self.status_bytes("VmHWM:")
     }
 
-    /// How long something takes, or how long the process is at work meanwhile, whichever is less: what else the machine
-    /// does is no matter of the process. One clock tick, 10 ms, is the least.
+    /// How long something takes, without the time in which a thread of the process, or the one that asks, was ready and
+    /// had no core: what else the machine does is no matter of the process. A process that sleeps or holds a lock is not
+    /// excused.
     ///
     /// # Panics
     /// When the process is gone.
     #[track_caller]
-    pub fn at_work_during(&self, done: impl FnOnce()) -> Duration {
-        let (begin, ticks) = (Instant::now(), self.cpu_ticks());
+    pub fn waited_for(&self, done: impl FnOnce()) -> Duration {
+        let (begin, before) = (Instant::now(), self.delays());
+        let own = delay(Path::new("/proc/thread-self/schedstat"));
         done();
-        let waited = begin.elapsed();
-        let ticks = self.cpu_ticks() - ticks + 1;
-        let worked = Duration::from_secs(ticks) / u32::try_from(clock_ticks_per_second()).expect("it is 100");
-        waited.min(worked)
+        let (waited, after) = (begin.elapsed(), self.delays());
+        let of_thread = |(thread, delay): (&PathBuf, &Duration)| {
+            delay.saturating_sub(before.get(thread).copied().unwrap_or_default())
+        };
+        let longest = after.iter().map(of_thread).max().unwrap_or_default();
+        let own = delay(Path::new("/proc/thread-self/schedstat")).saturating_sub(own);
+        waited.saturating_sub(longest + own)
     }
 
-    /// User and system time of all its threads.
+    /// How long each of its threads has waited for a core since it began.
     #[track_caller]
-    fn cpu_ticks(&self) -> u64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("the process runs");
-        // The name of the program, in parentheses, may have any characters.
-        let (_, fields) = stat.rsplit_once(") ").expect("Linux says so");
-        let ticks = |field: &str| field.parse::<u64>().expect("it is a number");
-        fields.split(' ').skip(11).take(2).map(ticks).sum()
+    fn delays(&self) -> BTreeMap<PathBuf, Duration> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the process runs");
+        let threads = threads.filter_map(|entry| Some(entry.ok()?.path().join("schedstat")));
+        threads
+            .map(|thread| {
+                let waited = delay(&thread);
+                (thread, waited)
+            })
+            .collect()
     }
 
     #[track_caller]
@@ -494,6 +502,13 @@ impl Service {
     pub fn stderr(&self) -> String {
         fs::read_to_string(&self.errors).unwrap_or_default()
     }
+}
+
+/// How long a thread was ready without a core: the second field, in nanoseconds. It may have ended.
+fn delay(schedstat: &Path) -> Duration {
+    let text = fs::read_to_string(schedstat).unwrap_or_default();
+    let nanoseconds = text.split_ascii_whitespace().nth(1).and_then(|field| field.parse().ok());
+    Duration::from_nanos(nanoseconds.unwrap_or_default())
 }
 
 impl Drop for Service {
