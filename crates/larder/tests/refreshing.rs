@@ -4,13 +4,15 @@ mod instances;
 mod stores;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use instances::{LARDER, is_written, status};
 use stores::on_each_store;
-use testkit::{Client, Exchange, Larder, ScriptedOrigin, Setup};
+use testkit::{Client, Exchange, Larder, ScriptedOrigin, Setup, wait};
 
 const URLS: usize = 16;
 
@@ -114,6 +116,43 @@ fn an_origin_that_fails_is_not_asked_again_at_once() {
     let pauses: Vec<_> = arrivals.0.lock().unwrap().values().flat_map(validated).collect();
     assert!(pauses.iter().all(|pause| *pause > Duration::from_millis(450)), "{pauses:?}");
     assert!(validations(&larder, "in_vain") >= 3.0);
+}
+
+/// Somebody asks all the time for what the origin refuses. What others ask for is renewed all the same.
+#[test]
+fn a_client_whose_requests_are_refused_leaves_the_validation_to_others() {
+    let [asks, refused] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let (counted, counted_refused) = (Arc::clone(&asks), Arc::clone(&refused));
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let is_refused = !exchange.request.field("x-refused").is_empty();
+        let fields = "Cache-Control: max-age=1, stale-while-revalidate=600\r\n";
+        match counted.fetch_add(1, Ordering::Relaxed) {
+            0 => exchange.respond("200 OK", fields, "old"),
+            _ if is_refused => {
+                counted_refused.fetch_add(1, Ordering::Relaxed);
+                exchange.respond("403 Forbidden", "Cache-Control: no-store\r\n", "refused")
+            }
+            _ => exchange.respond("200 OK", fields, "new"),
+        };
+    });
+    let larder = Setup::config(LARDER, &settings(&origin.url(), 0)).start();
+    let address = |number| IpAddr::from([127, 0, 0, number]);
+    let mut somebody = Client::connect_from(address(2), larder.address());
+    let mut other = Client::connect_from(address(1), larder.address());
+    assert_eq!(other.get("/").text(), "old");
+    wait::until_true("it is refused", || {
+        assert_eq!(somebody.ask("GET", "/", "X-Refused: 1\r\n").text(), "old");
+        refused.load(Ordering::Relaxed) > 0
+    });
+    wait::until_true("it is renewed", || {
+        for _ in 0..50 {
+            somebody.ask("GET", "/", "X-Refused: 1\r\n");
+        }
+        other.get("/").text() == "new"
+    });
+    // One is to be expected; more if this machine lets nobody ask for half a second.
+    let refused = refused.load(Ordering::Relaxed);
+    assert!(refused <= 4, "{refused} validations were in vain before one was somebody else's");
 }
 
 /// Two instances, asked all the time: one validates for both, and nobody finds a response stale.

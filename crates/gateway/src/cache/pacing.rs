@@ -1,22 +1,43 @@
 //! When validations behind responses begin: at a moment that each key draws, and not at once after one that was in vain.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use caching::Timestamp;
 use twox_hash::XxHash3_64;
 
+use crate::client::Client;
+
 /// Which keys are left alone for a moment, since a validation behind a response left what is stored as it was. Hits begin
 /// such validations, thousands in a second of what is hot: an origin that fails is not to be asked as often.
 ///
-/// A key has one of a fixed number of places, and gives way to the next one that fails there: its own next attempt may come sooner then.
-/// So nothing grows.
-pub(crate) struct Pauses(Box<[AtomicU64]>);
+/// A validation has the fields of the request that caused it, so it may be in vain because of that request alone. Its client then waits
+/// for longer than others do: whoever keeps asking for what the origin refuses leaves the next attempt to somebody else.
+///
+/// A pause has one of a fixed number of places, and gives way to the next one that begins there: the next attempt may come sooner then.
+/// So nothing grows. A secret decides who meets in a place, so nobody can choose keys whose pauses end others, or hold for others.
+pub(crate) struct Pauses {
+    places: Box<[AtomicU64]>,
+    hasher: RandomState,
+}
+
+/// Why a validation left what is stored as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InVain {
+    /// The origin has failed, or nobody knows whose request it did not like.
+    ForAll,
+    /// The origin answered this client, but with nothing that replaces what is stored.
+    For(Client),
+}
 
 /// 32 KiB.
 const PLACES: usize = 1 << 12;
 /// Enough for an origin that is overloaded, and short beside lifetimes for which a validation ahead is of use.
 const PAUSE_MS: u64 = 500;
-/// A place has the upper bits of the hash of its key, and below them when the pause began, in milliseconds.
+/// For others than the client whose request was in vain. An origin that has answered is able to answer again, but not all clients
+/// are to find out one after the other that it refuses everybody.
+const PAUSE_OF_OTHERS_MS: u64 = 50;
+/// A place has the upper bits of the hash of what pauses, and below them until when, in milliseconds.
 const TIME: u64 = (1 << 40) - 1;
 
 /// What a key draws for [`caching::refresh_ahead`]: the same in each instance of a fleet.
@@ -26,25 +47,39 @@ pub(crate) fn draw(key: &[u8]) -> u16 {
 
 impl Pauses {
     pub(crate) fn new() -> Self {
-        Self((0..PLACES).map(|_| AtomicU64::new(0)).collect())
+        Self { places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), hasher: RandomState::new() }
     }
 
-    pub(crate) fn has(&self, key: &[u8], now: Timestamp) -> bool {
-        let (place, hash) = self.place(key);
-        let there = place.load(Ordering::Relaxed);
-        // A clock that was set back ends them.
-        let since_ms = time(now).wrapping_sub(there) & TIME;
-        there & !TIME == hash & !TIME && since_ms < PAUSE_MS
+    /// Whether a client is to begin no validation of a key now.
+    pub(crate) fn has(&self, key: &[u8], client: Option<Client>, now: Timestamp) -> bool {
+        let is_paused = |who: Option<Client>| {
+            let (place, hash) = self.place(key, who);
+            let until = place.load(Ordering::Relaxed);
+            // A clock that was set back ends them.
+            let left_ms = until.wrapping_sub(time(now)) & TIME;
+            until & !TIME == hash & !TIME && (1..=PAUSE_MS).contains(&left_ms)
+        };
+        is_paused(None) || client.is_some_and(|client| is_paused(Some(client)))
     }
 
-    pub(crate) fn begin(&self, key: &[u8], now: Timestamp) {
-        let (place, hash) = self.place(key);
-        place.store(hash & !TIME | time(now), Ordering::Relaxed);
+    pub(crate) fn begin(&self, key: &[u8], why: InVain, now: Timestamp) {
+        match why {
+            InVain::ForAll => self.pause(key, None, PAUSE_MS, now),
+            InVain::For(client) => {
+                self.pause(key, None, PAUSE_OF_OTHERS_MS, now);
+                self.pause(key, Some(client), PAUSE_MS, now);
+            }
+        }
     }
 
-    fn place(&self, key: &[u8]) -> (&AtomicU64, u64) {
-        let hash = XxHash3_64::oneshot(key);
-        (&self.0[hash as usize % PLACES], hash)
+    fn pause(&self, key: &[u8], who: Option<Client>, pause_ms: u64, now: Timestamp) {
+        let (place, hash) = self.place(key, who);
+        place.store(hash & !TIME | (time(now) + pause_ms) & TIME, Ordering::Relaxed);
+    }
+
+    fn place(&self, key: &[u8], who: Option<Client>) -> (&AtomicU64, u64) {
+        let hash = self.hasher.hash_one((key, who));
+        (&self.places[hash as usize % PLACES], hash)
     }
 }
 
@@ -54,18 +89,42 @@ fn time(now: Timestamp) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
+    const BEGAN: Timestamp = Timestamp::from_seconds(1_790_000_000);
+
+    fn client(number: u8) -> Option<Client> {
+        Some(Client::of(Ipv4Addr::new(192, 0, 2, number).into()))
+    }
+
     #[test]
-    fn a_key_is_left_alone_for_half_a_second() {
-        let (pauses, began) = (Pauses::new(), Timestamp::from_seconds(1_790_000_000));
-        assert!(!pauses.has(b"key", began));
-        pauses.begin(b"key", began);
-        let after = |ms| pauses.has(b"key", began.plus_ms(ms));
-        assert_eq!([-1, 0, 499, 500].map(after), [false, true, true, false]);
-        assert!(!pauses.has(b"another key", began));
-        let places = (0..2 * PLACES).map(|number| number.to_string().into_bytes());
-        places.for_each(|other| pauses.begin(&other, began));
-        assert!(!pauses.has(b"key", began), "it has given way");
+    fn a_key_is_left_alone_for_half_a_second_if_the_origin_fails() {
+        let pauses = Pauses::new();
+        assert!(!pauses.has(b"key", client(1), BEGAN));
+        pauses.begin(b"key", InVain::ForAll, BEGAN);
+        for who in [client(1), client(2), None] {
+            let after = |ms| pauses.has(b"key", who, BEGAN.plus_ms(ms));
+            assert_eq!([-1, 0, 499, 500].map(after), [false, true, true, false]);
+        }
+        assert!(!pauses.has(b"another key", client(1), BEGAN));
+        let places = (0..8 * PLACES).map(|number| number.to_string().into_bytes());
+        places.for_each(|other| pauses.begin(&other, InVain::ForAll, BEGAN));
+        assert!(!pauses.has(b"key", client(1), BEGAN), "it has given way");
+    }
+
+    #[test]
+    fn others_are_left_alone_for_less_long_than_the_client_that_was_refused() {
+        let pauses = Pauses::new();
+        pauses.begin(b"key", InVain::For(client(1).unwrap()), BEGAN);
+        for (who, expected) in [
+            (client(1), [true, true, true, true, false]),
+            (client(2), [true, true, false, false, false]),
+            (None, [true, true, false, false, false]),
+        ] {
+            let after = |ms| pauses.has(b"key", who, BEGAN.plus_ms(ms));
+            assert_eq!([0, 49, 50, 499, 500].map(after), expected, "{who:?}");
+        }
     }
 }

@@ -7,10 +7,12 @@ use crate::cache::inflight::answer::Answer;
 use crate::cache::inflight::table::{Join, LeaderGuard};
 use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::lookup::Lookup;
+use crate::cache::pacing::InVain;
 use crate::cache::publish::in_turn::Awaiting;
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Hit;
 use crate::cache::using::Use;
+use crate::client::{Client, named_address_of};
 use crate::clock::now;
 use crate::message::head::RequestHead;
 use crate::trace::Record;
@@ -26,7 +28,7 @@ pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
         Use::StaleWhileRevalidate => "stale",
         Use::Fresh | Use::Stale(_) | Use::Asked { .. } | Use::FoundElsewhere(_) => return,
     };
-    if lookup.cache().pauses().has(key, lookup.now) {
+    if lookup.cache().pauses().has(key, client(lookup), lookup.now) {
         return;
     }
     let (cache, fetch) = (lookup.cache(), Arc::new(lookup.validation(hit, key)));
@@ -42,7 +44,7 @@ pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
             return leader.land(Answer::Found(newer));
         }
         lookup.worker.recorder.background_validation(event);
-        drop(tokio::spawn(run(job(lookup, fetch, stamp), leader, None)));
+        drop(tokio::spawn(run(job(lookup, fetch, stamp), leader, client(lookup), None)));
     }
 }
 
@@ -59,7 +61,13 @@ pub(crate) fn probe(lookup: &Lookup<'_>, probe: Probe, hit: &Hit, key: &[u8]) {
     let (fetch_table, stamp) = (cache.fetches(), cache.stamp());
     let waiter = fetch_table.alone(key);
     lookup.worker.recorder.background_validation("probe");
-    drop(tokio::spawn(run(job(lookup, fetch, stamp), LeaderGuard::new(&waiter, fetch_table), Some(probe))));
+    let leader = LeaderGuard::new(&waiter, fetch_table);
+    drop(tokio::spawn(run(job(lookup, fetch, stamp), leader, client(lookup), Some(probe))));
+}
+
+/// Whose request it is, unless it came by a trusted proxy that names nobody.
+fn client(lookup: &Lookup<'_>) -> Option<Client> {
+    named_address_of(lookup.request, &lookup.live.config.trusted_proxies).map(Client::of)
 }
 
 fn job(lookup: &Lookup<'_>, fetch: Arc<Fetch>, stamp: Stamp) -> Job {
@@ -81,8 +89,9 @@ fn job(lookup: &Lookup<'_>, fetch: Arc<Fetch>, stamp: Stamp) -> Job {
     }
 }
 
-async fn run(job: Job, leader: LeaderGuard, probe: Option<Probe>) {
+async fn run(job: Job, leader: LeaderGuard, client: Option<Client>, probe: Option<Probe>) {
     let (worker, site, fetch) = (Arc::clone(&job.worker), Arc::clone(&job.site), Arc::clone(&job.fetch));
+    let in_flight = Arc::clone(leader.shared_in_flight());
     match probe {
         // Of each instance: what another one finds out says nothing to the circuit breaker of this one.
         Some(probe) => job.run_with(Some(probe), leader).await,
@@ -99,6 +108,7 @@ async fn run(job: Job, leader: LeaderGuard, probe: Option<Probe>) {
     };
     if fetch.stale.as_ref().is_some_and(is_unchanged) {
         worker.recorder.background_validation("in_vain");
-        cache.pauses().begin(&fetch.key, now());
+        let refused = client.filter(|_| in_flight.is_answered_in_vain());
+        cache.pauses().begin(&fetch.key, refused.map_or(InVain::ForAll, InVain::For), now());
     }
 }

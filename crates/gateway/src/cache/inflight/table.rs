@@ -352,6 +352,12 @@ impl InFlight {
         self.progress.lock().rival.clone()
     }
 
+    /// Whether the origin answered this request, and no other, with something that isn't stored, and isn't a failure of its own.
+    pub(crate) fn is_answered_in_vain(&self) -> bool {
+        let progress = self.progress.lock();
+        matches!(&progress.answer, Some(Answer::Private(private)) if private.status < 500)
+    }
+
     /// Whether a purge, an invalidation or a newer response came since the forward began.
     pub(crate) fn is_invalidated(&self) -> bool {
         self.invalidated.load(Ordering::Acquire)
