@@ -55,9 +55,12 @@ interface Kept<T> {
 
 interface Loaded<T> {
   readonly value: T | undefined
-  /** Whether the key or a tag was deleted after the load began. */
+  /** Whether the key or a tag may have been deleted after the load began. */
   readonly isOutdated: boolean
 }
+
+/** Who loads a key: this process, another one, or everybody because the store is away. */
+type Lock = 'taken' | 'held' | 'unasked'
 
 /** What the store says when a load begins. */
 interface Beginning {
@@ -108,8 +111,10 @@ class Aside<T> implements CacheAside<T> {
   readonly #prefix: string
   readonly #loads = new Map<string, Promise<Loaded<T>>>()
   readonly #breaker = new Breaker(() => this.#probe())
-  /** The key with which the store was asked in vain last. */
-  #unanswered = ''
+  /** What the store was asked for in vain last. */
+  #unanswered: { readonly key: string, readonly tags: readonly string[] } = { key: '', tags: [] }
+  /** How many deletions of this process the store has taken. */
+  #deletions = 0
 
   constructor(client: Redis | Cluster, options: CacheAsideOptions<T>) {
     this.#client = client
@@ -137,7 +142,7 @@ class Aside<T> implements CacheAside<T> {
   async delete(key: string): Promise<void> {
     const names = [this.#versionName(key), this.#name(key), this.#lockName(key)]
     try {
-      await this.#deletion(key, () => Promise.all(names.map((name) => this.#client.unlink(name))))
+      await this.#deletion(key, [], () => Promise.all(names.map((name) => this.#client.unlink(name))))
     } finally {
       this.#loads.delete(key)
     }
@@ -145,7 +150,7 @@ class Aside<T> implements CacheAside<T> {
 
   /** Values name the version that their tags had, so that nobody has to look for them. */
   async deleteTag(tag: string): Promise<void> {
-    await this.#deletion(tag, async () => {
+    await this.#deletion(tag, [tag], async () => {
       const setLast = this.#client.set(this.#lastDeletionName, randomVersion(), 'PX', TAG_TTL_MS)
       const [time] = await Promise.all([this.#storeTime(tag), setLast])
       await this.#client.set(this.#tagName(tag), `${time} ${randomVersion()}`, 'PX', TAG_TTL_MS)
@@ -153,11 +158,12 @@ class Aside<T> implements CacheAside<T> {
   }
 
   /** Who deletes something is to know that it may still be there. */
-  async #deletion(key: string, work: () => Promise<unknown>): Promise<void> {
+  async #deletion(key: string, tags: readonly string[], work: () => Promise<unknown>): Promise<void> {
     try {
       await within(work(), this.#timeout)
+      this.#deletions += 1
     } catch (error) {
-      this.#unavailable(key, error)
+      this.#unavailable(key, tags, error)
       throw error
     }
   }
@@ -190,7 +196,8 @@ class Aside<T> implements CacheAside<T> {
   async #loadInTurn(key: string, load: () => Promise<T | undefined>): Promise<Loaded<T>> {
     const token = randomBytes(16).toString('hex')
     const end = Date.now() + this.#loadTimeout
-    while (!await this.#takeLock(key, token)) {
+    let lock: Lock
+    while ((lock = await this.#takeLock(key, token)) === 'held') {
       this.#tell('wait', key)
       const kept = Date.now() < end ? await this.#waitForOther(key) : undefined
       if (kept !== undefined) return { value: kept.value, isOutdated: false }
@@ -198,25 +205,31 @@ class Aside<T> implements CacheAside<T> {
     }
     try {
       this.#tell('load', key)
+      const deletions = this.#deletions
       const beginning = await this.#begin(key)
       const value = await load()
-      const isOutdated = beginning !== undefined && !await this.#keep(key, value, beginning)
+      // Of a load that began while the store was away, only the deletions of this process are known.
+      const isOutdated = beginning === undefined ? deletions !== this.#deletions : !await this.#keep(key, value, beginning)
       return { value, isOutdated }
     } finally {
-      await this.#freeLock(key, token)
+      if (lock !== 'unasked') await this.#freeLock(key, token)
     }
   }
 
-  /** True too where the store can't be asked: then everybody loads. */
-  async #takeLock(key: string, token: string): Promise<boolean> {
+  /** Taken too where the store doesn't answer: it may have the lock. */
+  async #takeLock(key: string, token: string): Promise<Lock> {
+    if (this.#breaker.isOpen) return 'unasked'
     const outcome = await this.#attempt(key, () => this.#client.set(this.#lockName(key), token, 'PX', this.#loadTimeout, 'NX'), 'failed')
-    return outcome === 'failed' || outcome === 'OK'
+    return outcome === 'failed' || outcome === 'OK' ? 'taken' : 'held'
   }
 
+  /** A store that is away is told too, but not waited for: once it is back, nobody is to wait for a load that has ended. */
   async #freeLock(key: string, token: string): Promise<void> {
-    await this.#attempt(key, async () => {
+    const free = async (): Promise<void> => {
       if (await this.#client.get(this.#lockName(key)) === token) await this.#client.unlink(this.#lockName(key))
-    })
+    }
+    if (this.#breaker.isOpen) free().catch(() => undefined)
+    else await this.#attempt(key, free)
   }
 
   /** A fresh value; `undefined` where the lock was freed without one. */
@@ -236,7 +249,7 @@ class Aside<T> implements CacheAside<T> {
     const kept = bytes && version ? this.#decode(key, bytes) : undefined
     if (kept === undefined || kept.version !== version) return undefined
     const tags = Object.keys(kept.tags)
-    const versions = tags.length === 0 ? [] : await this.#attempt(key, () => Promise.all(tags.map((tag) => this.#client.get(this.#tagName(tag)))))
+    const versions = tags.length === 0 ? [] : await this.#attempt(key, () => Promise.all(tags.map((tag) => this.#client.get(this.#tagName(tag)))), undefined, tags)
     return tags.every((tag, at) => kept.tags[tag] === versions?.[at]) ? kept : undefined
   }
 
@@ -246,10 +259,12 @@ class Aside<T> implements CacheAside<T> {
     // As long as the load and the value after it.
     const staysMs = Math.ceil(Math.max(ttl + staleWhileRevalidate, negativeTtl) + this.#loadTimeout)
     const askedAt = performance.now()
-    const [startedAt, [version, lastDeletion] = []] = await Promise.all([this.#storeTime(key), this.#attempt(key, () => Promise.all([
-      this.#ensureVersion(this.#versionName(key), randomVersion(), staysMs), this.#ensureVersion(this.#lastDeletionName, randomVersion(), TAG_TTL_MS),
-    ]))])
-    return version && lastDeletion ? { startedAt, askedAt, version, lastDeletion } : undefined
+    const [startedAt, version, lastDeletion] = await this.#attempt(key, () => Promise.all([
+      this.#storeTime(key),
+      this.#ensureVersion(this.#versionName(key), randomVersion(), staysMs),
+      this.#ensureVersion(this.#lastDeletionName, randomVersion(), TAG_TTL_MS),
+    ])) ?? []
+    return startedAt && version && lastDeletion ? { startedAt, askedAt, version, lastDeletion } : undefined
   }
 
   /** A store may evict a version. A new one is random, so that values with the old one don't become valid again. */
@@ -270,23 +285,28 @@ class Aside<T> implements CacheAside<T> {
         this.#client.get(this.#lastDeletionName),
       ])
       return { version, lastDeletion, ofTags }
-    })
+    }, undefined, tags)
   }
 
-  /** By the clock of the store, which all share. */
+  /** By the clock of the store, which all share; where it won't tell, all take their own. */
   async #storeTime(key: string): Promise<number> {
-    const time = await this.#attempt(key, () => this.#client.time())
-    return time ? Number(time[0]) * 1000 + Number(time[1]) / 1000 : Date.now()
+    try {
+      const [seconds, micros] = await this.#client.time()
+      return Number(seconds) * 1000 + Number(micros) / 1000
+    } catch (error) {
+      if (!isAnswer(error)) throw error
+      this.#failed(key, error)
+      return Date.now()
+    }
   }
 
-  /** Whether nothing was deleted since the load began, as far as the store can tell; otherwise the value is not kept. */
+  /** Whether the store says that nothing was deleted since the load began; otherwise the value is not kept. */
   async #keep(key: string, value: T | undefined, beginning: Beginning): Promise<boolean> {
     const { ttl, jitter = 0.1, staleWhileRevalidate = 0, negativeTtl = 0 } = this.#options
     const freshMs = value === undefined ? negativeTtl : Math.max(1, ttl * (1 - Math.random() * jitter))
     const tags = value === undefined ? [] : this.#options.tags?.(key, value) ?? []
     const now = await this.#versionsNow(key, tags, beginning)
-    if (now === undefined) return true
-    if (isOutdated(now, beginning)) return false
+    if (now === undefined || isOutdated(now, beginning)) return false
     if (freshMs <= 0) return true
     const ofTags = Object.fromEntries(tags.map((tag, at) => [tag, now.ofTags[at]!]))
     const kept = { value, freshUntil: Date.now() + freshMs, version: beginning.version, tags: ofTags }
@@ -320,29 +340,30 @@ class Aside<T> implements CacheAside<T> {
     }
   }
 
-  /** A store that is away isn't asked. */
-  async #attempt<R, E = undefined>(key: string, work: () => Promise<R>, otherwise?: E): Promise<R | E> {
+  /** A store that is away isn't asked. `tags`: those whose names the work needs beside those of the key. */
+  async #attempt<R, E = undefined>(key: string, work: () => Promise<R>, otherwise?: E, tags: readonly string[] = []): Promise<R | E> {
     if (this.#breaker.isOpen) return otherwise as E
     try {
       return await within(work(), this.#timeout)
     } catch (error) {
-      this.#unavailable(key, error)
+      this.#unavailable(key, tags, error)
       return otherwise as E
     }
   }
 
-  #unavailable(key: string, error: unknown): void {
+  #unavailable(key: string, tags: readonly string[], error: unknown): void {
     if (!isAnswer(error)) {
-      this.#unanswered = key
+      this.#unanswered = { key, tags }
       this.#breaker.open()
     }
     this.#failed(key, error)
   }
 
-  /** Of a cluster, each of the nodes is asked that a look-up of the key needs. How long its value is makes no difference. */
+  /** Of a cluster, each of the nodes is asked that has a name which a look-up needs. How long its value is makes no difference. */
   async #probe(): Promise<void> {
-    const key = this.#unanswered
-    const names = [this.#name(key), this.#versionName(key), this.#lockName(key), this.#lastDeletionName]
+    const { key, tags } = this.#unanswered
+    const ofTags = tags.map((tag) => this.#tagName(tag))
+    const names = [this.#name(key), this.#versionName(key), this.#lockName(key), this.#lastDeletionName, ...ofTags]
     try {
       await within(Promise.all(names.map((name) => this.#client.exists(name))), this.#timeout)
     } catch (error) {

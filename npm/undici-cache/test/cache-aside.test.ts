@@ -1,10 +1,10 @@
 // Cache-aside over redis-server and larder kv: each process has a client of its own.
 
 import assert from 'node:assert/strict'
-import { after, before, describe, test } from 'node:test'
-import { Redis } from 'iovalkey'
+import { after, before, describe, test, type TestContext } from 'node:test'
+import { Cluster, Redis } from 'iovalkey'
 import { cacheAside, type CacheAside, type CacheAsideEvent, type CacheAsideOptions } from '../src/index.js'
-import { eventually, larderBinary, type Server, startKv, startRedis } from './servers.js'
+import { eventually, larderBinary, type Server, startCluster, startKv, startRedis } from './servers.js'
 
 const SERVERS = [
   ['redis-server', startRedis] as const,
@@ -232,6 +232,94 @@ for (const [what, start] of SERVERS) describe(`cache-aside on ${what}`, () => {
     })
   }
 
+  describe('when the store stands still', () => {
+    // So long that a busy machine needs less for what is answered.
+    const TIMEOUT_MS = 2000
+    const opened = (own: Server, more: Partial<CacheAsideOptions<number>> = {}): CacheAside<number> => {
+      const redis = new Redis({ host: '127.0.0.1', port: own.port })
+      clients.push(redis.on('error', () => undefined))
+      return cacheAside<number>(redis, { ttl: 60_000, timeout: TIMEOUT_MS, ...more })
+    }
+    const withServer = (name: string, body: (own: Server, t: TestContext) => Promise<void>): void => void test(name, async (t) => {
+      const own = await start()
+      try {
+        await body(own, t)
+      } finally {
+        own.thaw()
+        await own.stop()
+      }
+    })
+    const findAway = async (own: Server, aside: CacheAside<number>): Promise<void> => {
+      await own.freeze()
+      assert.equal(await aside.get('before', async () => 0), 0)
+    }
+
+    withServer('nobody waits afterwards for a load that has ended meanwhile', async (own) => {
+      const events: CacheAsideEvent['type'][] = []
+      const aside = opened(own, { loadTimeout: 60_000, onEvent: ({ type }) => events.push(type) })
+      const held = new HeldLoad()
+      const old = aside.get('locked', held.load)
+      await held.begun
+      await own.freeze()
+      held.end(1)
+      assert.equal(await old, 1)
+      own.thaw()
+      const get = async (): Promise<string | undefined> => {
+        const from = events.length
+        await aside.get('locked', async () => 2)
+        return events[from]
+      }
+      await eventually(async () => await get() === 'hit', 'the value is kept')
+      assert.ok(!events.includes('wait'), events.join(' '))
+    })
+
+    withServer('a deletion by tag takes no other clock than that of the store', async (own, t) => {
+      const [loading, deleting] = [opened(own, { tags: () => ['all'] }), opened(own, { tags: () => ['all'] })]
+      await findAway(own, deleting)
+      own.thaw()
+      const held = new HeldLoad()
+      const old = loading.get('clock', held.load)
+      await held.begun
+      const now = Date.now.bind(Date)
+      const { mock } = t.mock.method(Date, 'now', () => now() - 3_600_000)
+      await deleting.deleteTag('all')
+      mock.restore()
+      held.end(1)
+      assert.equal(await old, 1)
+      assert.equal(await loading.get('clock', async () => 2), 2)
+    })
+
+    withServer('who has joined a load after a deletion is not given what can not be verified', async (own) => {
+      const events: CacheAsideEvent['type'][] = []
+      const [loading, other] = [opened(own, { onEvent: ({ type }) => events.push(type) }), opened(own)]
+      const held = new HeldLoad()
+      const old = loading.get('joined', held.load)
+      await held.begun
+      await other.delete('joined')
+      const joined = loading.get('joined', async () => 2)
+      await eventually(() => events.filter((type) => type === 'miss').length === 2, 'it has joined')
+      await own.freeze()
+      held.end(1)
+      assert.deepEqual(await Promise.all([old, joined]), [1, 2])
+    })
+
+    withServer('a deletion that is taken holds for loads that began before', async (own) => {
+      const events: CacheAsideEvent[] = []
+      const aside = opened(own, { tags: () => ['all'], onEvent: (event) => events.push(event) })
+      await findAway(own, aside)
+      const held = new HeldLoad()
+      const old = aside.get('unverified', held.load)
+      await held.begun
+      own.thaw()
+      await aside.deleteTag('all')
+      const after = aside.get('unverified', async () => 2)
+      const hasJoined = (): boolean => events.filter(({ type, key }) => key === 'unverified' && (type === 'miss' || type === 'away')).length === 2
+      await eventually(hasJoined, 'it has joined')
+      held.end(1)
+      assert.deepEqual(await Promise.all([old, after]), [1, 2])
+    })
+  })
+
   test('a value without a serialized form is no outage of the store', async () => {
     const events: CacheAsideEvent['type'][] = []
     const aside = open({
@@ -255,4 +343,49 @@ for (const [what, start] of SERVERS) describe(`cache-aside on ${what}`, () => {
     assert.ok(errors.length > 0)
     assert.throws(() => cacheAside(nowhere, { ttl: 0 }), TypeError)
   })
+})
+
+/** The first name that lies on the node that listens there, or the first that does not. */
+async function nameOn(cluster: Cluster, port: number, isThere: boolean, name: (number: number) => string): Promise<string> {
+  const slots = await cluster.cluster('SLOTS')
+  for (let number = 0; ; number += 1) {
+    const slot = await cluster.cluster('KEYSLOT', name(number))
+    const [, , master] = slots.find(([from, to]) => from <= slot && slot <= to)!
+    if ((Number(master?.[1]) === port) === isThere) return name(number)
+  }
+}
+
+test('cache-aside on a cluster: a node with nothing but a tag is away until it answers', async () => {
+  const server = await startCluster()
+  const cluster = new Cluster([{ host: '127.0.0.1', port: server.port }])
+  cluster.on('error', () => undefined)
+  try {
+    const key = await nameOn(cluster, server.port, false, (number) => `{key-${number}}`)
+    const tag = await nameOn(cluster, server.port, true, (number) => `{tag-${number}}`)
+    const lastDeletion = await nameOn(cluster, server.port, false, (number) => `prefix-${number}:e`)
+    const events: CacheAsideEvent['type'][] = []
+    const aside = cacheAside<number>(cluster, {
+      ttl: 60_000, timeout: 500, prefix: lastDeletion.slice(0, -1), tags: () => [tag], onEvent: ({ type }) => events.push(type),
+    })
+    const next = async (): Promise<string | undefined> => {
+      const from = events.length
+      await aside.get(key, async () => 2)
+      return events[from]
+    }
+    await eventually(async () => await next() === 'hit', 'the value is kept')
+    await server.freeze()
+    await eventually(async () => await next() === 'away', 'the node is away')
+    // Longer than it takes to ask the other nodes, and to ask again.
+    const end = Date.now() + 1500
+    while (Date.now() < end) {
+      assert.equal(await next(), 'away')
+      await new Promise((resolve) => setTimeout(resolve, 10))
+    }
+    server.thaw()
+    await eventually(async () => await next() === 'hit', 'the node is asked again')
+  } finally {
+    cluster.disconnect()
+    server.thaw()
+    await server.stop()
+  }
 })
