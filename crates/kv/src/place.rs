@@ -50,7 +50,7 @@ pub(crate) const PART: &str = ".part";
 pub(crate) fn resolve(path: &Path) -> Result<PathBuf, ReserveError> {
     let place = behind_links(path).map_err(|source| ReserveError::Path { path: path.to_owned(), source })?;
     check_kind(&place)?;
-    check_beginning(&place)?;
+    beginning(&place)?;
     check_kind(&beside(&place, LOCK))?;
     match check_kind(&beside(&place, PART)) {
         // All else that is there goes when a save begins.
@@ -87,18 +87,25 @@ fn check_kind(path: &Path) -> Result<(), ReserveError> {
     }
 }
 
-/// Whether a save may replace what is there.
+/// The header of the save file that is there: no two have the same. Empty where there is nothing, or an empty file.
 ///
 /// # Errors
 /// It belongs to another program, or can't be read, so that nobody knows what would be lost.
-pub(crate) fn check_beginning(path: &Path) -> Result<(), ReserveError> {
-    let mut beginning = Vec::new();
-    match File::open(path).and_then(|file| file.take(BEGINNING_BYTES).read_to_end(&mut beginning)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+pub(crate) fn beginning(path: &Path) -> Result<Vec<u8>, ReserveError> {
+    match File::open(path).and_then(|file| beginning_of(&file)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(unreadable(path, error)),
-        Ok(_) if Saved::is_foreign(&beginning) => Err(ReserveError::Foreign { path: path.to_owned() }),
-        Ok(_) => Ok(()),
+        Ok(beginning) if Saved::is_foreign(&beginning) => {
+            Err(ReserveError::Foreign { path: path.to_owned() })
+        }
+        Ok(beginning) => Ok(beginning),
     }
+}
+
+pub(crate) fn beginning_of(file: &File) -> io::Result<Vec<u8>> {
+    let mut beginning = Vec::new();
+    file.take(BEGINNING_BYTES).read_to_end(&mut beginning)?;
+    Ok(beginning)
 }
 
 pub(crate) fn unreadable(path: &Path, error: io::Error) -> ReserveError {
@@ -112,7 +119,7 @@ pub(crate) fn unreadable(path: &Path, error: io::Error) -> ReserveError {
     ReserveError::Unreadable { path: path.to_owned(), error, advice }
 }
 
-/// Enough to know a file by.
+/// Enough to know a file by: its header.
 const BEGINNING_BYTES: u64 = 64;
 
 const DIRECTORY: &str = "a directory";

@@ -23,7 +23,7 @@ use crate::databases::Databases;
 use crate::measures::SavingMeasures;
 use crate::ownership::{self, Ownership};
 use crate::place::{
-    self, LOCK, PART, ReserveError, beside, check_beginning, create_anew, folder_of, lock, other_kind,
+    self, LOCK, PART, ReserveError, beginning, beginning_of, beside, create_anew, folder_of, lock, other_kind,
 };
 use crate::shared::Shared;
 use crate::worker::now_ms;
@@ -39,11 +39,8 @@ const VERIFIERS_MAX: usize = 8;
 const LOCK_SEEN_EVERY_MS: u64 = 1_000;
 /// How long not, after the log has said that it is gone for good.
 const LOCK_LOST_TOLD_MS: u64 = 60_000;
-/// For one of no use, which a save would replace: it can be looked at, repaired, or given to the version that wrote it. Further ones have
-/// numbers from 2 on.
-const REFUSED: &str = ".refused";
-/// How many of them are kept. The first ones stay: what is damaged later has fewer of the keys.
-const REFUSED_FILES_MAX: usize = 8;
+/// How many files of a kind are kept, with numbers from 2 on. The first ones stay: what is damaged later has fewer of the keys.
+const ASIDE_FILES_MAX: usize = 8;
 /// More than the small records between items take.
 const BUFFER_BYTES: usize = 32 << 10;
 
@@ -75,6 +72,8 @@ struct State {
     loaded: Progress,
     /// The file with which the server has begun is there still.
     is_old_there: bool,
+    /// Beginning of the file that this server has loaded or written, as long as it is there: what is not that is somebody else's.
+    own: Option<Vec<u8>>,
     /// The file with which the server was to begin was of no use.
     is_refused: bool,
     saved_at_ms: u64,
@@ -100,6 +99,31 @@ struct Background {
     began: Option<Instant>,
     took: Option<Duration>,
     has_failed: bool,
+}
+
+/// A file that a save would replace is kept beside it.
+#[derive(Clone, Copy, Debug)]
+enum Aside {
+    /// It is of no use: it can be looked at, repaired, or given to the version that wrote it.
+    Refused,
+    /// Somebody has put it there while the server ran, such as a backup.
+    Replaced,
+}
+
+impl Aside {
+    const fn ending(self) -> &'static str {
+        match self {
+            Self::Refused => ".refused",
+            Self::Replaced => ".replaced",
+        }
+    }
+
+    const fn told(self) -> &'static str {
+        match self {
+            Self::Refused => "the refused file",
+            Self::Replaced => "the save file that was put there while the server ran",
+        }
+    }
 }
 
 /// Why a file is not taken.
@@ -183,6 +207,7 @@ impl SaveFile {
             loading: None,
             loaded: Progress::default(),
             is_old_there: false,
+            own: None,
             is_refused: false,
             saved_at_ms: now_ms(),
             saved_changes: None,
@@ -219,15 +244,15 @@ impl SaveFile {
             Err(error) => {
                 self.state.lock().is_refused = true;
                 tracing::error!(%path, reason = %Chain(&error), "starts empty: the saved data is refused");
-                self.set_aside();
+                self.set_refused_aside();
             }
-            Ok(Some(saved)) => {
+            Ok(Some((saved, own))) => {
                 let (keys, bytes, saved_at_ms) = (saved.keys(), saved.bytes(), saved.saved_at_ms());
                 let took_ms = began.elapsed().as_millis();
                 tracing::info!(%path, keys, bytes, saved_at_ms, took_ms, "starts with saved data");
                 let saved = Arc::new(saved);
                 let mut state = self.state.lock();
-                (state.loading, state.is_old_there) = (Some(Arc::clone(&saved)), true);
+                (state.loading, state.is_old_there, state.own) = (Some(Arc::clone(&saved)), true, Some(own));
                 drop(state);
                 return Ok(Engine::restored(settings, &saved, now_ms()));
             }
@@ -236,46 +261,52 @@ impl SaveFile {
     }
 
     /// Out of the way of the next save.
-    fn set_aside(&self) {
-        let (refused, is_taken) = self.place_for_refused();
-        match fs::rename(&self.path, &refused) {
-            Ok(()) if is_taken => {
-                let path = refused.display();
-                tracing::warn!(%path, "the refused file is kept, in the place of one before: move the others away");
-            }
-            Ok(()) => tracing::warn!(path = %refused.display(), "the refused file is kept"),
-            Err(error) => {
-                let path = self.path.display();
-                tracing::error!(%path, %error, "the refused file can't be renamed: the next save replaces it");
-            }
+    fn set_refused_aside(&self) {
+        if let Err(error) = self.set_aside(Aside::Refused) {
+            let path = self.path.display();
+            tracing::error!(%path, %error, "the refused file can't be renamed: saves fail until it is moved away");
         }
     }
 
+    fn set_aside(&self, aside: Aside) -> io::Result<()> {
+        let (kept, is_taken) = self.place_aside(aside.ending());
+        fs::rename(&self.path, &kept)?;
+        let (path, told) = (kept.display(), aside.told());
+        if is_taken {
+            tracing::warn!(%path, "{told} is kept, in the place of one before: move the others away");
+        } else {
+            tracing::warn!(%path, "{told} is kept");
+        }
+        Ok(())
+    }
+
     /// And whether an older one is there that has to go.
-    fn place_for_refused(&self) -> (PathBuf, bool) {
+    fn place_aside(&self, ending: &str) -> (PathBuf, bool) {
         let place = |number: usize| match number {
-            1 => beside(&self.path, REFUSED),
-            _ => beside(&self.path, &format!("{REFUSED}.{number}")),
+            1 => beside(&self.path, ending),
+            _ => beside(&self.path, &format!("{ending}.{number}")),
         };
         let is_free = |path: &PathBuf| {
             fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
         };
-        let free = (1..=REFUSED_FILES_MAX).map(place).find(is_free);
-        free.map_or_else(|| (place(REFUSED_FILES_MAX), true), |free| (free, false))
+        let free = (1..=ASIDE_FILES_MAX).map(place).find(is_free);
+        free.map_or_else(|| (place(ASIDE_FILES_MAX), true), |free| (free, false))
     }
 
-    fn open(&self) -> Result<Option<Saved>, RefusedFile> {
+    /// What is saved, and how its file begins.
+    fn open(&self) -> Result<Option<(Saved, Vec<u8>)>, RefusedFile> {
         let file = match File::open(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(SavedError::from)?,
         };
         let bytes = file.metadata().map_err(SavedError::from)?.len();
+        let own = beginning_of(&file).map_err(SavedError::from)?;
         let saved = Saved::open(FileSource { file, bytes })?;
         verify(&saved, Instant::now() + VERIFY_WITHIN)?;
         if !self.databases.restore(saved.note()) {
             return Err(RefusedFile::Databases);
         }
-        Ok(Some(saved))
+        Ok(Some((saved, own)))
     }
 
     /// The server serves, and what is not loaded yet follows in the background.
@@ -332,18 +363,24 @@ impl SaveFile {
     /// What the server has begun with is out of date from now on, and is not to come back after a crash.
     pub(crate) fn forget_old(&self) {
         let mut state = self.state.lock();
-        if std::mem::take(&mut state.is_old_there)
-            && let Err(error) = fs::remove_file(&self.path)
-        {
-            let path = self.path.display();
+        if !std::mem::take(&mut state.is_old_there) {
+            return;
+        }
+        let path = self.path.display();
+        let found = beginning(&self.path).ok();
+        if found != state.own.take() {
+            tracing::warn!(%path, "another file is in the place of the saved data: it is not removed");
+        } else if let Err(error) = fs::remove_file(&self.path) {
             tracing::warn!(%path, %error, "the saved data can't be removed: after a crash it would come back");
         }
     }
 
     /// What the server has begun with turns out to be damaged: it may be repaired, as one that was refused at once.
     fn set_old_aside(&self) {
-        if std::mem::take(&mut self.state.lock().is_old_there) {
-            self.set_aside();
+        let mut state = self.state.lock();
+        if std::mem::take(&mut state.is_old_there) {
+            state.own = None;
+            self.set_refused_aside();
         }
     }
 
@@ -435,10 +472,10 @@ impl SaveFile {
         {
             return Err(io::Error::other(format!("there is {kind} now, and no file")));
         }
-        check_beginning(&self.path).map_err(io::Error::other)?;
+        let found = beginning(&self.path).map_err(io::Error::other)?;
         self.keep_lock()?;
         let not_given = self.give_to_user(&file)?;
-        self.replace_by(part_path)?;
+        self.replace_by(part_path, &found)?;
         if let Some(ownership) = not_given {
             let commands = ownership.commands(&self.path);
             tracing::warn!(
@@ -457,10 +494,15 @@ impl SaveFile {
         }
     }
 
-    fn replace_by(&self, part_path: &Path) -> io::Result<()> {
+    /// `found`: how the file begins that is there now. One that this server has neither loaded nor written may be all that somebody has.
+    fn replace_by(&self, part_path: &Path, found: &[u8]) -> io::Result<()> {
+        let written = beginning(part_path).map_err(io::Error::other)?;
         let mut state = self.state.lock();
+        if !found.is_empty() && state.own.as_deref() != Some(found) {
+            self.set_aside(Aside::Replaced)?;
+        }
         fs::rename(part_path, &self.path)?;
-        state.is_old_there = false;
+        (state.is_old_there, state.own) = (false, Some(written));
         Ok(())
     }
 
@@ -712,6 +754,27 @@ mod tests {
         shared.changed(1);
         file(&shared).forget_old();
         assert!(path.exists(), "it is a new one");
+        fs::remove_dir_all(&folder).expect("it is ours");
+    }
+
+    /// Such as a backup.
+    #[test]
+    fn the_first_change_removes_nothing_that_others_have_put_there() {
+        let folder = std::env::temp_dir().join(format!("larder-kv-others-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("saved");
+        let before = begin(&path);
+        let save = || file(&before).write(&before.engine, 1).expect("there is a disk");
+        save();
+        let backup = fs::read(&path).expect("a file");
+        save();
+        drop(before);
+        let shared = begin(&path);
+        fs::write(&path, &backup).expect("a file");
+        shared.changed(1);
+        assert!(fs::read(&path).expect("it is there") == backup);
+        file(&shared).write(&shared.engine, 1).expect("there is a disk");
+        assert!(fs::read(folder.join("saved.replaced")).expect("it is kept") == backup);
         fs::remove_dir_all(&folder).expect("it is ours");
     }
 

@@ -361,6 +361,28 @@ fn a_save_replaces_nothing_that_is_not_its_own() {
     assert_eq!(fs::read(&file).expect("it is there"), b"notes");
 }
 
+/// Such as a backup, by somebody who then stops the server to have it loaded.
+#[test]
+fn a_save_file_that_is_put_there_meanwhile_is_kept() {
+    let (place, backup) = saved();
+    let kept = |name: &str| place.folder.path().join(name);
+    let kv = place.start(&[]);
+    assert_eq!(kv.ask(&["SET key-1 newer", "SAVE", "SAVE"]), "+OK\r\n+OK\r\n+OK\r\n");
+    assert!(!kept("saved.replaced").exists(), "what it has loaded and written is its own");
+    fs::write(place.file(), &backup).expect("a file");
+    assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
+    assert!(fs::read(kept("saved.replaced")).expect("it is kept") == backup);
+    assert_says(&kv, "the save file that was put there while the server ran is kept");
+    // Not even where the server can't read it: it may be that of another version.
+    let mut other_format = backup.clone();
+    other_format[8] = 77;
+    fs::write(place.file(), &other_format).expect("a file");
+    end(kv, Signal::TERM);
+    assert!(fs::read(kept("saved.replaced.2")).expect("it is kept") == other_format);
+    assert!(fs::read(kept("saved.replaced")).expect("it is kept") == backup);
+    assert_eq!(place.start(&[]).ask(&["GET key-1"]), "$5\r\nnewer\r\n");
+}
+
 #[track_caller]
 fn run_in_shell(command: &str) {
     let status = Command::new("sh").args(["-c", command]).status().expect("a shell");
