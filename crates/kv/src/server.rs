@@ -220,6 +220,12 @@ impl Control {
         &self.0
     }
 
+    /// Whether a client has asked for the end: while the data set is saved for it, nobody is served.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.0.is_ending()
+    }
+
     /// Who may use it from now on. Who has given a password stays, whatever becomes of it.
     pub fn set_access(&self, access: Access) {
         self.0.change_access(|before| *before = access);

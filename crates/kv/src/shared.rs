@@ -19,7 +19,7 @@ use crate::line::{Line, Terms};
 use crate::output::Output;
 use crate::pins::{Buffered, Pins};
 use crate::rates::{Rates, Totals};
-use crate::saved::SaveFile;
+use crate::saved::{SaveError, SaveFile};
 use crate::separated::TextProtocol;
 use crate::session::Gates;
 use crate::slow::{Entry, Slow};
@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     limits: Mutex<Limits>,
     tls: RwLock<Option<Arc<rustls::ServerConfig>>>,
     is_stopping: AtomicBool,
+    /// The data set is being saved for a client that has asked for the end: nobody else is served meanwhile.
+    is_saving_for_end: AtomicBool,
     /// Tells whoever runs the server that a client has ended it.
     pub(crate) on_shutdown: fn(),
     turns: Box<[Turn]>,
@@ -128,6 +130,7 @@ impl Shared {
             limits: Mutex::new(Limits::default()),
             tls: RwLock::default(),
             is_stopping: AtomicBool::new(false),
+            is_saving_for_end: AtomicBool::new(false),
             on_shutdown: || (),
             turns: (0..workers).map(|_| Turn::default()).collect(),
             changes: AtomicU64::new(0),
@@ -220,6 +223,20 @@ impl Shared {
 
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, Relaxed);
+    }
+
+    /// Saves for a client that has asked for the end. Where that fails, the server goes on.
+    pub(crate) fn save_for_end(&self, file: &SaveFile) -> Result<(), SaveError> {
+        self.is_saving_for_end.store(true, Relaxed);
+        let (changes, engine) = (self.changes(), &self.engine);
+        let outcome = file.write_at_once(engine, changes).map(|()| file.is_up_to_date(changes));
+        self.is_saving_for_end.store(outcome.is_ok(), Relaxed);
+        outcome
+    }
+
+    /// Whether new clients should go elsewhere.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_stopping() || self.is_saving_for_end.load(Relaxed)
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

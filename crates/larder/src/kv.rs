@@ -142,6 +142,11 @@ impl KvControl {
         bytes_max.max(least)
     }
 
+    /// Whether a client has asked for the end of the process.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.server.is_ending()
+    }
+
     /// What it has counted.
     pub(crate) fn measures(&self) -> Measures {
         self.server.measures()

@@ -259,6 +259,9 @@ impl Process {
 
 impl admin::Control for Process {
     fn readiness(&self) -> Readiness {
+        if self.controls.kv.as_ref().is_some_and(KvControl::is_ending) {
+            return Readiness::Draining;
+        }
         READINESS[usize::from(self.readiness.load(Ordering::Acquire))]
     }
 

@@ -83,12 +83,11 @@ pub(super) fn shutdown(call: &mut Call<'_>, _reply: &mut Reply<'_>) -> Outcome {
         return Err(STOPPING);
     }
     if let Some(file) = &call.shared.save_file {
-        let changes = call.shared.changes();
         match wish {
             Wish::NoSave => file.skip_at_stop(),
             // A client whose data can't be saved is to know before it is gone.
-            _ => match file.write_at_once(call.engine(), changes) {
-                Ok(()) => file.is_up_to_date(changes),
+            _ => match call.shared.save_for_end(file) {
+                Ok(()) => {}
                 Err(_) if is_forced => file.skip_at_stop(),
                 Err(_) => return Err(FAILED),
             },

@@ -1,6 +1,8 @@
 //! What the file and the command line say, and what a reload changes.
 
 use std::fs;
+use std::io::Write as _;
+use std::net::TcpStream;
 
 use testkit::{KvService, Redis, Signal, converse, wait};
 
@@ -131,7 +133,7 @@ fn metrics_tell_what_clients_do() {
         count("received_bytes_total") > 0.0 && count("sent_bytes_total") > 0.0
     });
     wait::until_true("the first is gone", || count("connections").to_string() == "0");
-    let open = std::net::TcpStream::connect(kv.address()).expect("it listens");
+    let open = TcpStream::connect(kv.address()).expect("it listens");
     wait::until_true("another is open", || count("connections").to_string() == "1");
     kv.ask("PING\r\n");
     wait::until_true("a third is refused", || count("connections_refused_total").to_string() == "1");
@@ -155,4 +157,30 @@ fn it_ends_when_it_is_told() {
     kv.service.signal(Signal::TERM);
     assert!(kv.service.end().success());
     assert!(kv.service.stderr().contains("stopped"), "{}", kv.service.stderr());
+}
+
+/// Nobody is served meanwhile, for seconds where there is much to save.
+#[test]
+fn it_is_not_ready_while_it_saves_for_a_shutdown() {
+    let mut kv = KvService::start(LARDER, "maxmemory = \"1GiB\"\nsave_file = \"saved\"");
+    let part = kv.folder().join("saved.part");
+    let sets = (0..200).map(|number| format!("SETRANGE long-{number} 500000 z\r\n"));
+    kv.ask(&sets.collect::<String>());
+    assert_eq!(kv.ask_admin("GET", "/ready").status(), 200);
+    let mut client = TcpStream::connect(kv.address()).expect("it listens");
+    client.write_all(b"SHUTDOWN\r\n").expect("sent");
+    wait::until_true("it saves", || part.exists());
+    let answer = kv.ask_admin("GET", "/ready");
+    assert!(answer.status() == 503 && answer.text().contains("draining"), "{}", answer.text());
+    assert!(kv.service.end().success());
+}
+
+/// It serves as before.
+#[test]
+fn it_is_ready_after_a_shutdown_that_has_failed() {
+    let kv = KvService::start(LARDER, "save_file = \"saved\"");
+    fs::write(kv.folder().join("saved"), "notes").expect("a file");
+    assert_eq!(kv.ask("SHUTDOWN\r\n"), "-ERR Errors trying to SHUTDOWN. Check logs.\r\n");
+    assert_eq!(kv.ask_admin("GET", "/ready").status(), 200);
+    fs::remove_file(kv.folder().join("saved")).expect("it is there");
 }
