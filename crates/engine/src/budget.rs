@@ -7,7 +7,9 @@ use crate::chunks::{CHUNK_BYTES, Chunks, Supply};
 use crate::segment::{Commons, SEGMENT_BYTES, SPARES_MAX};
 use crate::shard::Shard;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 /// From this limit on, memory comes in huge pages: what may lie idle for it is 3 % then.
 const HUGE_FROM_BYTES: u64 = 192 << 20;
@@ -23,6 +25,10 @@ pub(crate) struct Budget {
     bytes_max: AtomicU64,
     /// Of the limit, what is beyond the one that was set.
     stretch_bytes: AtomicU64,
+    /// Held while the limit changes, and all that follows from it: two clients and a reload may change it at once.
+    changing: Mutex<()>,
+    /// How often a limit was set that is lower than the one before.
+    lowered: AtomicU64,
     /// Of those in use, what eviction can't give back.
     fixed_bytes: AtomicU64,
     /// Of those in use, what is still to be loaded: nobody else is to have that room.
@@ -75,6 +81,8 @@ impl Budget {
             used_bytes: AtomicU64::new(0),
             bytes_max: AtomicU64::new(0),
             stretch_bytes: AtomicU64::new(0),
+            changing: Mutex::default(),
+            lowered: AtomicU64::new(0),
             fixed_bytes: AtomicU64::new(0),
             expected_bytes: AtomicU64::new(0),
             freed_bytes: AtomicU64::new(0),
@@ -131,11 +139,13 @@ impl Budget {
 
     /// Changes the limit by so much, until it is unstretched by as much.
     pub(crate) fn stretch(&self, bytes: u64) {
+        let _changing = self.changing.lock();
         self.stretch_bytes.fetch_add(bytes, Relaxed);
         self.bytes_max.fetch_add(bytes, Relaxed);
     }
 
     pub(crate) fn unstretch(&self, bytes: u64) {
+        let _changing = self.changing.lock();
         self.stretch_bytes.fetch_sub(bytes, Relaxed);
         self.bytes_max.fetch_sub(bytes, Relaxed);
     }
@@ -146,7 +156,11 @@ impl Budget {
     }
 
     pub(crate) fn set_bytes_max(&self, bytes_max: u64) {
+        let _changing = self.changing.lock();
+        let is_lower = bytes_max < self.unstretched_bytes_max();
         self.bytes_max.store(bytes_max.saturating_add(self.stretch_bytes.load(Relaxed)), Relaxed);
+        // Whoever sees that it was lowered sees the limit.
+        self.lowered.fetch_add(u64::from(is_lower), Release);
         let ready = match bytes_max {
             0..HUGE_FROM_BYTES => 0,
             _ => (bytes_max / READY_PER_BYTES).clamp(1, READY_MAX) as usize,
@@ -157,6 +171,10 @@ impl Budget {
         self.give_back(before);
         self.fix(before, now);
         self.pools.supply.want_ready(ready);
+    }
+
+    pub(crate) fn times_lowered(&self) -> u64 {
+        self.lowered.load(Acquire)
     }
 
     pub(crate) fn pack_from_bytes(&self) -> usize {

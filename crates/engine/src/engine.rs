@@ -367,6 +367,12 @@ impl Engine {
         self.watch_limit();
     }
 
+    /// How often a limit was set that is lower than the one before. A limit alone does not tell: it may have been raised and lowered again.
+    #[must_use]
+    pub fn times_lowered(&self) -> u64 {
+        self.budget.times_lowered()
+    }
+
     /// The least limit with which its shards work, each of which fills segments of its own. It is a sixteenth at most of what the engine has
     /// begun with, but 2 MiB.
     #[must_use]

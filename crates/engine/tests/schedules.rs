@@ -96,6 +96,28 @@ fn what_is_read_and_written_under_one_guard_is_never_lost() {
     });
 }
 
+/// By two clients and a transaction.
+#[test]
+fn a_limit_that_is_changed_by_several_is_the_last_one() {
+    try_orders(|| {
+        let engine = engine(Policy::AllKeysS3Fifo);
+        let before = engine.used_bytes();
+        let set = |bytes_max: u64| {
+            let engine = Arc::clone(&engine);
+            thread::spawn(move || engine.set_bytes_max(bytes_max))
+        };
+        let stretch = {
+            let engine = Arc::clone(&engine);
+            thread::spawn(move || drop(engine.stretch(2, 1 << 20)))
+        };
+        // The larger one keeps memory ready, which counts.
+        together(vec![set(BYTES_MAX), set(256 << 20), stretch]);
+        let is_small = engine.bytes_max() == BYTES_MAX;
+        assert!(is_small || engine.bytes_max() == 256 << 20, "{}", engine.bytes_max());
+        assert_eq!(engine.used_bytes() == before, is_small, "{}", engine.used_bytes());
+    });
+}
+
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Sets all keys to one number after the other.

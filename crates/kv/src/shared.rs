@@ -88,8 +88,8 @@ pub(crate) struct Shared {
     pub(crate) endings: Endings,
     /// Clients whose commands wait for the end of CLIENT PAUSE.
     postponed: AtomicUsize,
-    /// `maxmemory` as it was when it was last kept to.
-    limit_seen_bytes: AtomicU64,
+    /// How often `maxmemory` had been lowered when it was last kept to.
+    times_obeyed: AtomicU64,
     /// When somebody was logged last who spoke HTTP.
     warned_of_http_at_ms: AtomicU64,
 }
@@ -148,7 +148,7 @@ impl Shared {
             strangers: Strangers::default(),
             endings: Endings::default(),
             postponed: AtomicUsize::new(0),
-            limit_seen_bytes: AtomicU64::new(0),
+            times_obeyed: AtomicU64::new(0),
             warned_of_http_at_ms: AtomicU64::new(0),
         }
     }
@@ -626,18 +626,18 @@ impl Shared {
     /// Evicts what is above a limit that was lowered, a part in each turn of a worker; whether more can go. What buffers have grown into waits for the
     /// next write: it may be a request that is refused for its size.
     pub(crate) fn follow_limit(&self, now_ms: u64) -> bool {
-        let (bytes_max, seen_bytes) = (self.engine.bytes_max(), self.limit_seen_bytes.load(Relaxed));
-        // Keys that stay move to other segments: more may be in use for a while although keys have gone.
-        let has_evicted = bytes_max < seen_bytes && {
-            let evicted = self.engine.counts().evicted;
-            self.make_room(now_ms, LIMIT_WITHIN);
-            self.engine.counts().evicted > evicted
-        };
-        let is_obeyed = self.engine.used_bytes() <= bytes_max || bytes_max > seen_bytes;
-        if is_obeyed {
-            self.limit_seen_bytes.store(bytes_max, Relaxed);
+        let times = self.engine.times_lowered();
+        if times == self.times_obeyed.load(Relaxed) {
+            return false;
         }
-        has_evicted && !is_obeyed
+        let evicted = self.engine.counts().evicted;
+        self.make_room(now_ms, LIMIT_WITHIN);
+        let is_obeyed = self.engine.used_bytes() <= self.engine.bytes_max();
+        if is_obeyed {
+            self.times_obeyed.store(times, Relaxed);
+        }
+        // Keys that stay move to other segments: more may be in use for a while although keys have gone.
+        !is_obeyed && self.engine.counts().evicted > evicted
     }
 
     /// Evicts for a reply that is about to be written, so that both fit.
@@ -726,17 +726,34 @@ mod tests {
 
     const NOW_MS: u64 = 1_700_000_000_000;
 
-    fn full(policy: Policy) -> Shared {
-        let settings = Settings { bytes_max: 64 << 20, policy, seed: 5, threads: 2 };
-        let engine = Arc::new(Engine::new(&settings));
+    fn fill(engine: &Engine) {
         for number in 0..40_000 {
             let name = format!("key-{number}");
             let key = engine.key(Database::default(), name.as_bytes());
             engine.lock(&key).set(&[7; 1000], Expiry::Never, NOW_MS).expect("there is room");
         }
+    }
+
+    fn full(policy: Policy) -> Shared {
+        let settings = Settings { bytes_max: 64 << 20, policy, seed: 5, threads: 2 };
+        let engine = Arc::new(Engine::new(&settings));
+        fill(&engine);
         let shared = Shared::new(engine, None, "test".to_owned(), 2);
         assert!(!shared.follow_limit(NOW_MS), "nothing was lowered");
         shared
+    }
+
+    /// Between two ticks, so that nobody has seen the higher one.
+    #[test]
+    fn a_limit_that_is_raised_and_lowered_again_is_followed() {
+        let shared = full(Policy::AllKeysLru);
+        for _ in 0..2 {
+            shared.engine.set_bytes_max(64 << 20);
+            fill(&shared.engine);
+            shared.engine.set_bytes_max(20 << 20);
+            while shared.follow_limit(NOW_MS) {}
+            assert!(shared.engine.used_bytes() <= 20 << 20, "{}", shared.engine.used_bytes());
+        }
     }
 
     /// Without a tick in between: those are far apart.
