@@ -44,6 +44,8 @@ pub(crate) struct Pending {
     number: usize,
     shards: usize,
     now_ms: u64,
+    /// With which the engine has begun.
+    first_bytes_max: u64,
 }
 
 /// A shard on its way in.
@@ -107,9 +109,9 @@ impl Engine {
         if engine.hashing() != saved.hashing() {
             return Self::sorted_anew(settings, saved, now_ms);
         }
-        let shards = engine.shards_count();
+        let (shards, first_bytes_max) = (engine.shards_count(), settings.bytes_max);
         for number in 0..shards {
-            let pending = Pending { saved: Arc::clone(saved), number, shards, now_ms };
+            let pending = Pending { saved: Arc::clone(saved), number, shards, now_ms, first_bytes_max };
             engine.shard_as_is(number).wait_for(pending);
         }
         engine
@@ -118,8 +120,8 @@ impl Engine {
     /// Each key goes to the shard in which it is looked for from now on.
     fn sorted_anew(settings: &Settings, saved: &Arc<Saved>, now_ms: u64) -> Self {
         let engine = Self::new(settings);
-        let shards = engine.shards_count();
-        let pending = Pending { saved: Arc::clone(saved), number: 0, shards, now_ms };
+        let (shards, first_bytes_max) = (engine.shards_count(), settings.bytes_max);
+        let pending = Pending { saved: Arc::clone(saved), number: 0, shards, now_ms, first_bytes_max };
         let reader = engine.shard_as_is(0).empty_copy();
         let beyond = Beyond::new(pending.bytes_beyond(settings.bytes_max), settings.policy);
         let mut loading = Loading { pending: &pending, shard: reader, missing: Missing::default(), beyond };
@@ -188,7 +190,13 @@ impl Shard {
     /// each would evict what it has for the sake of the other.
     fn loadable(&mut self) -> Option<(Pending, Self, Beyond)> {
         let pending = self.pending.as_deref().cloned()?;
-        let (limit_bytes, loaded_bytes) = (self.budget.bytes_max(), self.budget.loaded_bytes());
+        let loaded_bytes = self.budget.loaded_bytes();
+        // To lower the limit costs no key that stays, whether it is loaded already or not.
+        let limit_bytes = if self.policy.keeps_keys() {
+            self.budget.bytes_max().max(pending.first_bytes_max)
+        } else {
+            self.budget.bytes_max()
+        };
         let bytes_max = pending.bytes_max(limit_bytes).saturating_sub(loaded_bytes);
         let beyond_max = limit_bytes.saturating_add(pending.bytes_beyond(limit_bytes));
         let beyond_bytes = beyond_max.saturating_sub(loaded_bytes).saturating_sub(bytes_max);

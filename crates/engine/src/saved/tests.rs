@@ -180,3 +180,27 @@ proptest! {
         exercise(bytes, bytes_max);
     }
 }
+
+/// As a client lowers it that has waited for the start.
+#[test]
+fn a_limit_that_is_lowered_during_the_load_costs_no_key_that_stays() {
+    const KEYS: u64 = 40_000;
+    let settings = |policy| Settings { bytes_max: 64 << 20, policy, seed: 7, threads: 2 };
+    let full = Engine::new(&settings(Policy::NoEviction));
+    for number in 0..KEYS {
+        let name = format!("key-{number}");
+        let key = full.key(Database::default(), name.as_bytes());
+        full.lock(&key).set(&[7; 1000], Expiry::Never, NOW_MS).expect("there is room");
+    }
+    let mut bytes = Vec::new();
+    full.export(5, NOW_MS, &|| 0, &mut bytes).expect("a vector takes all");
+    for policy in [Policy::NoEviction, Policy::VolatileLru] {
+        let saved = Arc::new(Saved::open(bytes.clone()).expect("it is in order"));
+        let engine = Engine::restored(&settings(policy), &saved, NOW_MS);
+        engine.set_bytes_max(16 << 20);
+        (0..engine.shards_count()).for_each(|number| engine.load(number));
+        let progress = saved.progress();
+        assert_eq!((progress.keys, progress.left_out_keys), (KEYS, 0), "{policy:?}");
+        engine.shards().try_for_each(|shard| shard.check()).expect("the invariants hold");
+    }
+}
