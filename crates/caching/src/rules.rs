@@ -1,6 +1,6 @@
 //! What the operator decided for the requests that matched.
 
-use crate::{Negotiation, Timestamp, credentials};
+use crate::{Negotiation, Timestamp, credentials, unkeyed};
 
 /// The operator's decisions that bear on storing and reuse. The defaults are those of [`Profile::Safe`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,10 +105,10 @@ impl Rules {
         }
     }
 
-    /// Whether a request field of this name tells whose request it is.
+    /// Whether a request field of this name tells whose request it is, to an origin that reads `_` as `-` too.
     pub fn is_credential(&self, name: &str) -> bool {
-        credentials::is_credential(name)
-            || self.credential_fields.iter().any(|field| field.eq_ignore_ascii_case(name))
+        credentials::is_credential(&unkeyed::plain_name(name))
+            || self.credential_fields.iter().any(|field| unkeyed::are_read_alike(field, name))
     }
 
     /// How long past its freshness a response may be of use that names these windows, in milliseconds: stale, or to

@@ -6,6 +6,8 @@
 //! address and certificate, and replacements of method, host or target. CGI and WSGI write `_` in place of `-`, and CGI of every byte that is
 //! neither letter nor digit, so here these are one.
 
+use std::borrow::Cow;
+
 use crate::hop_by_hop;
 
 /// What a request field can do to a shared answer.
@@ -70,6 +72,20 @@ pub fn is_spelled_oddly(name: &str) -> bool {
     !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
+/// The name with `-` for each byte that is neither letter nor digit: CGI, WSGI and PHP know it by this one.
+pub fn plain_name(name: &str) -> Cow<'_, str> {
+    if !is_spelled_oddly(name) {
+        return Cow::Borrowed(name);
+    }
+    let plain = |byte: u8| if byte.is_ascii_alphanumeric() { char::from(byte) } else { '-' };
+    name.bytes().map(plain).collect()
+}
+
+/// Whether CGI would write both names alike.
+pub fn are_read_alike(one: &str, other: &str) -> bool {
+    one.len() == other.len() && one.bytes().map(dashed).eq(other.bytes().map(dashed))
+}
+
 /// The class of a field name, in any case.
 pub fn class_of(name: &str) -> FieldClass {
     // Most names are none of these, and two letters tell.
@@ -103,10 +119,13 @@ fn class_of_candidate(name: &str) -> FieldClass {
     }
 }
 
-/// Whether CGI would write both names alike.
+/// Whether CGI would write a name like one that is known.
 fn is_same_name(name: &str, known: &str) -> bool {
-    let dashed = |byte: u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' };
     name.len() == known.len() && name.bytes().map(dashed).eq(known.bytes())
+}
+
+fn dashed(byte: u8) -> u8 {
+    if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' }
 }
 
 const NAMED: [(&str, FieldClass); 12] = [
@@ -390,7 +409,11 @@ mod tests {
             ("\u{e4}", true),
         ] {
             assert_eq!(is_spelled_oddly(name), is_odd, "{name}");
+            let plain = plain_name(name);
+            assert!(!is_spelled_oddly(&plain) && are_read_alike(name, &plain), "{name}");
         }
+        assert!(are_read_alike("X_Secret", "x-secret") && are_read_alike("x-secret", "X.SECRET"));
+        assert!(!are_read_alike("x-secret", "x-secrets") && !are_read_alike("x-secret", "x-secre_"));
     }
 
     #[test]

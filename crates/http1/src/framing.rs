@@ -216,7 +216,7 @@ impl Codings {
 }
 
 /// Whether this is the name of a request field that can never be one of the connection's.
-fn is_end_to_end(option: &[u8]) -> bool {
+pub fn is_end_to_end(option: &[u8]) -> bool {
     let begins =
         |prefix: &&[u8]| option.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
     END_TO_END_PREFIXES.iter().any(begins) || END_TO_END.iter().any(|name| option.eq_ignore_ascii_case(name))

@@ -90,7 +90,7 @@ pub use authority::Authority;
 pub use body::{BodyDecoder, Decoded};
 pub use error::{BodyError, RequestError, ResponseError};
 pub use fields::{EMPTY_LINE, FieldLine, elements, is_field_value, is_token};
-pub use framing::{Framing, Persistence};
+pub use framing::{Framing, Persistence, is_end_to_end};
 pub use head::{Head, parse_head};
 pub use limits::Limits;
 pub use request_line::{Scheme, TargetForm, Version};

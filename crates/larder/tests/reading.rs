@@ -552,6 +552,86 @@ fn names_with_underscores_pass_where_the_site_says_so() {
     assert!(!answer.contains("evil"), "known under either spelling: {answer}");
 }
 
+/// Field bug: a field that the site hides, or that every recipient or only a trusted peer knows, reached the origin with `_` in its name.
+#[test]
+fn names_with_underscores_are_read_as_those_with_hyphens() {
+    let forward = "underscore_fields = \"forward\"\nrequest_fields_hidden = [\"X-Secret\", \"x_other\"]\n";
+    let lines = [
+        "X_Secret: evil",
+        "x.secret: evil",
+        "X-Other: evil",
+        "x~other: evil",
+        "X_Real_IP: evil",
+        "X_Forwarded_For: evil",
+        "X_Forwarded_Prefix: evil",
+        "True_Client_IP: evil",
+        "Client_Cert: evil",
+        "Accept_Encoding: evil",
+        "If_None_Match: evil",
+        "Content_Length: evil",
+        "Content_Type: evil",
+        "Transfer_Encoding: evil",
+        "Proxy_Authorization: evil",
+        "Max_Forwards: evil",
+        "CDN_Loop: evil",
+        "app_version: 1",
+    ];
+    for trusted in ["", TRUSTING] {
+        let (_origin, larder) = reflecting(&format!("{trusted}{SITE}{forward}"));
+        for protocol in [Protocol::Http1, Protocol::Http2] {
+            let answer = get(&larder, protocol, &format!("/{protocol:?}"), &lines);
+            assert!(answer.contains("app_version: 1") && !answer.contains("evil"), "{protocol:?}: {answer}");
+        }
+    }
+}
+
+/// An allow list names what the origin gets, letter by letter.
+#[test]
+fn fields_are_chosen_by_their_exact_names() {
+    let lists = "underscore_fields = \"forward\"\nrequest_fields_forwarded = [\"X-Own\", \"x_other\"]\n";
+    let (_origin, larder) = reflecting(&format!("{SITE}{lists}"));
+    let lines = ["X-Own: 1", "X_Own: evil", "x_other: 2", "X-Other: evil"];
+    let answer = get(&larder, Protocol::Http1, "/", &lines);
+    assert!(answer.contains("x-own: 1") && answer.contains("x_other: 2"), "{answer}");
+    assert!(!answer.contains("evil"), "{answer}");
+}
+
+/// Field bug: the key lacked a field that it should have, where the name had `_` in place of `-`.
+#[test]
+fn keyed_fields_are_keyed_in_every_spelling() {
+    let lists = "underscore_fields = \"forward\"\nrequest_fields_keyed = [\"X-Variant\"]\n";
+    let (origin, larder) = reflecting(&format!("{SITE}{lists}"));
+    for spelled in ["X_Variant", "x.variant", "X-VARIANT"] {
+        let line = format!("{spelled}: evil");
+        assert!(get(&larder, Protocol::Http1, "/", &[&line]).contains("evil"), "{spelled}");
+        assert!(!get(&larder, Protocol::Http1, "/", &[]).contains("evil"), "{spelled}");
+    }
+    assert_eq!(origin.total(), 4);
+}
+
+/// Field bug: a credential with `_` in its name was none, and its answer went to everybody.
+#[test]
+fn credentials_are_such_in_every_spelling() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let lines: String =
+            exchange.request.head.fields.0.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
+        // With a lifetime that is guessed: it is for requests without credentials.
+        exchange.respond("200 OK", "Last-Modified: Sat, 21 Nov 2020 12:00:00 GMT\r\n", lines);
+    });
+    let config = format!(
+        "{SITE}underscore_fields = \"forward\"\n[[site.rule]]\n\
+         credential_fields = [\"X-User\", \"X_Login\"]\n"
+    );
+    let larder = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
+    for spelled in ["X_API_Key", "x.auth.token", "X_User", "x.user", "X-User", "X-Login", "x_login"] {
+        let (target, line) = (format!("/{spelled}"), format!("{spelled}: alice"));
+        let own = get(&larder, Protocol::Http1, &target, &[&line]);
+        assert!(own.contains("alice"), "{own}");
+        let of_others = get(&larder, Protocol::Http1, &target, &[]);
+        assert!(!of_others.contains("alice"), "{spelled}: {of_others}");
+    }
+}
+
 /// What is hidden from the origin is no part of what it answers to.
 #[test]
 fn hidden_fields_are_as_if_they_were_not_sent() {

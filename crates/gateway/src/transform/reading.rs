@@ -186,10 +186,11 @@ fn changes_fields(site: &Site) -> bool {
 /// The facts of a request, its credentials as the origin sees them.
 pub(crate) fn facts(request: &RequestHead<'_>, site: &Site) -> RequestFacts {
     let facts = RequestFacts::parse(request.method, request.fields);
-    if !selects_fields(site) {
+    if !selects_fields(site) && site.underscore_fields == UnderscoreFields::Drop {
         return facts;
     }
     let has = |is_such: fn(&str) -> bool| {
+        let is_such = |name: &str| is_such(&unkeyed::plain_name(name));
         request.fields.iter().any(|(name, _)| is_such(name) && is_forwarded_by(site, name))
     };
     RequestFacts {
@@ -206,12 +207,11 @@ pub(crate) fn with_credentials(
     terms: Terms<'_>,
 ) -> RequestFacts {
     let Terms { site, rule } = terms;
-    if !selects_fields(site) || rule.caching.credential_fields.is_empty() {
-        return facts.with_credentials_of(request.fields, &rule.caching);
+    if rule.caching.credential_fields.is_empty() || facts.has_credentials {
+        return facts;
     }
-    let lines = request.fields.iter().copied();
-    let seen: Vec<FieldLine<'_>> = lines.filter(|(name, _)| is_forwarded_by(site, name)).collect();
-    facts.with_credentials_of(&seen, &rule.caching)
+    let is_seen = |name: &str| rule.caching.is_credential(name) && is_forwarded_by(site, name);
+    RequestFacts { has_credentials: request.fields.iter().any(|(name, _)| is_seen(name)), ..facts }
 }
 
 /// The field lines that are part of the cache key, for [`caching::KeyParts::extra`]; empty for most requests.
@@ -325,7 +325,7 @@ impl<'a> Fates<'a> {
         let is_hidden = is_listed(&site.request_fields_hidden, name)
             || is_written_later(name)
             || is_for_timelines(site, name);
-        if is_hidden || self.hop_by_hop.contains(name) || is_spelled_oddly(site, name) {
+        if is_hidden || self.hop_by_hop.contains(name) || is_dropped_spelling(site, name) {
             return Fate::Dropped;
         }
         let is_trusted = self.request.peer.trust == Trust::Trusted;
@@ -369,15 +369,33 @@ impl<'a> Fates<'a> {
     }
 }
 
-/// CGI and WSGI write `_` for `-` and other bytes, so that such a name stands for another one that may be known here.
-fn is_spelled_oddly(site: &Site, name: &str) -> bool {
-    site.underscore_fields == UnderscoreFields::Drop && unkeyed::is_spelled_oddly(name)
+/// CGI and WSGI write `_` for `-` and other bytes, so that such a name stands for another one that may be known here. Where the site forwards
+/// such names, it drops those that stand for one that is read, written or dropped here under its right name, or that only trusted peers know:
+/// they overwrite what strangers say under the right name alone.
+fn is_dropped_spelling(site: &Site, name: &str) -> bool {
+    unkeyed::is_spelled_oddly(name)
+        && (site.underscore_fields == UnderscoreFields::Drop || {
+            let plain = unkeyed::plain_name(name);
+            http1::is_end_to_end(plain.as_bytes())
+                || hop_by_hop::ends_here(&plain)
+                || is_written_later(&plain)
+                || is_for_timelines(site, &plain)
+                || !matches!(
+                    class_of(&plain),
+                    FieldClass::Ordinary | FieldClass::Method | FieldClass::Override
+                )
+        })
 }
 
 pub(crate) fn is_forwarded_by(site: &Site, name: &str) -> bool {
-    let is_chosen =
-        || is_listed(&site.request_fields_forwarded, name) || name.eq_ignore_ascii_case(loops::FIELD);
-    !is_listed(&site.request_fields_hidden, name) && (site.request_fields_forwarded.is_empty() || is_chosen())
+    let is_chosen = || {
+        let mut chosen = site.request_fields_forwarded.iter();
+        chosen.any(|chosen| chosen.as_str().eq_ignore_ascii_case(name))
+            || name.eq_ignore_ascii_case(loops::FIELD)
+    };
+    !is_listed(&site.request_fields_hidden, name)
+        && (site.request_fields_forwarded.is_empty() || is_chosen())
+        && !is_dropped_spelling(site, name)
 }
 
 /// What is said of traces is written for each request to the origin; the wish to be told of times is for this gateway.
@@ -392,8 +410,9 @@ pub(crate) fn is_keyed(site: &Site, name: &str) -> bool {
     is_listed(&site.request_fields_keyed, name)
 }
 
+/// Whether the site lists a field, in a spelling that origins may read alike.
 fn is_listed(names: &[HeaderName], name: &str) -> bool {
-    names.iter().any(|listed| listed.as_str().eq_ignore_ascii_case(name))
+    names.iter().any(|listed| unkeyed::are_read_alike(listed.as_str(), name))
 }
 
 /// The origin client writes its own, and an expectation is met on this side.

@@ -92,7 +92,8 @@ section! {
     /// What happens to request fields whose names contain other characters than letters, digits and `-`.
     ///
     /// CGI, WSGI and PHP write `_` for `-` and other characters: `X_Forwarded_Host` and `X.Forwarded.Host` reach them as if they were
-    /// `X-Forwarded-Host`. `forward` is for origins that tell the two apart.
+    /// `X-Forwarded-Host`. `forward` still takes out names that stand for fields of HTTP or of proxies, and those in `request_fields_hidden` in any
+    /// spelling (docs/guide/request-fields.md).
     underscore_fields = one_of::<UnderscoreFields>().default("drop"),
     /// Header fields taken out of all responses of the site.
     ///
