@@ -632,6 +632,25 @@ fn credentials_are_such_in_every_spelling() {
     }
 }
 
+/// Field bug: an allow list without `Max-Forwards` let it through.
+//= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS
+#[test]
+fn max_forwards_is_sent_where_the_site_forwards_it() {
+    for (list, is_sent) in [
+        ("", true),
+        ("request_fields_forwarded = [\"Accept\"]\n", false),
+        ("request_fields_forwarded = [\"Max-Forwards\"]\n", true),
+        ("request_fields_hidden = [\"Max-Forwards\"]\n", false),
+    ] {
+        let (_origin, larder) = reflecting(&format!("{SITE}{list}"));
+        let answer = larder.ask("OPTIONS", "/", "Max-Forwards: 5\r\n").text();
+        assert_eq!(answer.contains("max-forwards: 4"), is_sent, "{list}: {answer}");
+        assert_eq!(answer.contains("max-forwards"), is_sent, "{list}: {answer}");
+        let last = larder.ask("OPTIONS", "/", "Max-Forwards: 0\r\n");
+        assert!(!last.text().contains("OPTIONS /"), "{list}: it is read all the same");
+    }
+}
+
 /// What is hidden from the origin is no part of what it answers to.
 #[test]
 fn hidden_fields_are_as_if_they_were_not_sent() {

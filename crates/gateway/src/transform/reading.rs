@@ -298,7 +298,9 @@ impl<'a> Fates<'a> {
                 false => out.push_lowercase(name, value),
             }
         }
-        if let MaxForwards::Forward(left) = MaxForwards::parse(self.request.method, lines) {
+        if let MaxForwards::Forward(left) = MaxForwards::parse(self.request.method, lines)
+            && is_forwarded_by(self.terms.site, "max-forwards")
+        {
             out.set("max-forwards", itoa::Buffer::new().format(left).as_bytes());
         }
         describe_the_way(self.request, (self.terms.site, config), &mut out);
