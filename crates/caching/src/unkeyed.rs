@@ -93,6 +93,8 @@ pub fn class_of(name: &str) -> FieldClass {
     match [first | 0x20, second | 0x20] {
         [b'x', second] if !second.is_ascii_alphanumeric() => class_of_candidate(name),
         [b'f', b'o' | b'r' | b'a' | b'l'] | [b'c', b'f' | b'l' | b'd'] => class_of_candidate(name),
+        // Cookie, Connection and Content-Type are in most requests.
+        [b'c', b'o'] if name.len() == "coming-from".len() => class_of_candidate(name),
         [b'p', b'r' | b'a'] | [b't', b'r'] | [b'w', b'l'] | [b'a', b'k' | b'l'] => class_of_candidate(name),
         [b'b', b'a'] | [b'd', b'i' | b'o'] | [b'e', b'o'] | [b'h', b't'] => class_of_candidate(name),
         [b'i', b'n'] | [b'o', b'x'] | [b'r', b'e'] | [b's', b'c' | b's'] => class_of_candidate(name),
@@ -143,7 +145,7 @@ const NAMED: [(&str, FieldClass); 12] = [
     ("x-url-scheme", FieldClass::Scheme(SchemeForm::Name)),
 ];
 
-const ADDRESSES: [&str; 42] = [
+const ADDRESSES: [&str; 43] = [
     "akamai-client-ip",
     "ali-cdn-real-ip",
     "ali-real-client-ip",
@@ -153,6 +155,7 @@ const ADDRESSES: [&str; 42] = [
     "cf-pseudo-ipv4",
     "client-ip",
     "cloudfront-viewer-address",
+    "coming-from",
     "do-connecting-ip",
     "eo-connecting-ip",
     "fastly-client-ip",
@@ -242,7 +245,7 @@ const WAY_PREFIXES: [&str; 12] = [
 const METHODS: [&str; 4] =
     ["x-http-method", "x-http-method-override", "x-method-override", "x-override-method"];
 
-const OVERRIDES: [&str; 54] = [
+const OVERRIDES: [&str; 55] = [
     "base-url",
     "disguised-host",
     "fastly-orig-host",
@@ -285,6 +288,7 @@ const OVERRIDES: [&str; 54] = [
     "x-prerender-revalidate",
     "x-proxy-host",
     "x-proxy-url",
+    "x-real-base-url",
     "x-real-host",
     "x-real-url",
     "x-request-uri",

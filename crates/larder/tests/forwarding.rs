@@ -183,7 +183,7 @@ fn so_many_hops_are_read_and_forwarded() {
 }
 
 /// What content delivery networks, balancers and hosts of applications say of a client, and no client of itself.
-const OF_NETWORKS: [&str; 98] = [
+const OF_NETWORKS: [&str; 99] = [
     "Akamai-Client-IP",
     "Ali-CDN-Real-IP",
     "Ali-Real-Client-IP",
@@ -205,6 +205,7 @@ const OF_NETWORKS: [&str; 98] = [
     "CloudFront-Viewer-Cert-Pem",
     "CloudFront-Viewer-Cert-Subject",
     "CloudFront-Viewer-TLS",
+    "Coming-From",
     "DO-Connecting-IP",
     "EO-Connecting-IP",
     "Fastly-Client-IP",
@@ -285,7 +286,7 @@ const OF_NETWORKS: [&str; 98] = [
 ];
 
 /// What replaces host or target, past all that rules say of these.
-const OVERRIDES: [&str; 20] = [
+const OVERRIDES: [&str; 21] = [
     "Base-Url",
     "Request-Uri",
     "Script-Name",
@@ -302,6 +303,7 @@ const OVERRIDES: [&str; 20] = [
     "X-Original-URI",
     "X-Original-URL",
     "X-Override-Host",
+    "X-Real-Base-URL",
     "X-Real-URL",
     "X-Rewrite-URL",
     "X-SvelteKit-Pathname",

@@ -66,7 +66,7 @@ enum Trusted {
 
 /// The published fields, with what they do where a cache overlooks them: another page, another host, another scheme,
 /// another method, an error page. Each value holds "evil" or 666.
-const UNKEYED: [(&str, Trusted); 116] = [
+const UNKEYED: [(&str, Trusted); 118] = [
     ("X-Forwarded-Host: evil.example", Trusted::Keyed),
     ("X-Forwarded-Port: 666", Trusted::Keyed),
     ("X-Forwarded-Prefix: /evil", Trusted::Keyed),
@@ -180,6 +180,8 @@ const UNKEYED: [(&str, Trusted); 116] = [
     ("X-Override-Host: evil.example", Trusted::Nothing),
     ("X-Host-Name: evil.example", Trusted::Nothing),
     ("X-Real-URL: /evil", Trusted::Nothing),
+    ("X-Real-Base-URL: /evil", Trusted::Nothing),
+    ("Coming-From: evil", Trusted::Believed),
     ("X-Orig-URL: /evil", Trusted::Nothing),
     ("X-Astro-Locals: evil", Trusted::Nothing),
     ("X-SvelteKit-Pathname: /evil", Trusted::Nothing),
