@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::{StoredCredentialed, Timestamp};
+use caching::{StoredCredentialed, Timestamp, unkeyed};
 use telemetry::{OriginId, RuleId, SiteId, Telemetry, WorkerRecorder};
 use tokio::time::Instant;
 
@@ -16,7 +16,9 @@ use self::choice::Chooser;
 pub(crate) use self::choice::RuleIndex;
 use self::sites::SiteIndex;
 use crate::allowances::Allowances;
-use crate::config::{CacheRule, Config, Phase, Site, StoreIndex, TransformRule, starts_with_any_case};
+use crate::config::{
+    CacheRule, Config, Phase, Site, StoreIndex, TransformRule, Transforms, starts_with_any_case,
+};
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, Protection, whole_seconds};
 use crate::trace::{Record, note};
@@ -222,6 +224,16 @@ impl LiveSite {
     }
 }
 
+/// The request fields that a site names for keys, credentials, and conditions of its rules.
+fn fields_read(site: &Site) -> impl Iterator<Item = &str> {
+    let Transforms { client_request, origin_request, origin_response, client_response } = &site.transforms;
+    let rules = client_request.iter().chain(origin_request).chain(origin_response).chain(client_response);
+    let conditions = rules.flat_map(|rule| &rule.on.request_fields).map(|field| &field.name);
+    let credentials = site.rules.iter().flat_map(|rule| &rule.caching.credential_fields);
+    let names = site.request_fields_keyed.iter().chain(conditions).map(http::HeaderName::as_str);
+    names.chain(credentials.map(|name| &**name))
+}
+
 /// Which requests have credentials and what becomes of their answers, if all rules say the same.
 fn credentials_of_all(rules: &[CacheRule]) -> Option<(StoredCredentialed, BTreeSet<String>)> {
     let names = |rule: &CacheRule| {
@@ -259,6 +271,8 @@ pub(crate) struct Routes {
     left: BTreeSet<StoreIndex>,
     /// Sites whose rules may write paths that other sites take, or none.
     rewriting: Vec<usize>,
+    /// Request fields that any of them reads by its configuration.
+    fields_read: BTreeSet<Box<str>>,
 }
 
 impl Routes {
@@ -269,7 +283,13 @@ impl Routes {
         // Without prefixes a site has all paths of its hosts.
         let may_leave = |site: &LiveSite| index.has_prefixes() && site.config.transforms.write_paths();
         let rewriting = (0..sites.len()).filter(|at| may_leave(&sites[*at])).collect();
-        Self { sites, index, reads_paths, stores, left: BTreeSet::new(), rewriting }
+        let fields_read = sites.iter().flat_map(|site| fields_read(&site.config)).map(Into::into).collect();
+        Self { sites, index, reads_paths, stores, left: BTreeSet::new(), rewriting, fields_read }
+    }
+
+    /// Whether any site makes keys of a request field, takes it for a credential, or has a rule about it.
+    pub(crate) fn read_field(&self, name: &str) -> bool {
+        self.fields_read.iter().any(|known| unkeyed::are_read_alike(known, name))
     }
 
     /// After a reload of those that were in force.

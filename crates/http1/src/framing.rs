@@ -224,13 +224,15 @@ pub fn is_end_to_end(option: &[u8]) -> bool {
 
 const END_TO_END_PREFIXES: [&[u8]; 6] =
     [b"accept", b"access-control-", b"content-", b"if-", b"sec-", b"x-forwarded-"];
-/// What tells of loops stays too: `CDN-Loop` (RFC 8586 section 2) and `Via`.
-const END_TO_END: [&[u8]; 20] = [
+/// What tells of loops stays too: `CDN-Loop` (RFC 8586 section 2) and `Via`. So does `Early-Data` (RFC 8470 section 5.1): without it, an origin
+/// would act on what may be a replay.
+const END_TO_END: [&[u8]; 21] = [
     b"authorization",
     b"cache-control",
     b"cdn-loop",
     b"cookie",
     b"date",
+    b"early-data",
     b"expect",
     b"forwarded",
     b"from",

@@ -32,6 +32,7 @@ const FORBIDDEN: &[&str] = &[
     "cookie",
     "cookie2",
     "date",
+    "early-data",
     "etag",
     "expect",
     "expires",

@@ -379,7 +379,8 @@ fn nginx_is_told_of_every_field() {
 
 /// Fields that must not come behind the content: of connection, framing and routing, of who asks, what a cache may do, and what site and
 /// gateway keep to themselves.
-const NO_TRAILERS: [&str; 34] = [
+const NO_TRAILERS: [&str; 35] = [
+    "Early-Data",
     "Authorization",
     "Cache-Control",
     "Cache-Tag",

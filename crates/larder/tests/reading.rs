@@ -252,8 +252,30 @@ fn connection_names_no_end_to_end_field() {
     }
 }
 
+/// Field bug: a client behind a proxy that forwards `Connection` took out what the proxy had set: a part of the key, a user, what a rule asks for.
+//= RFC 9110 section 7.6.1: fields for all recipients are not named
+#[test]
+fn connection_names_no_field_that_a_site_reads() {
+    let more = "request_fields_keyed = [\"X-Variant\"]\n[[site.rule]]\nname = \"b\"\npath = { prefix = \"/b\" }\n\
+                credential_fields = [\"X-User\"]\n[[site.transform]]\nname = \"c\"\nphase = \"client_request\"\n\
+                request_fields = { X-Bot = \"*\" }\nredirect = { status = 302, to = \"/bots\" }\n";
+    for trusted in ["", TRUSTING] {
+        let (origin, mut larder) = reflecting(&format!("{trusted}{SITE}{more}"));
+        for name in ["X-Variant", "x-user", "X-BOT", "X_Variant", "X.User"] {
+            let lines = format!("X-Variant: 1\r\nX-User: 1\r\nConnection: close, {name}\r\n");
+            assert_eq!(larder.ask("GET", "/", &lines).status(), 400, "{name}");
+        }
+        assert_eq!(origin.total(), 0);
+        assert_eq!(larder.ask("GET", "/", "X-Own: 1\r\nConnection: X-Own\r\n").status(), 200);
+        // Once no site reads it, it can be a connection's own.
+        larder.write_config(&format!("{trusted}{SITE}").replace("@origin@", &origin.url()));
+        assert_eq!(larder.ask_admin("POST", "/reload", "").status(), 200);
+        assert_eq!(larder.ask("GET", "/", "X-User: 1\r\nConnection: X-User\r\n").status(), 200);
+    }
+}
+
 /// Those by which a balancer tells of a request are among them: it forwards `Connection` as its client wrote it.
-const END_TO_END: [&str; 44] = [
+const END_TO_END: [&str; 47] = [
     "Origin",
     "Accept-Encoding",
     "Cookie",
@@ -298,6 +320,9 @@ const END_TO_END: [&str; 44] = [
     "X-Auth-Request-User",
     "Tailscale-User-Login",
     "X-Sendfile-Type",
+    "Early-Data",
+    "Coming-From",
+    "X_API_Key",
 ];
 
 /// Field bug: one client got what was made for the address of another.
@@ -575,6 +600,7 @@ fn names_with_underscores_are_read_as_those_with_hyphens() {
         "Transfer_Encoding: evil",
         "Proxy_Authorization: evil",
         "Max_Forwards: evil",
+        "Early_Data: evil",
         "CDN_Loop: evil",
         "app_version: 1",
     ];

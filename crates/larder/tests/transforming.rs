@@ -286,7 +286,7 @@ const OF_REQUESTS: &[(&str, &str, &str, &[&str], &str)] = &[
     ("client_request", "set = { X-New = \"n\" }", "page", &[], "x-new: n"),
     ("origin_request", "set = { X-New = \"n\" }", "page", &[], "x-new: n"),
     ("client_request", "set = { X-Own = \"n\" }", "page", &["X-Own: 1", "X-Own: 2"], "-x-own: 1"),
-    ("client_request", "set = { X-Own = \"n\" }", "page", &["Connection: X-Own", "X-Own: 1"], "x-own: n"),
+    ("client_request", "set = { X-Hop = \"n\" }", "page", &["Connection: X-Hop", "X-Hop: 1"], "x-hop: n"),
     ("origin_request", "set = { X-Own = \"n\" }", "page", &["X-Own: 1"], "x-own: n"),
     ("client_request", "add = { X-Own = \"2\" }", "page", &["X-Own: 1"], "x-own: 2"),
     ("origin_request", "add = { X-Own = \"2\" }", "page", &["X-Own: 1"], "x-own: 1"),

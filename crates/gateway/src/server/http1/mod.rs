@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::Context;
 
 use bytes::Bytes;
-use caching::unkeyed::{FieldClass, class_of};
+use caching::unkeyed::{self, FieldClass, class_of};
 use caching::{FieldLine, hop_by_hop, sharing};
 use http1::{Framing, HeadScanner, Persistence, RequestError, Version as WireVersion, encode};
 
@@ -33,6 +33,7 @@ use crate::message::interims::{Awaited, Coming, Interims};
 use crate::message::reply::Reply;
 use crate::message::respond::Problem;
 use crate::plan::{Plan, Step};
+use crate::route::Routes;
 use crate::traces;
 use crate::transform::way;
 use crate::upstream::{Interim, RequestBody};
@@ -172,7 +173,7 @@ impl<S: Stream> Connection<S> {
         let Some(head) = self.scanner.parse(self.input.filled(), &self.codec, &mut lines)? else {
             return Ok(Turn::NeedInput);
         };
-        if head.nominates_fields && takes_out_what_others_say(head.fields) {
+        if head.nominates_fields && takes_out_what_others_say(head.fields, &self.live.routes) {
             return Err(RequestError::EndToEndFieldNominated);
         }
         if !self.seat.begins() {
@@ -426,14 +427,14 @@ fn farewell_after(wanted: Persistence, traits: Traits) -> Farewell {
     }
 }
 
-/// Whether `Connection` names a field by which a proxy says how and from whom it got the request, or one that says whose it is. A client could
-/// have taken out what a balancer in front has written, which leaves `Connection` as it is.
+/// Whether `Connection` names a field by which a proxy says how and from whom it got the request, one that says whose it is, or one that a site
+/// reads. A client could have taken out what a balancer in front has written, which leaves `Connection` as it is.
 //= RFC 9110 section 7.6.1: fields for all recipients are not named
-fn takes_out_what_others_say(lines: &[FieldLine<'_>]) -> bool {
-    let is_such = |name: &str| {
-        let is_for_proxy = hop_by_hop::ends_here(name);
-        !is_for_proxy && (class_of(name) != FieldClass::Ordinary || sharing::is_credential(name))
+fn takes_out_what_others_say(lines: &[FieldLine<'_>], routes: &Routes) -> bool {
+    let is_known = |name: &str| {
+        class_of(name) != FieldClass::Ordinary || sharing::is_credential(&unkeyed::plain_name(name))
     };
+    let is_such = |name: &str| !hop_by_hop::ends_here(name) && (is_known(name) || routes.read_field(name));
     let connections = lines.iter().filter(|(name, _)| name.eq_ignore_ascii_case("connection"));
     connections
         .flat_map(|(_, value)| http1::elements(value))
