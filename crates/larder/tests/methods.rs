@@ -181,7 +181,7 @@ fn what_nobody_asked_for_is_a_failure() {
     let (condition, date) =
         ("If-None-Match: \"a\"\r\n", "If-Modified-Since: Sat, 21 Nov 2026 12:00:00 GMT\r\n");
     let range = "Range: bytes=0-2\r\n";
-    let mut wrong = Vec::new();
+    let (mut wrong, mut failures) = (Vec::new(), 0.0);
     let methods = ["GET", "HEAD", "QUERY", "OPTIONS", "TRACE-LIKE", "POST", "PUT", "DELETE", "PATCH"];
     for method in methods {
         for (target, fields) in [
@@ -192,8 +192,12 @@ fn what_nobody_asked_for_is_a_failure() {
             ("/206", "Content-Range: bytes 0-2/3\r\n"),
         ] {
             let got = status(method, target, fields);
-            if got != 502 {
-                wrong.push(format!("{method} {target} {fields:?}: {got}"));
+            failures += 1.0;
+            let reason = ["reason=\"http-protocol-error\""];
+            let counted = ["larder_origin_errors_total", "larder_origin_server_failures_total"]
+                .map(|metric| larder.metric(metric, &reason));
+            if (got, counted) != (502, [failures; 2]) {
+                wrong.push(format!("{method} {target} {fields:?}: {got}, {counted:?} of {failures}"));
             }
         }
     }
@@ -209,6 +213,9 @@ fn what_nobody_asked_for_is_a_failure() {
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
+    let log = larder.stderr();
+    let told = "error=invalid response: 304 to a request without conditions";
+    assert!(log.contains("reason=\"http-protocol-error\"") && log.contains(told), "{log}");
 }
 
 /// The answer was none, but the origin has said with it that it did what it was asked.

@@ -213,7 +213,7 @@ metrics! {
     OriginConnectionsReusedTotal "larder_origin_connections_reused_total" Counter Count ["origin"],
         "Requests to origins on a connection that had carried one before.";
     OriginErrorsTotal "larder_origin_errors_total" Counter Count ["origin", "reason"],
-        "Requests to origins that got no response, or none whose head was complete. Bodies that break off later are in `larder_fills_aborted_total`.";
+        "Requests to origins that got no response, none whose head was complete, or a 304 or 206 that they had not asked for. Bodies that break off later are in `larder_fills_aborted_total`.";
     OriginExchanges "larder_origin_exchanges" Gauge Count ["origin", "state"],
         "Exchanges with origins now, by the limit that they count against.";
     OriginFetchDurationSeconds "larder_origin_fetch_duration_seconds" Histogram Seconds ["origin"],
@@ -233,7 +233,7 @@ metrics! {
     OriginServerEjectionsTotal "larder_origin_server_ejections_total" Counter Count ["origin", "server"],
         "How often a server of an origin was ejected because of failures.";
     OriginServerFailuresTotal "larder_origin_server_failures_total" Counter Count ["origin", "server", "reason"],
-        "Attempts to get a response from a server of an origin that failed, those that a retry made up for among them. Begins anew for a server that a reload takes away and gives back.";
+        "Attempts to get a response from a server of an origin that failed, those that a retry made up for among them, and answers 304 or 206 that the request had not asked for. Begins anew for a server that a reload takes away and gives back.";
     OriginServerRequestsInFlight "larder_origin_server_requests_in_flight" Gauge Count ["origin", "server"],
         "Requests that a server of an origin works on now, tunnels among them.";
     OriginServerRequestsTotal "larder_origin_server_requests_total" Counter Count ["origin", "server"],

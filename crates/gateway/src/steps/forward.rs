@@ -14,7 +14,7 @@ use crate::message::reply::Reply;
 use crate::message::respond::Problem;
 use crate::plan::{ForwardReason, Next, Plan};
 use crate::transform::Purpose;
-use crate::upstream::call::OriginCall;
+use crate::upstream::call::{OriginCall, unasked};
 use crate::upstream::{Interim, OriginError, RequestBody};
 use crate::worker::Worker;
 
@@ -59,8 +59,8 @@ pub(crate) async fn run(
                 Box::pin(invalidate::apply(worker, plan, &response, spared)).await;
             }
             // What it has done is done, but nobody can use the answer.
-            if let Some(lie) = asked.unasked(response.status.as_u16()) {
-                return Next::Reply(failed(worker, plan, &OriginError::protocol(lie), reason));
+            if let Some(error) = unasked(worker, &plan.site, &plan.request, (asked, response.status)) {
+                return Next::Reply(failed(worker, plan, &error, reason));
             }
             if let Some(updating) = updating {
                 updating.apply(worker, plan, &response, times);

@@ -21,7 +21,7 @@ use crate::message::respond::Problem;
 use crate::plan::{ForwardReason, Next, Plan};
 use crate::reason::Detail;
 use crate::transform::Purpose;
-use crate::upstream::call::OriginCall;
+use crate::upstream::call::{OriginCall, unasked};
 use crate::upstream::{OriginError, OriginResponse};
 use crate::worker::Worker;
 
@@ -61,8 +61,8 @@ impl<'a> HitForMiss<'a> {
             Err(error) => Next::Reply(self.failed(&error)),
             Ok(response) => {
                 // It is no answer to anybody.
-                if let Some(lie) = asked.unasked(response.status.as_u16()) {
-                    return Next::Reply(self.failed(&OriginError::protocol(lie)));
+                if let Some(error) = unasked(worker, site, request, (asked, response.status)) {
+                    return Next::Reply(self.failed(&error));
                 }
                 let times = ExchangeTimes {
                     request: asked_at,

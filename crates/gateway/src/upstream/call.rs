@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use caching::Asked;
 use caching::explain::{Finding, seconds};
 use futures_util::future::{self, Either};
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 use telemetry::OriginAnswer;
 use telemetry::trace::{TraceContext, TraceFlags};
 use tokio::time::Instant;
@@ -233,6 +234,22 @@ impl OriginCall<'_> {
         let result = result.as_ref().map(|response| response.status.as_u16());
         count(worker, site, &self.request.method, result, started.elapsed());
     }
+}
+
+/// The failure that an answer is of this status that the request has not asked for, counted as one of the origin.
+pub(crate) fn unasked(
+    worker: &Worker,
+    site: &LiveSite,
+    request: &Inbound,
+    (asked, status): (Asked, StatusCode),
+) -> Option<OriginError> {
+    let error = OriginError::protocol(asked.unasked(status.as_u16())?);
+    let server = request.tried.last();
+    site.upstream.count_unusable(&error, server.as_deref());
+    worker.recorder.origin_error(site.origin_metrics, error.reason());
+    let event = Event::OriginFailed { error: &error, server: server.as_deref() };
+    events::emit(site, &request.path_and_query, &event);
+    Some(error)
 }
 
 /// Counts a request to the origin of a site, or one that was not sent because that counts as failed.

@@ -22,7 +22,7 @@ use super::request::{OriginRequest, RequestHead, RequestParts};
 use super::request_body::{Arrival, RequestBody};
 use super::response::OriginResponse;
 use super::retry::{Anew, Cause, Elsewhere, Failed, Next, Repeatable, Replay, RetryBudget, next};
-use super::servers::Servers;
+use super::servers::{Server, Servers};
 use super::stats::{BreakerStats, Counters, OriginStats};
 use super::timing::{HeadWait, Limits};
 use super::tried::Tried;
@@ -167,6 +167,16 @@ impl Upstream {
             };
             body = self.after(failed, Repeatable::of(head.method), &mut course, asker.record.as_ref())?;
             self.counters.retries.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts an answer that was no use to whoever asked for it. Whether servers and breaker are well is not decided by it: it says more about a URL
+    /// than about a server, and clients choose URLs.
+    pub(crate) fn count_unusable(&self, error: &OriginError, tried: Option<&str>) {
+        self.counters.count_error(error);
+        let is_tried = |server: &&Server| tried == Some(&**server.endpoint.label());
+        if let Some(server) = self.servers.list().iter().find(is_tried) {
+            server.endpoint.work().count_failure(error);
         }
     }
 

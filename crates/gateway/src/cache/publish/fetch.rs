@@ -27,7 +27,7 @@ use crate::events::{self, Event};
 use crate::failure::FailureCause;
 use crate::reason::{Detail, Reason};
 use crate::transform::Purpose;
-use crate::upstream::call::OriginCall;
+use crate::upstream::call::{OriginCall, unasked};
 use crate::upstream::{BodyFrame, BodyFraming, OriginError, OriginResponse, Probe};
 
 /// Whether a body was given to the store.
@@ -100,8 +100,10 @@ impl Job {
         let asked = Asked::by(|name| fields.value(name).is_some());
         let response = call.send(fields, self.fetch.body(), &mut interim).await?;
         // What bytes were asked for that a stored response lacks has a judgement of its own.
-        if let Some(lie) = asked.unasked(response.status.as_u16()).filter(|_| !self.is_for_hole()) {
-            return Err(OriginError::protocol(lie));
+        if !self.is_for_hole()
+            && let Some(error) = unasked(worker, site, &self.request, (asked, response.status))
+        {
+            return Err(error);
         }
         Ok((
             response,
