@@ -437,10 +437,11 @@ fn two_in_a_row(origin: &ScriptedOrigin) -> (Larder, Larder) {
 /// An origin that sends in trailers what may not stand there, and a checksum.
 fn with_every_trailer() -> ScriptedOrigin {
     let trailers: String = NO_TRAILERS.iter().map(|name| format!("{name}: evil\r\n")).collect();
+    let announced = NO_TRAILERS.join(", ");
     ScriptedOrigin::start(move |exchange| {
         exchange.read_body();
-        let head = "Cache-Control: no-store\r\nTrailer: X-Sum\r\n";
-        exchange.chunked_head(head).chunk("hello").last_chunk(&format!("{trailers}X-Sum: 42\r\n"));
+        let head = format!("Cache-Control: no-store\r\nTrailer: {announced}\r\nTrailer: X-Sum\r\n");
+        exchange.chunked_head(&head).chunk("hello").last_chunk(&format!("{trailers}X-Sum: 42\r\n"));
     })
 }
 
@@ -472,6 +473,7 @@ fn trailers_say_no_more_than_header_fields() {
                 "{name}"
             );
             assert_eq!(response.trailers.0.len(), 1, "{name}: {:?}", response.trailers);
+            assert_eq!(response.head.fields.joined("trailer"), "X-Sum", "what is dropped is not announced");
         }
     }
 }
@@ -506,5 +508,29 @@ fn trailers_of_http_2_say_no_more_than_header_fields() {
         assert_eq!(received.trailers.0.len(), 1, "{:?}", received.trailers);
         let (_, of_response) = output.split_once(":status: 200").expect("a response");
         assert!(of_response.contains("x-sum: 42") && !of_response.contains("evil"), "{output}");
+        assert!(of_response.contains("trailer: X-Sum\n"), "what is dropped is not announced: {output}");
     }
+}
+
+/// Field bug: `Trailer` announced what the site hides, and what was stored with it.
+//= RFC 9110 section 6.6.2: Trailer names what may come
+#[test]
+fn hidden_trailers_are_not_announced() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let announced = match exchange.request.target() {
+            "/hidden" => "X-Secret, set-cookie",
+            _ => "X-Secret, X-Sum",
+        };
+        let head = format!("Cache-Control: max-age=60\r\nTrailer: {announced}\r\n");
+        exchange.chunked_head(&head).chunk("hello").last_chunk("X-Secret: 1\r\nX-Sum: 42\r\n");
+    });
+    let site = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n", origin.url());
+    let larder = Setup::config(LARDER, &format!("{site}response_fields_hidden = [\"X-Secret\"]\n")).start();
+    for _ in 0..2 {
+        let response = larder.ask("GET", "/", "TE: trailers\r\nConnection: TE\r\n");
+        assert_eq!((response.text().as_str(), response.field("trailer")), ("hello", "X-Sum"));
+        let hidden = larder.ask("GET", "/hidden", "TE: trailers\r\nConnection: TE\r\n");
+        assert!(!hidden.head.fields.has("trailer"), "{:?}", hidden.head);
+    }
+    assert_eq!(origin.total(), 2);
 }

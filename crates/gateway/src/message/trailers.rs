@@ -16,6 +16,20 @@ pub(crate) fn may_pass(name: &str) -> bool {
         && class_of(name) == FieldClass::Ordinary
 }
 
+/// The names in lines of `Trailer` that may pass and are none of `hidden`, if there are any.
+//= RFC 9110 section 6.6.2: Trailer names what may come
+pub(crate) fn announcing<'a>(
+    lines: impl Iterator<Item = &'a [u8]>,
+    hidden: &[HeaderName],
+) -> Option<Vec<u8>> {
+    let is_hidden = |name: &str| hidden.iter().any(|hidden| hidden.as_str().eq_ignore_ascii_case(name));
+    let passes = |name: &str| may_pass(name) && !is_hidden(name);
+    let names = lines.flat_map(http1::elements);
+    let names = names.filter(|name| std::str::from_utf8(name).is_ok_and(passes));
+    let names: Vec<&[u8]> = names.collect();
+    (!names.is_empty()).then(|| names.join(&b", "[..]))
+}
+
 /// The trailers that may pass and are none of `hidden`, if there are any.
 pub(crate) fn passing(mut received: HeaderMap, hidden: &[HeaderName]) -> Option<HeaderMap> {
     let is_dropped = |name: &&HeaderName| !may_pass(name.as_str()) || hidden.contains(name);

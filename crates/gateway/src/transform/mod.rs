@@ -20,6 +20,7 @@ use self::loops::Instance;
 use crate::config::{CacheRule, Site};
 use crate::message::fields::PackedFields;
 use crate::message::head::Version;
+use crate::message::trailers;
 use crate::transform::reading::Inbound;
 use crate::transform::way::via;
 
@@ -97,7 +98,11 @@ pub(crate) fn response_fields(
     let hidden = &site.response_fields_hidden;
     let is_hidden = |name: &[u8]| hidden.iter().any(|hidden| hidden.as_str().as_bytes() == name);
     let mut fields = from_origin;
-    fields.retain(|name| name != b"content-length" && !is_hidden(name));
+    let announced = trailers::announcing(fields.values("trailer"), hidden);
+    fields.retain(|name| name != b"content-length" && name != b"trailer" && !is_hidden(name));
+    if let Some(names) = announced.filter(|_| !is_hidden(b"trailer")) {
+        fields.push("trailer", &names);
+    }
     if fields.value("date").is_none() {
         //= RFC 9110 section 6.6.1: a response without Date is dated by its recipient
         fields.push("date", &caching::date::format(arrived()));
