@@ -1,5 +1,6 @@
 //! Listeners, connections, and the way of a request: guard, route, body, action.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
@@ -261,6 +262,14 @@ async fn listen(listener: Arc<TcpListener>, context: Arc<Context>, mut ended: wa
     }
 }
 
+/// What a client says, for the log: its begin, and how many bytes are left out. Longer than any route.
+fn shown(text: &str) -> Cow<'_, str> {
+    const BYTES_MAX: usize = 256;
+    let Some(rest) = text.len().checked_sub(BYTES_MAX).filter(|rest| *rest > 0) else { return text.into() };
+    let end = (0..=BYTES_MAX).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    format!("{} ... ({} more bytes)", &text[..end], rest + BYTES_MAX - end).into()
+}
+
 /// Why a request is refused, for the log.
 fn why(refusal: AdminRefusal) -> &'static str {
     match refusal {
@@ -411,8 +420,9 @@ impl Context {
         };
         self.telemetry.background().admin_refused(refused);
         if let Some(left_out) = self.refusals[refused as usize].take(self.begun.elapsed().as_secs()) {
-            let why = why(refused);
-            tracing::warn!(client = %peer.ip(), method = %head.method, path = head.uri.path(), left_out, "admin request refused: {why}");
+            let (why, client) = (why(refused), peer.ip());
+            let (method, path) = (shown(head.method.as_str()), shown(head.uri.path()));
+            tracing::warn!(%client, %method, path = &*path, left_out, "admin request refused: {why}");
         }
     }
 

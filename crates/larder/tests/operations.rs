@@ -206,6 +206,25 @@ fn refused_admin_requests_are_logged_within_limits() {
     assert!((10..=10 * (seconds + 2)).contains(&lines), "{lines} lines in {seconds} s");
 }
 
+/// Field bug: a line of the log had all that a stranger said, up to 16 KiB of it.
+#[test]
+fn what_strangers_say_to_the_admin_api_is_cut_in_the_log() {
+    let larder = in_front_of(&stored());
+    for (method, path, told) in [
+        ("POST", "/".to_owned() + &"x".repeat(8000), " ... (7745 more bytes)\""),
+        (&"M".repeat(8000), "/".to_owned(), " ... (7744 more bytes) path=\"/\""),
+        ("POST", "/".to_owned() + &"y".repeat(255), "yyy\" left_out"),
+    ] {
+        let mut client = Client::connect(larder.admin());
+        let fields = "Host: evil.example\r\nContent-Length: 0\r\nConnection: close\r\n";
+        client.send(format!("{method} {path} HTTP/1.1\r\n{fields}\r\n"));
+        assert!((400..500).contains(&client.response().status()), "{told}");
+        wait::until_true(told, || larder.stderr().contains(told));
+    }
+    let longest = larder.stderr().lines().map(str::len).max();
+    assert!(longest.is_some_and(|bytes| bytes < 512), "{longest:?}");
+}
+
 //= RFC 9111 section 7: stored content is sensitive
 #[test]
 fn a_token_guards_all_but_probes() {
