@@ -14,6 +14,9 @@ pub enum UrlError {
     /// There is no host.
     #[error("names no host")]
     Host,
+    /// The host is none.
+    #[error("has a blank, a control character or a byte that isn't ASCII in its host")]
+    HostName,
     /// The port is none.
     #[error("has a port that is not a number from 1 to 65535")]
     Port,
@@ -111,6 +114,9 @@ fn host(text: &str) -> Result<Host, UrlError> {
     if name.is_empty() {
         return Err(UrlError::Host);
     }
+    if !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(UrlError::HostName);
+    }
     let port = port.map_or(Ok(PORT), |port| port.parse().map_err(|_| UrlError::Port))?;
     if port == 0 {
         return Err(UrlError::Port);
@@ -198,6 +204,12 @@ mod tests {
             ("redis://", UrlError::Host),
             ("redis://:6379", UrlError::Host),
             ("redis://[::1", UrlError::Host),
+            ("redis:// cache", UrlError::HostName),
+            ("redis://:hush@ca che:6379", UrlError::HostName),
+            ("rediss://cache /0", UrlError::HostName),
+            ("redis://[::1 ]:7000", UrlError::HostName),
+            ("redis://ca\u{a0}che", UrlError::HostName),
+            ("redis://cache :7000", UrlError::HostName),
             ("redis://cache:port", UrlError::Port),
             ("redis://cache:0", UrlError::Port),
             ("redis://cache:65536", UrlError::Port),
