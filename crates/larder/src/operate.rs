@@ -262,7 +262,9 @@ fn refusal(status: StatusCode, answer: &Value) -> String {
         .chain(sites(answer))
         .map(|line| format!("\n{line}"))
         .collect();
-    format!("refused ({status}): {message}{lines}")
+    let told =
+        format!("{message}{lines}").replace(|letter: char| letter != '\n' && output::is_control(letter), " ");
+    format!("refused ({status}): {told}")
 }
 
 const KV_HAS_NONE: &str = "`larder kv` has one only with `--admin` or `[admin]`";

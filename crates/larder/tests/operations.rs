@@ -875,8 +875,16 @@ fn an_upgrade_that_fails_changes_nothing() {
     let output = larder(&["upgrade", "--admin", &admin]);
     let length = output.stderr.len();
     assert!(output.stderr.contains("unknown_1: unknown key") && length < 4096, "{length}: {}", output.stderr);
+    // What turns text around would make of it what it doesn't say.
+    process.write_config("\"un\u{202e}known\" = 1\n\"un\u{2066}known\" = 1\n");
+    let output = larder(&["upgrade", "--admin", &admin]);
+    let is_turned = |text: &str| text.contains(['\u{202e}', '\u{2066}']);
+    assert!(output.stderr.contains("known: unknown key") && !is_turned(&output.stderr), "{}", output.stderr);
+    let checked = larder(&["check", &process.folder().join("larder.toml").display().to_string()]);
+    let checked = checked.text();
+    assert!(checked.contains("known: unknown key") && !is_turned(&checked), "{checked}");
     process.signal(Signal::USR2);
-    wait::until_true("the signal is obeyed", || process.metric("larder_upgrades_total", &["failed"]) == 3.0);
+    wait::until_true("the signal is obeyed", || process.metric("larder_upgrades_total", &["failed"]) == 4.0);
     assert!(process.get("/hit").cache_status().starts_with("good"));
     load.wait_for_answers(50);
     assert_eq!(load.finish(), 0);

@@ -102,6 +102,16 @@ fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
+/// Whether a character does something to the terminal, or to the order in which the reader sees others (Unicode's bidirectional controls), rather
+/// than being seen itself: what others have said is shown without.
+pub fn is_control(character: char) -> bool {
+    let orders = matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    orders || character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
+}
+
 /// What the user should know beside the result.
 pub fn note(text: &str) {
     to_stderr(format_args!("{}: {text}", program()));

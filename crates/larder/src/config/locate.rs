@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use terminal::output;
+
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -127,7 +129,7 @@ impl Source {
             _ if start + offset + character.len_utf8() == end && end < line.len() => '…',
             _ if hidden[offset] => '*',
             '\t' => ' ',
-            character if character.is_control() => '\u{fffd}',
+            character if output::is_control(character) => '\u{fffd}',
             character => character,
         };
         line[start..end].char_indices().map(shown).collect()

@@ -1,5 +1,7 @@
 //! What is wrong with a configuration: every problem found, each with its place.
 
+use terminal::output;
+
 use super::locate::{Place, Sources};
 
 /// Whether a problem stops the configuration from being used.
@@ -113,12 +115,11 @@ impl Problem {
             Severity::Warning => "warning",
         };
         // A message may quote what the file says, which must not drive the reader's terminal.
-        let message: String =
-            self.message.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        let message = self.message.replace(output::is_control, "\u{fffd}");
         if self.path.is_empty() {
             return format!("{place}: {severity}: {message}");
         }
-        let path: String = self.path.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        let path = self.path.replace(output::is_control, "\u{fffd}");
         format!("{place}: {severity}: {path}: {message}")
     }
 }

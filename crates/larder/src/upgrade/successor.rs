@@ -13,6 +13,7 @@ use command_fds::{CommandFdExt, FdMapping};
 use gateway::SocketOwner;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, kill_process};
+use terminal::output;
 use tokio::process::Command;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
@@ -167,7 +168,7 @@ fn complaint(complaints: &UnixListener, process: Option<Pid>) -> io::Result<Opti
     let read = stream.take(COMPLAINT_BYTES_MAX as u64).read_to_end(&mut said);
     read.or_else(|error| if error.kind() == ErrorKind::WouldBlock { Ok(0) } else { Err(error) })?;
     let said = String::from_utf8_lossy(&said);
-    let said = said.trim().replace(|letter: char| letter.is_control(), " ");
+    let said = said.trim().replace(output::is_control, " ");
     Ok((!said.is_empty()).then_some(said))
 }
 
