@@ -157,6 +157,9 @@ fn report_tier(sample: &mut Sample, store: &str, counts: &TierCounts) {
         sample.add(Metric::TierDoubtsTotal, &[store, reason], count);
     }
     sample.add(Metric::TierInstances, &[store], counts.instances);
+    if let Some(log) = counts.log {
+        sample.add(Metric::TierLog, &[store], log);
+    }
     let leases = [
         ("taken", counts.leases_taken),
         ("waited", counts.leases_waited),

@@ -306,6 +306,8 @@ metrics! {
         "Leases that let one instance fetch for all that share the tier: `taken` by this one, `waited` (another one had it, and its response was waited for), `expired` (a lease that was waited for ended, and its holder had said nothing: it died, stood still, or a server without memory took no word of it), `lost` (this one's ended, or another one took it, before the response was written, so it was not), `failed` (the tier did not answer, and this instance asked the origin without one), `released_late` (the tier was slow to take back one of this instance's that brought no response: who waited for it elsewhere waited more than 0.1 s longer), `not_released` (it did not take it back at all, as far as is known here: others waited until it ended), `told_failure` (the holder's forward failed and it said so: requests that waited here share the failure, and do not ask the origin).";
     TierLoadsTotal "larder_tier_loads_total" Counter Count ["store", "result"],
         "Look-ups in the tier behind memory, where there is one: `hit` (a record that can be used), `miss`, `failed` (no answer in time, which counts as a miss).";
+    TierLog "larder_tier_log" Gauge Count ["store"],
+        "Which purge log of the tier behind memory this instance reads, as a number made of the log's id: the same for all instances that share the tier. Two numbers in a fleet are two servers.";
     TierOperationDurationSeconds "larder_tier_operation_duration_seconds" Histogram Seconds ["store", "operation"],
         "How long the tier behind memory took to answer, or was waited for.";
     TierPendingKeys "larder_tier_pending_keys" Gauge Count ["store"],

@@ -195,6 +195,7 @@ fn full_telemetry() -> Arc<Telemetry> {
         sample.add(Metric::TierLeasesTotal, &["", "taken"], 1);
         sample.add(Metric::TierLeaseWaitSecondsTotal, &[""], 1);
         sample.add(Metric::TierLoadsTotal, &["", "hit"], 1);
+        sample.add(Metric::TierLog, &[""], 1);
         sample.add(Metric::TierPendingKeys, &[""], 1);
         sample.add(Metric::TierUnusableTotal, &["", "corrupt"], 1);
         sample.add(Metric::TierWritesTotal, &["", "written"], 1);

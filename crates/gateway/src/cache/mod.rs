@@ -27,7 +27,7 @@ use std::time::Duration;
 use caching::Timestamp;
 use caching::groups::Groups;
 use caching::invalidation::Target;
-use store::backing::{Health, Version, Watcher};
+use store::backing::{Health, LogCursor, Version, Watcher};
 use store::purge::{PurgeId, PurgeRecord};
 use store::{Applied, Budget, Change, Memory, MemoryConfig, Place, Segment, Usage, Walk};
 
@@ -466,7 +466,11 @@ impl Cache {
 
     /// What was asked of the tier behind memory.
     pub(crate) fn tier_counts(&self) -> Option<TierCounts> {
-        self.tiers.as_ref().map(Tiers::counts)
+        // As many bits of the id as a floating-point number takes.
+        let number =
+            |read: LogCursor| u64::from_be_bytes(*read.id.0.first_chunk().expect("it has 16 bytes")) >> 16;
+        let log = self.epochs.log_read().map(number);
+        self.tiers.as_ref().map(|tiers| TierCounts { log, ..tiers.counts() })
     }
 
     /// How the tier behind memory does.

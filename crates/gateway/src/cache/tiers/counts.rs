@@ -62,6 +62,8 @@ pub struct TierCounts {
     pub instances: u64,
     /// Keys whose change it does not know yet.
     pub pending: u64,
+    /// A number made of the id of the log that this instance reads, if it reads one.
+    pub log: Option<u64>,
 }
 
 /// One thing that is counted.
@@ -145,6 +147,7 @@ impl Counts {
             bodies_lost: of(Event::BodyLost),
             instances: instances as u64,
             pending: pending_keys as u64,
+            log: None,
         }
     }
 }
