@@ -30,7 +30,6 @@ use std::process::{Command, ExitCode};
 use anyhow::Context as _;
 use bench::peers::Peer;
 use clap::Parser;
-use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::What;
@@ -63,7 +62,7 @@ struct Options {
     seconds_each: u32,
 
     /// Only these servers; all that are installed without
-    #[arg(long, value_delimiter = ',', value_name = "SERVER,...", value_parser = peer_names())]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "SERVER,...")]
     peers: Vec<Peer>,
 
     /// Of the rows of kv, only those whose title has this in it
@@ -98,11 +97,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn peer_names() -> impl clap::builder::TypedValueParser<Value = Peer> {
-    let names = PossibleValuesParser::new(Peer::ALL.map(Peer::name));
-    names.try_map(|name| Peer::named(&name).context("a name of the list above"))
 }
 
 fn run(mut options: Options) -> anyhow::Result<()> {

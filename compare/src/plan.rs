@@ -164,7 +164,7 @@ impl What {
     pub(crate) fn peers(self) -> &'static [Peer] {
         use Peer::{Apache, Haproxy, Larder, NginxLua, NginxProxyCache, NginxStatic, TrafficServer, Varnish};
         match self {
-            Self::Hit => &Peer::ALL,
+            Self::Hit => Peer::value_variants(),
             Self::Vary | Self::NotModified | Self::Mixed | Self::Expiry => MEMORY_CACHES,
             Self::Miss => &[Larder, Peer::LarderTier, Haproxy, NginxProxyCache, Varnish, TrafficServer],
             Self::TenKib | Self::SixtyFourKib | Self::OneMib => {

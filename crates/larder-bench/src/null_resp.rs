@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use bench::null::{NullReply, NullResp};
 use bench::resp::Protocol;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use terminal::quantity::whole_number;
 
 /// Run a minimal Redis-protocol server, as the baseline for ratios
@@ -37,28 +37,14 @@ pub(crate) struct NullRespArguments {
 
     /// Replies on each connection, repeated in this order, such as set,get,miss
     #[arg(long, value_name = "KIND,...", value_enum, value_delimiter = ',')]
-    replies: Vec<ReplyName>,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ReplyName {
-    Set,
-    Get,
-    Miss,
-    Del,
+    replies: Vec<NullReply>,
 }
 
 pub(super) fn run(arguments: &NullRespArguments) -> anyhow::Result<()> {
-    let reply = |name: &ReplyName| match name {
-        ReplyName::Set => NullReply::Set,
-        ReplyName::Get => NullReply::Get,
-        ReplyName::Miss => NullReply::Miss,
-        ReplyName::Del => NullReply::Del,
-    };
     let settings = NullResp {
         protocol: if arguments.unit_separator { Protocol::UnitSeparator } else { Protocol::Resp2 },
         value_bytes: arguments.value_size as usize,
-        replies: arguments.replies.iter().map(reply).collect(),
+        replies: arguments.replies.clone(),
     };
     super::null_http::serve(arguments.listen, settings.bind(arguments.listen))
 }

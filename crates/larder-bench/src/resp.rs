@@ -12,7 +12,7 @@ use bench::resp::{
     Workload,
 };
 use bench::result::Run;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use terminal::output;
 use terminal::quantity::{number, whole_number};
 
@@ -63,12 +63,12 @@ pub(crate) struct RespArguments {
 #[command(next_help_heading = "Commands")]
 struct Commands {
     /// Commands to send
-    #[arg(long, value_enum, default_value_t = WorkloadName::Workflow)]
-    workload: WorkloadName,
+    #[arg(long, value_enum, default_value_t = Workload::Workflow)]
+    workload: Workload,
 
     /// Protocol to send them in
-    #[arg(long, value_enum, default_value_t = ProtocolName::Resp2)]
-    protocol: ProtocolName,
+    #[arg(long, value_enum, default_value_t = Protocol::Resp2)]
+    protocol: Protocol,
 
     /// User for AUTH [default: the default user]
     #[arg(long, value_name = "NAME", requires = "password_file")]
@@ -155,36 +155,6 @@ struct Amount {
     timeout: Duration,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum WorkloadName {
-    Set,
-    Get,
-    Del,
-    /// SET a key, GET it, GET a key that is missing
-    Workflow,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-pub(super) enum ProtocolName {
-    Resp2,
-    Resp3,
-    /// The text protocol whose messages end with 0x1F
-    UnitSeparator,
-    /// The meta commands of memcached
-    Memcached,
-}
-
-impl ProtocolName {
-    pub(super) fn protocol(self) -> Protocol {
-        match self {
-            Self::Resp2 => Protocol::Resp2,
-            Self::Resp3 => Protocol::Resp3,
-            Self::UnitSeparator => Protocol::UnitSeparator,
-            Self::Memcached => Protocol::Memcached,
-        }
-    }
-}
-
 /// Makes the load and shows what came of it.
 pub(super) fn run(arguments: &RespArguments) -> anyhow::Result<()> {
     let load = load(arguments)?;
@@ -219,14 +189,9 @@ fn load(arguments: &RespArguments) -> anyhow::Result<RespLoad> {
     Ok(RespLoad {
         address,
         topology: if arguments.cluster { Topology::Cluster } else { Topology::Single },
-        protocol: commands.protocol.protocol(),
+        protocol: commands.protocol,
         login: login(commands)?,
-        workload: match commands.workload {
-            WorkloadName::Set => Workload::Set,
-            WorkloadName::Get => Workload::Get,
-            WorkloadName::Del => Workload::Del,
-            WorkloadName::Workflow => Workload::Workflow,
-        },
+        workload: commands.workload,
         key_bytes: commands.key_size,
         value_bytes: commands.value_size,
         values: if commands.fixed_values { Values::Fixed } else { Values::OfKey },

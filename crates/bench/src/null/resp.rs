@@ -5,6 +5,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use clap::ValueEnum;
 use resp::separator::SEPARATOR;
 
 use super::{Answers, NullServer, Script};
@@ -19,7 +20,7 @@ pub struct NullResp {
     pub replies: Vec<NullReply>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum NullReply {
     Set,
     Get,

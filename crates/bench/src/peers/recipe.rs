@@ -1,9 +1,10 @@
 //! The servers that we know, as data: program, configuration, how it is told to run.
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// A server that we can start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Peer {
     /// Reads and writes fixed bytes: the limit.
@@ -35,7 +36,6 @@ pub enum Shaping {
 /// How a server is brought up.
 #[derive(Debug)]
 pub struct Recipe {
-    pub name: &'static str,
     pub title: &'static str,
     pub program: &'static str,
     /// Parted at spaces, and then filled like the files.
@@ -51,20 +51,6 @@ pub struct Recipe {
 }
 
 impl Peer {
-    pub const ALL: [Self; 11] = [
-        Self::Null,
-        Self::Larder,
-        Self::LarderTier,
-        Self::Haproxy,
-        Self::NginxProxyCache,
-        Self::NginxStatic,
-        Self::NginxLua,
-        Self::Varnish,
-        Self::TrafficServer,
-        Self::Squid,
-        Self::Apache,
-    ];
-
     #[must_use]
     pub fn recipe(self) -> &'static Recipe {
         match self {
@@ -82,17 +68,6 @@ impl Peer {
         }
     }
 
-    /// Its name in options and results.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.recipe().name
-    }
-
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|peer| peer.name() == name)
-    }
-
     /// Whether it has an origin to ask; the others answer from what they are configured with.
     #[must_use]
     pub fn is_cache(self) -> bool {
@@ -102,7 +77,6 @@ impl Peer {
 
 /// What most recipes have.
 const PLAIN: Recipe = Recipe {
-    name: "",
     title: "",
     program: "",
     arguments: "",
@@ -113,7 +87,6 @@ const PLAIN: Recipe = Recipe {
 };
 
 const NULL: Recipe = Recipe {
-    name: "null",
     title: "null server",
     program: "larder-bench",
     arguments: "null-http --listen {{listen}}",
@@ -122,7 +95,6 @@ const NULL: Recipe = Recipe {
 };
 
 const LARDER: Recipe = Recipe {
-    name: "larder",
     title: "Larder",
     program: "{{larder}}",
     arguments: "serve --config {{folder}}/larder.toml",
@@ -132,10 +104,9 @@ const LARDER: Recipe = Recipe {
     ..PLAIN
 };
 
-const LARDER_TIER: Recipe = Recipe { name: "larder-tier", title: "Larder with a shared store", ..LARDER };
+const LARDER_TIER: Recipe = Recipe { title: "Larder with a shared store", ..LARDER };
 
 const HAPROXY: Recipe = Recipe {
-    name: "haproxy",
     title: "HAProxy cache",
     program: "haproxy",
     arguments: "-db -f {{folder}}/haproxy.cfg",
@@ -151,7 +122,6 @@ const NGINX: Recipe = Recipe {
 };
 
 const NGINX_PROXY_CACHE: Recipe = Recipe {
-    name: "nginx-proxy-cache",
     title: "nginx proxy_cache",
     files: &[("nginx.conf", include_str!("../../peers/nginx-proxy-cache.conf"))],
     shaping: nginx_shaping,
@@ -159,21 +129,18 @@ const NGINX_PROXY_CACHE: Recipe = Recipe {
 };
 
 const NGINX_STATIC: Recipe = Recipe {
-    name: "nginx-static",
     title: "nginx return, sendfile",
     files: &[("nginx.conf", include_str!("../../peers/nginx-static.conf"))],
     ..NGINX
 };
 
 const NGINX_LUA: Recipe = Recipe {
-    name: "nginx-lua",
     title: "nginx + Lua dictionary",
     files: &[("nginx.conf", include_str!("../../peers/nginx-lua.conf"))],
     ..NGINX
 };
 
 const VARNISH: Recipe = Recipe {
-    name: "varnish",
     title: "Varnish",
     program: "varnishd",
     arguments: "-F -j none -n {{folder}}/work -a {{listen}} -f {{folder}}/default.vcl -s malloc,1g -p thread_pools=1 \
@@ -184,7 +151,6 @@ const VARNISH: Recipe = Recipe {
 };
 
 const TRAFFIC_SERVER: Recipe = Recipe {
-    name: "traffic-server",
     title: "Traffic Server",
     program: "traffic_server",
     arguments: "--run-root={{folder}}/runroot.yaml",
@@ -201,7 +167,6 @@ const TRAFFIC_SERVER: Recipe = Recipe {
 };
 
 const SQUID: Recipe = Recipe {
-    name: "squid",
     title: "Squid",
     program: "squid",
     arguments: "--foreground -N -n larder{{port}} -f {{folder}}/squid.conf",
@@ -210,7 +175,6 @@ const SQUID: Recipe = Recipe {
 };
 
 const APACHE: Recipe = Recipe {
-    name: "apache",
     title: "Apache mod_cache",
     program: "apache2",
     arguments: "-DFOREGROUND -f {{folder}}/apache.conf",

@@ -105,7 +105,7 @@ impl Stage {
     }
 
     fn peer_folder(&self, peer: Peer, port: u16) -> Result<PathBuf, PeerError> {
-        let folder = self.path().join(format!("{}-{port}", peer.name()));
+        let folder = self.path().join(format!("{peer:?}-{port}"));
         let more = peer.recipe().folders.iter().map(|name| folder.join(name));
         for folder in [folder.clone()].into_iter().chain(more) {
             fs::create_dir(&folder).map_err(failed("can't create the folder", &folder))?;

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use thiserror::Error;
 
 pub use crate::until::Until;
@@ -50,13 +51,15 @@ pub enum Topology {
     Cluster,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Also the values of an option, with their descriptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Protocol {
     Resp2,
     Resp3,
-    /// The text protocol whose messages end with 0x1F.
+    /// The text protocol whose messages end with 0x1F
     UnitSeparator,
-    /// The meta commands of memcached, from 1.6.10 on: mg, ms, md.
+    // From 1.6.10 on: mg, ms, md.
+    /// The meta commands of memcached
     Memcached,
 }
 
@@ -78,12 +81,14 @@ pub struct Login {
     pub password: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Also the values of an option, with their descriptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Workload {
     Set,
     Get,
     Del,
-    /// SET a key, GET it, GET a key that is missing; each counts.
+    // Each counts.
+    /// SET a key, GET it, GET a key that is missing
     Workflow,
 }
 
