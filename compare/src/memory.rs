@@ -103,10 +103,10 @@ pub(crate) fn overhead(theatre: &Theatre, peers: &[Peer]) -> anyhow::Result<Row>
 
 fn stored(theatre: &Theatre, server: &Server) -> anyhow::Result<(Vec<f64>, u64)> {
     let mut errors = fill(server, "before", RESPONSES_BEFORE)?;
-    let before = settled_bytes(server)?;
+    let before = settled_bytes(server.pid)?;
     errors += fill(server, "stored", RESPONSES)?;
-    let after = settled_bytes(server)?;
-    let each = (after as f64 - before as f64) / f64::from(RESPONSES) - BODY_BYTES;
+    let after = settled_bytes(server.pid)?;
+    let each = (after - before) / f64::from(RESPONSES) - BODY_BYTES;
     let asked_before = theatre.origin.requests();
     let mut client = Client::connect(server.addresses.http)?;
     for sample in 0..SAMPLES {
@@ -128,7 +128,8 @@ fn fill(server: &Server, name: &str, responses: u32) -> anyhow::Result<u64> {
     Ok(load::errors(&load::run(&load)?))
 }
 
-fn settled_bytes(server: &Server) -> anyhow::Result<u64> {
+/// Bytes of memory, when what was freed has gone back to the system.
+pub(crate) fn settled_bytes(pid: u32) -> anyhow::Result<f64> {
     pass(SETTLE);
-    Ok(memory_bytes(server.pid)?)
+    Ok(memory_bytes(pid)? as f64)
 }

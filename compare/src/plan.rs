@@ -88,15 +88,7 @@ pub(crate) enum AnsweredBy {
     Origin,
 }
 
-/// What the design asks of a figure of Larder.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Budget {
-    /// Which measure of the row.
-    pub(crate) measure: usize,
-    pub(crate) limit: Limit,
-}
-
-/// A bound on a figure.
+/// What the design asks of the first figure of Larder in a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Limit {
     /// So many times the same figure of somebody else, at most.
@@ -183,7 +175,6 @@ impl What {
             Self::Overhead => &[Larder, Varnish],
             // HAProxy does not collapse requests.
             Self::Waiters => &[Larder, NginxProxyCache, Varnish],
-            Self::Generators => &[],
             _ => &[],
         }
     }
@@ -235,16 +226,14 @@ impl What {
                 shaping: Shaping::Limit,
                 ..HIT
             },
-            Self::OpenLoop | Self::Memory | Self::Overhead | Self::Waiters | Self::Expiry => return None,
             _ => return None,
         })
     }
 
     /// The budgets of the gateway in the design, and that TLS hits and tail latencies are ahead of every peer.
-    pub(crate) fn budgets(self, title: &str) -> Vec<Budget> {
-        let times = |limit, reference| Budget { measure: 0, limit: Limit::Times(limit, reference) };
-        let to = |peer, limit| times(limit, Reference::Peer(peer));
-        let at_most = |limit| vec![Budget { measure: 0, limit: Limit::AtMost(limit) }];
+    pub(crate) fn budgets(self, title: &str) -> Vec<Limit> {
+        use Limit::{AtMost, Times};
+        let to = |peer, limit| Times(limit, Reference::Peer(peer));
         match self {
             Self::Hit => vec![
                 to(Peer::Null, 1.15),
@@ -253,22 +242,22 @@ impl What {
                 to(Peer::NginxProxyCache, 0.35),
                 to(Peer::Varnish, 0.3),
             ],
-            Self::Vary | Self::NotModified => vec![times(1.15, Reference::PlainHit)],
+            Self::Vary | Self::NotModified => vec![Times(1.15, Reference::PlainHit)],
             Self::Miss => vec![to(Peer::NginxProxyCache, 1.0)],
             Self::TenKib | Self::SixtyFourKib | Self::OneMib => vec![to(Peer::NginxStatic, 1.0)],
-            Self::Tls => vec![times(0.9, Reference::BestPeer)],
+            Self::Tls => vec![Times(0.9, Reference::BestPeer)],
             Self::H2 => vec![to(Peer::Haproxy, 1.35)],
-            Self::OpenLoop => vec![times(1.0, Reference::BestPeer)],
-            Self::Memory if title.contains("HTTP/1.1") => at_most(8.0),
-            Self::Memory if title.contains("HTTP/2") => at_most(28.0),
+            Self::OpenLoop => vec![Times(1.0, Reference::BestPeer)],
+            Self::Memory if title.contains("HTTP/1.1") => vec![AtMost(8.0)],
+            Self::Memory if title.contains("HTTP/2") => vec![AtMost(28.0)],
             // What TLS takes is reported.
             Self::Memory | Self::Generators => Vec::new(),
             // What they cost is reported.
             Self::Rules | Self::Gzip | Self::GzipMiss | Self::Limit => Vec::new(),
-            Self::Overhead => at_most(600.0),
-            Self::Waiters => at_most(100.0),
-            Self::Expiry => at_most(1.0),
-            Self::Mixed => at_most(1000.0),
+            Self::Overhead => vec![AtMost(600.0)],
+            Self::Waiters => vec![AtMost(100.0)],
+            Self::Expiry => vec![AtMost(1.0)],
+            Self::Mixed => vec![AtMost(1000.0)],
             _ => kv::budgets(title),
         }
     }
@@ -283,7 +272,7 @@ mod tests {
         for what in What::resolved(&[]) {
             assert!(what.peers().contains(&Peer::Larder) || what.peers().is_empty(), "{what:?}");
             for budget in what.budgets("") {
-                if let Limit::Times(_, Reference::Peer(peer)) = budget.limit {
+                if let Limit::Times(_, Reference::Peer(peer)) = budget {
                     assert!(what.peers().contains(&peer), "{what:?} refers to {peer:?}");
                 }
             }

@@ -4,7 +4,7 @@
 use bench::peers::Peer;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Budget, Limit, Reference};
+use crate::plan::{Limit, Reference};
 use crate::row::{Row, Series, Subject};
 
 /// A budget and what was measured.
@@ -22,27 +22,22 @@ pub(crate) fn verdicts(row: &Row) -> Vec<Verdict> {
     row.what.budgets(&row.title).into_iter().filter_map(|budget| verdict(row, budget)).collect()
 }
 
-fn verdict(row: &Row, budget: Budget) -> Option<Verdict> {
-    let median = |series: &Series| series.figures.get(budget.measure).map(|summary| summary.median);
-    let own = row.own()?;
-    let larder = median(own)?;
-    let measure = row.measures.get(budget.measure)?;
-    let (measured, limit, text) = match budget.limit {
-        Limit::AtMost(limit) => (larder, limit, format!("at most {limit} {}", measure.unit)),
+fn verdict(row: &Row, limit: Limit) -> Option<Verdict> {
+    let (own, measure) = (row.own()?, row.measures.first()?);
+    let (measured, limit, text) = match limit {
+        Limit::AtMost(limit) => {
+            (own.figures.first()?.median, limit, format!("at most {limit} {}", measure.unit))
+        }
         Limit::Times(limit, reference) => {
-            let reference = find(row, reference, median)?;
-            (
-                own.ratio_to(reference, budget.measure)?,
-                limit,
-                format!("at most {limit} x {}", reference.subject.title()),
-            )
+            let reference = find(row, reference)?;
+            (own.ratio_to(reference, 0)?, limit, format!("at most {limit} x {}", reference.subject.title()))
         }
     };
     let budget = format!("{}: {} {}", row.title, measure.name, text.trim_end());
     Some(Verdict { budget, measured, limit, is_met: measured <= limit })
 }
 
-fn find(row: &Row, reference: Reference, median: impl Fn(&Series) -> Option<f64>) -> Option<&Series> {
+fn find(row: &Row, reference: Reference) -> Option<&Series> {
     match reference {
         Reference::Peer(peer) => row.of(Subject::Peer(peer)),
         Reference::PlainHit => row.of(Subject::PlainHit),
@@ -52,7 +47,7 @@ fn find(row: &Row, reference: Reference, median: impl Fn(&Series) -> Option<f64>
         Reference::Eviction(eviction) => row.of(Subject::Eviction(eviction)),
         Reference::BestPeer => {
             let rivals = row.series.iter().filter(|series| is_rival(series.subject));
-            let known = rivals.filter_map(|series| Some((median(series)?, series)));
+            let known = rivals.filter_map(|series| Some((series.figures.first()?.median, series)));
             known.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, series)| series)
         }
     }

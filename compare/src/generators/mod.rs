@@ -47,28 +47,32 @@ struct Scenario {
 }
 
 /// A figure of the table.
-#[derive(Debug, Clone, Copy)]
-enum Measure {
-    Rate,
-    ServerCore,
-    GeneratorCore,
-    Mean,
-    P50,
-    P99,
-    Max,
-    /// Mean latency times rate: how many requests the generator saw under way (Little's law). Less than it keeps under
-    /// way: part of the time is in no latency.
-    InFlight,
+#[derive(Clone, Copy)]
+struct Measure {
+    name: &'static str,
+    unit: &'static str,
+    of: fn(&Outcome) -> f64,
 }
 
+const fn measure_of(name: &'static str, unit: &'static str, of: fn(&Outcome) -> f64) -> Measure {
+    Measure { name, unit, of }
+}
+
+const PER_SECOND: Measure = measure_of("requests/s", "", |outcome| outcome.told.per_second);
+const MEAN: Measure = measure_of("mean latency", "µs", |outcome| outcome.told.mean_us);
+const P50: Measure = measure_of("p50", "µs", |outcome| outcome.told.p50_us);
+const P99: Measure = measure_of("p99", "µs", |outcome| outcome.told.p99_us);
+const MAX: Measure = measure_of("longest", "µs", |outcome| outcome.told.max_us);
+
 const AGREEMENT: &[Measure] = &[
-    Measure::Rate,
-    Measure::ServerCore,
-    Measure::GeneratorCore,
-    Measure::Mean,
-    Measure::P50,
-    Measure::P99,
-    Measure::InFlight,
+    PER_SECOND,
+    measure_of("server's core time per request", "µs", |outcome| outcome.server_core_us),
+    measure_of("generator's core time per request", "µs", |outcome| outcome.generator_core_us),
+    MEAN,
+    P50,
+    P99,
+    // How many requests the generator saw under way (Little's law). Less than it keeps under way: part of the time is in no latency.
+    measure_of("mean latency x rate", "", |outcome| outcome.told.mean_us * outcome.told.per_second / 1e6),
 ];
 
 const SCENARIOS: [Scenario; 4] = [
@@ -98,7 +102,7 @@ const SCENARIOS: [Scenario; 4] = [
         target: Target::StallingNullHttp,
         generators: &[Generator::BenchHttpRate, Generator::BenchHttp, Generator::Wrk, Generator::Ab],
         pipeline: 1,
-        measures: &[Measure::P99, Measure::Mean, Measure::P50, Measure::Max, Measure::Rate],
+        measures: &[P99, MEAN, P50, MAX, PER_SECOND],
     },
 ];
 
@@ -112,14 +116,14 @@ pub(crate) fn measure(effort: Effort) -> anyhow::Result<Vec<Row>> {
 impl Scenario {
     fn measure(&self, bench: &Path, effort: Effort) -> anyhow::Result<Row> {
         let target = self.target.start(bench)?;
-        let measures: Vec<_> = self.measures.iter().map(|measure| measure.name_and_unit()).collect();
+        let measures: Vec<_> = self.measures.iter().map(|measure| (measure.name, measure.unit)).collect();
         let mut row = Row::new(What::Generators, self.title, &measures);
         let seconds = effort.seconds_each;
         let ask = Ask { bench, address: target.address, seconds, pipeline: self.pipeline };
         for _ in output::rounds(self.title, effort.rounds) {
             for generator in self.generators {
                 let outcome = generator.run(&ask).with_context(|| generator.title())?;
-                let figures = self.measures.iter().map(|measure| measure.of(&outcome)).collect();
+                let figures = self.measures.iter().map(|measure| (measure.of)(&outcome)).collect();
                 row.add(Subject::Generator(*generator), figures, outcome.told.errors);
             }
         }
@@ -149,6 +153,15 @@ const RATE: u32 = 5000;
 const REQUESTS_MAX: u32 = 5_000_000;
 /// For those that know no time: about what Redis does in a second on one core.
 const COMMANDS_PER_SECOND: u32 = 80_000;
+
+/// The tool on a server, with values as small as ours, told in a form for programs.
+pub(crate) fn redis_benchmark(address: SocketAddr, load: &str) -> Command {
+    let (host, port) = (address.ip(), address.port());
+    let arguments = format!("-h {host} -p {port} {load} -d 12 -c 50 --precision 3 --csv");
+    let mut command = Command::new("redis-benchmark");
+    command.args(arguments.split_whitespace());
+    command
+}
 
 impl Generator {
     pub(crate) fn title(self) -> &'static str {
@@ -204,15 +217,10 @@ impl Generator {
                     "resp {address} --workload set --keys 10000 -c 50 --pipeline {pipeline} -d {seconds}s --quiet --json -"
                 ),
             ),
-            Self::RedisBenchmark => (
-                Path::new("redis-benchmark"),
-                format!(
-                    "-h {} -p {} -t set -r 10000 -d 12 -c 50 -P {pipeline} -n {} --precision 3 --csv",
-                    address.ip(),
-                    address.port(),
-                    self.requests(ask).unwrap_or_default()
-                ),
-            ),
+            Self::RedisBenchmark => {
+                let requests = self.requests(ask).unwrap_or_default();
+                return redis_benchmark(*address, &format!("-t set -r 10000 -P {pipeline} -n {requests}"));
+            }
         };
         let mut command = Command::new(program);
         command.args(arguments.split_whitespace());
@@ -230,35 +238,6 @@ impl Generator {
             Self::Wrk => figures::of_wrk(text),
             Self::Ab => figures::of_ab(text),
             Self::RedisBenchmark => of_redis_benchmark(text),
-        }
-    }
-}
-
-impl Measure {
-    fn name_and_unit(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Rate => ("requests/s", ""),
-            Self::ServerCore => ("server's core time per request", "µs"),
-            Self::GeneratorCore => ("generator's core time per request", "µs"),
-            Self::Mean => ("mean latency", "µs"),
-            Self::P50 => ("p50", "µs"),
-            Self::P99 => ("p99", "µs"),
-            Self::Max => ("longest", "µs"),
-            Self::InFlight => ("mean latency x rate", ""),
-        }
-    }
-
-    fn of(self, outcome: &Outcome) -> f64 {
-        let told = &outcome.told;
-        match self {
-            Self::Rate => told.per_second,
-            Self::ServerCore => outcome.server_core_us,
-            Self::GeneratorCore => outcome.generator_core_us,
-            Self::Mean => told.mean_us,
-            Self::P50 => told.p50_us,
-            Self::P99 => told.p99_us,
-            Self::Max => told.max_us,
-            Self::InFlight => told.mean_us * told.per_second / 1e6,
         }
     }
 }

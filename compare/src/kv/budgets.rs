@@ -1,16 +1,29 @@
 //! What the design asks of the kv server.
 
-use super::{memory, misses, speed, tail, workers};
-use crate::plan::Budget;
+use super::{Eviction, Store, memory, misses, tail, workers};
+use crate::plan::Limit::{self, AtMost, Times};
+use crate::plan::Reference;
 
 /// The budgets of a row.
-pub(crate) fn of(title: &str) -> Vec<Budget> {
-    let parts = [
-        speed::budgets(title),
-        memory::budgets(title),
-        tail::budgets(title),
-        workers::budgets(title),
-        misses::budgets(title),
-    ];
-    parts.concat()
+pub(crate) fn of(title: &str) -> Vec<Limit> {
+    let null = |limit| Times(limit, Reference::Store(Store::Null));
+    let redis = |limit| Times(limit, Reference::Store(Store::Redis));
+    match title {
+        "kv: GET, P=100" => vec![null(2.0), redis(0.22)],
+        "kv: GET, P=10" => vec![redis(0.65)],
+        "kv: GET, P=1, 50 connections" | "kv: GET of 1 KiB, P=1" => vec![redis(0.9)],
+        "kv: GET, P=1, 256 connections" => vec![redis(0.93)],
+        "kv: SET, P=100" => vec![redis(0.28)],
+        "kv: GET of 64 KiB, P=1" => vec![redis(0.85)],
+        "kv: GET, P=100, 10 M keys" => vec![Times(1.6, Reference::HotKeys)],
+        memory::NO_TTL => vec![AtMost(24.0)],
+        memory::TTL => vec![AtMost(30.0)],
+        workers::TITLE => vec![Times(1.11, Reference::Instances(2))],
+        // What the event adds, in microseconds.
+        title if tail::is_one(title) => vec![AtMost(1000.0)],
+        title if misses::is_one(title) => [(1.01, Eviction::Model), (1.0, Eviction::RedisLru)]
+            .map(|(limit, other)| Times(limit, Reference::Eviction(other)))
+            .into(),
+        _ => Vec::new(),
+    }
 }

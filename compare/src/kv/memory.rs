@@ -3,18 +3,16 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use bench::resp::{self, Client, Expiry, Preload, RespLoad, Until, Workload};
-use bench::server::memory_bytes;
 
 use super::Wish;
 use super::store::{Running, Store, Wanted};
+use crate::memory::settled_bytes;
 use crate::output;
-use crate::plan::{Budget, Limit, What};
+use crate::plan::What;
 use crate::row::{Row, Subject};
-use bench::origin::pass;
 
 const KEY_BYTES: usize = 16;
 const VALUE_BYTES: usize = 16;
@@ -23,20 +21,8 @@ const KEYS: [u64; 3] = [3_000_000, 4_000_000, 5_500_000];
 /// What is there before is not counted: pools, buffers, the first segments.
 const KEYS_BEFORE: u64 = 10_000;
 
-const NO_TTL: &str = "kv: memory per key beyond key and value, 16 + 16 bytes, no TTL";
-const TTL: &str = "kv: memory per key beyond key and value, 16 + 16 bytes, TTL";
-
-/// Freed memory goes back to the system within this time.
-const SETTLE: Duration = Duration::from_secs(1);
-
-pub(super) fn budgets(title: &str) -> Vec<Budget> {
-    let bytes = match title {
-        NO_TTL => 24.0,
-        TTL => 30.0,
-        _ => return Vec::new(),
-    };
-    vec![Budget { measure: 0, limit: Limit::AtMost(bytes) }]
-}
+pub(super) const NO_TTL: &str = "kv: memory per key beyond key and value, 16 + 16 bytes, no TTL";
+pub(super) const TTL: &str = "kv: memory per key beyond key and value, 16 + 16 bytes, TTL";
 
 pub(super) fn measure(wish: &Wish<'_>) -> anyhow::Result<Vec<Row>> {
     let cases = [(NO_TTL, Expiry::Never), (TTL, Expiry::AfterSeconds(86_400))];
@@ -60,14 +46,14 @@ fn row(larder: &Path, title: &str, expiry: Expiry) -> anyhow::Result<Row> {
 /// One line of figures for each number of keys.
 fn per_key(server: &Running, expiry: Expiry) -> anyhow::Result<Vec<Vec<f64>>> {
     set_keys(server, KEYS_BEFORE, expiry)?;
-    let (resident_before, counted_before) = (settled_bytes(server)?, counted_bytes(server)?);
+    let (resident_before, counted_before) = (settled_bytes(server.pid())?, counted_bytes(server)?);
     let mut figures = Vec::new();
     for keys in KEYS {
         set_keys(server, keys, expiry)?;
         let each = |after: f64, before: f64| {
             (after - before) / (keys - KEYS_BEFORE) as f64 - (KEY_BYTES + VALUE_BYTES) as f64
         };
-        let resident = each(settled_bytes(server)?, resident_before);
+        let resident = each(settled_bytes(server.pid())?, resident_before);
         figures.push(vec![resident, each(counted_bytes(server)?, counted_before)]);
     }
     Ok(figures)
@@ -85,11 +71,6 @@ fn set_keys(server: &Running, keys: u64, expiry: Expiry) -> anyhow::Result<()> {
         ..server.load()
     };
     Ok(resp::prepare(&load)?)
-}
-
-fn settled_bytes(server: &Running) -> anyhow::Result<f64> {
-    pass(SETTLE);
-    Ok(memory_bytes(server.pid())? as f64)
 }
 
 /// What the server says that keys and values take.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::Wish;
 use super::store::{Running, Store, Wanted};
 use crate::output;
-use crate::plan::{Budget, Limit, Reference, What};
+use crate::plan::What;
 use crate::row::{Row, Subject};
 use crate::stage::{self, BOTH_CORES};
 
@@ -36,31 +36,24 @@ const OWN: [Eviction; 3] = [Eviction::LarderS3Fifo, Eviction::LarderLru, Evictio
 const RIVALS: [Eviction; 3] = [Eviction::RedisLru, Eviction::RedisLfu, Eviction::Model];
 
 impl Eviction {
-    pub(crate) fn title(self) -> &'static str {
+    /// Its title, its server, and what the server calls it.
+    fn parts(self) -> (&'static str, Option<Store>, &'static str) {
         match self {
-            Self::LarderS3Fifo => "Larder, allkeys-s3fifo",
-            Self::LarderLru => "Larder, allkeys-lru",
-            Self::LarderLfu => "Larder, allkeys-lfu",
-            Self::RedisLru => "Redis, allkeys-lru",
-            Self::RedisLfu => "Redis, allkeys-lfu",
-            Self::Model => "S3-FIFO, simulated",
+            Self::LarderS3Fifo => ("Larder, allkeys-s3fifo", Some(Store::Larder), "allkeys-s3fifo"),
+            Self::LarderLru => ("Larder, allkeys-lru", Some(Store::Larder), "allkeys-lru"),
+            Self::LarderLfu => ("Larder, allkeys-lfu", Some(Store::Larder), "allkeys-lfu"),
+            Self::RedisLru => ("Redis, allkeys-lru", Some(Store::Redis), "allkeys-lru"),
+            Self::RedisLfu => ("Redis, allkeys-lfu", Some(Store::Redis), "allkeys-lfu"),
+            Self::Model => ("S3-FIFO, simulated", None, ""),
         }
+    }
+
+    pub(crate) fn title(self) -> &'static str {
+        self.parts().0
     }
 
     pub(crate) fn store(self) -> Option<Store> {
-        match self {
-            Self::LarderS3Fifo | Self::LarderLru | Self::LarderLfu => Some(Store::Larder),
-            Self::RedisLru | Self::RedisLfu => Some(Store::Redis),
-            Self::Model => None,
-        }
-    }
-
-    fn policy(self) -> &'static str {
-        match self {
-            Self::LarderS3Fifo | Self::Model => "allkeys-s3fifo",
-            Self::LarderLru | Self::RedisLru => "allkeys-lru",
-            Self::LarderLfu | Self::RedisLfu => "allkeys-lfu",
-        }
+        self.parts().1
     }
 }
 
@@ -101,11 +94,8 @@ const CASES: [Case; 12] = [
     case("kv: misses, Zipf 1.2 and scans, room for 10 %", 1.2, Scans::Some, LARGE_MIB),
 ];
 
-pub(super) fn budgets(title: &str) -> Vec<Budget> {
-    let times =
-        |limit, reference| Budget { measure: 0, limit: Limit::Times(limit, Reference::Eviction(reference)) };
-    let is_one = CASES.iter().any(|case| case.title == title);
-    if is_one { vec![times(1.01, Eviction::Model), times(1.0, Eviction::RedisLru)] } else { Vec::new() }
+pub(super) fn is_one(title: &str) -> bool {
+    CASES.iter().any(|case| case.title == title)
 }
 
 pub(super) fn measure(wish: &Wish<'_>) -> anyhow::Result<Vec<Row>> {
@@ -176,7 +166,7 @@ impl Case {
         };
         let wanted = Wanted {
             memory_mib: self.memory_mib,
-            policy: Some(eviction.policy()),
+            policy: Some(eviction.parts().2),
             cores: &BOTH_CORES,
             ..Wanted::default()
         };

@@ -9,7 +9,7 @@ use super::store::{self, Running, Store, Wanted};
 use super::turns::{self, Entrant, MEASURES_OF_CORE};
 use super::{HOT_KEYS, Wish};
 use crate::Effort;
-use crate::plan::{Budget, Limit, Reference, What};
+use crate::plan::What;
 use crate::row::{Row, Subject};
 use crate::stage::SERVER_CORE;
 
@@ -22,11 +22,7 @@ struct Case {
     connections: usize,
     keys: u64,
     value_bytes: usize,
-    budgets: &'static [(f64, Reference)],
 }
-
-const NULL: Reference = Reference::Store(Store::Null);
-const REDIS: Reference = Reference::Store(Store::Redis);
 
 const GET: Case = Case {
     what: What::KvGet,
@@ -36,39 +32,17 @@ const GET: Case = Case {
     connections: 50,
     keys: HOT_KEYS,
     value_bytes: 12,
-    budgets: &[],
 };
 
 const CASES: [Case; 10] = [
-    Case { title: "kv: GET, P=100", pipeline: 100, budgets: &[(2.0, NULL), (0.22, REDIS)], ..GET },
-    Case { title: "kv: GET, P=10", pipeline: 10, budgets: &[(0.65, REDIS)], ..GET },
-    Case { title: "kv: GET, P=1, 50 connections", budgets: &[(0.9, REDIS)], ..GET },
-    Case { title: "kv: GET, P=1, 256 connections", connections: 256, budgets: &[(0.93, REDIS)], ..GET },
-    Case {
-        what: What::KvSet,
-        title: "kv: SET, P=100",
-        workload: Workload::Set,
-        pipeline: 100,
-        budgets: &[(0.28, REDIS)],
-        ..GET
-    },
+    Case { title: "kv: GET, P=100", pipeline: 100, ..GET },
+    Case { title: "kv: GET, P=10", pipeline: 10, ..GET },
+    Case { title: "kv: GET, P=1, 50 connections", ..GET },
+    Case { title: "kv: GET, P=1, 256 connections", connections: 256, ..GET },
+    Case { what: What::KvSet, title: "kv: SET, P=100", workload: Workload::Set, pipeline: 100, ..GET },
     Case { what: What::KvSet, title: "kv: SET, P=1, 50 connections", workload: Workload::Set, ..GET },
-    Case {
-        what: What::KvValues,
-        title: "kv: GET of 1 KiB, P=1",
-        value_bytes: 1 << 10,
-        keys: 10_000,
-        budgets: &[(0.9, REDIS)],
-        ..GET
-    },
-    Case {
-        what: What::KvValues,
-        title: "kv: GET of 64 KiB, P=1",
-        value_bytes: 64 << 10,
-        keys: 1000,
-        budgets: &[(0.85, REDIS)],
-        ..GET
-    },
+    Case { what: What::KvValues, title: "kv: GET of 1 KiB, P=1", value_bytes: 1 << 10, keys: 10_000, ..GET },
+    Case { what: What::KvValues, title: "kv: GET of 64 KiB, P=1", value_bytes: 64 << 10, keys: 1000, ..GET },
     Case {
         what: What::KvValues,
         title: "kv: SET of 64 KiB, P=1",
@@ -77,28 +51,11 @@ const CASES: [Case; 10] = [
         keys: 1000,
         ..GET
     },
-    Case {
-        what: What::KvKeys,
-        title: "kv: GET, P=100, 10 M keys",
-        pipeline: 100,
-        keys: 10_000_000,
-        budgets: &[(1.6, Reference::HotKeys)],
-        ..GET
-    },
+    Case { what: What::KvKeys, title: "kv: GET, P=100, 10 M keys", pipeline: 100, keys: 10_000_000, ..GET },
 ];
 
 /// To fill buffers and caches of the processor before the first round.
 const WARM_UP: Duration = Duration::from_millis(500);
-
-pub(super) fn budgets(title: &str) -> Vec<Budget> {
-    let case = CASES.iter().find(|case| case.title == title);
-    let limits = case.map_or(&[][..], |case| case.budgets);
-    let budget = |(limit, reference): &(f64, Reference)| Budget {
-        measure: 0,
-        limit: Limit::Times(*limit, *reference),
-    };
-    limits.iter().map(budget).collect()
-}
 
 pub(super) fn measure(wish: &Wish<'_>, what: What) -> anyhow::Result<Vec<Row>> {
     let cases = CASES.iter().filter(|case| case.what == what && wish.has(case.title));
@@ -109,7 +66,7 @@ impl Case {
     fn measure(&self, larder: &Path, effort: Effort) -> anyhow::Result<Row> {
         let wanted = Wanted { value_bytes: self.value_bytes, ..Wanted::default() };
         let servers = store::start_all(larder, &Store::ALL, &wanted);
-        let is_beside = self.budgets.iter().any(|(_, reference)| *reference == Reference::HotKeys);
+        let is_beside = self.keys > HOT_KEYS;
         let beside = store::start_all(larder, if is_beside { &[Store::Larder] } else { &[] }, &wanted);
         let entrant = |subject, server: &Running, keys| Entrant {
             subject,

@@ -16,7 +16,7 @@ use super::store::{Running, Saves, Store, Wanted};
 use super::watch::{Seen, Watch};
 use crate::Effort;
 use crate::output;
-use crate::plan::{Budget, Limit, What};
+use crate::plan::What;
 use crate::row::{Row, Subject};
 use bench::origin::pass;
 
@@ -37,13 +37,9 @@ const WATCH: Duration = Duration::from_secs(4);
 const LEAD: Duration = Duration::from_secs(1);
 /// Each takes a minute or two.
 const ROUNDS_MAX: u32 = 3;
-/// Added by the event, in microseconds.
-const ADDED_US_MAX: f64 = 1000.0;
 
-pub(super) fn budgets(title: &str) -> Vec<Budget> {
-    let is_one = EVENTS.iter().any(|event| event.title() == title);
-    let budget = Budget { measure: 0, limit: Limit::AtMost(ADDED_US_MAX) };
-    if is_one { vec![budget] } else { Vec::new() }
+pub(super) fn is_one(title: &str) -> bool {
+    EVENTS.iter().any(|event| event.title() == title)
 }
 
 pub(super) fn measure(wish: &Wish<'_>) -> anyhow::Result<Vec<Row>> {

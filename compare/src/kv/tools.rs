@@ -1,7 +1,5 @@
 //! The same servers under `redis-benchmark`: another generator has to say what ours says.
 
-use std::process::Command;
-
 use anyhow::{Context as _, ensure};
 use bench::resp;
 use bench::server::ServerProbe;
@@ -9,7 +7,7 @@ use bench::server::ServerProbe;
 use super::store::{self, Running, Store, Wanted};
 use super::turns::{MEASURES_OF_CORE, figures};
 use super::{HOT_KEYS, Wish};
-use crate::generators::of_redis_benchmark;
+use crate::generators::{of_redis_benchmark, redis_benchmark};
 use crate::output;
 use crate::plan::What;
 use crate::row::{Row, Subject};
@@ -86,14 +84,8 @@ impl Case {
 
     /// Commands per second, as the tool says.
     fn run(&self, server: &Running, commands: u32) -> anyhow::Result<f64> {
-        let arguments = format!(
-            "-h {} -p {} -t {} -r {HOT_KEYS} -d 12 -c 50 -P {} -n {commands} --precision 3 --csv",
-            server.address.ip(),
-            server.address.port(),
-            self.test,
-            self.pipeline,
-        );
-        let output = Command::new("redis-benchmark").args(arguments.split_whitespace()).output();
+        let load = format!("-t {} -r {HOT_KEYS} -P {} -n {commands}", self.test, self.pipeline);
+        let output = redis_benchmark(server.address, &load).output();
         let output = output.context("redis-benchmark can't be started")?;
         ensure!(output.status.success(), "redis-benchmark: {}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8_lossy(&output.stdout);

@@ -10,19 +10,13 @@ use bench::resp::RespLoad;
 use super::store::{Running, Store, Wanted};
 use super::turns::{self, Entrant, MEASURES};
 use super::{HOT_KEYS, Wish};
-use crate::plan::{Budget, Limit, Reference, What};
+use crate::plan::What;
 use crate::row::{Row, Subject};
 use crate::stage::BOTH_CORES;
 
-const TITLE: &str = "kv: two workers, GET, P=100";
-const RATIO_MAX: f64 = 1.11;
+pub(super) const TITLE: &str = "kv: two workers, GET, P=100";
 /// Of each of the two halves of the load.
 const CONNECTIONS: usize = 25;
-
-pub(super) fn budgets(title: &str) -> Vec<Budget> {
-    let budget = Budget { measure: 0, limit: Limit::Times(RATIO_MAX, Reference::Instances(2)) };
-    if title == TITLE { vec![budget] } else { Vec::new() }
-}
 
 pub(super) fn measure(wish: &Wish<'_>) -> anyhow::Result<Vec<Row>> {
     if !wish.has(TITLE) {
