@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bench::experiments::{Experiment, Servers, Settings, Suites, Ways};
+use bench::experiments::{Contender, Experiment, Settings, Suites, Way};
 use bench::programs;
 use bench::progress::Style;
 use bench::result::Report;
@@ -83,18 +83,18 @@ struct SuiteArguments {
 
 impl SuiteArguments {
     fn suites(&self) -> Suites {
-        let ways = match (self.pipeline, self.one_by_one) {
-            (true, _) => Ways::Batches,
-            (_, true) => Ways::OneByOne,
-            _ => Ways::All,
+        let way = match (self.pipeline, self.one_by_one) {
+            (true, _) => Some(Way::Batches),
+            (_, true) => Some(Way::OneByOne),
+            _ => None,
         };
-        let chosen = [(self.text, Servers::Text), (self.resp, Servers::Resp), (self.redis, Servers::Redis)];
-        let servers = chosen.into_iter().find(|(is_chosen, _)| *is_chosen);
-        Suites {
-            ways,
-            batch: self.batch_size.map(usize::from),
-            servers: servers.map_or(Servers::All, |(_, servers)| servers),
-        }
+        let servers = [
+            (self.text, Contender::LarderText),
+            (self.resp, Contender::LarderResp),
+            (self.redis, Contender::Redis),
+        ];
+        let server = servers.into_iter().find(|(is_chosen, _)| *is_chosen).map(|(_, server)| server);
+        Suites { way, batch: self.batch_size.map(usize::from), server }
     }
 }
 

@@ -164,7 +164,7 @@ fn outage(fault: Health, stage: &mut Stage<'_>) -> Result<Outage, ExperimentErro
     let health = Arc::new(AtomicUsize::new(Health::Well as usize));
     let sides = [side(ON, &health, stage)?, side(OFF, &health, stage)?];
     let lasts = stage.duration(USUAL_FAULT);
-    let progress = Progress::of_time(fault.name(), lasts, stage.progress());
+    let progress = Progress::of_time(fault.name(), lasts, stage.settings.progress);
     let scene = Scene { sides, health, begun: Instant::now(), is_over: AtomicBool::new(false) };
     let (course, seen) = thread::scope(|scope| {
         let scene = &scene;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::http::{Detail, HttpLoad, Until};
-use crate::result::{Axis, Chart, Expectation, Point, Run, Scale, Series, UrlFigures};
+use crate::result::{Chart, Expectation, Point, Run, Series, UrlFigures};
 
 use super::findings::{ExperimentError, Findings, all_answered};
 use super::fleet::Store;
@@ -177,13 +177,9 @@ fn load(cell: &Cell, times: &Cell, server: &Server) -> Result<HttpLoad, Experime
 fn chart(measured: &Measured<'_>) -> Chart {
     let Measured { cell, cached, without } = measured;
     let runs = cached.iter().chain([without]);
-    Chart {
-        id: format!("urls-n{}-c{}", cell.n, cell.c),
-        title: format!("Mean per URL, n = {}, c = {}", cell.n, cell.c),
-        x: Axis { label: "URL".to_owned(), scale: Scale::Linear },
-        y: Axis { label: "Time (ms)".to_owned(), scale: Scale::Linear },
-        series: runs.map(|run| series(way_of(run), run)).collect(),
-    }
+    let title = format!("Mean per URL, n = {}, c = {}", cell.n, cell.c);
+    let series = runs.map(|run| series(way_of(run), run)).collect();
+    Chart::linear(&format!("urls-n{}-c{}", cell.n, cell.c), &title, ("URL", "Time (ms)"), series)
 }
 
 /// Behind the name of the cell.
@@ -206,13 +202,8 @@ fn saved_chart(ways: &[Way], all: &[Measured<'_>]) -> Chart {
         let points = saved(all, way).into_iter().map(|(c, ms)| Point { x: c as f64, y: ms, ribbon: None });
         Series { name: named.name.to_owned(), points: points.collect() }
     };
-    Chart {
-        id: "saved".to_owned(),
-        title: "Time saved per request".to_owned(),
-        x: Axis { label: "Connections".to_owned(), scale: Scale::Linear },
-        y: Axis { label: "Time (ms)".to_owned(), scale: Scale::Linear },
-        series: ways.iter().enumerate().map(series).collect(),
-    }
+    let series = ways.iter().enumerate().map(series).collect();
+    Chart::linear("saved", "Time saved per request", ("Connections", "Time (ms)"), series)
 }
 
 /// Milliseconds per request that one of the caches saves, by the number of connections.

@@ -45,7 +45,7 @@ impl Store {
                 command
             }
             Self::LarderKv => {
-                let mut command = Command::new(stage.larder());
+                let mut command = Command::new(&stage.settings.larder);
                 command.args(["kv", "--workers", "1", "--listen", &address.to_string()]);
                 command
             }

@@ -25,7 +25,7 @@ use crate::result::Report;
 
 pub use findings::ExperimentError;
 use findings::Findings;
-pub use settings::{Servers, Settings, Suites, Ways};
+pub use settings::{Contender, Settings, Suites, Way};
 use stage::Stage;
 
 /// What can be run.

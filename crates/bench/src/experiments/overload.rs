@@ -75,7 +75,7 @@ fn outcome(stage: &mut Stage<'_>) -> Result<Outcome, ExperimentError> {
     );
     let gateway = stage.gateway_as(Gateway { sites: &sites, ..Gateway::default() })?;
     let lasts = stage.duration(USUAL_DURATION);
-    let progress = Progress::of_time("overload", lasts, stage.progress());
+    let progress = Progress::of_time("overload", lasts, stage.settings.progress);
     let mut asker = Asker::new(&[gateway.address]);
     (0..HIT_PAGES).for_each(|page| _ = asker.ask(0, &hit(page), &[]));
     let (idle, _) = load(&gateway, 0, lasts.min(IDLE_MAX));

@@ -27,30 +27,29 @@ pub struct Settings {
 /// Which of the suites are to run, and on whom.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Suites {
-    pub ways: Ways,
+    /// All of them without.
+    pub way: Option<Way>,
     /// Commands in a batch; none for those of the published figures.
     pub batch: Option<usize>,
-    pub servers: Servers,
+    /// All of them without.
+    pub server: Option<Contender>,
+}
+
+/// A server, and how it is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contender {
+    /// In the protocol of poor-man-s-cache.
+    LarderText,
+    /// As clients of Redis speak to it.
+    LarderResp,
+    Redis,
 }
 
 /// How commands are sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ways {
-    #[default]
-    All,
-    /// One by one on connections that stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// On connections that stay.
     OneByOne,
     Batches,
-}
-
-/// Who is asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Servers {
-    #[default]
-    All,
-    /// Larder in the protocol of poor-man-s-cache.
-    Text,
-    /// Larder as clients of Redis speak to it.
-    Resp,
-    Redis,
+    ConnectionEach,
 }

@@ -14,17 +14,17 @@ use crate::observe::Observer;
 use crate::origin::{Origin, Reply};
 use crate::peers::{Client, Values};
 use crate::programs::on_path;
-use crate::progress::{Progress, Style};
+use crate::progress::Progress;
 use crate::result::{Machine, Report, Run, SCHEMA};
 use crate::server::{self, Ready, ServerCommand, ServerProbe, ServerProcess};
 use crate::until::Until;
 
 use super::findings::{ExperimentError, Findings};
-use super::settings::{Settings, Suites};
+use super::settings::Settings;
 
 /// See the file.
 pub(super) struct Stage<'a> {
-    settings: &'a Settings,
+    pub(super) settings: &'a Settings,
     folder: TempDir,
     started_at: SystemTime,
     /// Names folders.
@@ -73,22 +73,6 @@ impl<'a> Stage<'a> {
 
     pub(super) fn connections(&self, usual: usize) -> usize {
         self.settings.connections.unwrap_or(usual)
-    }
-
-    pub(super) fn instances(&self) -> Option<usize> {
-        self.settings.instances
-    }
-
-    pub(super) fn suites(&self) -> Suites {
-        self.settings.suites
-    }
-
-    pub(super) fn larder(&self) -> &Path {
-        &self.settings.larder
-    }
-
-    pub(super) fn progress(&self) -> Style {
-        self.settings.progress
     }
 
     /// Larder's mock origin.

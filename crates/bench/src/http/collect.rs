@@ -1,6 +1,6 @@
 //! Runs the workers of a load, and makes one result of what they tell.
 
-use std::ops::ControlFlow;
+use std::cell::Cell;
 use std::time::Duration;
 
 use super::load::{HttpLoad, Until};
@@ -31,7 +31,12 @@ pub fn run(load: &HttpLoad, observer: &mut dyn Observer) -> Result<Run, LoadErro
 ///
 /// As with [`run`], and [`LoadError::Ended`] when the observer has seen enough before each side had its turn.
 pub fn run_in_turn(sides: &[Vec<HttpLoad>], observer: &mut dyn Observer) -> Result<Vec<Run>, LoadError> {
-    let mut observer = Remembering { observer, is_over: false };
+    let is_over = Cell::new(false);
+    let mut observer = |interval: &Interval, latencies: &Latencies| {
+        let flow = observer.observe(interval, latencies);
+        is_over.set(is_over.get() || flow.is_break());
+        flow
+    };
     let mut sums: Vec<Option<Measured>> = sides.iter().map(|_| None).collect();
     for round in 0..sides.iter().map(Vec::len).max().unwrap_or_default() {
         let mut order: Vec<usize> = (0..sides.len()).collect();
@@ -39,7 +44,7 @@ pub fn run_in_turn(sides: &[Vec<HttpLoad>], observer: &mut dyn Observer) -> Resu
             order.reverse();
         }
         for side in order.into_iter().filter(|&side| round < sides[side].len()) {
-            if observer.is_over {
+            if is_over.get() {
                 return summed_up(sums, sides);
             }
             let measured = measure(&sides[side][round], &mut observer)?;
@@ -59,20 +64,6 @@ fn summed_up(sums: Vec<Option<Measured>>, sides: &[Vec<HttpLoad>]) -> Result<Vec
         (Some(sum), Some(load)) => Ok(sum.into_run(load)),
     };
     sums.into_iter().zip(sides).map(run).collect()
-}
-
-/// An observer, and whether it has seen enough.
-struct Remembering<'a> {
-    observer: &'a mut dyn Observer,
-    is_over: bool,
-}
-
-impl Observer for Remembering<'_> {
-    fn observe(&mut self, interval: &Interval, latencies: &Latencies) -> ControlFlow<()> {
-        let flow = self.observer.observe(interval, latencies);
-        self.is_over |= flow.is_break();
-        flow
-    }
 }
 
 fn measure(load: &HttpLoad, observer: &mut dyn Observer) -> Result<Measured, LoadError> {

@@ -32,8 +32,8 @@ pub(super) struct Server {
     pub(super) tls: Option<Tls>,
     /// Without repetitions.
     pub(super) requests: Vec<Prepared>,
-    sequence: Arc<[u32]>,
-    due: Arc<[Duration]>,
+    sequence: Arc<Vec<u32>>,
+    due: Arc<Vec<Duration>>,
 }
 
 /// What one thread does.
@@ -59,10 +59,10 @@ impl Plan {
             };
             drafts[at].take(target, load, &mut figures)?;
             if let Pace::Recorded { due } = &load.pace {
-                drafts[at].due.push(due[place]);
+                Arc::make_mut(&mut drafts[at].server.due).push(due[place]);
             }
         }
-        let servers = drafts.into_iter().map(|draft| Arc::new(draft.finish())).collect();
+        let servers = drafts.into_iter().map(|draft| Arc::new(draft.server)).collect();
         Ok(Self { servers, figures: figures.names })
     }
 
@@ -125,15 +125,10 @@ impl Plan {
 /// A server whose requests are still being gathered.
 #[derive(Debug)]
 struct Draft {
-    scheme: Scheme,
-    host: String,
-    port: u16,
-    address: SocketAddr,
-    tls: Option<Tls>,
-    requests: Vec<Prepared>,
+    /// The first of its URLs.
+    url: Url,
     known: HashMap<Target, u32>,
-    sequence: Vec<u32>,
-    due: Vec<Duration>,
+    server: Server,
 }
 
 impl Draft {
@@ -142,47 +137,35 @@ impl Draft {
             Scheme::Http => None,
             Scheme::Https => Some(Tls::new(&load.tls, &url.host, load.protocol)?),
         };
-        Ok(Self {
-            scheme: url.scheme,
-            host: url.host.clone(),
-            port: url.port,
+        let server = Server {
+            name: format!("{}:{}", url.host, url.port),
             address: resolve(url, load.timeout)?,
             tls,
             requests: Vec::new(),
-            known: HashMap::new(),
-            sequence: Vec::new(),
-            due: Vec::new(),
-        })
+            sequence: Arc::default(),
+            due: Arc::default(),
+        };
+        Ok(Self { url: url.clone(), known: HashMap::new(), server })
     }
 
     fn is_at(&self, url: &Url) -> bool {
-        (self.scheme, self.port) == (url.scheme, url.port) && self.host == url.host
+        (self.url.scheme, self.url.port, &self.url.host) == (url.scheme, url.port, &url.host)
     }
 
     fn take(&mut self, target: &Target, load: &HttpLoad, figures: &mut Figures) -> Result<(), LoadError> {
+        let requests = &mut self.server.requests;
         let place = match self.known.get(target) {
             Some(place) => *place,
             None => {
                 let figure = figures.of(target, load.detail);
-                self.requests.push(prepare::request(target, load, figure)?);
-                let place = u32::try_from(self.requests.len() - 1).expect("lists are shorter than 2^32");
+                let place = u32::try_from(requests.len()).expect("lists are shorter than 2^32");
+                requests.push(prepare::request(target, load, figure)?);
                 self.known.insert(target.clone(), place);
                 place
             }
         };
-        self.sequence.push(place);
+        Arc::make_mut(&mut self.server.sequence).push(place);
         Ok(())
-    }
-
-    fn finish(self) -> Server {
-        Server {
-            name: format!("{}:{}", self.host, self.port),
-            address: self.address,
-            tls: self.tls,
-            requests: self.requests,
-            sequence: self.sequence.into(),
-            due: self.due.into(),
-        }
     }
 }
 

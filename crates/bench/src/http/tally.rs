@@ -1,6 +1,6 @@
 //! Counts what comes of the requests of one worker.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
@@ -55,19 +55,19 @@ impl Tally {
             self.errors.wrong += 1;
             return self.error(prepared);
         }
-        let latency_us = microseconds(pending.since, now);
-        self.slice.latencies.record(latency_us);
+        let latency = now.saturating_duration_since(pending.since);
+        self.slice.latencies.record_time(latency);
         if self.detail == Detail::PerUrl {
-            self.urls[prepared.figure].record(latency_us);
+            self.urls[prepared.figure].record(latency);
         }
     }
 
     pub(super) fn first_byte(&mut self, pending: Pending, now: Instant) {
-        self.first_bytes.record(microseconds(pending.since, now));
+        self.first_bytes.record_time(now.saturating_duration_since(pending.since));
     }
 
     pub(super) fn connected(&mut self, since: Instant, now: Instant) {
-        self.connects.record(microseconds(since, now));
+        self.connects.record_time(now.saturating_duration_since(since));
     }
 
     pub(super) fn failure(&mut self, failure: Failure, prepared: &Prepared) {
@@ -102,10 +102,6 @@ impl Tally {
     }
 }
 
-fn microseconds(since: Instant, now: Instant) -> u64 {
-    u64::try_from(now.saturating_duration_since(since).as_micros()).unwrap_or(u64::MAX)
-}
-
 /// The latencies of one URL: mean and deviation exactly, percentiles to two digits, in as little memory as its latencies
 /// need.
 #[derive(Clone, Debug)]
@@ -126,7 +122,8 @@ impl Default for UrlTally {
 }
 
 impl UrlTally {
-    pub(super) fn record(&mut self, latency_us: u64) {
+    fn record(&mut self, latency: Duration) {
+        let latency_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
         self.histogram.saturating_record(latency_us);
         #[expect(clippy::cast_precision_loss, reason = "latencies and counts below 2^52")]
         let (latency_us, count) = (latency_us as f64, self.histogram.len() as f64);

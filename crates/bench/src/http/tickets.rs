@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::load::Order;
+use crate::random::SplitMix;
 
 /// The requests of one worker: every `step`th of its server's, from `first` on.
 #[derive(Debug)]
@@ -15,7 +16,7 @@ pub(super) struct Tickets {
     pub(super) order: Order,
     pub(super) seed: u64,
     /// Which request stands at each place of the list.
-    pub(super) sequence: Arc<[u32]>,
+    pub(super) sequence: Arc<Vec<u32>>,
     pub(super) schedule: Schedule,
     pub(super) taken: u64,
 }
@@ -27,7 +28,7 @@ pub(super) enum Schedule {
     Every {
         per_second: f64,
     },
-    Recorded(Arc<[Duration]>),
+    Recorded(Arc<Vec<Duration>>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,10 +100,7 @@ impl Tickets {
     }
 }
 
-/// `SplitMix64`: spreads consecutive numbers over all numbers.
+/// Spreads consecutive numbers over all numbers.
 pub(super) fn scramble(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    SplitMix::new(number).next()
 }

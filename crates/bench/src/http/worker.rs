@@ -481,7 +481,7 @@ impl Worker {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return self.failed(at, error),
+                Err(error) => return self.over(at, || error, self.rest_of_broken(at), Instant::now()),
             }
         }
         self.unread.push(at);
@@ -499,7 +499,10 @@ impl Worker {
         match outcome {
             Ok(Then::GoOn) => {}
             Ok(Then::Close) => return self.ending(at, now),
-            Err(malformed) => return self.garbled(at, malformed, now),
+            Err(Malformed(why)) => {
+                let error = || io::Error::new(ErrorKind::InvalidData, why);
+                return self.over(at, error, Rest::Failed(Failure::Malformed), now);
+            }
         }
         if is_answered {
             connection.failures = 0;
@@ -535,14 +538,18 @@ impl Worker {
         let log = &mut connection.log;
         let mut book = Book { server: &self.server, tally: &mut self.tally, log, now };
         connection.codec.end(&mut book);
-        match connection.state {
-            State::Opening(_) => {
-                let error =
-                    io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection at once");
-                self.not_opened(at, error, Failure::Connect, now);
-            }
-            _ => self.lose(at, self.rest_of_broken(at), now),
+        let error = || io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection at once");
+        self.over(at, error, self.rest_of_broken(at), now);
+    }
+
+    /// The connection is over, be it before it was open: then there is an error to tell.
+    fn over(&mut self, at: usize, error: impl FnOnce() -> io::Error, rest: Rest, now: Instant) {
+        if !matches!(self.connections[at].state, State::Opening(_)) {
+            return self.lose(at, rest, now);
         }
+        let is_malformed = rest == Rest::Failed(Failure::Malformed);
+        let failure = if is_malformed { Failure::Malformed } else { Failure::Connect };
+        self.not_opened(at, error(), failure, now);
     }
 
     /// A server that closes a connection behind an answer did not see the request that crossed its close: that one is
@@ -553,24 +560,6 @@ impl Worker {
             Rest::SentAgain
         } else {
             Rest::Failed(Failure::Broken)
-        }
-    }
-
-    fn failed(&mut self, at: usize, error: io::Error) {
-        let now = Instant::now();
-        match self.connections[at].state {
-            State::Opening(_) => self.not_opened(at, error, Failure::Connect, now),
-            _ => self.lose(at, self.rest_of_broken(at), now),
-        }
-    }
-
-    fn garbled(&mut self, at: usize, malformed: Malformed, now: Instant) {
-        match self.connections[at].state {
-            State::Opening(_) => {
-                let error = io::Error::new(ErrorKind::InvalidData, malformed.0);
-                self.not_opened(at, error, Failure::Malformed, now);
-            }
-            _ => self.lose(at, Rest::Failed(Failure::Malformed), now),
         }
     }
 
@@ -631,13 +620,8 @@ impl Worker {
             })
             .collect();
         for at in late {
-            match self.connections[at].state {
-                State::Opening(_) => {
-                    let error = io::Error::new(ErrorKind::TimedOut, "the connection was not made in time");
-                    self.not_opened(at, error, Failure::Connect, now);
-                }
-                _ => self.lose(at, Rest::LateFailed, now),
-            }
+            let error = || io::Error::new(ErrorKind::TimedOut, "the connection was not made in time");
+            self.over(at, error, Rest::LateFailed, now);
         }
     }
 }

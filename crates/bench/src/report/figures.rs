@@ -77,15 +77,13 @@ fn own(chart: &Chart) -> Figure {
         colour: Colour::of_series(index),
         dash: if ribbons && index % 2 == 1 { Dash::Dashed } else { Dash::Solid },
     });
-    Figure {
-        id: file_name(&chart.id),
-        title: chart.title.clone(),
-        description: format!("{} over {}.", chart.y.label, chart.x.label),
-        x: chart.x.clone(),
-        y: chart.y.clone(),
-        content: Content::Lines(curves.collect()),
-        names: Vec::new(),
-    }
+    let description = format!("{} over {}.", chart.y.label, chart.x.label);
+    let axes = (chart.x.clone(), chart.y.clone());
+    figure(&file_name(&chart.id), &chart.title, description, axes, Content::Lines(curves.collect()))
+}
+
+fn figure(id: &str, title: &str, description: String, (x, y): (Axis, Axis), content: Content) -> Figure {
+    Figure { id: id.into(), title: title.into(), description, x, y, content, names: Vec::new() }
 }
 
 fn linear(label: &str) -> Axis {
@@ -102,15 +100,9 @@ fn bars(runs: &[Run], figure: impl Fn(&Run) -> Option<(f64, String)>) -> Vec<Bar
 
 /// A bar chart; nothing for a single bar, which compares nothing.
 fn bar_figure(id: &str, title: &str, bars: Vec<Bar>) -> Option<Figure> {
-    (bars.len() > 1).then(|| Figure {
-        id: id.into(),
-        title: title.into(),
-        description: format!("{title}, a bar for each run."),
-        x: linear(""),
-        y: linear(""),
-        content: Content::Bars(bars),
-        names: Vec::new(),
-    })
+    let description = format!("{title}, a bar for each run.");
+    let axes = (linear(""), linear(""));
+    (bars.len() > 1).then(|| figure(id, title, description, axes, Content::Bars(bars)))
 }
 
 fn with_ratio(value: f64, label: &str, first: Option<f64>) -> String {
@@ -150,15 +142,8 @@ fn curves(runs: &[Run], dash: Dash, points: impl Fn(&Run) -> Vec<Point>) -> Vec<
 }
 
 fn line_figure(id: &str, title: &str, (x, y): (Axis, Axis), curves: Vec<Curve>) -> Option<Figure> {
-    (!curves.is_empty()).then(|| Figure {
-        id: id.into(),
-        title: title.into(),
-        description: format!("{title}: {} over {}.", y.label, x.label),
-        x,
-        y,
-        content: Content::Lines(curves),
-        names: Vec::new(),
-    })
+    let description = format!("{title}: {} over {}.", y.label, x.label);
+    (!curves.is_empty()).then(|| figure(id, title, description, (x, y), Content::Lines(curves)))
 }
 
 /// Turns times in microseconds into the unit that fits the longest; the axis says which, and is logarithmic where the
@@ -170,14 +155,14 @@ fn time_axis(curves: &mut [Curve]) -> Axis {
     let unit = TimeUnit::fitting(longest);
     let scale = if longest > LOG_RATIO * shortest { Scale::Log } else { Scale::Linear };
     in_unit(curves, unit);
-    Axis { label: format!("Latency ({})", unit.name()), scale }
+    Axis { label: format!("Latency ({})", unit.name), scale }
 }
 
 /// Turns microseconds into `unit`.
 fn in_unit(curves: &mut [Curve], unit: TimeUnit) {
     for point in curves.iter_mut().flat_map(|curve| &mut curve.points) {
-        point.y /= unit.us();
-        point.ribbon = point.ribbon.map(|(low, high)| (low / unit.us(), high / unit.us()));
+        point.y /= unit.us;
+        point.ribbon = point.ribbon.map(|(low, high)| (low / unit.us, high / unit.us));
     }
 }
 
@@ -241,36 +226,29 @@ fn per_second(count: u64, interval: &Interval) -> Option<f64> {
     (interval.length_s > 0.0).then(|| count as f64 / interval.length_s)
 }
 
-/// Without the intervals in which a load, or a round of it, waits for its last answers: they are shorter, and their rates near zero.
-fn whole(run: &Run) -> impl Fn(&Interval) -> bool + use<> {
+/// A rate over time, without the intervals in which a load, or a round of it, waits for its last answers: they are shorter, and their rates near
+/// zero.
+fn rate_over_time(run: &Run, count: impl Fn(&Interval) -> Option<u64>) -> Vec<Point> {
     let longest_s = run.intervals.iter().map(|interval| interval.length_s).fold(0.0, f64::max);
-    move |interval| interval.length_s > longest_s * 0.9
+    over_time(run, |interval| {
+        per_second(count(interval)?, interval).filter(|_| interval.length_s > longest_s * 0.9)
+    })
 }
 
 fn throughput(runs: &[Run]) -> Option<Figure> {
-    let curves = curves(runs, Dash::Solid, |run| {
-        let is_whole = whole(run);
-        over_time(run, |interval| per_second(interval.requests, interval).filter(|_| is_whole(interval)))
-    });
+    let curves = curves(runs, Dash::Solid, |run| rate_over_time(run, |interval| Some(interval.requests)));
     let axes = (linear("Time (s)"), linear("Requests per second"));
     line_figure("throughput-over-time", "Throughput over time", axes, curves)
 }
 
 /// What clients asked for and what of that reached the origin, for the runs where somebody counted at the origin.
 fn origin(runs: &[Run]) -> Option<Figure> {
-    let at_origin = |interval: &Interval| per_second(interval.origin_requests?, interval);
     let counted = |run: &Run| run.intervals.iter().any(|interval| interval.origin_requests.is_some());
-    let mut clients = curves(runs, Dash::Dashed, |run| {
-        if !counted(run) {
-            return Vec::new();
-        }
-        let is_whole = whole(run);
-        over_time(run, |interval| per_second(interval.requests, interval).filter(|_| is_whole(interval)))
-    });
-    let mut origins = curves(runs, Dash::Solid, |run| {
-        let is_whole = whole(run);
-        over_time(run, |interval| at_origin(interval).filter(|_| is_whole(interval)))
-    });
+    let of_clients = |run: &Run| rate_over_time(run, |interval| Some(interval.requests));
+    let mut clients =
+        curves(runs, Dash::Dashed, |run| if counted(run) { of_clients(run) } else { Vec::new() });
+    let mut origins =
+        curves(runs, Dash::Solid, |run| rate_over_time(run, |interval| interval.origin_requests));
     clients.iter_mut().for_each(|curve| curve.name.push_str(", clients"));
     origins.iter_mut().for_each(|curve| curve.name.push_str(", origin"));
     let axes = (linear("Time (s)"), linear("Requests per second"));
@@ -291,7 +269,7 @@ fn urls(runs: &[Run]) -> Option<Figure> {
     });
     curves.iter_mut().skip(1).step_by(2).for_each(|curve| curve.dash = Dash::Dashed);
     // As in the data files, whatever the times are.
-    in_unit(&mut curves, TimeUnit::Milliseconds);
+    in_unit(&mut curves, TimeUnit::MILLISECONDS);
     let y = linear("Time (ms)");
     let title = "Mean time per URL, within one standard deviation";
     let mut figure = line_figure("urls", title, (linear("URL"), y), curves)?;

@@ -70,26 +70,35 @@ fn heading(report: &Report) -> Markup {
 }
 
 fn expectations(expectations: &[Expectation]) -> Markup {
+    let head =
+        html! { th scope="col" { "Expected" } th.words scope="col" { "Measured" } th scope="col" { "" } };
+    let rows = html! {
+        @for expectation in expectations {
+            tr {
+                th scope="row" { (expectation.what) }
+                td.words data-label="measured" { (expectation.measured) }
+                @match expectation.verdict() {
+                    Verdict::Holds => { td.holds { "✓ holds" } }
+                    Verdict::Fails => { td.fails { "✗ fails" } }
+                    Verdict::NotJudged => { td { "not judged" } }
+                }
+            }
+        }
+    };
+    let caption = "What was promised, what was seen, and whether it held";
+    table("Expectations", caption, expectations.len(), &head, &rows)
+}
+
+/// Nothing, where there are no rows.
+fn table(title: &str, caption: &str, count: usize, head: &Markup, rows: &Markup) -> Markup {
     html! {
-        @if !expectations.is_empty() {
-            h2 { "Expectations" }
+        @if count > 0 {
+            h2 { (title) }
             div.scroll {
                 table {
-                    caption { "What was promised, what was seen, and whether it held" }
-                    thead { tr { th scope="col" { "Expected" } th.words scope="col" { "Measured" } th scope="col" { "" } } }
-                    tbody {
-                        @for expectation in expectations {
-                            tr {
-                                th scope="row" { (expectation.what) }
-                                td.words data-label="measured" { (expectation.measured) }
-                                @match expectation.verdict() {
-                                    Verdict::Holds => { td.holds { "✓ holds" } }
-                                    Verdict::Fails => { td.fails { "✗ fails" } }
-                                    Verdict::NotJudged => { td { "not judged" } }
-                                }
-                            }
-                        }
-                    }
+                    caption { (caption) }
+                    thead { tr { (head) } }
+                    tbody { (rows) }
                 }
             }
         }
@@ -98,25 +107,14 @@ fn expectations(expectations: &[Expectation]) -> Markup {
 
 fn runs(runs: &[Run]) -> Markup {
     let columns = columns(runs);
-    html! {
-        @if !runs.is_empty() {
-            h2 { "Runs" }
-            div.scroll {
-                table {
-                    caption { "One row for each run; a click on a heading sorts" }
-                    thead {
-                        tr {
-                            th scope="col" { "run" }
-                            @for column in &columns {
-                                th scope="col" title=(column.meaning) { button type="button" { (column.heading) } }
-                            }
-                        }
-                    }
-                    tbody { @for (row, run) in runs.iter().enumerate() { (run_row(run, row, &columns)) } }
-                }
-            }
+    let head = html! {
+        th scope="col" { "run" }
+        @for column in &columns {
+            th scope="col" title=(column.meaning) { button type="button" { (column.heading) } }
         }
-    }
+    };
+    let rows = html! { @for (row, run) in runs.iter().enumerate() { (run_row(run, row, &columns)) } };
+    table("Runs", "One row for each run; a click on a heading sorts", runs.len(), &head, &rows)
 }
 
 fn run_row(run: &Run, row: usize, columns: &[Column]) -> Markup {
@@ -146,25 +144,12 @@ fn charts(figures: &[Figure]) -> Markup {
 }
 
 fn details(runs: &[Run]) -> Markup {
-    html! {
-        @if !runs.is_empty() {
-            h2 { "Details" }
-            div.scroll {
-                table {
-                    caption { "What was asked of whom, and what came back" }
-                    thead {
-                        tr {
-                            th scope="col" { "run" }
-                            th.words scope="col" { "target and load" }
-                            th.words scope="col" { "amounts" }
-                            th.words scope="col" { "trouble" }
-                        }
-                    }
-                    tbody { @for run in runs { (details_row(run)) } }
-                }
-            }
-        }
-    }
+    let head = html! {
+        th scope="col" { "run" }
+        @for heading in ["target and load", "amounts", "trouble"] { th.words scope="col" { (heading) } }
+    };
+    let rows = html! { @for run in runs { (details_row(run)) } };
+    table("Details", "What was asked of whom, and what came back", runs.len(), &head, &rows)
 }
 
 fn details_row(run: &Run) -> Markup {

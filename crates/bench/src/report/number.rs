@@ -30,7 +30,7 @@ pub(super) fn time(us: f64) -> String {
         return String::from("-");
     }
     let unit = TimeUnit::fitting(us);
-    format!("{} {}", significant(us / unit.us()), unit.name())
+    format!("{} {}", significant(us / unit.us), unit.name)
 }
 
 /// Bytes with a binary unit: `1.5 MiB`.
@@ -62,37 +62,22 @@ pub(super) fn significant(value: f64) -> String {
 }
 
 /// The unit of a column or an axis of times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TimeUnit {
-    Microseconds,
-    Milliseconds,
-    Seconds,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct TimeUnit {
+    pub(super) name: &'static str,
+    /// Its length.
+    pub(super) us: f64,
 }
 
 impl TimeUnit {
+    pub(super) const MILLISECONDS: Self = Self { name: "ms", us: 1e3 };
+
     /// The unit in which a time of `us` is a short number.
     pub(super) fn fitting(us: f64) -> Self {
         match us.abs() {
-            size if size < 999.5 => Self::Microseconds,
-            size if size < 999_500.0 => Self::Milliseconds,
-            _ => Self::Seconds,
-        }
-    }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Microseconds => "µs",
-            Self::Milliseconds => "ms",
-            Self::Seconds => "s",
-        }
-    }
-
-    /// Its length.
-    pub(super) fn us(self) -> f64 {
-        match self {
-            Self::Microseconds => 1.0,
-            Self::Milliseconds => 1e3,
-            Self::Seconds => 1e6,
+            size if size < 999.5 => Self { name: "µs", us: 1.0 },
+            size if size < 999_500.0 => Self::MILLISECONDS,
+            _ => Self { name: "s", us: 1e6 },
         }
     }
 }
@@ -107,6 +92,20 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
     let tail = kept / 2;
     let head = characters[..kept - tail].iter();
     head.chain(&['…']).chain(&characters[characters.len() - tail..]).collect()
+}
+
+/// `text` parted between words into lines that fit, at most `lines_max`: the last one has the rest. A word that does not fit has a line.
+pub(super) fn wrapped(text: &str, lines_max: usize, fits: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let is_last = lines.len() == lines_max;
+        let longer = lines.last().map(|line| format!("{line} {word}"));
+        match (longer.filter(|line| is_last || fits(line)), lines.last_mut()) {
+            (Some(longer), Some(line)) => *line = longer,
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ const GAP: usize = 2;
 #[must_use]
 pub fn text(report: &Report) -> String {
     let mut lines = vec![report.title.clone()];
-    lines.extend(wrapped(&report.description));
+    lines.extend(number::wrapped(&report.description, usize::MAX, |line| line.chars().count() <= WIDTH));
     lines.extend(machine(&report.machine).map(|machine| format!("{machine}; {}", report.larder)));
     lines.push(String::new());
     if !report.runs.is_empty() {
@@ -290,21 +290,6 @@ fn expectations(expectations: &[Expectation]) -> Vec<String> {
         format!("  {}  {}: {}", verdict(expectation), expectation.what, expectation.measured)
     });
     [String::new(), String::from("Expectations")].into_iter().chain(told).collect()
-}
-
-/// `text` in lines of at most [`WIDTH`] characters.
-fn wrapped(text: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= WIDTH => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 #[cfg(test)]

@@ -15,10 +15,14 @@ pub struct Chart {
 }
 
 impl Chart {
+    pub(crate) fn linear(id: &str, title: &str, (x, y): (&str, &str), series: Vec<Series>) -> Self {
+        let axis = |label: &str| Axis { label: label.to_owned(), scale: Scale::Linear };
+        Self { id: id.to_owned(), title: title.to_owned(), x: axis(x), y: axis(y), series }
+    }
+
     /// Of what happens while time passes.
     pub(crate) fn over_time(id: &str, title: &str, y: &str, series: Vec<Series>) -> Self {
-        let axis = |label: &str| Axis { label: label.to_owned(), scale: Scale::Linear };
-        Self { id: id.to_owned(), title: title.to_owned(), x: axis("Time (s)"), y: axis(y), series }
+        Self::linear(id, title, ("Time (s)", y), series)
     }
 }
 

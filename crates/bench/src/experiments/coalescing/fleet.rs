@@ -133,7 +133,7 @@ fn load(
 ) -> Result<Outcome, ExperimentError> {
     let lasts = stage.duration(case.usual_duration());
     let mut round_trips = RoundTrips::to(store)?;
-    let progress = Progress::of_time(&case.name(), lasts, stage.progress());
+    let progress = Progress::of_time(&case.name(), lasts, stage.settings.progress);
     let sampler = Sampler::start(move || origin_requests(origin).ok());
     let begun = Instant::now();
     let clients = (0..CLIENTS).map(|number| {

@@ -33,7 +33,7 @@ struct Variant {
 
 /// Runs it with each setting of `collapse` that one gateway has, or with all of them and several gateways.
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
-    if let Some(instances) = stage.instances() {
+    if let Some(instances) = stage.settings.instances {
         return fleet::run(instances, stage);
     }
     let variants = ["off", "process"].into_iter().map(|name| variant(name, stage));

@@ -6,17 +6,12 @@ use crate::resp::Protocol;
 
 use super::super::findings::ExperimentError;
 use super::super::fleet::Store;
+use super::super::settings::Contender;
 use super::super::stage::{Server, Stage, free_address};
 
-/// A server, and how it is spoken to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Contender {
-    LarderText,
-    LarderResp,
-    Redis,
-}
-
 impl Contender {
+    pub(super) const ALL: [Self; 3] = [Self::LarderText, Self::LarderResp, Self::Redis];
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::LarderText => "Larder, 0x1F",
@@ -42,7 +37,7 @@ impl Contender {
                 let (port, metrics) = (address.port().to_string(), free_address()?.port().to_string());
                 let variables =
                     [("SERVER_PORT", &*port), ("METRICS_HOST", "127.0.0.1"), ("METRICS_PORT", &metrics)];
-                let mut command = Command::new(stage.larder());
+                let mut command = Command::new(&stage.settings.larder);
                 command.args(["kv", "--workers", "1", "--environment", "poor-man-s-cache"]).args(ROOM);
                 command.envs(variables);
                 stage.start(command, address)

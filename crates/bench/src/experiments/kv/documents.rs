@@ -8,8 +8,8 @@ use crate::resp::Protocol;
 use crate::result::Expectation;
 
 use super::super::findings::ExperimentError;
+use super::super::settings::Contender;
 use super::super::stage::io_error;
-use super::contender::Contender;
 
 /// Name and size of each document.
 const DOCUMENTS: [(&str, usize); 5] = [

@@ -11,35 +11,15 @@ mod documents;
 mod suite;
 
 use super::findings::{ExperimentError, Findings};
-use super::settings::{Servers, Suites, Ways};
+use super::settings::Contender;
 use super::stage::{Server, Stage};
 
-use contender::Contender;
-use suite::{SUITES, Suite, Way};
-
-impl Suites {
-    fn contenders(self) -> Vec<Contender> {
-        match self.servers {
-            Servers::All => vec![Contender::LarderText, Contender::LarderResp, Contender::Redis],
-            Servers::Text => vec![Contender::LarderText],
-            Servers::Resp => vec![Contender::LarderResp],
-            Servers::Redis => vec![Contender::Redis],
-        }
-    }
-
-    fn has(self, suite: &Suite) -> bool {
-        match self.ways {
-            Ways::All => true,
-            Ways::OneByOne => suite.way == Way::OneByOne,
-            Ways::Batches => suite.way == Way::Batches,
-        }
-    }
-}
+use suite::{SUITES, Suite};
 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
-    let suites = stage.suites();
-    let servers: Vec<(Contender, Server)> = suites
-        .contenders()
+    let suites = stage.settings.suites;
+    let contenders = suites.server.map_or_else(|| Contender::ALL.to_vec(), |one| vec![one]);
+    let servers: Vec<(Contender, Server)> = contenders
         .into_iter()
         .map(|contender| Ok((contender, contender.start(stage)?)))
         .collect::<Result<_, ExperimentError>>()?;
@@ -53,7 +33,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
         charts: Vec::new(),
         expectations: Vec::new(),
     };
-    for suite in SUITES.iter().filter(|suite| suites.has(suite)) {
+    for suite in SUITES.iter().filter(|suite| suites.way.is_none_or(|way| suite.way == way)) {
         play(suite, stage, &servers, &mut findings)?;
     }
     Ok(findings)

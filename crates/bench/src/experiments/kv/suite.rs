@@ -4,8 +4,8 @@ use crate::resp::{self, Choice, Pace, Preload, RespLoad, Reuse, Until, Values, W
 use crate::result::{Expectation, Run};
 
 use super::super::findings::ExperimentError;
+use super::super::settings::{Contender, Way};
 use super::super::stage::{Server, Stage};
-use super::contender::Contender;
 
 /// A part of the suite, and what was published: for poor-man-s-cache and for Redis under the same script.
 pub(super) struct Suite {
@@ -20,13 +20,6 @@ pub(super) struct Suite {
 struct Published {
     per_s: f64,
     redis_per_s: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    OneByOne,
-    Batches,
-    ConnectionEach,
 }
 
 const ONE_BY_ONE: Option<Published> = published(100_000.0, 120_000.0);
@@ -87,7 +80,7 @@ impl Suite {
         let commands = if self.is_workflow() { keys * COMMANDS_OF_WORKFLOW } else { keys };
         let (pipeline, reuse, commands) = match self.way {
             Way::OneByOne => (1, Reuse::KeepOpen, commands),
-            Way::Batches => (stage.suites().batch.unwrap_or(BATCH), Reuse::KeepOpen, commands),
+            Way::Batches => (stage.settings.suites.batch.unwrap_or(BATCH), Reuse::KeepOpen, commands),
             Way::ConnectionEach => {
                 (1, Reuse::OnePerBatch, (commands / REQUESTS_PER_CONNECTION).max(COMMANDS_OF_WORKFLOW))
             }

@@ -50,7 +50,7 @@ const DESCRIPTION: &str = "Three gateways share a Redis; the clock of one is 30 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
     let fleet = Fleet::start(stage)?;
     let lasts = stage.duration(PURGE_PACE * (PURGES / PURGERS));
-    let progress = Progress::of_time("purges", lasts, stage.progress());
+    let progress = Progress::of_time("purges", lasts, stage.settings.progress);
     let outcome = play(&fleet, lasts)?;
     progress.finish();
     Ok(Findings {

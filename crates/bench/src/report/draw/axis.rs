@@ -113,7 +113,7 @@ fn step_up(low: f64, high: f64, fit: Fit, ticks_max: usize) -> f64 {
 
 /// With the decimals that tell neighbours apart; large numbers with `k`, `M` and `G`.
 fn linear_label(value: f64, step: f64, largest: f64) -> String {
-    let (unit, suffix) = magnitude(largest);
+    let (unit, suffix) = magnitude(largest, 1e4);
     let decimals = (-(step / unit).log10().floor()).max(0.0) as usize;
     // No zero with a sign, no suffix at zero.
     let value = if value.abs() < step / 2.0 { 0.0 } else { value / unit };
@@ -126,11 +126,11 @@ fn linear_label(value: f64, step: f64, largest: f64) -> String {
     format!("{value:.decimals$}{suffix}")
 }
 
-fn magnitude(largest: f64) -> (f64, &'static str) {
+fn magnitude(largest: f64, thousands_from: f64) -> (f64, &'static str) {
     match largest {
         largest if largest >= 1e9 => (1e9, "G"),
         largest if largest >= 1e6 => (1e6, "M"),
-        largest if largest >= 1e4 => (1e3, "k"),
+        largest if largest >= thousands_from => (1e3, "k"),
         _ => (1.0, ""),
     }
 }
@@ -178,12 +178,7 @@ fn decimal(multiple: f64, power: i32) -> f64 {
 }
 
 fn log_label(value: f64) -> String {
-    let (unit, suffix) = match value {
-        value if value >= 1e9 => (1e9, "G"),
-        value if value >= 1e6 => (1e6, "M"),
-        value if value >= 1e3 => (1e3, "k"),
-        _ => (1.0, ""),
-    };
+    let (unit, suffix) = magnitude(value, 1e3);
     format!("{}{suffix}", value / unit)
 }
 

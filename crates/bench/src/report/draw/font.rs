@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use skrifa::instance::{LocationRef, Size};
 use skrifa::{FontRef, MetadataProvider as _};
 
-use crate::report::number::shortened;
+use crate::report::number::{self, shortened};
 
 /// The weights, each with its file.
 pub(super) const FILES: [(u16, &[u8]); 2] = [
@@ -39,15 +39,7 @@ pub(super) fn fitted(text: &str, size: f64, room: f64) -> String {
 /// `text` in at most `lines_max` lines, parted between words. A word that is too long for a line, and the last line where the text is too long for
 /// all of them, lose their middle.
 pub(super) fn wrapped(text: &str, size: f64, room: f64, lines_max: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        let is_last = lines.len() == lines_max;
-        let longer = lines.last().map(|line| format!("{line} {word}"));
-        match (longer.filter(|line| is_last || width(line, size) <= room), lines.last_mut()) {
-            (Some(longer), Some(line)) => *line = longer,
-            _ => lines.push(word.to_owned()),
-        }
-    }
+    let lines = number::wrapped(text, lines_max, |line| width(line, size) <= room);
     lines.into_iter().map(|line| fitted(&line, size, room)).collect()
 }
 
