@@ -40,20 +40,34 @@ fn chosen(mut found: Vec<SocketAddr>, is_wanted: impl Fn(SocketAddr) -> bool) ->
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names(BTreeMap<String, String>);
 
+/// What listens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Gateway,
+    Kv,
+    Admin,
+    Probes,
+}
+
+/// Where the addresses stand that are listened on.
+pub(super) const LISTENED_ON: [(Part, &str); 5] = [
+    (Part::Gateway, "listen.address"),
+    (Part::Kv, "kv.listen"),
+    (Part::Kv, "kv.tls.listen"),
+    (Part::Admin, "admin.listen"),
+    (Part::Probes, "admin.probes_listen"),
+];
+
 /// Puts the addresses of names in the place of the names, where they have one: a reload then compares what is listened on. What a running
 /// process listens on stays what it is, whatever its name stands for by now: it is not looked up again.
 pub(super) fn resolve(tree: &mut Table, running: &Names) -> Names {
     let mut names = Names::default();
-    let mut each = |table: &mut Table, key| each_text(table, key, |text| names.resolve(text, running));
-    each_table(tree, "listen", &mut |listener| each(listener, "address"));
-    each_table(tree, "kv", &mut |kv| {
-        each(kv, "listen");
-        each_table(kv, "tls", &mut |tls| each(tls, "listen"));
-    });
-    each_table(tree, "admin", &mut |admin| {
-        each(admin, "listen");
-        each(admin, "probes_listen");
-    });
+    let mut resolve = |node: &mut Node| {
+        if let Value::Text(text) = &mut node.value {
+            names.resolve(text, running);
+        }
+    };
+    LISTENED_ON.iter().for_each(|(_, path)| tree.each_node(path, &mut resolve));
     names
 }
 
@@ -74,32 +88,6 @@ impl Names {
         };
         let name = std::mem::replace(text, address.clone());
         self.0.insert(name, address);
-    }
-}
-
-fn each_table(table: &mut Table, key: &str, act: &mut dyn FnMut(&mut Table)) {
-    each_node(table, key, &mut |node| {
-        if let Value::Table(inner) = &mut node.value {
-            act(inner);
-        }
-    });
-}
-
-fn each_text(table: &mut Table, key: &str, mut act: impl FnMut(&mut String)) {
-    each_node(table, key, &mut |node| {
-        if let Value::Text(text) = &mut node.value {
-            act(text);
-        }
-    });
-}
-
-/// The value of a key, or the elements of a list.
-fn each_node(table: &mut Table, key: &str, act: &mut dyn FnMut(&mut Node)) {
-    for (_, node) in table.entries.iter_mut().filter(|(name, _)| *name == key) {
-        match &mut node.value {
-            Value::List(nodes) => nodes.iter_mut().for_each(&mut *act),
-            _ => act(node),
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use toml::de::DeValue;
 
 use super::locate::Place;
-use super::overlay::{array, inner_table, kv_table, override_key, override_number, spanned, text};
+use super::overlay::{list, put, put_number, text};
 use super::problem::Problems;
 use super::tree::Table;
 
@@ -44,14 +44,15 @@ impl Environment {
         if self.value(PORT).is_none() {
             return;
         }
-        let kv = kv_table(tree);
-        self.apply_port(kv, problems);
-        for (name, key) in [(QUEUE, "backlog"), (BUFFER, "socket_buffer_bytes")] {
+        self.apply_port(tree, problems);
+        for (name, path) in [(QUEUE, "kv.backlog"), (BUFFER, "kv.socket_buffer_bytes")] {
             if let Some(number) = self.number(name, problems) {
-                override_number(kv, key, name, number, problems);
+                put_number(tree, path, (name, number), problems);
             }
         }
-        self.apply_compression(kv, problems);
+        if let Some(word) = self.read_as(COMPRESSION, "true, false or a number", problems, compression) {
+            put(tree, "kv.compression", (COMPRESSION, text(word)), problems);
+        }
         self.apply_metrics(tree, problems);
         for (name, reason) in [(SHARDS, NO_SHARDS), (INLINE, NO_INLINE)] {
             if self.number(name, problems).is_some() {
@@ -61,84 +62,69 @@ impl Environment {
     }
 
     /// The predecessor listens on all addresses, and has neither passwords nor other means against strangers.
-    fn apply_port(&self, kv: &mut Table, problems: &mut Problems) {
+    fn apply_port(&self, tree: &mut Table, problems: &mut Problems) {
         let Some(port) = self.port(PORT, problems) else { return };
         let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).to_string();
-        let addresses = DeValue::Array(array(vec![spanned(text(&address))]));
-        override_key(kv, "listen", PORT, addresses, problems);
-        override_key(kv, "text_protocol", PORT, text("unit-separator"), problems);
+        put(tree, "kv.listen", (PORT, list([text(&address)])), problems);
+        put(tree, "kv.text_protocol", (PORT, text("unit-separator")), problems);
+        let kv = tree.table("kv");
         if kv.given("protected_mode").is_none() && kv.list("password_files").is_empty() {
-            override_key(kv, "protected_mode", PORT, DeValue::Boolean(false), problems);
+            put(tree, "kv.protected_mode", (PORT, DeValue::Boolean(false)), problems);
             problems.warning(&Place::Flag(PORT), "kv.protected_mode", OPEN);
         }
     }
 
     fn apply_metrics(&self, tree: &mut Table, problems: &mut Problems) {
-        let (name, other) = match (self.value(METRICS_HOST), self.value(METRICS_PORT)) {
-            (None, None) => return,
-            (Some(host), Some(_)) => return self.apply_metrics_at(host, tree, problems),
-            (Some(_), None) => (METRICS_HOST, METRICS_PORT),
-            (None, Some(_)) => (METRICS_PORT, METRICS_HOST),
+        for (name, other) in [(METRICS_HOST, METRICS_PORT), (METRICS_PORT, METRICS_HOST)] {
+            if self.value(name).is_some() && self.value(other).is_none() {
+                return problems.error(&Place::Flag(name), "", format!("needs {other} beside it"));
+            }
+        }
+        let host = |host: &str| match host {
+            "localhost" => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            host => host.parse().ok(),
         };
-        problems.error(&Place::Flag(name), "", format!("needs {other} beside it"));
-    }
-
-    fn apply_metrics_at(&self, host: &str, tree: &mut Table, problems: &mut Problems) {
-        let ip = match host {
-            "localhost" => Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            _ => host.parse(),
-        };
-        let Ok(ip) = ip else {
-            let message = format!("expected an IP address or localhost; found {host:?}");
-            problems.error(&Place::Flag(METRICS_HOST), "", message);
+        let Some(ip) = self.read_as(METRICS_HOST, "an IP address or localhost", problems, host) else {
             return;
         };
         let Some(port) = self.port(METRICS_PORT, problems) else { return };
         let address = SocketAddr::from((ip, port)).to_string();
-        let admin = inner_table(tree, "admin").expect("it has a default");
-        override_key(admin, "probes_listen", METRICS_PORT, text(&address), problems);
-    }
-
-    /// The predecessor takes a number for it, so that its own `true` switches compression off. Here the words mean what they say.
-    fn apply_compression(&self, kv: &mut Table, problems: &mut Problems) {
-        let compression = match self.value(COMPRESSION) {
-            None => return,
-            Some("0" | "false") => "none",
-            Some("true") => "lz4",
-            Some(value) if value.parse::<u64>().is_ok() => "lz4",
-            Some(value) => {
-                let message = format!("expected true, false or a number; found {value:?}");
-                problems.error(&Place::Flag(COMPRESSION), "", message);
-                return;
-            }
-        };
-        override_key(kv, "compression", COMPRESSION, text(compression), problems);
+        put(tree, "admin.probes_listen", (METRICS_PORT, text(&address)), problems);
     }
 
     fn port(&self, name: &'static str, problems: &mut Problems) -> Option<u16> {
-        let value = self.value(name)?;
-        let port = value.parse().ok();
-        if port.is_none() {
-            problems.error(
-                &Place::Flag(name),
-                "",
-                format!("expected a port, a whole number from 0 to 65535; found {value:?}"),
-            );
-        }
-        port
+        let expected = "a port, a whole number from 0 to 65535";
+        self.read_as(name, expected, problems, |value| value.parse().ok())
     }
 
     fn number(&self, name: &'static str, problems: &mut Problems) -> Option<u32> {
+        let expected = format!("a whole number from 1 to {}", u32::MAX);
+        self.read_as(name, &expected, problems, |value| value.parse().ok().filter(|number| *number > 0))
+    }
+
+    /// What `parse` makes of a variable, if it is set and right.
+    fn read_as<T>(
+        &self,
+        name: &'static str,
+        expected: &str,
+        problems: &mut Problems,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
         let value = self.value(name)?;
-        let number = value.parse().ok().filter(|number| *number > 0);
-        if number.is_none() {
-            problems.error(
-                &Place::Flag(name),
-                "",
-                format!("expected a whole number from 1 to {}; found {value:?}", u32::MAX),
-            );
+        let parsed = parse(value);
+        if parsed.is_none() {
+            problems.error(&Place::Flag(name), "", format!("expected {expected}; found {value:?}"));
         }
-        number
+        parsed
+    }
+}
+
+/// The predecessor takes a number for it, so that its own `true` switches compression off. Here the words mean what they say.
+fn compression(value: &str) -> Option<&'static str> {
+    match value {
+        "0" | "false" => Some("none"),
+        "true" => Some("lz4"),
+        value => value.parse::<u64>().is_ok().then_some("lz4"),
     }
 }
 

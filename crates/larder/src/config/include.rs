@@ -64,8 +64,7 @@ fn files(pattern: &Path) -> Result<Vec<PathBuf>, String> {
 fn append(tree: &mut Table, included: Table) {
     for (key, mut node) in included.entries {
         let Value::List(added) = &mut node.value else { continue };
-        let existing = tree.entries.iter_mut().find(|(name, _)| *name == key);
-        match existing.map(|(_, node)| &mut node.value) {
+        match tree.node_mut(key).map(|node| &mut node.value) {
             Some(Value::List(list)) => list.append(added),
             _ => tree.set(key, node),
         }

@@ -119,7 +119,7 @@ fn fits(kind: &Kind, value: &DeValue<'_>) -> bool {
 }
 
 fn may_be_table(kind: &Kind) -> bool {
-    kind.section().is_some() || matches!(kind, Kind::Map { .. })
+    kind.section().is_some() || matches!(kind, Kind::Map(..))
 }
 
 fn is_table(value: &DeValue<'_>) -> bool {

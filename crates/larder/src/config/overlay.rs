@@ -1,72 +1,65 @@
 //! Puts a value over what the file has for a key; it is checked like those of the file.
 
 use serde_spanned::Spanned;
-use toml::de::{DeArray, DeString, DeValue};
+use toml::de::{DeString, DeValue};
 
 use super::locate::Place;
 use super::problem::Problems;
 use super::raw::{self, Reader};
-use super::table::{KV, Opt, Section};
+use super::table::KV;
 use super::tree::{Node, Table, Value};
 
-/// The `[kv]` of the file, or one with defaults.
-pub(super) fn kv_table(tree: &mut Table) -> &mut Table {
+/// Gives a file without a `[kv]` one with defaults.
+pub(super) fn add_kv(tree: &mut Table) {
     if tree.node("kv").is_none() {
         let value = Value::Table(raw::defaults(&KV));
         tree.set("kv", Node { value, place: Place::Preset, path: "kv".to_owned() });
     }
-    inner_table(tree, "kv").expect("a table was set where there was none")
 }
 
-pub(super) fn override_number(
-    table: &mut Table,
-    key: &'static str,
-    flag: &'static str,
-    number: u32,
+/// Puts what `flag` says over the value at a path of keys, such as `kv.limits.clients_max`.
+pub(super) fn put(
+    tree: &mut Table,
+    path: &str,
+    (flag, value): (&'static str, DeValue<'_>),
+    problems: &mut Problems,
+) {
+    let (tables, key) = path.rsplit_once('.').unwrap_or(("", path));
+    let mut tables_in = tables.split('.').filter(|key| !key.is_empty());
+    let Some(table) = tables_in.try_fold(tree, |table, key| table.table_mut(key)) else {
+        return problems.error(&Place::Flag(flag), tables, "the file has no such table");
+    };
+    let option = table.section.option(key);
+    let option = option.unwrap_or_else(|| panic!("{path} is not in the option table"));
+    if let Some(node) = Reader::of_flag(flag, problems).lone_value(option, value, path.to_owned()) {
+        table.set(option.key, node);
+    }
+}
+
+pub(super) fn put_number(
+    tree: &mut Table,
+    path: &str,
+    (flag, number): (&'static str, u32),
     problems: &mut Problems,
 ) {
     let digits = number.to_string();
     let value = DeValue::parse(&digits).expect("digits are a TOML value").into_inner();
-    override_key(table, key, flag, value, problems);
-}
-
-pub(super) fn override_key(
-    table: &mut Table,
-    key: &'static str,
-    flag: &'static str,
-    value: DeValue<'_>,
-    problems: &mut Problems,
-) {
-    let path = match table.path.as_str() {
-        "" => key.to_owned(),
-        path => format!("{path}.{key}"),
-    };
-    let option = option(table.section, key);
-    if let Some(node) = Reader::of_flag(flag, problems).lone_value(option, value, path) {
-        table.set(key, node);
-    }
-}
-
-fn option(section: &'static Section, key: &str) -> &'static Opt {
-    section.option(key).unwrap_or_else(|| panic!("arguments name keys of the option table: {key}"))
-}
-
-pub(super) fn inner_table<'a>(tree: &'a mut Table, key: &str) -> Option<&'a mut Table> {
-    let (_, node) = tree.entries.iter_mut().find(|(name, _)| *name == key)?;
-    match &mut node.value {
-        Value::Table(table) => Some(table),
-        _ => None,
-    }
+    put(tree, path, (flag, value), problems);
 }
 
 pub(super) fn text(value: &str) -> DeValue<'_> {
     DeValue::String(DeString::from(value))
 }
 
-pub(super) fn array(elements: Vec<Spanned<DeValue<'_>>>) -> DeArray<'_> {
-    elements.into_iter().collect()
+pub(super) fn list<'a>(elements: impl IntoIterator<Item = DeValue<'a>>) -> DeValue<'a> {
+    DeValue::Array(elements.into_iter().map(spanned).collect())
 }
 
-pub(super) fn spanned<T>(value: T) -> Spanned<T> {
+pub(super) fn table<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> DeValue<'a> {
+    let entries = entries.into_iter();
+    DeValue::Table(entries.map(|(key, value)| (spanned(DeString::from(key)), spanned(text(value)))).collect())
+}
+
+fn spanned<T>(value: T) -> Spanned<T> {
     Spanned::new(0..0, value)
 }

@@ -1,10 +1,7 @@
 //! Arguments of the command line, which go over the file.
 
-use toml::de::{DeString, DeTable, DeValue};
-
 use super::environment::Environment;
-use super::locate::Place;
-use super::overlay::{array, inner_table, kv_table, override_key, override_number, spanned, text};
+use super::overlay::{add_kv, list, put, put_number, table, text};
 use super::problem::Problems;
 use super::tree::Table;
 
@@ -68,76 +65,42 @@ impl Overrides {
 
     /// Puts the given arguments over `tree`.
     pub(super) fn apply(&self, tree: &mut Table, problems: &mut Problems) {
-        if self.program == Program::Serve {
-            override_listen(tree, &self.listen, problems);
-        }
-        if let Some(workers) = self.workers {
-            override_number(tree, "workers", "--workers", workers, problems);
-        }
-        if let (Some(url), Some(store)) = (&self.store, inner_table(tree, "store")) {
-            override_key(store, "remote", "--store", text(url), problems);
-        }
         if self.program == Program::Kv {
+            add_kv(tree);
             self.environment.apply(tree, problems);
-            self.kv.apply(kv_table(tree), problems);
         }
-        if let Some(name) = &self.kv.cluster_node {
-            apply_cluster_node(tree, name, problems);
-        }
-        if let Some(profile) = &self.profile {
-            override_key(tree, "profile", "--profile", text(profile), problems);
-        }
-        let inner = [
-            ("admin", "listen", "--admin", &self.admin),
-            ("store", "memory", "--memory", &self.memory),
-            ("log", "level", "--log-level", &self.log_level),
-            ("log", "access", "--access-log", &self.access_log),
+        let kv = &self.kv;
+        let texts = [
+            ("profile", "--profile", &self.profile),
+            ("store.remote", "--store", &self.store),
+            ("store.memory", "--memory", &self.memory),
+            ("admin.listen", "--admin", &self.admin),
+            ("log.level", "--log-level", &self.log_level),
+            ("log.access", "--access-log", &self.access_log),
+            ("kv.maxmemory", "--maxmemory", &kv.maxmemory),
+            ("kv.maxmemory_policy", "--maxmemory-policy", &kv.maxmemory_policy),
+            ("kv.save_file", "--save-file", &kv.save_file),
+            ("kv.cluster.node", "--cluster-node", &kv.cluster_node),
         ];
-        for (table, key, flag, value) in inner {
-            if let (Some(value), Some(table)) = (value, inner_table(tree, table)) {
-                override_key(table, key, flag, text(value), problems);
+        for (path, flag, value) in texts {
+            if let Some(value) = value {
+                put(tree, path, (flag, text(value)), problems);
+            }
+        }
+        for (path, number) in [("workers", self.workers), ("kv.workers", kv.workers)] {
+            if let Some(number) = number {
+                put_number(tree, path, ("--workers", number), problems);
+            }
+        }
+        for (path, addresses) in [("listen", &self.listen), ("kv.listen", &kv.listen)] {
+            if !addresses.is_empty() {
+                let addresses = list(addresses.iter().map(|address| text(address)));
+                put(tree, path, ("--listen", addresses), problems);
             }
         }
         if let Some(origin) = &self.origin {
-            let site: DeTable<'_> = [("name", "default"), ("origin", origin)]
-                .into_iter()
-                .map(|(key, value)| (spanned(DeString::from(key)), spanned(text(value))))
-                .collect();
-            let sites = DeValue::Array(array(vec![spanned(DeValue::Table(site))]));
-            override_key(tree, "site", "--origin", sites, problems);
+            let site = table([("name", "default"), ("origin", origin)]);
+            put(tree, "site", ("--origin", list([site])), problems);
         }
-    }
-}
-
-impl KvOverrides {
-    fn apply(&self, kv: &mut Table, problems: &mut Problems) {
-        override_listen(kv, &self.listen, problems);
-        let texts = [
-            ("maxmemory", "--maxmemory", &self.maxmemory),
-            ("maxmemory_policy", "--maxmemory-policy", &self.maxmemory_policy),
-            ("save_file", "--save-file", &self.save_file),
-        ];
-        for (key, flag, value) in texts {
-            if let Some(value) = value {
-                override_key(kv, key, flag, text(value), problems);
-            }
-        }
-        if let Some(workers) = self.workers {
-            override_number(kv, "workers", "--workers", workers, problems);
-        }
-    }
-}
-
-fn apply_cluster_node(tree: &mut Table, name: &str, problems: &mut Problems) {
-    match inner_table(tree, "kv").and_then(|kv| inner_table(kv, "cluster")) {
-        Some(cluster) => override_key(cluster, "node", "--cluster-node", text(name), problems),
-        None => problems.error(&Place::Flag("--cluster-node"), "kv.cluster", "the file has no such table"),
-    }
-}
-
-fn override_listen(table: &mut Table, listen: &[String], problems: &mut Problems) {
-    if !listen.is_empty() {
-        let addresses: Vec<_> = listen.iter().map(|address| spanned(text(address))).collect();
-        override_key(table, "listen", "--listen", DeValue::Array(array(addresses)), problems);
     }
 }

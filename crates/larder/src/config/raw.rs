@@ -6,6 +6,7 @@
 //! that is wrong is noted and its default takes its place, so that the checks that follow can go on and find more.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use serde_spanned::Spanned;
 use terminal::nearest;
@@ -139,12 +140,12 @@ impl<'a> Reader<'a> {
         }
         let value = match (kind, raw.get_ref()) {
             (Kind::List(element), DeValue::Array(array)) => self.list(element, array, &path),
-            (Kind::Map { keys, values }, DeValue::Table(map)) => self.map(*keys, values, map, &path),
-            (Kind::Table(section) | Kind::TextOrTable { section, .. }, DeValue::Table(table)) => {
+            (Kind::Map(keys, values), DeValue::Table(map)) => self.map(*keys, values, map, &path),
+            (Kind::Table(section) | Kind::TextOrTable(_, section), DeValue::Table(table)) => {
                 let path = named(&path, table);
                 Value::Table(self.table(section, table, place.clone(), path))
             }
-            (Kind::TextOrTable { short_for, section }, DeValue::String(_)) => {
+            (Kind::TextOrTable(short_for, section), DeValue::String(_)) => {
                 let table: DeTable<'_> =
                     [(Spanned::new(raw.span(), DeString::from(*short_for)), raw.clone())]
                         .into_iter()
@@ -268,15 +269,16 @@ const EXAMPLES: [u64; 3] = [64 << 10, 512 << 20, 64 << 30];
 pub(crate) fn expectation(kind: &Kind) -> String {
     match kind {
         Kind::Flag => "true or false".to_owned(),
-        Kind::Integer { min, max } => format!("a whole number from {min} to {max}"),
-        Kind::Size { min, max } => {
-            let example = EXAMPLES.into_iter().find(|size| (min..=max).contains(&size)).unwrap_or(*min);
-            let [min, max, example] = [*min, *max, example].map(format_size);
+        Kind::Integer(range) => format!("a whole number from {} to {}", range.start(), range.end()),
+        Kind::Size(range) => {
+            let [min, max] = [*range.start(), *range.end()];
+            let example = EXAMPLES.into_iter().find(|size| range.contains(size)).unwrap_or(min);
+            let [min, max, example] = [min, max, example].map(format_size);
             format!("a size from {min} to {max}, such as \"{example}\" or a number of bytes")
         }
-        Kind::Duration { min_ms, max_ms } => {
+        Kind::Duration(range) => {
             let [min, max] =
-                [min_ms, max_ms].map(|ms| format_duration(std::time::Duration::from_millis(*ms)));
+                [range.start(), range.end()].map(|ms| format_duration(Duration::from_millis(*ms)));
             format!("a duration from {min} to {max}, such as \"500ms\" or \"1h30m\"")
         }
         Kind::Text(form) => format!("a string: {form}"),
@@ -284,20 +286,19 @@ pub(crate) fn expectation(kind: &Kind) -> String {
         Kind::SecretFile => "a string: path of a file whose first line is the secret".to_owned(),
         Kind::Choice(words) => format!("one of {}", quoted(words)),
         Kind::List(element) => format!("a list; each element {}", expectation(element)),
-        Kind::Map { keys: KeyForm::Status, values } => {
-            format!("a table of status codes, each with {}", expectation(values))
-        }
-        Kind::Map { keys: KeyForm::FieldName, values } => {
-            format!("a table of header field names, each with {}", expectation(values))
-        }
-        Kind::Map { keys: KeyForm::Name, values } => {
-            format!("a table of names, each with {}", expectation(values))
+        Kind::Map(keys, values) => {
+            let keys = match keys {
+                KeyForm::Status => "status codes",
+                KeyForm::FieldName => "header field names",
+                KeyForm::Name => "names",
+            };
+            format!("a table of {keys}, each with {}", expectation(values))
         }
         Kind::Table(section) => {
             let keys: Vec<_> = section.options.iter().map(|option| option.key).collect();
             format!("a table with any of these keys: {}", keys.join(", "))
         }
-        Kind::TextOrTable { short_for, section } => {
+        Kind::TextOrTable(short_for, section) => {
             let short = section.option(short_for).map(|option| expectation(&option.kind)).unwrap_or_default();
             format!("{short}, or a table (`{}`)", section.name)
         }
@@ -333,26 +334,24 @@ fn preset(option: &'static Opt, path: String) -> Option<Node> {
 fn scalar(kind: &'static Kind, raw: &DeValue<'_>) -> Result<Value, String> {
     let wrong = || match (kind, raw.as_str()) {
         // Free text may be a secret; a quantity or a word that is wrong helps when it is seen.
-        (Kind::Size { .. } | Kind::Duration { .. } | Kind::Choice(_), Some(text)) if text.len() < 32 => {
+        (Kind::Size(_) | Kind::Duration(_) | Kind::Choice(_), Some(text)) if text.len() < 32 => {
             format!("expected {}; found {text:?}", expectation(kind))
         }
         _ => format!("expected {}; found {}", expectation(kind), describe(raw)),
     };
     let value = match (kind, raw) {
         (Kind::Flag, DeValue::Boolean(flag)) => Value::Flag(*flag),
-        (Kind::Integer { min, max }, DeValue::Integer(_)) => integer(raw)
-            .filter(|number| (min..=max).contains(&number))
-            .map(Value::Integer)
-            .ok_or_else(wrong)?,
-        (Kind::Size { min, max }, DeValue::Integer(_) | DeValue::String(_)) => {
-            let size = raw.as_str().map_or_else(|| integer(raw), parse_size);
-            size.filter(|size| (min..=max).contains(&size)).map(Value::Size).ok_or_else(wrong)?
+        (Kind::Integer(range), DeValue::Integer(_)) => {
+            Value::Number(integer(raw).filter(|number| range.contains(number)).ok_or_else(wrong)?)
         }
-        (Kind::Duration { min_ms, max_ms }, DeValue::String(text)) => {
-            let in_range = |duration: &std::time::Duration| {
-                (u128::from(*min_ms)..=u128::from(*max_ms)).contains(&duration.as_millis())
-            };
-            parse_duration(text).filter(in_range).map(Value::Duration).ok_or_else(wrong)?
+        (Kind::Size(range), DeValue::Integer(_) | DeValue::String(_)) => {
+            let size = raw.as_str().map_or_else(|| integer(raw), parse_size);
+            Value::Number(size.filter(|size| range.contains(size)).ok_or_else(wrong)?)
+        }
+        (Kind::Duration(range), DeValue::String(text)) => {
+            let is_within =
+                |duration: &Duration| u64::try_from(duration.as_millis()).is_ok_and(|ms| range.contains(&ms));
+            Value::Duration(parse_duration(text).filter(is_within).ok_or_else(wrong)?)
         }
         (Kind::Text(_) | Kind::SecretFile, DeValue::String(text)) if !text.is_empty() => {
             Value::Text(text.to_string())

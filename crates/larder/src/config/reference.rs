@@ -62,7 +62,7 @@ fn write_limits(page: &mut String, section: &'static Section) {
 
 /// Numbers, sizes and durations bound something, with few exceptions.
 fn is_limit(option: &Opt) -> bool {
-    let is_quantity = matches!(option.kind, Kind::Integer { .. } | Kind::Size { .. } | Kind::Duration { .. });
+    let is_quantity = matches!(option.kind, Kind::Integer(_) | Kind::Size(_) | Kind::Duration(_));
     is_quantity && !option.is_no_limit
 }
 
@@ -140,7 +140,7 @@ fn heading(section: &Section) -> String {
 
 /// What stands under free keys is the section of another key, and described there.
 fn own_section(option: &Opt) -> Option<&'static Section> {
-    option.kind.section().filter(|_| !matches!(option.kind, Kind::Map { .. }))
+    option.kind.section().filter(|_| !matches!(option.kind, Kind::Map(..)))
 }
 
 /// The text in a cell of a table: a bar would end the cell.
@@ -154,7 +154,7 @@ fn value(option: &Opt) -> String {
         Kind::List(Kind::Table(section)) => {
             format!("list of tables [{0}](#{1})", section.name, anchor(section))
         }
-        Kind::Map { values: Kind::Table(section), .. } => {
+        Kind::Map(_, Kind::Table(section)) => {
             format!("tables [{0}](#{1}), each under a name", section.name, anchor(section))
         }
         kind => expectation(kind),
@@ -204,7 +204,7 @@ fn property(option: &'static Opt) -> Value {
     let mut schema = kind_schema(&option.kind);
     let description = format!("{} {}", option.short(), option.long());
     schema.insert("description".to_owned(), json!(description.trim_end()));
-    let scalar = !matches!(option.kind, Kind::Table(_) | Kind::Map { .. } | Kind::List(_));
+    let scalar = !matches!(option.kind, Kind::Table(_) | Kind::Map(..) | Kind::List(_));
     if let (Some(text), true) = (option.default_toml(), scalar) {
         // Scalars of the option table are written the same in TOML and in JSON.
         let value: Value = serde_json::from_str(&text).expect("defaults of scalars are JSON as well");
@@ -216,9 +216,11 @@ fn property(option: &'static Opt) -> Value {
 fn kind_schema(kind: &'static Kind) -> Map<String, Value> {
     let schema = match kind {
         Kind::Flag => json!({ "type": "boolean" }),
-        Kind::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
-        Kind::Size { .. } => json!({ "type": ["integer", "string"], "pattern": SIZE_PATTERN, "minimum": 0 }),
-        Kind::Duration { .. } => json!({ "type": "string", "pattern": DURATION_PATTERN }),
+        Kind::Integer(range) => {
+            json!({ "type": "integer", "minimum": range.start(), "maximum": range.end() })
+        }
+        Kind::Size(_) => json!({ "type": ["integer", "string"], "pattern": SIZE_PATTERN, "minimum": 0 }),
+        Kind::Duration(_) => json!({ "type": "string", "pattern": DURATION_PATTERN }),
         Kind::Text(_) | Kind::SecretFile => json!({ "type": "string", "minLength": 1 }),
         Kind::Status => json!({ "anyOf": [
             { "type": "integer", "minimum": 100, "maximum": 599 },
@@ -226,7 +228,7 @@ fn kind_schema(kind: &'static Kind) -> Map<String, Value> {
         ] }),
         Kind::Choice(words) => json!({ "enum": words }),
         Kind::List(element) => json!({ "type": "array", "items": kind_schema(element) }),
-        Kind::Map { keys, values } => {
+        Kind::Map(keys, values) => {
             let pattern = match keys {
                 KeyForm::Status => STATUS_PATTERN,
                 KeyForm::FieldName => FIELD_NAME_PATTERN,
@@ -239,7 +241,7 @@ fn kind_schema(kind: &'static Kind) -> Map<String, Value> {
             })
         }
         Kind::Table(section) => Value::Object(object(section)),
-        Kind::TextOrTable { section, .. } => json!({ "anyOf": [{ "type": "string" }, object(section)] }),
+        Kind::TextOrTable(_, section) => json!({ "anyOf": [{ "type": "string" }, object(section)] }),
     };
     match schema {
         Value::Object(schema) => schema,

@@ -30,25 +30,24 @@ impl<'a> Unchanged<'a> {
 
 /// Puts the running values of unreloadable keys back into `fresh`, with a warning for each that differs.
 pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, unchanged: &mut Unchanged<'_>) {
-    let section = fresh.section;
+    let (section, place) = (fresh.section, fresh.place.clone());
     for option in section.options {
         let before = running.node(option.key);
         let is_wrong = fresh.is_wrong(option.key);
-        let after = fresh.entries.iter_mut().find(|(key, _)| *key == option.key).map(|(_, node)| node);
-        match (option.reload, before, after) {
+        match (option.reload, before, fresh.node_mut(option.key)) {
             (Reload::Yes, _, _) | (_, None, None) => {}
             // Not a change, but a mistake, which is reported already; what stands there is its default.
             (Reload::Inside | Reload::No, Some(before), Some(after)) if is_wrong => {
                 after.value = before.value.clone();
             }
             (Reload::Inside, Some(before), Some(after)) => {
-                keep_inside(&fresh.place, after, before, unchanged);
+                keep_inside(&place, after, before, unchanged);
             }
-            (_, Some(before), Some(after)) if before.value.same(&after.value) => {}
+            (_, Some(before), Some(after)) if *before == *after => {}
             (_, Some(before), Some(after)) => keep(after, before, unchanged),
             (_, Some(before), None) => {
                 if !is_wrong {
-                    warn(&fresh.place, before, unchanged);
+                    warn(&place, before, unchanged);
                 }
                 fresh.entries.push((option.key, before.clone()));
             }
@@ -63,16 +62,15 @@ pub(super) fn keep_unreloadable(fresh: &mut Table, running: &Table, unchanged: &
 /// Puts the running store back into each site that stays: in another one its responses would be lost, and those in the old one would
 /// outlive their purges, should it ever come back.
 pub(super) fn keep_stores_of_sites(fresh: &mut Table, running: &Table, unchanged: &mut Unchanged<'_>) {
-    let Some((_, sites)) = fresh.entries.iter_mut().find(|(key, _)| *key == "site") else { return };
-    let Value::List(sites) = &mut sites.value else { return };
+    let Some(Node { value: Value::List(sites), .. }) = fresh.node_mut("site") else { return };
     for site in sites {
         let Value::Table(site) = &mut site.value else { continue };
         let before = running.tables("site").find(|before| before.text("name") == site.text("name"));
-        let Some(before) = before.and_then(|before| before.node("store")) else { continue };
-        let Some((_, after)) = site.entries.iter_mut().find(|(key, _)| *key == "store") else { continue };
-        if !before.value.same(&after.value) {
-            let place = if after.place == Place::Preset { &site.place } else { &after.place };
-            warn(place, after, unchanged);
+        let before = before.and_then(|before| before.node("store"));
+        let place = site.given("store").map_or_else(|| site.place.clone(), |node| node.place.clone());
+        let Some((before, after)) = before.zip(site.node_mut("store")) else { continue };
+        if *before != *after {
+            warn(&place, after, unchanged);
             after.value = before.value.clone();
         }
     }

@@ -54,7 +54,7 @@ macro_rules! integers {
     ($($integer:ty)*) => {$(
         impl Setting for $integer {
             fn of_value(value: &Value) -> Option<Self> {
-                let (Value::Integer(number) | Value::Size(number)) = value else { return None };
+                let Value::Number(number) = value else { return None };
                 Some((*number).try_into().expect("the range in the option table fits the type"))
             }
         }

@@ -26,11 +26,11 @@ pub(crate) struct Node {
 }
 
 /// A value of the type that the option table asks for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Flag(bool),
-    Integer(u64),
-    Size(u64),
+    /// Or a size, in bytes.
+    Number(u64),
     Duration(Duration),
     Text(String),
     Choice(&'static str),
@@ -49,6 +49,22 @@ impl Table {
             self.section.name
         );
         self.entries.iter().find(|(name, _)| *name == key).map(|(_, node)| node)
+    }
+
+    pub(crate) fn node_mut(&mut self, key: &str) -> Option<&mut Node> {
+        self.entries.iter_mut().find(|(name, _)| *name == key).map(|(_, node)| node)
+    }
+
+    /// The values at a path of keys, such as `rule.name`, of each table and each element of the lists on the way.
+    pub(crate) fn nodes(&self, path: &str) -> Vec<&Node> {
+        let (key, rest) = path.split_once('.').unwrap_or((path, ""));
+        self.node(key).map_or_else(Vec::new, |node| node.within(rest))
+    }
+
+    /// Does something to each of them.
+    pub(crate) fn each_node(&mut self, path: &str, act: &mut dyn FnMut(&mut Node)) {
+        let (key, rest) = path.split_once('.').unwrap_or((path, ""));
+        self.node_mut(key).into_iter().for_each(|node| node.each_within(rest, act));
     }
 
     /// The value of a key that was written down, not a default.
@@ -123,6 +139,13 @@ impl Table {
         self.optional_table(key).unwrap_or_else(|| panic!("{key} has a default in the option table"))
     }
 
+    pub(crate) fn table_mut(&mut self, key: &str) -> Option<&mut Self> {
+        match &mut self.node_mut(key)?.value {
+            Value::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+
     /// Takes a value over the one that is there.
     pub(crate) fn set(&mut self, key: &'static str, node: Node) {
         self.entries.retain(|(name, _)| *name != key);
@@ -131,6 +154,22 @@ impl Table {
 }
 
 impl Node {
+    fn within(&self, path: &str) -> Vec<&Self> {
+        match &self.value {
+            Value::List(nodes) => nodes.iter().flat_map(|node| node.within(path)).collect(),
+            Value::Table(table) if !path.is_empty() => table.nodes(path),
+            _ => vec![self],
+        }
+    }
+
+    fn each_within(&mut self, path: &str, act: &mut dyn FnMut(&mut Self)) {
+        match &mut self.value {
+            Value::List(nodes) => nodes.iter_mut().for_each(|node| node.each_within(path, act)),
+            Value::Table(table) if !path.is_empty() => table.each_node(path, act),
+            _ => act(self),
+        }
+    }
+
     /// The text of an element that the option table declares as text, or as one of some.
     pub(crate) fn as_text(&self) -> &str {
         match &self.value {
@@ -141,33 +180,21 @@ impl Node {
     }
 }
 
-impl Value {
-    /// Whether two values mean the same, wherever they were written.
-    pub(crate) fn same(&self, other: &Self) -> bool {
-        let same_nodes = |ours: &[Node], theirs: &[Node]| {
-            ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(a, b)| a.value.same(&b.value))
-        };
-        match (self, other) {
-            (Self::Flag(a), Self::Flag(b)) => a == b,
-            (Self::Integer(a), Self::Integer(b)) | (Self::Size(a), Self::Size(b)) => a == b,
-            (Self::Duration(a), Self::Duration(b)) => a == b,
-            (Self::Text(a), Self::Text(b)) => a == b,
-            (Self::Choice(a), Self::Choice(b)) => a == b,
-            (Self::List(a), Self::List(b)) => same_nodes(a, b),
-            (Self::Map(a), Self::Map(b)) => {
-                a.len() == b.len()
-                    && a.iter().zip(b).all(|((ak, av), (bk, bv))| ak == bk && av.value.same(&bv.value))
-            }
-            (Self::Table(a), Self::Table(b)) => {
-                a.entries.len() == b.entries.len()
-                    && a.entries
-                        .iter()
-                        .all(|(key, node)| b.node(key).is_some_and(|b| node.value.same(&b.value)))
-            }
-            _ => false,
-        }
+/// Whether both mean the same, wherever they were written.
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
     }
+}
 
+impl PartialEq for Table {
+    fn eq(&self, other: &Self) -> bool {
+        let is_in_other = |(key, node): &(&'static str, Node)| other.node(key) == Some(node);
+        self.entries.len() == other.entries.len() && self.entries.iter().all(is_in_other)
+    }
+}
+
+impl Value {
     pub(super) fn mismatch(&self, key: &str) -> ! {
         panic!("{key} is read as another type than the option table declares: {self:?}")
     }

@@ -1,12 +1,11 @@
 //! Names: of parts of the configuration, of header fields, and of hosts.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use http::HeaderName;
 
 use crate::config::locate::Place;
-use crate::config::tree::{Node, Table};
+use crate::config::tree::Node;
 
 /// A name that is safe in metrics, logs and keys.
 pub(super) fn name(text: &str) -> Result<String, String> {
@@ -22,16 +21,10 @@ pub(super) fn field_name(text: &str) -> Result<HeaderName, String> {
 }
 
 /// The names that stand twice, each with the place of the first one.
-pub(super) fn doubled<'a>(tables: impl Iterator<Item = &'a Table>) -> Vec<(&'a Node, &'a Place)> {
+pub(super) fn doubled(names: Vec<&Node>) -> Vec<(&Node, &Place)> {
     let mut seen: HashMap<&str, &Place> = HashMap::new();
-    let first = |node: &'a Node| match seen.entry(node.as_text()) {
-        Entry::Occupied(first) => Some((node, *first.get())),
-        Entry::Vacant(free) => {
-            free.insert(&node.place);
-            None
-        }
-    };
-    tables.filter_map(|table| table.node("name")).filter_map(first).collect()
+    let with_first = names.into_iter().map(|node| (node, *seen.entry(node.as_text()).or_insert(&node.place)));
+    with_first.filter(|(node, first)| node.place != **first).collect()
 }
 
 /// A host name or address without a port, in lower case.

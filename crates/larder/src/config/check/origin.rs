@@ -41,7 +41,7 @@ enum Security {
 }
 
 pub(super) fn origins(scope: &mut Scope<'_>, tree: &Table) -> Origins {
-    for (node, first) in doubled(tree.tables("origin")) {
+    for (node, first) in doubled(tree.nodes("origin.name")) {
         let first = scope.sources.describe(first);
         scope.error(node, format!("`{}` is the name of an earlier origin: {first}", node.as_text()));
     }
@@ -56,15 +56,10 @@ pub(super) fn origins(scope: &mut Scope<'_>, tree: &Table) -> Origins {
 
 /// An origin that no site uses is probably misspelt where it should be used.
 pub(super) fn warn_of_unused(scope: &mut Scope<'_>, tree: &Table) {
-    let used: BTreeSet<&str> = tree.tables("site").filter_map(|site| site.text("origin")).collect();
-    if tree.is_wrong("site") {
-        return;
-    }
-    for table in tree.tables("origin") {
-        let Some((name, node)) = table.text("name").zip(table.node("name")) else { continue };
-        if !used.contains(name) {
-            scope.warning(node, "unused: no site has this name as its `origin`");
-        }
+    let used: BTreeSet<_> = tree.nodes("site.origin").into_iter().map(Node::as_text).collect();
+    let is_unused = |name: &&Node| !tree.is_wrong("site") && !used.contains(name.as_text());
+    for name in tree.nodes("origin.name").into_iter().filter(is_unused) {
+        scope.warning(name, "unused: no site has this name as its `origin`");
     }
 }
 

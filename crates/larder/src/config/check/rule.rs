@@ -28,7 +28,7 @@ pub(super) fn rules(
     offer: &Offer,
 ) -> Vec<CacheRule> {
     check_rules(scope, site);
-    for (node, _) in doubled(site.tables("rule")) {
+    for (node, _) in doubled(site.nodes("rule.name")) {
         scope.error(node, format!("`{}` is the name of an earlier rule of this site", node.as_text()));
     }
     let mut rules = Vec::new();

@@ -10,8 +10,8 @@ use telemetry::{AccessFormat, AccessTarget};
 
 use super::names::name;
 use super::scope::Scope;
+use crate::config::address::{LISTENED_ON, Part, parse_address};
 use crate::config::overrides::Program;
-use crate::config::parse_address;
 use crate::config::tree::{Node, Table};
 
 /// Settings of logs.
@@ -168,25 +168,17 @@ pub(super) fn level(table: &Table, key: &str) -> Option<tracing::Level> {
 /// Checks what takes part in more than one listening address: each address is there once, and what listens on all addresses leaves its port
 /// to no other part of the process.
 pub(super) fn check_addresses(scope: &mut Scope<'_>, tree: &Table, asked: AskedFor) {
-    let gateway = if has_gateway(tree) { Some(tree) } else { None };
-    let listeners = gateway
-        .into_iter()
-        .flat_map(|tree| tree.tables("listen"))
-        .filter_map(|listener| Some((Part::Gateway, listener.node("address")?, listener.text("address")?)));
-    let kv = tree.optional_table("kv");
-    let tables = [kv, kv.and_then(|kv| kv.optional_table("tls"))];
-    let kv = tables.into_iter().flatten().flat_map(|table| table.list("listen"));
-    let kv = kv.map(|node| (Part::Kv, node, node.as_text()));
-    let admin = tree.table("admin");
-    let rest: &[_] = match asked {
-        AskedFor::Nothing => &[],
-        AskedFor::Probes => &[(Part::Probes, "probes_listen")],
-        AskedFor::Everything => &[(Part::Admin, "listen"), (Part::Probes, "probes_listen")],
+    let listens = |part| match part {
+        Part::Gateway => has_gateway(tree),
+        Part::Kv => true,
+        Part::Admin => asked == AskedFor::Everything,
+        Part::Probes => asked != AskedFor::Nothing,
     };
-    let rest = rest.iter().filter_map(|(part, key)| Some((*part, admin.node(key)?, admin.text(key)?)));
+    let parts = LISTENED_ON.into_iter().filter(|(part, _)| listens(*part));
+    let nodes = parts.flat_map(|(part, path)| tree.nodes(path).into_iter().map(move |node| (part, node)));
     let mut seen: Vec<(Part, SocketAddr, &Node)> = Vec::new();
-    for (part, node, text) in listeners.chain(kv).chain(rest) {
-        let Ok(address) = text.parse::<SocketAddr>() else { continue };
+    for (part, node) in nodes {
+        let Ok(address) = node.as_text().parse::<SocketAddr>() else { continue };
         let clashes = |(other_part, other, _): &&(Part, SocketAddr, &Node)| {
             *other == address && address.port() != 0 || *other_part != part && overlap(*other, address)
         };
@@ -197,15 +189,6 @@ pub(super) fn check_addresses(scope: &mut Scope<'_>, tree: &Table, asked: AskedF
             None => seen.push((part, address, node)),
         }
     }
-}
-
-/// What listens.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Gateway,
-    Kv,
-    Admin,
-    Probes,
 }
 
 /// Whether connections to one of two addresses could be meant for the other. `[::]` takes those of IPv4 too.

@@ -34,7 +34,7 @@ pub(super) fn sites(
         scope.problems.error(&tree.place, "site", "missing; expected at least one `[[site]]`, or `[kv]`");
     }
     // Names are part of cache keys: two sites of one name would share stored responses.
-    for (node, first) in doubled(tree.tables("site")) {
+    for (node, first) in doubled(tree.nodes("site.name")) {
         let first = scope.sources.describe(first);
         scope.error(node, format!("`{}` is the name of an earlier site: {first}", node.as_text()));
     }
@@ -153,7 +153,7 @@ fn check_fields(scope: &mut Scope<'_>, table: &Table) {
         scope.warning(node, "is never forwarded: it ends at Larder");
     }
     let unseen = table.list("response_fields_hidden");
-    for node in table.tables("rule").filter_map(|rule| rule.node("store_only_with")) {
+    for node in table.nodes("rule.store_only_with") {
         if has(unseen, node) {
             scope.error(node, "also listed in `response_fields_hidden`, so that no 304 would have it: take it out in a transformation rule of the phase `client_response`");
         }

@@ -19,7 +19,7 @@ use crate::config::tree::{Node, Table};
 
 pub(super) fn transforms(scope: &mut Scope<'_>, site: &Table) -> Transforms {
     check_transforms(scope, site);
-    for (node, _) in doubled(site.tables("transform")) {
+    for (node, _) in doubled(site.nodes("transform.name")) {
         scope.error(
             node,
             format!("`{}` is the name of an earlier transformation rule of this site", node.as_text()),
@@ -215,11 +215,8 @@ fn check_credentials(
 
 /// Whether a field is a credential to any rule of the site.
 fn is_credential(site: &Table, name: &HeaderName) -> bool {
-    let is_named = |rule: &Table| {
-        let mut names = rule.list("credential_fields").iter();
-        names.any(|node| node.as_text().eq_ignore_ascii_case(name.as_str()))
-    };
-    sharing::is_credential(name.as_str()) || site.tables("rule").any(is_named)
+    let is_name = |node: &&Node| node.as_text().eq_ignore_ascii_case(name.as_str());
+    sharing::is_credential(name.as_str()) || site.nodes("rule.credential_fields").iter().any(is_name)
 }
 
 fn field_name(text: &str) -> Result<HeaderName, String> {
@@ -305,7 +302,7 @@ fn cookies(scope: &mut Scope<'_>, table: &Table) -> Option<CookieChange> {
         host => super::names::host_name(host.trim_start_matches('.')),
     });
     let paths = prefix_changes(scope, table, "cookie_paths");
-    for node in table.tables("cookie_paths").filter_map(|change| change.node("to")) {
+    for node in table.nodes("cookie_paths.to") {
         if node.as_text().contains(';') {
             scope.error(node, "`;` would begin another attribute of the cookie");
         }

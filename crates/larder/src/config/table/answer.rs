@@ -9,17 +9,17 @@ section! {
     /// Web origins that may.
     ///
     /// Scheme, host and port if it is not the usual one, as browsers write them. `*` stands for all.
-    origins = list(&text("web origin, such as `https://app.example`, or `*` alone")).required(),
+    origins = List(&Text("web origin, such as `https://app.example`, or `*` alone")).required(),
     /// Methods that they may use.
-    methods = list(&text("method, such as `GET` (in capitals)")).default("[\"GET\", \"HEAD\", \"POST\"]"),
+    methods = List(&Text("method, such as `GET` (in capitals)")).default("[\"GET\", \"HEAD\", \"POST\"]"),
     /// Request fields that they may send, beside those that all may. `*` stands for those that they ask for.
-    headers = list(&text("header field name, or `*` alone")).default("[]"),
+    headers = List(&Text("header field name, or `*` alone")).default("[]"),
     /// Whether they may ask as their user, with cookies.
     ///
     /// Not with `origins = ["*"]`: any page could then read what its visitors may.
-    credentials = flag().default("false"),
+    credentials = Flag.default("false"),
     /// How long browsers remember the answer to a preflight.
-    max_age = duration(0, DAY_MS).absent("as the browser has it: 5s").no_limit(),
+    max_age = Duration(0..=DAY_MS).absent("as the browser has it: 5s").no_limit(),
     /// Response fields that they may read, beside those that all may.
     exposed = FIELD_NAMES.default("[]"),
 }
@@ -30,13 +30,13 @@ section! {
     /// Whether it does; `false` keeps the other keys for the next time.
     ///
     /// Required, so that a table that only prepares a maintenance doesn't begin it.
-    enabled = flag().required(),
+    enabled = Flag.required(),
     /// Clients that get the site all the same.
     ///
     /// The client is the same as for `clients_allowed`.
     clients_admitted = NETWORKS.default("[]"),
     /// `Retry-After`.
-    retry_after = duration(1_000, 30 * DAY_MS).default("5m").no_limit(),
+    retry_after = Duration(1_000..=30 * DAY_MS).default("5m").no_limit(),
     /// File with the body, at most 1MiB.
     body_file = FILE.absent("the page for 503, or a line of text"),
     /// `Content-Type` of it.
@@ -58,5 +58,5 @@ section! {
     content_type = CONTENT_TYPE.default(HTML),
 }
 
-const CONTENT_TYPE: Kind = text("media type");
+const CONTENT_TYPE: Kind = Text("media type");
 const HTML: &str = "text/html; charset=utf-8";

@@ -1,5 +1,7 @@
 //! What a table of the file is made of, and what rows have in common.
 
+use std::ops::RangeInclusive;
+
 use crate::config::words::Word;
 
 /// A table of the file and its keys.
@@ -30,12 +32,12 @@ pub(crate) struct Opt {
 pub(crate) enum Kind {
     /// `true` or `false`.
     Flag,
-    /// A number from `min` to `max`.
-    Integer { min: u64, max: u64 },
+    /// A number within a range.
+    Integer(RangeInclusive<u64>),
     /// Bytes: an integer, or text with a unit.
-    Size { min: u64, max: u64 },
+    Size(RangeInclusive<u64>),
     /// Text with a unit; the range is in milliseconds.
-    Duration { min_ms: u64, max_ms: u64 },
+    Duration(RangeInclusive<u64>),
     /// Text; the words say of what form.
     Text(&'static str),
     /// A status code, as text or as a number, or the text of a class such as `5xx`.
@@ -47,11 +49,11 @@ pub(crate) enum Kind {
     /// A list of one kind.
     List(&'static Self),
     /// Free keys with values of one kind.
-    Map { keys: KeyForm, values: &'static Self },
+    Map(KeyForm, &'static Self),
     /// A table with keys of its own.
     Table(&'static Section),
     /// A table, or in short only the text of one of its keys.
-    TextOrTable { short_for: &'static str, section: &'static Section },
+    TextOrTable(&'static str, &'static Section),
 }
 
 /// What the free keys of a map are.
@@ -123,8 +125,8 @@ impl Opt {
     pub(crate) fn default_toml(&self) -> Option<String> {
         let Preset::Is(text) = self.preset else { return None };
         let is_text = match self.kind {
-            Kind::Size { .. } => text.parse::<u64>().is_err(),
-            Kind::Duration { .. } | Kind::Text(_) | Kind::Choice(_) => true,
+            Size(_) => text.parse::<u64>().is_err(),
+            Duration(_) | Text(_) | Choice(_) => true,
             _ => false,
         };
         Some(if is_text { format!("\"{text}\"") } else { text.to_owned() })
@@ -132,10 +134,7 @@ impl Opt {
 
     /// Whether it names files with secrets. Whoever misspells it may have written the secret itself. Header fields may be secret too.
     pub(crate) fn is_secret(&self) -> bool {
-        matches!(
-            self.kind,
-            Kind::SecretFile | Kind::List(Kind::SecretFile) | Kind::Map { keys: KeyForm::FieldName, .. }
-        )
+        matches!(self.kind, SecretFile | List(SecretFile) | Map(KeyForm::FieldName, _))
     }
 }
 
@@ -143,9 +142,8 @@ impl Kind {
     /// The table that values of this kind hold, directly, as elements or under free keys.
     pub(crate) const fn section(&self) -> Option<&'static Section> {
         match self {
-            Self::Table(section) | Self::TextOrTable { section, .. } => Some(section),
-            Self::List(element) => element.section(),
-            Self::Map { values, .. } => values.section(),
+            Table(section) | TextOrTable(_, section) => Some(section),
+            List(values) | Map(_, values) => values.section(),
             _ => None,
         }
     }
@@ -179,49 +177,12 @@ macro_rules! row {
 }
 pub(super) use {row, section};
 
-/// How a row begins: what its values are.
-pub(super) const fn flag() -> Kind {
-    Kind::Flag
-}
+/// How a row begins: with a [`Kind`].
+pub(super) use Kind::*;
 
-pub(super) const fn integer(min: u64, max: u64) -> Kind {
-    Kind::Integer { min, max }
-}
-
-pub(super) const fn size(min: u64, max: u64) -> Kind {
-    Kind::Size { min, max }
-}
-
-pub(super) const fn duration(min_ms: u64, max_ms: u64) -> Kind {
-    Kind::Duration { min_ms, max_ms }
-}
-
-pub(super) const fn text(form: &'static str) -> Kind {
-    Kind::Text(form)
-}
-
-pub(super) const fn choice(words: &'static [&'static str]) -> Kind {
-    Kind::Choice(words)
-}
-
+/// One of the words of a type.
 pub(super) const fn one_of<T: Word>() -> Kind {
-    Kind::Choice(T::WORDS)
-}
-
-pub(super) const fn list(of: &'static Kind) -> Kind {
-    Kind::List(of)
-}
-
-pub(super) const fn map(keys: KeyForm, values: &'static Kind) -> Kind {
-    Kind::Map { keys, values }
-}
-
-pub(super) const fn text_or_table(short_for: &'static str, section: &'static Section) -> Kind {
-    Kind::TextOrTable { short_for, section }
-}
-
-pub(super) const fn table(section: &'static Section) -> Kind {
-    Kind::Table(section)
+    Choice(T::WORDS)
 }
 
 /// How it goes on: what an absent key means.
@@ -272,10 +233,9 @@ pub(super) const MIB: u64 = 1 << 20;
 pub(super) const TIB: u64 = 1 << 40;
 
 /// A time limit: never zero, which some would read as "at once" and some as "never".
-pub(super) const LIMIT: Kind = duration(1, DAY_MS);
-pub(super) const FILE: Kind = text("path of a file, relative to the configuration file");
-pub(super) const SECRET_FILE: Kind = Kind::SecretFile;
-pub(super) const NETWORKS: Kind = list(&text("IP address or network, such as `10.0.0.0/8`"));
-pub(super) const FIELD_NAMES: Kind = list(&text("header field name"));
-pub(super) const LEVEL: Kind = choice(&["error", "warn", "info", "debug", "trace"]);
-pub(super) const STATUSES: Kind = list(&Kind::Status);
+pub(super) const LIMIT: Kind = Duration(1..=DAY_MS);
+pub(super) const FILE: Kind = Text("path of a file, relative to the configuration file");
+pub(super) const NETWORKS: Kind = List(&Text("IP address or network, such as `10.0.0.0/8`"));
+pub(super) const FIELD_NAMES: Kind = List(&Text("header field name"));
+pub(super) const LEVEL: Kind = Choice(&["error", "warn", "info", "debug", "trace"]);
+pub(super) const STATUSES: Kind = List(&Status);

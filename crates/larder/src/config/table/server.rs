@@ -14,19 +14,19 @@ section! {
     /// Addresses that accept client connections.
     ///
     /// An element is an address, or a table when the listener needs TLS or the PROXY protocol.
-    listen = list(&text_or_table("address", &LISTENER)).default("[\"127.0.0.1:8080\"]").inside(),
+    listen = List(&TextOrTable("address", &LISTENER)).default("[\"127.0.0.1:8080\"]").inside(),
     /// Worker threads, each with its own listening sockets.
     ///
     /// Connections never move between workers. More workers than CPUs cost memory and gain nothing.
-    workers = integer(1, 1024).absent("one per CPU that the process may use").kept().no_limit(),
+    workers = Integer(1..=1024).absent("one per CPU that the process may use").kept().no_limit(),
     /// Name of this cache in `Via`, `CDN-Loop` and `Cache-Status`.
     ///
     /// Give each layer its own name when caches stand in a row, so that a response says which one answered.
-    server_name = text("token (letters, digits, `-`, `.`, `_`)").default("larder"),
+    server_name = Text("token (letters, digits, `-`, `.`, `_`)").default("larder"),
     /// Defaults of the cache rules: `safe`, or everything that RFC 9111 permits.
     ///
     /// The guide page on profiles lists every choice in which the two differ. Keys of a rule override the profile.
-    profile = choice(&["safe", "rfc9111"]).default("safe"),
+    profile = Choice(&["safe", "rfc9111"]).default("safe"),
     /// Peers whose `X-Forwarded-*` and `Forwarded` fields are trusted and extended.
     ///
     /// From any other peer these fields are dropped, because anyone can put any address into them. The client is the last address in
@@ -36,41 +36,41 @@ section! {
     ///
     /// The others are dropped: no client is found among them, and the origin doesn't see them. Set it higher than the number of proxies in front of
     /// Larder.
-    forwarded_hops_max = integer(1, 1000).default("32"),
+    forwarded_hops_max = Integer(1..=1000).default("32"),
     /// Time that clients are still served after a stop is requested, while `/ready` already answers 503.
     ///
     /// Set it longer than your load balancer takes to notice `/ready`, so that it sends no more requests to connections that are about to close. A
     /// SHUTDOWN by a client takes effect at once.
-    drain_delay = duration(0, HOUR_MS).default("0s").kept(),
+    drain_delay = Duration(0..=HOUR_MS).default("0s").kept(),
     /// Time that requests in flight get to finish when Larder stops, once `drain_delay` is over.
     ///
     /// Bodies that other instances follow are fetched to the end in it, and what was stored is written to the shared store; a store that takes
     /// nothing for 2 s is not waited for. Keep it and `drain_delay` together below the time after which your supervisor kills the process.
-    drain_limit = duration(0, HOUR_MS).default("30s").kept(),
+    drain_limit = Duration(0..=HOUR_MS).default("30s").kept(),
     /// Further files with `site` and `origin` tables, such as `["sites.d/*.toml"]`.
     ///
     /// Paths are relative to this file. Files are read in the order of their names. An included file can't include.
-    include = list(&text("path of a file; `*` and `?` may stand in the file name")).default("[]"),
+    include = List(&Text("path of a file; `*` and `?` may stand in the file name")).default("[]"),
     /// The admin API: probes, metrics, purge, reload.
-    admin = table(&ADMIN).default("{}").inside(),
+    admin = Table(&ADMIN).default("{}").inside(),
     /// The PURGE method on client addresses.
-    purge = table(&PURGE).default("{}"),
+    purge = Table(&PURGE).default("{}"),
     /// What clients may use.
-    limits = table(&LIMITS).default("{}"),
+    limits = Table(&LIMITS).default("{}"),
     /// Where responses are stored, except for sites with a `store` of their own.
-    store = table(&super::store::STORE).default("{}").inside(),
+    store = Table(&super::store::STORE).default("{}").inside(),
     /// Stores that sites name in `site.store`, each with the keys of `[store]`: `[stores.NAME]`.
     ///
     /// Each has its own memory, its own server behind it, and its own purges: what fills, empties or breaks one of them leaves the sites of the
     /// others alone. A key that a named store lacks has its default, whatever `[store]` says. Memory is that of all stores together. There are 64 at
     /// most, `[store]` among them.
-    stores = map(KeyForm::Name, &table(&super::store::STORE)).default("{}").inside(),
+    stores = Map(KeyForm::Name, &Table(&super::store::STORE)).default("{}").inside(),
     /// The Redis-compatible cache server.
-    kv = table(&KV).absent("no Redis-compatible server, except as `larder kv`").inside(),
+    kv = Table(&KV).absent("no Redis-compatible server, except as `larder kv`").inside(),
     /// Spans of requests, for a collector of OpenTelemetry.
-    tracing = table(&super::tracing::TRACING).absent("nothing is recorded").inside(),
+    tracing = Table(&super::tracing::TRACING).absent("nothing is recorded").inside(),
     /// Logs and the access log.
-    log = table(&LOG).default("{}").inside(),
+    log = Table(&LOG).default("{}").inside(),
     origin = ORIGINS,
     site = SITES,
 }
@@ -82,14 +82,14 @@ section! {
     site = SITES,
 }
 
-static ORIGIN_KIND: Kind = table(&ORIGIN);
-static SITE_KIND: Kind = table(&SITE);
+static ORIGIN_KIND: Kind = Table(&ORIGIN);
+static SITE_KIND: Kind = Table(&SITE);
 
 row! {
     /// Origin servers that sites name.
     ///
     /// A site that needs nothing special may give a URL in its `origin` key instead.
-    ORIGINS = list(&ORIGIN_KIND).default("[]");
+    ORIGINS = List(&ORIGIN_KIND).default("[]");
 }
 
 row! {
@@ -97,7 +97,7 @@ row! {
     /// gateway runs.
     ///
     /// The most specific host wins, then the longest path prefix. A request that fits no site is answered 421 (Misdirected Request).
-    SITES = list(&SITE_KIND).default("[]");
+    SITES = List(&SITE_KIND).default("[]");
 }
 
 section! {
@@ -107,23 +107,23 @@ section! {
     ///
     /// Of the addresses of a host name the first counts that the machine has, of IPv4 if there is one. A name is looked up at the start, and by a
     /// reload only where it is new.
-    address = text("IP address or host name, and port, such as `0.0.0.0:8080` or `[::]:8080`")
+    address = Text("IP address or host name, and port, such as `0.0.0.0:8080` or `[::]:8080`")
         .required().kept(),
     /// Whether every connection starts with a PROXY protocol header (version 1 or 2).
     ///
     /// Switch it on only behind a balancer that always sends one: it decides the client address, and whether the scheme is https where TLS ends at
     /// the balancer. A connection without it is closed.
-    proxy_protocol = flag().default("false").kept(),
+    proxy_protocol = Flag.default("false").kept(),
     /// Peers that may send the PROXY protocol header; connections of others are closed.
     ///
     /// The balancers in front of this listener. A peer that may send the header can name any client address, including one of `trusted_proxies`.
     proxy_protocol_from = NETWORKS.default("[\"127.0.0.0/8\", \"::1/128\"]"),
     /// Whether HTTP/2 is offered: by ALPN with TLS, by prior knowledge without.
-    http2 = flag().default("true").kept(),
+    http2 = Flag.default("true").kept(),
     /// Certificates; with at least one the listener speaks TLS.
     ///
     /// The server name (SNI) chooses; the first certificate answers names that fit none. A reload reads the files again.
-    certificates = list(&table(&CERTIFICATE)).default("[]"),
+    certificates = List(&Table(&CERTIFICATE)).default("[]"),
 }
 
 section! {
@@ -134,7 +134,7 @@ section! {
     /// PEM file with the private key.
     key = FILE.required(),
     /// Server names that this certificate answers.
-    names = list(&text("host name, or `*.` and a host name")).absent("the DNS names in the certificate"),
+    names = List(&Text("host name, or `*.` and a host name")).absent("the DNS names in the certificate"),
 }
 
 section! {
@@ -143,16 +143,16 @@ section! {
     /// Address of the whole admin API.
     ///
     /// Without a token it must be a loopback address, because anyone who can reach it can purge the cache.
-    listen = text("IP address or host name, and port").default("127.0.0.1:8081").kept(),
+    listen = Text("IP address or host name, and port").default("127.0.0.1:8081").kept(),
     /// A second address that answers `/live`, `/ready` and `/metrics` only, without a token.
     ///
     /// For orchestrators and scrapers that must not be able to purge.
-    probes_listen = text("IP address or host name, and port")
+    probes_listen = Text("IP address or host name, and port")
         .absent("probes and metrics on the admin address only").kept(),
     /// File whose first line is the bearer token of the admin API.
     ///
     /// At least 16 characters. A file and not a value, so that configuration files can be shown and committed.
-    token_file = SECRET_FILE.absent("no token").kept(),
+    token_file = SecretFile.absent("no token").kept(),
 }
 
 section! {
@@ -161,7 +161,7 @@ section! {
     /// File with the bearer token for PURGE requests in its first line.
     ///
     /// At least 16 characters. With it no PURGE is forwarded: one without the token gets 401, one with another 403.
-    token_file = SECRET_FILE.absent("PURGE is forwarded like any unknown method"),
+    token_file = SecretFile.absent("PURGE is forwarded like any unknown method"),
 }
 
 section! {
@@ -172,7 +172,7 @@ section! {
     /// A new one takes the place of one that waits for a request: the one that has waited longest, of the client with most connections. See also
     /// `client_share_percent`. Where there is none to be closed, the new one waits half a second for a place, with 63 others at most, and is closed.
     /// Each needs a file descriptor, and another towards the origin while it forwards: keep it below half of the process's limit.
-    connections_max = integer(1, 10_000_000).default("10000"),
+    connections_max = Integer(1..=10_000_000).default("10000"),
     /// What one client may have of all connections when all are taken, in percent, rounded up; of all compressions; and of half of the memory, for
     /// what it leaves unread.
     ///
@@ -181,19 +181,19 @@ section! {
     /// it names. Peers in `trusted_proxies` have no share: many clients stand behind each. Where a response finds no room in `store.memory`, the
     /// client whose slow readers keep most bodies that are not stored, with the encoders that compress them, loses the oldest of them, if it is above
     /// its share. `100` is no share at all.
-    client_share_percent = integer(1, 100).default("50"),
+    client_share_percent = Integer(1..=100).default("50"),
     /// Request line and header section together (431; over HTTP/2 the connection ends instead, without a response).
     ///
     /// HTTP/2 clients are told of it by `SETTINGS_MAX_HEADER_LIST_SIZE`.
-    head_bytes_max = size(KIB, MIB).default("64KiB"),
+    head_bytes_max = Size(KIB..=MIB).default("64KiB"),
     /// Header field lines in a request (431).
-    fields_max = integer(1, 10_000).default("100"),
+    fields_max = Integer(1..=10_000).default("100"),
     /// Request target (414).
-    target_bytes_max = size(64, MIB).default("8KiB"),
+    target_bytes_max = Size(64..=MIB).default("8KiB"),
     /// Request body (413).
     ///
     /// Bodies are passed on as they arrive and need no memory of that size.
-    body_bytes_max = size(0, TIB).default("100MiB"),
+    body_bytes_max = Size(0..=TIB).default("100MiB"),
     /// From the first byte of a request, or from accept, to the end of its header section (408).
     ///
     /// A client that sends a byte of its header section now and then is closed after this time, and before where others need its connection: see
@@ -205,7 +205,7 @@ section! {
     ///
     /// A client that is slower uses up `body_read_timeout` bit by bit, so that a byte now and then does not hold an upload. Lower it for clients that
     /// send a long request on purpose slowly.
-    body_rate_min = size(0, TIB).default("500"),
+    body_rate_min = Size(0..=TIB).default("500"),
     /// Between two requests of a kept connection; it is then closed without an answer.
     idle_timeout = LIMIT.default("60s"),
     /// Without progress while writing a response; the connection is then closed.
@@ -217,28 +217,28 @@ section! {
     ///
     /// A client that is slower uses up `write_timeout` bit by bit; the connection is then closed. Time in which there is nothing to send doesn't
     /// count.
-    write_rate_min = size(0, TIB).default("500"),
+    write_rate_min = Size(0..=TIB).default("500"),
     /// Without a byte in either direction of a tunnel (WebSocket); it is then closed.
     ///
     /// Most applications send something at least every minute. `origin.pool.tunnels_max` limits their number.
-    tunnel_idle_timeout = duration(1, DAY_MS).default("5m"),
+    tunnel_idle_timeout = Duration(1..=DAY_MS).default("5m"),
     /// Requests answered on one connection before it is closed.
     ///
     /// Lower it where a balancer in front should spread long-lived connections anew.
-    requests_per_connection_max = integer(1, u32::MAX as u64).default("1000000"),
+    requests_per_connection_max = Integer(1..=u32::MAX as u64).default("1000000"),
     /// HTTP/2: concurrent streams of a connection.
-    http2_streams_max = integer(1, 10_000).default("128"),
+    http2_streams_max = Integer(1..=10_000).default("128"),
     /// HTTP/2: streams that the peer reset before they were accepted; more close the connection.
     ///
     /// Stops the rapid-reset attack, in which a client opens and resets streams faster than they can be answered.
-    http2_resets_max = integer(1, 10_000).default("64"),
+    http2_resets_max = Integer(1..=10_000).default("64"),
     /// HTTP/2: bytes of responses that a connection holds for all its streams together, before the sender is held back.
-    http2_send_buffer_bytes_max = size(16 * KIB, 16 * MIB).default("256KiB"),
+    http2_send_buffer_bytes_max = Size(16 * KIB..=16 * MIB).default("256KiB"),
     /// Responses that are compressed at the same time; further ones are sent as they are.
     ///
     /// As many of them as there are workers take a processor. One client has at most `client_share_percent` of them. Each takes up to 3MiB of
     /// `store.memory` meanwhile, and more at high levels of Brotli.
-    compressions_max = integer(1, 10_000).default("64"),
+    compressions_max = Integer(1..=10_000).default("64"),
 }
 
 section! {
@@ -251,16 +251,16 @@ section! {
     /// Where the access log goes.
     ///
     /// SIGUSR1 or a reload opens the file again, which is what log rotation needs.
-    access = text("`off`, `stdout` or the path of a file").default("off").kept(),
+    access = Text("`off`, `stdout` or the path of a file").default("off").kept(),
     /// Form of access log lines.
     access_format = one_of::<AccessFormat>().default("json").kept(),
     /// Access log lines that may wait for the disk; more are dropped and counted.
     ///
     /// Requests never wait for the access log.
-    access_queue_lines_max = integer(1, 10_000_000).default("65536").kept(),
+    access_queue_lines_max = Integer(1..=10_000_000).default("65536").kept(),
     /// Query parameters whose values are left out of the access log.
     ///
     /// For keys and personal data that clients put into URLs.
-    redact = list(&text("name of a query parameter"))
+    redact = List(&Text("name of a query parameter"))
         .default("[\"token\", \"access_token\", \"key\", \"api_key\", \"password\", \"secret\"]").kept(),
 }

@@ -17,29 +17,29 @@ section! {
     /// Unique name; appears in metrics and logs and is a part of every cache key.
     ///
     /// A new name means a cold cache for the site.
-    name = text("name (letters, digits, `-`, `.`, `_`)").required(),
+    name = Text("name (letters, digits, `-`, `.`, `_`)").required(),
     /// Host names of the site; an empty list means every host.
     ///
     /// `*.example.org` stands for all names below `example.org`, not for `example.org` itself.
-    hosts = list(&text("host name without a port, or `*.` and a host name")).default("[]"),
+    hosts = List(&Text("host name without a port, or `*.` and a host name")).default("[]"),
     /// Only paths below this one belong to the site; `/shop` fits `/shop` and `/shop/a`, not `/shopping`.
     ///
     /// If the site restricts anything (`clients_allowed`, `clients_denied`, `rate_limit`, `request_body_bytes_max`, or a rule that restricts), the
     /// prefix also matches in any other ASCII case, unless another site has exactly that prefix: `/SHOP` must not lead around the restriction.
-    path_prefix = text("path that starts with `/`").default("/"),
+    path_prefix = Text("path that starts with `/`").default("/"),
     /// Whether `path_prefix` is cut off before a request is forwarded.
-    strip_prefix = flag().default("false"),
+    strip_prefix = Flag.default("false"),
     /// Origin of the site: where requests go that the cache can't answer.
-    origin = text("URL of an origin, or the name of an `[[origin]]`").required(),
+    origin = Text("URL of an origin, or the name of an `[[origin]]`").required(),
     /// Where responses of the site are stored.
     ///
     /// In a store of its own a site has memory that no other site fills, and a server that no other site needs. What is stored stays where it is when
     /// a restart moves the site: purge it there first, should the site ever come back.
-    store = text("name of a `[stores.NAME]`, or `default` for `[store]`").default("default").kept(),
+    store = Text("name of a `[stores.NAME]`, or `default` for `[store]`").default("default").kept(),
     /// Whether bodies of error responses say what went wrong.
     ///
     /// Helpful in development; in production it discloses internals.
-    expose_errors = flag().default("false"),
+    expose_errors = Flag.default("false"),
     /// Log level of this site.
     log_level = LEVEL.absent("that of `log.level`"),
     /// Whether responses carry an `X-Cache: HIT|MISS|...` line.
@@ -48,7 +48,7 @@ section! {
     /// `REVALIDATED`: a stored one that the origin confirmed. `COLLAPSED`: the response to another client's request. `MISS`: from the origin.
     /// `BYPASS`: from the origin, past the cache. `LOCAL`: Larder's own answer, such as a redirect, a preflight, maintenance or a refusal. `ERROR`:
     /// the origin gave no response.
-    x_cache = flag().default("false"),
+    x_cache = Flag.default("false"),
     /// Whether responses tell in `Server-Timing` how long the store, the origin and the like took.
     ///
     /// `on_request`: to requests with a field `Larder-Timing`, which is not forwarded. Whoever may ask learns where time goes behind the gateway.
@@ -62,18 +62,18 @@ section! {
     /// Clients with these addresses get 403, also if `clients_allowed` has them.
     clients_denied = NETWORKS.default("[]"),
     /// How fast each client may send requests to the site (docs/guide/protection.md).
-    rate_limit = table(&SITE_RATE_LIMIT).absent("no limit"),
+    rate_limit = Table(&SITE_RATE_LIMIT).absent("no limit"),
     /// Largest content of a request (413), where its rule doesn't say.
     request_body_bytes_max = BODY.absent("that of `limits.body_bytes_max`"),
     /// Whether concurrent requests for one cache key share one forward.
     ///
     /// `fleet`: one forward per key in all instances that share [store.remote]; without that, the same as `process`. `process`: one forward per key
     /// in this process. `off` lets a crowd for a cold URL through to the origin.
-    collapse = choice(&["off", "process", "fleet"]).default("fleet"),
+    collapse = Choice(&["off", "process", "fleet"]).default("fleet"),
     /// Bounds on waiting for another request's forward.
-    collapse_limits = table(&COLLAPSE_LIMITS).default("{}"),
+    collapse_limits = Table(&COLLAPSE_LIMITS).default("{}"),
     /// Time limits towards the origin.
-    timeouts = table(&TIMEOUTS).default("{}"),
+    timeouts = Table(&TIMEOUTS).default("{}"),
     /// Header fields that the origin isn't sent, whoever has written them.
     ///
     /// Taking out `Cookie` makes responses the same for everybody, for sites where they are. It also holds for what trusted proxies say (`Client-Cert`) and
@@ -105,29 +105,29 @@ section! {
     ///
     /// `Cache-Tag` and `Cache-Tags` are lists with commas, `Surrogate-Key` has blanks between tags, and `xkey` both. What is stored already has the
     /// tags that counted when it was stored.
-    tags = list(&choice(&["cache-tag", "cache-tags", "surrogate-key", "xkey"])).default("[]"),
+    tags = List(&Choice(&["cache-tag", "cache-tags", "surrogate-key", "xkey"])).default("[]"),
     /// Whether clients get the fields in `tags`.
     ///
     /// Tags tell how a site is made. Leave it where another cache stands before this one and is purged by them.
-    tags_delivered = flag().default("true"),
+    tags_delivered = Flag.default("true"),
     /// Cache rules, in order; the first that matches a request decides.
     ///
     /// A request that matches none is treated as by a rule without keys: by what the response itself says (RFC 9111).
-    rule = list(&table(&RULE)).default("[]"),
+    rule = List(&Table(&RULE)).default("[]"),
     /// Whether responses are compressed on their way out, for clients that accept it (docs/guide/compression.md).
     ///
     /// A stored response is compressed once for each coding, and its compressed forms are kept beside it. Rules may say otherwise.
-    compress = flag().default("false"),
+    compress = Flag.default("false"),
     /// How, and which responses.
-    compression = table(&COMPRESSION).default("{}"),
+    compression = Table(&COMPRESSION).default("{}"),
     /// Which other web origins may read its responses.
-    cors = table(&CORS).absent("what the origin server says"),
+    cors = Table(&CORS).absent("what the origin server says"),
     /// Answers 503 in place of the site.
-    maintenance = table(&MAINTENANCE).absent("none"),
+    maintenance = Table(&MAINTENANCE).absent("none"),
     /// Bodies of errors that Larder answers itself.
-    error_page = list(&table(&ERROR_PAGE)).default("[]"),
+    error_page = List(&Table(&ERROR_PAGE)).default("[]"),
     /// Transformation rules: what is changed of requests and responses (docs/guide/transform.md).
-    transform = list(&table(&TRANSFORM)).default("[]"),
+    transform = List(&Table(&TRANSFORM)).default("[]"),
 }
 
 section! {
@@ -143,7 +143,7 @@ section! {
     /// Waiters per forward; more are forwarded on their own.
     ///
     /// Those are bounded by `requests_in_flight_max` of the origin alone.
-    waiters_max = integer(0, 1_000_000).default("10000"),
+    waiters_max = Integer(0..=1_000_000).default("10000"),
     /// What waiters do when the forward fails, by no response or by a server error (5xx) that is not stored.
     ///
     /// `share`: all get the failure, which spares an origin in trouble. `hand_over`: one of them forwards again, and the others wait for it; should
@@ -152,7 +152,7 @@ section! {
     on_failure = one_of::<LeaderFailure>().default("hand_over"),
     /// How long a key whose response could not be stored is remembered and not collapsed. Not while a stored response answers, or did less than this
     /// time ago.
-    uncacheable_for = duration(0, HOUR_MS).default("60s").no_limit(),
+    uncacheable_for = Duration(0..=HOUR_MS).default("60s").no_limit(),
 }
 
 section! {
@@ -176,24 +176,24 @@ section! {
     /// What happens to requests that match. Absent keys leave the decision to the response (RFC 9111).
     RULE = "site.rule";
     /// Name in logs and explanations; unique in its site.
-    name = text("name (letters, digits, `-`, `.`, `_`)").absent("`rule-` and its number"),
+    name = Text("name (letters, digits, `-`, `.`, `_`)").absent("`rule-` and its number"),
     /// Paths that match: one of `exact`, `prefix`, `glob`, `regex`.
     ///
     /// It is compared with the path as received, with the site's prefix, and nothing decoded. A rule that restricts (`cache = false`, `deny`,
     /// `rate_limit`, `miss_budget`, `request_body_bytes_max`, `response_body_bytes_max`, `credential_fields`, `store_only_with`, a `ttl_override` of
     /// zeros) also matches other spellings that many frameworks, such as Express, route to the same page: any ASCII case, a slash at the end, and for
     /// `regex` the path without its query. Other rules match only what is written.
-    path = table(&PATTERN).absent("every path"),
+    path = Table(&PATTERN).absent("every path"),
     /// Methods that match; an empty list means every method.
     ///
     /// Only responses to GET and QUERY are stored, whatever stands here, and to POST where `store_post` says so; HEAD is answered from those to GET.
-    methods = list(&text("method, such as `GET` (in capitals)")).default("[]"),
+    methods = List(&Text("method, such as `GET` (in capitals)")).default("[]"),
     /// Whether requests that match are refused (403), before anything stored is looked at or the origin is asked.
     ///
     /// The first rule that matches counts, so put it above others. A path that origins may read as one that a rule denies is refused too.
-    deny = flag().default("false"),
+    deny = Flag.default("false"),
     /// Whether responses are stored and reused.
-    cache = flag().default("true"),
+    cache = Flag.default("true"),
     /// Freshness lifetime by status, over what the response says.
     ///
     /// Keys are status codes, classes such as `5xx`, or `default`; the most specific one counts. The lifetime begins when the response arrives: an
@@ -212,34 +212,34 @@ section! {
     /// Not together with `query_ignore`.
     query_keep = PARAMETERS.absent("all"),
     /// Whether `?b=1&a=2` and `?a=2&b=1` share a stored response.
-    query_sort = flag().default("false"),
+    query_sort = Flag.default("false"),
     /// Largest body that is stored; larger ones are only passed on.
-    object_bytes_max = size(0, TIB).default("64MiB"),
+    object_bytes_max = Size(0..=TIB).default("64MiB"),
     /// Whether a range of something that isn't stored is forwarded, and its 206 stored as a part.
     ///
     /// `false`: the whole is fetched and stored instead, and the range is cut from it. Bytes that were evicted from a stored response are fetched
     /// again in both cases.
-    store_parts = flag().default("true"),
+    store_parts = Flag.default("true"),
     /// Largest content of a QUERY that takes part in a cache key; with a larger one it is only passed on (RFC 10008).
     ///
     /// The content is read whole before the look-up, and kept with what is stored. `0` passes all QUERY with content on.
-    query_content_bytes_max = size(0, 16 * MIB).default("64KiB"),
+    query_content_bytes_max = Size(0..=16 * MIB).default("64KiB"),
     /// Whether responses with `Set-Cookie` may be stored.
     ///
     /// Absent under `profile = "rfc9111"`: `true`. Such a cookie goes to everyone who gets the stored response. Where pages are the same for
     /// everyone, rather remove it from them before they are stored: a `[[site.transform]]` with `phase = "origin_response"`, their `path` and `remove
     /// = ["Set-Cookie"]`.
-    store_set_cookie = flag().default("false"),
+    store_set_cookie = Flag.default("false"),
     /// Whether a response is stored that is never fresh (`max-age=0`, `Expires` in the past) and has no validator (RFC 9111 section 4.2.4).
     ///
     /// Absent under `profile = "rfc9111"`: `true`. Requests with `max-stale` get it, and others while the origin cannot be reached. Responses with a
     /// validator, or with `stale-if-error`, are stored in any case.
-    store_expired = flag().default("false"),
+    store_expired = Flag.default("false"),
     /// Whether a 200 to POST with a lifetime and a `Content-Location` that is its own URL answers later GETs (RFC 9110 section 9.3.3).
     ///
     /// Absent under `profile = "rfc9111"`: `true`. The content of the POST is no part of the cache key: what one client posts, all others would get.
     /// A POST itself is never answered from what is stored.
-    store_post = flag().default("false"),
+    store_post = Flag.default("false"),
     /// Which groups of stored responses an unsafe request invalidates (RFC 9875): those that `Cache-Group-Invalidation` names, or also those that
     /// what it invalidates belongs to.
     ///
@@ -248,14 +248,14 @@ section! {
     /// Whether `Cache-Control` and `Pragma` of requests count.
     ///
     /// `false` keeps clients from going past the cache, for instance with every reload of a page.
-    honour_request_directives = flag().default("true"),
+    honour_request_directives = Flag.default("true"),
     /// The last share of a lifetime in which a response that is asked for is validated behind the answer, before it is stale; 0 waits until it is.
     ///
     /// Clients get what is stored at once. The share is one of the time for which the response is fresh here. Each response waits for a part of the
     /// first half of that, so that what was stored at once is not validated at once; with more than 90 some would be due as soon as they are stored,
     /// and so with each request. What nobody asks for in that time expires. After a failure the next attempt waits for half a second. Nothing is
     /// validated ahead that says `immutable`, nor for requests with `only-if-cached`.
-    refresh_ahead_percent = integer(0, 90).default("0").no_limit(),
+    refresh_ahead_percent = Integer(0..=90).default("0").no_limit(),
     /// How long after its expiry a response is still used while it is validated, if it doesn't say (RFC 5861).
     stale_while_revalidate_default = TTL.default("0s").no_limit(),
     /// The same, at most, whatever the response says.
@@ -281,7 +281,7 @@ section! {
     ///
     /// RFC 9111 section 4.2.2 names 10 as usual. Only for 200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414 and 501, and for responses that say
     /// `public`. Without a guess such responses are validated each time.
-    heuristic_percent = integer(0, 100).default("10").no_limit(),
+    heuristic_percent = Integer(0..=100).default("10").no_limit(),
     /// The longest lifetime that is guessed.
     ///
     /// Absent under `profile = "rfc9111"`: `1d`.
@@ -299,7 +299,7 @@ section! {
     ///
     /// Empty or `0` is as good as none. Everything else that forbids storing still does, and a lifetime has to come from the response or
     /// `ttl_default`. Don't name the field in `response_fields_hidden`: a 304 is judged without hidden fields.
-    store_only_with = text("header field name").absent("not needed"),
+    store_only_with = Text("header field name").absent("not needed"),
     /// Whether statuses that one request may have caused are stored when they carry a lifetime: 226, 501, 505, 510, and all 4xx but 402, 404, 405,
     /// 409, 410, 414, 418 and 451.
     ///
@@ -331,9 +331,9 @@ section! {
     ///
     /// Of the same meaning, the origin sees one form, in this order. List what the origin has, at most 8; `identity` alone asks it for none, and an
     /// empty list reduces nothing. Not with `negotiation = "as-sent"`. Absent under `profile = "rfc9111"`: `[]`.
-    codings = list(&text("content coding, such as `gzip`")).default("[\"zstd\", \"br\", \"gzip\"]"),
+    codings = List(&Text("content coding, such as `gzip`")).default("[\"zstd\", \"br\", \"gzip\"]"),
     /// Whether responses are compressed on their way out, as `site.compression` says (docs/guide/compression.md).
-    compress = flag().absent("that of the site"),
+    compress = Flag.absent("that of the site"),
     /// What is fetched for a request with `If-None-Match` or `If-Modified-Since` of which nothing is stored: the whole, which is stored and judged
     /// here, or what the client asks for, which the origin judges (RFC 9111 section 4.3.2).
     ///
@@ -341,11 +341,11 @@ section! {
     /// reaches the origin.
     precondition_miss = one_of::<PreconditionMiss>().default("whole"),
     /// How fast each client may send requests that match, beside `site.rate_limit` (docs/guide/protection.md).
-    rate_limit = table(&RULE_RATE_LIMIT).absent("no limit"),
+    rate_limit = Table(&RULE_RATE_LIMIT).absent("no limit"),
     /// How many requests that match may go to the origin, all clients together (docs/guide/protection.md).
-    miss_budget = table(&MISS_BUDGET).absent("no limit"),
+    miss_budget = Table(&MISS_BUDGET).absent("no limit"),
     /// What clients get when the origin fails and no stored response may be used (docs/guide/protection.md).
-    default_response = table(&DEFAULT_RESPONSE).absent("the failure"),
+    default_response = Table(&DEFAULT_RESPONSE).absent("the failure"),
     /// Largest content of a request that matches (413).
     ///
     /// Up to `limits.body_bytes_max`, which holds for all. What `Content-Length` says is refused before the origin sees anything of it; other content
@@ -372,21 +372,21 @@ section! {
     /// Which paths match: exactly one of these.
     pub(super) PATTERN = "site.rule.path";
     /// The path is this one.
-    exact = text("path that starts with `/`").absent("not compared"),
+    exact = Text("path that starts with `/`").absent("not compared"),
     /// The path starts with this text.
-    prefix = text("path that starts with `/`").absent("not compared"),
+    prefix = Text("path that starts with `/`").absent("not compared"),
     /// The whole path matches this glob.
-    glob = text("glob: `*` within a segment, `**` across, `?`, `[a-z]`, `{a,b}`").absent("not compared"),
+    glob = Text("glob: `*` within a segment, `**` across, `?`, `[a-z]`, `{a,b}`").absent("not compared"),
     /// The expression matches anywhere in the path.
     ///
     /// An expression that names a question mark (`\?`, `[?&]`) is compared with path and query; in a transformation rule of phase `origin_response`,
     /// with the path alone. Anybody can add a query to any path, so let such an expression begin with `^[^?]*` if it is for paths: `larder check`
     /// shows a URL that would slip through. Unanchored: write `^` and `$` where you mean them. A rule that restricts ignores case unless the
     /// expression says `(?-i)`. Matching takes time in proportion to the URL, whatever the expression.
-    regex = text("regular expression (syntax of the Rust `regex` crate)").absent("not compared"),
+    regex = Text("regular expression (syntax of the Rust `regex` crate)").absent("not compared"),
 }
 
-const BODY: Kind = size(0, TIB);
-const TTL: Kind = duration(0, 3650 * DAY_MS);
-const TTLS: Kind = map(KeyForm::Status, &TTL);
-pub(super) const PARAMETERS: Kind = Kind::List(&Kind::Text("name of a query parameter"));
+const BODY: Kind = Size(0..=TIB);
+const TTL: Kind = Duration(0..=3650 * DAY_MS);
+const TTLS: Kind = Map(KeyForm::Status, &TTL);
+pub(super) const PARAMETERS: Kind = List(&Text("name of a query parameter"));

@@ -12,30 +12,30 @@ section! {
     /// The process needs some 64 MiB beside it for connections and buffers. A body travels in segments of up to 1 MiB, so less than two of them make
     /// no cache. Segments of 64 KiB and more that are sent without TLS are in anonymous files: memory of the control group (`shmem`), which the
     /// resident size of the process leaves out.
-    memory = size(2 * MIB, 16 * TIB).default("256MiB").kept(),
+    memory = Size(2 * MIB..=16 * TIB).default("256MiB").kept(),
     /// Stored responses kept per cache key that differ only by nominated fields (`Vary`).
     ///
     /// The oldest goes when one more is stored. A response that varies by `User-Agent` would otherwise fill the store alone.
-    variants_max = integer(1, 1000).default("32"),
+    variants_max = Integer(1..=1000).default("32"),
     /// Stored responses of one cache key that a validation request names in `If-None-Match`.
     ///
     /// The origin's 304 then says which of them answers, also for a request whose nominated fields (`Vary`) matched none. Beside the response that
     /// the request selected only those with a strong tag and without `Content-Encoding` are named. `1` names the selected response alone, for origins
     /// whose 304 has no `ETag`.
-    validation_tags_max = integer(1, 100).default("8"),
+    validation_tags_max = Integer(1..=100).default("8"),
     /// Groups of one response in `Cache-Groups`, or in `Cache-Group-Invalidation`, that are told apart (RFC 9875).
     ///
     /// A response that belongs to more is invalidated with any group of its origin; one that invalidates more invalidates all groups of its origin.
-    groups_max = integer(32, 10_000).default("128"),
+    groups_max = Integer(32..=10_000).default("128"),
     /// Tags of one response that are told apart: groups, and those of the fields in `site.tags`.
     ///
     /// A response with more is purged with any tag of its site or host. Each tag costs eight bytes of memory.
-    tags_max = integer(1, 10_000).default("256"),
+    tags_max = Integer(1..=10_000).default("256"),
     /// Redis-compatible server that several instances share: a table, or only its URL.
     ///
     /// What one instance has stored, all have. `larder serve --store URL` sets the URL of `[store]`. No two stores have the same server, database and
     /// prefix.
-    remote = text_or_table("url", &REMOTE).absent("nothing is behind memory").kept(),
+    remote = TextOrTable("url", &REMOTE).absent("nothing is behind memory").kept(),
 }
 
 section! {
@@ -46,19 +46,19 @@ section! {
     ///
     /// User and password may stand in it (`redis://user:password@host`), with percent escapes; a file is the better place for a password. A server of
     /// a Redis Cluster can't be used yet.
-    url = text("`redis://HOST:PORT/DATABASE`, `rediss://...` for TLS, or `unix:///path/of/socket`").required().kept(),
+    url = Text("`redis://HOST:PORT/DATABASE`, `rediss://...` for TLS, or `unix:///path/of/socket`").required().kept(),
     /// User to log in as (ACL).
-    username = text("a name").absent("the one in the URL, or the server's default user").kept(),
+    username = Text("a name").absent("the one in the URL, or the server's default user").kept(),
     /// File with the password in its first line.
-    password_file = SECRET_FILE.absent("the password in the URL, or none").kept(),
+    password_file = SecretFile.absent("the password in the URL, or none").kept(),
     /// Prefix of all keys on the server.
     ///
     /// Instances that share what they store have the same prefix; two fleets on one server have different ones.
-    prefix = text("up to 64 characters without spaces and braces").default("larder:").kept(),
+    prefix = Text("up to 64 characters without spaces and braces").default("larder:").kept(),
     /// Name of this instance in the answer to a purge, which reports on each instance.
-    instance = text("a name").absent("the name of the machine, with the number of the process").kept(),
+    instance = Text("a name").absent("the name of the machine, with the number of the process").kept(),
     /// Name of the connections in `CLIENT LIST` of the server.
-    client_name = text("up to 64 characters without spaces and braces").default("larder").kept(),
+    client_name = Text("up to 64 characters without spaces and braces").default("larder").kept(),
     /// PEM file with the certificate authorities that may sign the server's certificate.
     ///
     /// Needs a URL with `rediss://`.
@@ -83,7 +83,7 @@ section! {
     /// How long copies in memory are trusted after the last heartbeat that the server answered.
     ///
     /// Four heartbeats are sent in it. It is also how late an instance may notice that a connection has died without a sign.
-    verification_time = duration(100, HOUR_MS).default("2s").kept(),
+    verification_time = Duration(100..=HOUR_MS).default("2s").kept(),
     /// What happens to fresh copies in memory while the server does not answer: `available` serves them, `strict` validates them with the origin
     /// before each use.
     ///
@@ -94,31 +94,31 @@ section! {
     /// How long an instance that died holds up those that wait for what it fetches (`collapse = "fleet"`).
     ///
     /// An instance that lives renews its lease three times in this time, for as long as it fetches.
-    lease_time = duration(200, 60_000).default("3s").kept(),
+    lease_time = Duration(200..=60_000).default("3s").kept(),
     /// The longest wait for what another instance fetches; then this one asks the origin itself.
     ///
     /// Longer than `lease_time`, or an instance that dies sends all others to the origin; and shorter than `wait_max` of `site.collapse_limits`.
-    lease_wait_max = duration(1, 60_000).default("5s").kept(),
+    lease_wait_max = Duration(1..=60_000).default("5s").kept(),
     /// Memory for the keys whose changes the server is asked to report.
     ///
     /// A copy in memory whose key had to make room is read again before its next use, so give more to a large cache: a key takes its length and some
     /// 100 bytes.
-    tracked_bytes_max = size(64 * KIB, TIB).default("16MiB").kept(),
+    tracked_bytes_max = Size(64 * KIB..=TIB).default("16MiB").kept(),
     /// When the server counts as down.
-    breaker = table(&BREAKER).default("{}").kept(),
+    breaker = Table(&BREAKER).default("{}").kept(),
 }
 
 section! {
     /// The circuit breaker: a server that fails or does not answer in time gets no requests for a while, so that misses don't wait for it.
     BREAKER = "store.remote.breaker";
     /// How long a result counts.
-    window = duration(100, HOUR_MS).default("1s").kept(),
+    window = Duration(100..=HOUR_MS).default("1s").kept(),
     /// Results within the window before the breaker can open.
-    requests_min = integer(1, 1_000_000).default("5").kept(),
+    requests_min = Integer(1..=1_000_000).default("5").kept(),
     /// Percentage of failures at which the breaker opens.
-    error_percent = integer(1, 100).default("50").kept(),
+    error_percent = Integer(1..=100).default("50").kept(),
     /// How long the breaker stays open at first; each failed probe doubles the time.
-    reset_time = duration(1, HOUR_MS).default("500ms").kept(),
+    reset_time = Duration(1..=HOUR_MS).default("500ms").kept(),
     /// How long the breaker stays open at most.
-    reset_time_max = duration(1, HOUR_MS).default("2s").kept(),
+    reset_time_max = Duration(1..=HOUR_MS).default("2s").kept(),
 }
