@@ -67,7 +67,7 @@ pub(super) fn read(
     if let Some((at, message)) = failure {
         problems.error(&Place::Text { source, span: at..at }, "", message);
     }
-    let mut reader = Reader::of_source(source, problems);
+    let mut reader = Reader::new(Place::Text { source, span: 0..0 }, problems);
     // What isn't text is no TOML either, and nothing of it is worth a complaint of its own.
     let mut tree = reader.document(section, if is_unread { "" } else { &text });
     let hidden = std::mem::take(&mut reader.hidden);

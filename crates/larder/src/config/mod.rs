@@ -20,6 +20,7 @@ mod raw;
 pub(crate) mod reference;
 mod reload;
 mod setting;
+mod status;
 mod table;
 mod tree;
 mod words;
@@ -40,6 +41,7 @@ pub(crate) use quantity::{WORKERS, format_size};
 
 use address::Names;
 use file::read;
+use locate::Place;
 use problem::Problems;
 use raw::Reader;
 
@@ -73,7 +75,7 @@ fn run(input: Option<Input>, overrides: &Overrides, running: Option<&Settings>) 
     let mut problems = Problems::default();
     let mut tree = match input {
         Some(input) => read(input, &table::ROOT, &mut sources, &mut problems),
-        None => Reader::of_flag("the command line", &mut problems).document(&table::ROOT, ""),
+        None => Reader::new(Place::Flag("the command line"), &mut problems).document(&table::ROOT, ""),
     };
     include::read_included(&mut tree, &mut sources, &mut problems);
     overrides.apply(&mut tree, &mut problems);

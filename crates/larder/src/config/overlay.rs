@@ -31,7 +31,7 @@ pub(super) fn put(
     };
     let option = table.section.option(key);
     let option = option.unwrap_or_else(|| panic!("{path} is not in the option table"));
-    if let Some(node) = Reader::of_flag(flag, problems).lone_value(option, value, path.to_owned()) {
+    if let Some(node) = Reader::new(Place::Flag(flag), problems).lone_value(option, value, path.to_owned()) {
         table.set(option.key, node);
     }
 }

@@ -17,12 +17,14 @@ use super::locate::Place;
 use super::misplaced::{self, Elsewhere};
 use super::problem::Problems;
 use super::quantity::{format_size, parse_size};
+use super::status::status;
 use super::table::{KeyForm, Kind, Opt, Preset, ROOT, Section};
 use super::tree::{Node, Table, Value};
 
 /// Reads one file.
 pub(crate) struct Reader<'a> {
-    origin: ReadFrom,
+    /// Where what is read stands.
+    whole: Place,
     /// The top level of what is read.
     document: &'static Section,
     pub(crate) problems: &'a mut Problems,
@@ -40,27 +42,10 @@ enum Hidden {
     Userinfo,
 }
 
-/// What the spans of the document point into.
-#[derive(Clone, Copy, Debug)]
-enum ReadFrom {
-    Source(usize),
-    Flag(&'static str),
-    Preset,
-}
-
 impl<'a> Reader<'a> {
-    /// A reader for a file of [`super::locate::Sources`].
-    pub(crate) fn of_source(source: usize, problems: &'a mut Problems) -> Self {
-        Self::new(ReadFrom::Source(source), problems)
-    }
-
-    /// A reader for an argument of the command line.
-    pub(crate) fn of_flag(flag: &'static str, problems: &'a mut Problems) -> Self {
-        Self::new(ReadFrom::Flag(flag), problems)
-    }
-
-    fn new(origin: ReadFrom, problems: &'a mut Problems) -> Self {
-        Self { origin, document: &ROOT, problems, hidden: Vec::new(), is_broken: false }
+    /// A reader for what stands at a place as a whole.
+    pub(crate) fn new(whole: Place, problems: &'a mut Problems) -> Self {
+        Self { whole, document: &ROOT, problems, hidden: Vec::new(), is_broken: false }
     }
 
     /// Reads a whole file as `section`.
@@ -77,7 +62,7 @@ impl<'a> Reader<'a> {
             let said = said(message, text.get(span.clone()).unwrap_or_default());
             self.problems.error(&self.place(span.clone()), "", format!("invalid TOML: {said}"));
         }
-        if let (Some(from), ReadFrom::Source(source)) = (swallowed, self.origin) {
+        if let (Some(from), &Place::Text { source, .. }) = (swallowed, &self.whole) {
             let message = "invalid TOML: expected `,` or `]`: an array that starts above is not closed";
             self.problems.error(&self.place(from..from + 1), "", message);
             self.problems.ignore_from(source, from);
@@ -115,19 +100,11 @@ impl<'a> Reader<'a> {
             let key_path = join(&path, option.key);
             let read = raw.get(option.key).map(|value| self.value(&option.kind, value, key_path.clone()));
             wrong.extend(matches!(read, Some(None)).then_some(option.key));
-            let node = match read {
-                None if matches!(option.preset, Preset::Required) && self.is_broken => None,
-                None if matches!(option.preset, Preset::Required) => {
-                    self.problems.error(
-                        &place,
-                        &key_path,
-                        format!("missing; expected {}", expectation(&option.kind)),
-                    );
-                    None
-                }
-                Some(Some(node)) => Some(node),
-                Some(None) | None => preset(option, key_path),
-            };
+            if read.is_none() && matches!(option.preset, Preset::Required) && !self.is_broken {
+                let message = format!("missing; expected {}", expectation(&option.kind));
+                self.problems.error(&place, &key_path, message);
+            }
+            let node = read.flatten().or_else(|| preset(option, key_path));
             entries.extend(node.map(|node| (option.key, node)));
         }
         Table { section, place, path, entries, wrong }
@@ -224,10 +201,9 @@ impl<'a> Reader<'a> {
     }
 
     fn place(&self, span: Range<usize>) -> Place {
-        match self.origin {
-            ReadFrom::Source(source) => Place::Text { source, span },
-            ReadFrom::Flag(flag) => Place::Flag(flag),
-            ReadFrom::Preset => Place::Preset,
+        match &self.whole {
+            Place::Text { source, .. } => Place::Text { source: *source, span },
+            whole => whole.clone(),
         }
     }
 }
@@ -325,7 +301,7 @@ fn preset(option: &'static Opt, path: String) -> Option<Node> {
     let text = option.default_toml()?;
     let value = DeValue::parse(&text).expect("defaults in the option table are TOML");
     let mut problems = Problems::default();
-    let mut reader = Reader::new(ReadFrom::Preset, &mut problems);
+    let mut reader = Reader::new(Place::Preset, &mut problems);
     let node = reader.value(&option.kind, &value, path);
     debug_assert!(!problems.has_errors(), "the default of {} is out of its range", option.key);
     node
@@ -403,7 +379,8 @@ fn describe(raw: &DeValue<'_>) -> String {
 
 fn check_key(form: KeyForm, key: &str) -> Result<(), String> {
     match form {
-        KeyForm::Status if is_status(key) => Ok(()),
+        // That of a final response.
+        KeyForm::Status if key == "default" || !key.starts_with('1') && status(key).is_ok() => Ok(()),
         KeyForm::Status => {
             Err("expected a status code (200 to 599), a class such as `5xx`, or `default`".to_owned())
         }
@@ -411,17 +388,6 @@ fn check_key(form: KeyForm, key: &str) -> Result<(), String> {
         KeyForm::FieldName => Err("not a header field name".to_owned()),
         // Which names there can be depends on what has them.
         KeyForm::Name => Ok(()),
-    }
-}
-
-/// A final status code, the class of one, or the word for all.
-fn is_status(key: &str) -> bool {
-    let digit = |index: usize, range: std::ops::RangeInclusive<u8>| range.contains(&key.as_bytes()[index]);
-    match key.len() {
-        _ if key == "default" => true,
-        3 if key.ends_with("xx") => digit(0, b'2'..=b'5'),
-        3 => digit(0, b'2'..=b'5') && digit(1, b'0'..=b'9') && digit(2, b'0'..=b'9'),
-        _ => false,
     }
 }
 

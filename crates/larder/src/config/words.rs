@@ -9,6 +9,7 @@ use gateway::config::{
 use kv::{DebugCommands, TextProtocol};
 use telemetry::AccessFormat;
 use telemetry::logging::LogFormat;
+use tracing::Level;
 
 pub(crate) trait Word: Copy + 'static {
     const WORDS: &'static [&'static str];
@@ -37,6 +38,7 @@ words! {
     GroupsInvalidated: "named" = Named, "shared" = Shared;
     HeuristicFor: "anonymous" = Anonymous, "all" = All;
     LeaderFailure: "share" = Share, "hand_over" = HandOver;
+    Level: "error" = ERROR, "warn" = WARN, "info" = INFO, "debug" = DEBUG, "trace" = TRACE;
     LogFormat: "text" = Text, "json" = Json;
     Negotiation: "as-sent" = AsSent, "normalised" = Normalised, "selecting" = Selecting;
     OriginProtocol: "auto" = Auto, "http1" = Http1, "http2" = Http2;

@@ -10,7 +10,7 @@ use super::names::field_name;
 use super::rule::methods;
 use super::scope::Scope;
 use super::server::networks;
-use super::status::error_status;
+use crate::config::status::error_status;
 use crate::config::tree::{Node, Table};
 
 pub(super) fn cors(scope: &mut Scope<'_>, site: &Table) -> Option<Cors> {
@@ -103,8 +103,8 @@ pub(super) fn error_pages(scope: &mut Scope<'_>, site: &Table) -> Vec<ErrorPage>
 }
 
 fn page(scope: &mut Scope<'_>, table: &Table) -> Option<Page> {
-    let body = scope.bytes(table, "body_file")?;
     let node = table.node("body_file")?;
+    let body = scope.bytes(node)?;
     if body.len() > PAGE_BYTES_MAX {
         scope.error(node, format!("has {} bytes, and may have {PAGE_BYTES_MAX}", body.len()));
         return None;

@@ -106,7 +106,7 @@ fn listen(scope: &mut Scope<'_>, table: &Table, security: Security) -> Vec<Liste
 
 fn access(scope: &mut Scope<'_>, table: &Table) -> Access {
     let files = table.list("password_files");
-    let secrets: Vec<Secret> = files.iter().filter_map(|node| scope.secret_at(node)).collect();
+    let secrets: Vec<Secret> = files.iter().filter_map(|node| scope.secret(node)).collect();
     Access {
         passwords: Passwords::new(secrets.iter().map(|secret| secret.reveal().as_bytes().to_vec())),
         debug_commands: table.get("enable_debug_command"),
@@ -143,7 +143,7 @@ fn tls(scope: &mut Scope<'_>, table: &Table) -> Option<Arc<ServerConfig>> {
 fn client_verifier(scope: &mut Scope<'_>, table: &Table) -> Option<Arc<dyn ClientCertVerifier>> {
     let Some(node) = table.node("client_ca_file") else { return Some(Arc::new(NoClientAuth)) };
     let mut roots = RootCertStore::empty();
-    for certificate in chain(scope, table, "client_ca_file")? {
+    for certificate in chain(scope, node)? {
         let added = roots.add(certificate).map_err(|error| format!("not an authority: {error}"));
         scope.take(node, added)?;
     }

@@ -71,8 +71,8 @@ fn certificate(scope: &mut Scope<'_>, table: &Table) -> Option<Certificate> {
 
 /// The chain in `cert` with the private key in `key`.
 pub(super) fn certified(scope: &mut Scope<'_>, table: &Table) -> Option<CertifiedKey> {
-    let chain = chain(scope, table, "cert");
-    let key = private_key(scope, table, "key");
+    let chain = table.node("cert").and_then(|node| chain(scope, node));
+    let key = table.node("key").and_then(|node| private_key(scope, node));
     if let (Some(node), Some(first)) = (table.node("cert"), chain.as_ref().and_then(|chain| chain.first())) {
         check_validity(scope, node, first);
     }
@@ -97,7 +97,7 @@ pub(super) fn certified(scope: &mut Scope<'_>, table: &Table) -> Option<Certifie
 
 /// Says of a certificate that clients refuse it for its dates. It is used all the same: other listeners and sites are as good as before.
 fn check_validity(scope: &mut Scope<'_>, node: &Node, certificate: &[u8]) {
-    let file = scope.path_at(node);
+    let file = scope.path(node);
     let file = file.display();
     let Some(validity) = Validity::of(certificate) else {
         return scope
@@ -123,26 +123,26 @@ fn check_validity(scope: &mut Scope<'_>, node: &Node, certificate: &[u8]) {
     }
 }
 
-/// The certificates in the PEM file that a key names; at least one.
-pub(super) fn chain(scope: &mut Scope<'_>, table: &Table, key: &str) -> Option<Vec<CertificateDer<'static>>> {
-    let pem = scope.bytes(table, key)?;
+/// The certificates in a PEM file; at least one.
+pub(super) fn chain(scope: &mut Scope<'_>, node: &Node) -> Option<Vec<CertificateDer<'static>>> {
+    let pem = scope.bytes(node)?;
     let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
     let chain = match chain {
         Ok(chain) if chain.is_empty() => Err("no certificate in the file".to_owned()),
         chain => chain.map_err(|error| format!("not a PEM file: {error}")),
     };
-    scope.take(table.node(key)?, chain)
+    scope.take(node, chain)
 }
 
-/// The private key in the PEM file that a key names.
-fn private_key(scope: &mut Scope<'_>, table: &Table, key: &str) -> Option<PrivateKeyDer<'static>> {
-    let pem = scope.bytes(table, key)?;
-    scope.check_mode(table.node(key)?);
+/// The private key in a PEM file.
+fn private_key(scope: &mut Scope<'_>, node: &Node) -> Option<PrivateKeyDer<'static>> {
+    let pem = scope.bytes(node)?;
+    scope.check_mode(node);
     let private_key = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| match error {
         rustls_pki_types::pem::Error::NoItemsFound => "no private key in the file".to_owned(),
         error => format!("not a PEM file: {error}"),
     });
-    scope.take(table.node(key)?, private_key)
+    scope.take(node, private_key)
 }
 
 /// The DNS names among the subject alternative names.

@@ -17,7 +17,6 @@ mod save_file;
 mod scope;
 mod server;
 mod site;
-mod status;
 mod store;
 mod stores;
 mod tls;

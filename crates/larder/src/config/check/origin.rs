@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use base64::Engine as _;
+use caching::StatusMatch;
 use gateway::config::{
     BreakerConfig, BreakerOptions, Credentials, EjectionConfig, EndpointConfig, HealthConfig, OriginAddress,
     OriginConfig, OriginProtocol, OriginTls, PoolConfig, ServerConfig, Statuses,
@@ -15,11 +16,12 @@ use http::{HeaderName, HeaderValue};
 use terminal::nearest;
 
 use super::breaker;
-use super::names::{doubled, host_name, name};
+use super::names::{doubled, field_name, host_name, name};
 use super::scope::Scope;
 use super::server::millis;
 use super::tls;
 use crate::config::raw::defaults;
+use crate::config::status::status;
 use crate::config::table;
 use crate::config::tree::{Node, Table};
 
@@ -266,12 +268,9 @@ fn statuses(scope: &mut Scope<'_>, table: &Table, key: &str) -> Statuses {
 }
 
 fn status_range(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let class = text.strip_suffix("xx").and_then(|class| class.parse::<u16>().ok());
-    match class
-        .map(|class| class * 100..=class * 100 + 99)
-        .or_else(|| text.parse().ok().map(|code| code..=code))
-    {
-        Some(range) if (200..=599).contains(range.start()) && text.len() == 3 => Ok(range),
+    match status(text) {
+        Ok(StatusMatch::Exact(code @ 200..)) => Ok(code..=code),
+        Ok(StatusMatch::Class(class @ 2..)) => Ok(u16::from(class) * 100..=u16::from(class) * 100 + 99),
         _ => {
             Err("expected a status code from 200 to 599, such as `503`, or a class, such as `5xx`".to_owned())
         }
@@ -311,18 +310,15 @@ fn pool(scope: &mut Scope<'_>, table: &Table) -> PoolConfig {
 }
 
 fn fixed_fields(scope: &mut Scope<'_>, table: &Table) -> Vec<(HeaderName, HeaderValue)> {
-    let mut fields = Vec::new();
-    for (key, node) in table.map("fields") {
-        let Ok(name) = HeaderName::from_bytes(key.as_bytes()) else { continue };
+    scope.parsed_map(table, "fields", |name, value| {
+        let name = field_name(name)?;
         if MANAGED_FIELDS.contains(&name.as_str()) {
             let instead = if name == http::header::HOST { "; use the key `host`" } else { "" };
-            scope.error(node, format!("Larder sets this field itself{instead}"));
-            continue;
+            return Err(format!("Larder sets this field itself{instead}"));
         }
-        let value = HeaderValue::from_str(node.as_text()).map_err(|_| "not a header field value".to_owned());
-        fields.extend(scope.take(node, value).map(|value| (name, value)));
-    }
-    fields
+        let value = HeaderValue::from_str(value).map_err(|_| "not a header field value".to_owned())?;
+        Ok((name, value))
+    })
 }
 
 fn given_authorization(table: &Table) -> Option<&(String, Node)> {
@@ -334,7 +330,7 @@ fn credentials(scope: &mut Scope<'_>, table: &Table) -> Option<Credentials> {
         scope.error(node, "only one of `basic_file` and `bearer_file` can be sent");
     }
     if let Some(node) = table.node("basic_file") {
-        let secret = scope.secret(table, "basic_file")?;
+        let secret = scope.secret(node)?;
         if !secret.reveal().contains(':') {
             scope.error(node, "the first line of the file must be `user:password`");
         }
@@ -342,7 +338,7 @@ fn credentials(scope: &mut Scope<'_>, table: &Table) -> Option<Credentials> {
         return authorization(scope, node, &format!("Basic {encoded}"));
     }
     let node = table.node("bearer_file")?;
-    let secret = scope.secret(table, "bearer_file")?;
+    let secret = scope.secret(node)?;
     authorization(scope, node, &format!("Bearer {}", secret.reveal()))
 }
 

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use caching::hop_by_hop;
 use gateway::config::{ClientPrefixes, DefaultResponse, Rate, RateLimit, RuleProtection, SiteProtection};
-
 use http::{HeaderName, HeaderValue};
 
 use super::names::field_name;
 use super::scope::Scope;
 use super::server::networks;
-use super::status::error_status;
-use crate::config::tree::{Node, Table};
+use crate::config::status::error_status;
+use crate::config::tree::Table;
 
 pub(super) fn of_site(scope: &mut Scope<'_>, site: &Table) -> SiteProtection {
     SiteProtection {
@@ -61,8 +60,7 @@ fn rate(scope: &mut Scope<'_>, table: &Table) -> Option<Rate> {
 
 fn default_response(scope: &mut Scope<'_>, table: &Table) -> Arc<DefaultResponse> {
     let status = table.get("status");
-    let mut fields: Vec<(HeaderName, HeaderValue)> =
-        table.map("fields").iter().filter_map(|(name, node)| field(scope, name, node)).collect();
+    let mut fields = scope.parsed_map(table, "fields", field);
     let retry_after = (status == 503).then_some(("retry-after", "1"));
     let presets = [("content-type", "text/plain; charset=utf-8"), ("cache-control", "no-store")];
     for (name, value) in presets.into_iter().chain(retry_after) {
@@ -74,17 +72,14 @@ fn default_response(scope: &mut Scope<'_>, table: &Table) -> Arc<DefaultResponse
     Arc::new(DefaultResponse { status, fields, body: body(scope, table), statuses })
 }
 
-fn field(scope: &mut Scope<'_>, name: &str, node: &Node) -> Option<(HeaderName, HeaderValue)> {
-    let name = scope.take(node, field_name(name))?;
-    if hop_by_hop::ends_here(name.as_str())
-        || hop_by_hop::is_written_by_sender(name.as_str())
-        || name == "date"
-    {
-        scope.error(node, "Larder writes this field itself");
-        return None;
+fn field(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let name = field_name(name)?;
+    let own = name.as_str();
+    if hop_by_hop::ends_here(own) || hop_by_hop::is_written_by_sender(own) || name == "date" {
+        return Err("Larder writes this field itself".to_owned());
     }
-    let value = HeaderValue::from_str(node.as_text()).map_err(|_| "not a value of a header field".to_owned());
-    Some((name, scope.take(node, value)?))
+    let value = HeaderValue::from_str(value).map_err(|_| "not a value of a header field".to_owned())?;
+    Ok((name, value))
 }
 
 fn body(scope: &mut Scope<'_>, table: &Table) -> Bytes {
@@ -93,7 +88,7 @@ fn body(scope: &mut Scope<'_>, table: &Table) -> Bytes {
     if text.is_some() {
         scope.error(node, "not together with `body`");
     }
-    let bytes = scope.bytes_at(node).unwrap_or_default();
+    let bytes = scope.bytes(node).unwrap_or_default();
     if bytes.len() > DEFAULT_RESPONSE_BYTES_MAX {
         scope.error(node, "the file is larger than 1 MiB");
     }

@@ -16,9 +16,9 @@ use super::protection;
 use super::reach::check_rules;
 use super::scope::Scope;
 use super::server::millis;
-use super::status::status_match;
 use crate::config::glob::{self, Wildcards};
 use crate::config::setting::Setting;
+use crate::config::status::status_match;
 use crate::config::tree::{Node, Table, Value};
 
 pub(super) fn rules(
@@ -68,10 +68,7 @@ fn rule(
         None => Some(format!("rule-{number}")),
     };
     let spelling = spelling(table);
-    let path = match table.optional_table("path") {
-        Some(path) => pattern(scope, path, (spelling, Compared::PathAndQuery)).map(Some),
-        None => Some(None),
-    };
+    let path = pattern(scope, table, (spelling, Compared::PathAndQuery));
     let methods = methods(scope, table);
     // The number of a rule is another one once a rule is put in front of it.
     let counted_as = match (&name, table.node("name")) {
@@ -114,12 +111,13 @@ fn takes_lifetimes(rule: &Table) -> bool {
     !overrides.is_empty() && overrides.iter().all(is_zero)
 }
 
-/// The one pattern in a `path` table.
+/// The pattern of a rule; nothing where it is wrong, and nothing inside where there is none.
 pub(super) fn pattern(
     scope: &mut Scope<'_>,
-    table: &Table,
+    rule: &Table,
     (spelling, compared): (Spelling, Compared),
-) -> Option<PathPattern> {
+) -> Option<Option<PathPattern>> {
+    let Some(table) = rule.optional_table("path") else { return Some(None) };
     let given: Vec<_> = table.section.options.iter().filter_map(|option| table.node(option.key)).collect();
     if given.len() != 1 {
         let keys: Vec<_> = table.section.options.iter().map(|option| format!("`{}`", option.key)).collect();
@@ -130,7 +128,7 @@ pub(super) fn pattern(
     let exact = scope.parsed(table, "exact", path).map(PathPattern::Exact);
     let prefix = scope.parsed(table, "prefix", path).map(PathPattern::Prefix);
     let glob = scope.parsed(table, "glob", |text| glob(text, spelling)).map(PathPattern::Glob);
-    exact.or(prefix).or(glob).or_else(|| expression::pattern(scope, table, (spelling, compared)))
+    exact.or(prefix).or(glob).or_else(|| expression::pattern(scope, table, (spelling, compared))).map(Some)
 }
 
 pub(super) fn path(text: &str) -> Result<String, String> {

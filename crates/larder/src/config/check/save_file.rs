@@ -15,7 +15,8 @@ pub(super) fn save_file(scope: &mut Scope<'_>, table: &Table) -> Option<PathBuf>
     if table.text("save_file") == Some("off") {
         return None;
     }
-    let (node, path) = (table.node("save_file")?, scope.path(table, "save_file")?);
+    let node = table.node("save_file")?;
+    let path = scope.path(node);
     let folder = match check_place(&path) {
         Ok(folder) => folder,
         Err(message) => {

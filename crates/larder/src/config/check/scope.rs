@@ -78,20 +78,26 @@ impl Scope<'_> {
         table.list(key).iter().filter_map(|node| self.take(node, parse(node.as_text()))).collect()
     }
 
-    /// The path in a value.
-    pub(super) fn path_at(&self, node: &Node) -> PathBuf {
-        self.sources.resolve(&node.place, node.as_text())
+    /// What `parse` makes of the keys and texts in a map.
+    pub(super) fn parsed_map<T>(
+        &mut self,
+        table: &Table,
+        key: &str,
+        parse: impl Fn(&str, &str) -> Result<T, String>,
+    ) -> Vec<T> {
+        let entries = table.map(key).iter();
+        entries.filter_map(|(name, node)| self.take(node, parse(name, node.as_text()))).collect()
     }
 
-    /// The path that a key names.
-    pub(super) fn path(&self, table: &Table, key: &str) -> Option<PathBuf> {
-        Some(self.path_at(table.node(key)?))
+    /// The path in a value.
+    pub(super) fn path(&self, node: &Node) -> PathBuf {
+        self.sources.resolve(&node.place, node.as_text())
     }
 
     /// Says of a file with a secret that everybody on the machine can read it. Only where somebody looks: the files that a process
     /// starts with may come from a place that has no modes.
     pub(super) fn check_mode(&mut self, node: &Node) {
-        let path = self.path_at(node);
+        let path = self.path(node);
         let mode = std::fs::metadata(&path).map(|metadata| metadata.permissions().mode());
         if self.purpose == Purpose::Look && mode.is_ok_and(|mode| mode & EVERYBODY_READS != 0) {
             let path = path.display();
@@ -100,26 +106,21 @@ impl Scope<'_> {
     }
 
     /// What stands in the file that a value names.
-    pub(super) fn bytes_at(&mut self, node: &Node) -> Option<Vec<u8>> {
+    pub(super) fn bytes(&mut self, node: &Node) -> Option<Vec<u8>> {
         self.read(node, FILE_BYTES_MAX)
     }
 
     fn read(&mut self, node: &Node, bytes_max: u64) -> Option<Vec<u8>> {
-        let path = self.path_at(node);
+        let path = self.path(node);
         let bytes = input_file::read(&path, Kind::Regular, bytes_max);
         self.take(node, bytes.map_err(|error| format!("{} can't be read: {error}", path.display())))
     }
 
-    /// What stands in the file that a key names.
-    pub(super) fn bytes(&mut self, table: &Table, key: &str) -> Option<Vec<u8>> {
-        self.bytes_at(table.node(key)?)
-    }
-
     /// The first line of the file that a value names, which is a secret.
-    pub(super) fn secret_at(&mut self, node: &Node) -> Option<Secret> {
+    pub(super) fn secret(&mut self, node: &Node) -> Option<Secret> {
         let bytes = self.read(node, SECRET_BYTES_MAX)?;
         self.check_mode(node);
-        let path = self.path_at(node);
+        let path = self.path(node);
         let text = String::from_utf8_lossy(&bytes);
         let line = text.lines().next().unwrap_or_default().trim_end();
         let visible = !line.is_empty() && line.bytes().all(|byte| (0x20..0x7f).contains(&byte));
@@ -129,11 +130,6 @@ impl Scope<'_> {
             Err(format!("the first line of {} must be the secret, in visible ASCII", path.display()))
         };
         self.take(node, secret)
-    }
-
-    /// The first line of the file that a key names, which is a secret.
-    pub(super) fn secret(&mut self, table: &Table, key: &str) -> Option<Secret> {
-        self.secret_at(table.node(key)?)
     }
 }
 

@@ -119,14 +119,7 @@ pub(super) fn admin(scope: &mut Scope<'_>, table: &Table, asked: AskedFor) -> Op
         let (listen, reach) = (probes_listen?, Reach::Probes);
         return Some(AdminConfig { listen, reach, probes_listen: None, token: None, limits });
     }
-    let token = match table.node("token_file") {
-        None => None,
-        Some(node) => {
-            let secret = scope.secret(table, "token_file")?;
-            let token = admin::Secret::new(secret.reveal()).map_err(|error| error.to_string());
-            Some(scope.take(node, token)?)
-        }
-    };
+    let token = token(scope, table)?;
     if let (Some(address), None, Some(node)) = (listen, &token, table.node("listen"))
         && !address.ip().is_loopback()
     {
@@ -137,32 +130,32 @@ pub(super) fn admin(scope: &mut Scope<'_>, table: &Table, asked: AskedFor) -> Op
 
 /// Without a token nobody may purge from the outside. One that can't be used is a problem of its own.
 pub(super) fn purge_method(scope: &mut Scope<'_>, table: &Table) -> Option<PurgeMethod> {
-    let node = table.node("token_file")?;
-    let secret = scope.secret(table, "token_file")?;
-    let token = admin::Secret::new(secret.reveal()).map_err(|error| error.to_string());
-    let token = scope.take(node, token)?;
+    let token = token(scope, table)??;
     Some(PurgeMethod::new(move |text| token.matches(text)))
 }
 
+/// Nothing where it can't be used; nothing inside where there is none.
+fn token(scope: &mut Scope<'_>, table: &Table) -> Option<Option<admin::Secret>> {
+    let Some(node) = table.node("token_file") else { return Some(None) };
+    let secret = scope.secret(node)?;
+    let token = admin::Secret::new(secret.reveal()).map_err(|error| error.to_string());
+    scope.take(node, token).map(Some)
+}
+
 pub(super) fn log(scope: &mut Scope<'_>, table: &Table) -> LogSettings {
-    let access = match table.text("access") {
-        Some("stdout") => AccessTarget::Stdout,
-        Some("off") | None => AccessTarget::Off,
-        Some(_) => access_file(scope, table),
+    let access = match table.node("access").map(|node| (node, node.as_text())) {
+        Some((_, "stdout")) => AccessTarget::Stdout,
+        Some((_, "off")) | None => AccessTarget::Off,
+        Some((node, _)) => access_file(scope, node),
     };
     LogSettings {
-        level: level(table, "level").unwrap_or(tracing::Level::INFO),
+        level: table.get("level"),
         format: table.get("format"),
         access,
         access_format: table.get("access_format"),
         access_queue_lines_max: table.get("access_queue_lines_max"),
         redact: table.list("redact").iter().map(|node| node.as_text().to_owned()).collect(),
     }
-}
-
-/// The level that a key names.
-pub(super) fn level(table: &Table, key: &str) -> Option<tracing::Level> {
-    table.text(key)?.parse().ok()
 }
 
 /// Checks what takes part in more than one listening address: each address is there once, and what listens on all addresses leaves its port
@@ -198,10 +191,8 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() == other.port() && one.port() != 0 && (a == b || covers(a, b) || covers(b, a))
 }
 
-fn access_file(scope: &mut Scope<'_>, table: &Table) -> AccessTarget {
-    let Some((path, node)) = scope.path(table, "access").zip(table.node("access")) else {
-        return AccessTarget::Off;
-    };
+fn access_file(scope: &mut Scope<'_>, node: &Node) -> AccessTarget {
+    let path = scope.path(node);
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if directory.is_some_and(|directory| !directory.is_dir()) {
         scope.error(

@@ -18,7 +18,7 @@ use super::origin::Origins;
 use super::protection;
 use super::rule::{self, rules};
 use super::scope::Scope;
-use super::server::{has_gateway, level, networks};
+use super::server::{has_gateway, networks};
 use super::stores::Stores;
 use super::transform::transforms;
 use crate::config::locate::Place;
@@ -105,7 +105,7 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         tags: TagRules { fields: tags, tags_max: store_table.get("tags_max") },
         response_fields_hidden,
         expose_errors: table.get("expose_errors"),
-        log_level: level(table, "log_level").unwrap_or(process.log_level),
+        log_level: table.get::<Option<_>>("log_level").unwrap_or(process.log_level),
         x_cache: table.get("x_cache"),
         server_timing: table.get("server_timing"),
         trace_fields: process.trace_fields,

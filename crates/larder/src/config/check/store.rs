@@ -54,7 +54,7 @@ fn server(scope: &mut Scope<'_>, table: &Table) -> Option<RemoteSettings> {
     });
     let [prefix, client_name] = ["prefix", "client_name"].map(|key| scope.parsed(table, key, word));
     let password = match table.node("password_file") {
-        Some(node) => Some(Secret::new(scope.secret_at(node)?.reveal())),
+        Some(node) => Some(Secret::new(scope.secret(node)?.reveal())),
         None => None,
     };
     let named = named?;

@@ -32,12 +32,14 @@ pub(super) fn client(
 
 /// A certificate and its key go together. Nothing where a file can't be read: going on without it would be another meaning.
 fn files(scope: &mut Scope<'_>, table: &Table) -> Option<[Option<Vec<u8>>; 3]> {
-    for (key, other) in [("client_certificate", "client_key"), ("client_key", "client_certificate")] {
-        if let (Some(node), None) = (table.node(key), table.node(other)) {
-            scope.error(node, format!("needs `{other}` beside it"));
+    // Not all tables have all of them.
+    let nodes = KEYS.map(|key| table.section.option(key).and_then(|option| table.node(option.key)));
+    for (one, other) in [(1, 2), (2, 1)] {
+        if let (Some(node), None) = (nodes[one], nodes[other]) {
+            scope.error(node, format!("needs `{}` beside it", KEYS[other]));
         }
     }
-    let files = KEYS.map(|key| scope.bytes(table, key));
-    let is_complete = KEYS.iter().zip(&files).all(|(key, file)| table.node(key).is_some() == file.is_some());
+    let files = nodes.map(|node| scope.bytes(node?));
+    let is_complete = nodes.iter().zip(&files).all(|(node, file)| node.is_some() == file.is_some());
     is_complete.then_some(files)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gateway::config::{OriginProtocol, TracingConfig};
-use gateway::upstream::tls::{TlsOptions, Verification, client_config};
+use gateway::upstream::tls::Verification;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use otlp::Endpoint;
 use rustls::ClientConfig;
@@ -12,6 +12,7 @@ use telemetry::trace::Sampling;
 
 use super::scope::Scope;
 use super::server::LogSettings;
+use super::tls;
 use crate::config::tree::Table;
 
 /// Which requests are recorded. What the collector is called is a matter of [`export`].
@@ -31,7 +32,7 @@ pub(super) fn export(scope: &mut Scope<'_>, tree: &Table) -> Option<otlp::Settin
         scope.parsed(table, "endpoint", |url| Endpoint::parse(url).map_err(|error| error.to_string()));
     let fields = fields(scope, table);
     let endpoint = endpoint?;
-    let tls = tls(scope, table, &endpoint)?;
+    let tls = encryption(scope, table, &endpoint)?;
     Some(otlp::Settings {
         endpoint,
         fields,
@@ -49,14 +50,14 @@ fn fields(scope: &mut Scope<'_>, table: &Table) -> HeaderMap {
     let mut fields = HeaderMap::new();
     for (name, node) in table.map("headers") {
         // What is no file may be the secret itself, and that is not to be shown as the name of one.
-        if !scope.path_at(node).is_file() {
+        if !scope.path(node).is_file() {
             scope.error(
                 node,
                 "the file can't be read; expected the path of a file whose first line is the value",
             );
             continue;
         }
-        let Some(secret) = scope.secret_at(node) else { continue };
+        let Some(secret) = scope.secret(node) else { continue };
         let value = HeaderValue::from_str(secret.reveal()).map_err(|_| "not a value of a field".to_owned());
         let parsed = HeaderName::from_bytes(name.as_bytes()).ok().zip(scope.take(node, value));
         if let Some((name, mut value)) = parsed {
@@ -68,28 +69,17 @@ fn fields(scope: &mut Scope<'_>, table: &Table) -> HeaderMap {
 }
 
 /// Nothing where the keys are wrong; nothing inside where the way is not encrypted.
-fn tls(scope: &mut Scope<'_>, table: &Table, endpoint: &Endpoint) -> Option<Option<Arc<ClientConfig>>> {
+fn encryption(
+    scope: &mut Scope<'_>,
+    table: &Table,
+    endpoint: &Endpoint,
+) -> Option<Option<Arc<ClientConfig>>> {
     if !endpoint.is_tls() {
-        return match table.given("ca_file") {
-            None => Some(None),
-            Some(node) => {
-                scope.error(node, "has a meaning only for an `https://` endpoint");
-                None
-            }
-        };
+        scope.refuse(table, &["ca_file"], "has a meaning only for an `https://` endpoint");
+        return Some(None);
     }
-    let ca_file = match table.node("ca_file") {
-        None => None,
-        Some(node) => Some(scope.bytes_at(node)?),
-    };
-    let options = TlsOptions {
-        ca_file,
-        client_certificate: None,
-        verification: Verification::On,
-        protocol: OriginProtocol::Http1,
-    };
-    let node = table.node("ca_file").or_else(|| table.node("endpoint"))?;
-    let (config, _) = scope.take(node, client_config(&options).map_err(|error| error.to_string()))?;
+    let at = (table, table.node("endpoint")?);
+    let (config, _) = tls::client(scope, at, Verification::On, OriginProtocol::Http1)?;
     Some(Some(config))
 }
 

@@ -13,8 +13,8 @@ use super::names::{doubled, host_pattern, name};
 use super::reach::check_transforms;
 use super::rule::{methods, path, pattern, query};
 use super::scope::Scope;
-use super::status::{status, status_match};
 use crate::config::glob::{Wildcards, glob};
+use crate::config::status::{status, status_match};
 use crate::config::tree::{Node, Table};
 
 pub(super) fn transforms(scope: &mut Scope<'_>, site: &Table) -> Transforms {
@@ -87,10 +87,7 @@ fn conditions(scope: &mut Scope<'_>, table: &Table, phase: Phase) -> Option<Cond
         Phase::OriginResponse => Compared::Path,
         Phase::ClientRequest | Phase::OriginRequest | Phase::ClientResponse => Compared::PathAndQuery,
     };
-    let path = match table.optional_table("path") {
-        Some(path) => pattern(scope, path, (Spelling::AsWritten, compared)).map(Some),
-        None => Some(None),
-    };
+    let path = pattern(scope, table, (Spelling::AsWritten, compared));
     Some(Conditions {
         hosts: scope.parsed_list(table, "hosts", host_pattern),
         methods: methods(scope, table),
@@ -106,24 +103,19 @@ fn conditions(scope: &mut Scope<'_>, table: &Table, phase: Phase) -> Option<Cond
 }
 
 fn field_patterns(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<FieldPattern> {
-    let entries = table.map(key).iter();
-    entries
-        .filter_map(|(name, node)| {
-            let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-            Some(FieldPattern { name, value: scope.take(node, glob(node.as_text(), Wildcards::Everywhere))? })
-        })
-        .collect()
+    scope.parsed_map(table, key, |name, value| {
+        Ok(FieldPattern { name: field_name(name)?, value: glob(value, Wildcards::Everywhere)? })
+    })
 }
 
 /// In the order in which they are carried out.
 fn actions(scope: &mut Scope<'_>, table: &Table, phase: Phase) -> Vec<Action> {
-    let mut actions = copies(scope, table, phase);
-    for node in table.list("remove") {
-        let removed = scope.take(node, removable(node.as_text(), phase));
-        actions.extend(removed.map(Action::Remove));
-    }
-    let mut values = |key| values(scope, table, key, phase);
-    let (set, added) = (values("set"), values("add"));
+    let mut actions = scope.parsed_map(table, "copy", |to, from| {
+        Ok(Action::Copy { from: readable(from)?, to: writable(to, phase)? })
+    });
+    actions.extend(scope.parsed_list(table, "remove", |name| removable(name, phase).map(Action::Remove)));
+    let field = |name: &str, value: &str| Ok::<_, String>((writable(name, phase)?, template(value, phase)?));
+    let (set, added) = (scope.parsed_map(table, "set", field), scope.parsed_map(table, "add", field));
     actions.extend(set.into_iter().map(|(name, value)| Action::Set(name, value)));
     actions.extend(added.into_iter().map(|(name, value)| Action::Add(name, value)));
     actions.extend(cache_control(scope, table));
@@ -136,27 +128,6 @@ fn actions(scope: &mut Scope<'_>, table: &Table, phase: Phase) -> Vec<Action> {
         table.optional_table("redirect").and_then(|to| redirect(scope, to, table)).map(Action::Redirect),
     );
     actions
-}
-
-fn copies(scope: &mut Scope<'_>, table: &Table, phase: Phase) -> Vec<Action> {
-    let entries = table.map("copy").iter();
-    entries
-        .filter_map(|(to, node)| {
-            let from =
-                readable(node.as_text()).and_then(|from| Ok(Action::Copy { from, to: writable(to, phase)? }));
-            scope.take(node, from)
-        })
-        .collect()
-}
-
-fn values(scope: &mut Scope<'_>, table: &Table, key: &str, phase: Phase) -> Vec<(HeaderName, Template)> {
-    let entries = table.map(key).iter();
-    entries
-        .filter_map(|(name, node)| {
-            let value = writable(name, phase).and_then(|name| Ok((name, template(node.as_text(), phase)?)));
-            scope.take(node, value)
-        })
-        .collect()
 }
 
 fn template(text: &str, phase: Phase) -> Result<Template, String> {

@@ -237,5 +237,4 @@ pub(super) const LIMIT: Kind = Duration(1..=DAY_MS);
 pub(super) const FILE: Kind = Text("path of a file, relative to the configuration file");
 pub(super) const NETWORKS: Kind = List(&Text("IP address or network, such as `10.0.0.0/8`"));
 pub(super) const FIELD_NAMES: Kind = List(&Text("header field name"));
-pub(super) const LEVEL: Kind = Choice(&["error", "warn", "info", "debug", "trace"]);
 pub(super) const STATUSES: Kind = List(&Status);

@@ -41,7 +41,7 @@ section! {
     /// Helpful in development; in production it discloses internals.
     expose_errors = Flag.default("false"),
     /// Log level of this site.
-    log_level = LEVEL.absent("that of `log.level`"),
+    log_level = one_of::<::tracing::Level>().absent("that of `log.level`"),
     /// Whether responses carry an `X-Cache: HIT|MISS|...` line.
     ///
     /// For tools that look for this line; `Cache-Status` says more and is always there. `HIT`: a fresh stored response. `STALE`: a stale one.
