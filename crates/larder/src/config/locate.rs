@@ -1,6 +1,5 @@
 //! Where a value of the configuration was written: file, line, column, and the excerpt that shows it.
 
-use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -99,62 +98,49 @@ impl Sources {
         let line = source.text[line_start..].split('\n').next().unwrap_or_default().trim_end_matches('\r');
         let end = floor(&source.text, span.end).clamp(start, (line_start + line.len()).max(start));
         let column = at.column - 1;
-        let shown = Window::around(column, line);
-        let carets =
-            source.text[start..end].chars().count().clamp(1, shown.columns.end.max(column + 1) - column);
+        let length = line.chars().count();
+        // All of a line that is not too long; else as much, with the column in the middle.
+        let from = column.saturating_sub(COLUMNS_MAX / 2).min(length.saturating_sub(COLUMNS_MAX));
+        let to = length.min(from + COLUMNS_MAX);
+        let carets = source.text[start..end].chars().count().clamp(1, to.max(column + 1) - column);
 
         let number = at.line.to_string();
         let gutter = " ".repeat(number.len());
-        let mut out = String::new();
-        let indent = " ".repeat(column - shown.columns.start);
+        let indent = " ".repeat(column - from);
         let carets = "^".repeat(carets);
-        let text = source.shown(line_start, line, &shown);
-        let _infallible = write!(out, "{gutter} |\n{number} | {text}\n{gutter} | {indent}{carets}");
-        out
+        let text = source.shown(line_start, line, from..to);
+        format!("{gutter} |\n{number} | {text}\n{gutter} | {indent}{carets}")
     }
 }
 
 impl Source {
-    fn shown(&self, line_start: usize, line: &str, window: &Window) -> String {
-        let Range { start, end } = window.bytes;
-        // Each span is looked at once: files that are wrong all over have thousands, and a line of them.
-        let mut hidden = vec![false; end - start];
-        let in_window = |at: usize| at.saturating_sub(line_start).clamp(start, end) - start;
-        for span in &self.hidden {
-            let (from, to) = (in_window(span.start), in_window(span.end));
-            hidden[from..to.max(from)].fill(true);
+    /// These columns of a line.
+    fn shown(&self, line_start: usize, line: &str, columns: Range<usize>) -> String {
+        let (is_cut_before, is_cut_after) = (columns.start > 0, line.chars().nth(columns.end).is_some());
+        let characters = line.char_indices().map(|(at, character)| (line_start + at, character));
+        let mut shown: Vec<_> = characters.skip(columns.start).take(columns.len()).collect();
+        let [Some(first), Some(last)] = [shown.first(), shown.last()].map(|end| end.map(|(at, _)| *at))
+        else {
+            return String::new();
+        };
+        // Files that are wrong all over have thousands of spans, and few of them in one line.
+        for span in self.hidden.iter().filter(|span| span.start <= last && first < span.end) {
+            let is_hidden = |(at, _): &&mut (usize, char)| span.contains(at);
+            shown.iter_mut().filter(is_hidden).for_each(|(_, character)| *character = '*');
         }
-        let shown = |(offset, character): (usize, char)| match character {
-            _ if start > 0 && offset == 0 => '…',
-            _ if start + offset + character.len_utf8() == end && end < line.len() => '…',
-            _ if hidden[offset] => '*',
+        let plain = |(index, (_, character)): (usize, (usize, char))| match character {
+            _ if is_cut_before && index == 0 => '…',
+            _ if is_cut_after && index + 1 == columns.len() => '…',
             '\t' => ' ',
             character if output::is_control(character) => '\u{fffd}',
             character => character,
         };
-        line[start..end].char_indices().map(shown).collect()
+        shown.into_iter().enumerate().map(plain).collect()
     }
-}
-
-/// What is shown of a line.
-struct Window {
-    columns: Range<usize>,
-    bytes: Range<usize>,
 }
 
 /// More than people write, and less than programs do.
 const COLUMNS_MAX: usize = 160;
-
-impl Window {
-    /// All of a line that is not too long; else as much, with the column in the middle.
-    fn around(column: usize, line: &str) -> Self {
-        let length = line.chars().count();
-        let from = column.saturating_sub(COLUMNS_MAX / 2).min(length.saturating_sub(COLUMNS_MAX));
-        let to = length.min(from + COLUMNS_MAX);
-        let byte = |column: usize| line.char_indices().nth(column).map_or(line.len(), |(at, _)| at);
-        Self { columns: from..to, bytes: byte(from)..byte(to) }
-    }
-}
 
 /// Line and column of a byte offset.
 pub(crate) fn line_column(text: &str, offset: usize) -> LineColumn {

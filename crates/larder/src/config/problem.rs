@@ -114,12 +114,9 @@ impl Problem {
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
+        let parts =
+            [place.as_str(), severity, &self.path, &self.message].into_iter().filter(|part| !part.is_empty());
         // A message may quote what the file says, which must not drive the reader's terminal.
-        let message = self.message.replace(output::is_control, "\u{fffd}");
-        if self.path.is_empty() {
-            return format!("{place}: {severity}: {message}");
-        }
-        let path = self.path.replace(output::is_control, "\u{fffd}");
-        format!("{place}: {severity}: {path}: {message}")
+        parts.collect::<Vec<_>>().join(": ").replace(output::is_control, "\u{fffd}")
     }
 }

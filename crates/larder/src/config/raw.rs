@@ -34,14 +34,6 @@ pub(crate) struct Reader<'a> {
     is_broken: bool,
 }
 
-/// Which values of an unknown key are hidden.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hidden {
-    All,
-    /// URLs with a password in them.
-    Userinfo,
-}
-
 impl<'a> Reader<'a> {
     /// A reader for what stands at a place as a whole.
     pub(crate) fn new(whole: Place, problems: &'a mut Problems) -> Self {
@@ -94,7 +86,7 @@ impl<'a> Reader<'a> {
         for (key, value) in raw.iter().filter(|(key, _)| unknown(key.get_ref())) {
             let meant = self.unknown_key(section, (key, value.get_ref()), &path);
             let is_secret = meant.map_or_else(|| section.may_hold_secrets(), Opt::is_secret);
-            self.hide_values(value, if is_secret { Hidden::All } else { Hidden::Userinfo });
+            self.hide_values(value, &|value| is_secret || value.as_str().is_some_and(has_userinfo));
         }
         for option in section.options {
             let key_path = join(&path, option.key);
@@ -168,12 +160,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Hides the values in an unknown one, however deep, and leaves its keys: they are what is wrong.
-    fn hide_values(&mut self, value: &Spanned<DeValue<'_>>, hidden: Hidden) {
+    fn hide_values(&mut self, value: &Spanned<DeValue<'_>>, is_hidden: &dyn Fn(&DeValue<'_>) -> bool) {
         match value.get_ref() {
-            DeValue::Table(table) => table.iter().for_each(|(_, value)| self.hide_values(value, hidden)),
-            DeValue::Array(array) => array.iter().for_each(|value| self.hide_values(value, hidden)),
-            DeValue::String(text) if has_userinfo(text) => self.hidden.push(value.span()),
-            _ => self.hidden.extend((hidden == Hidden::All).then(|| value.span())),
+            DeValue::Table(table) => table.iter().for_each(|(_, value)| self.hide_values(value, is_hidden)),
+            DeValue::Array(array) => array.iter().for_each(|value| self.hide_values(value, is_hidden)),
+            scalar => self.hidden.extend(is_hidden(scalar).then(|| value.span())),
         }
     }
 
@@ -329,16 +320,15 @@ fn scalar(kind: &'static Kind, raw: &DeValue<'_>) -> Result<Value, String> {
                 |duration: &Duration| u64::try_from(duration.as_millis()).is_ok_and(|ms| range.contains(&ms));
             Value::Duration(parse_duration(text).filter(is_within).ok_or_else(wrong)?)
         }
-        (Kind::Text(_) | Kind::SecretFile, DeValue::String(text)) if !text.is_empty() => {
+        (Kind::Text(_) | Kind::SecretFile | Kind::Status, DeValue::String(text)) if !text.is_empty() => {
             Value::Text(text.to_string())
         }
-        (Kind::Status, DeValue::String(text)) if !text.is_empty() => Value::Text(text.to_string()),
         (Kind::Status, DeValue::Integer(_)) => {
             Value::Text(integer(raw).filter(|code| (100..=599).contains(code)).ok_or_else(wrong)?.to_string())
         }
         (Kind::Choice(words), DeValue::Integer(_)) => {
-            let text = integer(raw).map(|number| number.to_string());
-            let choice = words.iter().find(|word| Some(**word) == text.as_deref());
+            let number = integer(raw).map(|number| number.to_string());
+            let choice = words.iter().find(|word| Some(**word) == number.as_deref());
             Value::Choice(choice.ok_or_else(wrong)?)
         }
         (Kind::Choice(words), DeValue::String(text)) => {

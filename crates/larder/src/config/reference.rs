@@ -97,10 +97,9 @@ against is described in [security](../guide/security.md), ranges and details in 
 /// A JSON schema (2020-12) of the main file, for editors.
 pub(crate) fn json_schema() -> String {
     let mut schema = object(&ROOT);
-    schema.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
-    schema.insert("title".to_owned(), json!("Configuration of Larder"));
-    let mut text =
-        serde_json::to_string_pretty(&Value::Object(schema)).expect("a tree of strings and numbers");
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!("Configuration of Larder");
+    let mut text = serde_json::to_string_pretty(&schema).expect("a tree of strings and numbers");
     text.push('\n');
     text
 }
@@ -182,39 +181,33 @@ fn reload(option: &Opt) -> &'static str {
     }
 }
 
-fn object(section: &'static Section) -> Map<String, Value> {
+fn object(section: &'static Section) -> Value {
     let properties: Map<String, Value> =
         section.options.iter().map(|option| (option.key.to_owned(), property(option))).collect();
-    let required: Vec<_> = section
-        .options
-        .iter()
-        .filter(|option| matches!(option.preset, Preset::Required))
-        .map(|option| option.key)
-        .collect();
-    let mut object = Map::new();
-    object.insert("type".to_owned(), json!("object"));
-    object.insert("description".to_owned(), json!(section.about()));
-    object.insert("additionalProperties".to_owned(), json!(false));
-    object.insert("properties".to_owned(), Value::Object(properties));
-    object.insert("required".to_owned(), json!(required));
-    object
+    let required = section.options.iter().filter(|option| matches!(option.preset, Preset::Required));
+    json!({
+        "type": "object",
+        "description": section.about(),
+        "additionalProperties": false,
+        "properties": properties,
+        "required": required.map(|option| option.key).collect::<Vec<_>>(),
+    })
 }
 
 fn property(option: &'static Opt) -> Value {
     let mut schema = kind_schema(&option.kind);
     let description = format!("{} {}", option.short(), option.long());
-    schema.insert("description".to_owned(), json!(description.trim_end()));
+    schema["description"] = json!(description.trim_end());
     let scalar = !matches!(option.kind, Kind::Table(_) | Kind::Map(..) | Kind::List(_));
     if let (Some(text), true) = (option.default_toml(), scalar) {
         // Scalars of the option table are written the same in TOML and in JSON.
-        let value: Value = serde_json::from_str(&text).expect("defaults of scalars are JSON as well");
-        schema.insert("default".to_owned(), value);
+        schema["default"] = serde_json::from_str(&text).expect("defaults of scalars are JSON as well");
     }
-    Value::Object(schema)
+    schema
 }
 
-fn kind_schema(kind: &'static Kind) -> Map<String, Value> {
-    let schema = match kind {
+fn kind_schema(kind: &'static Kind) -> Value {
+    match kind {
         Kind::Flag => json!({ "type": "boolean" }),
         Kind::Integer(range) => {
             json!({ "type": "integer", "minimum": range.start(), "maximum": range.end() })
@@ -240,12 +233,8 @@ fn kind_schema(kind: &'static Kind) -> Map<String, Value> {
                 "additionalProperties": kind_schema(values),
             })
         }
-        Kind::Table(section) => Value::Object(object(section)),
+        Kind::Table(section) => object(section),
         Kind::TextOrTable(_, section) => json!({ "anyOf": [{ "type": "string" }, object(section)] }),
-    };
-    match schema {
-        Value::Object(schema) => schema,
-        _ => Map::new(),
     }
 }
 

@@ -15,16 +15,16 @@ use crate::config::tree::{Node, Table};
 
 pub(super) fn cors(scope: &mut Scope<'_>, site: &Table) -> Option<Cors> {
     let table = site.optional_table("cors")?;
-    let origins = match any_or(scope, table.list("origins")) {
-        Choice::Any => CorsOrigins::Any,
-        Choice::Listed => CorsOrigins::Only(scope.parsed_list(table, "origins", web_origin)),
+    let origins = match is_any(scope, table.list("origins")) {
+        true => CorsOrigins::Any,
+        false => CorsOrigins::Only(scope.parsed_list(table, "origins", web_origin)),
     };
     if let ([], Some(node)) = (table.list("origins"), table.given("origins")) {
         scope.error(node, "names no web origin: list some, or leave `site.cors` out");
     }
-    let headers = match any_or(scope, table.list("headers")) {
-        Choice::Any => CorsHeaders::Any,
-        Choice::Listed => CorsHeaders::Only(scope.parsed_list(table, "headers", lower_case)),
+    let headers = match is_any(scope, table.list("headers")) {
+        true => CorsHeaders::Any,
+        false => CorsHeaders::Only(scope.parsed_list(table, "headers", lower_case)),
     };
     if let (CorsOrigins::Any, Some(node), true) =
         (&origins, table.given("credentials"), table.flag("credentials"))
@@ -48,18 +48,13 @@ pub(super) fn cors(scope: &mut Scope<'_>, site: &Table) -> Option<Cors> {
     })
 }
 
-/// What a list that may be `*` says.
-enum Choice {
-    Any,
-    Listed,
-}
-
-fn any_or(scope: &mut Scope<'_>, nodes: &[Node]) -> Choice {
-    let Some(any) = nodes.iter().find(|node| node.as_text() == "*") else { return Choice::Listed };
-    if nodes.len() > 1 {
+/// Whether a list says `*`.
+fn is_any(scope: &mut Scope<'_>, nodes: &[Node]) -> bool {
+    let any = nodes.iter().find(|node| node.as_text() == "*");
+    if let Some(any) = any.filter(|_| nodes.len() > 1) {
         scope.error(any, "`*` stands for all: write it alone");
     }
-    Choice::Any
+    any.is_some()
 }
 
 /// A web origin as browsers write it, who compare it byte for byte.

@@ -104,23 +104,12 @@ fn check_validity(scope: &mut Scope<'_>, node: &Node, certificate: &[u8]) {
             .warning(node, format!("can't read from when until when the certificate in {file} is valid"));
     };
     let date = httpdate::fmt_http_date;
-    match validity.at(scope.now) {
-        Standing::Valid => {}
-        Standing::Early => {
-            let begin = date(validity.begin);
-            scope.warning(
-                node,
-                format!("clients refuse the certificate in {file}: it is not valid before {begin}"),
-            );
-        }
-        Standing::Expired => {
-            let end = date(validity.end);
-            scope.warning(
-                node,
-                format!("clients refuse the certificate in {file}: it expired on {end}; renew it"),
-            );
-        }
-    }
+    let why = match validity.at(scope.now) {
+        Standing::Valid => return,
+        Standing::Early => format!("it is not valid before {}", date(validity.begin)),
+        Standing::Expired => format!("it expired on {}; renew it", date(validity.end)),
+    };
+    scope.warning(node, format!("clients refuse the certificate in {file}: {why}"));
 }
 
 /// The certificates in a PEM file; at least one.

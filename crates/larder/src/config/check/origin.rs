@@ -153,18 +153,14 @@ fn check_servers(scope: &mut Scope<'_>, list: &Node, servers: &[Server<'_>]) {
 
 /// However it is spelt: one server in two places would get two shares, and none could be left out for the other.
 fn is_same_server(one: &OriginUrl, other: &OriginUrl) -> bool {
-    let is_same_address = match (&one.address, &other.address) {
-        (OriginAddress::Tcp { host, port }, OriginAddress::Tcp { host: other_host, port: other_port }) => {
-            let ip = |host: &str| host.parse().ok().map(|ip: IpAddr| ip.to_canonical());
-            let is_same_host = match (ip(host), ip(other_host)) {
-                (None, None) => host.eq_ignore_ascii_case(other_host),
-                (one, other) => one == other,
-            };
-            is_same_host && port == other_port
+    let address = |url: &OriginUrl| match &url.address {
+        OriginAddress::Tcp { host, port } => {
+            let ip = host.parse().map(|ip: IpAddr| ip.to_canonical().to_string());
+            OriginAddress::Tcp { host: ip.unwrap_or_else(|_| host.to_ascii_lowercase()), port: *port }
         }
-        (one, other) => one == other,
+        address => address.clone(),
     };
-    is_same_address && one.security == other.security
+    address(one) == address(other) && one.security == other.security
 }
 
 /// A pick looks at all of them.
@@ -179,42 +175,36 @@ fn origin(
 ) -> Option<OriginConfig> {
     let protocol = table.get("protocol");
     let tls = tls_of(scope, table, &servers, protocol);
-    let fixed_fields = fixed_fields(scope, table);
     let credentials = credentials(scope, table.table("credentials"));
     if let (Some(_), Some((_, node))) = (&credentials, given_authorization(table)) {
         scope.error(node, "`credentials` sets this field already");
     }
-    let host_override = scope.parsed(table, "host", host_field);
     let address = |text: &str| text.parse().map_err(|_| "not an IP address".to_owned());
     let local_address = scope.parsed(table, "local_address", address);
     let pool = pool(scope, table.table("pool"));
-    let ejection = ejection(scope, table.table("ejection"));
-    let health = health(scope, table.table("health"));
-    let breaker = breaker(scope, table.table("breaker"));
-    let address_family = table.get("address_family");
-    let tls = tls?;
-    let base_path = servers.first()?.url.as_ref()?.base_path.clone();
     let server = |Server { url, weight, .. }: Server<'_>| {
         let OriginUrl { address, security, .. } = url?;
-        let tls = tls.clone().filter(|_| security == Security::Tls);
+        let tls = tls.clone()?.filter(|_| security == Security::Tls);
+        let address_family = table.get("address_family");
         let endpoint = EndpointConfig { address, protocol, tls, local_address, address_family, pool };
         Some(ServerConfig { endpoint, weight })
     };
     Some(OriginConfig {
-        name: name?,
-        servers: servers.into_iter().map(server).collect::<Option<_>>()?,
         balance: table.get("balance"),
         slow_start: table.get("slow_start"),
         retries: table.get("retries"),
-        ejection,
-        health,
-        breaker,
-        base_path,
-        host_override,
-        fixed_fields,
+        ejection: ejection(scope, table.table("ejection")),
+        health: health(scope, table.table("health")),
+        breaker: breaker(scope, table.table("breaker")),
+        host_override: scope.parsed(table, "host", host_field),
+        fixed_fields: fixed_fields(scope, table),
         credentials,
         interim_responses_max: table.get("interim_responses_max"),
         admission: table.get("pool"),
+        // Last, because nothing is checked any more where one of them is wrong.
+        name: name?,
+        base_path: servers.first()?.url.as_ref()?.base_path.clone(),
+        servers: servers.into_iter().map(server).collect::<Option<_>>()?,
     })
 }
 
@@ -326,26 +316,21 @@ fn given_authorization(table: &Table) -> Option<&(String, Node)> {
 }
 
 fn credentials(scope: &mut Scope<'_>, table: &Table) -> Option<Credentials> {
-    if let (Some(_), Some(node)) = (table.node("basic_file"), table.node("bearer_file")) {
+    let (basic, bearer) = (table.node("basic_file"), table.node("bearer_file"));
+    if let (Some(_), Some(node)) = (basic, bearer) {
         scope.error(node, "only one of `basic_file` and `bearer_file` can be sent");
     }
-    if let Some(node) = table.node("basic_file") {
-        let secret = scope.secret(node)?;
-        if !secret.reveal().contains(':') {
-            scope.error(node, "the first line of the file must be `user:password`");
-        }
-        let encoded = base64::engine::general_purpose::STANDARD.encode(secret.reveal());
-        return authorization(scope, node, &format!("Basic {encoded}"));
-    }
-    let node = table.node("bearer_file")?;
+    let node = basic.or(bearer)?;
     let secret = scope.secret(node)?;
-    authorization(scope, node, &format!("Bearer {}", secret.reveal()))
-}
-
-fn authorization(scope: &mut Scope<'_>, node: &Node, text: &str) -> Option<Credentials> {
-    let value =
-        HeaderValue::from_str(text).map_err(|_| "the secret can't stand in a header field".to_owned());
-    let mut value = scope.take(node, value)?;
+    let secret = secret.reveal();
+    if basic.is_some() && !secret.contains(':') {
+        scope.error(node, "the first line of the file must be `user:password`");
+    }
+    let value = match basic {
+        Some(_) => format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(secret)),
+        None => format!("Bearer {secret}"),
+    };
+    let mut value = HeaderValue::from_str(&value).expect("a secret is visible ASCII");
     value.set_sensitive(true);
     Some(Credentials(value))
 }

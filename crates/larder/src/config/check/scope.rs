@@ -64,8 +64,7 @@ impl Scope<'_> {
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
         let node = table.node(key)?;
-        let result = parse(table.text(key)?);
-        self.take(node, result)
+        self.take(node, parse(node.as_text()))
     }
 
     /// What `parse` makes of the texts in a list.

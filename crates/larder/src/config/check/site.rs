@@ -59,15 +59,10 @@ struct OfProcess<'a> {
 
 fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfProcess<'_>) -> Option<Site> {
     let name = scope.parsed(table, "name", name);
-    let hosts = scope.parsed_list(table, "hosts", host_pattern);
     let path_prefix = scope.parsed(table, "path_prefix", path_prefix);
     let origin = origins.resolve(scope, table);
     let (store, store_table) = process.stores.of_site(scope, table);
     let offer = Offer::of_site(scope, table);
-    let rules = rules(scope, (table, store_table), process.profile, &offer);
-    let request_fields_hidden = field_names(scope, table, "request_fields_hidden");
-    let request_fields_forwarded = field_names(scope, table, "request_fields_forwarded");
-    let request_fields_keyed = field_names(scope, table, "request_fields_keyed");
     let tags: Vec<_> =
         table.list("tags").iter().filter_map(|node| TagField::from_name(node.as_text())).collect();
     let mut response_fields_hidden = field_names(scope, table, "response_fields_hidden");
@@ -75,32 +70,23 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         response_fields_hidden.extend(tags.iter().map(|field| HeaderName::from_static(field.name())));
     }
     check_fields(scope, table);
-    let transforms = transforms(scope, table);
-    let clients = ClientRules {
-        allowed: networks(scope, table, "clients_allowed"),
-        denied: networks(scope, table, "clients_denied"),
-    };
-    let (spelling, protection) = (spelling(table), protection::of_site(scope, table));
-    let (cors, maintenance) = (cors(scope, table), maintenance(scope, table));
-    let error_pages = error_pages(scope, table);
-    // From here on nothing is checked that a mistake above would hide.
     Some(Site {
-        name: name?,
-        hosts,
-        path_prefix: path_prefix?,
-        spelling,
-        clients,
-        protection,
+        hosts: scope.parsed_list(table, "hosts", host_pattern),
+        spelling: spelling(table),
+        clients: ClientRules {
+            allowed: networks(scope, table, "clients_allowed"),
+            denied: networks(scope, table, "clients_denied"),
+        },
+        protection: protection::of_site(scope, table),
         prefix: table.get("strip_prefix"),
-        origin: origin?,
         store,
-        rules,
+        rules: rules(scope, (table, store_table), process.profile, &offer),
         profile: process.profile,
         collapse: collapse(table),
         timeouts: table.get("timeouts"),
-        request_fields_hidden,
-        request_fields_forwarded,
-        request_fields_keyed,
+        request_fields_hidden: field_names(scope, table, "request_fields_hidden"),
+        request_fields_forwarded: field_names(scope, table, "request_fields_forwarded"),
+        request_fields_keyed: field_names(scope, table, "request_fields_keyed"),
         underscore_fields: table.get("underscore_fields"),
         tags: TagRules { fields: tags, tags_max: store_table.get("tags_max") },
         response_fields_hidden,
@@ -109,11 +95,15 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         x_cache: table.get("x_cache"),
         server_timing: table.get("server_timing"),
         trace_fields: process.trace_fields,
-        transforms,
-        cors,
-        maintenance,
-        error_pages,
+        transforms: transforms(scope, table),
+        cors: cors(scope, table),
+        maintenance: maintenance(scope, table),
+        error_pages: error_pages(scope, table),
         compression: offer.site(),
+        // Last, because nothing is checked any more where one of them is wrong.
+        name: name?,
+        path_prefix: path_prefix?,
+        origin: origin?,
     })
 }
 

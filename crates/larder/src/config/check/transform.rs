@@ -83,10 +83,8 @@ fn rule(scope: &mut Scope<'_>, table: &Table, phase: Phase, number: usize) -> Op
 }
 
 fn conditions(scope: &mut Scope<'_>, table: &Table, phase: Phase) -> Option<Conditions> {
-    let compared = match phase {
-        Phase::OriginResponse => Compared::Path,
-        Phase::ClientRequest | Phase::OriginRequest | Phase::ClientResponse => Compared::PathAndQuery,
-    };
+    let is_stored = phase == Phase::OriginResponse;
+    let compared = if is_stored { Compared::Path } else { Compared::PathAndQuery };
     let path = pattern(scope, table, (Spelling::AsWritten, compared));
     Some(Conditions {
         hosts: scope.parsed_list(table, "hosts", host_pattern),
