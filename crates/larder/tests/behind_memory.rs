@@ -163,8 +163,8 @@ fn a_stop_waits_for_no_tier_that_takes_nothing() {
 /// What is stored while the tier is dead waits in an eighth of memory at most, and the rest serves as if there were no tier.
 #[test]
 fn a_dead_tier_costs_memory_a_part_and_no_hits() {
-    let without = Flood::through(None);
-    let with = Flood::through(Some("dead_while=@dead@,memory=kept"));
+    let without = Flood::often(None);
+    let with = Flood::often(Some("dead_while=@dead@,memory=kept"));
     eprintln!("without a tier {without:?}, with a dead one {with:?}");
     assert!(with.hits * 100 >= without.hits * 95, "{with:?}, without a tier {without:?}");
     let more = with.grown_bytes.saturating_sub(without.grown_bytes);
@@ -186,6 +186,16 @@ struct Flood {
 }
 
 impl Flood {
+    /// The median of several in both respects: four clients race, and one flood in a hundred has a twentieth fewer hits by chance.
+    fn often(tier: Option<&str>) -> Self {
+        let floods: [Self; 5] = std::array::from_fn(|_| Self::through(tier));
+        let mut hits = floods.each_ref().map(|flood| flood.hits);
+        let mut grown_bytes = floods.map(|flood| flood.grown_bytes);
+        hits.sort_unstable();
+        grown_bytes.sort_unstable();
+        Self { hits: hits[2], grown_bytes: grown_bytes[2] }
+    }
+
     fn through(tier: Option<&str>) -> Self {
         let body = vec![b'x'; FLOOD_BODY_BYTES];
         let origin = ScriptedOrigin::start(move |exchange| {
