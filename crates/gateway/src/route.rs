@@ -16,9 +16,7 @@ use self::choice::Chooser;
 pub(crate) use self::choice::RuleIndex;
 use self::sites::SiteIndex;
 use crate::allowances::Allowances;
-use crate::config::{
-    CacheRule, Config, Phase, Site, StoreIndex, TransformRule, Transforms, starts_with_any_case,
-};
+use crate::config::{CacheRule, Config, Phase, Site, StoreIndex, TransformRule, starts_with_any_case};
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, Protection, whole_seconds};
 use crate::trace::{Record, note};
@@ -224,13 +222,11 @@ impl LiveSite {
     }
 }
 
-/// The request fields that a site names for keys, credentials, and conditions of its rules.
+/// The request fields that a site names for keys and credentials, and those that its rules ask for or use.
 fn fields_read(site: &Site) -> impl Iterator<Item = &str> {
-    let Transforms { client_request, origin_request, origin_response, client_response } = &site.transforms;
-    let rules = client_request.iter().chain(origin_request).chain(origin_response).chain(client_response);
-    let conditions = rules.flat_map(|rule| &rule.on.request_fields).map(|field| &field.name);
     let credentials = site.rules.iter().flat_map(|rule| &rule.caching.credential_fields);
-    let names = site.request_fields_keyed.iter().chain(conditions).map(http::HeaderName::as_str);
+    let of_rules = site.transforms.request_fields_read();
+    let names = site.request_fields_keyed.iter().chain(of_rules).map(http::HeaderName::as_str);
     names.chain(credentials.map(|name| &**name))
 }
 

@@ -258,10 +258,14 @@ fn connection_names_no_end_to_end_field() {
 fn connection_names_no_field_that_a_site_reads() {
     let more = "request_fields_keyed = [\"X-Variant\"]\n[[site.rule]]\nname = \"b\"\npath = { prefix = \"/b\" }\n\
                 credential_fields = [\"X-User\"]\n[[site.transform]]\nname = \"c\"\nphase = \"client_request\"\n\
-                request_fields = { X-Bot = \"*\" }\nredirect = { status = 302, to = \"/bots\" }\n";
+                request_fields = { X-Bot = \"*\" }\nredirect = { status = 302, to = \"/{header.X-Country}\" }\n\
+                [[site.transform]]\nname = \"d\"\nphase = \"client_request\"\ncopy = { X-Kind = \"X-Device\" }\n\
+                [[site.transform]]\nname = \"e\"\nphase = \"client_response\"\nset = { X-Told = \"{request.header.X-Asked}\" }\n";
     for trusted in ["", TRUSTING] {
         let (origin, mut larder) = reflecting(&format!("{trusted}{SITE}{more}"));
-        for name in ["X-Variant", "x-user", "X-BOT", "X_Variant", "X.User"] {
+        for name in
+            ["X-Variant", "x-user", "X-BOT", "X_Variant", "X.User", "X-Device", "X-Country", "X-Asked"]
+        {
             let lines = format!("X-Variant: 1\r\nX-User: 1\r\nConnection: close, {name}\r\n");
             assert_eq!(larder.ask("GET", "/", &lines).status(), 400, "{name}");
         }
@@ -610,6 +614,35 @@ fn names_with_underscores_are_read_as_those_with_hyphens() {
             let answer = get(&larder, protocol, &format!("/{protocol:?}"), &lines);
             assert!(answer.contains("app_version: 1") && !answer.contains("evil"), "{protocol:?}: {answer}");
         }
+    }
+}
+
+/// Field bug: what rules and the origin's own fields overwrite or take out reached it with `_` in its name.
+#[test]
+fn rules_are_evaded_by_no_spelling() {
+    let more = "underscore_fields = \"forward\"\n\
+                [[site.transform]]\nname = \"a\"\nphase = \"client_request\"\nrequest_fields = { X-Bot = \"*\" }\n\
+                redirect = { status = 302, to = \"/bots\" }\n\
+                [[site.transform]]\nname = \"b\"\nphase = \"client_request\"\nset = { X-Geo = \"n\" }\nremove = [\"X-Admin\"]\n\
+                [[site.transform]]\nname = \"c\"\nphase = \"origin_request\"\nset = { X-Role = \"guest\", x_own = \"ours\" }\n\
+                remove = [\"X-Debug\"]\n";
+    let (_origin, larder) = reflecting(&format!("{SITE}{more}"));
+    let lines = [
+        "X_Bot: evil",
+        "X_Geo: evil",
+        "x.admin: evil",
+        "X_Role: evil",
+        "X_Debug: evil",
+        "X-Own: evil",
+        "X_Own: evil",
+        "app_version: 1",
+    ];
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let answer = get(&larder, protocol, &format!("/{protocol:?}"), &lines);
+        for ours in ["app_version: 1", "x-geo: n", "x-role: guest", "x_own: ours"] {
+            assert!(answer.contains(ours), "{protocol:?}: {answer}");
+        }
+        assert_eq!(answer.matches("evil").count(), 1, "{protocol:?}: X-Own is another field: {answer}");
     }
 }
 

@@ -4,6 +4,8 @@ use std::fmt;
 
 use http::HeaderName;
 
+use super::transform::Phase;
+
 /// Text with variables in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
@@ -139,6 +141,15 @@ fn piece_of(literal: &mut String) -> Option<Piece> {
 }
 
 impl Variable {
+    /// The field of the request that it stands for in a phase, if it does.
+    pub(super) fn of_request(&self, phase: Phase) -> Option<&HeaderName> {
+        match self {
+            Self::RequestField(name) => Some(name),
+            Self::Field(name) if !phase.is_of_responses() => Some(name),
+            _ => None,
+        }
+    }
+
     fn parse(name: &str) -> Result<Self, String> {
         let field = |name: &str| {
             HeaderName::from_bytes(name.as_bytes())

@@ -145,7 +145,33 @@ pub struct Redirect {
     pub captured: Option<Regex>,
 }
 
+impl Action {
+    /// The request fields whose values it uses in a phase.
+    fn request_fields_read(&self, phase: Phase) -> Vec<&HeaderName> {
+        match self {
+            Self::Copy { from, .. } if !phase.is_of_responses() => vec![from],
+            Self::Set(_, text) | Self::Add(_, text) | Self::Redirect(Redirect { to: text, .. }) => {
+                text.variables().filter_map(|variable| variable.of_request(phase)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The field of the message that it writes or takes out.
+    fn field_written(&self) -> Option<&HeaderName> {
+        match self {
+            Self::Copy { to: name, .. } | Self::Remove(name) | Self::Set(name, _) | Self::Add(name, _) => {
+                Some(name)
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Phase {
+    const ALL: [Self; 4] =
+        [Self::ClientRequest, Self::OriginRequest, Self::OriginResponse, Self::ClientResponse];
+
     /// Whether this is a change of responses.
     pub fn is_of_responses(self) -> bool {
         matches!(self, Self::OriginResponse | Self::ClientResponse)
@@ -197,6 +223,22 @@ impl Transforms {
         rewrites.any(|Rewrite { strip_prefix, add_prefix, pattern, query: _ }| {
             strip_prefix.is_some() || add_prefix.is_some() || pattern.is_some()
         })
+    }
+
+    /// The request fields that rules ask for, or whose values they use.
+    pub(crate) fn request_fields_read(&self) -> impl Iterator<Item = &HeaderName> {
+        let rules =
+            Phase::ALL.into_iter().flat_map(|phase| self.of(phase).iter().map(move |rule| (phase, rule)));
+        rules.flat_map(|(phase, rule)| {
+            let used = rule.actions.iter().flat_map(move |action| action.request_fields_read(phase));
+            rule.on.request_fields.iter().map(|field| &field.name).chain(used)
+        })
+    }
+
+    /// The request fields that rules write or take out.
+    pub(crate) fn request_fields_written(&self) -> impl Iterator<Item = &HeaderName> {
+        let rules = self.client_request.iter().chain(&self.origin_request);
+        rules.flat_map(|rule| &rule.actions).filter_map(Action::field_written)
     }
 
     /// The rules of a phase.

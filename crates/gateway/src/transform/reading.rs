@@ -382,11 +382,25 @@ fn is_dropped_spelling(site: &Site, name: &str) -> bool {
                 || hop_by_hop::ends_here(&plain)
                 || is_written_later(&plain)
                 || is_for_timelines(site, &plain)
+                || stands_for_another(site, name)
                 || !matches!(
                     class_of(&plain),
                     FieldClass::Ordinary | FieldClass::Method | FieldClass::Override
                 )
         })
+}
+
+/// Whether it stands for a field that rules read or write, or that the origin always gets: what these do is done to the field of the right name
+/// alone.
+fn stands_for_another(site: &Site, name: &str) -> bool {
+    let fixed = site.origin.fixed_fields.iter().map(|(name, _)| name);
+    let of_rules = site.transforms.request_fields_read().chain(site.transforms.request_fields_written());
+    let mut alike = fixed
+        .chain(of_rules)
+        .map(HeaderName::as_str)
+        .filter(|known| unkeyed::are_read_alike(known, name))
+        .peekable();
+    alike.peek().is_some() && alike.all(|known| !known.eq_ignore_ascii_case(name))
 }
 
 pub(crate) fn is_forwarded_by(site: &Site, name: &str) -> bool {
