@@ -183,7 +183,8 @@ mod tests {
     /// Whatever was put there between the first look and the lock.
     #[test]
     fn nothing_but_a_file_is_locked() {
-        let folder = std::env::temp_dir().join(format!("larder-kv-lock-{}", std::process::id()));
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folder = temporary.path();
         fs::create_dir_all(folder.join("folder")).expect("a folder");
         mknodat(CWD, folder.join("pipe"), rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
             .expect("a named pipe");
@@ -195,6 +196,5 @@ mod tests {
         }
         assert!(!folder.join("elsewhere").exists());
         lock(&folder.join("new")).expect("nobody else has it");
-        fs::remove_dir_all(&folder).expect("it is ours");
     }
 }
