@@ -1,22 +1,12 @@
 //! `larder-bench http` and `null-http` from outside.
 
+mod null;
+
 use std::process::{Command, ExitStatus};
 
-use testkit::{Output, ScriptedOrigin, Service, Signal, wait};
+use testkit::{Output, ScriptedOrigin, Service, Signal};
 
 const BENCH: &str = env!("CARGO_BIN_EXE_larder-bench");
-
-/// `larder-bench null-http`, and its address.
-fn null_http(folder: &std::path::Path, arguments: &[&str]) -> (Service, String) {
-    let mut command = Command::new(BENCH);
-    command.arg("null-http").args(arguments);
-    let mut service = Service::start(&mut command, folder, "null-http");
-    let address = wait::until("it prints its address", || {
-        service.assert_runs();
-        service.stdout().strip_suffix('\n').map(str::to_owned)
-    });
-    (service, address)
-}
 
 #[track_caller]
 fn bench(arguments: &str) -> Output {
@@ -32,7 +22,7 @@ fn report(arguments: &str) -> serde_json::Value {
 #[test]
 fn a_load_is_told_as_json_and_as_a_table() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_server, address) = null_http(folder.path(), &["--body-bytes", "10"]);
+    let (_server, address) = null::start("null-http", folder.path(), &["--body-bytes", "10"]);
     let told = report(&format!("http://{address}/a http://{address}/b -n 1000 -c 4 --pipeline 3 --per-url"));
     let run = &told["runs"][0];
     assert_eq!((run["requests"].as_u64(), run["errors"]["broken"].as_u64()), (Some(1000), Some(0)), "{run}");
@@ -47,7 +37,7 @@ fn a_load_is_told_as_json_and_as_a_table() {
 #[test]
 fn a_failed_expectation_is_a_failed_run() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_server, address) = null_http(folder.path(), &[]);
+    let (_server, address) = null::start("null-http", folder.path(), &[]);
     let redis = testkit::Redis::start("");
     let check = |arguments: &str, status: i32, reason: &str| {
         let output = bench(arguments);
@@ -75,7 +65,7 @@ fn a_failed_expectation_is_a_failed_run() {
 #[test]
 fn a_comparison_says_how_many_rounds_there_were() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_server, address) = null_http(folder.path(), &[]);
+    let (_server, address) = null::start("null-http", folder.path(), &[]);
     let told = report(&format!("http://{address}/a --compare http://{address}/b -d 100ms --rounds 3"));
     for run in 0..2 {
         let load = told["runs"][run]["load"].as_str().unwrap_or_default();
@@ -86,7 +76,8 @@ fn a_comparison_says_how_many_rounds_there_were() {
 #[test]
 fn an_open_loop_finds_a_stall() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_server, address) = null_http(folder.path(), &["--stall-ms", "100", "--stall-every", "500"]);
+    let (_server, address) =
+        null::start("null-http", folder.path(), &["--stall-ms", "100", "--stall-every", "500"]);
     let told = report(&format!("http://{address}/ -c 8 --rate 500 -d 900ms"));
     let p99_us = told["runs"][0]["latency"]["p99_us"].as_u64();
     assert!(p99_us.is_some_and(|latency_us| latency_us > 50_000), "{told}");
@@ -126,7 +117,7 @@ fn an_interrupted_comparison_without_its_other_side_has_no_result() {
 #[test]
 fn sides_are_compared() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_server, address) = null_http(folder.path(), &[]);
+    let (_server, address) = null::start("null-http", folder.path(), &[]);
     let list = folder.path().join("list");
     std::fs::write(&list, "# two\n/cached/1\nHEAD /cached/2\n").expect("a file");
     let list = list.display();
@@ -146,7 +137,7 @@ fn sides_are_compared() {
 #[test]
 fn an_access_log_is_replayed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_server, address) = null_http(folder.path(), &[]);
+    let (_server, address) = null::start("null-http", folder.path(), &[]);
     let log = folder.path().join("log");
     let line = "::1 - - [10/Oct/2000:13:55:36 -0700] \"GET /a HTTP/1.1\" 200 1\n";
     std::fs::write(&log, line.repeat(20)).expect("a file");

@@ -1,22 +1,10 @@
 //! `larder-bench resp` and `null-resp` from outside.
 
-use std::path::Path;
-use std::process::Command;
+mod null;
 
-use testkit::{Output, Redis, ScriptedOrigin, Service, wait};
+use testkit::{Output, Redis, ScriptedOrigin};
 
 const BENCH: &str = env!("CARGO_BIN_EXE_larder-bench");
-
-fn null_resp(folder: &Path, arguments: &[&str]) -> (Service, String) {
-    let mut command = Command::new(BENCH);
-    command.arg("null-resp").args(arguments);
-    let mut service = Service::start(&mut command, folder, "null-resp");
-    let address = wait::until("it prints its address", || {
-        service.assert_runs();
-        service.stdout().strip_suffix('\n').map(str::to_owned)
-    });
-    (service, address)
-}
 
 #[track_caller]
 fn bench(arguments: &str) -> Output {
@@ -59,7 +47,8 @@ fn an_address_may_be_a_url() {
 #[test]
 fn the_null_server_answers_a_load_with_fixed_values() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_server, address) = null_resp(folder.path(), &["--replies", "set,get,miss", "--value-size", "100"]);
+    let (_server, address) =
+        null::start("null-resp", folder.path(), &["--replies", "set,get,miss", "--value-size", "100"]);
     let told = run(&format!("{address} --fixed-values --value-size 100 -n 3000 -c 3 --pipeline 30"));
     assert_eq!(
         (told["requests"].as_u64(), told["errors"]["wrong"].as_u64()),
