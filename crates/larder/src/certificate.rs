@@ -111,20 +111,25 @@ const GENERALIZED_TIME: u8 = 0x18;
 const DAYS_BEFORE_1970: u64 = 719_469;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 
     use super::*;
 
-    fn until(year: i32, month: u8, day: u8) -> Vec<u8> {
+    /// A certificate from the first of January of a year until a day.
+    pub(crate) fn between(from: i32, (year, month, day): (i32, u8, u8)) -> Vec<u8> {
         let mut params = CertificateParams::new(vec!["shop.example".to_owned()]).expect("a name");
-        params.not_before = date_time_ymd(2001, 1, 1);
+        params.not_before = date_time_ymd(from, 1, 1);
         params.not_after = date_time_ymd(year, month, day);
         let key = KeyPair::generate().expect("a key");
         params.self_signed(&key).expect("a certificate").der().to_vec()
     }
 
-    fn at(text: &str) -> SystemTime {
+    pub(crate) fn until(year: i32, month: u8, day: u8) -> Vec<u8> {
+        between(2001, (year, month, day))
+    }
+
+    pub(crate) fn at(text: &str) -> SystemTime {
         httpdate::parse_http_date(text).expect(text)
     }
 

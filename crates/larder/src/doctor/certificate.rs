@@ -47,25 +47,8 @@ const REFUSED: &str = "clients refuse an expired certificate";
 
 #[cfg(test)]
 mod tests {
-    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
-
     use super::*;
-
-    fn until(year: i32, month: u8, day: u8) -> Vec<u8> {
-        between(2001, (year, month, day))
-    }
-
-    fn between(from: i32, (year, month, day): (i32, u8, u8)) -> Vec<u8> {
-        let mut params = CertificateParams::new(vec!["shop.example".to_owned()]).expect("a name");
-        params.not_before = date_time_ymd(from, 1, 1);
-        params.not_after = date_time_ymd(year, month, day);
-        let key = KeyPair::generate().expect("a key");
-        params.self_signed(&key).expect("a certificate").der().to_vec()
-    }
-
-    fn at(text: &str) -> SystemTime {
-        httpdate::parse_http_date(text).expect(text)
-    }
+    use crate::certificate::tests::{at, between, until};
 
     #[test]
     fn an_end_that_is_near_is_told() {
