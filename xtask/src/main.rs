@@ -1,14 +1,13 @@
-//! `cargo xtask tidy`, `codegen`, `requirements` and `vectors`, each also with `--check`, and what makes a release.
+//! `cargo xtask tidy`, `codegen`, `requirements` and `vectors`, the last two also with `--check`, and what makes a release.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use xtask::codegen::{self, Codegen};
 use xtask::release::{self, Options, changelog};
 use xtask::requirements::{self, Mode};
 use xtask::vectors::{self, Vectors};
-use xtask::{structure, tidy};
+use xtask::{codegen, structure, tidy};
 
 const HELP: &str = "cargo xtask <command>
 
@@ -16,7 +15,6 @@ const HELP: &str = "cargo xtask <command>
   structure         print files, lines, function lengths and import circles of each crate
   structure CRATE   print the imports that close its circles
   codegen           write the generated pages of docs/reference
-  codegen --check   compare them with the tree; exit status 1 if they differ
   requirements      join requirements and citations into docs/reference/rfc9111.md
   requirements --check
                     compare it with the tree; exit status 1 if it differs, a citation names nothing, or a
@@ -38,8 +36,7 @@ fn main() -> ExitCode {
         ["tidy"] => run_tidy(),
         ["structure"] => structure::report(&root()),
         ["structure", name] => structure::circles_of(&root(), name),
-        ["codegen"] => codegen::run(&root(), Codegen::Write),
-        ["codegen", "--check"] => codegen::run(&root(), Codegen::Check),
+        ["codegen"] => codegen::run(&root()),
         ["requirements"] => requirements::run(&root(), Mode::Write),
         ["vectors"] => vectors::run(&root(), Vectors::Write),
         ["vectors", "--check"] => vectors::run(&root(), Vectors::Check),

@@ -449,3 +449,17 @@ fn many_sites_are_checked_in_seconds() {
     // Fifty times what it takes without optimisation; comparing all pairs takes longer.
     assert!(took < std::time::Duration::from_secs(30), "{took:?}");
 }
+
+/// `cargo xtask codegen` brings it up to date.
+#[test]
+fn the_committed_reference_is_current() {
+    let generated = tempfile::tempdir().expect("a folder");
+    check(&format!("reference --out {}", generated.path().display()), 0, "/config.md\n", "");
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
+    for page in fs::read_dir(generated.path()).expect("the folder") {
+        let page = page.expect("a page").path();
+        let name = page.file_name().expect("a name");
+        let same = fs::read(&page).ok() == fs::read(committed.join(name)).ok();
+        assert!(same, "docs/reference/{}: run `cargo xtask codegen`", name.display());
+    }
+}
