@@ -56,6 +56,7 @@ lint: ## formatting, clippy with warnings as errors, house rules
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets --features larder/test-store -- -D warnings
+	cargo clippy --workspace --test soak --test instructions --features larder/test-store -- -D warnings
 	cargo xtask tidy
 
 fmt: ## format all code

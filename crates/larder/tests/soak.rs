@@ -7,6 +7,7 @@ mod identical;
 mod identity;
 mod pressure;
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ fn memory_of_kv_stays_at_its_limit_for_ten_minutes() {
 fn the_largest_value_fits_into_the_default_memory() {
     const VALUE: usize = 512 << 20;
     let kv = Kv::start(LARDER, &[]);
-    let value: Vec<u8> = (0..VALUE).map(|at| (at * 31 >> 7) as u8).collect();
+    let value: Vec<u8> = (0..VALUE).map(|at| ((at * 31) >> 7) as u8).collect();
     let bulk = [format!("${VALUE}\r\n").as_bytes(), &value, b"\r\n"].concat();
     for name in ["one", "one", "other"] {
         let set = [format!("*3\r\n$3\r\nSET\r\n${}\r\n{name}\r\n", name.len()).as_bytes(), &bulk].concat();
