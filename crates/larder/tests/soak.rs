@@ -1,10 +1,16 @@
 //! The tests that take long: `make soak`.
 
+#[path = "front/churn.rs"]
 mod churn;
+#[path = "front/compare.rs"]
 mod compare;
+#[path = "front/crowd.rs"]
 mod crowd;
+#[path = "front/identical.rs"]
 mod identical;
+#[path = "front/identity.rs"]
 mod identity;
+#[path = "front/pressure.rs"]
 mod pressure;
 
 use std::path::Path;

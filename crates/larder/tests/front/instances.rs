@@ -1,0 +1,29 @@
+//! Gateways that share a store.
+
+use testkit::{Larder, Response, Setup, wait};
+
+/// Starts as many as are asked for, and waits until all know each other, in all stores that they share.
+#[track_caller]
+pub(crate) fn start(count: usize, setup: impl Fn(usize) -> Setup) -> Vec<Larder> {
+    let gateways: Vec<Larder> = (0..count).map(|index| setup(index).start()).collect();
+    for gateway in &gateways {
+        wait::until_true("all know each other", || {
+            let metrics = gateway.ask_admin("GET", "/metrics", "").text();
+            let mut known =
+                metrics.lines().filter(|line| line.starts_with("larder_tier_instances")).peekable();
+            known.peek().is_some() && known.all(|line| line.ends_with(&format!(" {count}")))
+        });
+    }
+    gateways
+}
+
+/// Waits until the store has what a gateway has to write.
+#[track_caller]
+pub(crate) fn is_written(gateway: &Larder) {
+    let pending = || gateway.metric("larder_tier_pending_keys", &[]);
+    wait::until_true("the store knows", || pending() == 0.0);
+}
+
+pub(crate) fn status(response: &Response) -> &str {
+    response.field("cache-status")
+}

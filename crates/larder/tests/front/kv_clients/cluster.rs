@@ -1,0 +1,322 @@
+//! Three servers with a static map of slots, beside three of Redis Cluster.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use redis::Commands as _;
+use redis::cluster::ClusterClient;
+use tempfile::TempDir;
+use testkit::{Kv, Port, RedisCluster, Service, converse, run, wait};
+
+use super::script::{JAVA, play_cluster};
+use crate::LARDER;
+
+/// Slots as [`RedisCluster`] has them.
+const SLOTS: [&str; 3] = ["0-5460", "5461-10922", "10923-16383"];
+
+pub(crate) struct LarderCluster {
+    ports: Vec<Port>,
+    _nodes: Vec<Service>,
+    _folder: TempDir,
+}
+
+impl LarderCluster {
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let ports: Vec<Port> = SLOTS.iter().map(|_| Port::reserve()).collect();
+        let file = folder.path().join("cluster.toml");
+        let mut text = "[kv.cluster]\n".to_owned();
+        for (number, (slots, port)) in SLOTS.iter().zip(&ports).enumerate() {
+            let address = port.address();
+            let _ = write!(
+                text,
+                "[[kv.cluster.nodes]]\nname = \"node-{number}\"\naddress = \"{address}\"\nslots = [\"{slots}\"]\n"
+            );
+        }
+        std::fs::write(&file, text).expect("a file in the folder");
+        let start = |(number, port): (usize, &Port)| {
+            let mut command = Command::new(LARDER);
+            command.args(["kv", "--maxmemory", "16MiB", "--workers", "1", "--config"]).arg(&file);
+            command.args(["--listen", &port.address().to_string()]);
+            command.args(["--cluster-node", &format!("node-{number}")]);
+            Service::start(&mut command, folder.path(), &format!("node-{number}"))
+        };
+        let mut nodes: Vec<_> = ports.iter().enumerate().map(start).collect();
+        for node in &mut nodes {
+            wait::until_true("it listens", || {
+                node.assert_runs();
+                !node.stdout().is_empty()
+            });
+        }
+        Self { ports, _nodes: nodes, _folder: folder }
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.ports.iter().map(Port::address).collect()
+    }
+}
+
+/// `larder-bench resp --cluster`, the one that was built beside Larder (`cargo build --package larder-bench`), finds the instances by asking one of them, and each key is where its slot is.
+#[test]
+fn bench_finds_all_instances_and_spreads_its_load() {
+    let cluster = LarderCluster::start();
+    let addresses = cluster.addresses();
+    let bench = Path::new(LARDER).with_file_name("larder-bench").display().to_string();
+    for workload in ["set", "get", "workflow"] {
+        let arguments = format!(
+            "resp {} --cluster --workload {workload} --keys 3000 --in-turn -n 3000 -c 4 --pipeline 20 --quiet --json -",
+            addresses[1]
+        );
+        let output = run(&bench, arguments.split_whitespace()).succeeded();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let told = &report["runs"][0];
+        assert_eq!(told["requests"], 3000, "{told}");
+        let outcomes: Vec<&str> = told["outcomes"]
+            .as_array()
+            .expect("outcomes")
+            .iter()
+            .filter_map(|one| one["name"].as_str())
+            .collect();
+        let expected: &[&str] = match workload {
+            "set" => &["ok"],
+            "get" => &["value"],
+            _ => &["nil", "ok", "value"],
+        };
+        assert_eq!(outcomes, expected, "nobody said MOVED, and nothing is missing");
+    }
+    let keys: Vec<u32> = addresses
+        .iter()
+        .map(|address| ask(*address, "DBSIZE").trim().trim_start_matches(':').parse().expect("a number"))
+        .collect();
+    assert_eq!(keys.iter().sum::<u32>(), 3000, "{keys:?}");
+    assert!(keys.iter().all(|keys| (800..1200).contains(keys)), "{keys:?}");
+}
+
+fn of_redis(cluster: &RedisCluster) -> Vec<SocketAddr> {
+    cluster.nodes().iter().map(testkit::Redis::address).collect()
+}
+
+fn ask(address: SocketAddr, command: &str) -> String {
+    String::from_utf8_lossy(&converse(address, format!("{command}\r\n").as_bytes(), usize::MAX)).into_owned()
+}
+
+/// What a node says to a command, with names in the place of addresses and ids.
+fn told(nodes: &[SocketAddr], node: SocketAddr, command: &str) -> String {
+    let mut text = ask(node, command);
+    for (number, address) in nodes.iter().enumerate() {
+        let id = ask(*address, "CLUSTER MYID");
+        let id = id.lines().nth(1).expect("an id").trim().to_owned();
+        let port = format!(":{}\r\n", address.port());
+        text = text.replace(&id, &format!("<id {number}>")).replace(&port, &format!(":<port {number}>\r\n"));
+        text = text.replace(&address.to_string(), &format!("<node {number}>"));
+    }
+    text
+}
+
+/// One after the other is said to each node. "foo" has slot 12182, "bar" 5061, "c" 7365.
+const CONVERSATION: [&str; 62] = [
+    "SET foo 1",
+    "SET bar 2",
+    "SET c 3",
+    "SET {foo}more 4",
+    "GET foo",
+    "GET bar",
+    "GET c",
+    "MGET foo {foo}more",
+    "MGET foo bar",
+    "MGET bar x",
+    "MSET foo 1 bar 2",
+    "DEL foo bar c",
+    "RENAME foo bar",
+    "OBJECT ENCODING foo",
+    "MEMORY USAGE foo x",
+    "EXISTS",
+    "NOPE foo",
+    "PING",
+    "SELECT 0",
+    "SELECT 1",
+    "MOVE foo 1",
+    "COPY foo {foo}copy DB 1",
+    "COPY foo {foo}copy",
+    "SWAPDB 0 1",
+    "READONLY",
+    "READWRITE",
+    "ASKING",
+    "CLUSTER SLOTS",
+    "CLUSTER KEYSLOT foo",
+    "CLUSTER COUNTKEYSINSLOT 12182",
+    "CLUSTER GETKEYSINSLOT 12182 0",
+    "CLUSTER COUNTKEYSINSLOT 16384",
+    "CLUSTER GETKEYSINSLOT x 1",
+    "CLUSTER REPLICAS nobody",
+    "CLUSTER SLOTS x",
+    "MULTI\r\nSET foo 1\r\nGET {foo}more\r\nEXEC",
+    "MULTI\r\nSET bar 1\r\nGET {bar}more\r\nPING\r\nEXEC\r\nGET bar",
+    // "one" has slot 9084, another one of the middle third.
+    "MULTI\r\nSET c 1\r\nSET one 1\r\nGET c\r\nEXEC\r\nEXEC\r\nGET c",
+    "MULTI\r\nSET c 1\r\nSET one 1\r\nNOPE\r\nSET {c}x 1\r\nEXEC\r\nPING",
+    "MULTI\r\nNOPE\r\nSET c 1\r\nSET one 1\r\nEXEC\r\nPING",
+    "MULTI\r\nMGET c one\r\nSET c 1\r\nEXEC\r\nPING",
+    "MULTI\r\nPING\r\nEXEC",
+    "MULTI\r\nSET c 1\r\nDISCARD\r\nMULTI\r\nSET one 1\r\nEXEC",
+    "MULTI\r\nSET c 1\r\nSET one 1\r\nRESET\r\nEXEC",
+    "WATCH c one",
+    "WATCH c\r\nMULTI\r\nSET c 2\r\nEXEC\r\nGET c",
+    "WATCH c\r\nWATCH one\r\nMULTI\r\nGET {c}\r\nEXEC",
+    "SSUBSCRIBE foo",
+    "SSUBSCRIBE {foo}a {foo}b\r\nPING\r\nSUNSUBSCRIBE {foo}b {foo}a\r\nSUNSUBSCRIBE",
+    "SSUBSCRIBE foo bar",
+    "SSUBSCRIBE c\r\nSSUBSCRIBE one\r\nSPUBLISH c x\r\nSUNSUBSCRIBE c\r\nGET c",
+    "SUNSUBSCRIBE",
+    "SUNSUBSCRIBE foo",
+    "SUNSUBSCRIBE foo bar",
+    "SPUBLISH foo x",
+    "MULTI\r\nSPUBLISH foo x\r\nEXEC",
+    "MULTI\r\nSPUBLISH c x\r\nSPUBLISH one x\r\nEXEC",
+    "MULTI\r\nSSUBSCRIBE c\r\nEXEC\r\nPING",
+    "SUBSCRIBE foo bar\r\nSSUBSCRIBE c\r\nUNSUBSCRIBE foo bar",
+    "PUBLISH bar x",
+    "PUBSUB SHARDCHANNELS\r\nPUBSUB SHARDNUMSUB foo bar",
+    "HELLO 3 AUTH\r\nSPUBLISH c",
+];
+
+#[test]
+fn nodes_answer_as_those_of_redis() {
+    let (larder, redis) = (LarderCluster::start(), RedisCluster::start());
+    let (larder, redis) = (larder.addresses(), of_redis(&redis));
+    for command in CONVERSATION {
+        for number in 0..SLOTS.len() {
+            let given = told(&larder, larder[number], command);
+            assert_eq!(given, told(&redis, redis[number], command), "{command} said to node {number}");
+        }
+    }
+    for command in ["CLUSTER NODES", "CLUSTER SHARDS"] {
+        let given = told(&larder, larder[1], command);
+        let slots = |first: &str, last: &str| match command {
+            "CLUSTER NODES" => format!(" {first}-{last}\n"),
+            _ => format!(":{first}\r\n:{last}\r\n"),
+        };
+        for range in SLOTS {
+            let (first, last) = range.split_once('-').expect("a range");
+            assert!(given.contains(&slots(first, last)), "{range} in {given}");
+        }
+    }
+}
+
+/// GET and SET take the short way where the key is here, and only there.
+#[test]
+fn plain_requests_in_a_row_are_answered_or_moved_one_by_one() {
+    let (larder, redis) = (LarderCluster::start(), RedisCluster::start());
+    let (larder, redis) = (larder.addresses(), of_redis(&redis));
+    let request = |words: &[&str]| {
+        let bulks: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+        format!("*{}\r\n{bulks}", words.len())
+    };
+    let key = |number: usize| format!("key-{{{}}}", number % 20);
+    let set = |number| request(&["SET", &key(number), &number.to_string()]);
+    let requests = (0..100).map(|number| set(number) + &request(&["GET", &key(number + 7)]));
+    let requests: String = requests.collect();
+    for number in 0..SLOTS.len() {
+        let given = told(&larder, larder[number], &requests);
+        assert!(given.contains("-MOVED") && given.contains("+OK"), "{given}");
+        assert_eq!(given, told(&redis, redis[number], &requests), "said to node {number}");
+    }
+}
+
+#[test]
+fn without_a_cluster_its_commands_are_refused() {
+    let (larder, redis) = (Kv::start(LARDER, &["--workers", "1"]), testkit::Redis::start(""));
+    for command in ["CLUSTER SLOTS", "CLUSTER KEYSLOT a", "CLUSTER NOPE", "READONLY", "READWRITE", "ASKING"] {
+        assert_eq!(ask(larder.address(), command), ask(redis.address(), command), "{command}");
+    }
+    assert!(ask(larder.address(), "INFO cluster").contains("cluster_enabled:0\r\n"));
+}
+
+#[test]
+fn redis_cli_follows() {
+    let (larder, redis) = (LarderCluster::start(), RedisCluster::start());
+    for nodes in [larder.addresses(), of_redis(&redis)] {
+        let cli = |arguments: &[&str]| {
+            let port = nodes[0].port().to_string();
+            run("redis-cli", [&["-c", "-p", &port], arguments].concat()).succeeded().text()
+        };
+        for number in 0..50 {
+            assert_eq!(cli(&["SET", &format!("key-{number}"), &number.to_string()]), "OK\n");
+        }
+        assert_eq!(cli(&["GET", "key-49"]), "49\n");
+        assert!(cli(&["MGET", "a", "b"]).starts_with("CROSSSLOT "));
+        listen_and_publish(&nodes);
+        for node in &nodes {
+            let keys = ask(*node, "DBSIZE");
+            assert!(keys.trim() != ":0", "each node has some of the keys: {keys}");
+        }
+    }
+}
+
+/// Shard channels of each node, which redis-cli looks for at the first.
+fn listen_and_publish(nodes: &[SocketAddr]) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let port = nodes[0].port().to_string();
+    for channel in ["foo", "bar", "c"] {
+        let mut command = Command::new("redis-cli");
+        command.args(["-c", "-p", &port, "SSUBSCRIBE", channel]);
+        let listener = Service::start(&mut command, folder.path(), channel);
+        wait::until_true("it listens", || listener.stdout().contains("ssubscribe"));
+        let told = run("redis-cli", ["-c", "-p", &port, "SPUBLISH", channel, "told"]).succeeded().text();
+        assert_eq!(told, "1\n", "{channel}");
+        wait::until_true("it hears", || listener.stdout().contains("told"));
+    }
+}
+
+#[test]
+fn redis_benchmark_loads_all_nodes() {
+    let larder = LarderCluster::start();
+    let port = larder.addresses()[0].port().to_string();
+    // Its clients take from one heap of requests: a node that is late would find none left of a small one.
+    let arguments = ["--cluster", "-p", &port, "-t", "set,get", "-n", "30000", "-r", "1000", "-P", "10"];
+    let output = run("redis-benchmark", arguments).succeeded();
+    assert!(output.text().contains("Cluster has 3 master nodes"), "{}", output.text());
+    assert!(!output.stderr.contains("ERR"), "{}", output.stderr);
+    for node in larder.addresses() {
+        assert!(ask(node, "DBSIZE").trim() != ":0");
+    }
+}
+
+#[test]
+fn redis_rs_finds_every_key() {
+    let (larder, redis) = (LarderCluster::start(), RedisCluster::start());
+    for nodes in [of_redis(&redis), larder.addresses()] {
+        let client = ClusterClient::new([format!("redis://{}/?protocol=resp3", nodes[1])]).expect("a client");
+        let mut client = client.get_connection().expect("it connects");
+        for number in 0..300 {
+            assert_eq!(client.set(format!("cluster-{number}"), number), Ok(()));
+        }
+        for number in 0..300 {
+            assert_eq!(client.get(format!("cluster-{number}")), Ok(number));
+        }
+        assert_eq!(client.mget(&["cluster-1", "cluster-2"]), Ok((1, 2)));
+    }
+}
+
+/// All in one test: a cluster of Redis takes seconds to come together.
+#[test]
+fn clients_find_every_key() {
+    let (larder, redis) = (LarderCluster::start(), RedisCluster::start());
+    let [java, tier, collector, option, path] = JAVA;
+    for nodes in [of_redis(&redis), larder.addresses()] {
+        for command in [
+            &["python3", "{}/python/redis_py.py"][..],
+            &["node", "{}/node/node_redis.mjs"],
+            &["node", "{}/node/ioredis.mjs"],
+            &["{}/go/bin/goredis"],
+            &["{}/go/bin/rueidis"],
+            &[java, tier, collector, option, path, "JedisScript"],
+            &[java, tier, collector, option, path, "LettuceScript"],
+        ] {
+            nodes.iter().for_each(|node| drop(ask(*node, "FLUSHALL")));
+            play_cluster(command, nodes[0]);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Scripts of clients in other languages: `conformance/clients`.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use super::server::{Entrance, Kind, Server};
+
+pub(crate) const JAVA: [&str; 5] =
+    ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", "{}/java/classes:{}/java/lib/*"];
+
+/// No script takes so long, not even on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(180);
+
+/// What every client can be tried with, in this order.
+const PARTS: [&str; 9] =
+    ["handshake", "strings", "expiry", "binary", "pipeline", "scan", "pubsub", "transactions", "reconnect"];
+
+/// How a script is started, and what it has beside [`PARTS`].
+pub(crate) struct Script<'a> {
+    /// `{}` stands for the folder `conformance/clients`.
+    pub(crate) command: &'a [&'a str],
+    pub(crate) parts: &'a [&'a str],
+    /// What this client refuses to do with a server as old as Redis 7.0.
+    pub(crate) needs_newer_redis: &'a [&'a str],
+}
+
+/// Plays all parts with Redis, then with Larder.
+pub(crate) fn play(script: &Script<'_>) {
+    for kind in [Kind::Redis, Kind::Larder] {
+        let mut parts: Vec<_> = PARTS.into_iter().chain(script.parts.iter().copied()).collect();
+        if kind == Kind::Redis {
+            parts.retain(|part| !script.needs_newer_redis.contains(part));
+        }
+        play_with(script, kind, &parts);
+    }
+}
+
+/// Plays the part about clusters, beginning at one node.
+pub(crate) fn play_cluster(words: &[&str], node: SocketAddr) {
+    let mut command = command(words);
+    command.env("CLUSTER", node.to_string());
+    play_parts(command, &["cluster"], || panic!("nothing to start again"));
+}
+
+fn play_with(script: &Script<'_>, kind: Kind, parts: &[&str]) {
+    let mut open = Server::start(kind, Entrance::Open);
+    let locked = Server::start(kind, Entrance::Locked);
+    let mut command = command(script.command);
+    command.env("SERVER", open.address().to_string()).env("LOCKED", locked.address().to_string());
+    play_parts(command, parts, || open.restart());
+}
+
+/// Starts a script and follows what it says until its end.
+fn play_parts(mut command: Command, parts: &[&str], mut restart: impl FnMut()) {
+    let errors = tempfile::NamedTempFile::new().expect("a temporary file");
+    command.args(parts).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.stderr(errors.reopen().expect("a temporary file"));
+    let mut running = Running::start(&mut command);
+    let mut lines = Vec::new();
+    while let Some(line) = running.line() {
+        if line == "restart" {
+            restart();
+            running.go_on();
+        } else {
+            lines.push(line);
+        }
+    }
+    // A part that did not say it was good was not played.
+    let good = parts.iter().filter(|part| lines.iter().any(|line| line == &format!("ok {part}")));
+    if good.count() < parts.len() {
+        let errors = fs::read_to_string(errors.path()).unwrap_or_default();
+        panic!("{command:?}:\n{}\n{errors}", lines.join("\n"));
+    }
+}
+
+fn folder() -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/clients");
+    folder.canonicalize().expect("the folder of the scripts")
+}
+
+fn command(words: &[&str]) -> Command {
+    let folder = folder();
+    let words = words.iter().map(|word| word.replace("{}", &folder.display().to_string()));
+    let words: Vec<_> = words.collect();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).env("PYTHONPATH", folder.join("python/lib"));
+    command
+}
+
+/// A script that runs. Killed when dropped.
+struct Running {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        let started = command.spawn();
+        let mut child =
+            started.unwrap_or_else(|error| panic!("{command:?}: {error}: run scripts/install-dependencies"));
+        let output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let (sender, lines) = mpsc::sync_channel(100);
+        thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                // Nobody listens any more after a failure.
+                let _ = sender.send(line);
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// The next line; none when the script has ended.
+    fn line(&mut self) -> Option<String> {
+        match self.lines.recv_timeout(DEADLINE) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("the script says nothing for {DEADLINE:?}"),
+        }
+    }
+
+    fn go_on(&mut self) {
+        let input = self.child.stdin.as_mut().expect("it is piped");
+        input.write_all(b"\n").expect("it reads");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

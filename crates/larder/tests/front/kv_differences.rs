@@ -1,0 +1,169 @@
+//! `docs/reference/redis-differences.md` beside the servers: each difference is one, and no command is left out.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use testkit::{Kv, Redis, converse};
+
+use crate::LARDER;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// What stands between backquotes at the begin of lines that begin so.
+fn quoted(begin: &str) -> Vec<String> {
+    let page = fs::read_to_string(root().join("docs/reference/redis-differences.md")).expect("the page");
+    let lines = page.lines().filter_map(|line| line.strip_prefix(begin));
+    let quoted: Vec<_> = lines.filter_map(|line| Some(line.split_once('`')?.0.to_owned())).collect();
+    assert!(!quoted.is_empty(), "no line begins with {begin}");
+    quoted
+}
+
+fn differences() -> Vec<String> {
+    quoted("| `")
+}
+
+fn ask(address: SocketAddr, lines: &str) -> String {
+    String::from_utf8_lossy(&converse(address, lines.as_bytes(), usize::MAX)).into_owned()
+}
+
+#[test]
+fn every_difference_is_one() {
+    let (redis, kv) = (Redis::start(""), Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "1"]));
+    for row in differences() {
+        let (before, last) = row.rsplit_once(" ; ").unwrap_or(("PING", &row));
+        let before = before.replace(" ; ", "\r\n");
+        let [given, expected] = [kv.address(), redis.address()].map(|address| {
+            let first = ask(address, &format!("FLUSHALL\r\n{before}\r\n"));
+            (first, ask(address, &format!("{last}\r\n")))
+        });
+        assert_eq!(given.0, expected.0, "{row}: what comes first is answered alike");
+        assert_ne!(given.1, expected.1, "{row}: both answer the same; take it from the page");
+    }
+}
+
+/// Names of facts in every section of INFO.
+fn facts(address: SocketAddr) -> BTreeSet<String> {
+    // Some sections tell only of what has happened.
+    let text = ask(address, "SET k v\r\nNOSUCH\r\nINFO everything\r\n");
+    let mut section = "";
+    let mut facts = BTreeSet::new();
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("# ") {
+            section = name;
+        } else if let Some((name, _)) = line.split_once(':').filter(|_| !section.is_empty()) {
+            assert!(facts.insert(format!("{section} {name}")), "{section} {name} stands there twice");
+        }
+    }
+    facts.retain(|fact| !fact.contains("stats cmdstat") && !fact.contains("latency_percentiles"));
+    facts
+}
+
+/// What watches a server asks for facts by name.
+#[test]
+fn every_fact_of_info_is_there() {
+    let redis = Redis::start("");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("dump").display().to_string();
+    let file = ["--save-file", &path];
+    for arguments in [&[][..], &file] {
+        let kv = Kv::start(LARDER, &[&["--maxmemory", "64MiB"][..], arguments].concat());
+        let missing: Vec<_> = facts(redis.address()).difference(&facts(kv.address())).cloned().collect();
+        assert_eq!(missing, Vec::<String>::new(), "{arguments:?}");
+    }
+}
+
+/// As in Redis, it is the start until something is saved.
+#[test]
+fn the_start_counts_as_a_save() {
+    let before = SystemTime::UNIX_EPOCH.elapsed().expect("it is later").as_secs();
+    let (redis, kv) = (Redis::start(""), Kv::start(LARDER, &[]));
+    for address in [redis.address(), kv.address()] {
+        let given = ask(address, "LASTSAVE\r\n");
+        let saved: u64 = given.trim_start_matches(':').trim_end().parse().expect("a number");
+        let now = SystemTime::UNIX_EPOCH.elapsed().expect("it is later").as_secs();
+        assert!((before..=now).contains(&saved), "{saved}");
+    }
+}
+
+/// The port that a client has connected to.
+#[test]
+fn the_port_is_told() {
+    let (redis, kv) = (Redis::start(""), Kv::start(LARDER, &[]));
+    for address in [redis.address(), kv.address()] {
+        let port = address.port().to_string();
+        let expected = format!("*2\r\n$4\r\nport\r\n${}\r\n{port}\r\n", port.len());
+        assert_eq!(ask(address, "CONFIG GET port\r\n"), expected);
+    }
+}
+
+/// Each command that comes alone is a read and a write; what comes together is few of both.
+#[test]
+fn reads_and_writes_are_counted() {
+    let (redis, kv) = (Redis::start(""), Kv::start(LARDER, &["--workers", "2"]));
+    for address in [redis.address(), kv.address()] {
+        let count = |name: &str| {
+            let stats = ask(address, "INFO stats\r\n");
+            let line = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.expect("it is there").parse::<u64>().expect("a number")
+        };
+        let more = |conversations: &[&str]| {
+            let before = ["total_reads_processed", "total_writes_processed"].map(count);
+            conversations.iter().for_each(|lines| drop(ask(address, lines)));
+            let after = ["total_reads_processed", "total_writes_processed"].map(count);
+            [after[0] - before[0], after[1] - before[1]]
+        };
+        // Whoever asks is counted too.
+        let own = more(&[]);
+        let [alone, together] = [more(&["PING\r\n"; 50]), more(&["PING\r\n".repeat(50).as_str()])];
+        for (own, (alone, together)) in own.into_iter().zip(alone.into_iter().zip(together)) {
+            // The end of a connection may count as a read.
+            assert!((50..=100).contains(&(alone - own)), "{alone} for 50 that come alone");
+            assert!((1..=10).contains(&(together - own)), "{together} for 50 that come together");
+        }
+    }
+}
+
+/// The first word of a request, and the first two as a part of a command is named.
+fn names(request: &str) -> [String; 2] {
+    let mut words = request.split_whitespace().map(|word| word.trim_matches('"').to_ascii_lowercase());
+    let first = words.next().unwrap_or_default();
+    let both = format!("{first}|{}", words.next().unwrap_or_default());
+    [first, both]
+}
+
+/// Requests of all conversations; in scenarios a client and a colon stand before each.
+fn said() -> BTreeSet<String> {
+    let files = fs::read_dir(root().join("conformance/resp")).expect("the folder");
+    let mut said = BTreeSet::new();
+    for path in files.map(|file| file.expect("an entry").path()) {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let text = || fs::read_to_string(&path).expect("a file of text");
+        match extension {
+            Some("commands") => said.extend(text().lines().flat_map(names)),
+            Some("scenario") => said.extend(
+                text().lines().filter_map(|line| line.split_once(": ")).flat_map(|(_, line)| names(line)),
+            ),
+            _ => {}
+        }
+    }
+    said
+}
+
+#[test]
+fn every_command_is_compared_or_told_of() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "1"]);
+    let list = ask(kv.address(), "COMMAND LIST\r\n");
+    let commands: BTreeSet<&str> = list.lines().filter(|line| !line.starts_with(['*', '$', '+'])).collect();
+    assert!(commands.contains("get") && commands.contains("client|id"), "{list}");
+    let said = said();
+    let told: BTreeSet<_> = differences().iter().flat_map(|row| row.split(" ; ")).flat_map(names).collect();
+    let is_known = |name: &str| said.contains(name) || told.contains(name);
+    let rest: BTreeSet<_> = commands.into_iter().filter(|name| !is_known(name)).map(str::to_owned).collect();
+    let apart = quoted("- `").iter().map(|name| name.to_ascii_lowercase().replace(' ', "|")).collect();
+    assert_eq!(rest, apart, "in no conversation and no difference, beside those that are not compared");
+}

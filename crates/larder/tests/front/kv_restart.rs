@@ -1,0 +1,971 @@
+//! `larder kv --save-file`: what is there after the server was stopped, killed, or its file was damaged.
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Pid, Resource, Rlimit, geteuid, getrlimit, prlimit};
+use testkit::{Kv, KvService, Signal, wait};
+
+use crate::LARDER;
+
+const KEYS: usize = 3000;
+
+/// A folder for the file, and servers that share it one after the other.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder") }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("saved")
+    }
+
+    fn start(&self, arguments: &[&str]) -> Kv {
+        start(&self.file(), arguments)
+    }
+}
+
+fn start(file: &Path, arguments: &[&str]) -> Kv {
+    let file = file.to_str().expect("a path in UTF-8");
+    let basics = ["--save-file", file, "--workers", "2", "--maxmemory", "64MiB"];
+    let given = |name: &str| arguments.contains(&name);
+    let basics = basics.chunks(2).filter(|pair| !given(pair[0])).flatten().copied();
+    Kv::start(LARDER, &basics.chain(arguments.iter().copied()).collect::<Vec<_>>())
+}
+
+fn value(number: usize) -> String {
+    format!("{number}-").repeat(number % 60 + 1)
+}
+
+/// Keys in two databases, one with an expiry, and values of up to 600 kB.
+fn fill(kv: &Kv) {
+    let mut commands: Vec<String> =
+        (0..KEYS).map(|number| format!("SET key-{number} {}", value(number))).collect();
+    commands.push("SET session token PXAT 4102444800000".to_owned());
+    commands.push("SETRANGE long 600000 end".to_owned());
+    commands.push("SELECT 9".to_owned());
+    commands.push("SET key-1 other".to_owned());
+    let replies = kv.ask(&commands.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(!replies.contains('-'), "{replies}");
+}
+
+/// Of the values; 0 where there is none.
+fn lengths(kv: &Kv) -> Vec<usize> {
+    let asked: Vec<String> = (0..KEYS).map(|number| format!("STRLEN key-{number}")).collect();
+    let replies = kv.ask(&asked.iter().map(String::as_str).collect::<Vec<_>>());
+    replies.lines().map(|line| line[1..].parse().expect("a number")).collect()
+}
+
+#[track_caller]
+fn assert_filled(kv: &Kv) {
+    let gets: Vec<String> = (0..KEYS).map(|number| format!("GET key-{number}")).collect();
+    let replies = kv.ask(&gets.iter().map(String::as_str).collect::<Vec<_>>());
+    let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+    assert!(replies == (0..KEYS).map(|number| bulk(&value(number))).collect::<String>());
+    let others =
+        ["DBSIZE", "PEXPIRETIME session", "STRLEN long", "GETRANGE long -4 -1", "SELECT 9", "GET key-1"];
+    let expected =
+        format!(":{}\r\n:4102444800000\r\n:600003\r\n$4\r\n\0end\r\n+OK\r\n$5\r\nother\r\n", KEYS + 2);
+    assert_eq!(kv.ask(&others), expected);
+}
+
+#[track_caller]
+fn assert_empty(kv: &Kv, says: &str) {
+    assert_eq!(kv.ask(&["DBSIZE", "GET key-1", "SET key-1 works", "DBSIZE"]), ":0\r\n$-1\r\n+OK\r\n:1\r\n");
+    assert_says(kv, says);
+}
+
+#[track_caller]
+fn assert_says(kv: &Kv, words: &str) {
+    wait::until(&format!("the log says {words:?}"), || kv.service.stderr().contains(words).then_some(()));
+}
+
+#[track_caller]
+fn end(mut kv: Kv, signal: Signal) {
+    kv.service.signal(signal);
+    let status = kv.service.end();
+    assert!(signal == Signal::KILL || status.success(), "{status}: {}", kv.service.stderr());
+}
+
+/// Signals until it ends: those that come right after the first are the same request.
+#[track_caller]
+fn insist(kv: &mut Kv) -> ExitStatus {
+    wait::until("it ends at once", || {
+        kv.service.signal(Signal::TERM);
+        kv.service.status()
+    })
+}
+
+/// A file as a server leaves it.
+fn saved() -> (Place, Vec<u8>) {
+    let place = Place::new();
+    let kv = place.start(&[]);
+    fill(&kv);
+    end(kv, Signal::TERM);
+    let bytes = fs::read(place.file()).expect("the file was written");
+    (place, bytes)
+}
+
+#[test]
+fn a_stopped_server_comes_back_as_it_was() {
+    let place = Place::new();
+    let mut kv = place.start(&[]);
+    assert_empty(&kv, "no save file yet, starting empty");
+    fill(&kv);
+    for _ in 0..3 {
+        end(kv, Signal::TERM);
+        kv = place.start(&[]);
+        assert_says(&kv, "starts with saved data");
+        assert_filled(&kv);
+        assert_says(&kv, "all saved data is loaded");
+        assert!(!place.file().exists(), "it would come back after a crash");
+    }
+}
+
+#[test]
+fn swapped_databases_stay_swapped() {
+    let place = Place::new();
+    let gets = ["GET key", "SELECT 9", "GET key", "SELECT 15", "GET key"];
+    let mut kv = place.start(&[]);
+    let fill = ["SET key zero", "SELECT 9", "SET key nine", "SWAPDB 0 9", "SWAPDB 15 0"];
+    assert_eq!(kv.ask(&fill), "+OK\r\n".repeat(5));
+    let expected = "$-1\r\n+OK\r\n$4\r\nzero\r\n+OK\r\n$4\r\nnine\r\n";
+    assert_eq!(kv.ask(&gets), expected);
+    for _ in 0..2 {
+        end(kv, Signal::TERM);
+        kv = place.start(&[]);
+        assert_eq!(kv.ask(&gets), expected);
+    }
+    assert_eq!(kv.ask(&["SWAPDB 0 15", "SAVE"]), "+OK\r\n".repeat(2));
+    end(kv, Signal::KILL);
+    let kv = place.start(&["--maxmemory", "256MiB"]);
+    assert_eq!(kv.ask(&gets), "$4\r\nnine\r\n+OK\r\n$4\r\nzero\r\n+OK\r\n$-1\r\n");
+}
+
+#[test]
+fn a_killed_server_comes_back_empty_and_says_so() {
+    let (place, _) = saved();
+    let kv = place.start(&[]);
+    assert_filled(&kv);
+    assert_says(&kv, "all saved data is loaded");
+    end(kv, Signal::KILL);
+    assert_empty(&place.start(&[]), "no save file yet, starting empty");
+}
+
+const LARGE: [&str; 2] = ["--maxmemory", "1GiB"];
+
+/// As [`saved`], with more than is loaded at once.
+fn saved_large() -> (Place, Vec<u8>) {
+    let place = Place::new();
+    let kv = place.start(&LARGE);
+    let sets: Vec<String> =
+        (0..100).map(|number| format!("SETRANGE long-{number} 500000 {number}")).collect();
+    kv.ask(&sets.iter().map(String::as_str).collect::<Vec<_>>());
+    fill(&kv);
+    end(kv, Signal::TERM);
+    let bytes = fs::read(place.file()).expect("the file was written");
+    (place, bytes)
+}
+
+/// Until all of it is loaded, nothing but the file has it.
+#[test]
+fn a_server_that_is_killed_while_it_loads_leaves_its_file() {
+    let (place, bytes) = saved_large();
+    // A quick machine may have loaded it before the signal comes.
+    let is_left = (0..20).any(|_| {
+        fs::write(place.file(), &bytes).expect("a file");
+        end(place.start(&LARGE), Signal::KILL);
+        place.file().exists()
+    });
+    assert!(is_left && fs::read(place.file()).expect("it is there") == bytes);
+    let kv = place.start(&LARGE);
+    assert_eq!(kv.ask(&["DBSIZE", "GETRANGE long-99 500000 -1"]), ":3102\r\n$2\r\n99\r\n");
+}
+
+/// After a crash a value would come back that clients have seen replaced.
+#[test]
+fn a_change_removes_the_file_before_it_is_told() {
+    let (place, bytes) = saved_large();
+    for change in [
+        "SET key-1 other",
+        "DEL key-1",
+        "APPEND new 1",
+        "PEXPIRE key-1 100000",
+        "SWAPDB 0 9",
+        "FLUSHDB",
+        "FLUSHALL",
+    ] {
+        fs::write(place.file(), &bytes).expect("a file");
+        let kv = place.start(&LARGE);
+        let reply = kv.ask(&[change]);
+        assert!(!reply.starts_with('-') && !place.file().exists(), "{change}: {reply}");
+        end(kv, Signal::KILL);
+        assert_empty(&place.start(&[]), "no save file yet");
+    }
+}
+
+fn owner(path: &Path) -> (u32, u32, u32) {
+    let found = fs::metadata(path).expect("it is there");
+    (found.uid(), found.gid(), found.mode() & 0o777)
+}
+
+#[test]
+fn a_file_keeps_its_mode() {
+    let place = Place::new();
+    let kv = place.start(&[]);
+    fill(&kv);
+    assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
+    assert_eq!(owner(&place.file()).2, 0o600);
+    fs::set_permissions(place.file(), Permissions::from_mode(0o640)).expect("it is ours");
+    end(kv, Signal::TERM);
+    assert_eq!(owner(&place.file()).2, 0o640);
+    let kv = place.start(&[]);
+    assert_says(&kv, "all saved data is loaded");
+    assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
+    assert_eq!(owner(&place.file()).2, 0o640, "it was removed meanwhile");
+}
+
+/// Not root, and no user of this machine.
+const OTHER: u32 = 4_100_100_100;
+
+/// A server that is started by hand must not lock out the service, which runs as a user of its own. Root alone can give files away.
+#[test]
+fn what_root_saves_belongs_to_the_user_of_before() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let lock = place.folder.path().join("saved.lock");
+    chown(place.folder.path(), Some(OTHER), Some(OTHER)).expect("we are root");
+    let kv = place.start(&[]);
+    fill(&kv);
+    end(kv, Signal::TERM);
+    let owned = (OTHER, OTHER, 0o600);
+    assert_eq!((owner(&place.file()), owner(&lock)), (owned, owned), "as the folder");
+
+    chown(place.file(), Some(OTHER + 1), Some(OTHER + 2)).expect("we are root");
+    for _ in 0..2 {
+        let kv = place.start(&[]);
+        assert_filled(&kv);
+        end(kv, Signal::TERM);
+        assert_eq!(owner(&place.file()), (OTHER + 1, OTHER + 2, 0o600), "as the file before");
+    }
+}
+
+#[test]
+fn a_file_that_can_not_be_given_back_is_told_of() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let file = place.folder.path().join("it's $HOME");
+    let kv = start(&file, &[]);
+    assert_eq!(kv.ask(&["SET key value", "SAVE"]), "+OK\r\n+OK\r\n");
+    chown(&file, Some(OTHER), Some(OTHER + 1)).expect("we are root");
+    fs::set_permissions(&file, Permissions::from_mode(0o640)).expect("we are root");
+    end(kv, Signal::KILL);
+    let path = file.to_str().expect("a path in UTF-8");
+    // Root without the right to give files away.
+    let tool = ["setpriv", "--bounding-set", "-chown"];
+    let kv = Kv::start_under(&tool, LARDER, &["--save-file", path]);
+    assert_eq!(kv.ask(&["SET key value", "SAVE"]), "+OK\r\n+OK\r\n");
+    assert_eq!(owner(&file), (0, 0, 0o600));
+    let folder = place.folder.path().display();
+    let path = format!("'{folder}/it'\\''s $HOME'");
+    let commands = format!("sudo chown {OTHER}:{} {path} && sudo chmod 640 {path}", OTHER + 1);
+    assert_says(&kv, &format!("run `{commands}`"));
+    run_in_shell(&commands.replace("sudo ", ""));
+    assert_eq!(owner(&file), (OTHER, OTHER + 1, 0o640), "whoever could read it can read it again");
+}
+
+/// The words before a command that may read the files of others only if their modes say so.
+fn without_rights() -> &'static [&'static str] {
+    let is_root = geteuid().is_root();
+    if is_root { &["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-chown"] } else { &["env"] }
+}
+
+/// What it says when it is told to start with the file, and with which status.
+fn told_without_rights(arguments: &[&str]) -> (i32, String) {
+    let words = [without_rights(), &[LARDER], arguments].concat();
+    let output = testkit::run(words[0], &words[1..]);
+    (output.status, format!("{}{}", output.text(), output.stderr))
+}
+
+/// A start that went on without the file would lose its keys, or displace what another program needs.
+#[test]
+fn a_file_that_can_not_be_read_stops_the_start() {
+    let (place, bytes) = saved();
+    let file = place.file().display().to_string();
+    let config = place.folder.path().join("larder.toml");
+    fs::write(&config, format!("[kv]\nlisten = [\"127.0.0.1:0\"]\nsave_file = {file:?}\n")).expect("a file");
+    let config = config.display().to_string();
+    let refused = |advice: &str| {
+        for arguments in [&["check", &config][..], &["kv", "--listen", "127.0.0.1:0", "--save-file", &file]] {
+            let (status, text) = told_without_rights(arguments);
+            let reason = format!(
+                "error: kv.save_file: {file} can't be read: Permission denied (os error 13); {advice}"
+            );
+            assert!(status == 1 && text.contains(&reason), "{arguments:?}: {status}: {text}");
+        }
+        assert!(!place.folder.path().join("saved.refused").exists(), "it stays in its place");
+    };
+    fs::set_permissions(&file, Permissions::from_mode(0o000)).expect("it is ours");
+    refused(&format!("run `chmod u+rw {file}`, move it, or choose another path"));
+    if geteuid().is_root() {
+        chown(&file, Some(OTHER), Some(OTHER)).expect("we are root");
+        refused(&format!(
+            "it belongs to user {OTHER}, and this process runs as user 0: run larder as user {OTHER}, \
+            give the file away with `sudo chown 0:0 {file}`, move it, or choose another path"
+        ));
+        run_in_shell(&format!("chown 0:0 {file}"));
+    }
+    run_in_shell(&format!("chmod u+rw {file}"));
+    assert!(fs::read(&file).expect("it is ours") == bytes);
+    assert_filled(&place.start(&[]));
+}
+
+/// What was put there while the server runs.
+#[test]
+fn a_save_replaces_nothing_that_is_not_its_own() {
+    let place = Place::new();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = place.file().display().to_string();
+    let mut kv = Kv::start_under(without_rights(), LARDER, &["--save-file", &file]);
+    assert_eq!(kv.ask(&["SET key value"]), "+OK\r\n");
+    let refused = |bytes: &[u8], mode: u32, reason: &str| {
+        fs::write(&file, bytes).expect("a file");
+        fs::set_permissions(&file, Permissions::from_mode(mode)).expect("it is ours");
+        let told = kv.ask(&["SAVE"]);
+        assert!(told.starts_with("-ERR the data set was not saved: ") && told.contains(reason), "{told}");
+        run_in_shell(&format!("mv {file} {}", folder.path().display()));
+        run_in_shell(&format!("chmod 600 {}/saved", folder.path().display()));
+        assert_eq!(fs::read(folder.path().join("saved")).expect("it is there"), bytes);
+    };
+    refused(b"REDIS0009", 0o600, "saved is not a save file of larder kv: move it");
+    refused(b"\x89LARDER\n", 0o000, "saved can't be read: Permission denied (os error 13)");
+    assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n", "it was moved");
+    fs::write(&file, "notes").expect("a file");
+    kv.service.signal(Signal::TERM);
+    assert_eq!(kv.service.end().code(), Some(1));
+    assert_says(&kv, "saved is not a save file of larder kv");
+    assert_eq!(fs::read(&file).expect("it is there"), b"notes");
+}
+
+/// Such as a backup, by somebody who then stops the server to have it loaded.
+#[test]
+fn a_save_file_that_is_put_there_meanwhile_is_kept() {
+    let (place, backup) = saved();
+    let kept = |name: &str| place.folder.path().join(name);
+    let kv = place.start(&[]);
+    assert_eq!(kv.ask(&["SET key-1 newer", "SAVE", "SAVE"]), "+OK\r\n+OK\r\n+OK\r\n");
+    assert!(!kept("saved.replaced").exists(), "what it has loaded and written is its own");
+    fs::write(place.file(), &backup).expect("a file");
+    assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
+    assert!(fs::read(kept("saved.replaced")).expect("it is kept") == backup);
+    assert_says(&kv, "the save file that was put there while the server ran is kept");
+    // Not even where the server can't read it: it may be that of another version.
+    let mut other_format = backup.clone();
+    other_format[8] = 77;
+    fs::write(place.file(), &other_format).expect("a file");
+    end(kv, Signal::TERM);
+    assert!(fs::read(kept("saved.replaced.2")).expect("it is kept") == other_format);
+    assert!(fs::read(kept("saved.replaced")).expect("it is kept") == backup);
+    assert_eq!(place.start(&[]).ask(&["GET key-1"]), "$5\r\nnewer\r\n");
+}
+
+#[track_caller]
+fn run_in_shell(command: &str) {
+    let status = Command::new("sh").args(["-c", command]).status().expect("a shell");
+    assert!(status.success(), "{command}: {status}");
+}
+
+#[test]
+fn a_server_with_other_limits_takes_what_fits() {
+    let (place, bytes) = saved();
+    for arguments in [
+        ["--maxmemory", "256MiB"],
+        ["--maxmemory", "1GiB"],
+        ["--workers", "1"],
+        ["--maxmemory-policy", "volatile-ttl"],
+    ] {
+        fs::write(place.file(), &bytes).expect("a file");
+        assert_filled(&place.start(&arguments));
+    }
+    fs::write(place.file(), &bytes).expect("a file");
+    let kv = place.start(&["--maxmemory", "2MiB"]);
+    let lengths = lengths(&kv);
+    let there = (0..KEYS).filter(|number| lengths[*number] > 0).count();
+    assert!((0..KEYS).all(|number| [0, value(number).len()].contains(&lengths[number])));
+    assert!(there > 100, "{there} of {KEYS}");
+}
+
+#[test]
+fn a_damaged_file_is_refused_as_a_whole() {
+    let (place, bytes) = saved();
+    let flipped = |at: usize| {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 4;
+        (bytes, "the saved data is refused")
+    };
+    let length = bytes.len();
+    let mut cases: Vec<_> = (1..8).map(|eighth| flipped(length * eighth / 8)).collect();
+    cases.extend([30, 90, length - 5000, length - 100, length - 1].map(flipped));
+    cases.extend([1, 63, 1000, length / 2, length - 1].map(|end| (bytes[..end].to_vec(), "refused")));
+    cases.push((bytes.repeat(2), "its end is missing"));
+    let mut other_format = bytes.clone();
+    other_format[8] = 77;
+    cases.push((other_format, "it has format 77, and this version of Larder reads format"));
+    for (bytes, says) in cases {
+        fs::write(place.file(), &bytes).expect("a file");
+        let kv = place.start(&[]);
+        assert_empty(&kv, says);
+        assert_says(&kv, "starts empty");
+        // The next save replaces nothing that somebody may want to repair.
+        end(kv, Signal::TERM);
+        let refused = place.folder.path().join("saved.refused");
+        let kept = fs::read(&refused).expect("it is kept");
+        assert!(kept == bytes, "{says}: another file is kept");
+        fs::remove_file(refused).expect("it is there");
+    }
+}
+
+#[test]
+fn refused_files_are_kept_beside_each_other_up_to_a_limit() {
+    let (place, bytes) = saved();
+    let damaged = |number: usize| {
+        let mut bytes = bytes.clone();
+        bytes[1000 + number] ^= 4;
+        bytes
+    };
+    for number in 1..=9 {
+        fs::write(place.file(), damaged(number)).expect("a file");
+        let kv = place.start(&[]);
+        let says = if number < 9 { "the refused file is kept" } else { "in the place of one before" };
+        assert_empty(&kv, says);
+        end(kv, Signal::TERM);
+    }
+    for (name, number) in
+        [("saved.refused", 1), ("saved.refused.2", 2), ("saved.refused.7", 7), ("saved.refused.8", 9)]
+    {
+        let kept = fs::read(place.folder.path().join(name)).expect("it is kept");
+        assert!(kept == damaged(number), "{name}: another file is kept");
+    }
+    assert!(!place.folder.path().join("saved.refused.9").exists());
+}
+
+/// So large that its checksums take longer than a start may, unless the machine is quick; either way nothing of it stays.
+#[test]
+fn damage_at_the_end_of_a_large_file_costs_all_of_it() {
+    let place = Place::new();
+    let arguments = ["--maxmemory", "1GiB"];
+    let kv = place.start(&arguments);
+    let sets: Vec<String> =
+        (0..300).map(|number| format!("SETRANGE long-{number} 500000 {number}")).collect();
+    kv.ask(&sets.iter().map(String::as_str).collect::<Vec<_>>());
+    fill(&kv);
+    end(kv, Signal::TERM);
+    let file = fs::File::options().write(true).open(place.file()).expect("a file");
+    let bytes = file.metadata().expect("it is there").len();
+    assert!(bytes > 150_000_000, "{bytes}");
+    file.write_all_at(b"?", bytes - 400_000).expect("there is a disk");
+    let kv = place.start(&arguments);
+    // Clients need all of it: on a busy machine, the thread in the background gets nowhere.
+    lengths(&kv);
+    assert_says(&kv, "the saved data is refused");
+    wait::until_true("all keys are gone", || {
+        kv.ask(&["DBSIZE", "SELECT 9", "DBSIZE"]) == ":0\r\n+OK\r\n:0\r\n"
+    });
+    assert_empty(&kv, "checksum mismatch in a part");
+    let kept = fs::metadata(place.folder.path().join("saved.refused")).expect("it is kept");
+    assert_eq!(kept.len(), bytes);
+    end(kv, Signal::TERM);
+    assert_eq!(place.start(&[]).ask(&["GET key-1", "DBSIZE"]), "$5\r\nworks\r\n:1\r\n");
+}
+
+#[test]
+fn a_metric_counts_files_of_no_use() {
+    let place = Place::new();
+    let options = format!("save_file = {:?}", place.file());
+    let refused =
+        || KvService::start(LARDER, &options).metric("larder_kv_saves_refused_total").expect("it is there");
+    assert_eq!(refused(), 0.0);
+    fs::write(place.file(), b"\x89LARDER\n".repeat(100)).expect("a file");
+    assert_eq!(refused(), 1.0);
+}
+
+#[test]
+fn half_a_file_is_never_taken() {
+    let (place, bytes) = saved();
+    let part = place.folder.path().join("saved.part");
+    fs::rename(place.file(), &part).expect("a new name");
+    fs::write(&part, &bytes[..bytes.len() / 2]).expect("a file");
+    assert_empty(&place.start(&[]), "no save file yet");
+    assert!(!part.exists());
+}
+
+#[test]
+fn commands_save_and_tell_of_it() {
+    let place = Place::new();
+    let kv = place.start(&[]);
+    fill(&kv);
+    let persistence = |kv: &Kv| kv.ask(&["INFO persistence"]);
+    assert!(persistence(&kv).contains("rdb_changes_since_last_save:300"), "{}", persistence(&kv));
+    assert_eq!(kv.ask(&["BGSAVE NOW", "SAVE 1"]).matches("-ERR").count(), 2);
+    assert_eq!(kv.ask(&["BGSAVE"]), "+Background saving started\r\n");
+    wait::until_true("it was saved", || persistence(&kv).contains("rdb_saves:1\r\n"));
+    wait::until_true("it is done", || persistence(&kv).contains("rdb_bgsave_in_progress:0\r\n"));
+    end(kv, Signal::KILL);
+    let kv = place.start(&[]);
+    assert_filled(&kv);
+    assert_eq!(kv.ask(&["SET key-1 other", "DEL key-2", "SAVE"]), "+OK\r\n:1\r\n+OK\r\n");
+    let text = persistence(&kv);
+    assert!(
+        text.contains("rdb_changes_since_last_save:0\r\n") && text.contains("rdb_last_bgsave_status:ok"),
+        "{text}"
+    );
+    let lastsave: u64 = kv.ask(&["LASTSAVE"])[1..].trim_end().parse().expect("a number");
+    assert!(text.contains(&format!("rdb_last_save_time:{lastsave}\r\n")) && lastsave > 1_700_000_000);
+    end(kv, Signal::KILL);
+    let kv = place.start(&[]);
+    assert_eq!(kv.ask(&["GET key-1", "GET key-2"]), "$5\r\nother\r\n$-1\r\n");
+}
+
+#[test]
+fn a_client_ends_the_server_with_or_without_saving() {
+    let place = Place::new();
+    for (command, is_saved) in [("SHUTDOWN", true), ("SHUTDOWN SAVE NOW", true), ("SHUTDOWN NOSAVE", false)] {
+        let mut kv = place.start(&[]);
+        fill(&kv);
+        assert_eq!(
+            kv.ask(&["SHUTDOWN SAVE NOSAVE", "SHUTDOWN ABORT", command]),
+            "-ERR syntax error\r\n-ERR No shutdown in progress.\r\n"
+        );
+        assert!(kv.service.end().success());
+        assert_eq!(place.file().exists(), is_saved, "{command}");
+        if is_saved {
+            let kv = place.start(&[]);
+            assert_filled(&kv);
+            end(kv, Signal::KILL);
+        }
+    }
+}
+
+/// What the save in the background has begun to write is older than what the client wants to be saved.
+#[test]
+fn a_client_ends_the_server_while_it_saves() {
+    for command in ["SHUTDOWN", "SHUTDOWN SAVE", "SHUTDOWN NOW"] {
+        let place = Place::new();
+        let mut kv = place.start(&[]);
+        fill(&kv);
+        let told = kv.ask(&["DEL key-2", &format!("SET key-2 {}", value(2)), "BGSAVE", command]);
+        assert_eq!(told, ":1\r\n+OK\r\n+Background saving started\r\n", "{command}");
+        assert!(kv.service.end().success());
+        assert_filled(&place.start(&[]));
+    }
+}
+
+/// More than the sockets of a connection hold, and then a write and the wish for another end.
+fn hold_up(kv: &Kv) -> TcpStream {
+    let mut slow = TcpStream::connect(kv.address()).expect("it listens");
+    slow.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+    let commands = format!("{}SET late 1\r\nSHUTDOWN NOSAVE\r\n", "GET long\r\n".repeat(50));
+    slow.write_all(commands.as_bytes()).expect("sent");
+    slow.read_exact(&mut [0; 9]).expect("the begin of a reply");
+    slow
+}
+
+/// SHUTDOWN is no signal: who runs the server does not know that a client was first.
+#[test]
+fn one_signal_does_not_cut_short_what_a_client_began() {
+    let place = Place::new();
+    for signals in [0, 1, 2] {
+        let mut kv = place.start(&[]);
+        fill(&kv);
+        let mut slow = hold_up(&kv);
+        assert_eq!(kv.ask(&["SHUTDOWN"]), "");
+        assert_says(&kv, "stopping: requests in flight may finish");
+        if signals > 0 {
+            kv.service.signal(Signal::TERM);
+            assert_says(&kv, "already stopping: another signal stops it at once");
+        }
+        if signals == 2 {
+            assert_eq!(insist(&mut kv).code(), Some(1));
+            assert_says(&kv, "stopped before the data set was saved");
+            assert_filled(&place.start(&[]));
+            return;
+        }
+        let mut told = Vec::new();
+        slow.read_to_end(&mut told).expect("all replies");
+        assert!(told.ends_with(b"+OK\r\n-ERR the server is stopping already\r\n"), "{signals}");
+        assert!(kv.service.end().success());
+        let kv = place.start(&[]);
+        assert_eq!(kv.ask(&["GETDEL late"]), "$1\r\n1\r\n", "it was acknowledged");
+        assert_filled(&kv);
+        end(kv, Signal::KILL);
+    }
+}
+
+/// As `timeout` sends them, which signals the process and then its group.
+#[test]
+fn signals_that_come_at_once_are_one_request() {
+    let place = Place::new();
+    let mut checked = 0;
+    for second in [Signal::INT, Signal::TERM].into_iter().cycle().take(40) {
+        let mut kv = place.start(&[]);
+        fill(&kv);
+        let began = Instant::now();
+        kv.service.signal(Signal::TERM);
+        kv.service.signal(second);
+        // On a machine with much else to do there may be more than that between the two.
+        if began.elapsed() < Duration::from_millis(100) {
+            let status = kv.service.end();
+            assert!(status.success(), "{second:?}: {status}: {}", kv.service.stderr());
+            assert_filled(&place.start(&[]));
+            checked += 1;
+        }
+        if checked == 8 {
+            return;
+        }
+    }
+    panic!("{checked} of 8 pairs of signals came at once");
+}
+
+#[test]
+fn without_a_file_nothing_is_saved() {
+    let mut kv = Kv::start(LARDER, &[]);
+    let refused = "-ERR there is no save file: start the server with --save-file PATH\r\n";
+    assert_eq!(kv.ask(&["SAVE", "BGSAVE", "SHUTDOWN SAVE"]), refused.repeat(3));
+    assert_eq!(kv.ask(&["SHUTDOWN"]), "");
+    assert!(kv.service.end().success());
+}
+
+/// What the system says where a file may not grow any more: as far as the server sees, a full disk.
+const FULL: &str = "File too large";
+
+/// No file of the server grows beyond a part of its data from now on; the limit of before.
+fn fill_up(kv: &Kv) -> Rlimit {
+    let before = getrlimit(Resource::Fsize);
+    limit_files(kv, Rlimit { current: Some(64 << 10), ..before });
+    before
+}
+
+fn limit_files(kv: &Kv, limit: Rlimit) {
+    let process = Pid::from_raw(kv.service.id().cast_signed()).expect("a process");
+    prlimit(Some(process), Resource::Fsize, limit).expect("it is ours");
+}
+
+#[test]
+fn a_full_disk_costs_the_save_and_nothing_else() {
+    let (place, bytes) = saved();
+    let kv = place.start(&[]);
+    assert_filled(&kv);
+    assert_says(&kv, "all saved data is loaded");
+    fs::write(place.file(), &bytes).expect("a file");
+    let room = fill_up(&kv);
+    let told = kv.ask(&["SAVE"]);
+    assert!(told.starts_with("-ERR the data set was not saved: "), "{told}");
+    assert!(told.contains(FULL), "{told}");
+    assert_says(&kv, FULL);
+    assert_eq!(kv.ask(&["SHUTDOWN"]), "-ERR Errors trying to SHUTDOWN. Check logs.\r\n");
+    assert_filled(&kv);
+    assert_eq!(kv.ask(&["BGSAVE"]), "+Background saving started\r\n");
+    let persistence = || kv.ask(&["INFO persistence"]);
+    wait::until_true("it has failed", || persistence().contains("rdb_last_bgsave_status:err\r\n"));
+    assert!(fs::read(place.file()).expect("the file of before") == bytes);
+    limit_files(&kv, room);
+    assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
+}
+
+/// What the binary says about its configuration, and with which status.
+fn told(arguments: &[&str]) -> (i32, String) {
+    let output = testkit::run(LARDER, arguments);
+    let text = format!("{}{}", output.text(), output.stderr);
+    (output.status, text)
+}
+
+/// Data would be lost at the end, so it is said at the start.
+#[test]
+fn a_place_that_takes_no_file_is_refused() {
+    let place = Place::new();
+    let folder = place.folder.path();
+    fs::write(folder.join("file"), "").expect("a file");
+    mkfifo(folder.join("pipe"));
+    let _socket = UnixListener::bind(folder.join("socket")).expect("a socket");
+    symlink("pipe", folder.join("link")).expect("a link");
+    symlink("circle", folder.join("circle")).expect("a link");
+    symlink("/proc/self/mem", folder.join("memory")).expect("a link");
+    // What a server puts beside its file.
+    mkfifo(folder.join("waits.lock"));
+    symlink("elsewhere", folder.join("linked.lock")).expect("a link");
+    fs::create_dir(folder.join("half.part")).expect("a folder");
+    let foreign = [("dump.rdb", &b"REDIS0009"[..]), ("notes", b"x"), ("picture", b"\x89PNG\r\n")];
+    for (name, bytes) in foreign {
+        fs::write(folder.join(name), bytes).expect("a file");
+    }
+    for (path, reason) in [
+        ("none/saved", "none doesn't exist"),
+        ("file/saved", "file doesn't exist"),
+        (".", "is a directory"),
+        // Whom the system lets write anywhere learns that there is no room.
+        ("/proc/saved", "/proc"),
+        // A save would put a file in their places.
+        ("pipe", "pipe is a named pipe, and no file"),
+        ("socket", "socket is a socket, and no file"),
+        ("link", "pipe is a named pipe, and no file"),
+        ("circle", "circle can't be found"),
+        // Nobody knows what is in it.
+        ("memory", "mem can't be read: Input/output error (os error 5); move it"),
+        ("waits", "waits.lock is a named pipe, and no file"),
+        ("linked", "linked.lock is a link, and no file"),
+        ("half", "half.part is a directory, and no file"),
+        // A save would replace what belongs to others.
+        ("dump.rdb", "dump.rdb is not a save file of larder kv"),
+        ("notes", "notes is not a save file of larder kv"),
+        ("picture", "picture is not a save file of larder kv"),
+    ] {
+        let path = folder.join(path).display().to_string();
+        let config = folder.join("larder.toml");
+        fs::write(&config, format!("[kv]\nlisten = [\"127.0.0.1:0\"]\nsave_file = \"{path}\"\n"))
+            .expect("a file");
+        let config = config.display().to_string();
+        for arguments in [
+            &["check", &config][..],
+            &["kv", "--config", &config],
+            &["kv", "--listen", "127.0.0.1:0", "--save-file", &path],
+        ] {
+            let (status, text) = told(arguments);
+            assert_eq!(status, 1, "{arguments:?}: {text}");
+            assert!(text.contains("error: kv.save_file: ") && text.contains(reason), "{arguments:?}: {text}");
+        }
+    }
+    for (name, bytes) in foreign {
+        assert_eq!(fs::read(folder.join(name)).expect("it is there"), bytes, "{name}");
+    }
+}
+
+fn mkfifo(path: PathBuf) {
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a named pipe");
+}
+
+/// More than there is on any disk.
+#[test]
+fn too_little_room_is_a_warning() {
+    let place = Place::new();
+    let config = place.folder.path().join("larder.toml");
+    fs::write(&config, "[kv]\nmaxmemory = \"16384GiB\"\nsave_file = \"saved\"\n").expect("a file");
+    let (status, text) = told(&["check", &config.display().to_string()]);
+    assert!(
+        status == 0 && text.contains("warning: kv.save_file: ") && text.contains("has room for"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_file_belongs_to_one_server() {
+    let place = Place::new();
+    let mut kv = place.start(&[]);
+    fill(&kv);
+    let file = place.file().display().to_string();
+    let is_refused = || {
+        let (status, text) = told(&["kv", "--listen", "127.0.0.1:0", "--save-file", &file]);
+        assert!(status == 1 && text.contains("saved is in use by another process"), "{status}: {text}");
+    };
+    is_refused();
+    let lock = place.folder.path().join("saved.lock");
+    fs::remove_file(&lock).expect("it is locked by it");
+    wait::until_true("it is locked again", || lock.exists());
+    is_refused();
+    kv.service.signal(Signal::TERM);
+    assert!(kv.service.end().success());
+    assert_filled(&place.start(&[]));
+}
+
+/// Whichever way the servers come to it. The link stays, and what it leads to is the file.
+#[test]
+fn a_file_behind_a_link_is_one_file() {
+    let place = Place::new();
+    let link = place.folder.path().join("link");
+    symlink("saved", &link).expect("a link");
+    let kv = start(&link, &[]);
+    fill(&kv);
+    for path in [place.file(), link.clone()] {
+        let path = path.display().to_string();
+        let (status, text) = told(&["kv", "--listen", "127.0.0.1:0", "--save-file", &path]);
+        assert!(status == 1 && text.contains("saved is in use by another process"), "{status}: {text}");
+    }
+    end(kv, Signal::TERM);
+    assert_eq!(fs::read_link(&link).expect("it is a link still"), Path::new("saved"));
+    assert!(fs::symlink_metadata(place.file()).expect("it is there").is_file());
+    assert_filled(&start(&link, &[]));
+}
+
+/// What is put in its place while the server runs stays there.
+#[test]
+fn nothing_but_a_file_is_replaced() {
+    let place = Place::new();
+    let mut kv = place.start(&[]);
+    fill(&kv);
+    mkfifo(place.file());
+    assert!(kv.ask(&["SAVE"]).contains("there is a named pipe now, and no file"));
+    kv.service.signal(Signal::TERM);
+    assert_eq!(kv.service.end().code(), Some(1));
+    assert!(!fs::symlink_metadata(place.file()).expect("it is there").is_file());
+}
+
+/// Somebody may have put a link where the server writes first, to make it write over something else.
+#[test]
+fn what_is_behind_a_link_is_not_written() {
+    let place = Place::new();
+    let kv = place.start(&[]);
+    fill(&kv);
+    let other = place.folder.path().join("other");
+    fs::write(&other, "of somebody else").expect("a file");
+    symlink(&other, place.folder.path().join("saved.part")).expect("a link");
+    assert_eq!(kv.ask(&["SAVE"]), "+OK\r\n");
+    assert_eq!(fs::read_to_string(&other).expect("it is there"), "of somebody else");
+    assert!(fs::symlink_metadata(place.file()).expect("it is there").is_file());
+    end(kv, Signal::KILL);
+    assert_filled(&place.start(&[]));
+}
+
+#[test]
+fn data_that_is_lost_at_the_end_is_a_failure() {
+    let lose = |signals: &[Signal], message: &str, hinder: &dyn Fn(&Place, &Kv)| {
+        let place = Place::new();
+        let mut kv = place.start(&[]);
+        fill(&kv);
+        hinder(&place, &kv);
+        signals.iter().for_each(|signal| kv.service.signal(*signal));
+        assert_eq!(kv.service.end().code(), Some(1), "{message}");
+        assert_says(&kv, message);
+    };
+    lose(&[Signal::TERM], "larder: the data set is not saved: ", &|place, _| {
+        fs::remove_dir_all(place.folder.path()).expect("it is ours");
+    });
+    lose(&[Signal::TERM], FULL, &|_, kv| _ = fill_up(kv));
+}
+
+/// Sends requests of the Redis protocol, and gives the first bytes of each reply.
+fn heads(kv: &Kv, requests: &[Vec<u8>]) -> Vec<u8> {
+    let mut client = TcpStream::connect(kv.address()).expect("it listens");
+    client.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
+    let mut sending = client.try_clone().expect("a second handle");
+    std::thread::scope(|scope| {
+        scope.spawn(move || requests.iter().try_for_each(|request| sending.write_all(request)));
+        let (mut reader, mut line) = (BufReader::new(&mut client), Vec::new());
+        let head = |_| {
+            line.clear();
+            reader.read_until(b'\n', &mut line).expect("it answers");
+            line[0]
+        };
+        (0..requests.len()).map(head).collect()
+    })
+}
+
+fn set(name: &str, value_bytes: usize, more: &str) -> Vec<u8> {
+    let words: Vec<&str> = more.split_whitespace().collect();
+    let mut request =
+        format!("*{}\r\n$3\r\nSET\r\n${}\r\n{name}\r\n", 3 + words.len(), name.len()).into_bytes();
+    request.extend(format!("${value_bytes}\r\n").bytes().chain(std::iter::repeat_n(b'v', value_bytes)));
+    request.extend_from_slice(b"\r\n");
+    words.iter().for_each(|word| request.extend(format!("${}\r\n{word}\r\n", word.len()).bytes()));
+    request
+}
+
+/// A number that INFO tells.
+fn fact(kv: &Kv, name: &str) -> u64 {
+    let text = kv.ask(&["INFO"]);
+    let number = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    number.and_then(|number| number.parse().ok()).expect("it is told")
+}
+
+/// Names of the keys that there was room for, until so many bytes of them had none.
+fn fill_up_memory(kv: &Kv, value_bytes: usize) -> Vec<String> {
+    let names: Vec<_> = (0..48 * MIB / (value_bytes + 40)).map(|number| format!("key-{number}")).collect();
+    let sets: Vec<_> = names.iter().map(|name| set(name, value_bytes, "")).collect();
+    let told = heads(kv, &sets);
+    // A last one may find room again: buffers of clients count, and shrink.
+    assert!(told.contains(&b'-'), "memory is full");
+    names.into_iter().zip(told).filter(|(_, head)| *head == b'+').map(|(name, _)| name).collect()
+}
+
+/// How many of the keys have a value of so many bytes.
+fn count_of(kv: &Kv, names: &[String], value_bytes: usize) -> usize {
+    let lengths: Vec<_> = names.iter().map(|name| format!("STRLEN {name}")).collect();
+    let told = kv.ask(&lengths.iter().map(String::as_str).collect::<Vec<_>>());
+    told.lines().filter(|line| *line == format!(":{value_bytes}")).count()
+}
+
+const MIB: usize = 1 << 20;
+
+/// The log tells of lost keys only where some are.
+#[test]
+fn keys_that_expire_while_no_server_runs_are_not_lost() {
+    let place = Place::new();
+    let kv = place.start(&[]);
+    kv.ask(&["SET short 1 PX 300", "SET other 1 PX 300", "SET long 1"]);
+    end(kv, Signal::TERM);
+    let expired_at = Instant::now() + Duration::from_millis(300);
+    wait::until_true("they have expired", || Instant::now() > expired_at);
+    let kv = place.start(&[]);
+    assert_says(&kv, "all saved data is loaded");
+    assert!(!kv.service.stderr().contains("lost"), "{}", kv.service.stderr());
+    assert_eq!((fact(&kv, "rdb_last_load_keys_expired"), fact(&kv, "rdb_last_load_keys_loaded")), (2, 1));
+}
+
+/// What is loaded lies in another order than before, and takes some more.
+#[test]
+fn a_full_server_that_evicts_nothing_loses_nothing() {
+    for (value_bytes, workers) in [
+        (300, ["4", "1"]),
+        (1_000, ["1", "1"]),
+        (1_000, ["4", "4"]),
+        (10_000, ["1", "4"]),
+        (100_000, ["1", "1"]),
+        (100_000, ["4", "4"]),
+        (1_000_000, ["4", "1"]),
+    ] {
+        let what = format!("{value_bytes} bytes, {workers:?} workers");
+        let place = Place::new();
+        let start = |workers| {
+            place.start(&["--maxmemory", "32MiB", "--maxmemory-policy", "noeviction", "--workers", workers])
+        };
+        let mut kv = start(workers[0]);
+        let names = fill_up_memory(&kv, value_bytes);
+        let mut used = Vec::new();
+        for again in [workers[1], workers[0], workers[1]] {
+            end(kv, Signal::TERM);
+            kv = start(again);
+            assert_eq!(count_of(&kv, &names, value_bytes), names.len(), "{what}: keys that are there");
+            assert_says(&kv, "all saved data is loaded");
+            assert!(!kv.service.stderr().contains("that has room"), "{what}: {}", kv.service.stderr());
+            used.push(fact(&kv, "used_memory"));
+        }
+        eprintln!("{what}: {} keys, {used:?} bytes", names.len());
+        // Buffers of clients count too.
+        let grown = used[2].saturating_sub(used[0]);
+        assert!(grown < 64 << 10 && used[2] < 36 * MIB as u64, "{what}: it grows: {used:?}");
+        end(kv, Signal::TERM);
+        kv = start(workers[1]);
+        // Who writes before all is loaded gets no room that keys will need.
+        let early: Vec<_> = (0..80).map(|number| set(&format!("early-{number}"), 300_000, "")).collect();
+        heads(&kv, &early);
+        assert_eq!(count_of(&kv, &names, value_bytes), names.len(), "{what}: keys that are there");
+        // It can be read from, and written to when there is room again.
+        assert!(kv.ask(&["MGET key-0 key-1 key-2"]).starts_with("*3\r\n$"), "{what}");
+        let dels: Vec<_> = names.iter().step_by(3).map(|name| format!("DEL {name}")).collect();
+        kv.ask(&dels.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(heads(&kv, &[set("new", 1_000, "")]), b"+", "{what}");
+    }
+}

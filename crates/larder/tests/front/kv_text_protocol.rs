@@ -1,0 +1,8 @@
+//! The 0x1F text protocol of poor-man-s-cache, its environment variables and metrics; and none of its bugs.
+
+mod bugs;
+mod environment;
+mod messages;
+
+/// Lines of `[kv]` for a server that speaks it.
+const UNIT_SEPARATOR: &str = "text_protocol = \"unit-separator\"\nmaxmemory = \"256MiB\"\n";

@@ -1,0 +1,255 @@
+//! Large bodies: how they reach clients of every kind, from memory that the kernel sends from and from the heap.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use testkit::{Authority, Client, End, Larder, Port, Random, ScriptedOrigin, Setup, run, wait};
+
+use crate::LARDER;
+
+const MIB: usize = 1 << 20;
+
+/// An origin with bodies of their own under `/SEED/BYTES`; with `?chunked` their length is not known before their end.
+fn origin() -> ScriptedOrigin {
+    ScriptedOrigin::start(|exchange| {
+        let fields = "Cache-Control: max-age=600\r\nETag: \"a\"\r\n";
+        let target = exchange.request.target().to_owned();
+        let body = body_of(target.trim_end_matches("?chunked"));
+        match target.ends_with("?chunked") {
+            true => exchange.chunked_head(fields).chunk(body).last_chunk(""),
+            false => exchange.respond("200 OK", fields, body),
+        };
+    })
+}
+
+fn body_of(target: &str) -> Vec<u8> {
+    let (seed, bytes) = target[1..].split_once('/').expect("a seed and a size");
+    Random::new(seed.parse().expect("a number")).bytes(bytes.parse().expect("a number"))
+}
+
+fn file_bytes(larder: &Larder) -> u64 {
+    larder.metric("larder_store_file_bytes", &[]) as u64
+}
+
+/// Until the last reader is gone, what was removed or evicted counts as pinned.
+fn wait_until_nothing_is_pinned(larder: &Larder) {
+    wait::until_true("nobody holds what is gone", || larder.metric("larder_store_bytes", &["pinned"]) == 0.0);
+}
+
+/// A gateway with a plain port and one with TLS.
+struct Both {
+    larder: Larder,
+    authority: Authority,
+    tls: Port,
+}
+
+impl Both {
+    fn start(origin: &ScriptedOrigin) -> Self {
+        let (authority, tls) = (Authority::new(), Port::reserve());
+        let identity = authority.identity(&["a.example"]);
+        let config = format!(
+            "[store]\nmemory = \"256MiB\"\n[[listen]]\naddress = \"@listen@\"\n[[listen]]\naddress = \"{}\"\n\
+             [[listen.certificates]]\ncert = \"{}\"\nkey = \"{}\"\n[[site]]\nname = \"a\"\norigin = \"{}\"\n",
+            tls.address(),
+            identity.certificate.display(),
+            identity.key.display(),
+            origin.url()
+        );
+        Self { larder: Setup::config(LARDER, &config).start(), authority, tls }
+    }
+
+    /// What curl gets by a way: scheme and options.
+    fn curl(&self, (scheme, version): (&str, &str), target: &str, more: &[&str]) -> Vec<u8> {
+        let port = if scheme == "https" { self.tls.address().port() } else { self.larder.address().port() };
+        let url = format!("{scheme}://a.example:{port}{target}");
+        let resolve = format!("a.example:{port}:127.0.0.1");
+        let authority = self.authority.file().display().to_string();
+        let usual = ["-sf", "--max-time", "60", "--cacert", &authority, "--resolve", &resolve, version, &url];
+        run("curl", [&usual, more].concat()).succeeded().stdout
+    }
+}
+
+/// What a plain HTTP/1.1 client asks for first goes into files, from which the others get copies: the bytes are the same,
+/// whole and in parts, while they are stored and after.
+#[test]
+fn every_client_gets_every_byte() {
+    const WAYS: [(&str, &str); 4] = [
+        ("http", "--http1.1"),
+        ("http", "--http2-prior-knowledge"),
+        ("https", "--http1.1"),
+        ("https", "--http2"),
+    ];
+    let origin = origin();
+    let both = Both::start(&origin);
+    for (number, bytes) in
+        [3 * MIB + 12_345, 2 * MIB, 256 << 10, 64 << 10, (64 << 10) - 1].into_iter().enumerate()
+    {
+        let target = format!("/{number}/{bytes}");
+        let body = body_of(&target);
+        let before = file_bytes(&both.larder);
+        // Backwards, HTTP/2 comes first, and then nothing goes into files.
+        for (suffix, ways) in [("", [0, 1, 2, 3]), ("?chunked", [3, 2, 1, 0])] {
+            for way in ways.map(|index| WAYS[index]) {
+                for turn in 0..2 {
+                    let got = both.curl(way, &format!("{target}{suffix}"), &[]);
+                    assert!(got == body, "{way:?} {target}{suffix} turn {turn}: {} bytes", got.len());
+                }
+                for (first, last) in [(0, 0), (MIB - 1, MIB), (100_000, 199_999), (10, bytes - 1)] {
+                    let last = last.min(bytes - 1);
+                    let range = format!("{}-{last}", first.min(last));
+                    let got = both.curl(way, &format!("{target}{suffix}"), &["--range", &range]);
+                    assert!(got == body[first.min(last)..=last], "{way:?} {target} {range}");
+                }
+            }
+        }
+        let whole_bytes = (bytes / MIB * MIB) as u64;
+        let expected = if (64 << 10..MIB).contains(&bytes) { bytes as u64 } else { whole_bytes };
+        assert_eq!(file_bytes(&both.larder) - before, expected, "in files for {target}");
+    }
+    for target in origin.received().iter().map(|request| request.target().to_owned()) {
+        assert_eq!(origin.count(&target), 2, "once for each scheme: {target}");
+    }
+}
+
+/// Many parts in one response, of bytes in files.
+#[test]
+fn several_ranges_across_segments() {
+    let origin = origin();
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let target = format!("/1/{}", 3 * MIB);
+    let body = body_of(&target);
+    assert!(larder.get(&target).body == body);
+    let fields = format!("Range: bytes=5-{},{}-{}\r\n", MIB + 5, 2 * MIB - 1, 3 * MIB - 2);
+    let answer = larder.ask("GET", &target, &fields);
+    assert_eq!((answer.status(), answer.end), (206, End::Complete), "{:?}", answer.head);
+    for part in [&body[5..=MIB + 5], &body[2 * MIB - 1..=3 * MIB - 2]] {
+        assert!(answer.body.windows(part.len()).any(|window| window == part), "a part is missing");
+    }
+}
+
+/// A client far behind another one gets its bytes, even when they were evicted and their room was used again since.
+#[test]
+fn what_is_evicted_while_it_is_sent() {
+    let origin = origin();
+    let larder = Setup::origin(LARDER, &origin.url()).arguments(&["--memory", "64MiB"]).start();
+    let target = format!("/1/{}", 20 * MIB);
+    let body = body_of(&target);
+    assert!(larder.get(&target).body == body);
+    let mut slow = larder.client();
+    slow.send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n"));
+    assert_eq!(slow.head().status(), 200);
+    let beginning = slow.bytes(100_000);
+    assert!(larder.get(&target).body == body, "another one is not kept by the slow one");
+    // What is asked for more than once takes the place of what was.
+    let pinned_bytes = || larder.metric("larder_store_bytes", &["pinned"]);
+    for seed in (2..40).take_while(|_| pinned_bytes() == 0.0) {
+        let other = format!("/{seed}/{}", 24 * MIB);
+        (0..3).for_each(|_| assert!(larder.get(&other).body == body_of(&other)));
+    }
+    assert!(pinned_bytes() > 0.0, "the slow one holds what was evicted");
+    for seed in 50..53 {
+        let other = format!("/{seed}/{}", 8 * MIB);
+        assert!(larder.get(&other).body == body_of(&other), "in the room of what was evicted");
+    }
+    assert!(beginning == body[..100_000] && slow.bytes(body.len() - 100_000) == body[100_000..]);
+    wait_until_nothing_is_pinned(&larder);
+}
+
+#[test]
+fn a_client_that_leaves_in_the_middle() {
+    let origin = origin();
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let target = format!("/1/{}", 20 * MIB);
+    let body = body_of(&target);
+    assert!(larder.get(&target).body == body);
+    for _ in 0..4 {
+        let mut client = larder.client();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n"));
+        assert!(client.head().status() == 200 && client.bytes(MIB) == body[..MIB]);
+        client.reset();
+    }
+    assert!(larder.get(&target).body == body);
+    let purged = larder.ask_admin("POST", &format!("/purge?url=http://test.example{target}"), "");
+    assert_eq!(purged.status(), 200, "{}", purged.text());
+    wait_until_nothing_is_pinned(&larder);
+    assert_eq!(file_bytes(&larder), 0, "their memory is given back");
+}
+
+/// Where the system gives no files, large bodies are on the heap.
+#[test]
+fn without_files() {
+    let origin = origin();
+    for limit in ["ulimit -f 1000000", "ulimit -n 25"] {
+        let folder = tempfile::tempdir().unwrap();
+        let limited = folder.path().join("limited");
+        // What was inherited is closed: the limit leaves as many files on every machine.
+        let closed = "for file in /proc/$$/fd/*; do n=${file##*/}; [ $n -lt 3 ] || eval \"exec $n>&-\"; done";
+        fs::write(&limited, format!("#!/bin/bash\n{closed}\n{limit}\nexec {LARDER} \"$@\"\n")).unwrap();
+        fs::set_permissions(&limited, fs::Permissions::from_mode(0o755)).unwrap();
+        let binary = limited.display().to_string();
+        let larder = Setup::origin(&binary, &origin.url()).arguments(&["--workers", "1"]).start();
+        let target = format!("/1/{}", 3 * MIB);
+        for _ in 0..2 {
+            assert!(larder.get(&target).body == body_of(&target), "{limit}");
+        }
+        assert!(larder.metric("larder_store_bytes", &["stored"]) > 3e6, "{limit}");
+        assert_eq!(file_bytes(&larder), 0, "{limit}");
+        assert!(
+            larder.stderr().contains("sent without sendfile")
+                || larder.stdout().contains("sent without sendfile")
+        );
+    }
+}
+
+/// On the only worker, small hits go on while clients load large bodies as fast as they can.
+#[test]
+fn large_downloads_leave_turns_to_small_hits() {
+    const LARGE_CLIENTS: usize = 4;
+    const HITS: usize = 200;
+    let origin = origin();
+    let arguments = ["--workers", "1", "--memory", "512MiB"];
+    let larder = Setup::origin(LARDER, &origin.url()).arguments(&arguments).start();
+    let (large, small) = (format!("/1/{}", 64 * MIB), "/2/100");
+    larder.get(&large);
+    larder.get(small);
+    let (stopped, loaded) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let loaders: Vec<_> = (0..LARGE_CLIENTS)
+        .map(|_| {
+            let (stopped, loaded) = (Arc::clone(&stopped), Arc::clone(&loaded));
+            let (mut client, large) = (larder.client(), large.clone());
+            thread::spawn(move || load(&mut client, &large, &stopped, &loaded))
+        })
+        .collect();
+    wait::until_true("all are loading", || loaded.load(Ordering::Acquire) > 4 << 20);
+    let mut client = larder.client();
+    let mut between: Vec<u64> = (0..HITS)
+        .map(|_| {
+            let before = loaded.load(Ordering::Acquire);
+            assert!(client.get(small).is_hit());
+            loaded.load(Ordering::Acquire) - before
+        })
+        .collect();
+    stopped.store(true, Ordering::Release);
+    loaders.into_iter().for_each(|loader| loader.join().expect("every byte came"));
+    between.sort_unstable();
+    let median = between[HITS / 2];
+    assert!(median < (LARGE_CLIENTS * 8 * MIB) as u64, "{median} bytes were sent before a small hit");
+}
+
+/// Loads a body again and again, without keeping it.
+fn load(client: &mut Client, target: &str, stopped: &AtomicBool, loaded: &AtomicU64) {
+    while !stopped.load(Ordering::Acquire) {
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: test.example\r\n\r\n"));
+        let mut left: usize =
+            client.head().fields.one("content-length").expect("a length").parse().expect("a number");
+        while left > 0 {
+            let step = left.min(MIB);
+            client.bytes(step);
+            loaded.fetch_add(step as u64, Ordering::AcqRel);
+            left -= step;
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! What methods other than GET do to stored responses, seen from both sides of the running binary.
+
+use testkit::{Gate, Larder, ScriptedOrigin, Setup};
+
+use crate::LARDER;
+
+const STORES_POST: &str = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n[[site.rule]]\nstore_post = true\n";
+
+/// A request whose response is stored waits at the origin for the gate; `meanwhile` happens, and then it is answered.
+/// Returns the `Cache-Status` of a later `probe` that the stored response would answer.
+fn overtaken(method: &'static str, probe: &str, meanwhile: impl Fn(&Larder)) -> String {
+    let gate = Gate::new();
+    let at_origin = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        if exchange.request.method() == method {
+            at_origin.pass();
+        }
+        let fields = "Cache-Control: max-age=60\r\nContent-Location: /\r\n";
+        let body = format!("{} {}", exchange.request.method(), exchange.request.earlier);
+        exchange.respond("200 OK", fields, body);
+    });
+    let larder = Setup::config(LARDER, &STORES_POST.replace("@origin@", &origin.url())).start();
+    let mut held = larder.client();
+    held.send(format!("{method} / HTTP/1.1\r\nHost: test.example\r\n{EMPTY}\r\n"));
+    origin.wait_for("/", 1);
+    meanwhile(&larder);
+    gate.open();
+    assert_eq!(held.response().text(), format!("{method} 0"));
+    larder.ask(probe, "/", EMPTY).cache_status()
+}
+
+/// No content, of a type.
+const EMPTY: &str = "Content-Type: application/x-q\r\nContent-Length: 0\r\n";
+
+//= RFC 9111 section 4.4: invalidating stored responses
+#[test]
+fn what_an_invalidation_overtook_is_not_used() {
+    let put = |larder: &Larder| drop(larder.ask("PUT", "/", EMPTY));
+    assert!(overtaken("POST", "GET", |_| {}).contains("hit"));
+    assert!(overtaken("POST", "GET", put).contains("fwd=uri-miss"));
+    assert!(overtaken("QUERY", "QUERY", |_| {}).contains("hit"));
+    assert!(overtaken("QUERY", "QUERY", put).contains("fwd=uri-miss"));
+}
+
+/// A HEAD that would freshen what is stored waits at the origin for the gate; `meanwhile` happens, and then it is
+/// answered. Returns whether what is stored then answers a GET.
+fn is_freshened_by_head(meanwhile: impl Fn(&Larder)) -> bool {
+    let gate = Gate::new();
+    let at_origin = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        match exchange.request.method() {
+            "HEAD" => {
+                at_origin.pass();
+                let fields = "Cache-Control: max-age=60\r\nETag: \"a\"\r\nContent-Length: 4\r\n";
+                exchange.head("200 OK", fields)
+            }
+            _ => exchange.respond("200 OK", "Cache-Control: max-age=0\r\nETag: \"a\"\r\n", "body"),
+        };
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    larder.get("/");
+    let mut held = larder.client();
+    held.send("HEAD / HTTP/1.1\r\nHost: test.example\r\n\r\n");
+    origin.wait_for("/", 2);
+    meanwhile(&larder);
+    gate.open();
+    assert_eq!(held.response_to("HEAD").status(), 200);
+    larder.get("/").is_hit()
+}
+
+//= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
+#[test]
+fn a_head_does_not_undo_what_came_while_it_was_under_way() {
+    assert!(is_freshened_by_head(|_| {}));
+    assert!(!is_freshened_by_head(|larder| drop(larder.ask("PUT", "/", EMPTY))));
+    assert!(!is_freshened_by_head(|larder| {
+        let purge = "{\"url\":\"http://test.example/\",\"mode\":\"soft\"}";
+        let purged = larder.ask_admin("POST", "/purge", purge);
+        assert_eq!(purged.status(), 200, "{}", purged.text());
+    }));
+}
+
+//= RFC 10008 section 2.7: the cache key has the content
+#[test]
+fn a_query_of_many_bytes_is_told_apart_from_another() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let sum = exchange.read_body().iter().map(|byte| u64::from(*byte)).sum::<u64>();
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", sum.to_string());
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let mut client = larder.client();
+    let mut ask = |last: &str| {
+        let body = "a".repeat(60 << 10) + last;
+        let head = "QUERY / HTTP/1.1\r\nHost: test.example\r\nContent-Type: text/plain\r\n";
+        client.send(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()));
+        client.response()
+    };
+    let (first, other, again) = (ask("b"), ask("c"), ask("b"));
+    assert_ne!(first.text(), other.text());
+    assert!(!other.is_hit() && again.is_hit(), "{:?} {:?}", other.head, again.head);
+    assert_eq!(again.text(), first.text());
+}
+
+//= RFC 9875 section 3: invalidation of the listed groups
+#[test]
+fn invalidations_are_counted() {
+    let origin = ScriptedOrigin::fixed("Cache-Group-Invalidation: \"a\", \"b\"\r\nLocation: /b\r\n", "done");
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    larder.ask("PUT", "/", EMPTY);
+    larder.get("/");
+    assert_eq!(larder.metric("larder_invalidations_total", &["what=\"url\""]), 2.0);
+    assert_eq!(larder.metric("larder_invalidations_total", &["what=\"group\""]), 2.0);
+}
+
+const QUERY: &str =
+    "QUERY / HTTP/1.1\r\nHost: test.example\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\n";
+
+//= RFC 10008 section 2.7: responses to QUERY are cacheable
+#[test]
+fn equal_queries_are_one_forward() {
+    let gate = Gate::new();
+    let at_origin = gate.clone();
+    let origin = ScriptedOrigin::start(move |exchange| {
+        at_origin.pass();
+        let body = exchange.read_body().to_vec();
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", body);
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let mut clients: Vec<_> = (0..3).map(|_| larder.client()).collect();
+    for client in &mut clients {
+        client.send(format!("{QUERY}hello"));
+    }
+    origin.wait_for("/", 1);
+    gate.open();
+    assert!(clients.iter_mut().all(|client| client.response().text() == "hello"));
+    assert_eq!(origin.total(), 1);
+}
+
+#[test]
+fn a_query_that_breaks_off_is_not_forwarded() {
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "answer");
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let mut client = larder.client();
+    client.send(format!("{QUERY}he")).finish_sending();
+    let rest = client.rest();
+    assert!(!rest.starts_with(b"HTTP/1.1 200"), "{:?}", String::from_utf8_lossy(&rest));
+    assert_eq!(origin.total(), 0);
+}
+
+//= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
+#[test]
+fn a_purge_reaches_what_query_has_stored() {
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "answer");
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    let ask = || larder.ask("QUERY", "/", EMPTY).cache_status();
+    assert!(ask().contains("fwd=uri-miss"));
+    assert!(ask().contains("hit"));
+    let purged = larder.ask_admin("POST", "/purge?url=http://test.example/", "");
+    assert_eq!(purged.status(), 200, "{}", purged.text());
+    assert!(ask().contains("fwd=uri-miss"));
+    assert!(ask().contains("hit"));
+}
+
+/// An origin that says "not modified" to a request without conditions, or sends a part to one without a range, has failed,
+/// whatever the method; the client could make nothing of it. What was asked for passes.
+//= RFC 9110 section 15.4.5: a 304 to the client's own condition is forwarded
+#[test]
+fn what_nobody_asked_for_is_a_failure() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        match exchange.request.target() {
+            "/304" => exchange.head("304 Not Modified", "ETag: \"a\"\r\n"),
+            "/206" => exchange.respond("206 Partial Content", "Content-Range: bytes 0-2/10\r\n", "abc"),
+            _ => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "whole"),
+        };
+    });
+    let larder = Setup::config(LARDER, &STORES_POST.replace("@origin@", &origin.url())).start();
+    let status = |method: &str, target: &str, fields: &str| {
+        larder.ask(method, target, &format!("{fields}{EMPTY}")).status()
+    };
+    let (condition, date) =
+        ("If-None-Match: \"a\"\r\n", "If-Modified-Since: Sat, 21 Nov 2026 12:00:00 GMT\r\n");
+    let range = "Range: bytes=0-2\r\n";
+    let (mut wrong, mut failures) = (Vec::new(), 0.0);
+    let methods = ["GET", "HEAD", "QUERY", "OPTIONS", "TRACE-LIKE", "POST", "PUT", "DELETE", "PATCH"];
+    for method in methods {
+        for (target, fields) in [
+            ("/304", ""),
+            ("/304", range),
+            ("/206", ""),
+            ("/206", condition),
+            ("/206", "Content-Range: bytes 0-2/3\r\n"),
+        ] {
+            let got = status(method, target, fields);
+            failures += 1.0;
+            let reason = ["reason=\"http-protocol-error\""];
+            let counted = ["larder_origin_errors_total", "larder_origin_server_failures_total"]
+                .map(|metric| larder.metric(metric, &reason));
+            if (got, counted) != (502, [failures; 2]) {
+                wrong.push(format!("{method} {target} {fields:?}: {got}, {counted:?} of {failures}"));
+            }
+        }
+    }
+    // A GET without anything stored is sent without its conditions.
+    for method in ["HEAD", "OPTIONS"] {
+        for (target, fields, expected) in
+            [("/304", condition, 304), ("/304", date, 304), ("/206", range, 206)]
+        {
+            let got = status(method, target, fields);
+            if got != expected {
+                wrong.push(format!("{method} {target} {fields:?}: {got}"));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    let log = larder.stderr();
+    let told = "error=invalid response: 304 to a request without conditions";
+    assert!(log.contains("reason=\"http-protocol-error\"") && log.contains(told), "{log}");
+}
+
+/// The answer was none, but the origin has said with it that it did what it was asked.
+//= RFC 9111 section 4.4: invalidating stored responses
+#[test]
+fn an_unasked_answer_to_an_unsafe_request_invalidates() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        match exchange.request.method() {
+            "PUT" => exchange.head("304 Not Modified", ""),
+            _ => exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "body"),
+        };
+    });
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    larder.get("/");
+    assert!(larder.get("/").is_hit());
+    assert_eq!(larder.ask("PUT", "/", EMPTY).status(), 502);
+    assert!(!larder.get("/").is_hit());
+}

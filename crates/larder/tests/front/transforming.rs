@@ -1,0 +1,650 @@
+//! Transformation rules, through the binary: each action in each phase, on a miss, a hit, a 304, HEAD, an error and
+//! HTTP/2. Every case has a path of its own, `/<number>/`, and all run against one process.
+
+use std::process::{Command, Output};
+
+use testkit::{Exchange, Fields, Larder, ScriptedOrigin, Setup, run};
+
+use crate::LARDER;
+
+/// Fields of every response of the origin.
+const OF_ORIGIN: &str =
+    "X-From: origin\r\nX-Twice: a\r\nX-Twice: b\r\nETag: \"1\"\r\nContent-Type: Text/HTML; charset=utf-8\r\n";
+
+/// Sends back what came. The last part of the path says which response it is.
+fn script(exchange: &mut Exchange<'_>) {
+    let head = exchange.request.head.clone();
+    let is_validation = !exchange.request.field("if-none-match").is_empty();
+    let (path, query) =
+        exchange.request.target().split_once('?').unwrap_or_else(|| (exchange.request.target(), ""));
+    let (status, fields) = match path.rsplit('/').next().unwrap_or_default() {
+        "error" => ("500 Internal Server Error", "Cache-Control: no-store\r\n".to_owned()),
+        "stale" if is_validation => ("304 Not Modified", "Cache-Control: max-age=0\r\n".to_owned()),
+        "stale" => ("200 OK", "Cache-Control: max-age=0\r\n".to_owned()),
+        "moved" => (
+            "302 Found",
+            "Cache-Control: no-store\r\nLocation: http://internal.example/there\r\n\
+             Content-Location: /elsewhere\r\nSet-Cookie: a=1; Domain=internal.example; Path=/in/x; Secure\r\n\
+             Set-Cookie: b=2; HttpOnly\r\n"
+                .to_owned(),
+        ),
+        "vary" => ("200 OK", format!("Cache-Control: max-age=60\r\nVary: {query}\r\n")),
+        _ => ("200 OK", "Cache-Control: max-age=60\r\n".to_owned()),
+    };
+    let lines: String = head.fields.0.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
+    match status.starts_with("304") {
+        true => exchange.respond(status, &format!("ETag: \"1\"\r\n{fields}"), ""),
+        false => {
+            exchange.respond(status, &format!("{OF_ORIGIN}{fields}"), format!("{}\n{lines}", head.start))
+        }
+    };
+}
+
+fn start(config: &str) -> (ScriptedOrigin, Larder) {
+    let origin = ScriptedOrigin::start(script);
+    let larder = Setup::config(LARDER, &config.replace("@origin@", &origin.url())).start();
+    (origin, larder)
+}
+
+/// A site with one rule for each case, each for its own path.
+fn site(rules: impl IntoIterator<Item = (&'static str, &'static str)>) -> String {
+    let mut config = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n".to_owned();
+    for (number, (phase, rule)) in rules.into_iter().enumerate() {
+        config.push_str(&format!(
+            "[[site.transform]]\nname = \"case-{number}\"\nphase = \"{phase}\"\n\
+             path = {{ prefix = \"/{number}/\" }}\n{rule}\n"
+        ));
+    }
+    config
+}
+
+struct Answered {
+    status: u16,
+    fields: Fields,
+    body: String,
+}
+
+fn ask(larder: &Larder, method: &str, target: &str, lines: &[&str]) -> Answered {
+    let fields: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+    let response = larder.ask(method, target, &fields);
+    Answered { status: response.status(), fields: response.head.fields.clone(), body: response.text() }
+}
+
+/// The same over HTTP/2.
+fn ask_http2(larder: &Larder, target: &str, lines: &[&str]) -> Answered {
+    let url = larder.url(target);
+    let mut arguments = vec!["--silent", "--show-error", "--include", "--max-time", "30"];
+    arguments.extend(["--path-as-is", "--http2-prior-knowledge"]);
+    arguments.extend(lines.iter().flat_map(|line| ["--header", line]));
+    let text = run("curl", arguments.into_iter().chain(["--header", "Host: test.example", &url]));
+    let text = text.succeeded().text();
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    let mut lines = head.lines();
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());
+    let field = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let fields = Fields(lines.filter_map(field).collect());
+    Answered { status: status.expect("a status"), fields, body: body.to_owned() }
+}
+
+/// A rule for responses, a field of them, and all its values: in a 200, in a 304 and in a 500.
+struct OfResponse {
+    phase: &'static str,
+    rule: &'static str,
+    field: &'static str,
+    in_200: &'static str,
+    in_304: &'static str,
+    in_500: &'static str,
+}
+
+const fn of_response(
+    phase: &'static str,
+    rule: &'static str,
+    field: &'static str,
+    [in_200, in_304, in_500]: [&'static str; 3],
+) -> OfResponse {
+    OfResponse { phase, rule, field, in_200, in_304, in_500 }
+}
+
+const STORED: &str = "origin_response";
+const LAID_OVER: &str = "client_response";
+
+const OF_RESPONSES: &[OfResponse] = &[
+    of_response(STORED, "set = { X-New = \"n\" }", "x-new", ["n", "n", "n"]),
+    of_response(LAID_OVER, "set = { X-New = \"n\" }", "x-new", ["n", "n", "n"]),
+    of_response(STORED, "set = { X-Twice = \"c\" }", "x-twice", ["c", "c", "c"]),
+    of_response(LAID_OVER, "set = { x-twice = \"c\" }", "x-twice", ["c", "c", "c"]),
+    of_response(STORED, "add = { X-Twice = \"c\" }", "x-twice", ["a, b, c", "a, b, c", "a, b, c"]),
+    of_response(LAID_OVER, "add = { X-Twice = \"c\" }", "x-twice", ["a, b, c", "a, b, c", "a, b, c"]),
+    of_response(STORED, "remove = [\"X-Twice\"]", "x-twice", ["", "", ""]),
+    of_response(LAID_OVER, "remove = [\"X-TWICE\"]", "x-twice", ["", "", ""]),
+    of_response(STORED, "copy = { X-To = \"X-Twice\" }", "x-to", ["a, b", "a, b", "a, b"]),
+    of_response(LAID_OVER, "copy = { X-From = \"X-Twice\" }", "x-from", ["a, b", "a, b", "a, b"]),
+    of_response(LAID_OVER, "copy = { X-From = \"X-None\" }", "x-from", ["origin", "origin", "origin"]),
+    of_response(
+        STORED,
+        "set = { Cache-Control = \"max-age=30\" }",
+        "cache-control",
+        ["max-age=30", "max-age=30", "max-age=30"],
+    ),
+    of_response(
+        LAID_OVER,
+        "set = { Cache-Control = \"no-cache\" }",
+        "cache-control",
+        ["no-cache", "no-cache", "no-cache"],
+    ),
+    of_response(
+        STORED,
+        "cache_control = { 200 = \"max-age=20\", 5xx = \"no-cache\" }",
+        "cache-control",
+        ["max-age=20", "max-age=20", "no-cache"],
+    ),
+    of_response(
+        STORED,
+        "set = { X-New = \"{status}{path}\" }",
+        "x-new",
+        ["200@page", "200@page", "500@error"],
+    ),
+    of_response(
+        LAID_OVER,
+        "set = { X-New = \"{scheme}://{host}{path}?{query} {status} {header.X-From} {request.header.X-Own} {client.address}\" }",
+        "x-new",
+        [
+            "http://test.example@page?q=1 200 origin own 127.0.0.1",
+            "http://test.example@page?q=1 304 origin own 127.0.0.1",
+            "http://test.example@error?q=1 500 origin own 127.0.0.1",
+        ],
+    ),
+    of_response(LAID_OVER, "statuses = [\"5xx\"]\nset = { X-New = \"n\" }", "x-new", ["", "", "n"]),
+    of_response(STORED, "statuses = [\"200\"]\nset = { X-New = \"n\" }", "x-new", ["n", "n", ""]),
+    of_response(LAID_OVER, "statuses = [\"200\"]\nset = { X-New = \"n\" }", "x-new", ["n", "n", ""]),
+    of_response(LAID_OVER, "content_types = [\"text/*\"]\nset = { X-New = \"n\" }", "x-new", ["n", "n", "n"]),
+    of_response(LAID_OVER, "content_types = [\"image/*\"]\nset = { X-New = \"n\" }", "x-new", ["", "", ""]),
+    of_response(
+        LAID_OVER,
+        "response_fields = { X-From = \"o*n\" }\nset = { X-New = \"n\" }",
+        "x-new",
+        ["n", "n", "n"],
+    ),
+    of_response(
+        LAID_OVER,
+        "request_fields = { X-Own = \"*\" }\nset = { X-New = \"n\" }",
+        "x-new",
+        ["n", "n", "n"],
+    ),
+    of_response(
+        LAID_OVER,
+        "request_fields = { X-Own = \"x\" }\nset = { X-New = \"n\" }",
+        "x-new",
+        ["", "", ""],
+    ),
+    of_response(LAID_OVER, "hosts = [\"*.example\"]\nset = { X-New = \"n\" }", "x-new", ["n", "n", "n"]),
+    of_response(LAID_OVER, "hosts = [\"other.example\"]\nset = { X-New = \"n\" }", "x-new", ["", "", ""]),
+    of_response(LAID_OVER, "scheme = \"https\"\nset = { X-New = \"n\" }", "x-new", ["", "", ""]),
+    of_response(LAID_OVER, "methods = [\"POST\"]\nset = { X-New = \"n\" }", "x-new", ["", "", ""]),
+];
+
+#[test]
+fn responses_are_changed_wherever_they_come_from() {
+    let (_origin, larder) = start(&site(OF_RESPONSES.iter().map(|case| (case.phase, case.rule))));
+    for (number, case) in OF_RESPONSES.iter().enumerate() {
+        let own: &[&str] = &["X-Own: own"];
+        let conditional: &[&str] = &["X-Own: own", "If-None-Match: \"1\""];
+        let place = format!("/{number}/");
+        let page = format!("{place}page?q=1");
+        let check = |situation: &str, answered: &Answered, (status, expected): (u16, &str)| {
+            let found = answered.fields.joined(case.field);
+            let expected = expected.replace('@', &place);
+            let told = format!("{situation} of {}: {}", case.phase, case.rule);
+            assert_eq!((answered.status, found), (status, expected), "{told}");
+        };
+        let is_hit = |answered: &Answered| answered.fields.joined("cache-status").contains("; hit");
+        let miss = ask(&larder, "GET", &page, own);
+        assert!(!is_hit(&miss) && miss.body.starts_with("GET "), "{}", case.rule);
+        check("miss", &miss, (200, case.in_200));
+        let range: &[&str] = &["X-Own: own", "Range: bytes=0-3"];
+        let in_206 = case.in_200.replace("200 origin", "206 origin");
+        let hits = [
+            ("hit", ask(&larder, "GET", &page, own), (200, case.in_200)),
+            ("HEAD", ask(&larder, "HEAD", &page, own), (200, case.in_200)),
+            ("HTTP/2", ask_http2(&larder, &page, own), (200, case.in_200)),
+            ("206", ask(&larder, "GET", &page, range), (206, in_206.as_str())),
+            ("304", ask(&larder, "GET", &page, conditional), (304, case.in_304)),
+            ("304 over HTTP/2", ask_http2(&larder, &page, conditional), (304, case.in_304)),
+        ];
+        for (situation, answered, expected) in &hits {
+            assert!(is_hit(answered), "{situation}: {}", case.rule);
+            check(situation, answered, *expected);
+        }
+        let error = format!("{place}error?q=1");
+        check("error", &ask(&larder, "GET", &error, own), (500, case.in_500));
+        check("error over HTTP/2", &ask_http2(&larder, &error, own), (500, case.in_500));
+        assert!(
+            larder.metric("larder_transforms_total", &["site=\"a\"", &format!("rule=\"case-{number}\"")])
+                >= 0.0
+        );
+    }
+    assert!(larder.metric("larder_transforms_total", &["rule=\"case-1\""]) >= 8.0);
+    assert_eq!(larder.metric("larder_transforms_total", &["rule=\"case-24\""]) as u64, 9);
+}
+
+/// What the rules have put into a stored response is there as well after the origin has validated it.
+#[test]
+fn a_validated_response_keeps_what_rules_have_made_of_it() {
+    let rules = [
+        (
+            STORED,
+            "statuses = [\"200\"]\ncontent_types = [\"text/html\"]\ncache_control = { 200 = \"max-age=0, x\" }",
+        ),
+        (STORED, "add = { X-Twice = \"c\" }\nset = { X-New = \"{header.X-From}\" }"),
+        (STORED, "copy = { X-Old = \"X-From\" }\nremove = [\"X-From\"]"),
+    ];
+    let expected = [("cache-control", "max-age=0, x"), ("x-twice", "a, b, c"), ("x-old", "origin")];
+    let (_origin, larder) = start(&site(rules));
+    for (number, (field, value)) in expected.into_iter().enumerate() {
+        for situation in ["stored", "validated", "validated again"] {
+            let answered = ask(&larder, "GET", &format!("/{number}/stale"), &[]);
+            assert_eq!(
+                (answered.status, answered.fields.joined(field)),
+                (200, value.to_owned()),
+                "{situation}"
+            );
+            let is_validated = answered.fields.joined("cache-status").contains("fwd-status=304");
+            assert_eq!(is_validated, situation != "stored", "{number} {situation}");
+        }
+    }
+}
+
+#[test]
+fn redirections_and_cookies_of_the_origin_are_rewritten() {
+    let rules = [
+        (STORED, "location = [{ from = \"http://internal.example/\", to = \"https://shop.example/\" }]"),
+        (
+            LAID_OVER,
+            "location = [{ from = \"/elsewhere\", to = \"/somewhere\" }]\ncookie_domain = \"shop.example\"",
+        ),
+        (LAID_OVER, "cookie_domain = \"none\"\ncookie_paths = [{ from = \"/in/\", to = \"/\" }]"),
+    ];
+    let (_origin, larder) = start(&site(rules));
+    let cases = [
+        ("https://shop.example/there", "/elsewhere", "a=1; Domain=internal.example; Path=/in/x; Secure"),
+        ("http://internal.example/there", "/somewhere", "a=1; Domain=shop.example; Path=/in/x; Secure"),
+        ("http://internal.example/there", "/elsewhere", "a=1; Path=/x; Secure"),
+    ];
+    for (number, (location, content_location, cookie)) in cases.into_iter().enumerate() {
+        let target = format!("/{number}/moved");
+        for answered in [ask(&larder, "GET", &target, &[]), ask_http2(&larder, &target, &[])] {
+            let found =
+                ["location", "content-location", "set-cookie"].map(|name| answered.fields.joined(name));
+            let cookies = format!("{cookie}, b=2; HttpOnly");
+            assert_eq!(found, [location.to_owned(), content_location.to_owned(), cookies], "{number}");
+        }
+    }
+}
+
+/// A rule for requests, what is asked, and a line of what the origin gets; `-` before what it must not get.
+const OF_REQUESTS: &[(&str, &str, &str, &[&str], &str)] = &[
+    ("client_request", "set = { X-New = \"n\" }", "page", &[], "x-new: n"),
+    ("origin_request", "set = { X-New = \"n\" }", "page", &[], "x-new: n"),
+    ("client_request", "set = { X-Own = \"n\" }", "page", &["X-Own: 1", "X-Own: 2"], "-x-own: 1"),
+    ("client_request", "set = { X-Hop = \"n\" }", "page", &["Connection: X-Hop", "X-Hop: 1"], "x-hop: n"),
+    ("origin_request", "set = { X-Own = \"n\" }", "page", &["X-Own: 1"], "x-own: n"),
+    ("client_request", "add = { X-Own = \"2\" }", "page", &["X-Own: 1"], "x-own: 2"),
+    ("origin_request", "add = { X-Own = \"2\" }", "page", &["X-Own: 1"], "x-own: 1"),
+    ("client_request", "remove = [\"Cookie\"]", "page", &["Cookie: a=1"], "-cookie"),
+    (
+        "origin_request",
+        "remove = [\"Accept-Language\"]",
+        "page",
+        &["Accept-Language: de"],
+        "-accept-language",
+    ),
+    ("client_request", "copy = { X-To = \"X-Own\" }\nremove = [\"X-Own\"]", "page", &["X-Own: 1"], "x-to: 1"),
+    ("client_request", "copy = { X-To = \"X-Own\" }\nremove = [\"X-Own\"]", "page", &["X-Own: 1"], "-x-own"),
+    ("origin_request", "copy = { X-To = \"X-Own\" }", "page", &["X-Own: 1"], "x-to: 1"),
+    (
+        "origin_request",
+        "set = { X-Real-IP = \"{client.address}\" }",
+        "page",
+        &["X-Real-IP: 1.2.3.4"],
+        "x-real-ip: 127.0.0.1",
+    ),
+    (
+        "client_request",
+        "set = { X-New = \"{scheme} {authority} {path} {query} {header.X-Own}\" }",
+        "page?a=%0d",
+        &["X-Own: 1"],
+        "x-new: http test.example /@/page a=%0d 1",
+    ),
+    (
+        "client_request",
+        "request_fields = { X-Own = \"1\" }\nset = { X-New = \"n\" }",
+        "page",
+        &["X-Own: 2"],
+        "-x-new",
+    ),
+    (
+        "client_request",
+        "rewrite = { strip_prefix = \"/@\", add_prefix = \"/new\" }",
+        "page?a=b",
+        &[],
+        " /new/page?a=b HTTP/1.1",
+    ),
+    (
+        "client_request",
+        "rewrite = { regex = \"/item/(\\\\d+)$\", to = \"/item.php?id=$1\" }",
+        "item/7?a=b",
+        &[],
+        " /@/item.php?id=7&a=b HTTP/1.1",
+    ),
+    (
+        "client_request",
+        "rewrite = { query_ignore = [\"utm_*\"], query_sort = true }",
+        "page?b=1&utm_x=1&a=2",
+        &[],
+        " /@/page?a=2&b=1 HTTP/1.1",
+    ),
+    ("client_request", "rewrite = { query_keep = [] }", "page?b=1", &[], " /@/page HTTP/1.1"),
+];
+
+#[test]
+fn requests_are_changed_on_either_protocol() {
+    let rules: Vec<_> = OF_REQUESTS.iter().map(|(phase, rule, ..)| (*phase, *rule)).collect();
+    let mut config = site(rules);
+    for number in 0..OF_REQUESTS.len() {
+        let place = format!("path = {{ prefix = \"/{number}/\" }}");
+        let at = config.find(&place).expect("its rule");
+        let end = config[at..].find("[[site.transform]]").map_or(config.len(), |end| at + end);
+        let rule = config[at..end].replace('@', &number.to_string());
+        config.replace_range(at..end, &rule);
+    }
+    let (_origin, larder) = start(&config);
+    for (number, (phase, rule, target, lines, expected)) in OF_REQUESTS.iter().enumerate() {
+        let number = number.to_string();
+        let expected = expected.replace('@', &number);
+        let check = |situation: &str, body: &str| {
+            let has =
+                body.to_ascii_lowercase().contains(&expected.trim_start_matches('-').to_ascii_lowercase());
+            assert_eq!(has, !expected.starts_with('-'), "{situation} {phase} {rule}: {body}");
+        };
+        let target = format!("/{number}/{target}");
+        check("a POST", &ask(&larder, "POST", &target, lines).body);
+        check("a miss", &ask(&larder, "GET", &target, lines).body);
+        check("a hit", &ask(&larder, "GET", &target, lines).body);
+        let head = ask(&larder, "HEAD", &target, lines);
+        assert_eq!((head.status, head.body.as_str()), (200, ""), "{rule}");
+        if !lines.iter().any(|line| line.starts_with("Connection")) {
+            check("HTTP/2", &ask_http2(&larder, &target, lines).body);
+        }
+    }
+}
+
+/// Key, `Vary` and origin see one request: what rules make of a client's request before, or of what the origin is sent, is what
+/// tells one stored response from another.
+#[test]
+fn changed_requests_share_what_is_the_same_and_nothing_else() {
+    let rules = [
+        ("client_request", "remove = [\"X-Own\"]"),
+        ("client_request", "copy = { X-Own = \"X-Other\" }"),
+        ("origin_request", "copy = { X-Own = \"X-Other\" }"),
+        ("origin_request", "set = { X-Own = \"{client.address}\" }"),
+        ("client_request", "rewrite = { query_ignore = [\"utm\"] }"),
+        ("client_request", "request_fields = { X-Own = \"*\" }\nrewrite = { add_prefix = \"/other\" }"),
+    ];
+    let (_origin, larder) = start(&site(rules));
+    // Two requests that differ in this, and whether the second gets what was stored for the first.
+    let cases: [(&str, &str, [&[&str]; 2], bool); 7] = [
+        ("/0/vary?x-own", "/0/vary?x-own", [&["X-Own: 1"], &["X-Own: 2"]], true),
+        ("/1/vary?x-own", "/1/vary?x-own", [&["X-Other: 1"], &["X-Other: 2"]], false),
+        ("/2/vary?x-own", "/2/vary?x-own", [&["X-Other: 1"], &["X-Other: 2"]], false),
+        ("/2/vary?x-own", "/2/vary?x-own", [&["X-Other: 1"], &["X-Other: 1", "X-Own: 3"]], true),
+        ("/3/vary?x-own", "/3/vary?x-own", [&["X-Own: 1"], &["X-Own: 2"]], true),
+        ("/4/page?utm=1&a=1", "/4/page?utm=2&a=1", [&[], &[]], true),
+        ("/5/page", "/5/page", [&["X-Own: 1"], &[]], false),
+    ];
+    for (index, (first, second, [before, after], is_shared)) in cases.into_iter().enumerate() {
+        ask(&larder, "GET", first, before);
+        let answered = ask(&larder, "GET", second, after);
+        let is_hit = answered.fields.joined("cache-status").contains("; hit");
+        assert_eq!(is_hit, is_shared, "{index}: {second}: {}", answered.body);
+    }
+}
+
+#[test]
+fn clients_are_redirected() {
+    let config = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n\
+        [[site.transform]]\nphase = \"client_request\"\npath = { glob = \"/old/**\" }\n\
+        redirect = { status = \"301\", to = \"https://{host}{path}?{query}\" }\n\
+        [[site.transform]]\nphase = \"client_request\"\npath = { regex = \"^/p/([0-9]+)(/.*)?$\" }\n\
+        redirect = { status = 302, to = \"/product/${1}$2\" }\n\
+        [[site.transform]]\nphase = \"client_request\"\npath = { prefix = \"/\" }\nrequest_fields = { X-To = \"*\" }\n\
+        redirect = { to = \"/{header.X-To}\" }\n\
+        [[site.transform]]\nphase = \"client_response\"\nset = { X-Laid-Over = \"yes\" }\n";
+    let (_origin, larder) = start(config);
+    let cases: [(&str, &[&str], u16, &str); 8] = [
+        ("/p/7", &[], 302, "/product/7"),
+        ("/p/7//evil.example", &[], 302, "/product/7//evil.example"),
+        ("/old/a?b=c", &[], 301, "https://test.example/old/a?b=c"),
+        ("/old/a", &[], 301, "https://test.example/old/a"),
+        ("/old/a", &["X-To: first-rule-wins"], 301, "https://test.example/old/a"),
+        ("/x", &["X-To: here"], 308, "/here"),
+        ("/x", &["X-To: /evil.example/"], 308, "/evil.example/"),
+        ("/x", &["X-To: a b\"<\u{e9}"], 308, "/a%20b%22%3C%C3%A9"),
+    ];
+    for (target, lines, status, location) in cases {
+        for answered in [
+            ask(&larder, "GET", target, lines),
+            ask(&larder, "HEAD", target, lines),
+            ask(&larder, "POST", target, lines),
+            ask_http2(&larder, target, lines),
+        ] {
+            let found = (answered.status, answered.fields.joined("location"));
+            assert_eq!(found, (status, location.to_owned()), "{target} {lines:?}");
+            assert!(answered.fields.joined("cache-status").contains("detail=redirect"));
+            assert_eq!(answered.fields.joined("x-laid-over"), "yes");
+        }
+    }
+}
+
+/// Nothing that a client says splits a message or makes it larger than it may be.
+#[test]
+fn what_clients_say_stays_inside_of_a_value() {
+    let copies: String =
+        (0..40).map(|number| format!("X-C{number} = \"{{header.X-Long}}\"")).collect::<Vec<_>>().join(", ");
+    let config = format!(
+        "[[site]]\nname = \"a\"\norigin = \"@origin@\"\n\
+         [[site.transform]]\nphase = \"client_response\"\nset = {{ X-Path = \"{{path}} {{query}} {{request.header.X-Own}}\" }}\n\
+         [[site.transform]]\nphase = \"client_request\"\npath = {{ prefix = \"/long\" }}\nset = {{ {copies} }}\n\
+         [[site.transform]]\nphase = \"origin_request\"\npath = {{ prefix = \"/inbound\" }}\nset = {{ {copies} }}\n\
+         [[site.transform]]\nphase = \"client_response\"\npath = {{ prefix = \"/outbound\" }}\nset = {{ {} }}\n",
+        copies.replace("header.", "request.header.")
+    );
+    let (_origin, larder) = start(&config);
+    let answered = ask(&larder, "GET", "/a%0d%0aSet-Cookie:x=1?b%0d%0a", &["X-Own: \u{e9}\tx"]);
+    assert_eq!(answered.fields.joined("x-path"), "/a%0d%0aSet-Cookie:x=1 b%0d%0a \u{e9}\tx");
+    assert_eq!(answered.fields.joined("set-cookie"), "");
+    let long = format!("X-Long: {}", "x".repeat(6_000));
+    for (target, status) in [("/long", 431), ("/inbound", 400), ("/outbound", 500), ("/else", 200)] {
+        let answered = ask(&larder, "GET", target, &[&long]);
+        assert_eq!(answered.status, status, "{target}");
+        assert_eq!(ask_http2(&larder, target, &[&long]).status, status, "{target} over HTTP/2");
+    }
+}
+
+fn explain(larder: &Larder, path: &str) -> Output {
+    let (url, admin) = (format!("http://test.example{path}"), larder.admin().to_string());
+    let arguments = ["explain", &url, "--admin", &admin];
+    Command::new(LARDER).args(arguments).output().expect("the binary runs")
+}
+
+/// What rules do is explained, a purge by the method reaches what was rewritten, and a reload changes the rules.
+#[test]
+fn rules_are_explained_and_reloaded() {
+    let token = "[purge]\ntoken_file = \"token\"\n";
+    let config = |value: &str| {
+        format!(
+            "{token}{}",
+            site([
+                ("client_request", "rewrite = { add_prefix = \"/new\" }"),
+                ("origin_request", "set = { X-Secret = \"1\", Authorization = \"Bearer hidden-1\" }"),
+                ("origin_response", "cache_control = { 2xx = \"max-age=50\" }"),
+            ])
+        ) + &format!("[[site.transform]]\nphase = \"client_response\"\nset = {{ X-New = \"{value}\" }}\n")
+    };
+    let origin = ScriptedOrigin::start(script);
+    let setup = Setup::config(LARDER, &config("one").replace("@origin@", &origin.url()));
+    let mut larder = setup.file("token", "0123456789abcdef").start();
+    let explained = |path: &str| {
+        let output = explain(&larder, path);
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    };
+    let of_client = [
+        "a rule changes the request of the client",
+        "rule = case-0",
+        "rewrite = path and query",
+        "GET http://test.example/new/0/page of site a",
+    ];
+    let of_origin =
+        ["a rule changes the request to the origin", "set = x-secret: 1", "authorization: (hidden)"];
+    let of_responses = [
+        "a rule changes the response of the origin",
+        "set = cache-control by status",
+        "a rule changes the response to the client",
+        "set = x-new: one",
+    ];
+    for (path, says) in [("/0/page", &of_client[..]), ("/1/page", &of_origin), ("/2/page", &of_responses)] {
+        let text = explained(path);
+        for says in says {
+            assert!(text.contains(says) && !text.contains("hidden-1"), "{path}: {says}: {text}");
+        }
+    }
+    assert!(ask(&larder, "GET", "/0/page", &[]).fields.joined("cache-status").contains("; hit"));
+    let purged = ask(&larder, "PURGE", "/0/page", &["Authorization: Bearer 0123456789abcdef"]);
+    assert_eq!(purged.status, 200, "{}", purged.body);
+    assert!(!ask(&larder, "GET", "/0/page", &[]).fields.joined("cache-status").contains("; hit"));
+    larder.write_config(&config("two").replace("@origin@", &origin.url()));
+    assert_eq!(larder.ask_admin("POST", "/reload", "").status(), 200);
+    assert_eq!(ask(&larder, "GET", "/0/page", &[]).fields.joined("x-new"), "two");
+}
+
+/// A web origin never gets what the fields of another one say, from the cache or not.
+#[test]
+fn other_web_origins_get_what_the_site_says() {
+    let config = "[[site]]\nname = \"one\"\nhosts = [\"test.example\"]\norigin = \"@origin@\"\n\
+        [site.cors]\norigins = [\"https://a.example\", \"http://localhost:3000\"]\nmethods = [\"GET\", \"PUT\"]\n\
+        headers = [\"X-A\"]\ncredentials = true\nmax_age = \"10m\"\nexposed = [\"X-From\"]\n\
+        [[site]]\nname = \"any\"\norigin = \"@origin@\"\n\
+        [site.cors]\norigins = [\"*\"]\nheaders = [\"*\"]\n";
+    let (origin, larder) = start(config);
+    let shown = |answered: &Answered| {
+        let names = [
+            "vary",
+            "allow-origin",
+            "allow-credentials",
+            "expose-headers",
+            "allow-methods",
+            "allow-headers",
+            "max-age",
+        ];
+        let value = |name: &&str| match *name {
+            "vary" => answered.fields.joined("vary"),
+            name => answered.fields.joined(&format!("access-control-{name}")),
+        };
+        names.iter().map(value).collect::<Vec<_>>().join("|")
+    };
+    let told = "Origin|https://a.example|true|x-from|||";
+    let others = "Origin|http://localhost:3000|true|x-from|||";
+    let cases: [(&[&str], &str); 6] = [
+        (&["Origin: https://a.example"], told),
+        (&["Origin: http://localhost:3000"], others),
+        (&["Origin: https://evil.example"], "Origin||||||"),
+        (&["Origin: https://a.example.evil.example"], "Origin||||||"),
+        (&["Origin: null"], "Origin||||||"),
+        (&[], "Origin||||||"),
+    ];
+    for target in ["/page", "/error", "/x/page"] {
+        for (lines, expected) in cases {
+            assert_eq!(shown(&ask(&larder, "GET", target, lines)), expected, "{target} {lines:?}");
+            assert_eq!(shown(&ask(&larder, "HEAD", target, lines)), expected, "HEAD {target} {lines:?}");
+            assert_eq!(shown(&ask_http2(&larder, target, lines)), expected, "HTTP/2 {target} {lines:?}");
+            let conditional = [lines, &["If-None-Match: \"1\""]].concat();
+            assert_eq!(shown(&ask(&larder, "GET", target, &conditional)), expected, "304 {target} {lines:?}");
+        }
+    }
+    let before = origin.total();
+    let asks = |origin| [origin, "Access-Control-Request-Method: PUT", "Access-Control-Request-Headers: x-a"];
+    let vary = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers";
+    for (asking, expected) in [
+        ("Origin: https://a.example", format!("{vary}|https://a.example|true||GET, PUT|x-a|600")),
+        ("Origin: https://evil.example", format!("{vary}||||||")),
+    ] {
+        let answered = ask(&larder, "OPTIONS", "/page", &asks(asking));
+        assert_eq!((answered.status, shown(&answered)), (204, expected), "{asking}");
+    }
+    assert_eq!(origin.total(), before, "preflights are answered here");
+    let plain = ask(&larder, "OPTIONS", "/page", &["Origin: https://a.example"]);
+    assert_eq!(plain.status, 200, "not a preflight");
+    let any = |lines: &str| {
+        let head = format!("GET /page HTTP/1.1\r\nHost: any.example\r\n{lines}Connection: close\r\n\r\n");
+        let response = larder.client().send(head).response();
+        (response.field("vary").to_owned(), response.field("access-control-allow-origin").to_owned())
+    };
+    assert_eq!(any("Origin: https://b.example\r\n"), (String::new(), "*".to_owned()));
+    assert_eq!(any(""), (String::new(), "*".to_owned()));
+}
+
+#[test]
+fn a_site_in_maintenance_answers_the_admitted() {
+    let site = |name: &str, host: &str, more: &str| {
+        format!("[[site]]\nname = \"{name}\"\nhosts = [\"{host}\"]\norigin = \"@origin@\"\n{more}\n")
+    };
+    let maintenance = |more: &str| format!("[site.maintenance]\nenabled = true\n{more}");
+    let config = [
+        site("closed", "test.example", &maintenance("retry_after = \"2m\"\nbody_file = \"soon.html\"")),
+        site("admitted", "a.example", &maintenance("clients_admitted = [\"127.0.0.1\"]")),
+        site("others", "b.example", &maintenance("clients_admitted = [\"10.0.0.0/8\"]")),
+        site("off", "c.example", "[site.maintenance]\nenabled = false"),
+    ]
+    .concat();
+    let origin = ScriptedOrigin::start(script);
+    let setup = Setup::config(LARDER, &config.replace("@origin@", &origin.url()));
+    let larder = setup.file("soon.html", "<p>soon</p>").start();
+    for answered in [ask(&larder, "GET", "/page", &[]), ask_http2(&larder, "/page", &[])] {
+        let shown = ["retry-after", "content-type", "cache-control"].map(|name| answered.fields.joined(name));
+        assert_eq!((answered.status, answered.body.as_str()), (503, "<p>soon</p>"));
+        assert_eq!(shown, ["120", "text/html; charset=utf-8", "no-store"]);
+        assert!(answered.fields.joined("cache-status").contains("detail=maintenance"));
+    }
+    assert_eq!(ask(&larder, "HEAD", "/page", &[]).status, 503);
+    for (host, status) in [("a.example", 200), ("b.example", 503), ("c.example", 200)] {
+        let head = format!("GET /page HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        assert_eq!(larder.client().send(head).response().status(), status, "{host}");
+    }
+}
+
+#[test]
+fn errors_of_larder_have_the_pages_of_the_site() {
+    let config = "[[site]]\nname = \"a\"\norigin = \"@origin@\"\nclients_denied = []\n\
+        [[site.error_page]]\nstatuses = [\"502\"]\nbody_file = \"bad.json\"\ncontent_type = \"application/json\"\n\
+        [[site.error_page]]\nstatuses = [\"5xx\", \"403\"]\nbody_file = \"any.html\"\n\
+        [[site.transform]]\nphase = \"client_response\"\nstatuses = [\"5xx\"]\nset = { X-New = \"n\" }\n";
+    let mut origin = ScriptedOrigin::start(script);
+    let setup = Setup::config(LARDER, &config.replace("@origin@", &origin.url()));
+    let larder = setup.file("bad.json", "{}").file("any.html", "<p>any</p>").start();
+    let of_origin = ask(&larder, "GET", "/error", &[]);
+    assert!(
+        of_origin.status == 500 && of_origin.body.starts_with("GET "),
+        "an error of the origin keeps its body"
+    );
+    let shown = |answered: Answered| {
+        let [kind, new] = ["content-type", "x-new"].map(|name| answered.fields.joined(name));
+        (answered.status, kind, answered.body, new)
+    };
+    let expect = |status, kind: &str, body: &str| (status, kind.to_owned(), body.to_owned(), "n".to_owned());
+    let unavailable = ask(&larder, "GET", "/never", &["Cache-Control: only-if-cached"]);
+    assert_eq!(shown(unavailable), expect(504, "text/html; charset=utf-8", "<p>any</p>"));
+    origin.stop();
+    for answered in [ask(&larder, "GET", "/gone", &[]), ask_http2(&larder, "/gone", &[])] {
+        assert_eq!(shown(answered), expect(502, "application/json", "{}"));
+    }
+    assert_eq!(ask(&larder, "HEAD", "/gone", &[]).body, "");
+}
