@@ -1,16 +1,26 @@
 //! The binary from outside, as its users and those around it meet it. One program, so that it is linked once, and tests of one room run
 //! beside those of others.
 
+// What several of them use, and some of it `soak.rs`.
+mod churn;
+mod compare;
+mod crowd;
+mod identical;
+mod identity;
+mod instances;
+mod mock;
+mod pressure;
+mod purges;
+mod stores;
+
+// The rooms.
 mod behind_memory;
 mod caching;
-mod churn;
 mod clients;
 mod command_line;
-mod compare;
 mod compressing;
 mod conversations;
 mod counting;
-mod crowd;
 mod crowding;
 mod explaining;
 mod files;
@@ -21,9 +31,6 @@ mod fleet_faults;
 mod forwarding;
 mod groups;
 mod hostile;
-mod identical;
-mod identity;
-mod instances;
 mod known_mistakes;
 mod kv;
 mod kv_access;
@@ -46,7 +53,6 @@ mod malformed;
 mod memory;
 mod messages;
 mod methods;
-mod mock;
 mod observing;
 mod operating;
 mod operations;
@@ -54,10 +60,8 @@ mod oracle;
 mod origins;
 mod overtaken;
 mod partial;
-mod pressure;
 mod privacy;
 mod protection;
-mod purges;
 mod purging;
 mod reading;
 mod real_origins;
@@ -65,7 +69,6 @@ mod refreshing;
 mod remote_tier;
 mod site_stores;
 mod stale;
-mod stores;
 mod tracing;
 mod transform_trust;
 mod transforming;
