@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -407,16 +408,24 @@ fn signals_that_come_early_do_nothing() {
         "larder",
     );
     let status = format!("/proc/{}/status", service.id());
+    let early = [Signal::HUP, Signal::USR1, Signal::USR2];
     wait::until_true("signals are handled before the configuration is read", || {
         let caught = fs::read_to_string(&status).expect("it runs");
         let caught = caught.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a set of signals");
-        u64::from_str_radix(caught.trim(), 16).expect("a number") & 1 == 1
+        let caught = u64::from_str_radix(caught.trim(), 16).expect("a number");
+        early.iter().all(|signal| caught >> (signal.as_raw() - 1) & 1 == 1)
     });
-    for signal in [Signal::HUP, Signal::USR1, Signal::USR2] {
+    for signal in early {
         service.signal(signal);
     }
+    // It can't be opened like this before somebody reads it, and nobody waits for a process that has ended.
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let mut writer = fs::OpenOptions::new();
+    writer.write(true).custom_flags(nonblocking);
+    let mut file = wait::until("it reads its file", || writer.open(&pipe).ok());
     let listen = format!("listen = [\"{}\"]\n", port.address());
-    fs::write(&pipe, listen + &config(&origin, "")).expect("it is read");
+    file.write_all((listen + &config(&origin, "")).as_bytes()).expect("it is read");
+    drop(file);
     wait::until_true("it listens", || !service.listening().is_empty());
     assert!(answered(asked(port.address(), GET)).contains("body"));
     service.signal(Signal::TERM);

@@ -187,8 +187,10 @@ const UNKEYED: [(&str, Trusted); 118] = [
     ("X-SvelteKit-Pathname: /evil", Trusted::Nothing),
 ];
 
+/// The number of the instance may have any digits.
 fn is_evil(text: &str) -> bool {
-    text.contains("evil") || text.contains("666") || text.contains("66.6")
+    let mut said = text.lines().filter(|line| !line.starts_with("cdn-loop: larder; instance="));
+    said.any(|line| ["evil", "666", "66.6"].iter().any(|value| line.contains(value)))
 }
 
 fn check_unkeyed(trusted: bool, protocol: Protocol) {
