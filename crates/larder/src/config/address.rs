@@ -100,7 +100,8 @@ fn name_and_port(text: &str) -> Option<(&str, u16)> {
     };
     let last = host.rsplit('.').next()?;
     let is_name = host.split('.').all(label) && !last.bytes().all(|byte| byte.is_ascii_digit());
-    is_name.then_some((host, port.parse().ok()?))
+    let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
+    (is_name && is_number).then_some((host, port.parse().ok()?))
 }
 
 fn wrong(text: &str) -> String {
@@ -129,6 +130,7 @@ mod tests {
             ("1.2.3:80", "expected an address and port"),
             ("http://a:80", "expected an address and port"),
             ("a:65536", "expected an address and port"),
+            ("localhost:+80", "expected an address and port"),
             ("a b:80", "expected an address and port"),
             ("no-such-name.invalid:80", "no-such-name.invalid has no address"),
         ] {

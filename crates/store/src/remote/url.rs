@@ -1,6 +1,7 @@
 //! Addresses of servers as URLs.
 
 use std::path::Path;
+use std::str::FromStr;
 
 use super::settings::{Address, Host};
 
@@ -117,7 +118,7 @@ fn host(text: &str) -> Result<Host, UrlError> {
     if !name.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(UrlError::HostName);
     }
-    let port = port.map_or(Ok(PORT), |port| port.parse().map_err(|_| UrlError::Port))?;
+    let port = port.map_or(Some(PORT), number).ok_or(UrlError::Port)?;
     if port == 0 {
         return Err(UrlError::Port);
     }
@@ -125,7 +126,12 @@ fn host(text: &str) -> Result<Host, UrlError> {
 }
 
 fn database(text: &str) -> Result<u32, UrlError> {
-    if text.is_empty() { Ok(0) } else { text.parse().map_err(|_| UrlError::Database) }
+    if text.is_empty() { Ok(0) } else { number(text).ok_or(UrlError::Database) }
+}
+
+/// A number of digits alone: `parse` takes a sign as well.
+fn number<T: FromStr>(text: &str) -> Option<T> {
+    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// RFC 3986, section 2.1.
@@ -213,9 +219,12 @@ mod tests {
             ("redis://cache:port", UrlError::Port),
             ("redis://cache:0", UrlError::Port),
             ("redis://cache:65536", UrlError::Port),
+            ("redis://cache:+6379", UrlError::Port),
+            ("redis://cache:", UrlError::Port),
             ("redis://[::1]7000", UrlError::Port),
             ("redis://cache/one", UrlError::Database),
             ("redis://cache/-1", UrlError::Database),
+            ("redis://cache/+1", UrlError::Database),
             ("redis://cache?db=1", UrlError::More),
             ("redis://cache#part", UrlError::More),
             ("redis://:%zz@cache", UrlError::Escape),
