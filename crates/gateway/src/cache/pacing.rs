@@ -12,7 +12,8 @@ use crate::client::Client;
 /// such validations, thousands in a second of what is hot: an origin that fails is not to be asked as often.
 ///
 /// A validation has the fields of the request that caused it, so it may be in vain because of that request alone. Its client then waits
-/// for longer than others do: whoever keeps asking for what the origin refuses leaves the next attempt to somebody else.
+/// for longer than others do, and for twice as long each time that follows: whoever keeps asking for what the origin refuses leaves the next
+/// attempts to somebody else, also where the origin takes long to refuse, or a few clients take turns.
 ///
 /// A pause has one of a fixed number of places, and gives way to the next one that begins there: the next attempt may come sooner then.
 /// So nothing grows. A secret decides who meets in a place, so nobody can choose keys whose pauses end others, or hold for others.
@@ -37,8 +38,14 @@ const PAUSE_MS: u64 = 500;
 /// For others than the client whose request was in vain. An origin that has answered is able to answer again, but not all clients
 /// are to find out one after the other that it refuses everybody.
 const PAUSE_OF_OTHERS_MS: u64 = 50;
-/// A place has the upper bits of the hash of what pauses, and below them until when, in milliseconds.
-const TIME: u64 = (1 << 40) - 1;
+/// How often the pause of a client doubles, to 8 s: an origin that refuses all clients of one address is asked again that soon after it stops.
+const DOUBLINGS_MAX: u64 = 4;
+const PAUSE_MAX_MS: u64 = PAUSE_MS << DOUBLINGS_MAX;
+/// A place has the upper bits of the hash of what pauses, below them how often its pause was doubled, and until when it lasts, in milliseconds.
+const TIME: u64 = (1 << TIME_BITS) - 1;
+const TIME_BITS: u32 = 40;
+const DOUBLINGS: u64 = 7 << TIME_BITS;
+const HASH: u64 = !(DOUBLINGS | TIME);
 
 /// What a key draws for [`caching::refresh_ahead`]: the same in each instance of a fleet.
 pub(crate) fn draw(key: &[u8]) -> u16 {
@@ -57,7 +64,7 @@ impl Pauses {
             let until = place.load(Ordering::Relaxed);
             // A clock that was set back ends them.
             let left_ms = until.wrapping_sub(time(now)) & TIME;
-            until & !TIME == hash & !TIME && (1..=PAUSE_MS).contains(&left_ms)
+            until & HASH == hash & HASH && (1..=PAUSE_MS << doublings(until)).contains(&left_ms)
         };
         is_paused(None) || client.is_some_and(|client| is_paused(Some(client)))
     }
@@ -67,14 +74,25 @@ impl Pauses {
             InVain::ForAll => self.pause(key, None, PAUSE_MS, now),
             InVain::For(client) => {
                 self.pause(key, None, PAUSE_OF_OTHERS_MS, now);
-                self.pause(key, Some(client), PAUSE_MS, now);
+                self.pause_again(key, client, now);
             }
         }
     }
 
     fn pause(&self, key: &[u8], who: Option<Client>, pause_ms: u64, now: Timestamp) {
         let (place, hash) = self.place(key, who);
-        place.store(hash & !TIME | (time(now) + pause_ms) & TIME, Ordering::Relaxed);
+        place.store(hash & HASH | until(now, pause_ms), Ordering::Relaxed);
+    }
+
+    /// Twice as long as the last one, if that is not over for longer than the longest takes.
+    fn pause_again(&self, key: &[u8], client: Client, now: Timestamp) {
+        let (place, hash) = self.place(key, Some(client));
+        let last = place.load(Ordering::Relaxed);
+        let over_ms = time(now) as i64 - (last & TIME) as i64;
+        let follows = last & HASH == hash & HASH && over_ms.unsigned_abs() <= PAUSE_MAX_MS;
+        let doublings = if follows { (doublings(last) + 1).min(DOUBLINGS_MAX) } else { 0 };
+        let pause = doublings << TIME_BITS | until(now, PAUSE_MS << doublings);
+        place.store(hash & HASH | pause, Ordering::Relaxed);
     }
 
     fn place(&self, key: &[u8], who: Option<Client>) -> (&AtomicU64, u64) {
@@ -85,6 +103,14 @@ impl Pauses {
 
 fn time(now: Timestamp) -> u64 {
     now.as_ms() as u64 & TIME
+}
+
+fn doublings(place: u64) -> u64 {
+    (place & DOUBLINGS) >> TIME_BITS
+}
+
+fn until(now: Timestamp, pause_ms: u64) -> u64 {
+    (time(now) + pause_ms) & TIME
 }
 
 #[cfg(test)]
@@ -126,5 +152,27 @@ mod tests {
             let after = |ms| pauses.has(b"key", who, BEGAN.plus_ms(ms));
             assert_eq!([0, 49, 50, 499, 500].map(after), expected, "{who:?}");
         }
+    }
+    #[test]
+    fn a_client_that_is_refused_again_waits_for_twice_as_long() {
+        let pauses = Pauses::new();
+        let (mut now, who) = (BEGAN, client(1));
+        let mut check = |after_ms: i64, pause_ms: i64| {
+            now = now.plus_ms(after_ms);
+            pauses.begin(b"key", InVain::For(who.unwrap()), now);
+            let has = |who, ms| pauses.has(b"key", who, now.plus_ms(ms));
+            let found = (has(who, pause_ms - 1), has(who, pause_ms), has(client(2), 50));
+            assert_eq!(found, (true, false, false), "{pause_ms} ms, after {after_ms} ms");
+        };
+        check(0, 500);
+        check(500, 1000);
+        check(1000, 2000);
+        check(9000, 4000);
+        check(4000, 8000);
+        check(1, 8000);
+        check(16_001, 500);
+        check(1, 1000);
+        // The clock was set back.
+        check(-3_600_000, 500);
     }
 }
