@@ -153,6 +153,7 @@ mod tests {
             assert_eq!([0, 49, 50, 499, 500].map(after), expected, "{who:?}");
         }
     }
+
     #[test]
     fn a_client_that_is_refused_again_waits_for_twice_as_long() {
         let pauses = Pauses::new();
