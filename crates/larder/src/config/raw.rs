@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         for (key, value) in raw.iter().filter(|(key, _)| unknown(key.get_ref())) {
             let meant = self.unknown_key(section, (key, value.get_ref()), &path);
             let is_secret = meant.map_or_else(|| section.may_hold_secrets(), Opt::is_secret);
-            self.hide_values(value, &|value| is_secret || value.as_str().is_some_and(has_userinfo));
+            self.hide_values(value, &|value| is_secret || value.as_str().is_some_and(may_have_password));
         }
         for option in section.options {
             let key_path = join(&path, option.key);
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
 
     fn value(&mut self, kind: &'static Kind, raw: &Spanned<DeValue<'_>>, path: String) -> Option<Node> {
         let place = self.place(raw.span());
-        if raw.get_ref().as_str().is_some_and(has_userinfo) {
+        if raw.get_ref().as_str().is_some_and(may_have_password) {
             self.hidden.push(raw.span());
         }
         let value = match (kind, raw.get_ref()) {
@@ -348,9 +348,15 @@ fn integer(raw: &DeValue<'_>) -> Option<u64> {
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
-/// Whether a text looks like a URL with a password in it.
-fn has_userinfo(text: &str) -> bool {
-    text.split_once("://").is_some_and(|(_, rest)| rest.contains('@'))
+/// Whether a text may be a URL with a password in it, also a mistyped one: before an `@`, in a query, or where a port should be.
+fn may_have_password(text: &str) -> bool {
+    let (scheme, rest) = text.split_once("://").map_or((None, text), |(scheme, rest)| (Some(scheme), rest));
+    let authority = rest.split(['/', '?']).next().unwrap_or(rest);
+    let is_port = |port: &str| port.ends_with(']') || port.bytes().all(|byte| byte.is_ascii_digit());
+    let has_odd_port = authority.rsplit_once(':').is_some_and(|(_, port)| !is_port(port));
+    rest.contains('@') && (scheme.is_some() || rest.contains(':'))
+        || scheme.is_some() && has_odd_port
+        || rest.to_ascii_lowercase().contains("password=")
 }
 
 /// What was found. Text is named by its type only.

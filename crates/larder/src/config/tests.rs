@@ -89,6 +89,27 @@ fn values_of_unknown_keys_are_shown_unless_they_may_be_secret() {
     shows("[[site]]\norign = \"http://a:b@c\"", "2 | orign = **************");
 }
 
+/// Field bug: `larder check` showed the passwords of URLs that were mistyped.
+#[test]
+fn passwords_in_mistyped_urls_are_hidden() {
+    for url in [
+        "redis://u:hunter2",
+        "redis:u:hunter2@c",
+        "redis//u:hunter2@c",
+        "REDIS:/u:hunter2@c",
+        "u:hunter2@c",
+        "redis://c?password=hunter2",
+        "redis://c/0?Password=hunter2",
+        "unix:///s?db=1&password=hunter2",
+    ] {
+        let checked = check_text(format!("[store.remote]\nurl = \"{url}\"\n").as_bytes());
+        let shown =
+            |problem: &Problem| problem.line(&checked.sources) + &checked.sources.excerpt(&problem.place);
+        let shown: Vec<String> = checked.problems.iter().map(shown).collect();
+        assert!(!shown.is_empty() && !shown.concat().contains("hunter2"), "{url}: {shown:#?}");
+    }
+}
+
 #[test]
 fn examples_are_usable() {
     let folder = examples();
