@@ -1,6 +1,6 @@
 //! When validations behind responses begin: at a moment that each key draws, and not at once after one that was in vain.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use caching::Timestamp;
@@ -16,8 +16,14 @@ use crate::client::Client;
 /// attempts to somebody else, also where the origin takes long to refuse, or a few clients take turns.
 ///
 /// A pause has one of a fixed number of places, and gives way to the next one that begins there: the next attempt may come sooner then.
-/// So nothing grows. A secret decides who meets in a place, so nobody can choose keys whose pauses end others, or hold for others.
+/// So nothing grows. A secret decides who meets in a place, so nobody can choose keys whose pauses end others, or hold for others. Nor can one
+/// client end its own by asking for many keys: the origin refuses it [`REFUSALS_MAX`] times, and then it waits whatever the key.
 pub(crate) struct Pauses {
+    of_keys: Places,
+    of_clients: Places,
+}
+
+struct Places {
     places: Box<[AtomicU64]>,
     hasher: RandomState,
 }
@@ -41,7 +47,13 @@ const PAUSE_OF_OTHERS_MS: u64 = 50;
 /// How often the pause of a client doubles, to 8 s: an origin that refuses all clients of one address is asked again that soon after it stops.
 const DOUBLINGS_MAX: u64 = 4;
 const PAUSE_MAX_MS: u64 = PAUSE_MS << DOUBLINGS_MAX;
+/// How many validations may be in vain because of one client before it begins no others: enough for the pages that a crowd behind one address
+/// may not see, and few beside [`PLACES`].
+const REFUSALS_MAX: u64 = 64;
+/// After which time one of them is forgotten.
+const REFUSAL_MS: u64 = PAUSE_MAX_MS / REFUSALS_MAX;
 /// A place has the upper bits of the hash of what pauses, below them how often its pause was doubled, and until when it lasts, in milliseconds.
+/// That of a client has the time at which all its refusals will be forgotten.
 const TIME: u64 = (1 << TIME_BITS) - 1;
 const TIME_BITS: u32 = 40;
 const DOUBLINGS: u64 = 7 << TIME_BITS;
@@ -54,19 +66,30 @@ pub(crate) fn draw(key: &[u8]) -> u16 {
 
 impl Pauses {
     pub(crate) fn new() -> Self {
-        Self { places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), hasher: RandomState::new() }
+        Self { of_keys: Places::new(), of_clients: Places::new() }
     }
 
     /// Whether a client is to begin no validation of a key now.
     pub(crate) fn has(&self, key: &[u8], client: Option<Client>, now: Timestamp) -> bool {
         let is_paused = |who: Option<Client>| {
-            let (place, hash) = self.place(key, who);
+            let (place, hash) = self.of_keys.place((key, who));
             let until = place.load(Ordering::Relaxed);
-            // A clock that was set back ends them.
-            let left_ms = until.wrapping_sub(time(now)) & TIME;
-            until & HASH == hash & HASH && (1..=PAUSE_MS << doublings(until)).contains(&left_ms)
+            until & HASH == hash & HASH && (1..=PAUSE_MS << doublings(until)).contains(&left_ms(until, now))
         };
-        is_paused(None) || client.is_some_and(|client| is_paused(Some(client)))
+        is_paused(None)
+            || client.is_some_and(|client| is_paused(Some(client)) || self.is_refused(client, now))
+    }
+
+    fn is_refused(&self, client: Client, now: Timestamp) -> bool {
+        self.refusals_ms(client, now) > PAUSE_MAX_MS
+    }
+
+    /// For how long refusals of a client will be remembered.
+    fn refusals_ms(&self, client: Client, now: Timestamp) -> u64 {
+        let (place, hash) = self.of_clients.place(client);
+        let until = place.load(Ordering::Relaxed);
+        let ms = left_ms(until, now);
+        if until & HASH == hash & HASH && ms <= 2 * PAUSE_MAX_MS { ms } else { 0 }
     }
 
     pub(crate) fn begin(&self, key: &[u8], why: InVain, now: Timestamp) {
@@ -75,18 +98,19 @@ impl Pauses {
             InVain::For(client) => {
                 self.pause(key, None, PAUSE_OF_OTHERS_MS, now);
                 self.pause_again(key, client, now);
+                self.count_refusal(client, now);
             }
         }
     }
 
     fn pause(&self, key: &[u8], who: Option<Client>, pause_ms: u64, now: Timestamp) {
-        let (place, hash) = self.place(key, who);
+        let (place, hash) = self.of_keys.place((key, who));
         place.store(hash & HASH | until(now, pause_ms), Ordering::Relaxed);
     }
 
     /// Twice as long as the last one, if that is not over for longer than the longest takes.
     fn pause_again(&self, key: &[u8], client: Client, now: Timestamp) {
-        let (place, hash) = self.place(key, Some(client));
+        let (place, hash) = self.of_keys.place((key, Some(client)));
         let last = place.load(Ordering::Relaxed);
         let over_ms = time(now) as i64 - (last & TIME) as i64;
         let follows = last & HASH == hash & HASH && over_ms.unsigned_abs() <= PAUSE_MAX_MS;
@@ -95,10 +119,29 @@ impl Pauses {
         place.store(hash & HASH | pause, Ordering::Relaxed);
     }
 
-    fn place(&self, key: &[u8], who: Option<Client>) -> (&AtomicU64, u64) {
-        let hash = self.hasher.hash_one((key, who));
+    /// Those that were under way together may be more than it would have begun one after the other: they hold it for no longer than
+    /// the pause of a key lasts.
+    fn count_refusal(&self, client: Client, now: Timestamp) {
+        let refusals_ms = (self.refusals_ms(client, now) + REFUSAL_MS).min(2 * PAUSE_MAX_MS);
+        let (place, hash) = self.of_clients.place(client);
+        place.store(hash & HASH | until(now, refusals_ms), Ordering::Relaxed);
+    }
+}
+
+impl Places {
+    fn new() -> Self {
+        Self { places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(), hasher: RandomState::new() }
+    }
+
+    fn place(&self, what: impl Hash) -> (&AtomicU64, u64) {
+        let hash = self.hasher.hash_one(what);
         (&self.places[hash as usize % PLACES], hash)
     }
+}
+
+/// More than any pause lasts once it is over, and where the clock was set back.
+fn left_ms(until: u64, now: Timestamp) -> u64 {
+    until.wrapping_sub(time(now)) & TIME
 }
 
 fn time(now: Timestamp) -> u64 {
@@ -175,5 +218,35 @@ mod tests {
         check(1, 1000);
         // The clock was set back.
         check(-3_600_000, 500);
+    }
+
+    #[test]
+    fn a_client_that_is_refused_for_many_keys_waits_whatever_the_key() {
+        let pauses = Pauses::new();
+        let refuse = |refusals: u64, now| {
+            let keys = (0..refusals).map(|number| number.to_string().into_bytes());
+            keys.for_each(|key| pauses.begin(&key, InVain::For(client(1).unwrap()), now));
+        };
+        let check = |after_ms, expected| {
+            let now = BEGAN.plus_ms(after_ms);
+            let found = [client(1), client(2), None].map(|who| pauses.has(b"another key", who, now));
+            assert_eq!(found, [expected, false, false], "after {after_ms} ms");
+        };
+        refuse(REFUSALS_MAX, BEGAN);
+        check(0, false);
+        refuse(1, BEGAN);
+        check(0, true);
+        check(124, true);
+        check(125, false);
+        refuse(2, BEGAN.plus_ms(125));
+        check(374, true);
+        check(375, false);
+        refuse(10 * REFUSALS_MAX, BEGAN.plus_ms(1000));
+        check(1000, true);
+        check(8999, true);
+        check(9000, false);
+        // The clock was set back.
+        refuse(REFUSALS_MAX, BEGAN.plus_ms(-3_600_000));
+        check(-3_600_000, false);
     }
 }

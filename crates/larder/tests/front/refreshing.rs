@@ -165,6 +165,37 @@ fn clients_whose_requests_are_refused_leave_the_validation_to_others() {
     check_renewal_beside(3, Duration::from_millis(300), 12);
 }
 
+/// Of 100 pages, which the origin refuses this client: each is asked for once the validation before is over.
+#[test]
+fn a_client_that_is_refused_for_many_urls_leaves_all_of_them_to_others() {
+    const PAGES: usize = 100;
+    let origin = ScriptedOrigin::start(|exchange| {
+        if !exchange.request.field("x-refused").is_empty() {
+            return refuse_after(exchange, Duration::ZERO);
+        }
+        let page = if exchange.request.earlier == 0 { "old" } else { "new" };
+        exchange.respond("200 OK", "Cache-Control: max-age=1, stale-while-revalidate=600\r\n", page);
+    });
+    let larder = Setup::config(LARDER, &settings(&origin.url(), 0)).start();
+    let [mut refused, mut other] =
+        [2, 3].map(|number| Client::connect_from(IpAddr::from([127, 0, 0, number]), larder.address()));
+    (0..PAGES).for_each(|page| assert_eq!(other.get(&format!("/{page}")).text(), "old"));
+    let last = format!("/{}", PAGES - 1);
+    wait::until_true("the last one is stale", || {
+        refused.ask("GET", &last, "X-Refused: 1\r\n");
+        validations(&larder, "stale") > 0.0
+    });
+    let began = Instant::now();
+    for page in 0..PAGES {
+        assert_eq!(refused.ask("GET", &format!("/{page}"), "X-Refused: 1\r\n").text(), "old");
+        wait::until_true("it is over", || validations(&larder, "stale") == validations(&larder, "in_vain"));
+    }
+    // 64 at first, and one more for each 125 ms.
+    let (most, found) = (65.0 + began.elapsed().as_secs_f64() * 8.0, validations(&larder, "in_vain"));
+    assert!((64.0..=most).contains(&found), "{found} validations were in vain, {most} may be");
+    wait::until_true("it is renewed for others", || other.get(&last).text() == "new");
+}
+
 /// Two instances, asked all the time: one validates for both, and nobody finds a response stale.
 #[test]
 fn one_of_several_instances_validates_ahead() {
