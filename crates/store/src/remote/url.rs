@@ -1,5 +1,6 @@
 //! Addresses of servers as URLs.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -16,7 +17,9 @@ pub enum UrlError {
     #[error("names no host")]
     Host,
     /// The host is none.
-    #[error("has a blank, a control character or a byte that isn't ASCII in its host")]
+    #[error(
+        "has a host that is neither a name of letters, digits, `-`, `_` and `.` nor an IPv4 address, nor an IPv6 address in brackets"
+    )]
     HostName,
     /// The port is none.
     #[error("has a port that is not a number from 1 to 65535")]
@@ -25,7 +28,9 @@ pub enum UrlError {
     #[error("names no absolute path of a socket")]
     Path,
     /// The database is none.
-    #[error("has a path that is not a number; it names the database: redis://host:6379/0")]
+    #[error(
+        "has a database that is not a number from 0 to 4294967295; write redis://host:6379/0, or unix:///path?db=0"
+    )]
     Database,
     /// There is more than is understood.
     #[error(
@@ -83,7 +88,7 @@ fn of_socket(rest: &str) -> Result<Url, UrlError> {
     let (username, password) = credentials(who)?;
     let database = match query {
         "" => 0,
-        query => database(query.strip_prefix("db=").ok_or(UrlError::More)?)?,
+        query => number(query.strip_prefix("db=").ok_or(UrlError::More)?).ok_or(UrlError::Database)?,
     };
     if path.len() < 2 {
         return Err(UrlError::Path);
@@ -105,24 +110,37 @@ fn credentials(who: &str) -> Result<Credentials, UrlError> {
 fn host(text: &str) -> Result<Host, UrlError> {
     let (name, port) = match text.strip_prefix('[') {
         Some(rest) => {
-            let (name, rest) = rest.split_once(']').ok_or(UrlError::Host)?;
+            let (name, rest) = rest.split_once(']').ok_or(UrlError::HostName)?;
+            name.parse::<Ipv6Addr>().map_err(|_| UrlError::HostName)?;
             let port =
                 if rest.is_empty() { None } else { Some(rest.strip_prefix(':').ok_or(UrlError::Port)?) };
             (name, port)
         }
-        None => text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port))),
+        None => {
+            let (name, port) = text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port)));
+            (host_name(name)?, port)
+        }
     };
+    let port = port.map_or(Some(PORT), number).filter(|port| *port > 0).ok_or(UrlError::Port)?;
+    Ok(Host { name: name.into(), port })
+}
+
+/// The resolver would take a name that ends in a number for an address with a part left out.
+fn host_name(name: &str) -> Result<&str, UrlError> {
     if name.is_empty() {
         return Err(UrlError::Host);
     }
-    if !name.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(UrlError::HostName);
-    }
-    let port = port.map_or(Some(PORT), number).ok_or(UrlError::Port)?;
-    if port == 0 {
-        return Err(UrlError::Port);
-    }
-    Ok(Host { name: name.into(), port })
+    let is_label = |label: &str| {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        (1..=63).contains(&label.len()) && label.bytes().all(is_allowed)
+    };
+    // A dot at the end keeps search domains out.
+    let labels = name.strip_suffix('.').unwrap_or(name);
+    let is_name = name.len() <= 253 && labels.split('.').all(is_label);
+    let ends_in_digits =
+        labels.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
+    let is_host = is_name && (!ends_in_digits || name.parse::<Ipv4Addr>().is_ok());
+    is_host.then_some(name).ok_or(UrlError::HostName)
 }
 
 fn database(text: &str) -> Result<u32, UrlError> {
@@ -191,6 +209,8 @@ mod tests {
         check("redis://cache", &url(tcp("cache", 6379), ("", ""), 0));
         check("redis://cache:7000/3", &url(tcp("cache", 7000), ("", ""), 3));
         check("redis://cache/", &url(tcp("cache", 6379), ("", ""), 0));
+        check("redis://cache_1.Internal.", &url(tcp("cache_1.Internal.", 6379), ("", ""), 0));
+        check("redis://10.0.0.1", &url(tcp("10.0.0.1", 6379), ("", ""), 0));
         check("redis://[::1]:7000", &url(tcp("::1", 7000), ("", ""), 0));
         check("redis://[::1]", &url(tcp("::1", 6379), ("", ""), 0));
         check("redis://:hush@cache", &url(tcp("cache", 6379), ("", "hush"), 0));
@@ -209,7 +229,14 @@ mod tests {
             ("http://cache", UrlError::Scheme),
             ("redis://", UrlError::Host),
             ("redis://:6379", UrlError::Host),
-            ("redis://[::1", UrlError::Host),
+            ("redis://[::1", UrlError::HostName),
+            ("redis://[zz]:1", UrlError::HostName),
+            ("redis://[]", UrlError::HostName),
+            ("redis://%63", UrlError::HostName),
+            ("redis://a..b", UrlError::HostName),
+            ("redis://.:1", UrlError::HostName),
+            ("redis://10.0.0", UrlError::HostName),
+            ("redis://10.0.0.256", UrlError::HostName),
             ("redis:// cache", UrlError::HostName),
             ("redis://:hush@ca che:6379", UrlError::HostName),
             ("rediss://cache /0", UrlError::HostName),
@@ -235,9 +262,15 @@ mod tests {
             ("unix://run/redis.sock", UrlError::Path),
             ("unix:///run/r?port=1", UrlError::More),
             ("unix:///run/r?db=x", UrlError::Database),
+            ("unix:///run/r?db=", UrlError::Database),
+            ("redis://cache/4294967296", UrlError::Database),
         ] {
             check(text, &Err(error));
         }
+        let long =
+            |label: usize, labels: usize| format!("redis://{}", vec!["a".repeat(label); labels].join("."));
+        check(&long(64, 1), &Err(UrlError::HostName));
+        check(&long(50, 6), &Err(UrlError::HostName));
     }
 
     proptest! {

@@ -15,6 +15,7 @@ use rustls::sign::SingleCertAndKey;
 use rustls::{RootCertStore, ServerConfig};
 
 use super::listener::{certified, chain};
+use super::names::host_and_port;
 use super::save_file::save_file;
 use super::scope::{Scope, Secret};
 use super::server::workers;
@@ -45,7 +46,7 @@ pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
         listen.extend(self::listen(scope, table, Security::Tls));
         tls(scope, table)
     });
-    if let (true, Some(node)) = (listen.is_empty(), table.node("listen")) {
+    if let (true, Some(node)) = (is_unreachable(table), table.node("listen")) {
         scope.error(node, "expected at least one address, here or in `kv.tls`");
     }
     KvSettings {
@@ -67,6 +68,12 @@ pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
     }
 }
 
+/// Whether no address is given, right or wrong.
+fn is_unreachable(table: &Table) -> bool {
+    let tls = table.optional_table("tls");
+    table.list("listen").is_empty() && tls.is_none_or(|tls| tls.list("listen").is_empty())
+}
+
 fn cluster(scope: &mut Scope<'_>, table: &Table) -> Option<Cluster> {
     let (whole, table) = (table.node("cluster")?, table.optional_table("cluster")?);
     let nodes: Vec<_> = table.tables("nodes").map(|table| cluster_node(scope, table)).collect();
@@ -81,12 +88,9 @@ fn cluster(scope: &mut Scope<'_>, table: &Table) -> Option<Cluster> {
 }
 
 fn cluster_node(scope: &mut Scope<'_>, table: &Table) -> Option<ClusterNode> {
-    let address = scope.parsed(table, "address", |text| {
-        let parts =
-            text.rsplit_once(':').and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
-        parts
-            .filter(|(host, port)| !host.is_empty() && *port > 0)
-            .ok_or_else(|| "expected host and port".to_owned())
+    let address = scope.parsed(table, "address", |text| match host_and_port(text)? {
+        (host, Some(port)) => Ok((host, port)),
+        (host, None) => Err(format!("expected host and port, such as `{host}:6379`")),
     });
     let slots = scope.parsed_list(table, "slots", |text| {
         let (first, last) = text.split_once('-').unwrap_or((text, text));

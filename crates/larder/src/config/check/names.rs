@@ -1,6 +1,7 @@
 //! Names: of parts of the configuration, of header fields, and of hosts.
 
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 
 use http::HeaderName;
 
@@ -47,6 +48,10 @@ pub(super) fn host_name(text: &str) -> Result<String, String> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         !label.is_empty() && label.len() <= 63 && label.bytes().all(allowed)
     };
+    // The resolver would take `1.2.3` for an address with a part left out.
+    if host.rsplit('.').next().is_some_and(is_number) && host.parse::<Ipv4Addr>().is_err() {
+        return Err("not an IPv4 address, and no host name ends in a number".to_owned());
+    }
     match host.len() <= 253 && host.split('.').all(label) {
         true => Ok(host),
         false if !host.is_ascii() => Err("expected a host name in ASCII (`xn--...` for others)".to_owned()),
@@ -54,6 +59,28 @@ pub(super) fn host_name(text: &str) -> Result<String, String> {
             Err("expected a host name of letters, digits, `-`, `_` and `.`, such as `example.org`".to_owned())
         }
     }
+}
+
+/// A host, in lower case and without brackets, and a port if there is one.
+pub(super) fn host_and_port(text: &str) -> Result<(String, Option<u16>), String> {
+    let colon = text.rfind(':').filter(|colon| !text[*colon..].contains(']'));
+    let (host, port) = match colon {
+        None => (text, None),
+        Some(colon) => (&text[..colon], Some(port(&text[colon + 1..])?)),
+    };
+    let host = host_name(host)?;
+    let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    Ok((address.unwrap_or(&host).to_owned(), port))
+}
+
+/// `parse` takes a sign as well.
+fn port(text: &str) -> Result<u16, String> {
+    let port = is_number(text).then(|| text.parse().ok()).flatten();
+    port.filter(|port| *port > 0).ok_or_else(|| "the port must be a whole number from 1 to 65535".to_owned())
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// A host name, or `*.` and a host name.
@@ -86,10 +113,47 @@ mod tests {
         check("127.0.0.1", Some("127.0.0.1"));
         check("localhost", Some("localhost"));
         assert!(host_pattern("http://a").is_err_and(|message| message.contains("without a scheme")));
-        for wrong in
-            ["example.org:80", "*", "a*.org", "*.*.org", "::1", "[x]", "a..b", "a b", "é.org", "http://a"]
-        {
+        for wrong in [
+            "example.org:80",
+            "*",
+            "a*.org",
+            "*.*.org",
+            "::1",
+            "[x]",
+            "a..b",
+            "a b",
+            "é.org",
+            "http://a",
+            "1.2.3",
+            "",
+        ] {
             check(wrong, None);
         }
+    }
+
+    #[test]
+    fn hosts_with_ports() {
+        #[track_caller]
+        fn check(text: &str, expected: Result<(&str, Option<u16>), &str>) {
+            match (host_and_port(text), expected) {
+                (Ok((host, port)), Ok(expected)) => assert_eq!((&*host, port), expected, "{text}"),
+                (Err(error), Err(message)) => assert!(error.contains(message), "{text}: {error}"),
+                (found, _) => panic!("{text}: {found:?}"),
+            }
+        }
+        check("Cache-1.internal:6379", Ok(("cache-1.internal", Some(6379))));
+        check("10.0.0.1", Ok(("10.0.0.1", None)));
+        check("[::1]:1", Ok(("::1", Some(1))));
+        check("[::1]", Ok(("::1", None)));
+        for wrong in ["c:+80", "c:0", "c:65536", "c:", "c:x", "[::1]:"] {
+            check(wrong, Err("port"));
+        }
+        check("[zz]:80", Err("IPv6"));
+        check("::1:80", Err("brackets"));
+        check("10.0.0:80", Err("IPv4"));
+        for wrong in ["a b:1", ":1", "a..b:1", "%zz:1", ".:1", "[::1:80"] {
+            check(wrong, Err("host name"));
+        }
+        check("cä:1", Err("ASCII"));
     }
 }

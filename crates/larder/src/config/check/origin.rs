@@ -16,7 +16,7 @@ use http::{HeaderName, HeaderValue};
 use terminal::nearest;
 
 use super::breaker;
-use super::names::{doubled, field_name, host_name, name};
+use super::names::{doubled, field_name, host_and_port, host_name, name};
 use super::scope::Scope;
 use super::server::millis;
 use super::tls;
@@ -365,7 +365,8 @@ fn origin_url(text: &str) -> Result<OriginUrl, String> {
     if path.contains(['?', '#']) {
         return Err("an origin's URL can't have a query or a fragment".to_owned());
     }
-    let (host, port) = host_and_port(authority, security)?;
+    let (host, port) = host_and_port(authority)?;
+    let port = port.unwrap_or(if security == Security::Tls { 443 } else { 80 });
     Ok(OriginUrl { address: OriginAddress::Tcp { host, port }, base_path: base_path(path)?, security })
 }
 
@@ -379,23 +380,6 @@ fn unix_url(path: &str) -> Result<OriginUrl, String> {
             security: Security::Cleartext,
         }),
         false => Err("a Unix socket needs an absolute path: `unix:/run/app.sock`".to_owned()),
-    }
-}
-
-fn host_and_port(authority: &str, security: Security) -> Result<(String, u16), String> {
-    let default_port = if security == Security::Tls { 443 } else { 80 };
-    let colon = authority.rfind(':').filter(|colon| !authority[*colon..].contains(']'));
-    let (host, port) = match colon {
-        None => (authority, Ok(default_port)),
-        Some(colon) => (&authority[..colon], authority[colon + 1..].parse()),
-    };
-    match port {
-        Ok(port) if port > 0 => {
-            let host = host_name(host)?;
-            let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-            Ok((address.unwrap_or(&host).to_owned(), port))
-        }
-        _ => Err("the port must be a whole number from 1 to 65535".to_owned()),
     }
 }
 
@@ -462,6 +446,8 @@ mod tests {
         check("http://example.org/#x", "a query or a fragment");
         check("http://example.org:0", "port");
         check("http://example.org:99999", "port");
+        check("http://example.org:+80", "port");
+        check("http://10.0.0:80", "IPv4");
         check("http://", "host name");
         check("unix:app.sock", "absolute");
     }
