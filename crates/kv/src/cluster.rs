@@ -34,10 +34,13 @@ pub struct Cluster {
 pub enum ClusterError {
     #[error("no node is named `{0}`")]
     NoSuchNode(String),
-    #[error("two nodes are named `{0}`")]
-    SameName(String),
+    /// `node` is the number of the second one.
+    #[error("two nodes are named `{name}`")]
+    SameName { name: String, node: usize },
+    #[error("`{first}` has this address already")]
+    SameAddress { first: String, node: usize },
     #[error("slot {slot} already belongs to `{first}`")]
-    SameSlot { slot: u16, first: String },
+    SameSlot { slot: u16, first: String, node: usize },
     #[error("there is no slot {0}: the last is 16383")]
     NoSuchSlot(u16),
     #[error("at most {NODES_MAX} nodes make a cluster")]
@@ -72,13 +75,18 @@ impl Cluster {
         let mut owners = vec![None; usize::from(SLOTS)];
         for (number, node) in nodes.iter().enumerate() {
             if find(&node.name) != Some(number) {
-                return Err(ClusterError::SameName(node.name.clone()));
+                return Err(ClusterError::SameName { name: node.name.clone(), node: number });
+            }
+            let is_same = |first: &&ClusterNode| (&first.host, first.port) == (&node.host, node.port);
+            if let Some(first) = nodes[..number].iter().find(is_same) {
+                // One of them would redirect clients to itself.
+                return Err(ClusterError::SameAddress { first: first.name.clone(), node: number });
             }
             for slot in node.slots.iter().cloned().flatten() {
                 let owner = owners.get_mut(usize::from(slot)).ok_or(ClusterError::NoSuchSlot(slot))?;
                 if let Some(first) = owner.replace(number as u16) {
                     let first = nodes[usize::from(first)].name.clone();
-                    return Err(ClusterError::SameSlot { slot, first });
+                    return Err(ClusterError::SameSlot { slot, first, node: number });
                 }
             }
         }
@@ -143,7 +151,7 @@ mod tests {
     use super::*;
 
     fn node(name: &str, slots: &[RangeInclusive<u16>]) -> ClusterNode {
-        ClusterNode { name: name.to_owned(), host: "h".to_owned(), port: 1, slots: slots.to_vec() }
+        ClusterNode { name: name.to_owned(), host: format!("host-{name}"), port: 1, slots: slots.to_vec() }
     }
 
     #[test]
@@ -179,8 +187,15 @@ mod tests {
         let a = || node("a", &[0..=4]);
         for (nodes, error) in [
             (vec![node("b", &[])], ClusterError::NoSuchNode("a".to_owned())),
-            (vec![a(), node("a", &[])], ClusterError::SameName("a".to_owned())),
-            (vec![a(), node("b", &[4..=5])], ClusterError::SameSlot { slot: 4, first: "a".to_owned() }),
+            (vec![a(), node("a", &[])], ClusterError::SameName { name: "a".to_owned(), node: 1 }),
+            (
+                vec![a(), ClusterNode { name: "b".to_owned(), ..a() }],
+                ClusterError::SameAddress { first: "a".to_owned(), node: 1 },
+            ),
+            (
+                vec![a(), node("b", &[4..=5])],
+                ClusterError::SameSlot { slot: 4, first: "a".to_owned(), node: 1 },
+            ),
             (vec![node("a", &[16380..=16384])], ClusterError::NoSuchSlot(16384)),
             ((0..1001).map(|number| node(&number.to_string(), &[])).collect(), ClusterError::TooManyNodes),
         ] {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 
+use super::check::names::{host_name, number};
 use super::tree::{Node, Table, Value};
 
 /// An IP address with a port, or a host name with a port: then its first address, of IPv4 if it has one.
@@ -26,7 +27,8 @@ fn parse(text: &str, is_wanted: impl Fn(SocketAddr) -> bool) -> Result<SocketAdd
         return Ok(address);
     }
     let (host, port) = name_and_port(text).ok_or_else(|| wrong(text))?;
-    let found = (host, port).to_socket_addrs().map_err(|error| format!("{host} has no address: {error}"))?;
+    let found =
+        (host.as_str(), port).to_socket_addrs().map_err(|error| format!("{host} has no address: {error}"))?;
     chosen(found.collect(), is_wanted).ok_or_else(|| format!("{host} has no address"))
 }
 
@@ -91,27 +93,22 @@ impl Names {
     }
 }
 
-/// No name ends in a number: the resolver would take `1.2.3` for an address with a part left out.
-fn name_and_port(text: &str) -> Option<(&str, u16)> {
+fn name_and_port(text: &str) -> Option<(String, u16)> {
     let (host, port) = text.rsplit_once(':')?;
-    let label = |label: &str| {
-        !label.is_empty()
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
-    };
-    let last = host.rsplit('.').next()?;
-    let is_name = host.split('.').all(label) && !last.bytes().all(|byte| byte.is_ascii_digit());
-    let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
-    (is_name && is_number).then_some((host, port.parse().ok()?))
+    host_name(host).ok().zip(number(port))
 }
+
+const EXPECTED: &str =
+    "expected an address and port, such as `127.0.0.1:8080`, `[::1]:8080` or `localhost:8080`";
 
 fn wrong(text: &str) -> String {
     match text.strip_prefix(':').map(str::parse::<u16>) {
         Some(Ok(port)) => {
             format!("expected an address and port; for every address write `0.0.0.0:{port}` or `[::]:{port}`")
         }
-        _ => format!(
-            "expected an address and port, such as `127.0.0.1:8080`, `[::1]:8080` or `localhost:8080`; found {text:?}"
-        ),
+        // What stands before an `@` may be a password.
+        _ if text.contains('@') => format!("{EXPECTED}, without a user or a password"),
+        _ => format!("{EXPECTED}; found {text:?}"),
     }
 }
 
@@ -132,6 +129,8 @@ mod tests {
             ("a:65536", "expected an address and port"),
             ("localhost:+80", "expected an address and port"),
             ("a b:80", "expected an address and port"),
+            ("me:hush@a:80", "without a user or a password"),
+            ("0x7f000001:80", "expected an address and port"),
             ("no-such-name.invalid:80", "no-such-name.invalid has no address"),
         ] {
             let error = parse_address(text).expect_err(text);

@@ -91,7 +91,8 @@ impl<'a> Reader<'a> {
         for option in section.options {
             let key_path = join(&path, option.key);
             let read = raw.get(option.key).map(|value| self.value(&option.kind, value, key_path.clone()));
-            wrong.extend(matches!(read, Some(None)).then_some(option.key));
+            let is_wrong = read.as_ref().is_some_and(|read| is_less(read.as_ref(), raw.get(option.key)));
+            wrong.extend(is_wrong.then_some(option.key));
             if read.is_none() && matches!(option.preset, Preset::Required) && !self.is_broken {
                 let message = format!("missing; expected {}", expectation(&option.kind));
                 self.problems.error(&place, &key_path, message);
@@ -296,6 +297,15 @@ fn preset(option: &'static Opt, path: String) -> Option<Node> {
     let node = reader.value(&option.kind, &value, path);
     debug_assert!(!problems.has_errors(), "the default of {} is out of its range", option.key);
     node
+}
+
+/// Whether a value was left out, or elements of a list, because they are wrong.
+fn is_less(read: Option<&Node>, raw: Option<&Spanned<DeValue<'_>>>) -> bool {
+    match (read.map(|node| &node.value), raw.map(Spanned::get_ref)) {
+        (None, _) => true,
+        (Some(Value::List(nodes)), Some(DeValue::Array(array))) => nodes.len() < array.len(),
+        _ => false,
+    }
 }
 
 fn scalar(kind: &'static Kind, raw: &DeValue<'_>) -> Result<Value, String> {

@@ -24,8 +24,8 @@ pub enum UrlError {
     /// The port is none.
     #[error("has a port that is not a number from 1 to 65535")]
     Port,
-    /// There is no path to a socket, or a relative one.
-    #[error("names no absolute path of a socket")]
+    /// There is no path to a socket, a relative one, or one that no socket can have.
+    #[error("names no absolute path of a socket, with at most 107 bytes and without control characters")]
     Path,
     /// The database is none.
     #[error(
@@ -72,6 +72,9 @@ fn of_host(rest: &str, address: fn(Host) -> Address) -> Result<Url, UrlError> {
         return Err(UrlError::More);
     }
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if path.contains('@') {
+        return Err(UrlError::Escape);
+    }
     let (who, host) = authority.rsplit_once('@').unwrap_or(("", authority));
     let (username, password) = credentials(who)?;
     Ok(Url { address: address(self::host(host)?), username, password, database: database(path)? })
@@ -90,7 +93,8 @@ fn of_socket(rest: &str) -> Result<Url, UrlError> {
         "" => 0,
         query => number(query.strip_prefix("db=").ok_or(UrlError::More)?).ok_or(UrlError::Database)?,
     };
-    if path.len() < 2 {
+    // What `sockaddr_un` has room for, and logs can show.
+    if !(2..=107).contains(&path.len()) || path.contains(char::is_control) {
         return Err(UrlError::Path);
     }
     Ok(Url { address: Address::Unix(Path::new(path).into()), username, password, database })
@@ -116,6 +120,8 @@ fn host(text: &str) -> Result<Host, UrlError> {
                 if rest.is_empty() { None } else { Some(rest.strip_prefix(':').ok_or(UrlError::Port)?) };
             (name, port)
         }
+        // An IPv6 address without brackets.
+        None if text.matches(':').count() > 1 => return Err(UrlError::HostName),
         None => {
             let (name, port) = text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port)));
             (host_name(name)?, port)
@@ -137,9 +143,12 @@ fn host_name(name: &str) -> Result<&str, UrlError> {
     // A dot at the end keeps search domains out.
     let labels = name.strip_suffix('.').unwrap_or(name);
     let is_name = name.len() <= 253 && labels.split('.').all(is_label);
-    let ends_in_digits =
-        labels.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
-    let is_host = is_name && (!ends_in_digits || name.parse::<Ipv4Addr>().is_ok());
+    let is_numeric = |label: &str| match label.to_ascii_lowercase().strip_prefix("0x") {
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        None => label.bytes().all(|byte| byte.is_ascii_digit()),
+    };
+    let ends_in_number = labels.rsplit('.').next().is_some_and(is_numeric);
+    let is_host = is_name && (!ends_in_number || name.parse::<Ipv4Addr>().is_ok());
     is_host.then_some(name).ok_or(UrlError::HostName)
 }
 
@@ -231,6 +240,10 @@ mod tests {
             ("redis://:6379", UrlError::Host),
             ("redis://[::1", UrlError::HostName),
             ("redis://[zz]:1", UrlError::HostName),
+            ("redis://::1:6379", UrlError::HostName),
+            ("redis://0x7f000001", UrlError::HostName),
+            ("redis://:a/b@cache/0", UrlError::Escape),
+            ("unix:///run/a\u{1b}", UrlError::Path),
             ("redis://[]", UrlError::HostName),
             ("redis://%63", UrlError::HostName),
             ("redis://a..b", UrlError::HostName),
@@ -271,6 +284,7 @@ mod tests {
             |label: usize, labels: usize| format!("redis://{}", vec!["a".repeat(label); labels].join("."));
         check(&long(64, 1), &Err(UrlError::HostName));
         check(&long(50, 6), &Err(UrlError::HostName));
+        check(&format!("unix:///{}", "a".repeat(107)), &Err(UrlError::Path));
     }
 
     proptest! {

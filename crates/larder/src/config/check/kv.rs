@@ -1,13 +1,14 @@
 //! Settings of the Redis-compatible server.
 
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::Policy;
 use kv::{
-    Access, Cluster, ClusterNode, Limits, Listen, OutputLimit, Passwords, SLOTS, Security, Sockets,
-    TextProtocol,
+    Access, Cluster, ClusterError, ClusterNode, Limits, Listen, OutputLimit, Passwords, SLOTS, Security,
+    Sockets, TextProtocol,
 };
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
@@ -15,7 +16,7 @@ use rustls::sign::SingleCertAndKey;
 use rustls::{RootCertStore, ServerConfig};
 
 use super::listener::{certified, chain};
-use super::names::host_and_port;
+use super::names::{host_and_port, name, number};
 use super::save_file::save_file;
 use super::scope::{Scope, Secret};
 use super::server::workers;
@@ -70,13 +71,14 @@ pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
 
 /// Whether no address is given, right or wrong.
 fn is_unreachable(table: &Table) -> bool {
-    let tls = table.optional_table("tls");
-    table.list("listen").is_empty() && tls.is_none_or(|tls| tls.list("listen").is_empty())
+    let has_none = |table: &Table| table.list("listen").is_empty() && !table.is_wrong("listen");
+    has_none(table) && table.optional_table("tls").is_none_or(has_none)
 }
 
 fn cluster(scope: &mut Scope<'_>, table: &Table) -> Option<Cluster> {
     let (whole, table) = (table.node("cluster")?, table.optional_table("cluster")?);
-    let nodes: Vec<_> = table.tables("nodes").map(|table| cluster_node(scope, table)).collect();
+    let tables: Vec<&Table> = table.node("nodes").map(|_| table.tables("nodes").collect())?;
+    let nodes: Vec<_> = tables.iter().map(|table| cluster_node(scope, table)).collect();
     let nodes = nodes.into_iter().collect::<Option<Vec<_>>>()?;
     // Which of them it is, is often known on its machine alone; to one who looks, all are alike.
     let first = nodes.first().map(|node| node.name.clone()).filter(|_| scope.purpose == Purpose::Look);
@@ -84,23 +86,47 @@ fn cluster(scope: &mut Scope<'_>, table: &Table) -> Option<Cluster> {
         scope.error(whole, "expected `node`, or `--cluster-node` of the command line");
         return None;
     };
-    scope.take(whole, Cluster::new(nodes, me).map_err(|error| error.to_string()))
+    let cluster = Cluster::new(nodes, me).map_err(|error| {
+        let (table, key) = match &error {
+            ClusterError::NoSuchNode(_) => (Some(table), "node"),
+            ClusterError::SameName { node, .. } => (tables.get(*node).copied(), "name"),
+            ClusterError::SameAddress { node, .. } => (tables.get(*node).copied(), "address"),
+            ClusterError::SameSlot { node, .. } => (tables.get(*node).copied(), "slots"),
+            _ => (None, ""),
+        };
+        let place = table.and_then(|table| table.given(key)).unwrap_or(whole);
+        scope.error(place, error.to_string());
+    });
+    cluster.ok()
 }
 
 fn cluster_node(scope: &mut Scope<'_>, table: &Table) -> Option<ClusterNode> {
-    let address = scope.parsed(table, "address", |text| match host_and_port(text)? {
-        (host, Some(port)) => Ok((host, port)),
-        (host, None) => Err(format!("expected host and port, such as `{host}:6379`")),
-    });
-    let slots = scope.parsed_list(table, "slots", |text| {
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let range = first.parse().and_then(|first| Ok(first..=last.parse()?)).ok();
-        range
-            .filter(|range: &RangeInclusive<u16>| !range.is_empty() && *range.end() < SLOTS)
-            .ok_or_else(|| format!("expected a slot, or two with `-` between them, from 0 to {}", SLOTS - 1))
-    });
-    let name = table.text("name")?.to_owned();
+    let address = scope.parsed(table, "address", node_address);
+    let slots = scope.parsed_list(table, "slots", slots);
+    let name = scope.parsed(table, "name", name)?;
     address.map(|(host, port)| ClusterNode { name, host, port, slots })
+}
+
+/// IP addresses in one spelling: redirections name them, and two nodes can't have the same.
+fn node_address(text: &str) -> Result<(String, u16), String> {
+    let (host, port) = host_and_port(text)?;
+    let port = port.ok_or_else(|| format!("expected host and port, such as `{text}:6379`"))?;
+    match host.parse::<IpAddr>() {
+        Ok(ip) if ip.is_unspecified() => {
+            Err(format!("clients can't connect to {ip}: write the address at which they reach the node"))
+        }
+        Ok(ip) => Ok((ip.to_string(), port)),
+        Err(_) => Ok((host, port)),
+    }
+}
+
+fn slots(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let slot = |text: &str| number::<u16>(text).filter(|slot| *slot < SLOTS);
+    let range = slot(first).zip(slot(last)).map(|(first, last)| first..=last);
+    range
+        .filter(|range| !range.is_empty())
+        .ok_or_else(|| format!("expected a slot, or two with `-` between them, from 0 to {}", SLOTS - 1))
 }
 
 fn listen(scope: &mut Scope<'_>, table: &Table, security: Security) -> Vec<Listen> {

@@ -8,7 +8,7 @@ mod compression;
 mod expression;
 mod kv;
 mod listener;
-mod names;
+pub(super) mod names;
 mod origin;
 mod protection;
 mod reach;

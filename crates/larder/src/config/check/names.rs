@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
+use std::str::FromStr;
 
 use http::HeaderName;
 
@@ -29,7 +30,7 @@ pub(super) fn doubled(names: Vec<&Node>) -> Vec<(&Node, &Place)> {
 }
 
 /// A host name or address without a port, in lower case.
-pub(super) fn host_name(text: &str) -> Result<String, String> {
+pub(in crate::config) fn host_name(text: &str) -> Result<String, String> {
     let host = text.to_ascii_lowercase();
     let is_v6 = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     if let Some(address) = is_v6 {
@@ -49,14 +50,14 @@ pub(super) fn host_name(text: &str) -> Result<String, String> {
         !label.is_empty() && label.len() <= 63 && label.bytes().all(allowed)
     };
     // The resolver would take `1.2.3` for an address with a part left out.
-    if host.rsplit('.').next().is_some_and(is_number) && host.parse::<Ipv4Addr>().is_err() {
+    if host.rsplit('.').next().is_some_and(is_numeric) && host.parse::<Ipv4Addr>().is_err() {
         return Err("not an IPv4 address, and no host name ends in a number".to_owned());
     }
     match host.len() <= 253 && host.split('.').all(label) {
         true => Ok(host),
         false if !host.is_ascii() => Err("expected a host name in ASCII (`xn--...` for others)".to_owned()),
         false => {
-            Err("expected a host name of letters, digits, `-`, `_` and `.`, such as `example.org`".to_owned())
+            Err("expected a host name, such as `example.org`: labels of 1 to 63 letters, digits, `-` and `_`, with `.` between them, 253 characters at most".to_owned())
         }
     }
 }
@@ -73,14 +74,21 @@ pub(super) fn host_and_port(text: &str) -> Result<(String, Option<u16>), String>
     Ok((address.unwrap_or(&host).to_owned(), port))
 }
 
-/// `parse` takes a sign as well.
 fn port(text: &str) -> Result<u16, String> {
-    let port = is_number(text).then(|| text.parse().ok()).flatten();
-    port.filter(|port| *port > 0).ok_or_else(|| "the port must be a whole number from 1 to 65535".to_owned())
+    let port = number::<u16>(text).filter(|port| *port > 0);
+    port.ok_or_else(|| "the port must be a whole number from 1 to 65535".to_owned())
 }
 
-fn is_number(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+/// A number of digits alone: `parse` takes a sign as well.
+pub(in crate::config) fn number<T: FromStr>(text: &str) -> Option<T> {
+    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Whether the resolver takes the last label of a name, and so the name, for a part of an address.
+fn is_numeric(label: &str) -> bool {
+    let digits = label.strip_prefix("0x").unwrap_or(label);
+    let is_digit = |byte: u8| if digits == label { byte.is_ascii_digit() } else { byte.is_ascii_hexdigit() };
+    !label.is_empty() && digits.bytes().all(is_digit)
 }
 
 /// A host name, or `*.` and a host name.
@@ -151,6 +159,9 @@ mod tests {
         check("[zz]:80", Err("IPv6"));
         check("::1:80", Err("brackets"));
         check("10.0.0:80", Err("IPv4"));
+        check("0x7f000001:80", Err("IPv4"));
+        check("0x:80", Err("IPv4"));
+        check("0xg:80", Ok(("0xg", Some(80))));
         for wrong in ["a b:1", ":1", "a..b:1", "%zz:1", ".:1", "[::1:80"] {
             check(wrong, Err("host name"));
         }

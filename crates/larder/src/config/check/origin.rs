@@ -122,6 +122,9 @@ fn servers<'a>(scope: &mut Scope<'_>, table: &'a Table) -> Vec<Server<'a>> {
             .error(list, "only one of `url` and `servers` can be set: move the server of `url` to `servers`");
     }
     let mut servers: Vec<_> = table.tables("servers").filter_map(|table| server(scope, table)).collect();
+    if !table.is_wrong("servers") && servers.iter().all(|server| server.weight == 0) {
+        scope.error(list, "expected at least one server with a `weight` above 0");
+    }
     check_servers(scope, list, &servers);
     servers.truncate(SERVERS_MAX);
     servers
@@ -136,9 +139,6 @@ fn server<'a>(scope: &mut Scope<'_>, table: &'a Table) -> Option<Server<'a>> {
 fn check_servers(scope: &mut Scope<'_>, list: &Node, servers: &[Server<'_>]) {
     if servers.len() > SERVERS_MAX {
         scope.error(list, format!("{} servers; at most {SERVERS_MAX} are allowed", servers.len()));
-    }
-    if servers.iter().all(|server| server.weight == 0) {
-        scope.error(list, "expected at least one server with a `weight` above 0");
     }
     for (at, Server { node, url, .. }) in servers.iter().enumerate() {
         let Some(url) = url else { continue };
@@ -373,13 +373,21 @@ fn origin_url(text: &str) -> Result<OriginUrl, String> {
 fn unix_url(path: &str) -> Result<OriginUrl, String> {
     // `unix:///run/x` is what some write for `unix:/run/x`.
     let path = path.strip_prefix("//").unwrap_or(path);
-    match path.starts_with('/') {
-        true => Ok(OriginUrl {
-            address: OriginAddress::Unix(PathBuf::from(path)),
-            base_path: String::new(),
-            security: Security::Cleartext,
-        }),
-        false => Err("a Unix socket needs an absolute path: `unix:/run/app.sock`".to_owned()),
+    let path = socket_path(path)?;
+    let security = Security::Cleartext;
+    Ok(OriginUrl { address: OriginAddress::Unix(path), base_path: String::new(), security })
+}
+
+/// What `sockaddr_un` has room for, and logs can show.
+fn socket_path(path: &str) -> Result<PathBuf, String> {
+    if !path.starts_with('/') {
+        return Err("a Unix socket needs an absolute path: `unix:/run/app.sock`".to_owned());
+    }
+    match path.len() <= SOCKET_PATH_BYTES_MAX && !path.contains(char::is_control) {
+        true => Ok(PathBuf::from(path)),
+        false => Err(format!(
+            "the path of a Unix socket has at most {SOCKET_PATH_BYTES_MAX} bytes, and no control characters"
+        )),
     }
 }
 
@@ -390,6 +398,8 @@ fn base_path(path: &str) -> Result<String, String> {
         .then(|| path.to_owned())
         .ok_or_else(|| "the path must be in visible ASCII; percent-encode the rest".to_owned())
 }
+
+const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 const URL_FORM: &str = "expected `http://host[:port][/path]`, `https://...` or `unix:/path/of/socket`";
 
@@ -450,5 +460,7 @@ mod tests {
         check("http://10.0.0:80", "IPv4");
         check("http://", "host name");
         check("unix:app.sock", "absolute");
+        check("unix:/run/a\0", "control");
+        check(&format!("unix:/{}", "a".repeat(107)), "107 bytes");
     }
 }
