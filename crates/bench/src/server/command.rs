@@ -124,6 +124,7 @@ impl ServerCommand {
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
+const END_PATIENCE: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -139,20 +140,19 @@ impl ServerProcess {
     pub fn output(&self) -> String {
         self.output.tail()
     }
-
-    /// Ends it with SIGTERM, and after the patience with SIGKILL; whatever it leaves behind is killed.
-    pub fn stop(mut self, patience: Duration) {
-        let _ = kill_process(self.group, Signal::TERM);
-        let end = Instant::now() + patience;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
-            pause();
-        }
-    }
 }
 
 impl Drop for ServerProcess {
+    /// With SIGTERM first, for what a server does at its end, such as to write what it has counted. Whatever it leaves behind is killed.
     fn drop(&mut self) {
-        kill_tree(self.group);
+        // Those that have left the group are of nobody's family once their parent has ended.
+        let family = family(self.group);
+        let _ = kill_process(self.group, Signal::TERM);
+        let end = Instant::now() + END_PATIENCE;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
+            pause();
+        }
+        kill(self.group, &family);
         interrupt::forget(self.group);
         let _ = self.child.wait();
     }
@@ -165,11 +165,23 @@ fn pause() {
 
 /// Kills a process group, and the descendants that left the group.
 pub(crate) fn kill_tree(group: Pid) {
-    let root = BTreeSet::from([group.as_raw_nonzero().get().unsigned_abs()]);
-    let family = all_processes().map(|processes| proc_text::family(&processes, &root)).unwrap_or(root);
+    kill(group, &family(group));
+}
+
+/// The descendants of a process.
+fn family(root: Pid) -> BTreeSet<u32> {
+    let root = root.as_raw_nonzero().get().unsigned_abs();
+    let mut family = all_processes()
+        .map(|processes| proc_text::family(&processes, &BTreeSet::from([root])))
+        .unwrap_or_default();
+    family.remove(&root);
+    family
+}
+
+fn kill(group: Pid, family: &BTreeSet<u32>) {
     // A server that has ended may have left others in its group.
     let _ = kill_process_group(group, Signal::KILL);
-    for pid in family.into_iter().filter_map(|pid| Pid::from_raw(pid.try_into().ok()?)) {
+    for pid in family.iter().filter_map(|pid| Pid::from_raw((*pid).try_into().ok()?)) {
         let _ = kill_process(pid, Signal::KILL);
     }
 }
