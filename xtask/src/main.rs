@@ -21,9 +21,10 @@ const HELP: &str = "cargo xtask <command>
                     requirement has neither code and test nor an excuse
   vectors           write the vectors of conformance/store
   vectors --check   compare them with what the code says; exit status 1 if they differ
-  release [--binary FILE] [--version VERSION] [--out FOLDER]
+  release [--binary FILE | --profile FILE] [--version VERSION] [--out FOLDER]
                     build a release, or take a `larder` with the `larder-bench` beside it, and make its archive, Debian package,
-                    lists of components and checksums;
+                    lists of components and checksums; the server is built twice, and trained under load in between, unless there is a
+                    profile of an earlier training;
                     VERSION begins with that of the binary: 0.1.0, 0.1.0-1, 0.1.0~rc1
   changelog         print what a release would add to CHANGELOG.md
   changelog VERSION move the fragments of changelog.d into it

@@ -1,7 +1,7 @@
 //! What a release consists of: the binaries and what belongs to them, as an archive and as a Debian package, lists of what is in them, and checksums.
 //!
 //! `binary` finds the programs and their version, `stage` lays an installation out in a folder, with `documents`, `debian` and the archive pack it, `sbom` lists the crates, `changelog` collects the
-//! fragments of changes. A binary says of itself which version it is.
+//! fragments of changes. A binary says of itself which version it is. `training` makes the profile that the server is built by.
 
 mod binary;
 pub mod changelog;
@@ -9,6 +9,7 @@ mod debian;
 mod documents;
 pub mod sbom;
 mod stage;
+mod training;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,8 @@ use binary::{PROGRAMS, Release};
 pub struct Options {
     /// The server where it is there already, such as one that tests were run with, and the other programs beside it; without it all are built.
     pub binary: Option<PathBuf>,
+    /// What a server was trained by, to build the same again; without it one is trained.
+    pub profile: Option<PathBuf>,
     /// The version of the packages: that of the binary, perhaps with something behind it.
     pub version: Option<String>,
     /// Where the artefacts go; `release` in the target folder, if it isn't said.
@@ -42,11 +45,14 @@ impl Options {
             let [name, value] = pair else { anyhow::bail!("{} lacks its value", pair[0]) };
             match *name {
                 "--binary" => options.binary = Some(PathBuf::from(value)),
+                "--profile" => options.profile = Some(PathBuf::from(value)),
                 "--version" => options.version = Some((*value).to_owned()),
                 "--out" => options.out = Some(PathBuf::from(value)),
-                name => anyhow::bail!("{name} is none of --binary, --version, --out"),
+                name => anyhow::bail!("{name} is none of --binary, --profile, --version, --out"),
             }
         }
+        let is_clear = options.binary.is_none() || options.profile.is_none();
+        anyhow::ensure!(is_clear, "`--profile` is for a build, and `--binary` has been built");
         Ok(options)
     }
 }
@@ -64,8 +70,12 @@ pub fn run(root: &Path, options: &Options) -> anyhow::Result<Vec<String>> {
     fs::create_dir_all(&out)?;
     let work = target.join("release-work");
     stage::empty(&work)?;
-    let release =
-        binary::prepare(root, options.binary.as_deref(), options.version.as_deref(), target, &work)?;
+    let (server, profile) = match &options.binary {
+        Some(binary) => (std::path::absolute(binary)?, None),
+        None => training::build(root, target, options.profile.as_deref())
+            .map(|(server, by)| (server, Some(by)))?,
+    };
+    let release = binary::prepare(root, &server, options.version.as_deref(), &work)?;
     let installation = work.join(format!("larder-{}-{}", release.version, release.target));
     stage::lay_out(root, &release.binaries, &installation)?;
     let mut files =
@@ -73,11 +83,16 @@ pub fn run(root: &Path, options: &Options) -> anyhow::Result<Vec<String>> {
     for program in PROGRAMS {
         files.push(bill(root, program, &release, &out)?);
     }
+    if let Some(profile) = profile {
+        let name = format!("larder-{}-{}.profdata", release.version, release.target);
+        fs::copy(&profile, out.join(&name)).with_context(|| format!("cannot copy {}", profile.display()))?;
+        files.push(name);
+    }
     let sums = checksums(&out, &files)?;
     Ok(files.iter().chain([&sums]).map(|name| format!("release: {}", out.join(name).display())).collect())
 }
 
-/// The installation in one folder, to be unpacked anywhere. The same bytes from the same commit and compiler.
+/// The installation in one folder, to be unpacked anywhere. The same bytes from the same commit, compiler and profile.
 fn archive(release: &Release, installation: &Path, out: &Path) -> anyhow::Result<String> {
     let folder = installation.file_name().context("it has a name")?.to_string_lossy().into_owned();
     let name = format!("{folder}.tar.gz");

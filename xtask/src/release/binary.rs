@@ -31,19 +31,14 @@ pub(super) struct Release {
     pub(super) made_at: String,
 }
 
-/// Takes the binary that is there, with those beside it, or builds all, and leaves copies in `work`.
+/// Takes a server and the programs beside it, and leaves copies in `work`.
 pub(super) fn prepare(
     root: &Path,
-    given: Option<&Path>,
+    server: &Path,
     given_version: Option<&str>,
-    target: &Path,
     work: &Path,
 ) -> anyhow::Result<Release> {
-    let server = match given {
-        Some(binary) => std::path::absolute(binary)?,
-        None => build(root, target)?,
-    };
-    let build = described(&server)?;
+    let build = described(server)?;
     for program in PROGRAMS {
         let beside = server.with_file_name(program);
         ensure!(beside.is_file(), "there is no {}: build {program} too", beside.display());
@@ -54,7 +49,7 @@ pub(super) fn prepare(
         );
     }
     let version = match given_version {
-        Some(version) => labelled(version, &build, &server)?,
+        Some(version) => labelled(version, &build, server)?,
         None => version(root, &build)?,
     };
     let binaries = PROGRAMS.map(|program| work.join(program));
@@ -64,15 +59,6 @@ pub(super) fn prepare(
     }
     let made_at = output(Command::new("git").current_dir(root).args(["log", "-1", "--format=%ct"]))?;
     Ok(Release { version, target: build.target, binaries, made_at })
-}
-
-/// Each by itself: built together, the server would have features of libraries that only the other one wants.
-fn build(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
-    for program in PROGRAMS {
-        let arguments = ["build", "--release", "--locked", "--package", program];
-        execute(Command::new("cargo").current_dir(root).args(arguments))?;
-    }
-    Ok(target.join("release").join(PROGRAMS[0]))
 }
 
 fn described(binary: &Path) -> anyhow::Result<Build> {

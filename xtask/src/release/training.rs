@@ -1,0 +1,155 @@
+//! What a server of a release was trained by: a profile of how often its code ran under load, which the compiler then lays it out by.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+use super::stage::empty;
+use crate::tool::{execute, output};
+
+/// Rows of the comparison, those whose code a server runs for each request, and for how many seconds each.
+const LOADS: [(&str, &[&str]); 2] = [
+    (
+        "2",
+        &[
+            "hit",
+            "vary",
+            "304",
+            "10k",
+            "64k",
+            "miss",
+            "tls",
+            "h2",
+            "expiry",
+            "rules",
+            "gzip",
+            "gzip-miss",
+            "limit",
+        ],
+    ),
+    ("1", &["kv-get", "kv-set", "kv-values"]),
+];
+
+/// Two seconds of hits make more. A server that can't write what it has counted, or is killed before, leaves nothing, or the calls of its start.
+const CALLS_MIN: u64 = 100_000;
+
+/// Builds all programs into one folder, and answers with the server and the profile that it was built by: a given one, or that of a training.
+/// What only measures is built without: of the code that both have, the server runs another part.
+pub(super) fn build(
+    root: &Path,
+    target: &Path,
+    profile: Option<&Path>,
+) -> anyhow::Result<(PathBuf, PathBuf)> {
+    let profile = match profile {
+        Some(profile) => {
+            fs::canonicalize(profile).with_context(|| format!("no profile {}", profile.display()))?
+        }
+        None => train(root, target)?,
+    };
+    let server = build_by(root, target, &profile)?;
+    // By itself: built with the server, that would have features of libraries that only this one wants.
+    let arguments = ["build", "--release", "--locked", "--package", "larder-bench"];
+    execute(Command::new("cargo").current_dir(root).args(arguments))?;
+    fs::copy(target.join("release/larder-bench"), server.with_file_name("larder-bench"))?;
+    Ok((server, profile))
+}
+
+/// Builds a server that counts what it runs, puts loads on it, and writes the profile of that to a file.
+fn train(root: &Path, target: &Path) -> anyhow::Result<PathBuf> {
+    // Looked for first: the build takes minutes.
+    let merger = merger()?;
+    let folder = target.join("training");
+    let server = build_server(root, &folder, "-Cprofile-generate=", &folder.join("counts"))?;
+    let tools = ["build", "--release", "--locked", "--package", "larder-bench", "--package", "compare"];
+    execute(Command::new("cargo").current_dir(root).args(tools))?;
+    let profiles = LOADS.iter().enumerate().map(|(number, (seconds, rows))| {
+        let mut load = Command::new(target.join("release/compare"));
+        load.arg("--larder").arg(&server).args(["--rounds", "1", "--seconds-each", seconds]);
+        load.args(["--peers", "larder"]).args(*rows);
+        let profile = folder.join(format!("{number}.profdata"));
+        count(&mut load, &merger, &profile)?;
+        Ok(profile)
+    });
+    let profiles = profiles.collect::<anyhow::Result<Vec<_>>>()?;
+    let profile = folder.join("larder.profdata");
+    merge(&merger, &profiles, &profile)?;
+    Ok(profile)
+}
+
+/// Runs a load, and merges what its servers have counted.
+fn count(load: &mut Command, merger: &Path, profile: &Path) -> anyhow::Result<()> {
+    let counts = std::env::temp_dir().join(format!("larder-training-{}", std::process::id()));
+    empty(&counts)?;
+    // Servers run as another user where this one is root.
+    fs::set_permissions(&counts, Permissions::from_mode(0o1777))?;
+    execute(load.env("LLVM_PROFILE_FILE", counts.join("%m.profraw")))?;
+    merge(merger, &[&counts], profile)?;
+    fs::remove_dir_all(&counts)?;
+    let about = output(Command::new(merger).arg("show").arg(profile))?;
+    let most = most_calls(&about).context("llvm-profdata tells no `Maximum function count`")?;
+    ensure!(
+        most >= CALLS_MIN,
+        "{load:?} has seen {most} calls of one function at most, and {CALLS_MIN} are few: a server by such a profile would be slower than without"
+    );
+    Ok(())
+}
+
+fn merge(merger: &Path, profiles: &[impl AsRef<OsStr>], profile: &Path) -> anyhow::Result<()> {
+    execute(Command::new(merger).args(["merge", "--output"]).arg(profile).args(profiles))
+}
+
+fn most_calls(about: &str) -> Option<u64> {
+    about.lines().find_map(|line| line.strip_prefix("Maximum function count: "))?.trim().parse().ok()
+}
+
+/// Builds the server by a profile.
+fn build_by(root: &Path, target: &Path, profile: &Path) -> anyhow::Result<PathBuf> {
+    build_server(root, &target.join("trained"), "-Cprofile-use=", profile)
+}
+
+fn build_server(root: &Path, target: &Path, flag: &str, path: &Path) -> anyhow::Result<PathBuf> {
+    let mut flag = OsString::from(flag);
+    flag.push(path);
+    let mut cargo = Command::new("cargo");
+    // Each flag has an end of its own in this one: a path may have blanks in it.
+    cargo.current_dir(root).env("CARGO_ENCODED_RUSTFLAGS", flag);
+    cargo.args(["build", "--release", "--locked", "--package", "larder", "--target-dir"]).arg(target);
+    // Where a target is named, flags are for it alone: what macros and build scripts run says nothing of the server.
+    let host = host()?;
+    execute(cargo.args(["--target", &host]))?;
+    Ok(target.join(host).join("release/larder"))
+}
+
+fn host() -> anyhow::Result<String> {
+    let about = output(Command::new("rustc").arg("-vV"))?;
+    let host = about.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    Ok(host.to_owned())
+}
+
+/// That of the compiler: other versions can't read what its programs write.
+fn merger() -> anyhow::Result<PathBuf> {
+    let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
+    let merger = Path::new(&sysroot).join("lib/rustlib").join(host()?).join("bin/llvm-profdata");
+    ensure!(
+        merger.is_file(),
+        "{} is missing: run `rustup component add llvm-tools`, or pass a profile with `--profile`",
+        merger.display()
+    );
+    Ok(merger)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_calls_of_a_profile_are_read() {
+        let about = "Instrumentation level: IR\nTotal functions: 103326\nMaximum function count: 301986\n";
+        assert_eq!(most_calls(about), Some(301_986));
+        assert_eq!(most_calls("Total functions: 3\n"), None);
+    }
+}
