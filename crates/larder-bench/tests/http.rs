@@ -4,7 +4,7 @@ mod null;
 
 use std::process::{Command, ExitStatus};
 
-use testkit::{Output, ScriptedOrigin, Service, Signal};
+use testkit::{Output, ScriptedOrigin, Service, Setup, Signal};
 
 const BENCH: &str = env!("CARGO_BIN_EXE_larder-bench");
 
@@ -144,6 +144,33 @@ fn an_access_log_is_replayed() {
     for more in ["", "--replay-speed 10"] {
         let told = report(&format!("--replay {} --base http://{address} {more}", log.display()));
         assert_eq!(told["runs"][0]["requests"], 20, "{told}");
+    }
+}
+
+/// The log that the gateway writes, not one that a test has made up.
+#[test]
+fn access_logs_of_the_gateway_are_replayed() {
+    let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "ok");
+    let binary = std::path::Path::new(BENCH).with_file_name("larder");
+    let binary = binary.to_str().expect("a path of UTF-8");
+    for format in ["json", "combined"] {
+        let config = format!(
+            "[log]\naccess = \"@dir@/access.log\"\naccess_format = \"{format}\"\n\
+             [[site]]\nname = \"site\"\norigin = \"{}\"\n",
+            origin.url()
+        );
+        let larder = Setup::config(binary, &config).start();
+        let page = format!("http://{}/page", larder.address());
+        bench(&format!("{page}?x=1 {page}?x=2 -n 20")).succeeded();
+        let log = larder.folder().join("access.log");
+        let lines = || std::fs::read_to_string(&log).map_or(0, |text| text.lines().count());
+        testkit::wait::until_true("all lines are written", || lines() >= 20);
+        let told = report(&format!(
+            "--replay {} --base http://{} --replay-speed 100",
+            log.display(),
+            larder.address()
+        ));
+        assert_eq!(told["runs"][0]["requests"], 20, "{format}: {told}");
     }
 }
 

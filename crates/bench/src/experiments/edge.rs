@@ -30,7 +30,7 @@ struct Contestant {
 }
 
 pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
-    let (contestants, _behind) = start_all(stage)?;
+    let Field { contestants, missing, _behind } = start_all(stage)?;
     let mut runs = Vec::new();
     for (reuse, words) in [(Reuse::KeepAlive, "keep-alive"), (Reuse::OnePerRequest, "a connection each")] {
         runs.extend(rounds(stage, &contestants, reuse, words)?);
@@ -42,8 +42,9 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
         description: format!(
             "{REQUESTS} requests over {CONNECTIONS} connections to one URL with an answer of {} bytes; the middle of \
              {ROUNDS} rounds. Larder and nginx with a shared dictionary have it in their own memory, the others read \
-             Redis for every request. One worker each, puma two with up to 32 threads.",
-            ANSWER.len()
+             Redis for every request. One worker each, puma two with up to 32 threads.{}",
+            ANSWER.len(),
+            left_out(&missing)
         ),
         runs,
         charts: Vec::new(),
@@ -51,18 +52,57 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Findings, ExperimentError> {
     })
 }
 
-/// All servers, those that are asked and those behind them.
-fn start_all(stage: &mut Stage<'_>) -> Result<(Vec<Contestant>, Vec<Server>), ExperimentError> {
+/// The servers of a run.
+struct Field {
+    contestants: Vec<Contestant>,
+    /// Which programs this machine lacks, and how to get them.
+    missing: Vec<String>,
+    /// Asked by the contestants, and stopped after them.
+    _behind: Vec<Server>,
+}
+
+/// Starts Larder and each of the others that is installed.
+fn start_all(stage: &mut Stage<'_>) -> Result<Field, ExperimentError> {
     let origin = stage.origin(&["--workers", "1"])?;
-    let redis = redis(stage)?;
-    let contestants = vec![
-        Contestant { name: "larder", server: stage.gateway_with(&origin, "workers = 1", "")? },
-        Contestant { name: "nginx-lua-dictionary", server: nginx(stage, SHARED_DICTIONARY, &redis)? },
-        Contestant { name: "nginx-lua-redis", server: nginx(stage, REDIS_ON_EVERY_HIT, &redis)? },
-        Contestant { name: "puma-redis", server: puma(stage, &redis)? },
-        Contestant { name: "node-redis", server: node(stage, &redis)? },
-    ];
-    Ok((contestants, vec![origin, redis]))
+    let mut missing = Vec::new();
+    let redis = if_installed(redis(stage), &mut missing)?;
+    let larder = stage.gateway_with(&origin, "workers = 1", "")?;
+    let mut contestants = vec![Contestant { name: "larder", server: larder }];
+    let mut add = |name, server| {
+        let server = if_installed(server, &mut missing)?;
+        contestants.extend(server.map(|server| Contestant { name, server }));
+        Ok::<_, ExperimentError>(())
+    };
+    add("nginx-lua-dictionary", nginx(stage, SHARED_DICTIONARY, None))?;
+    if let Some(redis) = &redis {
+        add("nginx-lua-redis", nginx(stage, REDIS_ON_EVERY_HIT, Some(redis)))?;
+        add("puma-redis", puma(stage, redis))?;
+        add("node-redis", node(stage, redis))?;
+    }
+    if contestants.len() == 1 {
+        let program = "none of the other servers".to_owned();
+        return Err(ExperimentError::Missing { program, package: "nginx libnginx-mod-http-lua".to_owned() });
+    }
+    Ok(Field { contestants, missing, _behind: redis.into_iter().chain([origin]).collect() })
+}
+
+/// The server, or nothing and a note where the machine lacks its program.
+fn if_installed(
+    server: Result<Server, ExperimentError>,
+    missing: &mut Vec<String>,
+) -> Result<Option<Server>, ExperimentError> {
+    match server {
+        Err(error @ ExperimentError::Missing { .. }) => {
+            missing.push(error.to_string());
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
+}
+
+/// One sentence for the description of the report.
+fn left_out(missing: &[String]) -> String {
+    if missing.is_empty() { String::new() } else { format!(" Left out: {}.", missing.join("; ")) }
 }
 
 const SHARED_DICTIONARY: &str = include_str!("edge/nginx_dictionary.conf");
@@ -81,7 +121,7 @@ fn redis(stage: &mut Stage<'_>) -> Result<Server, ExperimentError> {
     }
 }
 
-fn nginx(stage: &mut Stage<'_>, template: &str, redis: &Server) -> Result<Server, ExperimentError> {
+fn nginx(stage: &mut Stage<'_>, template: &str, redis: Option<&Server>) -> Result<Server, ExperimentError> {
     const MODULE: &str = "/usr/lib/nginx/modules/ngx_http_lua_module.so";
     if !Path::new(MODULE).is_file() {
         let (program, package) = ("nginx's Lua module".to_owned(), "libnginx-mod-http-lua".to_owned());
@@ -90,7 +130,8 @@ fn nginx(stage: &mut Stage<'_>, template: &str, redis: &Server) -> Result<Server
     let address = free_address()?;
     let folder = stage.new_folder()?;
     let file = folder.join("nginx.conf");
-    let (port, redis_port) = (address.port().to_string(), redis.address.port().to_string());
+    let redis_port = redis.map_or_else(String::new, |redis| redis.address.port().to_string());
+    let port = address.port().to_string();
     let folder = folder.display().to_string();
     write_filled(&file, template, &[("folder", &folder), ("port", &port), ("redis_port", &redis_port)])?;
     let mut command = Command::new(program("nginx", "nginx")?);

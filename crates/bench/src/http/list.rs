@@ -126,7 +126,7 @@ fn precise(count: usize) -> f64 {
 
 #[derive(Deserialize)]
 struct JsonLine<'a> {
-    time: &'a str,
+    timestamp: &'a str,
     method: &'a str,
     #[serde(borrow)]
     target: std::borrow::Cow<'a, str>,
@@ -135,7 +135,7 @@ struct JsonLine<'a> {
 fn json_line(line: &str) -> Result<Logged<'_>, String> {
     let parsed: JsonLine<'_> =
         serde_json::from_str(line).map_err(|error| format!("no line of Larder's access log: {error}"))?;
-    let at_ms = rfc3339_ms(parsed.time).ok_or_else(|| format!("{:?} is no time", parsed.time))?;
+    let at_ms = rfc3339_ms(parsed.timestamp).ok_or_else(|| format!("{:?} is no time", parsed.timestamp))?;
     // A target with escapes is no path that could be sent.
     let target = match parsed.target {
         std::borrow::Cow::Borrowed(target) => target,
@@ -225,8 +225,8 @@ mod tests {
 
     #[test]
     fn larders_own_log_is_exact_to_the_millisecond() {
-        let log = r#"{"time":"2026-01-31T23:59:59.990Z","client":"::1","method":"GET","target":"/a","status":200}
-{"time":"2026-02-01T00:00:00.015Z","client":"::1","method":"GET","target":"/b","status":200}"#;
+        let log = r#"{"timestamp":"2026-01-31T23:59:59.990Z","client":"::1","method":"GET","target":"/a","status":200}
+{"timestamp":"2026-02-01T00:00:00.015Z","client":"::1","method":"GET","target":"/b","status":200}"#;
         let recording = recording(log, &base()).expect("a log");
         assert_eq!(recording.due, [0, 25].map(Duration::from_millis));
     }
@@ -236,7 +236,7 @@ mod tests {
         for (log, expected) in [
             ("hello", "line 1: neither"),
             ("::1 - - [yesterday] \"GET / HTTP/1.1\" 200 0", "line 1: \"yesterday\" is no time"),
-            ("{\"time\":1}", "line 1: no line of Larder's"),
+            ("{\"timestamp\":1}", "line 1: no line of Larder's"),
         ] {
             let error = recording(log, &base()).expect_err(log).to_string();
             assert!(error.starts_with(expected), "{error}");
