@@ -1,13 +1,15 @@
 // `npm run bench` in npm/undici-cache: hits of one cache after the other, or of the one that CACHE_TYPE or the argument names.
 
 import { backend, main, Missing, prepare, proxyPort, redisPort, startProxy } from './processes.js'
+import { canonical } from './titles.js'
 
 const SCENARIOS = ['none', 'memory', 'redis-only', 'redis-tracking']
 
 function scenarios(caches) {
-  const named = process.argv[2] ?? process.env.CACHE_TYPE
-  if (!named) return SCENARIOS
-  if (caches[named] === undefined) throw new Missing(`CACHE_TYPE is "${named}": expected one of ${Object.keys(caches).join(', ')}`)
+  const asked = process.argv[2] ?? process.env.CACHE_TYPE
+  if (!asked) return SCENARIOS
+  const named = canonical(asked)
+  if (caches[named] === undefined) throw new Missing(`CACHE_TYPE is "${named}": expected redis or one of ${Object.keys(caches).join(', ')}`)
   return [named]
 }
 
@@ -16,7 +18,7 @@ await main('bench', async () => {
   if (!(seconds > 0)) throw new Missing(`SECONDS_EACH is "${process.env.SECONDS_EACH}": expected a number above 0`)
   const port = await proxyPort()
   prepare()
-  const [{ CACHES, needsRedis }, { load, warm }, { loadTable }] = await Promise.all([import('./caches.js'), import('./load.js'), import('./report.js')])
+  const [{ CACHES, needsRedis }, { load, warm }, { loadTables }] = await Promise.all([import('./caches.js'), import('./load.js'), import('./report.js')])
   const types = scenarios(CACHES)
   const url = await backend()
   const found = {}
@@ -30,5 +32,5 @@ await main('bench', async () => {
     console.error(`bench: ${hits} URLs came from the cache after one round`)
     await proxy.stop()
   }
-  console.log(loadTable(found))
+  console.log(loadTables(found))
 })

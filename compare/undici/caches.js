@@ -3,6 +3,7 @@
 import { Agent, cacheStores, interceptors } from 'undici'
 import peer from 'undici-cache-redis'
 import { larderCache, LarderCacheStore } from '../../npm/undici-cache/dist/index.js'
+import { canonical } from './titles.js'
 
 const TAGS = 'cache-tags'
 const LIMITS = { maxSize: 200 << 20, maxCount: 100_000 }
@@ -36,8 +37,8 @@ export function needsRedis(type) {
 
 /** A dispatcher with this cache, and its store if it has one. */
 export function openCache(type) {
-  const cache = CACHES[type]
-  if (cache === undefined) throw new Error(`CACHE_TYPE is "${type}": expected one of ${Object.keys(CACHES).join(', ')}`)
+  const cache = CACHES[canonical(type)]
+  if (cache === undefined) throw new Error(`CACHE_TYPE is "${type}": expected redis or one of ${Object.keys(CACHES).join(', ')}`)
   const store = cache.store?.()
   const agent = new Agent({ connections: 50 })
   if (store === undefined) return { dispatcher: agent, store }

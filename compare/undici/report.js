@@ -9,6 +9,12 @@ export function median(values) {
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2
 }
 
+/** The nearest rank: the smallest value that `percent` of all values don't exceed. */
+export function percentile(values, percent) {
+  const sorted = Float64Array.from(values).sort()
+  return sorted[Math.max(0, Math.ceil(sorted.length * percent / 100) - 1)]
+}
+
 /** Of each number, the median of all rounds. */
 export function medians(rounds) {
   return Object.fromEntries(Object.keys(rounds[0]).map((name) => [name, median(rounds.map((round) => round[name]))]))
@@ -23,9 +29,23 @@ function table(header, rows) {
 
 export function loadTable(load) {
   const rows = Object.entries(load).map(([type, result]) => [
-    TITLES[type], digits(result.perSecond, 0), digits(result.cpuUs, 0), digits(result.average, 2), digits(result.p50, 0), digits(result.p975, 0), digits(result.p99, 0),
+    TITLES[type], digits(result.perSecond, 0), digits(result.cpuUs, 0), digits(result.average, 2), digits(result.p50, 0), digits(result.p95, 2), digits(result.p975, 0),
+    digits(result.p99, 0), digits(result.total, 0),
   ])
-  return table(['cache', 'requests/s', 'CPU µs/request', 'average ms', 'p50 ms', 'p97.5 ms', 'p99 ms'], rows)
+  return table(['cache', 'requests/s', 'CPU µs/request', 'average ms', 'p50 ms', 'p95 ms', 'p97.5 ms', 'p99 ms', 'requests'], rows)
+}
+
+/** Both tables of hits. */
+export const loadTables = (load) => [loadTable(load), improvementTable(load)].filter(Boolean).join('\n\n')
+
+/** How many times as good as no cache each is; nothing where no cache wasn't measured. */
+export function improvementTable({ none, ...load }) {
+  if (none === undefined || Object.keys(load).length === 0) return ''
+  const times = (ratio) => `${digits(ratio, 1)} x`
+  const rows = Object.entries(load).map(([type, result]) => [
+    TITLES[type], times(result.perSecond / none.perSecond), times(none.average / result.average), times(none.cpuUs / result.cpuUs),
+  ])
+  return table(['against no cache', 'requests/s', 'average time', 'CPU time'], rows)
 }
 
 function lookUpTable(lookUps) {
@@ -89,7 +109,7 @@ export function page(results) {
   const { rounds, seconds, unrelatedKeys, lookUps: count, variants, entries } = parameters
   const sections = [
     ['Budgets', '', budgetTable, budgetsOf(results)],
-    ['Hits', `10 connections over 503 URLs, ${rounds} interleaved rounds of ${seconds} s each, medians.`, loadTable, load],
+    ['Hits', `10 connections over 503 URLs, ${rounds} interleaved rounds of ${seconds} s each, medians.`, loadTables, load],
     ['Look-ups that ask the store', `${count} one after the other, ${variants} variants for each URL, ${digits(unrelatedKeys, 0)} unrelated keys on the server.`, lookUpTable, lookUps],
     ['Memory', `${digits(entries, 0)} entries of 3.5 kB in one process, after a garbage collection.`, (found) => memoryTable(found, entries), memory],
     ['Purges', `Two processes under load over one store, for ${seconds} s: from the end of \`deleteTags\` in one until the other one answers with the change.`, purgeTable, purges],

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { budgetsOf, median, medians, page, shownIn } from './report.js'
+import { budgetsOf, improvementTable, median, medians, page, percentile, shownIn } from './report.js'
 
 const row = (perSecond) => ({ perSecond, cpuUs: 100, average: 1, p50: 1, p975: 2, p99: 3, total: 10 })
 
@@ -18,6 +18,17 @@ const RESULTS = {
 test('the median is the middle, or between the two there', () => {
   for (const [values, expected] of [[[3, 1, 2], 2], [[4, 1, 2, 3], 2.5], [[1, undefined], 1], [[], undefined]]) assert.equal(median(values), expected)
   assert.deepEqual(medians([{ a: 1, b: 9 }, { a: 2, b: 7 }, { a: 9, b: 8 }]), { a: 2, b: 8 })
+})
+
+test('a percentile is a value that was measured', () => {
+  const hundred = Array.from({ length: 100 }, (_, at) => 100 - at)
+  for (const [values, percent, expected] of [[hundred, 95, 95], [hundred, 99, 99], [[7], 95, 7], [[1, 2], 50, 1], [[], 95, undefined]]) assert.equal(percentile(values, percent), expected)
+})
+
+test('each cache is compared with none', () => {
+  const table = improvementTable({ none: { ...row(100), average: 10, cpuUs: 400 }, memory: row(1000) })
+  assert.ok(table.endsWith("| undici's memory store | 10.0 x | 10.0 x | 4.0 x |"), table)
+  for (const load of [{}, { memory: row(1) }, { none: row(1) }]) assert.equal(improvementTable(load), '')
 })
 
 test('budgets are met from their least on, and left out where a side is missing', () => {

@@ -9,3 +9,6 @@ export const TITLES = {
   'redis-tracking': '@larder/undici-cache, tracking',
   bundle: '@larder/undici-cache, tracking, with larderCache',
 }
+
+/** undici-cache-redis documents `redis` for what it now calls `redis-tracking`. */
+export const canonical = (type) => type === 'redis' ? 'redis-tracking' : type
