@@ -240,11 +240,7 @@ impl AccessRecord<'_> {
         line.extend_from_slice(b" - - [");
         Civil::from_unix_ms(self.unix_ms).write_common_log(line);
         line.extend_from_slice(b"] \"");
-        combined_escape(cut(self.method), line);
-        line.push(b' ');
-        redaction.pieces(self.target, |piece| combined_escape(piece, line));
-        line.push(b' ');
-        line.extend_from_slice(self.protocol.as_bytes());
+        self.write_request_line(redaction, line);
         line.extend_from_slice(b"\" ");
         push_number(line, self.status.into());
         line.push(b' ');
@@ -257,6 +253,18 @@ impl AccessRecord<'_> {
         line.extend_from_slice(b"\" \"");
         redaction.words(self.user_agent.unwrap_or(b"-"), |piece| combined_escape(piece, line));
         line.push(b'"');
+    }
+
+    /// As received, or `-` for a request that could not be read.
+    fn write_request_line(&self, redaction: &Redaction, line: &mut Vec<u8>) {
+        if self.method.is_empty() {
+            return line.push(b'-');
+        }
+        combined_escape(cut(self.method), line);
+        line.push(b' ');
+        redaction.pieces(self.target, |piece| combined_escape(piece, line));
+        line.push(b' ');
+        line.extend_from_slice(self.protocol.as_bytes());
     }
 }
 
