@@ -184,7 +184,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
 
-    /// Log level: error, warn, info, debug or trace [default: info]
+    /// Log level: error, warn, info or debug [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
 

@@ -63,7 +63,7 @@ pub(crate) struct KvArguments {
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
 
-    /// Log level: error, warn, info, debug or trace [default: info]
+    /// Log level: error, warn, info or debug [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
 

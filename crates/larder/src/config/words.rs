@@ -38,7 +38,7 @@ words! {
     GroupsInvalidated: "named" = Named, "shared" = Shared;
     HeuristicFor: "anonymous" = Anonymous, "all" = All;
     LeaderFailure: "share" = Share, "hand_over" = HandOver;
-    Level: "error" = ERROR, "warn" = WARN, "info" = INFO, "debug" = DEBUG, "trace" = TRACE;
+    Level: "error" = ERROR, "warn" = WARN, "info" = INFO, "debug" = DEBUG;
     LogFormat: "text" = Text, "json" = Json;
     Negotiation: "as-sent" = AsSent, "normalised" = Normalised, "selecting" = Selecting;
     OriginProtocol: "auto" = Auto, "http1" = Http1, "http2" = Http2;

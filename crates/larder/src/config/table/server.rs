@@ -244,7 +244,7 @@ section! {
 section! {
     /// Logs (what Larder does) go to standard error; the access log (what clients asked) goes where `access` says.
     LOG = "log";
-    /// Log level. A release build has no events below `debug`.
+    /// Log level.
     level = one_of::<::tracing::Level>().default("info"),
     /// Form of log lines.
     format = one_of::<LogFormat>().default("text").kept(),
