@@ -298,9 +298,10 @@ fn check_effect(scope: &mut Scope<'_>, table: &Table, store: &Table) {
         without_effect.iter().for_each(|message| scope.warning(node, *message));
     }
     if let Some(node) = table.given("object_bytes_max")
-        && table.get::<u64>("object_bytes_max") > store.get("memory")
+        && table.get::<u64>("object_bytes_max") > store.get::<u64>("memory") / 2
     {
-        let message = format!("is more than `{}.memory`: a body of this size can't be stored", store.path);
+        let message =
+            format!("is more than half of `{}.memory`, the most that one body may take", store.path);
         scope.warning(node, message);
     }
     for (status, node) in table.map("ttl_default") {

@@ -111,7 +111,7 @@ fn actions(scope: &mut Scope<'_>, table: &Table, phase: Phase) -> Vec<Action> {
     let mut actions = scope.parsed_map(table, "copy", |to, from| {
         Ok(Action::Copy { from: readable(from)?, to: writable(to, phase)? })
     });
-    actions.extend(scope.parsed_list(table, "remove", |name| removable(name, phase).map(Action::Remove)));
+    actions.extend(scope.parsed_list(table, "remove", |name| deletable(name, phase).map(Action::Remove)));
     let field = |name: &str, value: &str| Ok::<_, String>((writable(name, phase)?, template(value, phase)?));
     let (set, added) = (scope.parsed_map(table, "set", field), scope.parsed_map(table, "add", field));
     actions.extend(set.into_iter().map(|(name, value)| Action::Set(name, value)));
@@ -205,6 +205,17 @@ fn writable(text: &str, phase: Phase) -> Result<HeaderName, String> {
     let name = removable(text, phase)?;
     match phase.is_of_responses() && ["etag", "last-modified"].contains(&name.as_str()) {
         true => Err(format!("`{name}` is the origin's to say: requests are validated by it")),
+        false => Ok(name),
+    }
+}
+
+/// The name of a field that rules may take away.
+fn deletable(text: &str, phase: Phase) -> Result<HeaderName, String> {
+    let name = removable(text, phase)?;
+    match phase.is_of_responses() && name == http::header::CONTENT_ENCODING {
+        true => Err(format!(
+            "`{name}` says how to decode the body, which stays as it is: remove `accept-encoding` in phase `origin_request` instead"
+        )),
         false => Ok(name),
     }
 }

@@ -213,7 +213,9 @@ section! {
     query_keep = PARAMETERS.absent("all"),
     /// Whether `?b=1&a=2` and `?a=2&b=1` share a stored response.
     query_sort = Flag.default("false"),
-    /// Largest body that is stored; larger ones are only passed on.
+    /// Largest body that is stored whole; larger ones are only passed on.
+    ///
+    /// One body takes at most half of the store's `memory`, whatever this key says.
     object_bytes_max = Size(0..=TIB).default("64MiB"),
     /// Whether a range of something that isn't stored is forwarded, and its 206 stored as a part.
     ///
