@@ -66,6 +66,15 @@ const EXAMPLES: &[Example] = &[
             Step("GET blog.example.org/hello/", LOGIN, "fwd=", "/hello/ [wordpress_logged_in_1=ann]"),
             Step("GET blog.example.org/hello/", LOGIN, "fwd=", "/hello/ [wordpress_logged_in_1=ann]"),
             Step("GET blog.example.org/hello/", "", "hit", "/hello/ []"),
+            Step("GET blog.example.org/hello/", "Cookie: _ga=1; utm=2\r\n", "hit", "/hello/ []"),
+            Step(
+                "GET blog.example.org/hello/",
+                "Cookie: _ga=2\r\nX-Own-Cookie: a=b\r\n",
+                "hit",
+                "/hello/ []",
+            ),
+            Step("GET blog.example.org/hello/", CART, "fwd=", "/hello/ [_ga=1; woocommerce_cart_hash=7]"),
+            Step("POST blog.example.org/hello/", "Cookie: _ga=1\r\n", "fwd=", "/hello/ [_ga=1]"),
             Step("GET blog.example.org/wp-admin/", "", "fwd=bypass", "/wp-admin/ []"),
             Step("GET blog.example.org/?s=larder", "", "fwd=bypass", "/?s=larder []"),
             Step("GET blog.example.org/wp-content/style.css", LOGIN, "stored", "/wp-content/style.css []"),
@@ -142,6 +151,7 @@ const EXAMPLES: &[Example] = &[
 ];
 
 const KEYS: [&str; 2] = ["X-API-Key: a\r\n", "X-API-Key: b\r\n"];
+const CART: &str = "Cookie: _ga=1; woocommerce_cart_hash=7\r\n";
 const LOGIN: &str = "Cookie: wordpress_logged_in_1=ann\r\n";
 const CDN: &str = "X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: https\r\n";
 const CDN_RELOAD: &str =
