@@ -1,4 +1,4 @@
-//! Whether origin servers answer, as the gateway would ask them: one HEAD request to each.
+//! Whether origin servers answer, as the gateway would ask them: a HEAD request to each, and two GETs where the site leaves compression to its origin.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,8 +11,8 @@ use futures_util::{StreamExt as _, stream};
 use gateway::config::{
     AddressFamily, Config, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol, OriginTls, Site,
 };
-use http::header::{AGE, DATE, HOST, USER_AGENT};
-use http::{HeaderMap, Request, StatusCode, Uri};
+use http::header::{ACCEPT_ENCODING, AGE, CONTENT_ENCODING, DATE, HOST, USER_AGENT, VIA};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::client::conn::{http1, http2};
@@ -58,6 +58,16 @@ struct Seen {
     /// Its clock, and ours at that moment.
     clocks: Option<(SystemTime, SystemTime)>,
     certificate: Option<CertificateDer<'static>>,
+    compression: Compression,
+}
+
+/// What the origin does with a request that accepts gzip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Compression {
+    /// Nothing that `Via` changes, as far as its first page shows.
+    Alike,
+    /// It compresses for clients, and stops when a proxy asks.
+    StopsForProxies,
 }
 
 fn judge(asked: Asked<'_>, seen: anyhow::Result<Seen>, now: SystemTime) -> Vec<Finding> {
@@ -77,7 +87,14 @@ fn judge(asked: Asked<'_>, seen: anyhow::Result<Seen>, now: SystemTime) -> Vec<F
             "a renewed certificate on the origin",
         )
     });
-    [Some(answers), clock, certificate].into_iter().flatten().collect()
+    let compression = (seen.compression == Compression::StopsForProxies).then(|| compression(&name));
+    [Some(answers), clock, certificate, compression].into_iter().flatten().collect()
+}
+
+fn compression(name: &str) -> Finding {
+    let advice = Advice { set: COMPRESSING.to_owned(), why: UNCOMPRESSED };
+    let found = "gzip for clients, none for requests with `Via`".to_owned();
+    Finding { setting: format!("compression of {name}").into(), found, advice: Some(advice) }
 }
 
 /// The origin's name where it has one, and the server's address.
@@ -122,14 +139,36 @@ async fn exchange(asked: Asked<'_>) -> anyhow::Result<Seen> {
     let endpoint = asked.endpoint;
     let began = Instant::now();
     let (stream, certificate) = connect(endpoint).await?;
-    let (status, fields) = head(stream, endpoint.protocol, request(asked)?).await?;
+    let (status, fields) = head(stream, endpoint.protocol, request(asked, Method::HEAD)?).await?;
     let took = began.elapsed();
+    let compression =
+        if asked.site.compression.is_some() { Compression::Alike } else { compressing(asked).await };
     let date = fields.get(DATE).filter(|_| !fields.contains_key(AGE));
     let date = date.and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
-    Ok(Seen { status, took, clocks: date.map(|date| (date, SystemTime::now())), certificate })
+    Ok(Seen { status, took, clocks: date.map(|date| (date, SystemTime::now())), certificate, compression })
 }
 
-fn request(Asked { site, endpoint }: Asked<'_>) -> anyhow::Result<Request<Empty<Bytes>>> {
+/// Compares the first page as clients get it with the same page as proxies get it. nginx compresses no answer to a HEAD, so this takes GETs.
+async fn compressing(asked: Asked<'_>) -> Compression {
+    let of_clients = is_compressed(asked, None).await.unwrap_or_default();
+    match of_clients
+        && !is_compressed(asked, Some(HeaderValue::from_static("1.1 larder"))).await.unwrap_or(true)
+    {
+        true => Compression::StopsForProxies,
+        false => Compression::Alike,
+    }
+}
+
+async fn is_compressed(asked: Asked<'_>, via: Option<HeaderValue>) -> anyhow::Result<bool> {
+    let mut request = request(asked, Method::GET)?;
+    request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+    via.map(|via| request.headers_mut().insert(VIA, via));
+    let (stream, _) = connect(asked.endpoint).await?;
+    let (_, fields) = head(stream, asked.endpoint.protocol, request).await?;
+    Ok(fields.contains_key(CONTENT_ENCODING))
+}
+
+fn request(Asked { site, endpoint }: Asked<'_>, method: Method) -> anyhow::Result<Request<Empty<Bytes>>> {
     let OriginConfig { base_path, host_override, .. } = &*site.origin;
     let address = match &endpoint.address {
         OriginAddress::Tcp { host, port } => format!("{host}:{port}"),
@@ -140,7 +179,7 @@ fn request(Asked { site, endpoint }: Asked<'_>) -> anyhow::Result<Request<Empty<
     let host = of_override.or_else(of_site).unwrap_or(address);
     let path = format!("{base_path}/");
     let agent = concat!("larder-doctor/", env!("CARGO_PKG_VERSION"));
-    let request = Request::head(path.as_str()).header(USER_AGENT, agent);
+    let request = Request::builder().method(method).uri(path.as_str()).header(USER_AGENT, agent);
     if endpoint.protocol != OriginProtocol::Http2 {
         return Ok(request.header(HOST, host).body(Empty::new())?);
     }
@@ -232,4 +271,6 @@ const REACHABLE: &str =
     "the URL of a running server, with its certificate authority in `ca_file` if it has one of its own";
 const TRUSTED: &str = "`ca_file` to the certificate authority that signed it";
 const FAILS: &str = "requests that the cache can't answer get 502 or 504";
+const COMPRESSING: &str = "`gzip_proxied any;` if it is nginx, or `compress = true` for the site";
+const UNCOMPRESSED: &str = "clients get uncompressed responses";
 const CLOCK: &str = "responses count as older, or younger, than they are";

@@ -102,10 +102,40 @@ fn doctor_looks_at_origins() {
     assert!(told.contains(&format!("SET   clock of origin {url} = ")), "{told}");
     assert!(told.contains("s behind this machine: set both clocks by NTP"), "{told}");
     assert!(told.contains("open files") && !told.contains("hugepage = never"), "{told}");
-    let request = origin.last("/");
+    let request = &origin.received()[0];
     assert_eq!((request.method(), request.field("host")), ("HEAD", url.trim_start_matches("http://")));
     let told = doctor("http://127.0.0.1:1");
     assert!(told.contains("SET   origin http://127.0.0.1:1 = no answer (Connection refused"), "{told}");
+}
+
+/// nginx does so by default, with `gzip on`.
+#[test]
+fn doctor_finds_origins_that_stop_compressing_for_proxies() {
+    for (says, via, config, expected) in [
+        ("gzip", "", "", true),
+        ("gzip", "gzip", "", false),
+        ("", "", "", false),
+        ("gzip", "", "compress = true\n", false),
+    ] {
+        let origin = testkit::ScriptedOrigin::start(move |exchange| {
+            let coding = if exchange.request.field("via").is_empty() { says } else { via };
+            let is_get =
+                exchange.request.method() == "GET" && exchange.request.field("accept-encoding") == "gzip";
+            let fields = if is_get && !coding.is_empty() { "Content-Encoding: gzip\r\n" } else { "" };
+            exchange.respond("200 OK", fields, "x");
+        });
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("larder.toml");
+        fs::write(&file, format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n{config}", origin.url()))
+            .expect("a file");
+        let output = larder(&["doctor", "--config", file.to_str().expect("a path in UTF-8")]);
+        let told = String::from_utf8(output.stdout).expect("UTF-8");
+        let line = format!(
+            "SET   compression of origin {} = gzip for clients, none for requests with `Via`",
+            origin.url()
+        );
+        assert_eq!(told.contains(&line), expected, "{says:?} {via:?} {config:?}: {told}");
+    }
 }
 
 /// One file is for all nodes, and `node` is for the machine to know.
