@@ -18,7 +18,7 @@ cache, user agent, origin server). *Not used* is what the text permits and Larde
 *meaning* for a definition.
 
 All of it is said of Larder as it comes, with the profile `rfc9111` where a line says so. What an operator configures counts before what
-an origin server or a client says: `override_ttl`, `default_ttl`, `honour_request_directives` and the like.
+an origin server or a client says: `ttl_override`, `ttl_default`, `honour_request_directives` and the like.
 
 ";
 
