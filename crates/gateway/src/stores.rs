@@ -2,13 +2,9 @@
 //! another.
 
 use std::iter;
-use std::time::Duration;
-
-use futures_util::future::join_all;
-use tokio::time::timeout;
 
 use crate::cache::Cache;
-use crate::cache::tiers::{StartTier, Tiers};
+use crate::cache::tiers::StartTier;
 use crate::config::{Config, DEFAULT_STORE, Site, StoreIndex};
 use crate::server::readers::Readers;
 
@@ -22,9 +18,6 @@ pub(crate) struct Store {
     /// Clients that leave unread what it holds.
     pub(crate) readers: Readers,
 }
-
-/// A few operations of the tier, which has a deadline for each.
-const END_SHARING_MAX: Duration = Duration::from_millis(500);
 
 impl Stores {
     /// Empty ones. Where there are fewer tiers than stores, the others have none.
@@ -53,17 +46,6 @@ impl Stores {
 
     pub(crate) fn indices(&self) -> impl Iterator<Item = StoreIndex> + use<> {
         (0..self.0.len()).map(StoreIndex)
-    }
-
-    /// Waits until no body is given to other instances any more. To be called when no request can begin one.
-    pub(crate) async fn nothing_shared(&self) {
-        join_all(self.iter().filter_map(|store| store.cache.tiers()).map(Tiers::nothing_shared)).await;
-    }
-
-    /// Tells those who still get one that no more of it comes.
-    pub(crate) async fn end_sharing(&self) {
-        self.iter().filter_map(|store| store.cache.tiers()).for_each(Tiers::end_sharing);
-        let _ = timeout(END_SHARING_MAX, self.nothing_shared()).await;
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Store> {

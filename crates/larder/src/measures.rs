@@ -168,21 +168,12 @@ fn report_tier(sample: &mut Sample, store: &str, counts: &TierCounts) {
         ("failed", counts.leases_failed),
         ("released_late", counts.leases_released_late),
         ("not_released", counts.leases_not_released),
-        ("told_failure", counts.failures_told),
     ];
     for (event, count) in leases {
         sample.add(Metric::TierLeasesTotal, &[store, event], count);
     }
     let waited = Duration::from_millis(counts.leases_waited_ms);
     sample.add(Metric::TierLeaseWaitSecondsTotal, &[store], waited.as_secs_f64());
-    let bodies = [
-        ("shared", counts.bodies_shared),
-        ("followed", counts.bodies_followed),
-        ("lost", counts.bodies_lost),
-    ];
-    for (event, count) in bodies {
-        sample.add(Metric::TierBodiesTotal, &[store, event], count);
-    }
     sample.add(Metric::TierPurgesHeardTotal, &[store], counts.purges_heard);
     sample.add(Metric::TierPendingKeys, &[store], counts.pending);
     sample.add(Metric::TierUnusableTotal, &[store, "corrupt"], counts.corrupt);

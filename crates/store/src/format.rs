@@ -5,17 +5,13 @@
 mod body;
 mod bytes;
 mod error;
-mod failure;
 mod frame;
-mod progress;
 mod record;
 mod segment;
 
 pub use body::{Body, BodyState, Content, Fragment, INLINE_BYTES_MAX, Layout, Run};
 pub use error::{FormatError, Meaning};
-pub use failure::{FAILURE_CAUSE_BYTES_MAX, Failure, forward_id};
 pub use frame::{Declared, HEADER_BYTES, Kind, TagKeys, declared};
-pub use progress::{Progress, ProgressState, decode_progress, encode_progress};
 pub use record::{
     FieldLine, NamedValue, Note, NoteKind, Record, RecordKind, RequestMarks, Response, Variant,
     decode_record, encode_record,

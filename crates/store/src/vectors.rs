@@ -17,9 +17,8 @@ use crate::backing::suite::{Bench, histories};
 use crate::backing::{LogCursor, LogId, LogOffset, LogState};
 use crate::fleet::{InstanceId, ListId, MEMBERS_MAX, Member, decode_list, encode_list};
 use crate::format::{
-    Body, BodyState, Content, Failure, Layout, Note, NoteKind, Progress, ProgressState, Record, RecordKind,
-    RequestMarks, Response, SegmentFrame, TagKeys, Variant, decode_progress, decode_record, decode_segment,
-    encode_progress, encode_record, encode_segment,
+    Body, BodyState, Content, Layout, Note, NoteKind, Record, RecordKind, RequestMarks, Response,
+    SegmentFrame, TagKeys, Variant, decode_record, decode_segment, encode_record, encode_segment,
 };
 use crate::purge::{PurgeId, PurgeMode, PurgeRecord, Selection, TagsMatch, UrlScheme, What};
 use crate::{FillId, SegmentId};
@@ -252,6 +251,26 @@ fn record(variants: Vec<Variant<'static>>, note: Option<Note<'_>>, keys: Option<
     bytes
 }
 
+/// What a version wrote that passed bodies on as they came: three fragments are there.
+const PROGRESS: &str =
+    "4c41520104000000310000000700000000000000080000000000000001030000007011010000000000463426aa4dcddd62";
+
+/// A record of one part, whose body is in another state by what it says.
+fn in_state(mut record: Vec<u8>, state: u8) -> Vec<u8> {
+    let content = record.len() - 8;
+    let place = content - 33;
+    assert_eq!(record[place], 2, "the state of the body");
+    record[place] = state;
+    let checksum = XxHash3_64::oneshot(&record[..content]).to_le_bytes();
+    record[content..].copy_from_slice(&checksum);
+    record
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+    (0..text.len()).step_by(2).map(byte).collect()
+}
+
 #[test]
 fn records_are_as_written() {
     let mut file = File::new("records.json");
@@ -267,20 +286,13 @@ fn records_are_as_written() {
     let note = Note { kind: NoteKind::NotShared, scope: 2, until_ms: 1_800_000_060_000, because: b"private" };
     file.with_damage("a record of nothing", &record(Vec::new(), None, None), (3, decode));
     file.with_damage("a note", &record(Vec::new(), Some(note), None), (3, decode));
-    let failure = Failure { cause: "503", forward: 0x0123_4567_89ab_cdef, relieves: None };
-    let relief = Failure { cause: "connection-refused", forward: 1, relieves: Some(failure.forward) };
-    for (says, failure) in [("a forward that failed", failure), ("a relief that failed, too", relief)] {
-        let because = failure.to_reason().unwrap();
+    for (says, because) in [
+        ("a holder that gave up", ""),
+        ("the same, with a reason of older versions", "503 0123456789abcdef"),
+        ("the same of a second forward", "connection-refused 0000000000000001 0123456789abcdef"),
+    ] {
         let note = Note { kind: NoteKind::GaveUp, because: because.as_bytes(), ..note };
-        let bytes = record(Vec::new(), Some(note), None);
-        file.decoded(says, &bytes, |bytes| {
-            decode_record(bytes, RecordKind::Primary, KEY, None).map(|record| {
-                (
-                    format!("{record:?}"),
-                    format!("{:?}", record.note.and_then(|note| Failure::of_reason(note.because))),
-                )
-            })
-        });
+        file.decoded(says, &record(Vec::new(), Some(note), None), decode);
     }
     file.with_damage(
         "a response, and one that lies apart",
@@ -289,23 +301,20 @@ fn records_are_as_written() {
     );
     let other = |bytes: &[u8]| decode_record(bytes, RecordKind::Primary, b"other", None).map(drop);
     file.decoded("asked for by another key", &record(Vec::new(), None, None), other);
-    let on_its_way = |complete_bytes| {
+    let part = || {
         let layout = Layout { fill: FILL, cell_bytes: 64 << 10, runs: Vec::new(), fragments: Vec::new() };
-        let content = Content::Segments(layout);
-        let body = Body { state: BodyState::Filling, complete_bytes, content };
+        let body =
+            Body { state: BodyState::Part, complete_bytes: Some(100), content: Content::Segments(layout) };
         let response = Some(Box::new(Response { body, ..response(b"") }));
         record(vec![Variant { nominated: Vec::new(), id: FILL, response }], None, None)
     };
-    file.with_damage("a body on its way, of a known length", &on_its_way(Some(100)), (3, decode));
-    file.with_damage("a body on its way, of an unknown length", &on_its_way(None), (3, decode));
-    let mut unknown = on_its_way(None);
-    let state = unknown.len() - 8 - 33;
-    assert_eq!(unknown[state], 3, "the state of the body");
-    unknown[state] = 4;
-    let checksum = XxHash3_64::oneshot(&unknown[..unknown.len() - 8]).to_le_bytes();
-    let end = unknown.len() - 8;
-    unknown[end..].copy_from_slice(&checksum);
-    file.decoded("a body in a state that is not known", &unknown, decode);
+    file.with_damage("a part of which nothing is there", &part(), (3, decode));
+    for (says, state) in
+        [("a body in the state that older versions used", 3), ("in a state that is not known", 4)]
+    {
+        file.decoded(says, &in_state(part(), state), decode);
+    }
+    file.decoded("a frame of the kind that older versions used", &unhex(PROGRESS), decode);
     let keys = TagKeys::new(b"secret", None);
     let tagged = record(Vec::new(), None, Some(&keys));
     let with_keys = |bytes: &[u8]| {
@@ -314,34 +323,6 @@ fn records_are_as_written() {
     file.decoded("with a tag by \"secret\", read by who has it", &tagged, with_keys);
     file.decoded("with a tag by \"secret\", read by who has none", &tagged, decode);
     file.decoded("without a tag, read by who has \"secret\"", &record(Vec::new(), None, None), with_keys);
-    file.compare();
-}
-
-#[test]
-fn progress_is_as_written() {
-    let mut file = File::new("progress.json");
-    let decode = |bytes: &[u8]| decode_progress(bytes, FILL, None);
-    let written = |state, fragments, bytes| {
-        let mut out = Vec::new();
-        let progress = Progress { fill: FILL, state, fragments, bytes };
-        encode_progress(&progress, None, &mut out).map(|()| out)
-    };
-    for (says, state, fragments, bytes) in [
-        ("a body of which nothing is there", ProgressState::GoesOn, 0, 0),
-        ("a body of which three fragments are there", ProgressState::GoesOn, 3, 70_000),
-        ("a complete body", ProgressState::Complete, 4, 70_100),
-        ("a body that broke off", ProgressState::BrokenOff, 3, 70_000),
-    ] {
-        file.with_damage(says, &written(state, fragments, bytes).unwrap(), (3, decode));
-    }
-    let bytes = written(ProgressState::GoesOn, 3, 70_000).unwrap();
-    let other = FillId { process: 1, sequence: 2 };
-    file.decoded("asked for by another fill", &bytes, |bytes| decode_progress(bytes, other, None));
-    for (state, fragments, bytes) in
-        [(ProgressState::GoesOn, 1, 0), (ProgressState::Complete, (1 << 16) + 1, u64::MAX)]
-    {
-        assert!(written(state, fragments, bytes).is_err(), "{fragments} fragments of {bytes} bytes");
-    }
     file.compare();
 }
 

@@ -133,7 +133,7 @@ metrics! {
     ExplanationsTotal "larder_explanations_total" Counter Count [],
         "Requests that operators had explained.";
     Fills "larder_fills" Gauge Count ["state"],
-        "Fills of the cache in progress: responses that may be stored, fetched from an origin or followed as another instance fetches them.";
+        "Fills of the cache in progress: responses that may be stored, fetched from an origin.";
     FillsAbortedTotal "larder_fills_aborted_total" Counter Count ["reason"],
         "Fills that ended before the response was complete; what came of it is at most stored as a part.";
     InvalidationsTotal "larder_invalidations_total" Counter Count ["what"],
@@ -290,8 +290,6 @@ metrics! {
         "Cache keys without a stored response that Larder remembers as hit-for-miss: requests for them don't wait for each other.";
     StoreSegmentsEvictedBytesTotal "larder_store_segments_evicted_bytes_total" Counter Bytes ["store"],
         "Segments (of up to 1 MiB) of large bodies evicted for space. The response stays, and what it lacks is fetched where it is asked for.";
-    TierBodiesTotal "larder_tier_bodies_total" Counter Count ["store", "event"],
-        "Bodies that went from one instance to others while they were fetched: `shared` (this instance fetched it, and another one waited), `followed` (another one fetched it, and this one passed it on as it came), `lost` (one that was followed broke off, because the other instance died, stood still or gave up, or the tier forgot a piece: the rest is asked of the origin, or the reply breaks off).";
     TierBreaker "larder_tier_breaker" Gauge Count ["store", "state"],
         "1 for the state that the circuit breaker of the tier behind memory is in, 0 for the others.";
     TierBreakerOpenedTotal "larder_tier_breaker_opened_total" Counter Count ["store"],
@@ -303,7 +301,7 @@ metrics! {
     TierLeaseWaitSecondsTotal "larder_tier_lease_wait_seconds_total" Counter Seconds ["store"],
         "Time that forwards have waited for what another instance fetched.";
     TierLeasesTotal "larder_tier_leases_total" Counter Count ["store", "event"],
-        "Leases that let one instance fetch for all that share the tier: `taken` by this one, `waited` (another one had it, and its response was waited for), `expired` (a lease that was waited for ended, and its holder had said nothing: it died, stood still, or a server without memory took no word of it), `lost` (this one's ended, or another one took it, before the response was written, so it was not), `failed` (the tier did not answer, and this instance asked the origin without one), `released_late` (the tier was slow to take back one of this instance's that brought no response: who waited for it elsewhere waited more than 0.1 s longer), `not_released` (it did not take it back at all, as far as is known here: others waited until it ended), `told_failure` (the holder's forward failed and it said so: requests that waited here share the failure, and do not ask the origin).";
+        "Leases that let one instance fetch for all that share the tier: `taken` by this one, `waited` (another one had it, and its response was waited for), `expired` (a lease that was waited for ended, and its holder had said nothing: it died, stood still, or a server without memory took no word of it), `lost` (this one's ended, or another one took it, before the response was written, so it was not), `failed` (the tier did not answer, and this instance asked the origin without one), `released_late` (the tier was slow to take back one of this instance's that brought no response: who waited for it elsewhere waited more than 0.1 s longer) or `not_released` (it did not take it back at all, as far as is known here: others waited until it ended).";
     TierLoadsTotal "larder_tier_loads_total" Counter Count ["store", "result"],
         "Look-ups in the tier behind memory, where there is one: `hit` (a record that can be used), `miss`, `failed` (no answer in time, which counts as a miss).";
     TierLog "larder_tier_log" Gauge Count ["store"],
@@ -366,7 +364,7 @@ static LABELS: &[(&str, &str)] = &[
     ("commit", "the commit of the build"),
     (
         "event",
-        "what became of a lease: `taken`, `waited`, `expired`, `lost`, `failed`, `released_late`, `not_released` or `told_failure`; of a validation that no client waits for: `ahead`, `stale`, `probe`, `in_vain`",
+        "what became of a lease: `taken`, `waited`, `expired`, `lost`, `failed`, `released_late` or `not_released`; of a validation that no client waits for: `ahead`, `stale`, `probe`, `in_vain`",
     ),
     ("form", "what a purge said: `url`, `tag`, `site`, `host`, `prefix` or `everything`"),
     (

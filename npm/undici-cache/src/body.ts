@@ -8,7 +8,9 @@ export const SEGMENT_BYTES_MAX = 1_048_576
 const CELLS_MAX = 65_536
 const RUNS_MAX = 256
 const FRAGMENTS_MAX = 64
-const STATES = ['complete', 'part', 'filling'] as const
+const STATES = ['complete', 'part'] as const
+/** Older gateways wrote it of bodies that they passed on as they came. */
+const RESERVED_STATE = 3
 const INLINE = 1
 const SEGMENTS = 2
 
@@ -44,7 +46,9 @@ export interface Segment {
 }
 
 export function readBody(reader: ByteReader): Body {
-  const state = STATES[reader.u8() - 1]
+  const number = reader.u8()
+  if (number === RESERVED_STATE) throw new FormatError('other', 'a body in a state that is no longer used')
+  const state = STATES[number - 1]
   if (state === undefined) throw invalid('the state of a body is not known')
   const completeBytes = reader.sizeIfAny()
   const body = { state, completeBytes, content: readContent(reader) }

@@ -3,15 +3,16 @@
 import { ByteReader, FormatError, invalid } from './bytes.js'
 import { xxh3 } from './checksum.js'
 
-export const Kind = { Primary: 1, Response: 2, Segment: 3, Progress: 4 } as const
+export const Kind = { Primary: 1, Response: 2, Segment: 3 } as const
 export type Kind = (typeof Kind)[keyof typeof Kind]
 
 export const RECORD_BYTES_MAX = 65_536
 export const SEGMENT_FRAME_BYTES_MAX = 1_048_640
-const PROGRESS_BYTES_MAX = 128
 
 const MARK = Buffer.from('LAR')
 const VERSION = 1
+/** Older gateways said with it how far a body had come. */
+const RESERVED_KIND = 4
 const HEADER_BYTES = 12
 const HAS_TAG = 1
 const TAG_BYTES = 16
@@ -45,15 +46,15 @@ function readHeader(bytes: Buffer): { kind: number; length: number; tagBytes: nu
   const version = bytes.readUInt8(3)
   if (version !== VERSION) throw new FormatError('version', `version ${version} is not known`)
   const [kind, flags, length] = [bytes.readUInt8(4), bytes.readUInt8(5), bytes.readUInt32LE(8)]
-  if (kind < Kind.Primary || kind > Kind.Progress) throw invalid('the kind is not known')
+  if (kind === RESERVED_KIND) throw new FormatError('other', 'a record of a kind that is no longer used')
+  if (kind < Kind.Primary || kind > Kind.Segment) throw invalid('the kind is not known')
   if ((flags & ~HAS_TAG) !== 0 || bytes.readUInt16LE(6) !== 0) throw invalid('a flag is not known')
   if (length > bytesMax(kind)) throw invalid('the record is too long')
   return { kind, length, tagBytes: flags & HAS_TAG ? TAG_BYTES : 0 }
 }
 
 function bytesMax(kind: number): number {
-  if (kind === Kind.Segment) return SEGMENT_FRAME_BYTES_MAX
-  return kind === Kind.Progress ? PROGRESS_BYTES_MAX : RECORD_BYTES_MAX
+  return kind === Kind.Segment ? SEGMENT_FRAME_BYTES_MAX : RECORD_BYTES_MAX
 }
 
 /** Whether the frame of this content stays within the limit of its kind. */

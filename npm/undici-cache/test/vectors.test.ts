@@ -35,7 +35,7 @@ function check(vector: Vector, again: (bytes: Buffer) => Buffer): void {
 }
 
 const PROBLEMS: Readonly<Record<string, string>> = {
-  Length: 'length', Checksum: 'checksum', NotOurs: 'not-ours', Other: 'other', Unauthenticated: 'unauthenticated',
+  Length: 'length', Checksum: 'checksum', NotOurs: 'not-ours', Other: 'other', Reserved: 'other', Unauthenticated: 'unauthenticated',
 }
 
 /** What is done with bytes depends on why they are refused. */

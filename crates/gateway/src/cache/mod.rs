@@ -24,7 +24,6 @@ pub(crate) mod using;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use caching::Timestamp;
 use caching::groups::Groups;
 use caching::invalidation::Target;
 use store::backing::{Health, LogCursor, Version, Watcher};
@@ -34,13 +33,12 @@ use store::{Applied, Budget, Change, Memory, MemoryConfig, Place, Segment, Usage
 use self::epochs::membership::{LookUp, Stamp};
 use self::epochs::{Epochs, Kept, Purgers, Verdict};
 use self::inflight::fill::{CompleteBody, INLINE_BODY_BYTES_MAX};
-use self::inflight::known::Told;
 use self::inflight::table::{FetchTable, Waiter};
 use self::pacing::Pauses;
 use self::record::inputs::KeepInputs;
 use self::record::segmented::Segmented;
 use self::record::stored::{CacheEntry, StoredHead};
-use self::tiers::answer::{Answer, There};
+use self::tiers::answer::Answer;
 use self::tiers::counts::TierCounts;
 use self::tiers::fleet::{FleetLog, Posted};
 use self::tiers::leases::{Held, Wanted};
@@ -232,21 +230,6 @@ impl Cache {
             None => Awaited::Failed,
             Some(tiers) => tiers.await_other(key, seen, limit).await,
         }
-    }
-
-    /// The failure of another instance's forward, of which a record in the tier tells to a request that has waited `since`.
-    pub(crate) fn told_failure(&self, (key, since): (&[u8], Timestamp), there: &There) -> Option<Told> {
-        self.tiers.as_ref()?.told_failure((key, since), there)
-    }
-
-    /// A failure that was told is the answer of those who wait here.
-    pub(crate) fn shares_told_failure(&self) {
-        self.tiers.as_ref().into_iter().for_each(Tiers::shares_told_failure);
-    }
-
-    /// The tier behind memory, for bodies on their way to or from other instances.
-    pub(crate) fn tiers(&self) -> Option<&Tiers> {
-        self.tiers.as_ref()
     }
 
     /// Where what comes from the tier is put.

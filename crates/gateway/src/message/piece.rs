@@ -15,11 +15,6 @@ impl PieceMax {
     /// For one that can't: what is in a file is copied, and the copy is not counted as stored. As much as a record of TLS takes.
     pub(crate) const COPIED: Self = Self { in_file_bytes: 16 << 10, ..Self::SENT };
 
-    /// For who passes it on in pieces of this size at most.
-    pub(crate) const fn of(bytes: usize) -> Self {
-        Self { in_place_bytes: bytes, in_file_bytes: bytes }
-    }
-
     pub(crate) fn bytes(self, slice: &Slice) -> usize {
         let bytes_max = if slice.file().is_some() { self.in_file_bytes } else { self.in_place_bytes };
         bytes_max.min(slice.len())

@@ -195,16 +195,9 @@ pub(crate) async fn serve(
         }
     }
     panic_with(&mut accepting, worker.shared.drain.begun()).await;
-    // What other instances get from here may be fetched for nobody else any more.
-    let stores = &worker.shared.stores;
-    let all_served = async {
-        open.none_left().await;
-        stores.nothing_shared().await;
-    };
-    let finished = panic_with(&mut accepting, tokio::time::timeout(drain_limit, all_served));
+    let finished = panic_with(&mut accepting, tokio::time::timeout(drain_limit, open.none_left()));
     if finished.await.is_err() {
         open.tell_once();
-        stores.end_sharing().await;
     }
 }
 

@@ -9,7 +9,7 @@ use caching::{NotReused, Outcome};
 use tokio::time::{Instant, sleep_until};
 
 use crate::cache::findings;
-use crate::cache::inflight::answer::{Answer, Failed, FailedAt, How};
+use crate::cache::inflight::answer::{Answer, Failed};
 use crate::cache::inflight::driven::Driven;
 use crate::cache::inflight::joining::{Role, join_or_lead};
 use crate::cache::inflight::next_move::{self, Ask, Attempts, Move};
@@ -115,7 +115,7 @@ impl CollapsedRequest<'_> {
         loop {
             let (happened, failed) = match self.learn(&mut places, late_at).await {
                 Some(answer) => match self.next_move(&answer, Role::Waiter) {
-                    Move::Failed(failed) => (places.failed(), Some(failed)),
+                    Move::Failed(failed) => (Happened::Failed, Some(failed)),
                     Move::Reply(next) => return Ok(next),
                     Move::GivenUp => return Ok(Next::Reply(self.given_up())),
                     Move::Again(again) => {
@@ -137,8 +137,8 @@ impl CollapsedRequest<'_> {
                             "that failed, or takes too long: this request is forwarded, for all who wait",
                         );
                         drop((gauge, measuring));
-                        let sharing = relief_shares(happened, &relief);
-                        return self.lead(relief, sharing).await;
+                        // Those who have waited for one forward wait for no other instance.
+                        return self.lead(relief, Sharing::Alone).await;
                     }
                     Join::Wait(relief) => places.relief = Some(Place::of(relief)),
                     Join::Full => unreachable!("those who wait are not counted again"),
@@ -197,9 +197,6 @@ impl CollapsedRequest<'_> {
             Again::Ask(ask) => {
                 self.tell("that answers a part of the request at most: asked for what is missing");
                 self.ask(ask);
-            }
-            Again::Anew(Detail::Here(Reason::CollapseFailed)) => {
-                self.tell("another instance had failed before this request came: once more");
             }
             Again::Anew(_) => self
                 .tell("the other request's answer is for that one alone, others may still share: once more"),
@@ -276,16 +273,16 @@ impl CollapsedRequest<'_> {
 
     /// A reply to a request whose forward, or the one that it waited for, failed.
     fn failure(&self, failed: &Failed, role: Role) -> Reply {
-        let (problem, detail) = match &failed.how {
-            How::Error(error) => {
+        let (problem, detail) = match failed {
+            Failed::Error(error) => {
                 (Problem::origin(error, self.fetch.stale.as_ref()), Detail::Origin(error.reason()))
             }
             // The response itself is for the request that led.
-            How::Status(status) => (Problem::shared(*status), Reason::CollapseFailed.into()),
+            Failed::Status(status) => (Problem::shared(*status), Reason::CollapseFailed.into()),
         };
         let reason = ForwardReason { fwd: self.fetch.reason.fwd(), detail };
         let mut reply = private::failed(self.worker, self.plan, &problem, reason);
-        if role == Role::Waiter || failed.at != FailedAt::This {
+        if role == Role::Waiter {
             set_collapsed(&mut reply.cache_status.outcome);
         }
         reply
@@ -301,15 +298,6 @@ async fn passed(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
-    }
-}
-
-/// With whom a relief is shared. Where others know of the forward that failed, one of all instances relieves it. Those who have waited too long wait
-/// for no other instance.
-fn relief_shares(happened: Happened, relief: &Waiter) -> Sharing {
-    match happened {
-        Happened::Failed | Happened::FailedAgain if relief.relieves_known() => Sharing::Joined,
-        Happened::Failed | Happened::FailedAgain | Happened::Late => Sharing::Alone,
     }
 }
 

@@ -223,27 +223,6 @@ impl OriginError {
         matches!(self.kind(), OriginErrorKind::Unreachable | OriginErrorKind::TimedOut)
     }
 
-    /// What another instance got, by [`Self::reason`]. `None` for what is no failure of the origin, and what only newer versions know.
-    pub(crate) fn elsewhere(reason: &str) -> Option<Self> {
-        let told = || "as another instance was told".into();
-        Some(match reason {
-            "dns-error" => Self::Resolve(told()),
-            "connection-refused" => Self::Connect(io::ErrorKind::ConnectionRefused),
-            "destination-ip-unroutable" => Self::Connect(io::ErrorKind::HostUnreachable),
-            "destination-unavailable" => Self::Connect(io::ErrorKind::Other),
-            "connection-timeout" => Self::ConnectTimeout,
-            "tls-protocol-error" => Self::Tls(told()),
-            "tls-certificate-error" => Self::TlsCertificate(told()),
-            "http-response-timeout" => Self::FirstByteTimeout,
-            "connection-read-timeout" => Self::BetweenBytesTimeout,
-            "total-timeout" => Self::TotalTimeout,
-            "connection-terminated" => Self::ClosedBeforeResponse,
-            "http-response-incomplete" => Self::BodyTruncated,
-            "http-protocol-error" => Self::Protocol(told()),
-            _ => return None,
-        })
-    }
-
     pub(crate) fn protocol(cause: &str) -> Self {
         Self::Protocol(cause.into())
     }
@@ -264,22 +243,6 @@ pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Arc<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_another_instance_got_is_the_same_here() {
-        for reason in OriginError::REASONS {
-            let Some(error) = OriginError::elsewhere(reason) else { continue };
-            assert_eq!(error.reason(), reason);
-            assert!(
-                !matches!(error.kind(), OriginErrorKind::Overloaded | OriginErrorKind::Request),
-                "{reason}"
-            );
-        }
-        assert_eq!(
-            OriginError::REASONS.iter().filter_map(|reason| OriginError::elsewhere(reason)).count(),
-            13
-        );
-    }
 
     #[test]
     fn reasons_are_all_listed() {

@@ -25,8 +25,6 @@ pub enum BodyState {
     Complete,
     /// Some of it.
     Part,
-    /// Some of it, and its fetch goes on. Never a complete response.
-    Filling,
 }
 
 /// Where a body is.
@@ -76,7 +74,7 @@ impl<'a> Body<'a> {
         let state = match reader.u8()? {
             1 => BodyState::Complete,
             2 => BodyState::Part,
-            3 => BodyState::Filling,
+            RESERVED_STATE => return Err(FormatError::Reserved),
             _ => return Err(FormatError::Invalid("the state of a body is not known")),
         };
         let complete_bytes = reader.some_u64()?;
@@ -98,7 +96,6 @@ impl<'a> Body<'a> {
         writer.u8(match self.state {
             BodyState::Complete => 1,
             BodyState::Part => 2,
-            BodyState::Filling => 3,
         });
         writer.some_u64(self.complete_bytes)?;
         match &self.content {
@@ -229,6 +226,8 @@ impl Layout {
     }
 }
 
+/// Versions that passed bodies on as they came wrote it of those.
+const RESERVED_STATE: u8 = 3;
 /// As many as a segment's index may count.
 pub(super) const CELLS_MAX: u32 = 1 << 16;
 const RUNS_MAX: usize = 256;

@@ -27,6 +27,9 @@ pub enum FormatError {
     /// There is no tag, or one of somebody who does not know the secret.
     #[error("the authentication tag is missing or wrong")]
     Unauthenticated,
+    /// Older versions of Larder had a use for it.
+    #[error("of a form that is no longer used")]
+    Reserved,
     /// They are of another key, fill, index or kind than was asked for.
     #[error("something else than what was asked for")]
     Other,
@@ -53,7 +56,7 @@ impl FormatError {
     pub fn meaning(&self) -> Meaning {
         match self {
             Self::UnknownVersion(_) => Meaning::Leave,
-            Self::Other => Meaning::Replace,
+            Self::Other | Self::Reserved => Meaning::Replace,
             Self::Unauthenticated => Meaning::Forged,
             Self::NotOurs | Self::TooLong { .. } | Self::Length | Self::Checksum | Self::Invalid(_) => {
                 Meaning::Corrupt

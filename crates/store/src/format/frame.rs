@@ -21,8 +21,6 @@ pub enum Kind {
     Response,
     /// Bytes of a body.
     Segment,
-    /// How far a body on its way has come.
-    Progress,
 }
 
 /// What the first bytes of a frame say. Nothing of it is proved.
@@ -83,7 +81,6 @@ impl Kind {
             Self::Primary => 1,
             Self::Response => 2,
             Self::Segment => 3,
-            Self::Progress => 4,
         }
     }
 
@@ -91,7 +88,6 @@ impl Kind {
         match self {
             Self::Primary | Self::Response => RECORD_BYTES_MAX,
             Self::Segment => SEGMENT_FRAME_BYTES_MAX,
-            Self::Progress => PROGRESS_BYTES_MAX,
         }
     }
 }
@@ -109,7 +105,10 @@ pub fn declared(bytes: &[u8]) -> Result<Declared, FormatError> {
     if version != VERSION {
         return Err(FormatError::UnknownVersion(version));
     }
-    let known = [Kind::Primary, Kind::Response, Kind::Segment, Kind::Progress];
+    if kind == RESERVED_KIND {
+        return Err(FormatError::Reserved);
+    }
+    let known = [Kind::Primary, Kind::Response, Kind::Segment];
     let kind = known.into_iter().find(|known| known.number() == kind);
     let kind = kind.ok_or(FormatError::Invalid("the kind is not known"))?;
     if flags & !HAS_TAG != 0 || zeros != [0, 0] {
@@ -190,7 +189,8 @@ fn write_frame(
 
 const MARK: [u8; 3] = *b"LAR";
 const VERSION: u8 = 1;
+/// Versions that passed bodies on as they came said with it how far one had come.
+const RESERVED_KIND: u8 = 4;
 const HAS_TAG: u8 = 1;
-const PROGRESS_BYTES_MAX: usize = 128;
 const TAG_BYTES: usize = 16;
 const CHECKSUM_BYTES: usize = 8;

@@ -51,7 +51,7 @@ pub struct Note<'a> {
 pub enum NoteKind {
     /// Responses for this key are not shared.
     NotShared,
-    /// Who fetched it gave up. How its forward failed, a [`Failure`](super::Failure) in the reason may tell.
+    /// Who fetched it gave up. A reason tells nothing: older versions wrote one.
     GaveUp,
 }
 

@@ -57,7 +57,7 @@ impl SampleBody {
                 let layout = layout(*cell_bytes, cells, *fragment_bytes);
                 let complete = cells.iter().all(|held| *held);
                 let complete_bytes = complete.then_some(cells.len() as u64 * u64::from(*cell_bytes));
-                let state = if complete { BodyState::Complete } else { BodyState::Filling };
+                let state = if complete { BodyState::Complete } else { BodyState::Part };
                 Body { state, complete_bytes, content: Content::Segments(layout) }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use caching::{ContentRange, RefusalScope, Timestamp};
+use caching::{ContentRange, RefusalScope};
 use parking_lot::Mutex;
 
 use crate::cache::inflight::fill::Fill;
@@ -46,61 +46,15 @@ pub(crate) struct Filling {
     pub(crate) unshared: Arc<PackedFields>,
     /// Which part of the response the fill brings; absent: all of it.
     pub(crate) part: Option<ContentRange>,
-    pub(crate) asked_by: AskedBy,
 }
 
-/// Which instance has asked the origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AskedBy {
-    This,
-    /// Another one, and this one waited for it.
-    Another,
-}
-
-/// The failure of a forward.
+/// How a forward failed.
 #[derive(Clone)]
-pub(crate) struct Failed {
-    pub(crate) how: How,
-    pub(crate) at: FailedAt,
-}
-
-/// Which instance has failed to get a response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FailedAt {
-    This,
-    /// Another one, and this one waited for it. It was told later: of those who wait here by then, it is the failure of those who came before
-    /// this.
-    Another {
-        came_before: Timestamp,
-    },
-}
-
-/// How the origin failed.
-#[derive(Clone)]
-pub(crate) enum How {
-    /// It gave no response.
+pub(crate) enum Failed {
+    /// The origin gave no response.
     Error(Arc<OriginError>),
     /// It answered with this server error.
     Status(u16),
-}
-
-impl Answer {
-    /// Whether it is the failure of requests that came before this one.
-    pub(crate) fn failed_before(&self, came: impl FnOnce() -> Timestamp) -> bool {
-        match self {
-            Self::Failed(Failed { at: FailedAt::Another { came_before }, .. })
-            | Self::Stale(_, _, Failed { at: FailedAt::Another { came_before }, .. }) => {
-                came() >= *came_before
-            }
-            _ => false,
-        }
-    }
-}
-
-impl Failed {
-    pub(crate) fn here(how: How) -> Self {
-        Self { how, at: FailedAt::This }
-    }
 }
 
 /// A response that only one request may have.

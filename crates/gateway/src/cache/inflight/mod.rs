@@ -6,7 +6,6 @@ pub(crate) mod assemble;
 pub(crate) mod driven;
 pub(crate) mod fill;
 pub(crate) mod joining;
-pub(crate) mod known;
 pub(crate) mod next_move;
 pub(crate) mod order;
 pub(crate) mod places;

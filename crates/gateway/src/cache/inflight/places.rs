@@ -1,6 +1,5 @@
 //! Where one request waits.
 
-use crate::cache::inflight::relief::Happened;
 use crate::cache::inflight::table::{News, Waiter};
 
 /// The forwards that one request waits for.
@@ -33,13 +32,6 @@ impl Places {
             news = self.first.news() => news,
             news = relief => news,
         }
-    }
-}
-
-impl Places {
-    /// What it means to this request that one of them failed.
-    pub(crate) fn failed(&self) -> Happened {
-        if self.first.waiter.is_known_relief() { Happened::FailedAgain } else { Happened::Failed }
     }
 }
 

@@ -10,7 +10,6 @@
 //! | its forward is late (`wait_max`) | the first who asks leads the relief, the others wait for both | the same |
 //! | one of two failed | waits for the other | the same |
 //! | the relief, or the last of two, failed | gets the failure | the same |
-//! | a forward that relieves one of another instance failed | gets the failure, once nothing else is under way | the same |
 //! | the relief is late | waits on: each forward ends by the time limits of the site | the same |
 
 use crate::config::LeaderFailure;
@@ -27,8 +26,6 @@ pub(crate) enum Order {
 pub(crate) enum Happened {
     /// A forward failed: it brought no response, or a server error that is for its leader alone.
     Failed,
-    /// The same of one that took the place of another one, elsewhere: all who wait have had their two.
-    FailedAgain,
     /// Nothing came for as long as is allowed.
     Late,
 }
@@ -63,9 +60,6 @@ impl Waiting {
         if happened != Happened::Late {
             self.under_way = self.under_way.saturating_sub(1);
         }
-        if happened == Happened::FailedAgain {
-            self.may_relieve = false;
-        }
         let hands_over = happened == Happened::Late || self.on_failure == LeaderFailure::HandOver;
         match self.under_way {
             _ if happened == Happened::Late && !self.may_relieve => Next::WaitOn,
@@ -82,7 +76,7 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Happened::{Failed, FailedAgain, Late};
+    use Happened::{Failed, Late};
     use LeaderFailure::{HandOver, Share};
     use Next::{Relieve, SeeFailure, WaitOn};
 
@@ -110,10 +104,6 @@ mod tests {
             check(Order::First, on_failure, late);
             check(Order::Relief, on_failure, &[(Failed, SeeFailure)]);
             check(Order::Relief, on_failure, &[(Late, WaitOn), (Failed, SeeFailure)]);
-            check(Order::First, on_failure, &[(FailedAgain, SeeFailure)]);
-            let late = &[(Late, Relieve), (FailedAgain, WaitOn), (Failed, SeeFailure)];
-            check(Order::First, on_failure, late);
-            check(Order::Relief, on_failure, &[(FailedAgain, SeeFailure)]);
         }
     }
 }

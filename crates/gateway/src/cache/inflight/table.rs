@@ -4,7 +4,6 @@
 //! nobody with it. Those who wait are woken when the response head arrives and then follow the fill; nothing
 //! is polled. Whoever can't use the answer (another variant, uncacheable) leaves and forwards alone.
 
-mod known;
 mod purge;
 
 use std::collections::HashMap;
@@ -12,20 +11,17 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use caching::Timestamp;
 use parking_lot::Mutex;
+use telemetry::trace::TraceContext;
 use tokio::sync::Notify;
 
-use self::known::Marks;
 pub(crate) use self::purge::Doom;
 
 use crate::cache::epochs::membership::LookUp;
 use crate::cache::inflight::answer::Answer;
-use crate::cache::inflight::known::ForwardId;
 use crate::cache::inflight::order::{Exchanged, Order, Turn};
 use crate::cache::inflight::relief;
 use crate::cache::record::stored::StoredHead;
-use crate::clock::now;
 use crate::upstream::Interim;
 
 /// Interim responses of one forward that are kept for those who wait for it: they are hints, and an origin may send
@@ -57,11 +53,8 @@ pub(crate) struct InFlight {
     moved: OnceLock<Box<[u8]>>,
     /// The forward that takes this one's place for those who wait. Set under the lock of the shard.
     relief: OnceLock<Arc<Self>>,
-    /// How others know it.
-    marks: Marks,
-    relieves: Option<ForwardId>,
-    /// When the first of those who wait came, also if it waited for another forward before.
-    since: Timestamp,
+    /// Where the request is recorded that leads it.
+    trace: OnceLock<TraceContext>,
     progress: Mutex<Progress>,
     changed: Notify,
     waiters: Arc<AtomicUsize>,
@@ -151,8 +144,7 @@ impl FetchTable {
         let is_begun = joined.is_some();
         let relief = joined.unwrap_or_else(|| {
             let relief = InFlight::new(key, late.primary_bytes, self.turn(), relief::Order::Relief);
-            let relieves = late.known().map(|known| known.id);
-            let relief = Arc::new(InFlight { open_since: Some(now), relieves, since: late.since, ..relief });
+            let relief = Arc::new(InFlight { open_since: Some(now), ..relief });
             shard.insert(relief.key.clone(), Arc::clone(&relief));
             relief
         });
@@ -313,9 +305,7 @@ impl InFlight {
             order,
             moved: OnceLock::new(),
             relief: OnceLock::new(),
-            marks: Marks::default(),
-            relieves: None,
-            since: now(),
+            trace: OnceLock::new(),
             progress: Mutex::default(),
             changed: Notify::new(),
             waiters: Arc::default(),
@@ -336,9 +326,16 @@ impl InFlight {
     fn makes_room(&self, is_overtaken: impl Fn(LookUp) -> bool) -> bool {
         let makes_room = self.open_since.is_some_and(is_overtaken);
         if makes_room {
-            self.invalidated.store(true, Ordering::Release);
+            self.doom();
         }
         makes_room
+    }
+
+    /// The request that leads it is recorded there, if at all.
+    pub(crate) fn is_led_by(&self, trace: Option<TraceContext>) {
+        if let Some(trace) = trace {
+            let _ = self.trace.set(trace);
+        }
     }
 
     /// Between which turns the origin has answered it.
@@ -509,6 +506,11 @@ impl Waiter {
     /// Whether its forward is a relief.
     pub(crate) fn order(&self) -> relief::Order {
         self.in_flight.order
+    }
+
+    /// Where the request is recorded that leads its forward.
+    pub(crate) fn leader_trace(&self) -> Option<TraceContext> {
+        self.in_flight.trace.get().copied()
     }
 
     /// Whether interim responses are for the leader alone.

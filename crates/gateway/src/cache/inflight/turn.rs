@@ -12,10 +12,6 @@ pub(crate) enum Happened {
     Held,
     /// Another one has written something.
     Changed,
-    /// What another one fetches is on its way, and answers.
-    OnItsWay,
-    /// Another one has failed, and there is no other forward to wait for.
-    FailedForAll,
     /// The lease has ended, and nothing was written.
     Free,
     /// Another one still has it, and the time for waiting is over.
@@ -53,10 +49,6 @@ pub(crate) enum Step {
     Wait,
     /// What lies there is the answer.
     Use,
-    /// What is on its way is passed on as it comes.
-    Follow,
-    /// The failure is that of all who waited.
-    SeeFailure,
     /// The origin is asked, for all.
     Ask,
     /// The origin is asked, for this instance.
@@ -66,10 +58,8 @@ pub(crate) enum Step {
 pub(crate) fn next(happened: Happened, found: Found, patience: Patience) -> Step {
     match (happened, found, patience) {
         (Happened::Failed, ..) => Step::AskAlone,
-        (Happened::OnItsWay, ..) => Step::Follow,
         (_, Found::Answer, _) => Step::Use,
         (_, Found::NotShared, _) => Step::AskAlone,
-        (Happened::FailedForAll, ..) => Step::SeeFailure,
         (Happened::Taken, ..) => Step::Ask,
         (Happened::StillHeld, ..) | (_, _, Patience::Over) => Step::AskAlone,
         (Happened::Held, ..) => Step::Wait,
@@ -85,12 +75,10 @@ mod tests {
     use super::*;
     use crate::decision_table::{Column, compare, table};
 
-    const HAPPENED: [Happened; 8] = [
+    const HAPPENED: [Happened; 6] = [
         Happened::Taken,
         Happened::Held,
         Happened::Changed,
-        Happened::OnItsWay,
-        Happened::FailedForAll,
         Happened::Free,
         Happened::StillHeld,
         Happened::Failed,
@@ -115,10 +103,7 @@ mod tests {
         for happened in HAPPENED {
             for found in FOUND {
                 let step = next(happened, found, Patience::Over);
-                assert!(
-                    matches!(step, Step::Use | Step::Follow | Step::SeeFailure | Step::Ask | Step::AskAlone),
-                    "{happened:?}, {found:?}"
-                );
+                assert!(matches!(step, Step::Use | Step::Ask | Step::AskAlone), "{happened:?}, {found:?}");
             }
         }
     }

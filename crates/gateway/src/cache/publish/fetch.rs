@@ -12,9 +12,8 @@ use caching::{
 use telemetry::FillState;
 
 use crate::cache::findings;
-use crate::cache::inflight::answer::{Answer, Failed, FailedAt, Filling, How, PrivateAnswer};
+use crate::cache::inflight::answer::{Answer, Failed, Filling, PrivateAnswer};
 use crate::cache::inflight::fill::{Fill, NotKept, Writer, Written};
-use crate::cache::inflight::known::{Told, ToldCause};
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::LeaderGuard;
 use crate::cache::publish::job::Job;
@@ -112,28 +111,8 @@ impl Job {
     }
 
     fn failed(&self, error: OriginError, leader: LeaderGuard) {
-        if let Some(told) = ToldCause::of_error(&error) {
-            self.tell_others(told);
-        }
         let cause = FailureCause::of_error(&error);
-        self.land_failure(cause, Failed::here(How::Error(Arc::new(error))), leader);
-    }
-
-    /// Another instance's forward failed, for which this one waited. Who joined since then asks anew.
-    pub(super) fn failed_elsewhere(&self, told: Told, leader: LeaderGuard) {
-        let Told { failure, came_before } = told;
-        self.note(|| {
-            let says = "the forward of another instance failed, for which this one waited";
-            Finding::new("collapse", says, "RFC 9111 section 4")
-        });
-        leader.in_flight().is_known_as(failure.forward);
-        let (cause, how) = failure.cause.means();
-        self.land_failure(cause, Failed { how, at: FailedAt::Another { came_before } }, leader);
-    }
-
-    /// Those who wait at other instances are told, once the lease is freed.
-    fn tell_others(&self, cause: ToldCause) {
-        self.lease.iter().for_each(|lease| lease.fails(cause));
+        self.land_failure(cause, Failed::Error(Arc::new(error)), leader);
     }
 
     fn land_failure(&self, cause: FailureCause, failed: Failed, leader: LeaderGuard) {
@@ -221,10 +200,7 @@ impl Job {
         let status = response.status.as_u16();
         let cause = FailureCause::of_status(status);
         match self.usable_stale(cause) {
-            Some(stale) => {
-                self.tell_others(ToldCause::Status(status));
-                leader.land(Answer::Stale(stale, cause, Failed::here(How::Status(status))));
-            }
+            Some(stale) => leader.land(Answer::Stale(stale, cause, Failed::Status(status))),
             None => self.take(response, times, leader).await,
         }
     }
@@ -282,11 +258,8 @@ impl Job {
         leader: LeaderGuard,
     ) {
         // A herd on an origin in trouble must stay collapsed.
-        match response.status.is_server_error() {
-            true => self.tell_others(ToldCause::Status(response.status.as_u16())),
-            false => {
-                self.remember_refusal(reason, times.response, None, || leader.in_flight().is_invalidated());
-            }
+        if !response.status.is_server_error() {
+            self.remember_refusal(reason, times.response, None, || leader.in_flight().is_invalidated());
         }
         self.keep_private(response, reason, leader);
     }
@@ -359,7 +332,10 @@ impl Job {
         let writer = Writer(Arc::clone(&filling.fill));
         let fill = &writer.0;
         leader.announce(Answer::Filling(filling.clone()));
-        self.share(&filling, &leader);
+        if !fill.may_be_stored() {
+            // Nothing is written: those who wait at other instances are not to wait for the end.
+            self.free_lease();
+        }
         let _streaming = self.worker.recorder.fill(FillState::Streaming);
         let mut storing = Storing::ToDo;
         let end = loop {
@@ -411,9 +387,13 @@ impl Job {
 
     fn stop_keeping(&self, reason: NotKept, leader: &LeaderGuard) {
         leader.hide();
-        self.lease.iter().for_each(|lease| lease.free());
+        self.free_lease();
         self.note(|| findings::because("store", "no longer kept", reason.reason().into()));
         self.not_stored(reason.reason().into());
+    }
+
+    fn free_lease(&self) {
+        self.lease.iter().for_each(|lease| lease.free());
     }
 
     pub(crate) fn not_stored(&self, reason: Detail) {

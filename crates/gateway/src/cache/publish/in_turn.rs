@@ -8,28 +8,25 @@ use std::future::pending;
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::{Reuse, StoredFacts, Timestamp, reuse, sharing};
+use caching::{Reuse, StoredFacts, reuse, sharing};
 use store::backing::Version;
 use telemetry::trace::TraceContext;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 
 use crate::cache::inflight::answer::Answer;
-use crate::cache::inflight::known::{ForwardId, KnownForward, Told, ToldFailure};
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::{InFlight, LeaderGuard};
 use crate::cache::inflight::turn::{self, Found, Happened, Patience, Step};
 use crate::cache::inflight::wanted::Sharing;
 use crate::cache::key::site_key;
-use crate::cache::publish::follow::Following;
 use crate::cache::publish::job::Job;
-use crate::cache::publish::share::QUICK;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
-use crate::cache::tiers::answer::{Answer as Looked, There};
+use crate::cache::tiers::answer::Answer as Looked;
 use crate::cache::tiers::leases::{Held, Wanted};
 use crate::cache::tiers::load::Asker;
 use crate::cache::tiers::taking::{Awaited, Holder, Taking, Variant};
 use crate::clock::now;
-use crate::config::{Collapse, CollapseLimits, LeaderFailure};
+use crate::config::Collapse;
 use crate::timeline::{Stage, measure};
 
 /// Who waits for the forward.
@@ -47,10 +44,6 @@ enum Turn {
     Own(Option<Arc<Held>>),
     /// Another one has stored this meanwhile.
     Over(Hit),
-    /// Another one fetches this, which is on its way.
-    Follow(Following),
-    /// Another one has failed, for all who waited for it.
-    Failed(Told),
 }
 
 /// One forward that wants its turn.
@@ -65,16 +58,8 @@ struct Seeking<'a> {
     lease: Option<Arc<Held>>,
     /// What lay under the key when the lease was taken.
     looked: Option<Looked>,
-    on_its_way: Option<Following>,
-    /// When the first of those came who wait for this turn. Others may have come since, even after the failure that is told.
-    since: Timestamp,
-    /// The forward that is waited for, or was last: its failure is one of this request.
-    awaited: Option<ForwardId>,
-    /// Where that is recorded.
+    /// Where the forward is recorded that is waited for, or was last.
     awaited_trace: Option<TraceContext>,
-    /// The forward that was waited for and has failed: the next one is the last for all who wait.
-    relieves: Option<ForwardId>,
-    failure: Option<Told>,
     /// What of the request the response depends on, as far as that is known.
     variant: Vec<u8>,
     /// Whether a forward for another variant was waited for.
@@ -117,12 +102,9 @@ impl Job {
 
     /// The same as [`Self::run`], when it is this instance's turn.
     pub(crate) async fn run_in_turn(mut self, leader: LeaderGuard, awaiting: Awaiting) {
-        match Seeking::new(&self, awaiting, leader.in_flight()).turn().await {
+        match Seeking::new(&self, awaiting).turn().await {
             Turn::Over(hit) => leader.land(Answer::FoundElsewhere(hit)),
-            Turn::Follow(following) => Box::pin(self.follow(following, leader)).await,
-            Turn::Failed(told) => self.failed_elsewhere(told, leader),
             Turn::Own(lease) => {
-                lease.iter().for_each(|lease| leader.in_flight().is_known_as(lease.forward()));
                 // Nothing was asked yet: what was purged while this forward waited says nothing of what it will bring.
                 leader.begins_now();
                 self.stamp = self.cache().stamp();
@@ -150,8 +132,7 @@ fn is_never_fresh(facts: &StoredFacts) -> bool {
 }
 
 impl<'a> Seeking<'a> {
-    fn new(job: &'a Job, awaiting: Awaiting, in_flight: &InFlight) -> Self {
-        let relieves = in_flight.relieves();
+    fn new(job: &'a Job, awaiting: Awaiting) -> Self {
         let loaded = job.fetch.in_use.clone();
         let seen = loaded.as_ref().and_then(|entry| entry.copy().version());
         let end = Instant::now() + job.cache().lease_wait_max();
@@ -165,12 +146,7 @@ impl<'a> Seeking<'a> {
             loaded,
             lease: None,
             looked: None,
-            on_its_way: None,
-            since: in_flight.since(),
-            awaited: relieves,
             awaited_trace: None,
-            relieves,
-            failure: None,
             variant,
             others,
         }
@@ -183,11 +159,8 @@ impl<'a> Seeking<'a> {
         }
         let mut happened = self.take().await;
         loop {
-            let (tells, (found, hit)) = match self.read(happened).await {
-                Some(there) => (self.what_it_tells(happened, &there), self.look()),
-                None => (happened, (Found::Same, None)),
-            };
-            happened = match (turn::next(tells, found, self.patience()), hit) {
+            let (found, hit) = if self.read(happened).await { self.look() } else { (Found::Same, None) };
+            happened = match (turn::next(happened, found, self.patience()), hit) {
                 (Step::Take, _) => self.take().await,
                 (Step::Wait, _) => self.wait().await,
                 (Step::Use, Some(hit)) => {
@@ -195,13 +168,9 @@ impl<'a> Seeking<'a> {
                     return Turn::Over(hit);
                 }
                 (Step::Ask, _) => return Turn::Own(self.lease.take()),
-                (Step::SeeFailure, _) => {
+                (Step::AskAlone | Step::Use, _) => {
                     self.let_go();
-                    return self.failure.take().map_or(Turn::Own(None), Turn::Failed);
-                }
-                (Step::AskAlone | Step::Use | Step::Follow, _) => {
-                    self.let_go();
-                    return self.on_its_way.take().map_or(Turn::Own(None), Turn::Follow);
+                    return Turn::Own(None);
                 }
             };
         }
@@ -213,10 +182,9 @@ impl<'a> Seeking<'a> {
 
     async fn take(&mut self) -> Happened {
         let job = self.job;
-        let forward = KnownForward::next(self.relieves);
         let (variant, known) = (&*self.variant, self.loaded.as_ref());
         let trace = job.request.timeline.as_ref().and_then(|timeline| timeline.recorded_context());
-        let wanted = Wanted { key: &job.fetch.key, variant, known, forward, trace };
+        let wanted = Wanted { key: &job.fetch.key, variant, known, trace };
         let (taking, looked) = match self.awaiting {
             Awaiting::Answer => {
                 let site_key = self.site_key();
@@ -230,55 +198,18 @@ impl<'a> Seeking<'a> {
                 (self.lease, self.looked) = (Some(lease), looked);
                 Happened::Taken
             }
-            Taking::Held(Holder { variant: Variant::This, forward, trace }) => {
-                (self.awaited, self.awaited_trace) = (forward, trace);
-                Happened::Held
-            }
-            Taking::Held(Holder { variant: Variant::Another, trace, .. }) => {
+            Taking::Held(Holder { variant, trace }) => {
                 self.awaited_trace = trace;
-                self.held_for_others()
+                match variant {
+                    Variant::This => Happened::Held,
+                    Variant::Another => self.held_for_others(),
+                }
             }
             Taking::Failed => Happened::Failed,
         }
     }
 
-    /// What has happened by the record as it was read since: it may tell of the failure of a forward that this one waited for.
-    fn what_it_tells(&mut self, happened: Happened, there: &There) -> Happened {
-        let job = self.job;
-        let Some(told) = job.cache().told_failure((&job.fetch.key, self.since), there) else {
-            return happened;
-        };
-        let failure = told.failure;
-        let ends = |forward: Option<ForwardId>| forward.is_some_and(|id| failure.forward.ends(id));
-        match happened {
-            // Who comes late to relieve a forward may find that another one has done so, and failed.
-            Happened::Taken if failure.forward.is_relief() && ends(self.relieves) => {}
-            Happened::Changed if ends(self.awaited) && self.is_last(&failure) => {}
-            Happened::Changed if ends(self.awaited) => {
-                self.relieves = Some(failure.forward.id);
-                return happened;
-            }
-            _ => return happened,
-        }
-        job.cache().shares_told_failure();
-        self.failure = Some(told);
-        Happened::FailedForAll
-    }
-
-    /// Whether nothing is tried after it: as for those who wait within a process.
-    fn is_last(&self, failure: &ToldFailure) -> bool {
-        let job = self.job;
-        let (cause, _) = failure.cause.means();
-        let stands_in = |stale: &Hit| job.may_stand_in(stale, cause, now());
-        let is_shared = |limits: CollapseLimits| limits.on_failure == LeaderFailure::Share;
-        failure.forward.is_relief()
-            || self.awaiting == Awaiting::News
-            || job.site.config.collapse.limits().is_some_and(is_shared)
-            || job.fetch.stale.as_ref().is_some_and(stands_in)
-    }
-
     fn held_for_others(&mut self) -> Happened {
-        self.awaited = None;
         match std::mem::replace(&mut self.others, OtherVariants::Passed) {
             OtherVariants::Awaited => Happened::Held,
             OtherVariants::Passed => Happened::StillHeld,
@@ -292,15 +223,7 @@ impl<'a> Seeking<'a> {
         let job = self.job;
         let mut waiting = measure(job.request.timeline.as_ref(), Stage::Lease);
         waiting.iter_mut().for_each(|waiting| waiting.linked(self.awaited_trace));
-        let awaited = tokio::select! {
-            biased;
-            awaited = job.cache().await_other(&job.fetch.key, self.seen, limit) => awaited,
-            following = self.on_its_way() => {
-                self.on_its_way = Some(following);
-                return Happened::OnItsWay;
-            }
-        };
-        match awaited {
+        match job.cache().await_other(&job.fetch.key, self.seen, limit).await {
             Awaited::Changed(version) => {
                 self.seen = version;
                 Happened::Changed
@@ -309,28 +232,6 @@ impl<'a> Seeking<'a> {
             Awaited::Free => Happened::Free,
             Awaited::StillHeld => Happened::StillHeld,
             Awaited::Failed => Happened::Failed,
-        }
-    }
-
-    /// Waits until something is on its way that answers.
-    async fn on_its_way(&self) -> Following {
-        let (job, cache) = (self.job, self.job.cache());
-        let tiers = cache.tiers().filter(|_| self.awaiting == Awaiting::Answer);
-        let listening = tiers.and_then(|tiers| tiers.hear_of(&job.fetch.key));
-        let (Some(tiers), Some(listening)) = (tiers, listening) else { return pending().await };
-        sleep(QUICK).await;
-        let site_key = self.site_key();
-        let place = (&*job.fetch.key, self.asker(site_key.as_deref()));
-        loop {
-            let told = listening.told();
-            let announced = tiers.on_its_way(cache.home(), place).await;
-            let following = announced.and_then(|announced| Following::new(job, announced));
-            if let Some(following) = following.filter(|it| self.is_answer_on_its_way(it.hit()))
-                && let Some(begun) = following.begun(tiers).await
-            {
-                return begun;
-            }
-            let _ = timeout(tiers.silence_max(), told).await;
         }
     }
 
@@ -346,12 +247,12 @@ impl<'a> Seeking<'a> {
         }
     }
 
-    /// Reads what the tier has now, where that may be something else than before.
-    async fn read(&mut self, happened: Happened) -> Option<There> {
+    /// Reads what the tier has now, where that may be something else than before. Whether it is.
+    async fn read(&mut self, happened: Happened) -> bool {
         // One that has freed the lease may have written before: what lies there says which variants there are, too.
         let may_differ = [Happened::Taken, Happened::Changed, Happened::Free, Happened::StillHeld];
         if !may_differ.contains(&happened) {
-            return None;
+            return false;
         }
         let loaded = match self.looked.take() {
             Some(looked) => looked,
@@ -361,12 +262,12 @@ impl<'a> Seeking<'a> {
             }
         };
         if let Some(lease) = &self.lease {
-            lease.is_upon(loaded.there.clone());
+            lease.is_upon(loaded.there);
         }
         if loaded.entry.is_some() {
             self.loaded = loaded.entry;
         }
-        Some(loaded.there)
+        true
     }
 
     /// What lies there now, to this request.
@@ -417,15 +318,6 @@ impl<'a> Seeking<'a> {
     fn is_fresh(&self, hit: &Hit) -> bool {
         let job = self.job;
         reuse(&job.facts, &hit.head.facts, &job.rule().caching, now()) == Reuse::Fresh
-    }
-
-    /// The same for what is not stored yet, of whatever length.
-    fn is_answer_on_its_way(&self, hit: &Hit) -> bool {
-        let job = self.job;
-        let request = job.request.sent().to_lines();
-        hit.head.is_selected_by(job.rule().selecting(&request))
-            && self.is_good(&hit.head)
-            && self.is_fresh(hit)
     }
 
     /// Whether it would have been an answer for a time.

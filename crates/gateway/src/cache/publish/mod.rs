@@ -1,7 +1,6 @@
 //! From an origin's answer to what is stored under its key: fetch, judge, fill, put.
 
 pub(crate) mod fetch;
-mod follow;
 pub(crate) mod freshen;
 pub(crate) mod head_update;
 pub(crate) mod in_turn;
@@ -9,4 +8,3 @@ pub(crate) mod job;
 pub(crate) mod part;
 pub(crate) mod post;
 pub(crate) mod publication;
-mod share;

@@ -14,7 +14,7 @@ use caching::{
 use store::{Applied, Change, Segment};
 
 use crate::cache::findings;
-use crate::cache::inflight::answer::{Answer, AskedBy, Filling};
+use crate::cache::inflight::answer::{Answer, Filling};
 use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
 use crate::cache::inflight::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::cache::inflight::table::LeaderGuard;
@@ -238,7 +238,6 @@ impl Publication<'_> {
             fill: self.part_fill(part),
             unshared: Arc::new(unshared),
             part: range,
-            asked_by: AskedBy::This,
         })
     }
 

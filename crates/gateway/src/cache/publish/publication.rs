@@ -7,7 +7,7 @@ use caching::partial::may_combine;
 use caching::{ExchangeTimes, FieldLine, NotStored, Storable, Timestamp, VaryUnusable};
 use store::{Applied, Change, OverBudget};
 
-use crate::cache::inflight::answer::{AskedBy, Filling};
+use crate::cache::inflight::answer::Filling;
 use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
 use crate::cache::inflight::table::InFlight;
 use crate::cache::publish::freshen::Freshening;
@@ -57,7 +57,7 @@ impl Publication<'_> {
         let fill = Fill::new(budget, limits, response.body.content_length(), Arc::clone(promised));
         let status = response.status.as_u16();
         let (head, unshared) = (Arc::new(head), Arc::new(unshared));
-        Ok(Filling { head, status, fill, unshared, part: None, asked_by: AskedBy::This })
+        Ok(Filling { head, status, fill, unshared, part: None })
     }
 
     /// Stores a complete response as the newest variant. What this request could have been answered with before is

@@ -88,7 +88,6 @@ impl Tiers {
 
     /// The tier says that these records have changed.
     pub(crate) fn suspect(&self, memory: &Memory<CacheEntry>, names: &[&[u8]]) {
-        names.iter().filter(|name| names::is_of_way(name)).for_each(|name| self.on_their_way.told.tell(name));
         for key in names.iter().filter_map(|name| names::key_of(name)) {
             self.counts.add(Event::Pushed);
             let in_use = self.working.doubt(key);
@@ -100,7 +99,6 @@ impl Tiers {
     /// The tier says that everything may have changed.
     pub(crate) fn all_suspect(&self) {
         self.flushes.0.fetch_add(1, Ordering::AcqRel);
-        self.on_their_way.told.tell_all();
         self.counts.add(Event::Flushed);
     }
 

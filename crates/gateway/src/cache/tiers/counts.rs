@@ -48,16 +48,8 @@ pub struct TierCounts {
     pub leases_released_late: u64,
     /// Leases that this instance could not give back before they ended, as far as it knows.
     pub leases_not_released: u64,
-    /// Failed forwards of other instances that requests of this one shared in place of asking.
-    pub failures_told: u64,
     /// How long was waited in all, in milliseconds.
     pub leases_waited_ms: u64,
-    /// Bodies that others followed, or may have, while this instance fetched them.
-    pub bodies_shared: u64,
-    /// Bodies that this instance followed while another one fetched them.
-    pub bodies_followed: u64,
-    /// Of those, how many broke off: the rest was the origin's to give.
-    pub bodies_lost: u64,
     /// Instances that share it, as far as is known here.
     pub instances: u64,
     /// Keys whose change it does not know yet.
@@ -90,14 +82,10 @@ pub(crate) enum Event {
     LeaseFailed,
     LeaseReleasedLate,
     LeaseNotReleased,
-    FailureTold,
     LeaseWaitedMs,
-    BodyShared,
-    BodyFollowed,
-    BodyLost,
 }
 
-const EVENTS: usize = Event::BodyLost as usize + 1;
+const EVENTS: usize = Event::LeaseWaitedMs as usize + 1;
 
 #[derive(Debug, Default)]
 pub(crate) struct Counts([AtomicU64; EVENTS]);
@@ -140,11 +128,7 @@ impl Counts {
             leases_failed: of(Event::LeaseFailed),
             leases_released_late: of(Event::LeaseReleasedLate),
             leases_not_released: of(Event::LeaseNotReleased),
-            failures_told: of(Event::FailureTold),
             leases_waited_ms: of(Event::LeaseWaitedMs),
-            bodies_shared: of(Event::BodyShared),
-            bodies_followed: of(Event::BodyFollowed),
-            bodies_lost: of(Event::BodyLost),
             instances: instances as u64,
             pending: pending_keys as u64,
             log: None,

@@ -19,10 +19,8 @@ use super::answer::There;
 use super::counts::{Counts, Event};
 use super::doubt::Doubt;
 use super::freeing::{self, Rooms, Unneeded};
-use crate::cache::inflight::known::{KnownForward, ToldCause, ToldFailure};
 use crate::cache::record::portable::LastWord;
 use crate::cache::record::stored::{CacheEntry, Uncacheable};
-use crate::clock::now;
 
 /// How long leases last, and are waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +50,6 @@ pub(crate) struct Wanted<'a> {
     pub(crate) variant: &'a [u8],
     /// What is known to lie under the key.
     pub(crate) known: Option<&'a Arc<CacheEntry>>,
-    /// What is asked of the origin with it.
-    pub(crate) forward: KnownForward,
     /// Who asks, for the traces of those who wait.
     pub(crate) trace: Option<TraceContext>,
 }
@@ -62,7 +58,6 @@ pub(crate) struct Wanted<'a> {
 pub(crate) struct Held {
     leases: Arc<Leases>,
     lease: Lease,
-    forward: KnownForward,
     /// What lies under the key, as far as it is known here.
     known: Option<Arc<CacheEntry>>,
     /// What the tier had when it was looked at under the lease: most probably what a write finds.
@@ -86,6 +81,8 @@ pub(super) enum Right {
 
 /// The beginning of a note, which tells variants apart.
 pub(super) const VARIANT_DIGITS: usize = 16;
+/// Older versions have the id of a forward there.
+pub(super) const NO_FORWARD: &str = "0000000000000000";
 /// A larger record is read again, and takes no memory while the origin is waited for.
 const BENEATH_BYTES_MAX: usize = 16 * 1024;
 
@@ -103,12 +100,12 @@ impl Leases {
         self.limits
     }
 
-    /// What others read beside a lease: which variant it is for, in 16 digits that tell no more, which forward, where that is recorded as a
-    /// `traceparent`, and who holds it.
+    /// What others read beside a lease: which variant it is for, in 16 digits that tell no more, a word that older versions read, where the
+    /// forward is recorded as a `traceparent`, and who holds it.
     pub(super) fn note(&self, wanted: &Wanted<'_>) -> String {
-        let (variant, forward) = (XxHash3_64::oneshot(wanted.variant), wanted.forward.id.digits());
+        let variant = XxHash3_64::oneshot(wanted.variant);
         let trace = wanted.trace.map(|trace| format!("{} ", trace.to_traceparent())).unwrap_or_default();
-        format!("{variant:016x} {forward} {trace}{}", self.holder)
+        format!("{variant:016x} {NO_FORWARD} {trace}{}", self.holder)
     }
 
     /// Renews a lease until it is lost.
@@ -141,7 +138,6 @@ impl Held {
         Self {
             leases: Arc::clone(leases),
             lease,
-            forward: wanted.forward,
             known: wanted.known.cloned(),
             beneath: Mutex::new(There::Unread),
             last_word: Mutex::new(LastWord::GaveUp),
@@ -154,11 +150,6 @@ impl Held {
     /// With what right a record is written that was fetched under it.
     pub(super) fn right(&self) -> Right {
         *self.right.lock()
-    }
-
-    /// Somebody else may fetch the same now.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.right() == Right::Lost
     }
 
     pub(super) fn lease(&self) -> &Lease {
@@ -180,16 +171,6 @@ impl Held {
     pub(super) fn becomes(&self, right: Right) {
         *self.right.lock() = right;
         self.renewing.abort();
-    }
-
-    /// How others know the forward.
-    pub(crate) fn forward(&self) -> KnownForward {
-        self.forward
-    }
-
-    /// The origin has failed: those who wait are told when it is freed.
-    pub(crate) fn fails(&self, cause: ToldCause) {
-        *self.last_word.lock() = LastWord::Failed(ToldFailure { forward: self.forward, cause }, now());
     }
 
     /// Others get nothing of what is fetched: they are told when it is freed.

@@ -14,13 +14,11 @@ mod freeing;
 pub(crate) mod leases;
 pub(crate) mod load;
 mod names;
-pub(crate) mod on_their_way;
 mod queue;
 mod rest;
 pub(crate) mod segments;
 pub(crate) mod taking;
 mod together;
-pub(crate) mod told;
 mod touch;
 mod working;
 
@@ -43,7 +41,6 @@ use self::leases::{Held, LeaseLimits, Leases};
 use self::rest::Rest;
 use self::segments::TierSegments;
 use self::together::Together;
-use self::told::OnTheirWay;
 use self::working::{Claim, Known, Limits, Noted, Pending, Theirs, Working};
 use crate::cache::epochs::Epochs;
 use crate::cache::record::stored::CacheEntry;
@@ -98,7 +95,6 @@ pub(crate) struct Tiers {
     /// The last look-up got no answer: who has just waited for one is not to wait for a lease, too.
     is_silent: AtomicBool,
     leases: Arc<Leases>,
-    on_their_way: OnTheirWay,
     flushes: Flushes,
     log: FleetLog,
     epochs: Arc<Epochs>,
@@ -142,7 +138,6 @@ impl Tiers {
             doubt,
             is_silent: AtomicBool::new(false),
             leases: Arc::new(leases),
-            on_their_way: OnTheirWay::new(),
             flushes: Flushes::default(),
             counts,
             settled: Notify::new(),

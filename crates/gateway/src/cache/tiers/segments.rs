@@ -18,7 +18,6 @@ use store::{Budget, FillId, OverBudget, Place, Segment, SegmentId, SegmentPut};
 
 use super::counts::{Counts, Event};
 use super::together::Together;
-use crate::cache::record::portable::FRAGMENT_BYTES_MAX;
 use crate::cache::record::segmented::{Absent, Segmented};
 
 /// Asked for at once, if a segment is not larger: it must come within the deadline of one operation.
@@ -120,49 +119,6 @@ impl TierSegments {
             let _ = self.backing.remove_segments(fill, &unusable).await;
         }
         Ok(loaded)
-    }
-
-    /// Fragments of a body on its way, in the order of the indexes.
-    ///
-    /// # Errors
-    /// As of [`TierSegments::load`].
-    pub(crate) async fn load_fragments(
-        &self,
-        fill: FillId,
-        indexes: &[u32],
-    ) -> Result<Vec<Option<Segment>>, Unavailable> {
-        self.load_indexes(fill, indexes, FRAGMENT_BYTES_MAX as usize, Place::Heap).await
-    }
-
-    /// Gives the tier one of them. The first that was given under an index stays. Says whether there is one.
-    ///
-    /// # Errors
-    /// As of [`TierSegments::store`].
-    pub(crate) async fn store_fragment(
-        &self,
-        id: SegmentId,
-        data: &Bytes,
-        ttl: Duration,
-    ) -> Result<bool, Unavailable> {
-        let (source, cell_bytes) = (Source::Bytes(data), FRAGMENT_BYTES_MAX);
-        self.put(&Given { source, fill: id.fill, cell_bytes, ttl }, id.index).await
-    }
-
-    /// Lets the first `count` fragments of a body live for `ttl` from now on.
-    ///
-    /// # Errors
-    /// When the tier does not answer.
-    pub(crate) async fn keep_fragments(
-        &self,
-        fill: FillId,
-        count: u32,
-        ttl: Duration,
-    ) -> Result<(), BackingError> {
-        let indexes: Vec<u32> = (0..count).collect();
-        for some in indexes.chunks(EXTENDED_AT_ONCE) {
-            self.backing.extend_segments(fill, some, ttl).await?;
-        }
-        Ok(())
     }
 
     fn decode(&self, id: SegmentId, place: Place, bytes: &[u8]) -> Result<Segment, Unusable> {

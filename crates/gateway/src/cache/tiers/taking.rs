@@ -6,18 +6,15 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use caching::Timestamp;
 use store::backing::{LeaseMode, LeaseRequest, Taken, Version, Waited};
 use telemetry::trace::TraceContext;
 use tokio::time::Instant;
 
-use super::answer::{Answer, There};
+use super::answer::Answer;
 use super::counts::Event;
 use super::leases::{Held, VARIANT_DIGITS, Wanted};
 use super::load::{Asker, Home};
 use super::{Tiers, names};
-use crate::cache::inflight::known::{ForwardId, Told};
-use crate::cache::record::portable;
 
 /// What became of taking a lease.
 pub(crate) enum Taking {
@@ -32,9 +29,7 @@ pub(crate) enum Taking {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) variant: Variant,
-    /// What they ask of the origin; `None` where their version of Larder does not say.
-    pub(crate) forward: Option<ForwardId>,
-    /// Where that is recorded, if it is.
+    /// Where what they ask of the origin is recorded, if it is.
     pub(crate) trace: Option<TraceContext>,
 }
 
@@ -129,18 +124,6 @@ impl Tiers {
         }
     }
 
-    /// The failure of which a record tells to a request that has waited `since`. Without a clock in common nobody knows that.
-    pub(crate) fn told_failure(&self, (key, since): (&[u8], Timestamp), there: &There) -> Option<Told> {
-        let There::Record(record) = there else { return None };
-        let told = portable::told_failure(key, &record.bytes, self.backing.clock_ahead_ms()?);
-        told.filter(|told| since < told.came_before)
-    }
-
-    /// A failure that was told is the answer of those who wait here.
-    pub(crate) fn shares_told_failure(&self) {
-        self.counts.add(Event::FailureTold);
-    }
-
     /// The longest wait for what another instance fetches.
     pub(crate) fn lease_wait_max(&self) -> Duration {
         self.leases.limits().wait_max
@@ -150,8 +133,6 @@ impl Tiers {
 fn holder_of(theirs: &[u8], ours: &str) -> Holder {
     let is_same = theirs.get(..VARIANT_DIGITS) == ours.as_bytes().get(..VARIANT_DIGITS);
     let variant = if is_same { Variant::This } else { Variant::Another };
-    let mut words = std::str::from_utf8(theirs).unwrap_or_default().split(' ').skip(1);
-    let forward = words.next().and_then(ForwardId::read);
-    let trace = words.next().and_then(|word| TraceContext::parse(word.as_bytes()));
-    Holder { variant, forward, trace }
+    let trace = std::str::from_utf8(theirs).unwrap_or_default().split(' ').nth(2);
+    Holder { variant, trace: trace.and_then(|word| TraceContext::parse(word.as_bytes())) }
 }

@@ -10,10 +10,10 @@ use caching::{
 use telemetry::CacheResult;
 
 use crate::cache::Cache;
-use crate::cache::inflight::answer::{Answer, AskedBy, Failed, FailedAt, Filling, How, PrivateAnswer};
+use crate::cache::inflight::answer::{Answer, Failed, Filling, PrivateAnswer};
 use crate::cache::inflight::assemble::{Arriving, Assembly};
 use crate::cache::inflight::joining::Role;
-use crate::cache::inflight::next_move::{Again, Came, Fact, Move, MoveOf, Status, Trial, next_move};
+use crate::cache::inflight::next_move::{Came, Fact, MoveOf, Status, Trial, next_move};
 use crate::cache::inflight::scope::{FetchScope, MissingRange};
 use crate::cache::inflight::wanted::{Fetch, Tier};
 use crate::cache::publish::job::Job;
@@ -27,7 +27,7 @@ use crate::message::interims::Interims;
 use crate::message::private;
 use crate::message::reply::Reply;
 use crate::plan::{Assemble, ForwardReason, Next, Plan};
-use crate::reason::{Detail, Reason};
+use crate::reason::Detail;
 use crate::upstream::OriginResponse;
 use crate::worker::Worker;
 
@@ -76,9 +76,6 @@ impl CollapsedRequest<'_> {
     }
 
     pub(super) fn next_move(&self, answer: &Answer, role: Role) -> MoveOf<Arrived<'_>> {
-        if answer.failed_before(|| self.came()) {
-            return Move::Again(Again::Anew(Reason::CollapseFailed.into()));
-        }
         let response = match answer {
             Answer::Private(answer) if role == Role::Leader => answer.response.lock().take(),
             _ => None,
@@ -180,13 +177,8 @@ impl Trial for Arrived<'_> {
             Answer::Found(hit) => self.seeking.stored(hit, Use::Fresh, None),
             Answer::FoundElsewhere(hit) => self.found_elsewhere(hit),
             Answer::Freshened(hit, storing) => self.freshened(hit, *storing),
-            Answer::Stale(hit, cause, failed) => {
-                let used = match failed.at {
-                    FailedAt::This => self.asked(cause.status, CacheResult::Stale, Storing::No),
-                    FailedAt::Another { .. } => {
-                        Use::Asked { outcome: self.elsewhere(Storing::No), result: CacheResult::Stale }
-                    }
-                };
+            Answer::Stale(hit, cause, _) => {
+                let used = self.asked(cause.status, CacheResult::Stale, Storing::No);
                 self.seeking.stored(hit, used, Some(*cause))
             }
             Answer::Private(answer) => {
@@ -280,21 +272,15 @@ impl Arrived<'_> {
     /// All who want it have waited for the other instance, this request among them.
     //= RFC 9211 section 2.6: collapsed
     fn found_elsewhere(&self, hit: &Hit) -> Option<Next> {
-        self.seeking.stored(hit, Use::FoundElsewhere(self.elsewhere(Storing::Yes)), None)
-    }
-
-    fn elsewhere(&self, storing: Storing) -> Outcome {
         let reason = self.seeking.fetch.reason.fwd();
-        Outcome::Forwarded { reason, status: None, stored: storing == Storing::Yes, collapsed: true }
+        let outcome = Outcome::Forwarded { reason, status: None, stored: true, collapsed: true };
+        self.seeking.stored(hit, Use::FoundElsewhere(outcome), None)
     }
 
     fn filling(&self, filling: &Filling) -> Option<Reply> {
         let result = if self.role == Role::Leader { CacheResult::Miss } else { CacheResult::Collapsed };
         let storing = if filling.fill.may_be_stored() { Storing::Yes } else { Storing::No };
-        let used = match filling.asked_by {
-            AskedBy::This => self.asked(Some(filling.status), result, storing),
-            AskedBy::Another => Use::FoundElsewhere(self.elsewhere(storing)),
-        };
+        let used = self.asked(Some(filling.status), result, storing);
         let mut reply =
             self.seeking.with_serving(|serving| match (&filling.part, &self.seeking.fetch.scope) {
                 (None, _) => serving.filling(filling, used),
@@ -360,7 +346,7 @@ fn status(status: u16) -> Status<Failed> {
         200 => Status::Whole,
         206 => Status::Part,
         416 => Status::Unsatisfiable,
-        500.. => Status::ServerError(Failed::here(How::Status(status))),
+        500.. => Status::ServerError(Failed::Status(status)),
         _ => Status::Other,
     }
 }

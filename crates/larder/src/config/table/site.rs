@@ -148,7 +148,7 @@ section! {
     ///
     /// `share`: all get the failure, which spares an origin in trouble. `hand_over`: one of them forwards again, and the others wait for it; should
     /// that fail too, all get the failure. Of a server error the others get the status alone. Where instances share a store (`collapse = "fleet"`),
-    /// so do all who wait at any of them.
+    /// each one does so for those who wait there.
     on_failure = one_of::<LeaderFailure>().default("hand_over"),
     /// How long a key whose response could not be stored is remembered and not collapsed. Not while a stored response answers, or did less than this
     /// time ago.

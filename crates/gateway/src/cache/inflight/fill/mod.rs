@@ -119,7 +119,8 @@ impl Fill {
         if !matches!(written, Written::All | Written::TooLong) {
             self.arrived.notify_waiters();
         }
-        if retention == Retention::Whole {
+        // Others wait for the news, and are not to wait for its readers: the next write does.
+        if retention == Retention::Whole || matches!(written, Written::NoLongerKept(_)) {
             return written;
         }
         match self.window_has_room(may_wait).await {
@@ -181,24 +182,6 @@ impl Fill {
             }
             read.await;
         }
-    }
-
-    /// Resolves when it has ended, well or badly.
-    pub(crate) async fn ended(&self) {
-        loop {
-            let arrived = self.arrived.notified();
-            tokio::pin!(arrived);
-            arrived.as_mut().enable();
-            if !matches!(self.state.lock().end, End::Filling) {
-                return;
-            }
-            arrived.await;
-        }
-    }
-
-    /// Whether somebody reads it, or is about to.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.promised.load(Ordering::Acquire) > 0 || self.state.lock().readers.iter().any(Option::is_some)
     }
 
     /// The body, once all of it is here. `None` when it isn't to be stored.

@@ -7,16 +7,13 @@ use store::{FillId, Memory, Record};
 
 use crate::cache::inflight::fill::INLINE_BODY_BYTES_MAX;
 use crate::cache::record::segmented::{Absent, Segmented};
-use crate::cache::record::stored::{StoredBody, StoredHead};
+use crate::cache::record::stored::StoredBody;
 
 /// A body that is inside of the record in memory and too large for that elsewhere is one segment, of a cell of this
 /// size.
 pub(super) const SMALL_CELL_BYTES: u32 = 64 << 10;
 
 const _: () = assert!(INLINE_BODY_BYTES_MAX <= SMALL_CELL_BYTES as usize);
-
-/// The largest fragment of a body on its way.
-pub(crate) const FRAGMENT_BYTES_MAX: u32 = 64 << 10;
 
 /// What a record says of a body, which is called `fill` if it has no name of its own. `given` is what the tier has acknowledged: memory
 /// may have lost the rest before it was given. `None` where that is not said.
@@ -41,25 +38,6 @@ pub(super) fn written<'a>(body: &'a StoredBody, fill: FillId, given: &[Layout]) 
     };
     let state = if is_complete { BodyState::Complete } else { BodyState::Part };
     Some(Body { state, complete_bytes, content })
-}
-
-/// What a record says of a body that is on its way. Its fragments are no segments of cells: how many there are says its progress.
-pub(super) fn on_its_way(head: &StoredHead, fill: FillId) -> Body<'static> {
-    let layout = Layout { fill, cell_bytes: FRAGMENT_BYTES_MAX, runs: Vec::new(), fragments: Vec::new() };
-    let complete_bytes = head.declared_bytes();
-    Body { state: BodyState::Filling, complete_bytes, content: Content::Segments(layout) }
-}
-
-/// The fill of the fragments of a body on its way; `None` for any other body.
-pub(super) fn fragments(body: &Body<'_>) -> Option<FillId> {
-    match &body.content {
-        Content::Segments(layout)
-            if body.state == BodyState::Filling && layout.cell_bytes == FRAGMENT_BYTES_MAX =>
-        {
-            Some(layout.fill)
-        }
-        Content::Segments(_) | Content::Inline(_) => None,
-    }
 }
 
 /// The bytes that are written apart from the record, as the one segment of their fill.
@@ -95,10 +73,6 @@ pub(super) fn read(
     memory: &Memory<impl Record>,
     found: impl Fn(FillId) -> Option<Bytes>,
 ) -> Option<StoredBody> {
-    // That there will be more is worth nothing without the lease on the key.
-    if body.state == BodyState::Filling {
-        return None;
-    }
     if let Some(Absent { fill, .. }) = small(body) {
         let data = found(fill).filter(|data| Some(data.len() as u64) == body.complete_bytes)?;
         return Some(StoredBody::Inline(data));

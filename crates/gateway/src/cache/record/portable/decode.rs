@@ -10,7 +10,7 @@ use store::{FillId, Memory};
 use super::{bodies, encode, judge};
 use crate::cache::epochs::Epochs;
 use crate::cache::record::segmented::Absent;
-use crate::cache::record::stored::{CacheEntry, StoredHead, StoredResponse, Uncacheable};
+use crate::cache::record::stored::{CacheEntry, StoredResponse, Uncacheable};
 use crate::config::CacheRule;
 use crate::reason::Detail;
 
@@ -105,25 +105,6 @@ impl<'a> Decoded<'a> {
             return None;
         }
         CacheEntry::new(reader.memory.budget(), variants, note).ok()
-    }
-
-    /// Whether it has a response or a note at all: one without says that there is nothing.
-    pub(crate) fn is_of_nothing(&self) -> bool {
-        self.record.variants.is_empty() && self.record.note.is_none()
-    }
-
-    /// The fill of the fragments of a body on its way, whoever may use that; `None` where there is none.
-    pub(crate) fn fragments(&self) -> Option<FillId> {
-        bodies::fragments(&self.record.variants.first()?.response.as_ref()?.body)
-    }
-
-    /// The response whose body is on its way, to this reader, and the fill of its fragments. `None` where there is none, or the reader
-    /// would not store it.
-    pub(crate) fn on_its_way(&self, reader: &Reader<'_>) -> Option<(StoredHead, FillId)> {
-        let variant = self.record.variants.first()?;
-        let response = believed(variant, reader)?;
-        let fill = bodies::fragments(&response.body)?;
-        Some((judge::head(variant, response, reader)?, fill))
     }
 }
 

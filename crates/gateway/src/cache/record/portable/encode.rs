@@ -1,7 +1,5 @@
 //! From what lies under a key in memory to bytes.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use caching::{RefusalScope, Timestamp};
 use store::format::{
@@ -12,9 +10,8 @@ use store::{FillId, SegmentId};
 
 use super::bodies;
 use crate::cache::epochs::Epochs;
-use crate::cache::inflight::known::{Told, ToldFailure};
 use crate::cache::record::inputs::Inputs;
-use crate::cache::record::stored::{CacheEntry, StoredBody, StoredHead, StoredResponse, Uncacheable};
+use crate::cache::record::stored::{CacheEntry, StoredResponse, Uncacheable};
 
 /// What bytes are written for.
 #[derive(Clone, Copy)]
@@ -120,20 +117,11 @@ pub(crate) fn nothing(key: &[u8], keys: Option<&TagKeys>) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The bytes of a record of a response whose body is on its way, in fragments of `fill`. `None` where it does not fit.
-pub(crate) fn on_its_way(writing: &Writing<'_>, head: &Arc<StoredHead>, fill: FillId) -> Option<Vec<u8>> {
-    let stored = StoredResponse { head: Arc::clone(head), body: StoredBody::Inline(Bytes::new()) };
-    let known = Known { body: bodies::on_its_way(head, fill), ..Known::of(&stored, &[])? };
-    writing.sealed(RecordKind::Primary, None, vec![known.variant(writing)])
-}
-
 /// What is said of a fetch that has brought nothing to share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastWord {
     /// Somebody else is to try.
     GaveUp,
-    /// The origin failed at this time, as those may use who waited for this very forward by then.
-    Failed(ToldFailure, Timestamp),
     /// Others get no response from it, either.
     NotShared(Uncacheable),
     /// Nothing: what lies there is good enough.
@@ -155,31 +143,16 @@ pub(crate) fn with_word(
         Some(Err(error)) if error.meaning() == Meaning::Leave => return None,
         Some(Err(_)) => Vec::new(),
     };
-    let gave_up = |until: Timestamp, because| Note {
-        kind: NoteKind::GaveUp,
-        scope: scope_number(RefusalScope::All),
-        until_ms: writing.tier_ms(until),
-        because,
-    };
-    let reason = match word {
-        LastWord::Failed(failure, _) => failure.to_reason().unwrap_or_default(),
-        LastWord::GaveUp | LastWord::NotShared(_) | LastWord::Unchanged => String::new(),
-    };
     let note = match &word {
         LastWord::NotShared(note) => written_note(note, &writing),
-        LastWord::Failed(_, at) => gave_up(at.plus_ms(FAILURE_MS), reason.as_bytes()),
-        LastWord::GaveUp | LastWord::Unchanged => gave_up(now, b""),
+        LastWord::GaveUp | LastWord::Unchanged => Note {
+            kind: NoteKind::GaveUp,
+            scope: scope_number(RefusalScope::All),
+            until_ms: writing.tier_ms(now),
+            because: b"",
+        },
     };
     writing.sealed(RecordKind::Primary, Some(note), variants)
-}
-
-/// The failure that a record tells of. It answers nobody who came after it, not even while the lease of the forward that failed is still there;
-/// where clocks leave that open, the request came after it.
-pub(crate) fn told_failure(key: &[u8], bytes: &[u8], clock_ahead_ms: i64) -> Option<Told> {
-    let note = decode_record(bytes, RecordKind::Primary, key, None).ok()?.note?;
-    let failure = ToldFailure::of_reason(note.because).filter(|_| note.kind == NoteKind::GaveUp)?;
-    let until = Timestamp::from_ms(note.until_ms.try_into().ok()?);
-    Some(Told { failure, came_before: until.plus_ms(-(FAILURE_MS + CLOCK_DOUBT_MS + clock_ahead_ms)) })
 }
 
 /// Whether both are one, or answer the same requests.
@@ -358,10 +331,6 @@ impl Placed {
     }
 }
 
-/// The note of a failure ends so long after it.
-const FAILURE_MS: i64 = 5_000;
-/// How well instances agree what time it is by the clock of the tier.
-const CLOCK_DOUBT_MS: i64 = 2;
 /// As many as a record lists.
 const VARIANTS_MAX: usize = 32;
 pub(super) const CONTENT_LENGTH: &str = "content-length";

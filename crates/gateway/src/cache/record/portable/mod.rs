@@ -17,11 +17,9 @@ mod decode;
 mod encode;
 mod judge;
 
-pub(crate) use self::bodies::FRAGMENT_BYTES_MAX;
 pub(crate) use self::decode::{Decoded, Reader, decode};
 pub(crate) use self::encode::{
-    Encoded, LastWord, Merge, Ours, SegmentBytes, Writing, encode, nothing, on_its_way, told_failure,
-    with_word,
+    Encoded, LastWord, Merge, Ours, SegmentBytes, Writing, encode, nothing, with_word,
 };
 
 #[cfg(test)]

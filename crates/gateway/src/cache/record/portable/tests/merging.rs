@@ -6,7 +6,7 @@ use caching::{NotStored, RefusalScope, Rules};
 use store::FillId;
 use store::format::{RecordKind, decode_record};
 
-use super::super::{Encoded, Merge, Writing, decode, nothing, on_its_way};
+use super::super::{Encoded, Merge, Writing, decode};
 use super::world::{Asked, KEY, NOW, WRITING, World, at, encode_given, gathered, inline, written};
 use crate::cache::record::stored::{CacheEntry, StoredHead, StoredResponse, Uncacheable};
 use crate::reason::{Detail, Reason};
@@ -176,27 +176,4 @@ fn notes_go_with_what_is_stored() {
     );
     let alone = CacheEntry::new(world.memory.budget(), Vec::new(), Some(over)).unwrap();
     assert!(encode_given(&WRITING, &alone, Merge::default()).is_none());
-}
-
-/// Who waits for it has the head; who reads what is stored has nothing.
-#[test]
-fn a_body_on_its_way_is_nothing_that_is_stored() {
-    let world = World::new(Rules::default());
-    let (head, fill) = (std::sync::Arc::new(of_kind(&world, "a", 0)), FillId::next());
-    let primary = on_its_way(&WRITING, &head, fill).unwrap();
-    let decoded = decode(&primary, KEY, None).unwrap();
-    let (read, of) = decoded.on_its_way(&world.reader()).unwrap();
-    assert_eq!((of, decoded.fragments()), (fill, Some(fill)));
-    assert!(read.is_same_variant(&head) && read.facts == head.facts);
-    assert!(!decoded.is_of_nothing() && decoded.entry(&[], &world.reader()).is_none());
-
-    let nothing = nothing(KEY, None).unwrap();
-    let decoded = decode(&nothing, KEY, None).unwrap();
-    assert!(decoded.is_of_nothing() && decoded.on_its_way(&world.reader()).is_none());
-
-    let stored =
-        encode_given(&WRITING, &world.entry(vec![inline(of_kind(&world, "a", 0), b"a")]), Merge::default());
-    let stored = stored.unwrap();
-    let decoded = decode(&stored.primary, KEY, None).unwrap();
-    assert!(decoded.on_its_way(&world.reader()).is_none() && decoded.fragments().is_none());
 }
