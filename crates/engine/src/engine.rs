@@ -451,6 +451,12 @@ impl<'a> Batch<'a> {
         Located::new(loaded(self.shard_as_is(key)), key)
     }
 
+    /// Locks nothing until a shard is needed again. Between two calls others may have changed any of them.
+    pub fn release(&mut self) {
+        self.guard = None;
+        self.locked = usize::MAX;
+    }
+
     /// Tells the processor that this key will be looked for in about a hundred nanoseconds.
     #[inline]
     pub fn prefetch(&mut self, key: &Key<'_>) -> Hint {

@@ -22,6 +22,12 @@ impl<'k, S: DerefMut<Target = Shard>> Located<'k, S> {
         Self { shard, key }
     }
 
+    /// The key.
+    #[inline(always)]
+    pub fn key(&self) -> &'k Key<'k> {
+        self.key
+    }
+
     /// What is stored under the key.
     #[inline]
     pub fn get(&mut self, access: Access, now_ms: u64) -> Option<Found<'_>> {

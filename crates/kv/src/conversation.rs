@@ -388,6 +388,11 @@ impl Conversation {
                 }
                 match plain.execute::<F>(&mut batch, &mut self.session, output, context) {
                     Executed::Yes => at += plain.bytes(),
+                    Executed::Told => {
+                        at += plain.bytes();
+                        batch.release();
+                        context.shared.settle();
+                    }
                     Executed::Large => return at + plain.bytes(),
                     Executed::No => return at,
                 }

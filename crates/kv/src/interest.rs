@@ -15,7 +15,7 @@ use crate::pubsub;
 use crate::shared::Shared;
 use crate::subscriptions::Subscriptions;
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU8, AtomicU16, Ordering::Relaxed, Ordering::SeqCst};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering::Relaxed, Ordering::SeqCst};
 use crate::tracking::Tracking;
 use crate::transaction::Watches;
 
@@ -31,6 +31,7 @@ pub(crate) struct Interests {
     pub(crate) pauses: Pauses,
     pub(crate) monitors: Monitors,
     events: AtomicU16,
+    news: News,
 }
 
 /// A watched key, and the database by the number that clients know.
@@ -99,23 +100,92 @@ impl Interests {
     }
 }
 
-impl Shared {
-    /// Tells of keys that went without a command. What was noted is told in order.
-    pub(crate) fn settle(&self) {
-        if !self.engine.has_removed() {
+/// What happened to keys and is not told yet, in the order in which it happened: it is noted while the shard of the key is locked, and told when
+/// nothing is.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    /// Until all of it is told: whoever has noted something, and finds this false, knows that it was.
+    is_any: AtomicBool,
+    /// Innermost but for what the engine notes itself.
+    noted: Mutex<Vec<Happened>>,
+    /// Held while it is told: two who tell at the same time would mix it.
+    telling: Mutex<()>,
+}
+
+/// To a key of this database of the engine.
+#[derive(Debug)]
+struct Happened {
+    database: Database,
+    key: Box<[u8]>,
+    change: Change,
+    /// The client that did it.
+    by: Option<u64>,
+}
+
+impl News {
+    fn note(&self, happened: Happened, engine: &Engine) {
+        let mut noted = self.noted.lock();
+        // What expired or was evicted for it was gone before.
+        self.note_removed(&mut noted, engine);
+        noted.push(happened);
+        self.is_any.store(true, SeqCst);
+    }
+
+    /// What is to be told next. Empty: all was told.
+    fn take(&self, engine: &Engine) -> Vec<Happened> {
+        let mut noted = self.noted.lock();
+        self.note_removed(&mut noted, engine);
+        self.is_any.store(!noted.is_empty(), SeqCst);
+        std::mem::take(&mut *noted)
+    }
+
+    /// Keys that went without a command.
+    fn note_removed(&self, noted: &mut Vec<Happened>, engine: &Engine) {
+        if !engine.has_removed() {
             return;
         }
-        for removal in self.engine.take_removed() {
+        self.is_any.store(true, SeqCst);
+        noted.extend(engine.take_removed().into_iter().map(|removal| {
             let change = match removal.cause {
                 Cause::Expired => Change::Expired,
                 Cause::Evicted => Change::Evicted,
             };
-            self.tell(removal.database, &removal.key, change, None);
+            Happened { database: removal.database, key: removal.key.into(), change, by: None }
+        }));
+    }
+}
+
+impl Shared {
+    /// Something has happened to a key of this database of the engine, whose shard is locked.
+    pub(crate) fn note(&self, database: Database, key: &[u8], change: Change, by: Option<u64>) {
+        let happened = Happened { database, key: key.into(), change, by };
+        self.interests.news.note(happened, &self.engine);
+    }
+
+    /// Tells what has happened to keys, if anything. No shard may be locked. Whatever this thread has noted before is told when it comes back, be
+    /// it by another one.
+    pub(crate) fn settle(&self) {
+        let news = &self.interests.news;
+        if self.engine.has_removed() || news.is_any.load(SeqCst) {
+            self.tell_news();
         }
     }
 
-    /// Tells of a key of this database of the engine: what happened to it, and who did it.
-    pub(crate) fn tell(&self, database: Database, key: &[u8], change: Change, by: Option<u64>) {
+    #[cold]
+    fn tell_news(&self) {
+        let news = &self.interests.news;
+        let _in_order = news.telling.lock();
+        loop {
+            let happened = news.take(&self.engine);
+            if happened.is_empty() {
+                return;
+            }
+            happened.iter().for_each(|happened| self.tell(happened));
+        }
+    }
+
+    fn tell(&self, happened: &Happened) {
+        let Happened { database, ref key, change, by } = *happened;
         let flags = self.interests.flags();
         // Clients know it by another number after SWAPDB.
         let database = self.databases.of_clients(database);

@@ -17,6 +17,7 @@ use crate::command::Isolation;
 use crate::conversation::{Context, Conversation, Pause};
 use crate::endings::Ending;
 use crate::limits::BuffersLimit;
+use crate::notify::Events;
 use crate::output::Output;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -308,6 +309,57 @@ fn nobody_sees_half_of_a_command_of_many_keys() {
                 &["SWAPDB 0 1", "MULTI\r\nSET b 3\r\nSET c 3\r\nSET a 3\r\nEXEC", "SWAPDB 1 0"],
             ),
         ]);
+    });
+}
+
+/// How many of three keys are there, and which of two.
+#[test]
+fn nobody_sees_half_of_what_is_removed_or_renamed() {
+    const LOOKS: &[(&str, &[&str])] = &[
+        ("EXISTS a b c", &[":0 ", ":3 "]),
+        ("EXISTS old new", &[":1 "]),
+        ("TOUCH c b a", &[":0 ", ":3 "]),
+        ("TOUCH new old", &[":1 "]),
+    ];
+    try_orders(|shared| {
+        let mut looker = Talk::new(shared, 0);
+        looker.ask("SET old 1");
+        let looker = thread::spawn(move || {
+            for (look, expected) in LOOKS {
+                let reply = looker.ask(look);
+                assert!(expected.contains(&reply.as_str()), "{look}: {reply}");
+            }
+            looker.leave();
+        });
+        together(vec![
+            looker,
+            client(shared, 1, &["MSET a 1 b 1 c 1", "DEL b c a", "RENAME old new", "MSETNX c 2 a 2 b 2"]),
+            client(shared, 2, &["UNLINK c a b", "MSET c 3 b 3 a 3", "DEL a b c"]),
+        ]);
+    });
+}
+
+/// Whoever does this, sets and removals alternate.
+const IN_TURN: &[&str] = &["SET k 1 NX", "DEL k\r\nSET k 1 NX", "DEL k"];
+
+/// What a command without options and one with options do to a key is told in the order in which they did it.
+#[test]
+fn events_of_a_key_have_the_order_of_its_changes() {
+    try_orders(|shared| {
+        let events = |letters| Events::parse(letters).expect("letters of classes");
+        shared.interests.set_events(events(b"EA"), &shared.engine);
+        let mut listener = Talk::new(shared, 0);
+        listener.hear("SUBSCRIBE __keyevent@0__:set __keyevent@0__:del\r\n");
+        together(vec![client(shared, 1, IN_TURN), client(shared, 2, IN_TURN)]);
+        listener.told.clear();
+        listener.hear("");
+        let told = String::from_utf8_lossy(&listener.told).into_owned();
+        let changes: Vec<&str> =
+            told.lines().filter_map(|line| line.strip_prefix("__keyevent@0__:")).collect();
+        let is_in_turn = |(at, change): (usize, &&str)| *change == ["set", "del"][at % 2];
+        assert!(changes.len() >= 4 && changes.iter().enumerate().all(is_in_turn), "{changes:?}");
+        listener.leave();
+        shared.interests.set_events(events(b""), &shared.engine);
     });
 }
 

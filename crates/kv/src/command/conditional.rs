@@ -39,9 +39,8 @@ fn remove_if<'a>(
     }
     let (mut located, is_met) = call.lock_if(&key, condition(call)?);
     let is_removed = is_met? && located.remove(call.now_ms);
-    drop(located);
     if is_removed {
-        call.changed(&key, Change::Del);
+        call.changed(&located, Change::Del);
     }
     reply.integer(i64::from(is_removed));
     Ok(())

@@ -21,6 +21,8 @@ const ATTEMPTS_UNLOCKED: usize = 4;
 /// What is written to a value, and where.
 #[derive(Clone, Copy, Debug)]
 struct Edit<'a> {
+    /// What others are told of it.
+    change: Change,
     /// Nowhere: behind its end.
     at: Option<usize>,
     part: &'a [u8],
@@ -48,7 +50,7 @@ enum Attempt {
 }
 
 pub(super) fn append(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let length = edit(call, Change::Append, Edit { at: None, part: call.argument(2) })?;
+    let length = edit(call, Edit { change: Change::Append, at: None, part: call.argument(2) })?;
     reply.count(length);
     Ok(())
 }
@@ -59,15 +61,15 @@ pub(super) fn setrange(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if part.is_empty() {
         return super::strings::strlen(call, reply);
     }
-    let length = edit(call, Change::SetRange, Edit { at: Some(offset), part })?;
+    let length = edit(call, Edit { change: Change::SetRange, at: Some(offset), part })?;
     reply.count(length);
     Ok(())
 }
 
 /// Changes the value of the first argument, which begins empty, and leaves its expiry; its length then.
-fn edit(call: &Call<'_>, what: Change, edit: Edit<'_>) -> Result<usize, Refusal> {
+fn edit(call: &Call<'_>, edit: Edit<'_>) -> Result<usize, Refusal> {
     let key = call.key(1);
-    let length = call.with_room(&key, || {
+    call.with_room(&key, || {
         for _ in 0..ATTEMPTS_UNLOCKED {
             let (before, length) = match attempt(call, &key, edit, Place::Anywhere)? {
                 Ok(Attempt::Done(length)) => return Ok(Ok(length)),
@@ -77,16 +79,15 @@ fn edit(call: &Call<'_>, what: Change, edit: Edit<'_>) -> Result<usize, Refusal>
             if let Err(refusal) = call.go_through(before.unpacked_bytes().saturating_add(length)) {
                 return Ok(Err(refusal));
             }
-            if store_if_unchanged(call, &key, &before, edit.applied_outside(call, &before, length))? {
+            let value = edit.applied_outside(call, &before, length);
+            if store_if_unchanged(call, &key, edit.change, (&before, value))? {
                 return Ok(Ok(length));
             }
         }
         Ok(attempt(call, &key, edit, Place::Locked)?.map(|attempt| match attempt {
             Attempt::Done(length) | Attempt::Outside(_, length) => length,
         }))
-    })??;
-    call.changed(&key, what);
-    Ok(length)
+    })?
 }
 
 /// Where a value may be put together.
@@ -121,6 +122,7 @@ fn attempt(
         }
         Some(Value::Large(_)) => {
             if located.edit(length, |value| edit.apply(value, length), call.now_ms)? == Edited::Yes {
+                call.changed(&located, edit.change);
                 return Ok(Ok(Attempt::Done(length)));
             }
             // It is being sent to somebody, who is to see it as it was.
@@ -137,6 +139,7 @@ fn attempt(
     }
     let value = Stored::Plain(Arc::new(edit.applied(&before, length)));
     located.set_stored(value, Expiry::Keep, call.now_ms)?;
+    call.changed(&located, edit.change);
     Ok(Ok(Attempt::Done(length)))
 }
 
@@ -144,8 +147,8 @@ fn attempt(
 fn store_if_unchanged(
     call: &Call<'_>,
     key: &Key<'_>,
-    before: &Before,
-    value: Stored,
+    change: Change,
+    (before, value): (&Before, Stored),
 ) -> Result<bool, OutOfMemory> {
     let mut located = call.engine().lock(key);
     let found = located.get(Access::Peek, call.now_ms);
@@ -157,6 +160,7 @@ fn store_if_unchanged(
     };
     if is_unchanged {
         located.set_stored(value, Expiry::Keep, call.now_ms)?;
+        call.changed(&located, change);
     }
     Ok(is_unchanged)
 }
@@ -205,7 +209,7 @@ mod tests {
     #[test]
     fn a_part_is_written_where_it_belongs() {
         let check = |before: &str, at, part: &str, expected: &str| {
-            let edit = Edit { at, part: part.as_bytes() };
+            let edit = Edit { change: Change::SetRange, at, part: part.as_bytes() };
             let length = edit.length_after(before.len()).expect("it is short");
             let before = Before::Small(before.as_bytes().to_vec());
             assert_eq!(edit.applied(&before, length), expected.as_bytes());
@@ -219,7 +223,8 @@ mod tests {
         check("begin", Some(3), "abc", "begabc");
         check("begin", Some(5), "abc", "beginabc");
         check("begin", Some(7), "abc", "begin\0\0abc");
-        let too_long = |before_bytes, at| Edit { at, part: b"x" }.length_after(before_bytes);
+        let edit = |at| Edit { change: Change::SetRange, at, part: b"x" };
+        let too_long = |before_bytes, at| edit(at).length_after(before_bytes);
         assert_eq!(too_long(VALUE_BYTES_MAX, None), Err(Refusal::TooLong));
         assert_eq!(too_long(0, Some(usize::MAX)), Err(Refusal::TooLong));
         assert_eq!(too_long(0, Some(VALUE_BYTES_MAX - 1)), Ok(VALUE_BYTES_MAX));

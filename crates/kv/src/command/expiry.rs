@@ -98,14 +98,15 @@ fn set_expiry(
             return Ok(false);
         }
         // What lies in the past removes the key at once.
-        match expires_at_ms {
-            Some(at_ms) => shard.set_expiry(Expiry::At(at_ms), call.now_ms),
-            None => Ok(shard.remove(call.now_ms)),
+        let (is_set, change) = match expires_at_ms {
+            Some(at_ms) => (shard.set_expiry(Expiry::At(at_ms), call.now_ms)?, Change::Expire),
+            None => (shard.remove(call.now_ms), Change::Del),
+        };
+        if is_set {
+            call.changed(&shard, change);
         }
+        Ok(is_set)
     })?;
-    if is_set {
-        call.changed(&key, if expires_at_ms.is_some() { Change::Expire } else { Change::Del });
-    }
     reply.integer(i64::from(is_set));
     Ok(())
 }
@@ -149,14 +150,15 @@ pub(super) fn persist(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let is_changed = call.with_room(&key, || {
         let mut shard = call.engine().lock(&key);
         let found = shard.get(Access::Peek, call.now_ms);
-        match found.and_then(|found| found.expires_at_ms) {
-            Some(_) => shard.set_expiry(Expiry::Never, call.now_ms),
-            None => Ok(false),
+        let is_changed = match found.and_then(|found| found.expires_at_ms) {
+            Some(_) => shard.set_expiry(Expiry::Never, call.now_ms)?,
+            None => false,
+        };
+        if is_changed {
+            call.changed(&shard, Change::Persist);
         }
+        Ok(is_changed)
     })?;
-    if is_changed {
-        call.changed(&key, Change::Persist);
-    }
     reply.integer(i64::from(is_changed));
     Ok(())
 }

@@ -182,20 +182,20 @@ impl<'a> Call<'a> {
 
     /// For those who want to know of keys that are new, or were looked for in vain.
     fn look_before(&mut self, command: &Command) {
-        let is_missing = |key: &&[u8]| {
-            let key = self.key_of(key);
-            !self.engine().lock(&key).contains(self.now_ms)
-        };
-        let missing: Vec<&[u8]> = self.keys_of(command).filter(is_missing).collect();
-        self.shared.settle();
         // Where it waits for room, it was told when it was tried first.
-        if self.tells_of_missing(command) && self.session.waits.is_none() {
-            let database = self.database();
+        let is_told = self.tells_of_missing(command) && self.session.waits.is_none();
+        let is_missing = |name: &&[u8]| {
+            let key = self.key_of(name);
+            let mut located = self.engine().lock(&key);
+            let is_missing = !located.contains(self.now_ms);
             // The other key of COPY is not read.
-            let read = missing.iter().filter(|key| command.name != "copy" || **key == self.argument(1));
-            read.for_each(|key| self.shared.tell(database, key, Change::KeyMiss, None));
-        }
-        *self.session.missing.get_mut() = missing.into_iter().map(Box::from).collect();
+            if is_missing && is_told && (command.name != "copy" || *name == self.argument(1)) {
+                self.shared.note(key.database(), name, Change::KeyMiss, None);
+            }
+            is_missing
+        };
+        let missing = self.keys_of(command).filter(is_missing).map(Box::from).collect();
+        *self.session.missing.get_mut() = missing;
     }
 
     /// Whether it looks for keys to read them, as Redis sees it.
@@ -216,17 +216,15 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Tells others of a change, once it is known that there are any.
+/// Notes a change for others, once it is known that there are any.
 #[cold]
-pub(super) fn tell(session: &Session, shared: &Shared, key: &Key<'_>, change: Change) {
-    // What expired or was evicted for this command was gone before.
-    shared.settle();
-    tell_of_new(session, shared, key, change);
-    shared.tell(key.database(), key.bytes(), change, Some(session.client.id));
+pub(super) fn note(session: &Session, shared: &Shared, key: &Key<'_>, change: Change) {
+    note_new(session, shared, key, change);
+    shared.note(key.database(), key.bytes(), change, Some(session.client.id));
 }
 
 /// A key that was not there before is told of before all else.
-fn tell_of_new(session: &Session, shared: &Shared, key: &Key<'_>, change: Change) {
+fn note_new(session: &Session, shared: &Shared, key: &Key<'_>, change: Change) {
     let mut missing = session.missing.borrow_mut();
     let is_told = |name: &[u8]| match change {
         // The other key of RENAME is the new one.
@@ -237,7 +235,7 @@ fn tell_of_new(session: &Session, shared: &Shared, key: &Key<'_>, change: Change
     missing.retain(|name| {
         let is_told = is_told(name);
         if is_told {
-            shared.tell(key.database(), name, Change::New, None);
+            shared.note(key.database(), name, Change::New, None);
         }
         !is_told
     });

@@ -6,11 +6,12 @@ use super::{Call, Change, Outcome};
 use crate::reply::Reply;
 
 pub(super) fn del(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let mut removed = 0;
+    let (mut locked, mut removed) = (call.lock_from(1), 0);
     for bytes in call.from(1) {
         let key = call.key_of(bytes);
-        if call.engine().lock(&key).remove(call.now_ms) {
-            call.changed(&key, Change::Del);
+        let mut located = locked.at(&key);
+        if located.remove(call.now_ms) {
+            call.changed(&located, Change::Del);
             removed += 1;
         }
     }
@@ -19,10 +20,10 @@ pub(super) fn del(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 pub(super) fn exists(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let mut found = 0;
+    let (mut locked, mut found) = (call.lock_from(1), 0);
     for bytes in call.from(1) {
         let key = call.key_of(bytes);
-        let is_there = call.engine().lock(&key).contains(call.now_ms);
+        let is_there = locked.at(&key).contains(call.now_ms);
         call.statistics.looked(is_there);
         found += usize::from(is_there);
     }
@@ -31,10 +32,10 @@ pub(super) fn exists(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 pub(super) fn touch(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let mut found = 0;
+    let (mut locked, mut found) = (call.lock_from(1), 0);
     for bytes in call.from(1) {
         let key = call.key_of(bytes);
-        let is_there = call.engine().lock(&key).get(Access::Use, call.now_ms).is_some();
+        let is_there = locked.at(&key).get(Access::Use, call.now_ms).is_some();
         call.statistics.looked(is_there);
         found += usize::from(is_there);
     }

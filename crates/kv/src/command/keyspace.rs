@@ -36,7 +36,8 @@ enum Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Kept,
-    Removed,
+    /// As others are told of it.
+    Removed(Change),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,12 +183,7 @@ fn rename_to(call: &Call<'_>, target: Target) -> Result<Transfer, Refusal> {
         let is_there = call.engine().lock(&from).contains(call.now_ms);
         return Ok(if is_there { Transfer::NotFree } else { Transfer::NoSource });
     }
-    let transferred = transfer(call, &from, &to, (Source::Removed, target))?;
-    if transferred == Transfer::Done {
-        call.changed(&from, Change::RenameFrom);
-        call.changed(&to, Change::RenameTo);
-    }
-    Ok(transferred)
+    transfer(call, (&from, Source::Removed(Change::RenameFrom)), (&to, target, Change::RenameTo))
 }
 
 /// COPY source destination [DB destination-db] [REPLACE]
@@ -212,11 +208,8 @@ pub(super) fn copy(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if from == to {
         return Err(SAME_OBJECTS);
     }
-    let is_done = transfer(call, &from, &to, (Source::Kept, target))? == Transfer::Done;
-    if is_done {
-        call.changed(&to, Change::CopyTo);
-    }
-    reply.integer(i64::from(is_done));
+    let transferred = transfer(call, (&from, Source::Kept), (&to, target, Change::CopyTo))?;
+    reply.integer(i64::from(transferred == Transfer::Done));
     Ok(())
 }
 
@@ -228,12 +221,9 @@ pub(super) fn r#move(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if from == to {
         return Err(SAME_OBJECTS);
     }
-    let is_done = transfer(call, &from, &to, (Source::Removed, Target::Free))? == Transfer::Done;
-    if is_done {
-        call.changed(&from, Change::MoveFrom);
-        call.changed(&to, Change::MoveTo);
-    }
-    reply.integer(i64::from(is_done));
+    let source = (&from, Source::Removed(Change::MoveFrom));
+    let transferred = transfer(call, source, (&to, Target::Free, Change::MoveTo))?;
+    reply.integer(i64::from(transferred == Transfer::Done));
     Ok(())
 }
 
@@ -262,9 +252,8 @@ fn other_database(call: &Call<'_>, index: usize) -> Result<Database, Refusal> {
 /// Gives a value to another key, with its expiry.
 fn transfer(
     call: &Call<'_>,
-    from: &Key<'_>,
-    to: &Key<'_>,
-    (source, target): (Source, Target),
+    (from, source): (&Key<'_>, Source),
+    (to, target, arrival): (&Key<'_>, Target, Change),
 ) -> Result<Transfer, Refusal> {
     call.with_room(to, || {
         let mut locked = call.engine().lock_all([*from, *to]);
@@ -276,8 +265,12 @@ fn transfer(
         }
         match source {
             Source::Kept => duplicate(&mut locked, from, to, call.now_ms)?,
-            Source::Removed => drop(locked.rename(from, to, call.now_ms)?),
+            Source::Removed(change) => {
+                locked.rename(from, to, call.now_ms)?;
+                call.changed(&locked.at(from), change);
+            }
         }
+        call.changed(&locked.at(to), arrival);
         Ok(Transfer::Done)
     })
 }

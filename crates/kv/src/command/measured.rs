@@ -15,6 +15,7 @@ impl Call<'_> {
         let outcome = self.await_room().and_then(|()| {
             let used_before = self.used_by_others();
             let outcome = (command.run)(self, reply);
+            self.shared.settle();
             self.settle_reply(outcome, reply, used_before)
         });
         if is_put_off(&outcome) {

@@ -40,7 +40,7 @@ mod walk;
 use std::ops::DerefMut;
 use std::sync::Arc;
 
-use engine::{Database, Engine, Expiry, Key, Located, OutOfMemory, Shard, Stored};
+use engine::{Database, Engine, Expiry, Key, Located, Locked, OutOfMemory, Shard, Stored};
 use resp::Arguments;
 use thiserror::Error;
 
@@ -285,9 +285,14 @@ impl<'a> Call<'a> {
         if self.isolation == Isolation::Alone { Ok(()) } else { Err(Refusal::NotAlone) }
     }
 
-    /// This command has changed a key.
-    fn changed(&self, key: &Key<'_>, change: Change) {
-        changed(self.session, self.shared, key, change);
+    /// This command has changed a key, whose shard is still locked.
+    fn changed<S: DerefMut<Target = Shard>>(&self, located: &Located<'_, S>, change: Change) {
+        changed(self.session, self.shared, located, change);
+    }
+
+    /// All keys from this argument on, at once.
+    fn lock_from(&self, index: usize) -> Locked<'a> {
+        self.engine().lock_all(self.from(index).map(|bytes| self.key_of(bytes)))
     }
 
     /// It has changed keys, of which others were told together. One change, for those who count them.
@@ -394,13 +399,21 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A command of this session has changed a key.
+/// A command of this session has changed a key; whether that is to be told when nothing is locked any more. The shard is still locked, so that
+/// what is told of a key has the order in which it happened.
 #[inline]
-fn changed(session: &Session, shared: &Shared, key: &Key<'_>, change: Change) {
+fn changed<S: DerefMut<Target = Shard>>(
+    session: &Session,
+    shared: &Shared,
+    located: &Located<'_, S>,
+    change: Change,
+) -> bool {
     session.changes.set(session.changes.get() + 1);
-    if !shared.interests.flags().are_indifferent() {
-        gates::tell(session, shared, key, change);
+    let is_told = !shared.interests.flags().are_indifferent();
+    if is_told {
+        gates::note(session, shared, located.key(), change);
     }
+    is_told
 }
 
 /// A command whose second word says which it is.

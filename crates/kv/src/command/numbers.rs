@@ -51,16 +51,15 @@ fn replace<T: ToString>(
     change: impl Fn(Option<&[u8]>) -> Result<T, Refusal>,
 ) -> Result<T, Refusal> {
     let key = call.key(1);
-    let number = call.with_room(&key, || {
+    call.with_room(&key, || {
         let mut located = call.engine().lock(&key);
         let found = located.get(Access::Use, call.now_ms);
         // What is kept compressed is longer than any number, and as little one as an empty value.
         let changed = change(found.as_ref().map(|found| found.value.plain().unwrap_or_default()));
         if let Ok(number) = &changed {
             located.set(number.to_string().as_bytes(), Expiry::Keep, call.now_ms)?;
+            call.changed(&located, what);
         }
         Ok(changed)
-    })??;
-    call.changed(&key, what);
-    Ok(number)
+    })?
 }

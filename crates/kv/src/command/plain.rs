@@ -63,6 +63,8 @@ enum Verb {
 #[derive(Debug)]
 pub(crate) enum Executed {
     Yes,
+    /// Others are to be told of it, when nothing is locked.
+    Told,
     /// With a large value among the replies, so that they are to be sent first.
     Large,
     /// Nothing has happened, and [`execute`](super::execute) is to tell why.
@@ -164,8 +166,7 @@ impl<'a> Plain<'a> {
         reply.ok();
         session.tally.sets += 1;
         session.command = Some(SET_COMMAND);
-        changed(session, context.shared, &self.key, Change::Set);
-        Executed::Yes
+        executed(changed(session, context.shared, &located, Change::Set))
     }
 
     fn del(
@@ -179,10 +180,7 @@ impl<'a> Plain<'a> {
         reply.count(usize::from(is_removed));
         session.tally.dels += 1;
         session.command = Some(DEL_COMMAND);
-        if is_removed {
-            changed(session, context.shared, &self.key, Change::Del);
-        }
-        Executed::Yes
+        executed(is_removed && changed(session, context.shared, &located, Change::Del))
     }
 
     /// GET of a key that may be anywhere or nowhere.
@@ -203,6 +201,11 @@ impl<'a> Plain<'a> {
         reply.value_or_null(found.as_ref());
         if reply.out.has_values() { Executed::Large } else { Executed::Yes }
     }
+}
+
+#[inline(always)]
+fn executed(is_told: bool) -> Executed {
+    if is_told { Executed::Told } else { Executed::Yes }
 }
 
 /// The commands that are executed here.

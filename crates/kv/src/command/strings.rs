@@ -2,7 +2,7 @@
 
 use std::ops::{DerefMut, Range};
 
-use engine::{Access, Entry, Expiry, Key, Located, OutOfMemory, Shard, Value};
+use engine::{Access, Entry, Expiry, Located, OutOfMemory, Shard, Value};
 
 use super::expiry::{Unit, relative};
 use super::options::{Command, Condition, Options};
@@ -26,7 +26,7 @@ pub(super) fn mget(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         reply.out.bytes_mut().reserve_exact(bytes);
     }
     reply.array(call.length() - 1);
-    let mut locked = call.engine().lock_all(call.from(1).map(|bytes| call.key_of(bytes)));
+    let mut locked = call.lock_from(1);
     for bytes in call.from(1) {
         let key = call.key_of(bytes);
         reply_value(call, &mut locked.at(&key), reply);
@@ -40,7 +40,7 @@ const FEW_KEYS: usize = 16;
 
 /// What the values of all keys take that are copied.
 fn copied_bytes(call: &Call<'_>) -> usize {
-    let mut locked = call.engine().lock_all(call.from(1).map(|bytes| call.key_of(bytes)));
+    let mut locked = call.lock_from(1);
     let bytes_of = |bytes| {
         let key = call.key_of(bytes);
         match locked.at(&key).get(Access::Peek, call.now_ms).map(|found| found.value) {
@@ -59,7 +59,7 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let expiry = options.expiry(call, Command::Set)?.unwrap_or(Expiry::Never);
     let (key, value) = (call.key(1), call.value(2));
     let begin = reply.out.len();
-    let is_set = call.with_room(&key, || {
+    call.with_room(&key, || {
         reply.out.truncate(begin);
         let (mut located, is_met) = call.lock_if(&key, options.condition);
         let is_set = is_met == Ok(true);
@@ -71,23 +71,20 @@ pub(super) fn set(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             reply.null();
         }
         if reply.out.is_refused() {
-            return Ok(Ok(false));
+            return Ok(Ok(()));
         }
         if is_set {
             value.store(&mut located, expiry, call.now_ms)?;
+            changed_by_set(call, &located, expiry);
         }
-        Ok(is_met)
-    })??;
-    if is_set {
-        changed_by_set(call, &key, expiry);
-    }
-    Ok(())
+        Ok(is_met.map(|_| ()))
+    })?
 }
 
-fn changed_by_set(call: &Call<'_>, key: &Key<'_>, expiry: Expiry) {
-    call.changed(key, Change::Set);
+fn changed_by_set<S: DerefMut<Target = Shard>>(call: &Call<'_>, located: &Located<'_, S>, expiry: Expiry) {
+    call.changed(located, Change::Set);
     if matches!(expiry, Expiry::At(_)) {
-        call.changed(key, Change::Expire);
+        call.changed(located, Change::Expire);
     }
 }
 
@@ -108,12 +105,10 @@ pub(super) fn setnx(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         let is_set = !located.contains(call.now_ms);
         if is_set {
             value.store(&mut located, Expiry::Never, call.now_ms)?;
+            call.changed(&located, Change::Set);
         }
         Ok(is_set)
     })?;
-    if is_set {
-        call.changed(&key, Change::Set);
-    }
     reply.integer(i64::from(is_set));
     Ok(())
 }
@@ -129,8 +124,12 @@ pub(super) fn psetex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 fn set_expiring(call: &Call<'_>, reply: &mut Reply<'_>, unit: Unit, command: &'static str) -> Outcome {
     let expiry = relative(call.integer(2)?, unit, call.now_ms, command)?;
     let (key, value) = (call.key(1), call.value(3));
-    call.with_room(&key, || value.store(&mut call.engine().lock(&key), expiry, call.now_ms))?;
-    changed_by_set(call, &key, expiry);
+    call.with_room(&key, || {
+        let mut located = call.engine().lock(&key);
+        value.store(&mut located, expiry, call.now_ms)?;
+        changed_by_set(call, &located, expiry);
+        Ok(())
+    })?;
     reply.ok();
     Ok(())
 }
@@ -138,29 +137,24 @@ fn set_expiring(call: &Call<'_>, reply: &mut Reply<'_>, unit: Unit, command: &'s
 pub(super) fn getset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let (key, value) = (call.key(1), call.value(2));
     let begin = reply.out.len();
-    let is_set = call.with_room(&key, || {
+    call.with_room(&key, || {
         reply.out.truncate(begin);
         let mut located = call.engine().lock(&key);
         reply_value(call, &mut located, reply);
-        if reply.out.is_refused() {
-            return Ok(false);
+        if !reply.out.is_refused() {
+            value.store(&mut located, Expiry::Never, call.now_ms)?;
+            call.changed(&located, Change::Set);
         }
-        value.store(&mut located, Expiry::Never, call.now_ms).map(|()| true)
-    })?;
-    if is_set {
-        call.changed(&key, Change::Set);
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 pub(super) fn getdel(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let key = call.key(1);
     let mut located = call.engine().lock(&key);
     reply_value(call, &mut located, reply);
-    let is_removed = !reply.out.is_refused() && located.remove(call.now_ms);
-    drop(located);
-    if is_removed {
-        call.changed(&key, Change::Del);
+    if !reply.out.is_refused() && located.remove(call.now_ms) {
+        call.changed(&located, Change::Del);
     }
     Ok(())
 }
@@ -175,17 +169,17 @@ pub(super) fn getex(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     }
     let change = options.expiry(call, Command::GetEx)?;
     let begin = reply.out.len();
-    let changed = call.with_room(&key, || {
+    call.with_room(&key, || {
         reply.out.truncate(begin);
         let mut located = call.engine().lock(&key);
         reply_value(call, &mut located, reply);
         let change = change.filter(|_| !reply.out.is_refused());
-        change.map_or(Ok(None), |expiry| expire(&mut located, expiry, call.now_ms))
-    })?;
-    if let Some(change) = changed {
-        call.changed(&key, change);
-    }
-    Ok(())
+        let changed = change.map_or(Ok(None), |expiry| expire(&mut located, expiry, call.now_ms))?;
+        if let Some(change) = changed {
+            call.changed(&located, change);
+        }
+        Ok(())
+    })
 }
 
 /// Changes when a key expires: now, if that is in the past. What has changed by it, if anything.
@@ -242,19 +236,16 @@ pub(super) fn set_all(
     if !call.engine().could_hold_all(entries) {
         return Err(Refusal::OutOfMemory);
     }
-    let is_set = call.with_room(first, || {
+    call.with_room(first, || {
         let mut locked = call.engine().lock_all(entries.iter().map(|(key, ..)| *key));
         let is_met = |(key, ..): &Entry<'_>| condition.is_met(&mut locked.at(key), call.now_ms) == Ok(true);
         let is_set = entries.iter().all(is_met);
         if is_set {
             locked.set_all(entries, call.now_ms)?;
+            entries.iter().for_each(|(key, _, expiry)| changed_by_set(call, &locked.at(key), *expiry));
         }
         Ok(is_set)
-    })?;
-    if is_set {
-        entries.iter().for_each(|(key, _, expiry)| changed_by_set(call, key, *expiry));
-    }
-    Ok(is_set)
+    })
 }
 
 pub(super) fn strlen(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {

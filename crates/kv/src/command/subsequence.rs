@@ -21,7 +21,7 @@ struct Options {
 /// LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]
 pub(super) fn lcs(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let options = options(call)?;
-    let mut values = [1, 2].map(|index| value(call, index));
+    let mut values = values(call);
     if values.iter().any(|value| value.value_bytes() == 0) {
         // They have nothing in common, and need not be unpacked for that.
         values = [1, 2].map(|_| Stored::Plain(Arc::default()));
@@ -88,13 +88,13 @@ fn options(call: &Call<'_>) -> Result<Options, Refusal> {
     Ok(options)
 }
 
-/// As it lies in memory: one that is packed stays so until there is room for it.
-fn value(call: &Call<'_>, index: usize) -> Stored {
-    let key = call.key(index);
-    let mut shard = call.engine().lock(&key);
-    match shard.get(Access::Use, call.now_ms).map(|found| found.value) {
+/// Both as they lie in memory: one that is packed stays so until there is room for it.
+fn values(call: &Call<'_>) -> [Stored; 2] {
+    let keys = [1, 2].map(|index| call.key(index));
+    let mut locked = call.engine().lock_all(keys);
+    keys.each_ref().map(|key| match locked.at(key).get(Access::Use, call.now_ms).map(|found| found.value) {
         None => Stored::Plain(Arc::default()),
         Some(Value::Inline(value)) => Stored::Plain(Arc::new(value.to_vec())),
         Some(Value::Large(stored)) => stored.clone(),
-    }
+    })
 }

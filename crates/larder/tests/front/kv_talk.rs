@@ -1,5 +1,6 @@
 //! What clients of `larder kv` learn of each other: messages, transactions, invalidations. Beside Redis, byte by byte.
 
+mod atomic;
 mod scenario;
 
 use std::collections::BTreeSet;
