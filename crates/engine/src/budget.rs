@@ -23,10 +23,10 @@ const READY_MAX: u64 = 8;
 pub(crate) struct Budget {
     used_bytes: AtomicU64,
     bytes_max: AtomicU64,
-    /// Of the limit, what is beyond the one that was set.
-    stretch_bytes: AtomicU64,
-    /// Held while the limit changes, and all that follows from it: two clients and a reload may change it at once.
-    changing: Mutex<()>,
+    /// The limit that was set: the other one is this, and what it is stretched by.
+    set_bytes_max: AtomicU64,
+    /// By how much, for now. Held while the limit changes, and all that follows from it: two clients and a reload may change it at once.
+    stretched_bytes: Mutex<u64>,
     /// How often a limit was set that is lower than the one before.
     lowered: AtomicU64,
     /// Of those in use, what eviction can't give back.
@@ -80,8 +80,8 @@ impl Budget {
         Self {
             used_bytes: AtomicU64::new(0),
             bytes_max: AtomicU64::new(0),
-            stretch_bytes: AtomicU64::new(0),
-            changing: Mutex::default(),
+            set_bytes_max: AtomicU64::new(0),
+            stretched_bytes: Mutex::default(),
             lowered: AtomicU64::new(0),
             fixed_bytes: AtomicU64::new(0),
             expected_bytes: AtomicU64::new(0),
@@ -98,7 +98,8 @@ impl Budget {
     /// For what is not to count here yet, out of the same memory.
     pub(crate) fn beside(&self, bytes_max: u64) -> Self {
         let budget = Self::of(self.pools.clone());
-        budget.bytes_max.store(bytes_max, Relaxed);
+        budget.set_bytes_max.store(bytes_max, Relaxed);
+        budget.derive_bytes_max(0);
         budget.set_pack_from_bytes(self.pack_from_bytes());
         budget
     }
@@ -139,26 +140,31 @@ impl Budget {
 
     /// Changes the limit by so much, until it is unstretched by as much.
     pub(crate) fn stretch(&self, bytes: u64) {
-        let _changing = self.changing.lock();
-        self.stretch_bytes.fetch_add(bytes, Relaxed);
-        self.bytes_max.fetch_add(bytes, Relaxed);
+        let mut stretched_bytes = self.stretched_bytes.lock();
+        *stretched_bytes += bytes;
+        self.derive_bytes_max(*stretched_bytes);
     }
 
     pub(crate) fn unstretch(&self, bytes: u64) {
-        let _changing = self.changing.lock();
-        self.stretch_bytes.fetch_sub(bytes, Relaxed);
-        self.bytes_max.fetch_sub(bytes, Relaxed);
+        let mut stretched_bytes = self.stretched_bytes.lock();
+        *stretched_bytes -= bytes;
+        self.derive_bytes_max(*stretched_bytes);
+    }
+
+    fn derive_bytes_max(&self, stretched_bytes: u64) {
+        self.bytes_max.store(self.unstretched_bytes_max().saturating_add(stretched_bytes), Relaxed);
     }
 
     /// The limit that was set.
     pub(crate) fn unstretched_bytes_max(&self) -> u64 {
-        self.bytes_max() - self.stretch_bytes.load(Relaxed)
+        self.set_bytes_max.load(Relaxed)
     }
 
     pub(crate) fn set_bytes_max(&self, bytes_max: u64) {
-        let _changing = self.changing.lock();
+        let stretched_bytes = self.stretched_bytes.lock();
         let is_lower = bytes_max < self.unstretched_bytes_max();
-        self.bytes_max.store(bytes_max.saturating_add(self.stretch_bytes.load(Relaxed)), Relaxed);
+        self.set_bytes_max.store(bytes_max, Relaxed);
+        self.derive_bytes_max(*stretched_bytes);
         // Whoever sees that it was lowered sees the limit.
         self.lowered.fetch_add(u64::from(is_lower), Release);
         let ready = match bytes_max {

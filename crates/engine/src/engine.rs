@@ -14,7 +14,7 @@ use crate::packed::Stored;
 use crate::policy::Policy;
 use crate::segment::SEGMENT_BYTES;
 use crate::shard::{Counts, OutOfMemory, Shard};
-use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use crate::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
 /// How an engine begins.
@@ -41,7 +41,8 @@ pub struct Engine {
     hasher: Hasher,
     pub(crate) budget: Arc<Budget>,
     losses: Arc<Losses>,
-    policy: Mutex<Policy>,
+    /// By its place among all.
+    policy: AtomicU8,
     /// Counts on: which shard is the next to make room for what was lent.
     gives_next: AtomicUsize,
 }
@@ -118,7 +119,7 @@ impl Engine {
             hasher,
             budget,
             losses,
-            policy: Mutex::new(settings.policy),
+            policy: AtomicU8::new(settings.policy as u8),
             gives_next: AtomicUsize::new(0),
         }
     }
@@ -292,12 +293,12 @@ impl Engine {
     /// What is evicted when memory is full.
     #[must_use]
     pub fn policy(&self) -> Policy {
-        *self.policy.lock()
+        Policy::ALL[usize::from(self.policy.load(Relaxed))]
     }
 
     /// Changes what is evicted. What was counted until now is used as it is, until uses have brought it up to date.
     pub fn set_policy(&self, policy: Policy) {
-        *self.policy.lock() = policy;
+        self.policy.store(policy as u8, Relaxed);
         self.shards_as_they_are().for_each(|mut shard| shard.policy = policy);
         self.watch_limit();
     }

@@ -93,3 +93,14 @@ impl FromStr for Policy {
         known.ok_or_else(|| UnknownPolicy { name: name.to_owned() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Policy;
+
+    /// An engine keeps its policy as such a place.
+    #[test]
+    fn each_has_its_place_among_all() {
+        assert!(Policy::ALL.iter().enumerate().all(|(place, policy)| *policy as usize == place));
+    }
+}
