@@ -86,10 +86,6 @@ pub struct Batch<'a> {
 
 /// A shard has at least so many segments when memory is full: a tenth of them is the small queue.
 const SEGMENTS_PER_SHARD: u64 = 32;
-/// With one shard, what does not fit into this has no room for its index and a large value.
-const BYTES_LEAST: u64 = 2 << 20;
-/// With fewer, a shard can't move what lives on while it evicts.
-const SEGMENTS_LEAST: usize = 2;
 /// With fewer, two threads would want the same too often.
 const SHARDS_PER_THREAD: u64 = 16;
 /// What a shard has of the memory at most, as far as there may be so many shards. Each fills a segment of its own; but to load a shard from a
@@ -362,7 +358,8 @@ impl Engine {
         self.budget.set_stuck(!gave && self.budget.is_exceeded());
     }
 
-    /// Changes the limit; what is over it is evicted with the next writes. Below [`Engine::bytes_least`], few keys have room or none.
+    /// Changes the limit; what is over it is evicted with the next writes. With less than two segments for each shard, which is a sixteenth at most of
+    /// what it has begun with, few keys have room; below 2 MiB none.
     pub fn set_bytes_max(&self, bytes_max: u64) {
         self.budget.set_bytes_max(bytes_max);
         self.watch_limit();
@@ -372,13 +369,6 @@ impl Engine {
     #[must_use]
     pub fn times_lowered(&self) -> u64 {
         self.budget.times_lowered()
-    }
-
-    /// The least limit with which its shards work, each of which fills segments of its own. It is a sixteenth at most of what the engine has
-    /// begun with, but 2 MiB.
-    #[must_use]
-    pub fn bytes_least(&self) -> u64 {
-        BYTES_LEAST.max((self.shards * SEGMENTS_LEAST * SEGMENT_BYTES) as u64)
     }
 
     /// Writes ask for room from now on, also where segments have some: less may be in use now than before.

@@ -10,7 +10,7 @@ use engine::Engine;
 use kv::{Control, Measures, SaveFile, Server, TextProtocol};
 use terminal::quantity::whole_number;
 
-use crate::config::{Environment, KvOverrides, KvSettings, Overrides, Program, WORKERS, format_size};
+use crate::config::{Environment, KvOverrides, KvSettings, Overrides, Program, WORKERS};
 use crate::default_file::{self, FileArguments};
 use crate::doctor;
 use crate::{allocator, lifecycle};
@@ -120,7 +120,7 @@ pub(crate) struct KvControl {
 impl KvControl {
     /// Takes over what can change while it runs; the check of the configuration has put the rest back.
     pub(crate) fn apply(&self, settings: &KvSettings) {
-        self.engine.set_bytes_max(self.possible(settings.bytes_max));
+        self.engine.set_bytes_max(settings.bytes_max);
         self.engine.set_policy(settings.policy);
         self.engine.set_pack_from_bytes(settings.pack_from_bytes);
         self.server.set_access(settings.access.clone());
@@ -128,18 +128,6 @@ impl KvControl {
         if let Some(tls) = &settings.tls {
             self.server.set_tls(Arc::clone(tls));
         }
-    }
-
-    /// The limit, or the least with which the shards work that the server has begun with.
-    fn possible(&self, bytes_max: u64) -> u64 {
-        let least = self.engine.bytes_least();
-        if bytes_max < least {
-            let least = format_size(least);
-            tracing::warn!(
-                "kv.maxmemory: can't be lowered below {least} while the server runs, and is {least} until a restart"
-            );
-        }
-        bytes_max.max(least)
     }
 
     /// Whether a client has asked for the end of the process.

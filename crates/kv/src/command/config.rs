@@ -84,12 +84,7 @@ const SETTINGS: &[Setting] = &[
         "maxmemory",
         |shared| unlimited_as_zero(shared.engine.bytes_max()).to_string(),
         |shared, value| {
-            let (bytes, least) = (memory(value)?, shared.engine.bytes_least());
-            if (1..least).contains(&bytes) {
-                return Err(format!(
-                    "argument must be 0 (no limit) or at least {least}: the server needs that much for the shards it began with"
-                ));
-            }
+            let bytes = memory(value)?;
             shared.engine.set_bytes_max(if bytes == 0 { u64::MAX } else { bytes });
             Ok(())
         },

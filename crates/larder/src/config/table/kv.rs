@@ -19,7 +19,7 @@ section! {
     /// Memory for keys, values and their index together.
     ///
     /// Buffers of clients count within it, see `limits`. When a reload lowers it, keys are evicted until the rest fits. Below a sixteenth of its
-    /// value at the start, a restart is needed.
+    /// value at the start, few keys have room until a restart.
     maxmemory = Size(2 * MIB..=16 * TIB).default("1GiB"),
     /// Eviction policy when memory is full.
     ///
