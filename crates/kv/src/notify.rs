@@ -24,7 +24,9 @@ pub(crate) enum Change {
     Persist,
     RenameFrom,
     RenameTo,
+    Restore,
     Set,
+    SetBit,
     SetRange,
 }
 
@@ -82,7 +84,9 @@ impl Change {
             Self::Persist => "persist",
             Self::RenameFrom => "rename_from",
             Self::RenameTo => "rename_to",
+            Self::Restore => "restore",
             Self::Set => "set",
+            Self::SetBit => "setbit",
             Self::SetRange => "setrange",
         }
     }
@@ -94,7 +98,9 @@ impl Change {
 
     fn class(self) -> u16 {
         match self {
-            Self::Append | Self::IncrBy | Self::IncrByFloat | Self::Set | Self::SetRange => STRING,
+            Self::Append | Self::IncrBy | Self::IncrByFloat | Self::Set | Self::SetBit | Self::SetRange => {
+                STRING
+            }
             Self::Evicted => EVICTED,
             Self::Expired => EXPIRED,
             Self::KeyMiss => MISS,
@@ -106,7 +112,8 @@ impl Change {
             | Self::MoveTo
             | Self::Persist
             | Self::RenameFrom
-            | Self::RenameTo => GENERIC,
+            | Self::RenameTo
+            | Self::Restore => GENERIC,
         }
     }
 }

@@ -70,6 +70,14 @@ impl Reply<'_> {
         }
     }
 
+    /// A number that is text already.
+    pub(crate) fn float(&mut self, text: &str) {
+        match self.version {
+            Version::Resp2 => self.bulk(text.as_bytes()),
+            Version::Resp3 => self.line(b',', text.as_bytes()),
+        }
+    }
+
     /// A count, which no memory has above 2^63.
     pub(crate) fn count(&mut self, number: usize) {
         self.integer(number as i64);

@@ -170,7 +170,8 @@ fn key_flags(command: &Command) -> KeyFlags {
         "append" => &["RW", "insert"],
         "getdel" => &["RW", "access", "delete"],
         "rename" | "renamenx" => &["RW", "access", "delete"],
-        "copy" => &["RO", "access"],
+        "copy" | "dump" => &["RO", "access"],
+        "restore" => &["OW", "update"],
         "setrange" => &["RW", "update"],
         "move" => &["RW", "access", "update"],
         "exists" | "type" | "strlen" | "touch" => &["RO"],
@@ -180,7 +181,7 @@ fn key_flags(command: &Command) -> KeyFlags {
             _ => &["RW", "access", "update"],
         },
         _ => match command.group {
-            "string" => &["RO", "access"],
+            "string" | "bitmap" => &["RO", "access"],
             _ => &["RO"],
         },
     }
@@ -292,12 +293,14 @@ impl Command {
         let (name, group) = (self.name, self.group);
         let is_of_keys = group == "generic" || matches!(name, "flushall" | "flushdb" | "swapdb");
         let is_dangerous = self.has("admin")
-            || matches!(name, "flushall" | "flushdb" | "keys" | "swapdb" | "info" | "role" | "lastsave");
+            || matches!(name, "flushall" | "flushdb" | "keys" | "swapdb" | "info" | "role" | "lastsave")
+            || name == "restore";
         let all = [
             ("keyspace", is_of_keys),
             ("read", self.has("readonly")),
             ("write", self.has("write")),
             ("string", group == "string"),
+            ("bitmap", group == "bitmap"),
             ("pubsub", group == "pubsub" && name != "pubsub|help"),
             ("admin", self.has("admin")),
             ("fast", self.has("fast")),
@@ -305,6 +308,7 @@ impl Command {
             ("dangerous", is_dangerous),
             ("connection", group == "connection" || self.container() == "command"),
             ("transaction", group == "transactions"),
+            ("scripting", group == "scripting"),
         ];
         all.into_iter().filter(|(_, is_in)| *is_in).map(|(category, _)| category).collect()
     }
@@ -329,7 +333,7 @@ impl Command {
             "info" | "memory|stats" | "memory|doctor" | "memory|malloc-stats" => {
                 &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"]
             }
-            "ttl" | "pttl" | "time" => &["nondeterministic_output"],
+            "ttl" | "pttl" | "time" | "dump" => &["nondeterministic_output"],
             _ if self.name.starts_with("object|") => &["nondeterministic_output"],
             _ if self.name.starts_with("command|") => &["nondeterministic_output_order"],
             _ => &[],

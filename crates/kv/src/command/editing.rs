@@ -1,13 +1,15 @@
-//! APPEND and SETRANGE: values of which a part is changed.
+//! APPEND, SETRANGE and SETBIT: values of which a part is changed.
 //!
 //! A large value is changed where it lies, and grows by a quarter more than it has to: what is appended to it again and again costs as much as
 //! its own length. One that is kept compressed, or that is being sent to somebody, is put together anew, and where there is something to
 //! unpack or to pack, not under the lock: if another client has changed it by then, it is done again.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use engine::{Access, Edited, Expiry, Key, OutOfMemory, Stored, Value};
 
+use super::bits::{self, BitPlace};
 use super::{Call, Change, Outcome, Refusal};
 use crate::effort;
 use crate::reply::Reply;
@@ -25,7 +27,33 @@ struct Edit<'a> {
     change: Change,
     /// Nowhere: behind its end.
     at: Option<usize>,
-    part: &'a [u8],
+    part: Part<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Part<'a> {
+    Bytes(&'a [u8]),
+    Bit { mask: u8, is_set: bool, was_set: &'a Cell<bool> },
+}
+
+impl Part<'_> {
+    fn length(self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Bit { .. } => 1,
+        }
+    }
+
+    /// Writes it over bytes of its length.
+    fn write(self, bytes: &mut [u8]) {
+        match self {
+            Self::Bytes(part) => bytes.copy_from_slice(part),
+            Self::Bit { mask, is_set, was_set } => {
+                was_set.set(bytes[0] & mask != 0);
+                bytes[0] = if is_set { bytes[0] | mask } else { bytes[0] & !mask };
+            }
+        }
+    }
 }
 
 /// A value before it is changed.
@@ -50,7 +78,7 @@ enum Attempt {
 }
 
 pub(super) fn append(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    let length = edit(call, Edit { change: Change::Append, at: None, part: call.argument(2) })?;
+    let length = edit(call, Edit { change: Change::Append, at: None, part: Part::Bytes(call.argument(2)) })?;
     reply.count(length);
     Ok(())
 }
@@ -61,8 +89,22 @@ pub(super) fn setrange(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     if part.is_empty() {
         return super::strings::strlen(call, reply);
     }
-    let length = edit(call, Edit { change: Change::SetRange, at: Some(offset), part })?;
+    let length = edit(call, Edit { change: Change::SetRange, at: Some(offset), part: Part::Bytes(part) })?;
     reply.count(length);
+    Ok(())
+}
+
+/// SETBIT key offset value
+pub(super) fn setbit(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    let BitPlace { byte, mask } = bits::place(call, 2)?;
+    let is_set = match call.argument(3) {
+        b"0" => false,
+        b"1" => true,
+        _ => return Err(Refusal::Other("ERR bit is not an integer or out of range")),
+    };
+    let was_set = &Cell::new(false);
+    edit(call, Edit { change: Change::SetBit, at: Some(byte), part: Part::Bit { mask, is_set, was_set } })?;
+    reply.integer(i64::from(was_set.get()));
     Ok(())
 }
 
@@ -113,6 +155,9 @@ fn attempt(
             Ok(length) => length,
             Err(refusal) => return Ok(Err(refusal)),
         };
+    if value.is_some_and(|value| value.plain().is_some_and(|value| edit.changes_nothing_in(value))) {
+        return Ok(Ok(Attempt::Done(length)));
+    }
     let is_packed = value.is_some_and(|value| value.plain().is_none());
     let before = match value {
         None => Before::None,
@@ -166,20 +211,23 @@ fn store_if_unchanged(
 }
 
 impl Edit<'_> {
+    /// A bit that is already as it is to be, of which nobody is told, as in Redis.
+    fn changes_nothing_in(self, value: &[u8]) -> bool {
+        let (Some(at), Part::Bit { mask, is_set, was_set }) = (self.at, self.part) else { return false };
+        let was = value.get(at).map(|byte| byte & mask != 0);
+        was_set.set(was == Some(true));
+        was == Some(is_set)
+    }
+
     fn length_after(self, before_bytes: usize) -> Result<usize, Refusal> {
-        let end = self.at.unwrap_or(before_bytes).saturating_add(self.part.len());
+        let end = self.at.unwrap_or(before_bytes).saturating_add(self.part.length());
         if end > VALUE_BYTES_MAX { Err(Refusal::TooLong) } else { Ok(end.max(before_bytes)) }
     }
 
     fn apply(self, value: &mut Vec<u8>, length: usize) {
         let at = self.at.unwrap_or(value.len());
-        if at >= value.len() {
-            value.resize(at, 0);
-            value.extend_from_slice(self.part);
-            return;
-        }
         value.resize(length, 0);
-        value[at..at + self.part.len()].copy_from_slice(self.part);
+        self.part.write(&mut value[at..at + self.part.length()]);
     }
 
     fn applied(self, before: &Before, length: usize) -> Vec<u8> {
@@ -209,7 +257,7 @@ mod tests {
     #[test]
     fn a_part_is_written_where_it_belongs() {
         let check = |before: &str, at, part: &str, expected: &str| {
-            let edit = Edit { change: Change::SetRange, at, part: part.as_bytes() };
+            let edit = Edit { change: Change::SetRange, at, part: Part::Bytes(part.as_bytes()) };
             let length = edit.length_after(before.len()).expect("it is short");
             let before = Before::Small(before.as_bytes().to_vec());
             assert_eq!(edit.applied(&before, length), expected.as_bytes());
@@ -223,7 +271,7 @@ mod tests {
         check("begin", Some(3), "abc", "begabc");
         check("begin", Some(5), "abc", "beginabc");
         check("begin", Some(7), "abc", "begin\0\0abc");
-        let edit = |at| Edit { change: Change::SetRange, at, part: b"x" };
+        let edit = |at| Edit { change: Change::SetRange, at, part: Part::Bytes(b"x") };
         let too_long = |before_bytes, at| edit(at).length_after(before_bytes);
         assert_eq!(too_long(VALUE_BYTES_MAX, None), Err(Refusal::TooLong));
         assert_eq!(too_long(0, Some(usize::MAX)), Err(Refusal::TooLong));

@@ -5,7 +5,7 @@ use engine::Key;
 
 use super::measured::is_put_off;
 use super::table::Command;
-use super::{Call, Outcome, Refusal, transactions};
+use super::{Call, Outcome, Refusal, scripting, transactions};
 use crate::invalidation;
 use crate::notify::Change;
 use crate::pause::Paused;
@@ -101,7 +101,11 @@ impl<'a> Call<'a> {
         let Some(part) = table.find_subcommand(command, self.argument(1)) else {
             return if self.is_word(1, "help") { Ok(command) } else { Err(self.unknown_part(command)) };
         };
-        if part.takes(self.length()) { Ok(part) } else { Err(Refusal::Arity(part.name.to_owned())) }
+        match () {
+            () if !part.takes(self.length()) => Err(Refusal::Arity(part.name.to_owned())),
+            () if part.runs_script() => Err(scripting::NO_SCRIPTS),
+            () => Ok(part),
+        }
     }
 
     /// To monitors.

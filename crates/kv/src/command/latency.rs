@@ -8,6 +8,7 @@ use super::{Call, Outcome, Refusal};
 use crate::repeated;
 use crate::reply::Reply;
 use crate::slow::Event;
+use crate::sparkline;
 
 /// Entries that SLOWLOG GET tells if nothing else is said.
 const COUNT: usize = 10;
@@ -85,18 +86,24 @@ pub(super) fn reset(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// LATENCY GRAPH event: a line for each of the last samples.
+/// LATENCY GRAPH event
 pub(super) fn graph(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
-    const LINES: usize = 20;
-    const WIDTH: u64 = 60;
     let event = event(call).ok_or_else(|| Refusal::NoSamples(repeated::text(call.argument(2))))?;
-    let mut text = format!("{} - longest {} ms\n", String::from_utf8_lossy(call.argument(2)), event.max_ms);
-    for (at_s, took_ms) in event.samples.iter().rev().take(LINES) {
-        let ago_s = (call.now_ms / 1000).saturating_sub(*at_s);
-        let bar = "#".repeat((took_ms * WIDTH).div_ceil(event.max_ms.max(1)) as usize);
-        let _ = writeln!(text, "{ago_s:>6}s ago {took_ms:>6} ms {bar}");
-    }
-    reply.text(&text);
+    let now_s = call.now_ms / 1000;
+    let sample = |(at_s, value): &(u64, u64)| {
+        let label = sparkline::ago(now_s.saturating_sub(*at_s));
+        sparkline::Sample { value: *value, label }
+    };
+    let samples: Vec<_> = event.samples.iter().map(sample).collect();
+    let values = || samples.iter().map(|sample| sample.value);
+    let (low, high) = (values().min().unwrap_or_default(), values().max().unwrap_or_default());
+    let name = String::from_utf8_lossy(call.argument(2));
+    reply.text(&format!(
+        "{name} - high {high} ms, low {low} ms (all time high {} ms)\n{}\n{}",
+        event.max_ms,
+        "-".repeat(80),
+        sparkline::draw(&samples),
+    ));
     Ok(())
 }
 

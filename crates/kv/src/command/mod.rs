@@ -1,12 +1,15 @@
 //! Commands: the table of them, and what is the same for all.
 
 mod arguments;
+mod bits;
+mod bounded;
 mod catalog;
 mod client;
 mod cluster;
 mod conditional;
 mod config;
 mod connection;
+mod dumping;
 mod editing;
 mod expiry;
 mod gates;
@@ -27,6 +30,7 @@ mod reference;
 mod roles;
 mod room;
 mod saving;
+mod scripting;
 mod server;
 mod strings;
 mod subsequence;
@@ -272,6 +276,10 @@ impl<'a> Call<'a> {
         if command.name == "debug" && !self.permits_debug() {
             return Err(Refusal::Debug);
         }
+        if command.runs_script() {
+            self.rejected(command);
+            return Err(scripting::NO_SCRIPTS);
+        }
         self.session.command = Some(command);
         Ok(command)
     }
@@ -357,6 +365,12 @@ impl<'a> Call<'a> {
             return NewValue::Large(self.pack(Arc::new(value.to_vec())));
         }
         NewValue::Small(value)
+    }
+
+    /// One that the command has put together.
+    fn new_value(&self, value: Vec<u8>) -> Result<NewValue<'a>, Refusal> {
+        self.check_size(value.len())?;
+        Ok(NewValue::Large(self.pack(Arc::new(value))))
     }
 
     /// What the client has sent itself is no more than it has sent.

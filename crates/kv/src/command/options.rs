@@ -14,6 +14,7 @@ use super::{Call, Refusal};
 pub(super) enum Command {
     Set,
     GetEx,
+    IncrEx,
     MSetEx,
 }
 
@@ -66,16 +67,31 @@ const TIMES: [(&str, Unit, Origin); 4] = [
 ];
 
 impl Command {
+    fn may_persist(self) -> bool {
+        matches!(self, Self::GetEx | Self::IncrEx)
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Set => "set",
             Self::GetEx => "getex",
+            Self::IncrEx => "increx",
             Self::MSetEx => "msetex",
         }
     }
 }
 
 impl<'a> Options<'a> {
+    /// Whether it was said when the key is to expire.
+    pub(super) fn has_lifetime(&self) -> bool {
+        self.lifetime.is_some()
+    }
+
+    /// Whether it is to expire at some time.
+    pub(super) fn is_until(&self) -> bool {
+        matches!(self.lifetime, Some(Lifetime::Until(..)))
+    }
+
     /// Reads the options from an argument on. As in Redis the last of two equal words counts, and different ones of a kind exclude each other.
     pub(super) fn read(call: &Call<'a>, begin: usize, command: Command) -> Result<Self, Refusal> {
         let (mut options, mut at) = (Self::default(), begin);
@@ -123,13 +139,13 @@ impl<'a> Options<'a> {
     }
 
     /// How many arguments it took.
-    fn read_lifetime(&mut self, call: &Call<'a>, at: usize, command: Command) -> usize {
+    pub(super) fn read_lifetime(&mut self, call: &Call<'a>, at: usize, command: Command) -> usize {
         let has_next = at + 1 < call.length();
         let time = TIMES.into_iter().find(|(word, ..)| has_next && call.is_word(at, word));
         let (lifetime, taken) = match time {
             Some((_, unit, origin)) => (Lifetime::Until(unit, origin, call.argument(at + 1)), 2),
-            None if command == Command::GetEx && call.is_word(at, "persist") => (Lifetime::Never, 1),
-            None if command != Command::GetEx && call.is_word(at, "keepttl") => (Lifetime::Keep, 1),
+            None if command.may_persist() && call.is_word(at, "persist") => (Lifetime::Never, 1),
+            None if !command.may_persist() && call.is_word(at, "keepttl") => (Lifetime::Keep, 1),
             None => return 0,
         };
         if self.lifetime.is_some_and(|before| !before.is_like(lifetime)) {

@@ -51,11 +51,12 @@ pub(super) fn acl_list(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-const CATEGORIES: [&str; 11] = [
+const CATEGORIES: [&str; 13] = [
     "keyspace",
     "read",
     "write",
     "string",
+    "bitmap",
     "pubsub",
     "admin",
     "fast",
@@ -63,6 +64,7 @@ const CATEGORIES: [&str; 11] = [
     "dangerous",
     "connection",
     "transaction",
+    "scripting",
 ];
 
 /// ACL CAT [category]
@@ -83,16 +85,82 @@ pub(super) fn cat(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     Ok(())
 }
 
-/// FUNCTION FLUSH [ASYNC | SYNC]: there are none.
-pub(super) fn function_flush(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+/// ACL GETUSER username: there is one.
+pub(super) fn getuser(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if call.argument(2) != USER {
+        reply.null();
+        return Ok(());
+    }
+    let is_open = call.shared.access.read().passwords.is_empty();
+    let (flags, passwords): (&[&str], &[&str]) =
+        if is_open { (&["on", "nopass"], &[]) } else { (&["on"], &["(hidden)"]) };
+    reply.map(6);
+    reply.bulk(b"flags");
+    reply.set(flags.len());
+    flags.iter().for_each(|flag| reply.bulk(flag.as_bytes()));
+    reply.bulk(b"passwords");
+    reply.array(passwords.len());
+    passwords.iter().for_each(|password| reply.bulk(password.as_bytes()));
+    for (what, allowed) in [("commands", "+@all"), ("keys", "~*"), ("channels", "&*")] {
+        reply.bulk(what.as_bytes());
+        reply.bulk(allowed.as_bytes());
+    }
+    reply.bulk(b"selectors");
+    reply.array(0);
+    Ok(())
+}
+
+const USER: &[u8] = b"default";
+
+/// ACL LOG [count | RESET]: nobody is refused a command.
+pub(super) fn acl_log(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     match call.length() {
-        2 => {}
-        3 if call.is_word(2, "async") || call.is_word(2, "sync") => {}
-        _ => {
-            return Err(Refusal::Other("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
+        2 => reply.array(0),
+        3 if call.is_word(2, "reset") => reply.ok(),
+        3 => {
+            call.integer(2)?;
+            reply.array(0);
         }
+        _ => return Err(Refusal::Arity("acl|log".to_owned())),
+    }
+    Ok(())
+}
+
+/// ACL DRYRUN username command [arg ...]: the user may do everything.
+pub(super) fn dryrun(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if call.argument(2) != USER {
+        let user = repeated::text(call.argument(2));
+        return Err(Refusal::Told(format!("ERR User '{user}' not found")));
+    }
+    let Some(command) = call.shared.table.find(call.argument(3)) else {
+        let name = repeated::text(call.argument(3));
+        return Err(Refusal::Told(format!("ERR Command '{name}' not found")));
+    };
+    if !command.takes(call.length() - 3) {
+        return Err(Refusal::Arity(command.name.to_owned()));
     }
     reply.ok();
+    Ok(())
+}
+
+/// MODULE LIST: there are none.
+pub(super) fn module_list(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.array(0);
+    Ok(())
+}
+
+/// REPLICAOF NO ONE: it is none.
+pub(super) fn replicaof(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    if !(call.is_word(1, "no") && call.is_word(2, "one")) {
+        return Err(Refusal::Other("ERR this server can't be a replica: each instance has keys of its own"));
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// BGREWRITEAOF: there is no file to be rewritten.
+pub(super) fn bgrewriteaof(_call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
+    reply.simple("Background append only file rewriting started");
     Ok(())
 }
 

@@ -6,9 +6,9 @@ use foldhash::fast::FixedState;
 
 use super::arguments::parse_integer;
 use super::{
-    Call, Outcome, catalog, client, cluster, conditional, config, connection, editing, expiry, info, keys,
-    keyspace, latency, numbers, object, pubsub, roles, saving, server, strings, subsequence, tracking,
-    transactions,
+    Call, Outcome, bits, bounded, catalog, client, cluster, conditional, config, connection, dumping,
+    editing, expiry, info, keys, keyspace, latency, numbers, object, pubsub, roles, saving, scripting,
+    server, strings, subsequence, tracking, transactions,
 };
 use crate::reply::Reply;
 
@@ -250,6 +250,7 @@ const TRANSACTION: &[&str] = &["noscript", "loading", "stale", "fast", "allow_bu
 const EXEC: &[&str] = &["noscript", "loading", "stale", "skip_slowlog"];
 const CLIENT: &[&str] = &["noscript", "loading", "stale"];
 const SAVE: &[&str] = &["admin", "noscript", "loading", "stale", "no_multi"];
+const SCRIPTS: &[&str] = &["noscript", "stale"];
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale"];
 
 macro_rules! commands {
@@ -270,14 +271,19 @@ macro_rules! commands {
 static COMMANDS: &[Command] = commands! {
     "acl" -2 SESSION NONE "server" "6.0.0" super::container, "Tells of users; there is one.";
     "acl|cat" -2 SESSION NONE "server" "6.0.0" roles::cat, "Gives the groups of commands, or the commands of one.", "[category]", "O(N) for N commands";
+    "acl|dryrun" -4 ADMIN NONE "server" "7.0.0" roles::dryrun, "Tells whether a user may execute a command.", "username command [arg [arg ...]]";
+    "acl|getuser" 3 ADMIN NONE "server" "6.0.0" roles::getuser, "Tells what a user may do.", "username", "", "The passwords are not told.";
     "acl|help" 2 SESSION_SLOW NONE "server" "6.0.0" super::help, "Tells the parts of this command.";
     "acl|list" 2 ADMIN NONE "server" "6.0.0" roles::acl_list, "Tells what users may do.", "", "", "There is one user; its passwords are not told.";
+    "acl|log" -2 ADMIN NONE "server" "6.0.0" roles::acl_log, "Tells which commands users were refused: none.", "[count | RESET]";
     "acl|users" 2 ADMIN NONE "server" "6.0.0" roles::users, "Gives the names of users.";
     "acl|whoami" 2 SESSION NONE "server" "6.0.0" roles::whoami, "Gives the name of the user.";
     "append" 3 WRITE ONE "string" "2.0.0" editing::append, "Appends to a value; sets it if there is none.", "key value", "O(1) on average, for a short part", "A value that is kept compressed, or that is being sent to a client, is copied as a whole.";
     "asking" 1 SESSION NONE "cluster" "3.0.0" cluster::accept, "Is accepted: no slot moves here.";
     "auth" -2 OPEN NONE "connection" "1.0.0" connection::auth, "Tells the password.", "[username] password";
+    "bgrewriteaof" 1 ADMIN NONE "server" "1.0.0" roles::bgrewriteaof, "Is accepted: there is no append only file.";
     "bgsave" -1 ADMIN NONE "server" "1.0.0" saving::bgsave, "Writes all keys to disk, while clients go on.", "[SCHEDULE]";
+    "bitcount" -2 READ_SLOW ONE "bitmap" "2.6.0" bits::bitcount, "Counts the bits of a value that are set.", "key [start end [BYTE | BIT]]", "O(N) for N bytes";
     "client" -2 SESSION NONE "connection" "2.4.0" super::container, "Tells of and changes connections.";
     "client|caching" 3 CLIENT NONE "connection" "6.0.0" tracking::caching, "Says whether what the next command reads is tracked.", "YES | NO";
     "client|getname" 2 CLIENT NONE "connection" "2.6.9" client::getname, "Gives the name of the connection.";
@@ -339,18 +345,32 @@ static COMMANDS: &[Command] = commands! {
     "delifeq" 3 REMOVE ONE "string" "9.0.0" conditional::delifeq, "Removes a key if its value is this (Valkey 9).", "key value";
     "digest" 2 READ ONE "string" "8.4.0" conditional::digest_of, "Gives the XXH3 digest of a value, as 16 hexadecimal digits.", "key", "O(N) for N bytes";
     "discard" 1 TRANSACTION NONE "transactions" "2.0.0" transactions::discard, "Gives up a transaction.";
+    "dump" 2 READ_SLOW ONE "generic" "2.6.0" dumping::dump, "Gives a value in the form in which RESTORE takes it.", "key", "O(N) for N bytes", "Long values are not compressed; other servers take them as well.";
     "echo" 2 SESSION NONE "connection" "1.0.0" connection::echo, "Says what it is told.", "message";
+    "eval" -3 SCRIPTS NONE "scripting" "2.6.0" scripting::refuse, "Is refused: there are no scripts.", "script numkeys [key [key ...]] [arg [arg ...]]";
+    "eval_ro" -3 SCRIPTS NONE "scripting" "7.0.0" scripting::refuse, "Is refused: there are no scripts.", "script numkeys [key [key ...]] [arg [arg ...]]";
+    "evalsha" -3 SCRIPTS NONE "scripting" "2.6.0" scripting::refuse, "Is refused: there are no scripts.", "sha1 numkeys [key [key ...]] [arg [arg ...]]";
+    "evalsha_ro" -3 SCRIPTS NONE "scripting" "7.0.0" scripting::refuse, "Is refused: there are no scripts.", "sha1 numkeys [key [key ...]] [arg [arg ...]]";
     "exec" 1 EXEC NONE "transactions" "1.2.0" transactions::exec, "Executes the commands of a transaction.", "", "That of the commands", "What the client itself is told because of them comes behind the reply.";
     "exists" -2 READ ALL "generic" "1.0.0" keys::exists, "Counts which of the keys are there.", "key [key ...]";
     "expire" -3 REMOVE ONE "generic" "1.0.0" expiry::expire, "Sets when a key expires, in seconds from now.", "key seconds [NX | XX | GT | LT]";
     "expireat" -3 REMOVE ONE "generic" "1.2.0" expiry::expireat, "Sets when a key expires, in seconds since 1970.", "key unix-time-seconds [NX | XX | GT | LT]";
     "expiretime" 2 READ ONE "generic" "7.0.0" expiry::expiretime, "Tells when a key expires, in seconds since 1970.", "key";
+    "fcall" -3 SCRIPTS NONE "scripting" "7.0.0" scripting::refuse, "Is refused: there are no functions.", "function numkeys [key [key ...]] [arg [arg ...]]";
+    "fcall_ro" -3 SCRIPTS NONE "scripting" "7.0.0" scripting::refuse, "Is refused: there are no functions.", "function numkeys [key [key ...]] [arg [arg ...]]";
     "flushall" -1 REMOVE_SLOW NONE "server" "1.0.0" server::flushall, "Removes all keys of all databases.", "[ASYNC | SYNC]";
     "flushdb" -1 REMOVE_SLOW NONE "server" "1.0.0" server::flushdb, "Removes all keys of the database.", "[ASYNC | SYNC]";
     "function" -2 SESSION NONE "scripting" "7.0.0" super::container, "Is about functions, of which there are none.";
-    "function|flush" -2 REMOVE_SLOW NONE "scripting" "7.0.0" roles::function_flush, "Removes all functions.", "[ASYNC | SYNC]";
+    "function|delete" 3 REMOVE_SLOW NONE "scripting" "7.0.0" scripting::function_delete, "Is refused: there are no functions.", "library-name";
+    "function|flush" -2 REMOVE_SLOW NONE "scripting" "7.0.0" scripting::function_flush, "Removes all functions.", "[ASYNC | SYNC]";
     "function|help" 2 SESSION_SLOW NONE "scripting" "7.0.0" super::help, "Tells the parts of this command.";
+    "function|kill" 2 SCRIPTS NONE "scripting" "7.0.0" scripting::kill, "Is refused: no function is being executed.";
+    "function|list" -2 SCRIPTS NONE "scripting" "7.0.0" scripting::function_list, "Tells of functions, of which there are none.", "[LIBRARYNAME library-name-pattern] [WITHCODE]";
+    "function|load" -3 WRITE_SLOW NONE "scripting" "7.0.0" scripting::refuse, "Is refused: there are no functions.", "[REPLACE] function-code";
+    "function|restore" -3 WRITE_SLOW NONE "scripting" "7.0.0" scripting::refuse, "Is refused: there are no functions.", "serialized-value [FLUSH | APPEND | REPLACE]";
+    "function|stats" 2 SCRIPTS NONE "scripting" "7.0.0" scripting::function_stats, "Tells which function is being executed: none.";
     "get" 2 READ ONE "string" "1.0.0" strings::get, "Gives a value.", "key";
+    "getbit" 3 READ ONE "bitmap" "2.2.0" bits::getbit, "Gives a bit of a value.", "key offset";
     "getdel" 2 REMOVE ONE "string" "6.2.0" strings::getdel, "Gives a value and removes the key.", "key";
     "getex" -2 REMOVE ONE "string" "6.2.0" strings::getex, "Gives a value and sets when it expires.", "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]";
     "getrange" 4 READ_SLOW ONE "string" "2.4.0" strings::getrange, "Gives a part of a value.", "key start end";
@@ -359,6 +379,7 @@ static COMMANDS: &[Command] = commands! {
     "incr" 2 WRITE ONE "string" "1.0.0" numbers::incr, "Adds one to a number.", "key";
     "incrby" 3 WRITE ONE "string" "1.0.0" numbers::incrby, "Adds a number to a number.", "key increment";
     "incrbyfloat" 3 WRITE ONE "string" "2.6.0" numbers::incrbyfloat, "Adds a fraction to a number.", "key increment";
+    "increx" -2 WRITE ONE "string" "8.8.0" bounded::increx, "Adds to a number within bounds, and sets when it expires.", "key [BYFLOAT increment | BYINT increment] [LBOUND lowerbound] [UBOUND upperbound] [SATURATE] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] [ENX]";
     "info" -1 SESSION_SLOW NONE "server" "1.0.0" info::info, "Tells how the server is.", "[section [section ...]]";
     "keys" 2 READ_SLOW NONE "generic" "1.0.0" keyspace::keys, "Gives all keys that match a pattern.", "pattern", "O(N) for N keys";
     "lastsave" 1 SESSION NONE "server" "1.0.0" saving::lastsave, "Tells when all keys were written to disk.";
@@ -379,6 +400,9 @@ static COMMANDS: &[Command] = commands! {
     "memory|stats" 2 READ_SLOW NONE "server" "4.0.0" object::memory_stats, "Tells what memory is used for, in numbers.", "", "", "There are fewer numbers.";
     "memory|usage" -3 READ_SLOW SECOND "server" "4.0.0" object::memory_usage, "Tells how many bytes a key takes with its value.", "key [SAMPLES count]", "", "It is what Larder takes for it: less than Redis.";
     "mget" -2 READ ALL "string" "1.0.0" strings::mget, "Gives several values.", "key [key ...]";
+    "module" -2 ADMIN NONE "server" "4.0.0" super::container, "Is about modules, of which there are none.";
+    "module|help" 2 SESSION_SLOW NONE "server" "5.0.0" super::help, "Tells the parts of this command.";
+    "module|list" 2 ADMIN NONE "server" "4.0.0" roles::module_list, "Tells of modules, of which there are none.";
     "monitor" 1 ADMIN NONE "server" "1.0.0" connection::monitor, "Shows every command of every client, but for passwords and commands that manage the server.", "", "", "A monitor that does not read is closed, as a subscriber is.";
     "move" 3 REMOVE ONE "generic" "1.0.0" keyspace::r#move, "Moves a key to another database.", "key db";
     "mset" -3 WRITE_SLOW PAIRS "string" "1.0.1" strings::mset, "Sets several values at once.", "key value [key value ...]";
@@ -414,16 +438,26 @@ static COMMANDS: &[Command] = commands! {
     "readwrite" 1 SESSION NONE "cluster" "3.0.0" cluster::accept, "Is accepted: there are no replicas.";
     "rename" 3 REMOVE_SLOW FIRST_TWO "generic" "1.0.0" keyspace::rename, "Gives a value another key.", "key newkey";
     "renamenx" 3 REMOVE FIRST_TWO "generic" "1.0.0" keyspace::renamenx, "Gives a value another key that is not there.", "key newkey";
+    "replicaof" 3 SAVE NONE "server" "5.0.0" roles::replicaof, "NO ONE is accepted; nothing else is: this is no replica.", "NO ONE";
     "reset" 1 OPEN NONE "connection" "6.2.0" connection::reset, "Makes the connection as if it were new.";
+    "restore" -4 WRITE_SLOW ONE "generic" "2.6.0" dumping::restore, "Sets a value that DUMP has given.", "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]", "O(N) for N bytes";
     "role" 1 SESSION NONE "server" "2.8.12" roles::role, "Tells that this is no replica.";
     "save" 1 SAVE NONE "server" "1.0.0" saving::save, "Writes all keys to disk, while clients wait.";
     "scan" -2 READ_SLOW NONE "generic" "2.8.0" keyspace::scan, "Goes through the keys in steps.", "cursor [MATCH pattern] [COUNT count] [TYPE type]", "O(1) for each step";
+    "script" -2 SCRIPTS NONE "scripting" "2.6.0" super::container, "Is about scripts, of which there are none.";
+    "script|exists" -3 SCRIPTS NONE "scripting" "2.6.0" scripting::script_exists, "Tells which scripts there are: none.", "sha1 [sha1 ...]", "O(N) for N scripts";
+    "script|flush" -2 SCRIPTS NONE "scripting" "2.6.0" scripting::script_flush, "Removes all scripts.", "[ASYNC | SYNC]";
+    "script|help" 2 SESSION_SLOW NONE "scripting" "5.0.0" super::help, "Tells the parts of this command.";
+    "script|kill" 2 SCRIPTS NONE "scripting" "2.6.0" scripting::kill, "Is refused: no script is being executed.";
+    "script|load" 3 SCRIPTS NONE "scripting" "2.6.0" scripting::refuse, "Is refused: there are no scripts.", "script";
     "select" 2 SESSION NONE "connection" "1.0.0" connection::select, "Chooses the database.", "index";
     "set" -3 WRITE_SLOW ONE "string" "1.0.0" strings::set, "Sets a value.", "key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]";
+    "setbit" 4 WRITE_SLOW ONE "bitmap" "2.2.0" editing::setbit, "Sets a bit of a value.", "key offset value";
     "setex" 4 WRITE_SLOW ONE "string" "2.0.0" strings::setex, "Sets a value that expires, in seconds.", "key seconds value";
     "setnx" 3 WRITE ONE "string" "1.0.0" strings::setnx, "Sets a value if the key is not there.", "key value";
     "setrange" 4 WRITE_SLOW ONE "string" "2.2.0" editing::setrange, "Writes over a part of a value.", "key offset value";
     "shutdown" -1 SAVE NONE "server" "1.0.0" saving::shutdown, "Ends the server; all keys are written to disk before, if it has a file for them.", "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]";
+    "slaveof" 3 SAVE NONE "server" "1.0.0" roles::replicaof, "As REPLICAOF.", "NO ONE";
     "slowlog" -2 ADMIN NONE "server" "2.2.12" super::container, "Tells which commands took long.";
     "slowlog|get" -2 ADMIN NONE "server" "2.2.12" latency::slowlog_get, "Gives the last commands that took long.", "[count]", "O(N) for N entries";
     "slowlog|help" 2 SESSION_SLOW NONE "server" "6.2.0" super::help, "Tells the parts of this command.";

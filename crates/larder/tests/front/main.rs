@@ -42,6 +42,7 @@ mod kv_connections;
 mod kv_crowd;
 mod kv_differences;
 mod kv_endings;
+mod kv_first_contact;
 mod kv_memory;
 mod kv_restart;
 mod kv_service;

@@ -1,0 +1,322 @@
+//! Strings in the form of Redis's RDB files, in which DUMP gives them. Pure, and the same for a file and for the payload of one value.
+
+use std::io::{self, ErrorKind, Read};
+
+use thiserror::Error;
+
+use crate::command::VALUE_BYTES_MAX;
+
+/// The version of the format that is written: that of Redis 7.0. Strings are the same in all that came since.
+const VERSION: u16 = 10;
+/// Version and checksum, with which a payload ends.
+const FOOTER_BYTES: usize = 10;
+/// What a payload of a string begins with.
+const STRING: u8 = 0;
+/// A text of up to so many bytes may be a number, and is kept as such.
+const NUMBER_BYTES_MAX: usize = 11;
+
+/// What is wrong with a file, or a payload.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub(crate) enum RdbError {
+    #[error("it ends before it should")]
+    Cut,
+    #[error("it can't be read")]
+    Read(#[source] io::Error),
+    #[error("it has a string of more than {0} bytes")]
+    TooLong(usize),
+    #[error("a compressed string does not decompress")]
+    Compressed,
+    #[error("it has an encoding that is unknown: {0:#04x}")]
+    Encoding(u8),
+}
+
+impl From<io::Error> for RdbError {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == ErrorKind::UnexpectedEof { Self::Cut } else { Self::Read(error) }
+    }
+}
+
+/// Reads what is in a file, and sums it up.
+#[derive(Debug)]
+pub(crate) struct Reader<R> {
+    input: R,
+    checksum: u64,
+    string_bytes_max: usize,
+}
+
+/// Of a string, or of how many parts something has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    Of(u64),
+    /// What follows is written in another way.
+    Encoded(u8),
+}
+
+impl<R: Read> Reader<R> {
+    pub(crate) fn new(input: R, string_bytes_max: usize) -> Self {
+        Self { input, checksum: 0, string_bytes_max: string_bytes_max.min(VALUE_BYTES_MAX) }
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], RdbError> {
+        let mut bytes = [0; N];
+        self.input.read_exact(&mut bytes)?;
+        self.checksum = checksum(self.checksum, &bytes);
+        Ok(bytes)
+    }
+
+    /// A string, whatever way it is written in.
+    pub(crate) fn string(&mut self) -> Result<Vec<u8>, RdbError> {
+        match self.length()? {
+            Length::Of(bytes) => self.bytes(bytes),
+            Length::Encoded(0) => Ok(i8::from_le_bytes(self.array()?).to_string().into_bytes()),
+            Length::Encoded(1) => Ok(i16::from_le_bytes(self.array()?).to_string().into_bytes()),
+            Length::Encoded(2) => Ok(i32::from_le_bytes(self.array()?).to_string().into_bytes()),
+            Length::Encoded(3) => {
+                let (packed_bytes, bytes) = (self.plain_length()?, self.plain_length()?);
+                let packed = self.bytes(packed_bytes)?;
+                unpack(&packed, self.string_bytes(bytes)?).ok_or(RdbError::Compressed)
+            }
+            Length::Encoded(other) => Err(RdbError::Encoding(other)),
+        }
+    }
+
+    /// Where nothing else than a number is possible.
+    pub(crate) fn plain_length(&mut self) -> Result<u64, RdbError> {
+        match self.length()? {
+            Length::Of(length) => Ok(length),
+            Length::Encoded(encoding) => Err(RdbError::Encoding(encoding)),
+        }
+    }
+
+    fn length(&mut self) -> Result<Length, RdbError> {
+        let [first] = self.array()?;
+        Ok(match first >> 6 {
+            0 => Length::Of(u64::from(first)),
+            1 => Length::Of(u64::from(u16::from_be_bytes([first & 0x3f, self.array::<1>()?[0]]))),
+            2 if first == 0x80 => Length::Of(u64::from(u32::from_be_bytes(self.array()?))),
+            2 if first == 0x81 => Length::Of(u64::from_be_bytes(self.array()?)),
+            2 => return Err(RdbError::Encoding(first)),
+            _ => Length::Encoded(first & 0x3f),
+        })
+    }
+
+    /// Memory is taken as bytes come: a length that is claimed costs nothing.
+    fn bytes(&mut self, bytes: u64) -> Result<Vec<u8>, RdbError> {
+        let (length, mut read) = (self.string_bytes(bytes)?, Vec::new());
+        self.input.by_ref().take(bytes).read_to_end(&mut read)?;
+        if read.len() < length {
+            return Err(RdbError::Cut);
+        }
+        self.checksum = checksum(self.checksum, &read);
+        Ok(read)
+    }
+
+    fn string_bytes(&self, bytes: u64) -> Result<usize, RdbError> {
+        let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes <= self.string_bytes_max);
+        bytes.ok_or(RdbError::TooLong(self.string_bytes_max))
+    }
+}
+
+/// Why a payload is not one of DUMP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadPayload {
+    /// It was changed on its way, or is none.
+    Checksum,
+    /// It is no string, or broken in spite of its checksum.
+    Format,
+    /// It has no room.
+    TooLong,
+}
+
+/// A value as DUMP gives it. It is not compressed, which RESTORE of Redis takes as well.
+pub(crate) fn dump(value: &[u8]) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(dumped_bytes(value.len()));
+    payload.push(STRING);
+    match number(value) {
+        Some(number) => push_number(&mut payload, number),
+        None => {
+            push_length(&mut payload, value.len());
+            payload.extend_from_slice(value);
+        }
+    }
+    payload.extend_from_slice(&VERSION.to_le_bytes());
+    let sum = checksum(0, &payload);
+    payload.extend_from_slice(&sum.to_le_bytes());
+    payload
+}
+
+/// What a value of this length takes then, at most.
+pub(crate) fn dumped_bytes(value_bytes: usize) -> usize {
+    value_bytes + 2 + size_of::<u64>() + FOOTER_BYTES
+}
+
+/// The value of which DUMP of any version gave this, of so many bytes at most.
+pub(crate) fn restore(payload: &[u8], bytes_max: usize) -> Result<Vec<u8>, BadPayload> {
+    let (summed, sum) = payload.split_last_chunk::<8>().ok_or(BadPayload::Checksum)?;
+    let (body, _version) = summed.split_last_chunk::<2>().ok_or(BadPayload::Checksum)?;
+    if checksum(0, summed) != u64::from_le_bytes(*sum) {
+        return Err(BadPayload::Checksum);
+    }
+    let mut rest = body;
+    let mut reader = Reader::new(&mut rest, bytes_max);
+    if !reader.array().is_ok_and(|kind| kind == [STRING]) {
+        return Err(BadPayload::Format);
+    }
+    let value = reader.string().map_err(|error| match error {
+        RdbError::TooLong(_) => BadPayload::TooLong,
+        _ => BadPayload::Format,
+    })?;
+    if rest.is_empty() { Ok(value) } else { Err(BadPayload::Format) }
+}
+
+/// The one that a text is, as it is written.
+fn number(value: &[u8]) -> Option<i32> {
+    let text = std::str::from_utf8(value).ok().filter(|_| value.len() <= NUMBER_BYTES_MAX)?;
+    let number: i32 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
+fn push_number(payload: &mut Vec<u8>, number: i32) {
+    if let Ok(number) = i8::try_from(number) {
+        payload.push(0xc0);
+        payload.extend(number.to_le_bytes());
+    } else if let Ok(number) = i16::try_from(number) {
+        payload.push(0xc1);
+        payload.extend(number.to_le_bytes());
+    } else {
+        payload.push(0xc2);
+        payload.extend(number.to_le_bytes());
+    }
+}
+
+fn push_length(payload: &mut Vec<u8>, length: usize) {
+    match length {
+        0..=0x3f => payload.push(length as u8),
+        0x40..=0x3fff => payload.extend((length as u16 | 0x4000).to_be_bytes()),
+        _ if u32::try_from(length).is_ok() => {
+            payload.push(0x80);
+            payload.extend((length as u32).to_be_bytes());
+        }
+        _ => {
+            payload.push(0x81);
+            payload.extend((length as u64).to_be_bytes());
+        }
+    }
+}
+
+/// LZF: pieces as they are, and pieces that were there before.
+fn unpack(mut packed: &[u8], bytes: usize) -> Option<Vec<u8>> {
+    // A piece of three bytes stands for 264 at most.
+    let mut unpacked = Vec::with_capacity(bytes.min(packed.len().saturating_mul(88)));
+    let byte = |packed: &mut &[u8]| {
+        let (first, rest) = packed.split_first()?;
+        *packed = rest;
+        Some(usize::from(*first))
+    };
+    while let Some(control) = byte(&mut packed) {
+        if control < 32 {
+            let (piece, rest) = packed.split_at_checked(control + 1)?;
+            unpacked.extend_from_slice(piece);
+            packed = rest;
+        } else {
+            let length = match control >> 5 {
+                7 => 7 + byte(&mut packed)?,
+                length => length,
+            } + 2;
+            let back = ((control & 0x1f) << 8) + byte(&mut packed)? + 1;
+            let begin = unpacked.len().checked_sub(back)?;
+            // It may reach into what it writes itself.
+            (begin..begin + length).for_each(|at| unpacked.push(unpacked[at]));
+        }
+        if unpacked.len() > bytes {
+            return None;
+        }
+    }
+    (unpacked.len() == bytes).then_some(unpacked)
+}
+
+/// CRC-64 of Jones, as Redis computes it.
+fn checksum(before: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(before, |sum, byte| CHECKSUMS[usize::from(sum as u8 ^ byte)] ^ (sum >> 8))
+}
+
+static CHECKSUMS: [u64; 256] = {
+    /// The polynomial, its lowest power first.
+    const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
+    let (mut sums, mut byte) = ([0; 256], 0);
+    while byte < 256 {
+        let (mut sum, mut bit) = (byte as u64, 0);
+        while bit < 8 {
+            sum = if sum & 1 == 1 { (sum >> 1) ^ POLYNOMIAL } else { sum >> 1 };
+            bit += 1;
+        }
+        sums[byte] = sum;
+        byte += 1;
+    }
+    sums
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_are_those_of_redis() {
+        assert_eq!(checksum(0, b"123456789"), 0xe9c6_d914_c4b8_d9ca);
+    }
+
+    #[test]
+    fn what_is_dumped_is_restored() {
+        let long = vec![b'x'; 70_000];
+        let values: [&[u8]; 13] = [
+            b"",
+            b"foobar",
+            b"0",
+            b"-128",
+            b"128",
+            b"-32769",
+            b"2147483647",
+            b"2147483648",
+            b"01",
+            b"-0",
+            &long[..63],
+            &long[..64],
+            &long,
+        ];
+        for value in values {
+            assert_eq!(restore(&dump(value), usize::MAX).as_deref(), Ok(value), "{}", value.escape_ascii());
+        }
+        assert_eq!(dump(b"goobar"), b"\x00\x06goobar\n\x00\x7f\x08S?\xa2\xeef\x96", "as Redis 7.0 does");
+    }
+
+    #[test]
+    fn what_was_changed_is_refused() {
+        let payload = dump(b"value");
+        for at in 0..payload.len() {
+            let mut changed = payload.clone();
+            changed[at] ^= 1;
+            assert_eq!(restore(&changed, usize::MAX), Err(BadPayload::Checksum));
+            assert_eq!(restore(&payload[..at], usize::MAX), Err(BadPayload::Checksum));
+        }
+        for body in [&b""[..], b"\x01\x00", b"\x00\x02a", b"\x00\x01ab", b"\x00\xc3\x01\x02\x00", b"\x00\xc4"]
+        {
+            let mut payload = [body, b"\x0a\x00"].concat();
+            payload.extend(checksum(0, &payload).to_le_bytes());
+            assert_eq!(restore(&payload, usize::MAX), Err(BadPayload::Format), "{body:?}");
+        }
+        assert_eq!(restore(&dump(b"value"), 4), Err(BadPayload::TooLong));
+    }
+
+    #[test]
+    fn compressed_strings_are_unpacked() {
+        // "abc" as it is, then eight bytes from three before.
+        assert_eq!(unpack(b"\x02abc\xc0\x02", 11).as_deref(), Some(&b"abcabcabcab"[..]));
+        assert_eq!(unpack(b"\x00a\xe0\x0a\x00", 20), Some(vec![b'a'; 20]), "a long one");
+        for broken in [&b"\x02ab"[..], b"\x00a\xc0\x02", b"\x00a\xe0", b"\x00a\xc0"] {
+            assert_eq!(unpack(broken, 11), None);
+        }
+        assert_eq!(unpack(b"\x02abc", 2), None);
+        assert_eq!(unpack(b"\x02abc", 4), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! What tools send first, and what carries values from one server to another.
+
+use std::net::SocketAddr;
+
+use testkit::{Kv, KvService, Redis, converse};
+
+use crate::LARDER;
+
+fn start() -> Kv {
+    Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "2"])
+}
+
+fn ask(address: SocketAddr, lines: &str) -> String {
+    String::from_utf8_lossy(&converse(address, lines.as_bytes(), usize::MAX)).into_owned()
+}
+
+/// The reply to a request with any bytes.
+fn request(address: SocketAddr, arguments: &[&[u8]]) -> Vec<u8> {
+    let mut request = format!("*{}\r\n", arguments.len()).into_bytes();
+    for argument in arguments {
+        request.extend(format!("${}\r\n", argument.len()).bytes());
+        request.extend_from_slice(argument);
+        request.extend(b"\r\n");
+    }
+    converse(address, &request, usize::MAX)
+}
+
+fn bulk(reply: &[u8]) -> &[u8] {
+    let begin = reply.iter().position(|byte| *byte == b'\n').expect("a line") + 1;
+    &reply[begin..reply.len() - 2]
+}
+
+/// The error is final and has no word that a client takes for a reason to try again.
+#[test]
+fn scripts_are_refused_for_good() {
+    let kv = start();
+    let refused = "-ERR scripts are not supported: this server has no Lua and no functions\r\n";
+    let commands = [
+        "EVAL \"return 1\" 0",
+        "EVAL_RO \"return 1\" 0",
+        "EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 0",
+        "evalsha_ro e0e1f9fabfc9d4800c877a703b823ac0578ff8db 1 k",
+        "FCALL f 0",
+        "FCALL_RO f 1 k",
+        "SCRIPT LOAD \"return 1\"",
+        "FUNCTION LOAD REPLACE x",
+        "FUNCTION RESTORE x",
+    ];
+    for command in commands {
+        assert_eq!(ask(kv.address(), &format!("{command}\r\n")), refused, "{command}");
+        let aborted = "-EXECABORT Transaction discarded because of previous errors.\r\n";
+        let expected = format!("+OK\r\n+QUEUED\r\n{refused}{aborted}$-1\r\n");
+        let transaction = format!("MULTI\r\nSET k 1\r\n{command}\r\nEXEC\r\nGET k\r\n");
+        assert_eq!(ask(kv.address(), &transaction), expected, "{command}: nothing of it is done");
+    }
+}
+
+fn values() -> Vec<Vec<u8>> {
+    let text = "all work and no play makes jack a dull boy. ".repeat(3000).into_bytes();
+    let any: Vec<u8> = (0..200_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let mut values: Vec<Vec<u8>> =
+        ["", "1", "-129", "70000", "2147483648", "007", "short"].map(Vec::from).into();
+    values.extend([any[..63].to_vec(), any[..64].to_vec(), any[..20_000].to_vec(), any.clone()]);
+    values.extend([text[..100].to_vec(), vec![b'a'; 300], text]);
+    values
+}
+
+/// Long and repetitive values are compressed by Redis, and kept compressed here.
+#[test]
+fn values_are_carried_between_servers() {
+    let redis = Redis::start("");
+    let kv = KvService::start(LARDER, "workers = 2\ncompression = \"lz4\"\ncompress_from = \"20KiB\"");
+    for (from, to) in [(redis.address(), kv.address()), (kv.address(), redis.address())] {
+        for value in values() {
+            assert_eq!(request(from, &[b"SET", b"from", &value]), b"+OK\r\n");
+            let dumped = request(from, &[b"DUMP", b"from"]);
+            let restored = request(to, &[b"RESTORE", b"to", b"0", bulk(&dumped), b"REPLACE"]);
+            assert_eq!(String::from_utf8_lossy(&restored), "+OK\r\n", "{} bytes", value.len());
+            assert!(bulk(&request(to, &[b"GET", b"to"])) == value, "{} bytes", value.len());
+        }
+    }
+}
+
+#[test]
+fn what_took_long_is_drawn_as_redis_draws_it() {
+    let redis = Redis::start("enable-debug-command yes");
+    let kv = KvService::start(LARDER, "workers = 1\nenable_debug_command = \"yes\"");
+    let drawn = [redis.address(), kv.address()].map(|address| {
+        let graph = ask(
+            address,
+            "CONFIG SET latency-monitor-threshold 1\r\nDEBUG SLEEP 0.01\r\nLATENCY GRAPH command\r\n",
+        );
+        // How long it took exactly differs.
+        let lines = graph.lines().filter(|line| !line.starts_with('$'));
+        lines.map(|line| line.replace(|letter: char| letter.is_ascii_digit(), "")).collect::<Vec<_>>()
+    });
+    assert_eq!(drawn[0], drawn[1]);
+    assert!(
+        drawn[1].iter().any(|line| line == "command - high  ms, low  ms (all time high  ms)"),
+        "{drawn:?}"
+    );
+}
+
+/// Within bounds, with an expiry from its first step on: what rate limiters ask for.
+#[test]
+fn a_number_is_counted_within_bounds() {
+    let kv = start();
+    let conversation = [
+        ("INCREX hits UBOUND 2 EX 100 ENX", "*2 :1 :1 "),
+        ("TTL hits", ":100 "),
+        ("INCREX hits UBOUND 2 EX 500 ENX", "*2 :2 :1 "),
+        ("TTL hits", ":100 "),
+        ("INCREX hits UBOUND 2 EX 500", "*2 :2 :0 "),
+        ("TTL hits", ":100 "),
+        ("INCREX hits BYINT 10 UBOUND 5 SATURATE PERSIST", "*2 :5 :3 "),
+        ("TTL hits", ":-1 "),
+        ("INCREX none UBOUND -5", "*2 :0 :0 "),
+        ("EXISTS none", ":0 "),
+        ("INCREX none BYFLOAT 1.5", "*2 $3 1.5 $3 1.5 "),
+        ("INCREX none BYFLOAT -3 LBOUND -1", "*2 $3 1.5 $1 0 "),
+        ("INCREX none BYFLOAT -3 LBOUND -1 SATURATE", "*2 $2 -1 $4 -2.5 "),
+        ("SET text abc", "+OK "),
+        ("INCREX text", "-ERR value is not an integer or out of range "),
+        ("INCREX text BYFLOAT 1", "-ERR value is not a valid float "),
+        ("INCREX hits BYINT 1 BYINT 1", "-ERR syntax error "),
+        ("INCREX hits BYINT 1 BYFLOAT 1", "-ERR syntax error "),
+        ("INCREX hits ENX", "-ERR syntax error "),
+        ("INCREX hits ENX PERSIST", "-ERR syntax error "),
+        ("INCREX hits EX 1 EX 1", "-ERR syntax error "),
+        ("INCREX hits EX 0", "-ERR invalid expire time in 'increx' command "),
+        ("INCREX hits LBOUND 2 UBOUND 1", "-ERR LBOUND can't be greater than UBOUND "),
+        ("INCREX hits UBOUND", "-ERR syntax error "),
+        ("INCREX", "-ERR wrong number of arguments for 'increx' command "),
+    ];
+    for (request, expected) in conversation {
+        assert_eq!(ask(kv.address(), &format!("{request}\r\n")).replace("\r\n", " "), expected, "{request}");
+    }
+}
