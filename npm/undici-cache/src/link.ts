@@ -6,6 +6,7 @@ import { Redis, type RedisOptions } from 'iovalkey'
 import { type Change, Changes, type ChangesSettings } from './changes.js'
 import { type Command, exec } from './commands.js'
 import { asError, isOfNoMaster, StoreUnavailableError, within } from './errors.js'
+import { guardSockets } from './sockets.js'
 
 export interface LinkSettings {
   readonly client: RedisOptions
@@ -174,7 +175,7 @@ export class Link {
 
   /** A connection that is never opened again by itself: what it followed would be lost unseen. */
   async #open(ended: (redis: Redis, reason: Error) => void, made: (redis: Redis) => unknown = () => undefined): Promise<Redis> {
-    const redis = new Redis({
+    const redis = guardSockets(new Redis({
       connectTimeout: this.#connectMs,
       ...this.#settings.client,
       keyPrefix: '',
@@ -184,7 +185,7 @@ export class Link {
       autoResubscribe: false,
       autoResendUnfulfilledCommands: false,
       retryStrategy: () => null,
-    })
+    }))
     made(redis)
     let last: Error = new StoreUnavailableError('the store has closed the connection')
     redis.on('error', (error: Error) => { last = error })

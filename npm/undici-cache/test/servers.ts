@@ -98,8 +98,8 @@ async function listening(command: string, args: readonly string[], port: number)
   return child
 }
 
-async function startServer(command: string, argsFor: (port: number) => string[]): Promise<Server> {
-  const port = await freePort()
+async function startServer(command: string, argsFor: (port: number) => string[], at?: number): Promise<Server> {
+  const port = at ?? await freePort()
   let child = await listening(command, argsFor(port), port)
   const kill = (): Promise<void> => end(child)
   const restart = async (): Promise<void> => {
@@ -112,6 +112,14 @@ async function startServer(command: string, argsFor: (port: number) => string[])
 
 export function startRedis(...more: string[]): Promise<Server> {
   return startServer('redis-server', (port) => ['--port', String(port), '--bind', HOST, '--save', '', '--appendonly', 'no', ...more])
+}
+
+/** It asks its clients for no certificate of their own. */
+export function startTlsRedis({ cert, key }: { readonly cert: string; readonly key: string }, at?: number): Promise<Server> {
+  return startServer('redis-server', (port) => [
+    '--port', '0', '--tls-port', String(port), '--bind', HOST, '--save', '', '--appendonly', 'no',
+    '--tls-cert-file', cert, '--tls-key-file', key, '--tls-ca-cert-file', cert, '--tls-auth-clients', 'no',
+  ], at)
 }
 
 export function larderBinary(): string | undefined {
