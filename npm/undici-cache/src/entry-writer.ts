@@ -24,6 +24,12 @@ export class EntryWriter extends Writable {
     done()
   }
 
+  /** A response that breaks off is no error of what is stored: undici would delete that, for everybody. */
+  override _destroy(_error: Error | null, done: Done): void {
+    this.#pieces = undefined
+    done()
+  }
+
   override _final(done: Done): void {
     const pieces = this.#pieces
     this.#pieces = undefined
