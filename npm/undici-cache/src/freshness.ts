@@ -1,6 +1,7 @@
 // How long a response may be used that another instance has stored, recomputed from what that one saw: RFC 9111, as a shared cache reads it.
 
 import type { CacheControlDirectives, CacheKey, CacheValue } from './contract.js'
+import { fieldNames } from './for-all.js'
 
 /** Field values by name in lower case, lines of one field joined. */
 export type Fields = ReadonlyMap<string, string>
@@ -44,7 +45,7 @@ function addDirective(directives: Record<string, unknown>, name: string, argumen
     // Of several the first counts, and what is no number means that the response is stale.
     directives[name] ??= argument !== undefined && /^\d+$/.test(argument) ? Math.min(Number(argument), SECONDS_MAX) : 0
   } else if (FIELD_DIRECTIVES.has(name) && argument !== undefined) {
-    if (directives[name] !== true) directives[name] = argument.split(',').map((field) => field.trim().toLowerCase())
+    if (directives[name] !== true) directives[name] = fieldNames(argument) ?? true
   } else if (FLAG_DIRECTIVES.has(name)) {
     directives[name] = true
   }

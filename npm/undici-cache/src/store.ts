@@ -11,6 +11,7 @@ import { tellError, tellLookUp, tellWrite } from './diagnostics.js'
 import { EntryWriter } from './entry-writer.js'
 import { StoreUnavailableError, within } from './errors.js'
 import type { Reached } from './fleet.js'
+import { isForAll, isForOthersThan } from './for-all.js'
 import { mayBeForwarded, mayBePersonal } from './freshness.js'
 import type { Digest, Target } from './key.js'
 import { Listings, type EntryFilter } from './listings.js'
@@ -117,7 +118,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     assertCacheKey(key)
     assertCacheValue(value)
     if (this.#closed || value.cacheControlDirectives?.private === true || value.deleteAt <= Date.now()) return undefined
-    if (mayBePersonal(key, value)) return undefined
+    if (mayBePersonal(key, value) || !isForOthersThan(key, value) || !isForAll(value.headers ?? {}, value.vary)) return undefined
     const asked = this.#asked.get(key) ?? { cursor: this.#shared.log.cursor, hint: 'unknown' }
     const text = textOf(key)
     return new EntryWriter(this.#options.maxEntrySize, (body) => this.#write(text, key, value, asked, body))

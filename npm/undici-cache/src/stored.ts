@@ -2,6 +2,7 @@
 
 import type { Body } from './body.js'
 import type { CacheControlDirectives, CacheKey, CacheValue, GetResult, HeaderMap, VaryMap } from './contract.js'
+import { isForAll } from './for-all.js'
 import { CREDENTIALS, type Fields, lifetimeOf, parseCacheControl } from './freshness.js'
 import { type Target, targetOfUrl, urlOf } from './key.js'
 import type { FieldLine, LogCursor, NamedValue, Response, Variant } from './record.js'
@@ -103,8 +104,8 @@ export function storedOf(variant: Variant, response: Response, tagsHeader: strin
   const received = receivedFields(response)
   const conclusions = conclusionsIn(response)
   const value = conclusions ? concluded(conclusions, clockAheadMs) : judged(response, received, clockAheadMs)
-  if (value === undefined) return undefined
   const nominated = nominatedIn(variant.nominated)
+  if (value === undefined || conclusions !== undefined && !isForAll(headers, Object.fromEntries(nominated))) return undefined
   return {
     id: variant.id,
     customId: conclusions?.id,
@@ -200,23 +201,25 @@ function isText({ head, judged }: Response): boolean {
   return [...head, ...judged].every(([name, value]) => /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/.test(name) && !/[\r\n\0]/.test(value))
 }
 
+/** Of values of a request, which may be anything that undici makes a text of. */
 function joined(value: string | string[] | null): string | null {
-  return Array.isArray(value) ? value.join(', ') : value
+  return value === null ? null : Array.isArray(value) ? value.join(', ') : String(value)
 }
 
 /** Whether a request has the fields that a response was chosen by: absent matches absent only. */
 export function matches(nominated: ReadonlyMap<string, string | null>, headers: CacheKey['headers']): boolean {
   for (const [name, value] of nominated) {
-    const own = headers?.[name]
-    if (value === null ? own !== undefined : own === undefined || !isSameValue(joined(own)!, value)) return false
+    const own = joined(headers?.[name] ?? null)
+    if (value === null || own === null ? own !== value : !isSameValue(own, value)) return false
   }
   return true
 }
 
+/** White space around members means nothing, unless it is quoted. */
 function isSameValue(one: string, other: string): boolean {
-  return one === other || normal(one) === normal(other)
+  return one === other || !one.includes('"') && normal(one) === normal(other)
 }
 
 function normal(value: string): string {
-  return value.split(',').map((member) => member.trim()).join(',')
+  return value.replace(/[\t ]*,[\t ]*/g, ',').replace(/^[\t ]+|[\t ]+$/g, '')
 }
