@@ -1,17 +1,19 @@
 // undici's cache interceptor over this store, and around it: one request to the origin for all who want the same at the same time, in this process and in
-// all others that share the store.
+// all others that share the store. What may be stored, under which key, and which requests are looked up is undici's decision alone: all that is added happens
+// where it asks the store, and where it forwards.
 
-import { setTimeout as sleep } from 'node:timers/promises'
-import { type Dispatcher, interceptors } from 'undici'
-import type { CacheKey, CacheStore, CacheValue, GetResult, HeaderMap } from './contract.js'
-import { parseCacheControl } from './freshness.js'
+import { type Dispatcher, errors, interceptors } from 'undici'
+import type { CacheKey, CacheStore, CacheValue, GetResult } from './contract.js'
+import { type Client, type Flight, Flights } from './flights.js'
 import type { LarderCacheStore } from './store.js'
-import type { Outcome } from './turns.js'
 
 type Dispatch = Dispatcher['dispatch']
 type Options = Dispatcher.DispatchOptions
 type Handler = Dispatcher.DispatchHandler
+type Controller = Dispatcher.DispatchController
 type CacheInterceptorOptions = NonNullable<Parameters<typeof interceptors.cache>[0]>
+/** Since undici 8.13 there is a second argument: the origin of the dispatcher, where it has one. */
+type Interceptor = (dispatch: Dispatch, ...more: unknown[]) => Dispatch
 
 export interface LarderCacheOptions extends Omit<CacheInterceptorOptions, 'store'> {
   store: LarderCacheStore
@@ -24,167 +26,77 @@ const APART = new Set([
   'authorization', 'proxy-authorization', 'cookie', 'cache-control', 'pragma', 'range', 'if-match', 'if-none-match', 'if-modified-since', 'if-unmodified-since', 'if-range',
 ])
 
-/** So long a request waits for another one of this process at most: that one's client may leave its body unread. */
-const FLIGHT_WAIT_MS = 5000
-
 /** The cache interceptor with requests collapsed across processes. Give it to `compose` in the place of `interceptors.cache`. */
 export function larderCache(options: LarderCacheOptions): Dispatcher.DispatcherComposeInterceptor {
   const { store, cacheStatus, ...rest } = options
-  const flights = new Map<string, Promise<void>>()
-  const methods = new Set<string>(rest.methods ?? ['GET'])
-  return (dispatch) => (opts, handler) => {
-    const exchange = new Exchange({ store, flights, dispatch, methods, cacheOptions: rest, cacheStatus }, opts, handler)
-    return methods.has(opts.method) ? exchange.start() : exchange.pass()
+  const asked = new AskedStore(store)
+  const around: Surroundings = { store, asked, flights: new Flights(store), methods: new Set(rest.methods ?? ['GET']), cacheStatus }
+  const inner = interceptors.cache({ ...rest, store: asked as CacheInterceptorOptions['store'] & object }) as Interceptor
+  const mark = Symbol('exchange')
+  const interceptor: Interceptor = (dispatch, ...more) => {
+    const cached = inner(forwardBy(dispatch, mark), ...more)
+    return (opts, handler) => {
+      if (!opts.origin) warnOfNoOrigin()
+      const exchange = new Exchange(around, handler)
+      const marked = { ...opts, [mark]: exchange }
+      return exchange.start(marked, cached)
+    }
   }
+  // By these undici knows which interceptors must not stand before which.
+  for (const symbol of Object.getOwnPropertySymbols(inner)) Object.defineProperty(interceptor, symbol, Object.getOwnPropertyDescriptor(inner, symbol)!)
+  return interceptor as Dispatcher.DispatcherComposeInterceptor
+}
+
+function forwardBy(dispatch: Dispatch, mark: symbol): Dispatch {
+  return (opts, handler) => {
+    const { [mark]: exchange } = opts as unknown as { [mark]?: Exchange }
+    return exchange === undefined ? dispatch(opts, handler) : exchange.forward(opts, handler, dispatch)
+  }
+}
+
+let hasWarned = false
+
+function warnOfNoOrigin(): void {
+  if (hasWarned) return
+  hasWarned = true
+  process.emitWarning('requests without an origin are not cached: undici before 8.13 doesn\'t tell interceptors the origin of a Client or a Pool. '
+    + 'Use an Agent, or give `origin` with each request', { type: 'LarderCacheWarning', code: 'LARDER_NO_ORIGIN' })
 }
 
 interface Surroundings {
   readonly store: LarderCacheStore
-  /** Requests to the origin under way in this process. */
-  readonly flights: Map<string, Promise<void>>
-  readonly dispatch: Dispatch
+  readonly asked: AskedStore
+  readonly flights: Flights
   /** Those whose responses are stored. */
   readonly methods: ReadonlySet<string>
-  readonly cacheOptions: Omit<CacheInterceptorOptions, 'store'>
   readonly cacheStatus: string | undefined
 }
 
-class Exchange {
-  readonly #around: Surroundings
-  readonly #opts: Options
-  readonly #handler: Handler
-  readonly #key: CacheKey | undefined
-  readonly #store: OfExchange
-  #isForwarded = false
-  #isCollapsed = false
-
-  constructor(around: Surroundings, opts: Options, handler: Handler) {
-    this.#around = around
-    this.#opts = opts
-    this.#handler = handler
-    this.#key = keyOf(opts)
-    this.#store = new OfExchange(around.store)
-  }
-
-  /** As it is: what the cache interceptor makes of it. */
-  pass(found?: GetResult): boolean {
-    this.#store.expect(found)
-    return this.#dispatch(this.#decorated(this.#handler))
-  }
-
-  start(): boolean {
-    const key = this.#key
-    if (key === undefined) return this.pass()
-    const found = this.#around.store.get(key)
-    if (found !== undefined && !(found instanceof Promise)) return this.pass(found)
-    this.#take(key, found).catch((error: unknown) => this.#fail(error))
-    return true
-  }
-
-  async #take(key: CacheKey, found: Promise<GetResult | undefined> | undefined): Promise<void> {
-    const result = await found
-    if (result !== undefined) return void this.pass(result)
-    const text = flightOf(key)
-    const joined = this.#around.flights.get(text)
-    if (joined === undefined) return this.#lead(key, text)
-    this.#isCollapsed = true
-    await Promise.race([joined, sleep(FLIGHT_WAIT_MS, undefined, { ref: false })])
-    this.pass()
-  }
-
-  async #lead(key: CacheKey, text: string): Promise<void> {
-    let land = (): void => undefined
-    const flight = new Promise<void>((resolve) => { land = resolve })
-    this.#around.flights.set(text, flight)
-    const landed = (): void => {
-      this.#around.flights.delete(text)
-      land()
-    }
-    try {
-      const turn = await this.#around.store.takeTurn(key)
-      if (turn.result === undefined) return void this.#forward(key, turn.release, landed)
-      landed()
-      this.#isCollapsed = true
-      this.pass(turn.result)
-    } catch (error) {
-      landed()
-      throw error
-    }
-  }
-
-  #forward(key: CacheKey, release: (outcome: Outcome) => Promise<void>, landed: () => void): void {
-    const ended = (): void => {
-      void this.#around.store.writtenOf(key).then(release).finally(landed)
-    }
-    this.#dispatch(new Watched(this.#decorated(this.#handler), { ended, isStoring: () => this.#store.isStoring }))
-  }
-
-  #dispatch(handler: Handler): boolean {
-    const forward: Dispatch = (opts, inner) => {
-      this.#isForwarded = true
-      return this.#around.dispatch(opts, inner)
-    }
-    const cache = interceptors.cache({ ...this.#around.cacheOptions, store: this.#store as CacheInterceptorOptions['store'] & object })
-    return cache(forward)(this.#opts, handler)
-  }
-
-  #decorated(handler: Handler): Handler {
-    const { cacheStatus } = this.#around
-    return cacheStatus === undefined ? handler : new WithStatus(handler, () => `${cacheStatus}; ${this.#status()}`)
-  }
-
-  /** Parameters of Cache-Status. What comes neither from the origin nor from the store is undici's 504. */
-  #status(): string {
-    if (this.#isForwarded) return `fwd=${this.#whyForwarded()}${this.#isCollapsed ? '; collapsed=?0' : ''}`
-    return this.#store.found === undefined ? 'detail=only-if-cached' : 'hit'
-  }
-
-  #whyForwarded(): 'bypass' | 'method' | 'miss' | 'request' | 'stale' {
-    if (!this.#around.methods.has(this.#opts.method)) return 'method'
-    const { found, wasAsked } = this.#store
-    if (!wasAsked) return isNoStore(this.#opts) ? 'request' : 'bypass'
-    if (found === undefined) return 'miss'
-    return found.staleAt < Date.now() || found.cacheControlDirectives['no-cache'] === true ? 'stale' : 'request'
-  }
-
-  #fail(error: unknown): void {
-    this.#handler.onResponseError?.(controllerOf(() => undefined), error as Error)
-  }
-}
-
-/** The store for one exchange: gives what was looked up already to the one who asks next, and remembers what was found and whether the response is stored. */
-class OfExchange implements CacheStore {
+/** The store as undici asks it. Its first question comes while it is given a request, so that request is known. */
+class AskedStore implements CacheStore {
   readonly #store: LarderCacheStore
-  #expected: GetResult | undefined
-  found: GetResult | undefined
-  wasAsked = false
-  isStoring = false
+  /** Those that have something to say of what is stored. */
+  readonly #exchanges = new WeakMap<CacheKey, Exchange>()
+  current: Exchange | undefined
 
   constructor(store: LarderCacheStore) {
     this.#store = store
   }
 
-  expect(found: GetResult | undefined): void {
-    this.#expected = found
+  tell(key: CacheKey, exchange: Exchange): void {
+    this.#exchanges.set(key, exchange)
   }
 
   get(key: CacheKey): GetResult | Promise<GetResult | undefined> | undefined {
-    const expected = this.#expected
-    this.#expected = undefined
-    if (expected !== undefined) this.#store.noteAsked(key, expected)
-    const answer = expected ?? this.#store.get(key)
-    return answer instanceof Promise ? answer.then((result) => this.#note(result)) : this.#note(answer)
-  }
-
-  #note(result: GetResult | undefined): GetResult | undefined {
-    this.found = result
-    this.wasAsked = true
-    return result
+    const exchange = this.current
+    return exchange === undefined || exchange.wasAsked ? this.#store.get(key) : exchange.lookUp(key)
   }
 
   createWriteStream(key: CacheKey, value: CacheValue): ReturnType<LarderCacheStore['createWriteStream']> {
+    const exchange = this.#exchanges.get(key)
+    if (exchange?.isUnlike === true) return undefined
     const writer = this.#store.createWriteStream(key, value)
-    this.isStoring = writer !== undefined
+    if (exchange !== undefined) exchange.isStoring = writer !== undefined
     return writer
   }
 
@@ -195,79 +107,6 @@ class OfExchange implements CacheStore {
 
 type Arguments<Name extends keyof Handler> = Parameters<NonNullable<Handler[Name]>>
 
-/** Passes everything on. */
-class Decorated implements Handler {
-  readonly #handler: Handler
-
-  constructor(handler: Handler) {
-    this.#handler = handler
-  }
-
-  onRequestStart(...args: Arguments<'onRequestStart'>): void {
-    this.#handler.onRequestStart?.(...args)
-  }
-
-  onRequestUpgrade(...args: Arguments<'onRequestUpgrade'>): void {
-    this.#handler.onRequestUpgrade?.(...args)
-  }
-
-  onResponseStart(...args: Arguments<'onResponseStart'>): void {
-    this.#handler.onResponseStart?.(...args)
-  }
-
-  onResponseData(...args: Arguments<'onResponseData'>): void {
-    this.#handler.onResponseData?.(...args)
-  }
-
-  onResponseEnd(...args: Arguments<'onResponseEnd'>): void {
-    this.#handler.onResponseEnd?.(...args)
-  }
-
-  onResponseError(...args: Arguments<'onResponseError'>): void {
-    this.#handler.onResponseError?.(...args)
-  }
-}
-
-interface Watch {
-  readonly ended: () => void
-  readonly isStoring: () => boolean
-}
-
-/** Tells once that others have nothing more to wait for: the exchange is over, or its response is for this client alone. */
-class Watched extends Decorated {
-  #watch: Watch | undefined
-
-  constructor(handler: Handler, watch: Watch) {
-    super(handler)
-    this.#watch = watch
-  }
-
-  override onResponseStart(...args: Arguments<'onResponseStart'>): void {
-    if (args[1] >= 200 && this.#watch?.isStoring() === false) this.#end()
-    super.onResponseStart(...args)
-  }
-
-  override onRequestUpgrade(...args: Arguments<'onRequestUpgrade'>): void {
-    this.#end()
-    super.onRequestUpgrade(...args)
-  }
-
-  override onResponseEnd(...args: Arguments<'onResponseEnd'>): void {
-    this.#end()
-    super.onResponseEnd(...args)
-  }
-
-  override onResponseError(...args: Arguments<'onResponseError'>): void {
-    this.#end()
-    super.onResponseError(...args)
-  }
-
-  #end(): void {
-    this.#watch?.ended()
-    this.#watch = undefined
-  }
-}
-
 /** Of undici 7: it makes its own 504 by methods that are otherwise gone. */
 interface OldHandler {
   onConnect(abort: (reason?: Error) => void): void
@@ -276,77 +115,263 @@ interface OldHandler {
   onError(error: Error): void
 }
 
-class WithStatus extends Decorated implements OldHandler {
-  readonly #status: () => string
-  #controller: Dispatcher.DispatchController | undefined
+/** What is told of a request that is sent. */
+interface Sending {
+  onBodySent?(...args: unknown[]): void
+  onRequestSent?(): void
+  onResponseStarted?(): void
+}
 
-  constructor(handler: Handler, status: () => string) {
-    super(handler)
-    this.#status = status
+/** A request, between its client and undici's cache interceptor. */
+class Exchange implements Handler, OldHandler, Sending {
+  readonly #around: Surroundings
+  readonly #handler: Handler & Sending
+  #opts: Options | undefined
+  /** What its client has of it while it waits. */
+  #waiting: Waiting | undefined
+  #flight: Flight | undefined
+  #found: GetResult | undefined
+  #isForwarded = false
+  #hasWaited = false
+  #wantsNothing = false
+  wasAsked = false
+  isStoring = false
+  /** Its response is that of no other request: it has content, or is to become another protocol. */
+  isUnlike = false
+
+  constructor(around: Surroundings, handler: Handler) {
+    this.#around = around
+    this.#handler = handler as Handler & Sending
   }
 
-  override onResponseStart(...[controller, statusCode, headers, message]: Arguments<'onResponseStart'>): void {
-    const [status, before] = [this.#status(), headers['cache-status']]
-    // From here fetch has its fields, since undici 8.
-    const { rawHeaders } = controller as { rawHeaders?: unknown }
-    if (Array.isArray(rawHeaders)) rawHeaders.push(Buffer.from('cache-status'), Buffer.from(status))
-    super.onResponseStart(controller, statusCode, { ...headers, 'cache-status': before === undefined ? status : `${String(before)}, ${status}` }, message)
+  start(opts: Options, cached: Dispatch): boolean {
+    const { asked } = this.#around
+    const outer = asked.current
+    asked.current = this
+    this.#opts = opts
+    try {
+      return cached(opts, this)
+    } finally {
+      asked.current = outer
+    }
+  }
+
+  forward(opts: Options, handler: Handler, dispatch: Dispatch): boolean {
+    this.#isForwarded = true
+    // undici looks at fields first, which takes options of its own.
+    this.#wantsNothing = !this.wasAsked && opts !== this.#opts
+    if (this.#waiting?.isGone !== true) return dispatch(opts, handler)
+    this.#end('gave-up')
+    return true
+  }
+
+  lookUp(key: CacheKey): GetResult | Promise<GetResult | undefined> | undefined {
+    const { store, asked } = this.#around
+    this.wasAsked = true
+    this.isUnlike = this.#opts?.body != null || Boolean(this.#opts?.upgrade)
+    if (this.isUnlike) return void asked.tell(key, this)
+    const found = store.get(key)
+    if (found !== undefined && !(found instanceof Promise)) return this.#note(found)
+    const isApart = hasAny(key.headers, APART)
+    if (isApart && found === undefined) return undefined
+    const waiting = this.#wait()
+    return (isApart ? waiting.until(found!) : this.#collapse(key, found, waiting)).then((result) => this.#note(result))
+  }
+
+  #note(result: GetResult | undefined): GetResult | undefined {
+    this.#found = result
+    return result
+  }
+
+  async #collapse(key: CacheKey, found: Promise<GetResult | undefined> | undefined, waiting: Waiting): Promise<GetResult | undefined> {
+    const first = found && await waiting.until(found)
+    if (first !== undefined || waiting.isGone) return first
+    const { result, flight, hasWaited } = await this.#around.flights.join(key, waiting)
+    this.#flight = flight
+    this.#hasWaited = hasWaited
+    if (flight !== undefined) this.#around.asked.tell(key, this)
+    return result
+  }
+
+  /** From now on the client can give up, which undici hears of only once it has sent something. */
+  #wait(): Waiting {
+    const waiting = new Waiting((reason) => this.#handler.onResponseError?.(waiting.asController, reason))
+    this.#waiting = waiting
+    this.#handler.onRequestStart?.(waiting.asController, waiting.context)
+    return waiting
+  }
+
+  /** Others have nothing more to wait for. */
+  #end(landing: 'over' | 'gave-up'): void {
+    this.#flight?.end(landing)
+    this.#flight = undefined
+  }
+
+  get #isGone(): boolean {
+    return this.#waiting?.isGone === true
+  }
+
+  onRequestStart(...[controller, context]: Arguments<'onRequestStart'>): void {
+    if (this.#waiting === undefined) this.#handler.onRequestStart?.(controller, context)
+    else this.#waiting.goOn(controller, context)
+  }
+
+  onRequestUpgrade(...args: Arguments<'onRequestUpgrade'>): void {
+    this.#end('over')
+    if (!this.#isGone) this.#handler.onRequestUpgrade?.(...args)
+  }
+
+  onResponseStart(...[controller, statusCode, headers, message]: Arguments<'onResponseStart'>): void {
+    if (statusCode >= 200 && !this.isStoring) this.#end('over')
+    if (this.#isGone) return
+    this.#handler.onResponseStart?.(controller, statusCode, this.#decorated(controller, headers), message)
+  }
+
+  onResponseData(...args: Arguments<'onResponseData'>): void {
+    if (!this.#isGone) this.#handler.onResponseData?.(...args)
+  }
+
+  onResponseEnd(...args: Arguments<'onResponseEnd'>): void {
+    this.#end('over')
+    if (!this.#isGone) this.#handler.onResponseEnd?.(...args)
+  }
+
+  /** Where it was the client that has given up, the response is still wanted by others. */
+  onResponseError(...args: Arguments<'onResponseError'>): void {
+    const [controller] = args as [Controller | undefined, Error]
+    this.#end(this.#isGone || controller?.aborted === true ? 'gave-up' : 'over')
+    if (!this.#isGone) this.#handler.onResponseError?.(...args)
+  }
+
+  onBodySent(...args: unknown[]): void {
+    this.#handler.onBodySent?.(...args)
+  }
+
+  onRequestSent(): void {
+    this.#handler.onRequestSent?.()
+  }
+
+  onResponseStarted(): void {
+    this.#handler.onResponseStarted?.()
   }
 
   onConnect(abort: (reason?: Error) => void): void {
-    this.onRequestStart(this.#oldController(abort), {})
+    this.onRequestStart(controllerOf(abort), {})
   }
 
   onHeaders(statusCode: number, _headers: readonly Buffer[], _resume: () => void, message: string): boolean {
-    this.onResponseStart(this.#oldController(), statusCode, {}, message)
+    this.onResponseStart(controllerOf(), statusCode, {}, message)
     return true
   }
 
   onComplete(): void {
-    this.onResponseEnd(this.#oldController(), {})
+    this.onResponseEnd(controllerOf(), {})
   }
 
   onError(error: Error): void {
-    this.onResponseError(this.#oldController(), error)
+    this.onResponseError(controllerOf(), error)
   }
 
-  #oldController(abort: (reason?: Error) => void = () => undefined): Dispatcher.DispatchController {
-    this.#controller ??= controllerOf(abort)
-    return this.#controller
+  #decorated(controller: Controller, headers: Arguments<'onResponseStart'>[2]): typeof headers {
+    const { cacheStatus } = this.#around
+    if (cacheStatus === undefined) return headers
+    const [status, before] = [`${cacheStatus}; ${this.#status()}`, headers['cache-status']]
+    // From here fetch has its fields, since undici 8.
+    const { rawHeaders } = controller as { rawHeaders?: unknown }
+    if (Array.isArray(rawHeaders)) rawHeaders.push(Buffer.from('cache-status'), Buffer.from(status))
+    return { ...headers, 'cache-status': before === undefined ? status : `${String(before)}, ${status}` }
+  }
+
+  /** Parameters of Cache-Status. What comes neither from the origin nor from the store is undici's 504. */
+  #status(): string {
+    if (this.#isForwarded) return `fwd=${this.#whyForwarded()}${this.#hasWaited ? '; collapsed=?0' : ''}`
+    return this.#found === undefined ? 'detail=only-if-cached' : 'hit'
+  }
+
+  #whyForwarded(): 'bypass' | 'method' | 'miss' | 'request' | 'stale' {
+    if (!this.#around.methods.has(this.#opts!.method)) return 'method'
+    if (this.#wantsNothing) return 'request'
+    if (!this.wasAsked || this.isUnlike) return 'bypass'
+    const found = this.#found
+    if (found === undefined) return 'miss'
+    return found.staleAt < Date.now() || found.cacheControlDirectives['no-cache'] === true ? 'stale' : 'request'
+  }
+}
+
+/** The controller of a client whose request waits: for the store, or for the request of another one. */
+class Waiting implements Client {
+  readonly #gaveUp: (reason: Error) => void
+  readonly #gone: Promise<undefined>
+  #leave: (nothing: undefined) => void = () => undefined
+  #controller: Controller | undefined
+  /** What redirects tell of comes into it later. */
+  readonly context: Record<string, unknown> = {}
+  readonly rawHeaders = null
+  readonly rawTrailers = null
+  #isPaused = false
+  reason: Error | null = null
+
+  constructor(gaveUp: (reason: Error) => void) {
+    this.#gaveUp = gaveUp
+    this.#gone = new Promise((resolve) => { this.#leave = resolve })
+  }
+
+  get asController(): Controller {
+    return this as unknown as Controller
+  }
+
+  /** Whether it has given up before undici has begun. */
+  get isGone(): boolean {
+    return this.#controller === undefined && this.reason !== null
+  }
+
+  get aborted(): boolean {
+    return this.#controller?.aborted ?? this.reason !== null
+  }
+
+  get paused(): boolean {
+    return this.#controller?.paused ?? this.#isPaused
+  }
+
+  /** Something may have been under way already: then it goes on, unheard. */
+  until<T>(work: T | Promise<T>): Promise<T | undefined> {
+    return this.isGone ? Promise.resolve(undefined) : Promise.race([work, this.#gone])
+  }
+
+  pause(): void {
+    this.#isPaused = true
+    this.#controller?.pause()
+  }
+
+  resume(): void {
+    this.#isPaused = false
+    this.#controller?.resume()
+  }
+
+  abort(reason?: Error): void {
+    if (this.#controller !== undefined) return this.#controller.abort(reason as Error)
+    if (this.reason !== null) return
+    this.reason = reason ?? new errors.RequestAbortedError()
+    this.#leave(undefined)
+    this.#gaveUp(this.reason)
+  }
+
+  /** undici has begun, or begun once more. */
+  goOn(controller: Controller, context: unknown): void {
+    if (this.isGone) return controller.abort(this.reason!)
+    Object.assign(this.context, context)
+    this.#controller = controller
+    if (this.#isPaused) controller.pause()
   }
 }
 
 /** For a response that is not on its way from anywhere. */
-function controllerOf(abort: (reason?: Error) => void): Dispatcher.DispatchController {
+function controllerOf(abort: (reason?: Error) => void = () => undefined): Controller {
   const controller = { abort, pause: () => undefined, resume: () => undefined, aborted: false, paused: false, reason: null, rawHeaders: [], rawTrailers: [] }
-  return controller as unknown as Dispatcher.DispatchController
+  return controller as unknown as Controller
 }
 
-function isNoStore({ headers }: Options): boolean {
-  const field = headersOf(headers)?.['cache-control']
-  return parseCacheControl(String(field ?? ''))['no-store'] === true
-}
-
-function flightOf({ origin, path, method, headers }: CacheKey): string {
-  return JSON.stringify([method, origin, path, Object.entries(headers ?? {}).sort()])
-}
-
-/** `undefined` for a request that is for itself. */
-function keyOf(opts: Options): CacheKey | undefined {
-  if (opts.origin === undefined || opts.query !== undefined || opts.body != null) return undefined
-  const headers = headersOf(opts.headers)
-  if (headers === undefined || Object.keys(headers).some((name) => APART.has(name))) return undefined
-  return { origin: opts.origin.toString(), path: opts.path, method: opts.method, headers }
-}
-
-function headersOf(headers: Options['headers']): HeaderMap | undefined {
-  if (headers == null) return {}
-  if (Array.isArray(headers)) return Object.fromEntries(pairsOf(headers as string[]))
-  if (Symbol.iterator in headers) return undefined
-  const entries = Object.entries(headers as Record<string, string | string[] | undefined>)
-  return Object.fromEntries(entries.flatMap(([name, value]) => value == null ? [] : [[name.toLowerCase(), value] as const]))
-}
-
-function pairsOf(flat: readonly string[]): [string, string][] {
-  return Array.from({ length: flat.length >> 1 }, (_, at) => [String(flat[2 * at]).toLowerCase(), String(flat[2 * at + 1])])
+function hasAny(headers: CacheKey['headers'], names: ReadonlySet<string>): boolean {
+  for (const name in headers) if (names.has(name)) return true
+  return false
 }

@@ -182,10 +182,10 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
    * Whether it is this process's turn to ask the origin; another one may bring a result meanwhile. A store that fails is no reason to wait.
    * @internal
    */
-  async takeTurn(key: CacheKey): Promise<Turn> {
+  async takeTurn(key: CacheKey, isWanted: () => boolean = () => true): Promise<Turn> {
     const place = this.#shared.placeOf(key)
     try {
-      while (this.#turns.hasRoom) {
+      while (this.#turns.hasRoom && isWanted()) {
         const lease = await this.#turns.take(place)
         const result = lease === undefined ? await this.#afterOthers(place, key) : await this.get(key)
         if (lease === undefined && result === 'not-shared') return { result: undefined, release: () => Promise.resolve() }

@@ -19,7 +19,7 @@ const HELD_MAX = 2000
 const SCOPE_ALL = 2
 
 /** What became of a request to the origin. */
-export type Outcome = 'stored' | 'not-stored'
+export type Outcome = 'stored' | 'not-stored' | 'gave-up'
 
 export class Turns {
   readonly #shared: SharedStore
@@ -67,7 +67,7 @@ export class Turns {
 
   /** What is held is given back, as by one that gave up. */
   async releaseAll(): Promise<void> {
-    await Promise.all([...this.#held].map((lease) => this.release(lease, 'stored')))
+    await Promise.all([...this.#held].map((lease) => this.release(lease, 'gave-up')))
   }
 
   /** Waits until the record has changed or the lease has ended. False: others don't get the response of whoever has it, so nobody waits. */
@@ -143,11 +143,11 @@ export class Lease {
 
   /** What lies there is written once more, since a change is what others wait for; or a note where nothing does. */
   #lastWord(record: string, found: Buffer, outcome: Outcome): Command {
-    if (found.length > 0 && outcome === 'stored') return ['SET', record, found, 'KEEPTTL']
+    if (found.length > 0 && outcome !== 'not-stored') return ['SET', record, found, 'KEEPTTL']
     const theirs = found.length > 0 ? decodeAny(found) : undefined
     if (theirs !== undefined && theirs.variants.length > 0) return ['SET', record, found, 'KEEPTTL']
     const until = Date.now() + this.#shared.clockAheadMs + NOTE_MS
-    const note: Note = { kind: outcome === 'stored' ? 'gave-up' : 'not-shared', scope: SCOPE_ALL, until, because: outcome === 'stored' ? '' : 'not-stored' }
+    const note: Note = { kind: outcome === 'not-stored' ? 'not-shared' : 'gave-up', scope: SCOPE_ALL, until, because: outcome === 'not-stored' ? outcome : '' }
     return ['SET', record, encodeRecord({ key: this.#place.key, note, variants: [] }, Kind.Primary), 'PX', NOTE_MS]
   }
 

@@ -3,35 +3,12 @@
 import assert from 'node:assert/strict'
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
-import { createServer, type IncomingMessage, type Server as HttpServer, type ServerResponse } from 'node:http'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { Agent, fetch, interceptors, request, type Dispatcher } from 'undici'
 import { larderCache, LarderCacheStore, type LarderCacheStoreOptions } from '../src/index.js'
+import { Origin } from './origin.js'
 import { eventually, larderBinary, type Server, startCluster, startKv, startRedis } from './servers.js'
-
-type Answer = (incoming: IncomingMessage, response: ServerResponse, count: number) => void
-
-/** An origin that counts. */
-class Origin {
-  readonly #server: HttpServer
-  count = 0
-  answer: Answer = (_incoming, response, count) => response.writeHead(200, { 'cache-control': 'public, max-age=60' }).end(`answer ${count}`)
-
-  constructor() {
-    this.#server = createServer((incoming, response) => this.answer(incoming, response, this.count += 1))
-  }
-
-  async listen(): Promise<string> {
-    await once(this.#server.listen(0, '127.0.0.1'), 'listening')
-    return `http://127.0.0.1:${(this.#server.address() as { port: number }).port}`
-  }
-
-  close(): void {
-    this.#server.close()
-    this.#server.closeAllConnections()
-  }
-}
 
 const SERVERS: readonly (readonly [string, () => Promise<Server>])[] = [
   ['redis-server', startRedis],
