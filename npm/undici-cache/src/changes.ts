@@ -2,7 +2,7 @@
 // Each takes two round trips, and so two turns of an event loop that may be busy. Those that wait are therefore done together.
 
 import type { Redis } from 'iovalkey'
-import { type Command, exec } from './commands.js'
+import { type Command, end, exec } from './commands.js'
 import { asError, isOfNoMaster, StoreTimeoutError, within } from './errors.js'
 
 export interface Change {
@@ -152,7 +152,7 @@ class Connection {
   drop(): void {
     this.isDropped = true
     this.#ended(this)
-    this.#opening.then((redis) => redis.disconnect(), () => undefined)
+    this.#opening.then(end, () => undefined)
   }
 }
 

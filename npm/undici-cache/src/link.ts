@@ -4,8 +4,8 @@
 
 import { Redis, type RedisOptions } from 'iovalkey'
 import { type Change, Changes, type ChangesSettings } from './changes.js'
-import { type Command, exec } from './commands.js'
-import { asError, isOfNoMaster, StoreUnavailableError, within } from './errors.js'
+import { type Command, end, exec } from './commands.js'
+import { asError, isAnswer, isOfNoMaster, StoreTimeoutError, StoreUnavailableError, within } from './errors.js'
 import { guardSockets } from './sockets.js'
 
 export interface LinkSettings {
@@ -44,7 +44,13 @@ export class Link {
   readonly #events: LinkEvents
   readonly #changes: Changes
   #connections: Connections | undefined
+  /** Those of an attempt to connect. */
+  readonly #dialed = new Set<Redis>()
   #inFlight = 0
+  /** When the last answer has come, by the monotonic clock. */
+  #answeredMs = 0
+  /** Nothing has answered since something was asked in vain: nobody waits for the next time limit. */
+  #isSilent = false
   #failures = 0
   #closed = false
   #retry: NodeJS.Timeout | undefined
@@ -85,9 +91,13 @@ export class Link {
   async ask(commands: readonly Command[], timeoutMs = this.#settings.timeoutMs): Promise<unknown[]> {
     const control = this.#control()
     this.#inFlight += 1
+    const sentMs = performance.now()
+    const answers = exec(control, commands)
+    answers.then(() => this.#answered(), (error: unknown) => { if (isAnswer(error)) this.#answered() })
     try {
-      return await within(exec(control, commands), timeoutMs)
+      return await within(answers, timeoutMs)
     } catch (error) {
+      if (error instanceof StoreTimeoutError && this.#answeredMs < sentMs) this.#isSilent = true
       this.#blame(error)
       throw error
     } finally {
@@ -117,9 +127,11 @@ export class Link {
   /** A connection more, which hears what is published on these channels until it ends or the answer is called. */
   async listen(channels: readonly string[], heard: (channel: string, message: string) => void, ended: () => void): Promise<() => void> {
     const redis = await this.#open(ended)
+    // An application may have nothing to do but to hear.
+    redis.stream.ref()
     redis.on('message', heard)
     await redis.subscribe(...channels)
-    return () => redis.disconnect()
+    return () => end(redis)
   }
 
   /** The number of the database, which channels of key events name. */
@@ -130,6 +142,7 @@ export class Link {
   close(): void {
     this.#closed = true
     clearTimeout(this.#retry)
+    this.#dialed.forEach(end)
     this.#disconnect()
   }
 
@@ -140,6 +153,7 @@ export class Link {
 
   #control(): Redis {
     if (this.#connections === undefined) throw new StoreUnavailableError('the store is not connected')
+    if (this.#isSilent) throw new StoreUnavailableError('the store does not answer')
     if (this.#inFlight >= IN_FLIGHT_MAX) throw new StoreUnavailableError('too many operations wait for the store')
     return this.#connections.control
   }
@@ -150,26 +164,33 @@ export class Link {
       const connections = await within(dialing, this.#connectMs)
       if (this.#closed) return disconnect(connections)
       this.#connections = connections
+      this.#isSilent = false
       this.#failures = 0
       this.#heartbeat = setInterval(() => this.#beat(connections), VERIFIED_MS / 4).unref()
       this.#events.up(this)
     } catch (error) {
       dialing.then(disconnect, () => undefined)
+      this.#dialed.forEach(end)
       this.#lost(asError(error))
     }
   }
 
   async #dial(): Promise<Connections> {
     const opened: Redis[] = []
-    const open = (): Promise<Redis> => this.#open((redis, reason) => this.#lostOf(redis, reason), (redis) => opened.push(redis))
+    const open = (): Promise<Redis> => this.#open((redis, reason) => this.#lostOf(redis, reason), (redis) => {
+      opened.push(redis)
+      this.#dialed.add(redis)
+    })
     try {
       const [control, pushes] = await Promise.all([open(), this.#settings.tracking ? open() : undefined])
       await this.#measureClock(control)
       if (pushes) await this.#followInvalidations(control, pushes)
       return { control, pushes }
     } catch (error) {
-      for (const redis of opened) redis.disconnect()
+      for (const redis of opened) end(redis)
       throw error
+    } finally {
+      for (const redis of opened) this.#dialed.delete(redis)
     }
   }
 
@@ -191,6 +212,8 @@ export class Link {
     redis.on('error', (error: Error) => { last = error })
     redis.on('end', () => ended(redis, last))
     await redis.connect().catch((error: unknown) => Promise.reject(last instanceof StoreUnavailableError ? error : last))
+    // What waits for an answer has a time limit, and that keeps the process alive.
+    redis.stream.unref()
     return redis
   }
 
@@ -212,9 +235,14 @@ export class Link {
 
   #beat(connections: Connections): void {
     const pings = [connections.control, connections.pushes].map((redis) => redis?.ping())
-    within(Promise.all(pings), VERIFIED_MS).catch((error: unknown) => {
+    within(Promise.all(pings), VERIFIED_MS).then(() => this.#answered(), (error: unknown) => {
       if (this.#connections === connections) this.#lost(asError(error))
     })
+  }
+
+  #answered(): void {
+    this.#answeredMs = performance.now()
+    this.#isSilent = false
   }
 
   /** A server that is a master no longer is left. */
@@ -248,8 +276,8 @@ export class Link {
 }
 
 function disconnect({ control, pushes }: Connections): void {
-  control.disconnect()
-  pushes?.disconnect()
+  end(control)
+  if (pushes) end(pushes)
 }
 
 function namesIn(message: unknown): string[] | undefined {

@@ -148,8 +148,13 @@ export class LarderCacheManager extends QuietEmitter {
   #listenAgain(link: Link, ended: () => void): void {
     this.#listening.delete(ended)
     if (this.#closed) return
-    const again = (): void => {
-      if (!this.#closed) this.#listen(link).catch(() => setTimeout(again, AGAIN_MS).unref())
+    const pause = (): void => {
+      const timer = setTimeout(() => {
+        this.#listening.delete(stop)
+        this.#listen(link).catch(() => this.#closed || pause())
+      }, AGAIN_MS)
+      const stop = (): void => clearTimeout(timer)
+      this.#listening.add(stop)
     }
     setTimeout(again, AGAIN_MS).unref()
   }

@@ -36,6 +36,7 @@ export class SharedStore {
   readonly fleet: Fleet
   readonly #nodes: Nodes
 
+  #settling: Promise<void> | undefined
   constructor(
     options: CheckedConnection, tracking: boolean, events: LinkEvents, onPurges: (purges: readonly PurgeRecord[]) => void = () => undefined,
   ) {
@@ -63,7 +64,13 @@ export class SharedStore {
 
   /** Waits for the first connections, but not for long. */
   settled(): Promise<void> {
-    return within(this.#nodes.settled(), this.options.timeout)
+    this.#settling ??= this.#settle()
+    return this.#settling
+  }
+
+  async #settle(): Promise<void> {
+    const settled = this.#nodes.settled().finally(() => { this.#settling = undefined })
+    await within(settled, this.options.timeout)
   }
 
   placeOf({ origin, path, method }: Pick<CacheKey, 'origin' | 'path' | 'method'>): Place {
@@ -214,6 +221,13 @@ export class SharedStore {
   }
 
   /** In doubt is a log that is shorter than somebody has read it before: what others say of it means nothing. */
+  /** Purges what another prefix has purged, as of then. */
+  async repeat({ what, at }: PurgeRecord): Promise<void> {
+    this.log.suspect()
+    await this.#nodes.settled()
+    await this.log.append(what, at, performance.now() + this.options.timeout)
+  }
+
   async #append(purges: readonly Purged[]): Promise<{ place: LogCursor; isInDoubt: boolean }> {
     const endMs = performance.now() + this.options.timeout
     const said = await this.fleet.said(this.options.timeout / 2)

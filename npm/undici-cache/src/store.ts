@@ -260,6 +260,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return deletion
   }
 
+    this.#turns.changedAll()
   #changed(names: readonly string[] | undefined): void {
     if (names === undefined) return this.#distrust()
     for (const name of names) {
