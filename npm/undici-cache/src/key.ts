@@ -17,6 +17,7 @@ const FORMAT = 2
 const QUERY_ABSENT = Buffer.of(0)
 const QUERY_PRESENT = Buffer.of(1)
 const NO_EXTRA = Buffer.of(0)
+const SCHEME = /^[a-z][a-z\d+.-]*:\/\//i
 const DEFAULT_PORTS: Readonly<Record<string, string>> = { http: '80', https: '443' }
 
 export function targetOf(origin: string, pathAndQuery: string): Target {
@@ -44,13 +45,17 @@ function hostOf(origin: string): Host {
   return host
 }
 
-/** The target of a URL as it stands in records and purges; `undefined` for what is none. */
+/** The target of a URL as it stands in purges; `undefined` for what is none. */
 export function targetOfUrl(url: string): Target | undefined {
-  const schemeEnds = url.indexOf('://')
-  if (schemeEnds < 0) return undefined
-  const pathBegins = url.slice(schemeEnds + 3).search(/[/?]/)
-  const originEnds = pathBegins < 0 ? url.length : schemeEnds + 3 + pathBegins
-  return targetOf(url.slice(0, originEnds), url.slice(originEnds))
+  return SCHEME.test(url) ? targetOfText(url) : undefined
+}
+
+/** The same as it stands in records. An origin without a scheme is one that undici was given so. */
+export function targetOfText(text: string): Target {
+  const authorityBegins = SCHEME.exec(text)?.[0].length ?? 0
+  const pathBegins = text.slice(authorityBegins).search(/[/?]/)
+  const originEnds = pathBegins < 0 ? text.length : authorityBegins + pathBegins
+  return targetOf(text.slice(0, originEnds), text.slice(originEnds))
 }
 
 export function originOf({ scheme, authority }: Target): string {
@@ -167,6 +172,6 @@ export class Names {
   }
 }
 
-function escapeRegExp(text: string): string {
+export function escapeRegExp(text: string): string {
   return text.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&')
 }

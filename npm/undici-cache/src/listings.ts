@@ -22,6 +22,7 @@ export interface Found {
 }
 
 const NAMES_AT_ONCE = 100
+const ANY_RECORD = '*r:{*'
 const OWN_ID = /^([0-9a-f]{32})-([0-9a-f]{32})$/
 
 export class Listings {
@@ -45,31 +46,40 @@ export class Listings {
 
   /** Those of one record. */
   async inRecord(digest: string): Promise<Found[]> {
+    await this.#shared.settled()
     await this.#shared.log.readOn()
     return this.#inRecord(digest)
   }
 
-  /** Entries that have all tags of this one, and are not it; none where it has none. */
-  async dependentOn(id: string): Promise<CacheEntry[]> {
-    const tags = (await this.#find(id))?.entry.cacheTags ?? []
-    const entries: CacheEntry[] = []
-    if (tags.length === 0) return entries
-    for await (const entry of this.entries({ tags })) {
-      if (entry.id !== id) entries.push(entry)
+  /** What others have purged is known. */
+  async inStep(): Promise<void> {
+    await this.#shared.settled()
+    await this.#shared.log.look()
+    await this.#shared.log.readOn()
+  }
+
+  /** The prefixes of all that have records on the servers. */
+  async prefixes(): Promise<string[]> {
+    await this.#shared.settled()
+    const prefixes = new Set<string>()
+    for (const link of this.#shared.nodes.links()) {
+      for await (const names of namesOn(link, ANY_RECORD)) {
+        for (const prefix of names.map(prefixIn)) if (prefix !== undefined) prefixes.add(prefix)
+      }
     }
-    return entries
+    return [...prefixes]
   }
 
   async deleteIds(ids: readonly string[]): Promise<void> {
     for (const id of ids) {
-      const found = await this.#find(id)
+      const found = await this.find(id)
       if (found !== undefined) await this.#shared.removeResponse(found.digest, (variant) => variant.id === found.stored.id)
     }
   }
 
   /** Its body as text; `null` where there is none. */
   async responseById(id: string): Promise<string | null> {
-    const found = await this.#find(id)
+    const found = await this.find(id)
     if (found === undefined) return null
     const { content, completeBytes = 0 } = found.stored.body
     const body = Buffer.isBuffer(content) ? [content] : await this.#shared.tier.loadBody(content, completeBytes)
@@ -77,9 +87,8 @@ export class Listings {
   }
 
   /** The id says where it lies, unless its owner gave it. */
-  async #find(id: string): Promise<Found | undefined> {
-    await this.#shared.settled()
-    await this.#shared.log.readOn()
+  async find(id: string): Promise<Found | undefined> {
+    await this.inStep()
     const digest = OWN_ID.exec(id)?.[1]
     if (digest !== undefined) return (await this.#inRecord(digest)).find(({ entry }) => entry.id === id)
     for await (const found of this.all()) {
@@ -89,24 +98,15 @@ export class Listings {
   }
 
   async *all(): AsyncGenerator<Found> {
-    await this.#shared.settled()
-    await this.#shared.log.readOn()
+    await this.inStep()
+    const { names } = this.#shared
     for (const link of this.#shared.nodes.links()) {
-      for await (const digests of this.#digestsOn(link)) {
+      for await (const some of namesOn(link, names.recordPattern())) {
+        const digests = some.map((name) => names.digestIn(name)).filter((digest) => digest !== undefined)
         const found = await Promise.all(digests.map((digest) => this.#inRecord(digest)))
         yield* found.flat()
       }
     }
-  }
-
-  async *#digestsOn(link: Link): AsyncGenerator<string[]> {
-    let cursor = '0'
-    do {
-      const [answer] = await link.ask([['SCAN', cursor, 'MATCH', this.#shared.names.recordPattern(), 'COUNT', NAMES_AT_ONCE]])
-      const [next, names] = answer as [Buffer, Buffer[]]
-      cursor = String(next)
-      yield names.map((name) => this.#shared.names.digestIn(String(name))).filter((digest) => digest !== undefined)
-    } while (cursor !== '0')
   }
 
   async #inRecord(digest: string): Promise<Found[]> {
@@ -123,6 +123,21 @@ export class Listings {
     if (this.#shared.log.judge(stored, stored.log) === 'purged') return []
     return [{ digest, stored, entry: this.#shared.entryOf(digest, stored) }]
   }
+}
+
+async function* namesOn(link: Link, pattern: string): AsyncGenerator<string[]> {
+  let cursor = '0'
+  do {
+    const [answer] = await link.ask([['SCAN', cursor, 'MATCH', pattern, 'COUNT', NAMES_AT_ONCE]])
+    const [next, names] = answer as [Buffer, Buffer[]]
+    cursor = String(next)
+    yield names.map(String)
+  } while (cursor !== '0')
+}
+
+/** The prefix of a record by its name; `undefined` for any other name. */
+export function prefixIn(name: string): string | undefined {
+  return /^(.*)r:\{[0-9a-f]{32}\}$/s.exec(name)?.[1]
 }
 
 function isTaken(entry: CacheEntry, filter: EntryFilter): boolean {

@@ -3,21 +3,31 @@
 import { assertCacheKey, type CacheEntry, type CacheKey } from './contract.js'
 import { asError } from './errors.js'
 import type { Reached } from './fleet.js'
+import { escapeRegExp } from './key.js'
 import type { Link } from './link.js'
-import { type EntryFilter, type Found, Listings } from './listings.js'
+import { type EntryFilter, type Found, Listings, prefixIn } from './listings.js'
 import { checkConnection, type CheckedConnection, type ConnectionOptions } from './options.js'
+import type { PurgeRecord } from './purge-record.js'
 import { QuietEmitter, SharedStore } from './shared-store.js'
 
 export interface LarderCacheManagerOptions extends ConnectionOptions {
   /** Whether `subscribe` may turn on key events by `CONFIG SET`. Managed servers have them in their own settings. @default true */
   clientConfigKeyspaceEventNotify?: boolean
+  /**
+   * `'all'`: events and `getDependentEntries` are of all prefixes on the server, and while subscribed, tags that are deleted under one prefix are deleted
+   * under the others too. @default 'own'
+   */
+  prefixes?: 'own' | 'all'
 }
 
+const PURGES = Symbol('purges')
 const NEEDED_EVENTS = 'AKE'
 const KEY_EVENTS = ['set', 'del', 'expired', 'evicted', 'append'] as const
 const AGAIN_MS = 200
 /** Entries that are remembered, to tell when they go. */
 const KNOWN_MAX = 100_000
+/** Each has a connection of its own. */
+const PREFIXES_MAX = 100
 
 /**
  * Events: `add-entry` with an entry, `delete-entry` with `{ id, keyPrefix }`, both after `subscribe`; and `error`.
@@ -25,6 +35,7 @@ const KNOWN_MAX = 100_000
 export class LarderCacheManager extends QuietEmitter {
   readonly #options: CheckedConnection
   readonly #mayConfigure: boolean
+  readonly #prefixes: 'own' | 'all'
   readonly #shared: SharedStore
   readonly #listings: Listings
   /** Managers of other prefixes. */
@@ -33,24 +44,29 @@ export class LarderCacheManager extends QuietEmitter {
   readonly #listening = new Set<() => void>()
   #subscribing: Promise<void> | undefined
   #working: Promise<void> = Promise.resolve()
+  /** Deletions of tags that are being repeated under other prefixes. */
+  #repeating: Promise<unknown> = Promise.resolve()
+  #isListening = false
   #closed = false
 
   constructor(opts: LarderCacheManagerOptions = {}) {
     super()
-    const { clientConfigKeyspaceEventNotify = true, ...connection } = opts
+    const { clientConfigKeyspaceEventNotify = true, prefixes = 'own', ...connection } = opts
     this.#options = checkConnection({ ...connection, errorCallback: opts.errorCallback ?? ((error) => this.tell('error', error)) })
     this.#mayConfigure = clientConfigKeyspaceEventNotify
+    this.#prefixes = prefixes
     this.#shared = new SharedStore(this.#options, false, {
       changed: () => undefined,
       up: (link) => this.#connected(link),
       down: (_link, reason) => this.#shared.report(reason),
-    })
+    }, (purges) => this.tell(PURGES, this.#options.prefix, purges))
     this.#listings = new Listings(this.#shared)
+    this.on(PURGES, (prefix: string, purges: readonly PurgeRecord[]) => this.#repeat(prefix, purges))
   }
 
-  /** All that is stored and can answer. Goes through all names on the servers. */
-  entries(filter?: EntryFilter, prefix?: string): AsyncGenerator<CacheEntry> {
-    return this.#of(prefix).#listings.entries(filter)
+  /** All that is stored and can answer. Goes through all names on the servers. A `*` in the prefix stands for anything. */
+  async *entries(filter?: EntryFilter, prefix?: string): AsyncGenerator<CacheEntry> {
+    for (const manager of await this.#matching(prefix)) yield* manager.#listings.entries(filter)
   }
 
   /** Calls back for each of `entries`. */
@@ -59,8 +75,9 @@ export class LarderCacheManager extends QuietEmitter {
   }
 
   /** The tags of all that is stored. */
-  getTags(prefix?: string): Promise<string[]> {
-    return this.#of(prefix).#listings.tags()
+  async getTags(prefix?: string): Promise<string[]> {
+    const tags = await Promise.all((await this.#matching(prefix)).map((manager) => manager.#listings.tags()))
+    return [...new Set(tags.flat())].sort()
   }
 
   /** The body of a response as text. */
@@ -69,8 +86,14 @@ export class LarderCacheManager extends QuietEmitter {
   }
 
   /** What has all tags of this one: undici-cache-redis removed these with it. */
-  getDependentEntries(id: string, prefix?: string): Promise<CacheEntry[]> {
-    return this.#of(prefix).#listings.dependentOn(id)
+  async getDependentEntries(id: string, prefix?: string): Promise<CacheEntry[]> {
+    const tags = (await this.#of(prefix).#listings.find(id))?.entry.cacheTags ?? []
+    const entries: CacheEntry[] = []
+    if (tags.length === 0) return entries
+    for await (const entry of this.entries({ tags }, this.#prefixes === 'all' ? '*' : prefix)) {
+      if (entry.id !== id) entries.push(entry)
+    }
+    return entries
   }
 
   /** Removes responses by the ids that `entries` and events give. */
@@ -95,7 +118,7 @@ export class LarderCacheManager extends QuietEmitter {
   }
 
   /** From now on `add-entry` and `delete-entry` are emitted. One that has failed may be tried again. */
-  subscribe(): Promise<void> {
+  async subscribe(): Promise<void> {
     this.#subscribing ??= this.#subscribe().catch((error: unknown) => {
       this.#subscribing = undefined
       throw error
@@ -117,10 +140,40 @@ export class LarderCacheManager extends QuietEmitter {
   }
 
   #of(prefix: string | undefined): LarderCacheManager {
-    if (prefix === undefined || prefix === this.#options.prefix) return this
-    const other = this.#others.get(prefix) ?? new LarderCacheManager({ ...this.#openOptions(), prefix })
+    if (!prefix || prefix === this.#options.prefix) return this
+    const known = this.#others.get(prefix)
+    if (known !== undefined) return known
+    if (this.#others.size >= PREFIXES_MAX) throw new RangeError(`a manager works with ${PREFIXES_MAX} prefixes at most`)
+    const other = new LarderCacheManager({ ...this.#openOptions(), prefix })
+    for (const event of ['add-entry', 'delete-entry', PURGES]) other.on(event, (...values: unknown[]) => this.tell(event, ...values))
     this.#others.set(prefix, other)
     return other
+  }
+
+  /** Those of a prefix with `*`, once what was deleted under one of them is deleted under all. */
+  async #matching(prefix: string | undefined): Promise<LarderCacheManager[]> {
+    if (!prefix?.includes('*')) return [this.#of(prefix)]
+    const pattern = new RegExp(`^${prefix.split('*').map(escapeRegExp).join('.*')}$`, 's')
+    const managers = (await this.#listings.prefixes()).filter((one) => pattern.test(one)).map((one) => this.#of(one))
+    await Promise.all(managers.map((manager) => manager.#listings.inStep()))
+    await this.#repeating
+    return managers
+  }
+
+  /** What is older than the deletion and has the tags is deleted too. So a deletion that was repeated is not repeated for ever. */
+  #repeat(prefix: string, purges: readonly PurgeRecord[]): void {
+    if (!this.#isListening || this.#prefixes === 'own') return
+    const others = [this, ...this.#others.values()].filter((other) => other.#options.prefix !== prefix)
+    const repeated = purges.flatMap((purge) => others.filter((other) => other.#hasOlder(purge)).map((other) => other.#shared.repeat(purge)))
+    this.#repeating = Promise.all([this.#repeating, ...repeated]).catch((error: unknown) => this.tell('error', asError(error)))
+  }
+
+  #hasOlder({ what, at }: PurgeRecord): boolean {
+    if (what === 'everything' || 'url' in what || what.selection.tags.length === 0) return false
+    const { tags, match } = what.selection
+    const takes = (own: readonly string[]): boolean => match === 'all' ? tags.every((tag) => own.includes(tag)) : tags.some((tag) => own.includes(tag))
+    const isOlder = ({ stored }: Found): boolean => stored.value.cachedAt + this.#shared.clockAheadMs <= at && takes(stored.tags)
+    return [...this.#known.values()].some((found) => found.some(isOlder))
   }
 
   #openOptions(): LarderCacheManagerOptions {
@@ -135,6 +188,11 @@ export class LarderCacheManager extends QuietEmitter {
   async #subscribe(): Promise<void> {
     await this.#shared.settled()
     await Promise.all(this.#shared.nodes.links().map((link) => this.#listen(link)))
+    for (const manager of await this.#matching(this.#prefixes === 'all' ? '*' : undefined)) await manager.#rememberAll()
+    this.#isListening = true
+  }
+
+  async #rememberAll(): Promise<void> {
     for await (const found of this.#listings.all()) this.#remember(found.digest, [...this.#known.get(found.digest) ?? [], found])
   }
 
@@ -156,7 +214,7 @@ export class LarderCacheManager extends QuietEmitter {
       const stop = (): void => clearTimeout(timer)
       this.#listening.add(stop)
     }
-    setTimeout(again, AGAIN_MS).unref()
+    pause()
   }
 
   async #turnEventsOn(link: Link): Promise<void> {
@@ -168,7 +226,20 @@ export class LarderCacheManager extends QuietEmitter {
 
   /** One after the other, in the order in which it was told. */
   #heard(channel: string, name: string): void {
-    this.#working = this.#working.then(() => this.#look(channel, name)).catch((error: unknown) => this.tell('error', asError(error)))
+    this.#working = this.#working.then(() => this.#lookAt(channel, name)).catch((error: unknown) => this.tell('error', asError(error)))
+  }
+
+  async #lookAt(channel: string, name: string): Promise<void> {
+    const owner = this.#owner(name)
+    if (owner !== undefined) await owner.#look(channel, name)
+  }
+
+  /** The manager of the prefix that a name has, if its events are told. */
+  #owner(name: string): LarderCacheManager | undefined {
+    if (this.#prefixes === 'own') return this
+    const prefix = prefixIn(name) ?? (name.endsWith('log') ? name.slice(0, -'log'.length) : undefined)
+    if (prefix === undefined || prefix === this.#options.prefix) return this
+    return prefixIn(name) === undefined ? this.#others.get(prefix) : this.#of(prefix)
   }
 
   async #look(channel: string, name: string): Promise<void> {

@@ -13,7 +13,10 @@ export interface ConnectionOptions {
   prefix?: string
   /** The site of the Larder gateway that has the same URLs. @default 'default' */
   site?: string
-  /** The response header that lists tags, in the way of `Cache-Tag`. Groups of `Cache-Groups` always count. */
+  /**
+   * The response header that lists tags, in the way of `Cache-Tag`. Groups of `Cache-Groups` always count.
+   * @default `Cache-Tag`, `Cache-Tags`, `Surrogate-Key` and `xkey`
+   */
   cacheTagsHeader?: string
   /** How long an operation of the store may take, in milliseconds. @default 500 */
   timeout?: number
@@ -59,7 +62,7 @@ export function checkConnection(opts: ConnectionOptions = {}): CheckedConnection
   checkObject('opts', opts)
   checkObject('opts.clientOpts', opts.clientOpts ?? {})
   const { keyPrefix, ...clientOpts } = opts.clientOpts ?? {}
-  const prefix = checkText('opts.prefix', opts.prefix ?? keyPrefix?.toString() ?? 'larder:')
+  const prefix = checkText('opts.prefix', opts.prefix ?? (keyPrefix?.toString() || 'larder:'))
   if (/[{}]/.test(prefix)) throw new TypeError(`expected opts.prefix without braces, got "${prefix}"`)
   return {
     clientOpts,

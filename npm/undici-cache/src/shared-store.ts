@@ -25,7 +25,8 @@ export interface Place {
 
 /** Those of which undici stores responses. */
 const METHODS = ['GET', 'HEAD', 'OPTIONS', 'TRACE'] as const
-const TRIES_MAX = 3
+const TRIES_MAX = 10
+const PAUSE_MS_MAX = 100
 const TTL_MS_MAX = 10 * 365 * 24 * 3_600_000
 
 export class SharedStore {
@@ -35,8 +36,8 @@ export class SharedStore {
   readonly tier: Tier
   readonly fleet: Fleet
   readonly #nodes: Nodes
-
   #settling: Promise<void> | undefined
+
   constructor(
     options: CheckedConnection, tracking: boolean, events: LinkEvents, onPurges: (purges: readonly PurgeRecord[]) => void = () => undefined,
   ) {
@@ -62,7 +63,7 @@ export class SharedStore {
     return this.#nodes.links()[0]?.clockAheadMs ?? 0
   }
 
-  /** Waits for the first connections, but not for long. */
+  /** Waits for the first connections, but not for long: who comes once that was in vain doesn't wait again. */
   settled(): Promise<void> {
     this.#settling ??= this.#settle()
     return this.#settling
@@ -106,31 +107,40 @@ export class SharedStore {
     return variants.map((variant) => loaded.get(variant.id) ?? variant)
   }
 
-  /** Puts a response beside those of others for the same requests, in the place of one that answers the same. */
-  async publish(place: Place, variant: Variant, deleteAt: number, hint: 'absent' | 'unknown'): Promise<void> {
-    const own = ttlMsOf(deleteAt)
-    const alone = encodeRecord({ key: place.key, note: undefined, variants: [variant] }, Kind.Primary)
-    if (hint === 'absent' && await this.tier.putWhereNone(place.digest, alone, own)) return
+  /** Puts responses, the newest first, beside those of others for the same requests, in the place of those that answer the same. */
+  async publish(place: Place, own: readonly Variant[], deleteAt: number, hint: 'absent' | 'unknown'): Promise<void> {
+    const ttlMs = ttlMsOf(deleteAt)
+    if (hint === 'absent' && await this.#publishWhereNone(place, own, ttlMs)) return
     for (let tries = 0; tries < TRIES_MAX; tries++) {
-      const { bytes, ttlMs } = await this.tier.loadWithTtl(place.digest)
-      const isDone = bytes === undefined
-        ? await this.tier.putWhereNone(place.digest, alone, own)
-        : await this.#publishUpon(place, variant, bytes, { bytes: alone, ttlMs: own }, ttlMs)
+      const found = await this.tier.loadWithTtl(place.digest)
+      const isDone = found.bytes === undefined
+        ? await this.#publishWhereNone(place, own, ttlMs)
+        : await this.#publishUpon(place, own, found.bytes, Math.max(ttlMs, found.ttlMs))
       if (isDone) return
+      await pauseAfter(tries)
     }
     throw new Error('others change the same record all the time: the response is not stored')
   }
 
-  async #publishUpon(place: Place, variant: Variant, bytes: Buffer, alone: Put, ttlMs: number): Promise<boolean> {
+  async #publishWhereNone(place: Place, own: readonly Variant[], ttlMs: number): Promise<boolean> {
+    return this.tier.putWhereNone(place.digest, await this.#recordOf(place, own, ttlMs), ttlMs)
+  }
+
+  async #publishUpon(place: Place, own: readonly Variant[], bytes: Buffer, ttlMs: number): Promise<boolean> {
     const theirs = this.#readable(place, bytes)
     if (theirs === 'leave') return true
-    const kept = theirs.variants.filter((their) => this.#staysBeside(variant, their)).slice(0, VARIANTS_MAX - 1)
-    if (kept.length === 0) return this.tier.replace(place.digest, bytes, alone)
-    const longest = Math.max(ttlMs, alone.ttlMs)
-    await this.#putApart(place.key, kept, longest)
-    const listed = kept.map((their) => ({ ...their, response: undefined }))
-    const record = encodeRecord({ key: place.key, note: undefined, variants: [variant, ...listed] }, Kind.Primary)
-    return this.tier.replace(place.digest, bytes, { bytes: record, ttlMs: longest })
+    const newer = own.filter((variant) => !theirs.variants.some((their) => isNewerFor(their, variant)))
+    if (newer.length === 0) return true
+    const kept = theirs.variants.filter((their) => newer.every((variant) => this.#staysBeside(variant, their)))
+    const record = await this.#recordOf(place, [...newer, ...kept].slice(0, VARIANTS_MAX), ttlMs)
+    return this.tier.replace(place.digest, bytes, { bytes: record, ttlMs })
+  }
+
+  /** The first is inside; the others lie apart. */
+  async #recordOf({ key }: Place, [first, ...others]: readonly Variant[], ttlMs: number): Promise<Buffer> {
+    await this.#putApart(key, others, ttlMs)
+    const listed = others.map((other) => ({ ...other, response: undefined }))
+    return encodeRecord({ key, note: undefined, variants: [first!, ...listed] }, Kind.Primary)
   }
 
   /** What a newer version has written is left as it is. */
@@ -144,7 +154,7 @@ export class SharedStore {
   }
 
   #staysBeside(own: Variant, their: Variant): boolean {
-    if (their.id === own.id || JSON.stringify(their.nominated) === JSON.stringify(own.nominated)) return false
+    if (their.id === own.id || isInPlaceOf(own, their)) return false
     if (their.response === undefined) return true
     const stored = this.stored(their, their.response)
     return stored !== undefined && stored.value.deleteAt > Date.now() && this.log.judge(stored, stored.log) !== 'purged'
@@ -169,6 +179,7 @@ export class SharedStore {
         ? 'nothing'
         : { bytes: encodeRecord({ ...record, variants: left }, Kind.Primary), ttlMs: Math.max(1, ttlMs) }
       if (await this.tier.replace(digest, bytes, put)) return
+      await pauseAfter(tries)
     }
     throw new StoreUnavailableError('others change the same record all the time: the response is not deleted')
   }
@@ -176,12 +187,14 @@ export class SharedStore {
   /** Removes what is stored for all methods of URLs, wherever it is kept. */
   async deleteUrls(keys: readonly Pick<CacheKey, 'origin' | 'path'>[]): Promise<Reached> {
     const places = keys.flatMap(({ origin, path }) => this.placesOf(origin, path))
-    const urls = new Set(places.map(({ target }) => urlOf(target)))
-    const purged = [...urls].filter((url) => url.includes('://')).map((url) => ({ url }))
+    const urls = new Set(places.filter(({ target }) => target.scheme !== '').map(({ target }) => urlOf(target)))
+    const purged = [...urls].map((url) => ({ url }))
+    // The log has whole URLs only. What has no scheme is removed, and the server tells those who keep a copy: nobody says that it has dropped it.
+    const isAllPurged = places.every(({ target }) => target.scheme !== '')
     const removed = this.#remove(places)
     // Of what is purged, nobody uses what stays.
-    const [reached] = await Promise.all([this.#purge(purged), purged.length === 0 ? removed : removed.catch(() => undefined)])
-    return reached
+    const [reached] = await Promise.all([this.#purge(purged), isAllPurged ? removed.catch(() => undefined) : removed])
+    return { ...reached, isComplete: reached.isComplete && isAllPurged }
   }
 
   async #remove(places: readonly Place[]): Promise<void> {
@@ -208,6 +221,13 @@ export class SharedStore {
     ])
   }
 
+  /** Purges what another prefix has purged, as of then. */
+  async repeat({ what, at }: PurgeRecord): Promise<void> {
+    this.log.suspect()
+    await this.#nodes.settled()
+    await this.log.append(what, at, performance.now() + this.options.timeout)
+  }
+
   /** Rejects where the store has not taken purges in time: it gets them later. Then waits until all that share it have read them. */
   async #purge(purges: readonly Purged[]): Promise<Reached> {
     if (purges.length === 0) return { isComplete: true, members: [] }
@@ -221,13 +241,6 @@ export class SharedStore {
   }
 
   /** In doubt is a log that is shorter than somebody has read it before: what others say of it means nothing. */
-  /** Purges what another prefix has purged, as of then. */
-  async repeat({ what, at }: PurgeRecord): Promise<void> {
-    this.log.suspect()
-    await this.#nodes.settled()
-    await this.log.append(what, at, performance.now() + this.options.timeout)
-  }
-
   async #append(purges: readonly Purged[]): Promise<{ place: LogCursor; isInDoubt: boolean }> {
     const endMs = performance.now() + this.options.timeout
     const said = await this.fleet.said(this.options.timeout / 2)
@@ -247,7 +260,7 @@ export class SharedStore {
       method: stored.method,
       statusCode: stored.value.statusCode,
       headers: stored.value.headers,
-      cacheTags: [...stored.tags],
+      cacheTags: [...stored.tags].sort(),
       cachedAt: stored.value.cachedAt,
       staleAt: stored.value.staleAt,
       deleteAt: stored.value.deleteAt,
@@ -270,7 +283,7 @@ export class SharedStore {
 
 /** An emitter whose listeners can't break what happens. */
 export class QuietEmitter extends EventEmitter {
-  protected tell(event: string, ...values: unknown[]): void {
+  protected tell(event: string | symbol, ...values: unknown[]): void {
     try {
       if (event !== 'error' || this.listenerCount('error') > 0) this.emit(event, ...values)
     } catch {
@@ -282,6 +295,24 @@ export class QuietEmitter extends EventEmitter {
 /** How long what is to be deleted then stays on the server: at least a moment, and no longer than its commands take. */
 export function ttlMsOf(deleteAt: number): number {
   return Math.min(TTL_MS_MAX, Math.max(1, Math.ceil(deleteAt - Date.now())))
+}
+
+/** Others that change the same record are at it at the same moment: each goes on at a time of its own. */
+function pauseAfter(tries: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, Math.random() * Math.min(PAUSE_MS_MAX, 2 ** (tries + 1))))
+}
+
+/** Whether a newer response takes the place of an older one: it answers the same requests, or it nominates fields where the origin did not do so before. */
+export function isInPlaceOf(newer: Variant, older: Variant): boolean {
+  if (older.nominated.length === 0) return true
+  return JSON.stringify(newer.nominated) === JSON.stringify(older.nominated)
+}
+
+/** Whether another process has stored a newer response to the same requests, which knows of all purges that this one knows of. */
+function isNewerFor(their: Variant, own: Variant): boolean {
+  if (JSON.stringify(their.nominated) !== JSON.stringify(own.nominated) || their.response === undefined || own.response === undefined) return false
+  const [{ log: theirLog, responseTime: theirTime }, { log, responseTime }] = [their.response, own.response]
+  return theirTime > responseTime && theirLog !== undefined && theirLog.id === log?.id && theirLog.offset >= log.offset
 }
 
 export function decodeAny(bytes: Buffer): StoredRecord | undefined {

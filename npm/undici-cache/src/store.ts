@@ -18,15 +18,31 @@ import { Listings, type EntryFilter } from './listings.js'
 import type { Link } from './link.js'
 import { Membership } from './membership.js'
 import { type CheckedStore, checkStore, type LarderCacheStoreOptions } from './options.js'
+import { TAGS_MAX } from './purge-record.js'
 import type { LogCursor, Variant } from './record.js'
-import { type Place, QuietEmitter, SharedStore, ttlMsOf } from './shared-store.js'
+import { isInPlaceOf, type Place, QuietEmitter, SharedStore, ttlMsOf } from './shared-store.js'
 import { matches, variantOf } from './stored.js'
 import { type Lease, type Outcome, Turns } from './turns.js'
+import { Writes } from './writes.js'
 
 /** What a look-up has found out that a later write depends on. */
 interface Asked {
   readonly cursor: LogCursor | undefined
   readonly hint: 'absent' | 'unknown'
+}
+
+/** A response that is to be written. */
+interface Pending {
+  readonly key: CacheKey
+  readonly value: CacheValue
+  readonly asked: Asked
+  readonly body: readonly Buffer[]
+}
+
+interface Made {
+  readonly pending: Pending
+  readonly variant: Variant
+  readonly segments: readonly Segment[]
 }
 
 interface Loading {
@@ -58,7 +74,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   readonly #shared: SharedStore
   readonly #copies: Copies
   readonly #loads = new Map<string, Loading>()
-  readonly #writes = new Map<string, Promise<void>>()
+  readonly #writes = new Writes<Pending>((batch) => this.#publishAll(batch))
   readonly #asked = new WeakMap<CacheKey, Asked>()
   readonly #fills = new Fills()
   readonly #listings: Listings
@@ -99,13 +115,22 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     if (this.#closed) return undefined
     const text = textOf(key)
     const now = Date.now()
-    const copy = this.#isInStep(now) && !this.#writes.has(text) ? this.#copies.get(text) : undefined
+    const isCurrent = this.habits === 'undici-cache-redis' || this.#writes.of(text) === undefined
+    const copy = isCurrent && this.#isInStep(now) ? this.#copies.get(text) : undefined
     const answer = copy && this.#answer(copy, key, now)
     if (answer === undefined) return this.#lookUp(text, key)
     const result = answer === 'nothing' ? undefined : resultOf(answer)
     this.noteAsked(key, result)
     tellLookUp(key, result, 'copy')
     return result
+  }
+
+  /**
+   * Whose habits it has beside what undici asks for.
+   * @internal
+   */
+  protected get habits(): 'undici' | 'undici-cache-redis' {
+    return 'undici'
   }
 
   /** Whether copies may be used without a question. */
@@ -121,7 +146,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     if (mayBePersonal(key, value) || !isForOthersThan(key, value) || !isForAll(value.headers ?? {}, value.vary)) return undefined
     const asked = this.#asked.get(key) ?? { cursor: this.#shared.log.cursor, hint: 'unknown' }
     const text = textOf(key)
-    return new EntryWriter(this.#options.maxEntrySize, (body) => this.#write(text, key, value, asked, body))
+    return new EntryWriter(this.#options.maxEntrySize, (body) => this.#write(text, { key, value, asked }, body))
   }
 
   /**
@@ -215,7 +240,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   async writtenOf(key: CacheKey): Promise<Outcome> {
     // The stream of the body ends with the response, or a moment later.
     await new Promise((resolve) => setImmediate(resolve))
-    const writing = this.#writes.get(textOf(key))
+    const writing = this.#writes.of(textOf(key))
     await writing
     return writing === undefined ? 'not-stored' : 'stored'
   }
@@ -232,9 +257,10 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
-    const written = Promise.allSettled(this.#writes.values()).then(() => this.#turns.releaseAll())
+    const written = this.#writes.all().then(() => this.#turns.releaseAll())
     await within(Promise.allSettled([written, this.#membership?.leave()]), CLOSE_MS).catch(() => undefined)
     this.#shared.close()
+    this.#turns.changedAll()
     this.#copies.clear()
   }
 
@@ -260,7 +286,6 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return deletion
   }
 
-    this.#turns.changedAll()
   #changed(names: readonly string[] | undefined): void {
     if (names === undefined) return this.#distrust()
     for (const name of names) {
@@ -323,7 +348,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   }
 
   async #find(text: string, key: CacheKey): Promise<GetResult | undefined> {
-    await this.#writes.get(text)
+    await this.#writes.of(text)
     await this.#shared.settled()
     const { log } = this.#shared
     await this.#inStep()
@@ -361,7 +386,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     const bytes = await this.#shared.tier.load(place.digest)
     const record = bytes && this.#shared.decode(place, bytes)
     if (record === undefined || record.variants.length === 0) return undefined
-    const slots = record.variants.map(slotOf).sort((one, other) => other.nominated.size - one.nominated.size)
+    const slots = inUse(record.variants).map(slotOf).sort((one, other) => other.nominated.size - one.nominated.size)
     const inside = record.variants.reduce((sum, { response }) => sum + inlineBytesOf(response), 0)
     return { text: flat(text), digest: place.digest, slots, headBytes: bytes!.length - inside, bytes: 0, wasUsed: false }
   }
@@ -413,42 +438,57 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     if (stored === undefined) return undefined
     const { content, completeBytes = 0 } = stored.body
     if (completeBytes >= this.#options.maxEntrySize) return undefined
-    const body = Buffer.isBuffer(content) ? pieces(content) : await this.#shared.tier.loadBody(content, completeBytes)
-    if (body === undefined) return undefined
+    const found = Buffer.isBuffer(content) ? pieces(content) : await this.#shared.tier.loadBody(content, completeBytes)
+    if (found === undefined) return undefined
+    const body = stored.pieces.length > 0 ? cut(Buffer.concat(found), stored.pieces) : found
     const { value, tags, log } = stored
     return { value, target, tags, body: this.#options.tracking ? body.map(ownBytes) : body, checkedTo: log }
   }
 
-  #write(text: string, key: CacheKey, value: CacheValue, asked: Asked, body: Buffer[] | undefined): Promise<void> {
-    const bytes = body?.reduce((sum, piece) => sum + piece.length, 0) ?? 0
+  #write(text: string, { key, value, asked }: Omit<Pending, 'body'>, body: Buffer[] | undefined): Promise<void> {
+    const bytes = body === undefined ? 0 : bytesIn(body)
     if (this.#closed || body === undefined || this.#writingBytes + bytes > WRITING_BYTES_MAX) return Promise.resolve()
     this.#writingBytes += bytes
-    const before = this.#writes.get(text)
-    const writing: Promise<void> = (before ?? Promise.resolve()).then(() => this.#attempt(() => this.#publish(key, value, asked, body)))
-      .finally(() => {
-        this.#writingBytes -= bytes
-        if (this.#writes.get(text) === writing) this.#writes.delete(text)
-      })
-    this.#writes.set(text, writing)
-    return writing
+    return this.#writes.add(text, { key, value, asked, body })
   }
 
-  async #publish(key: CacheKey, value: CacheValue, asked: Asked, pieces: readonly Buffer[]): Promise<void> {
-    const place = this.#shared.placeOf(key)
-    const log = asked.cursor ?? await this.#oldestPlace()
-    const { body, segments } = this.#bodyOf(Buffer.concat(pieces))
-    const writing = { id: this.#fills.next(), key, target: place.target, value, body, log, now: Date.now(), clockAheadMs: this.#shared.clockAheadMs }
-    const variant = variantOf(writing)
+  /** All are of one record. */
+  async #publishAll(batch: readonly Pending[]): Promise<void> {
+    await this.#attempt(() => this.#publish(batch))
+    for (const { body } of batch) this.#writingBytes -= bytesIn(body)
+  }
+
+  async #publish(batch: readonly Pending[]): Promise<void> {
+    const place = this.#shared.placeOf(batch[0]!.key)
+    const made = await Promise.all(batch.map((pending) => this.#variantOf(place, pending)))
+    const newest = made.reverse().filter(({ variant }, at) => !made.slice(0, at).some((newer) => isInPlaceOf(newer.variant, variant)))
+    const deleteAt = Math.max(...newest.map(({ pending }) => pending.value.deleteAt))
+    const hint = newest.some(({ pending }) => pending.asked.hint === 'absent') ? 'absent' : 'unknown'
     this.#outdate(place.digest)
     try {
-      if (segments.length > 0) await this.#shared.tier.putSegments(segments, ttlMsOf(value.deleteAt))
-      await this.#shared.publish(place, variant, value.deleteAt, asked.hint)
+      await Promise.all(newest.map(({ segments }) => segments.length > 0 && this.#shared.tier.putSegments(segments, ttlMsOf(deleteAt))))
+      await this.#shared.publish(place, newest.map(({ variant }) => variant), deleteAt, hint)
     } finally {
       this.#outdate(place.digest)
     }
+    for (const { variant } of newest.reverse()) this.#tellWritten(place, variant)
+  }
+
+  async #variantOf({ target }: Place, pending: Pending): Promise<Made> {
+    const { key, value, asked } = pending
+    const log = asked.cursor ?? await this.#oldestPlace()
+    const { body, segments } = this.#bodyOf(Buffer.concat(pending.body))
+    const { cacheTagsHeader: tagsHeader } = this.#options
+    const times = { now: Date.now(), clockAheadMs: this.#shared.clockAheadMs }
+    const pieces = this.habits === 'undici-cache-redis' ? pending.body.map(({ length }) => length) : []
+    const variant = variantOf({ id: this.#fills.next(), key, target, value, body, pieces, tagsHeader, log, ...times })
+    return { pending, variant, segments }
+  }
+
+  #tellWritten({ digest }: Place, variant: Variant): void {
     const stored = this.#shared.stored(variant, variant.response!)
     if (stored === undefined) return
-    const entry = this.#shared.entryOf(place.digest, stored)
+    const entry = this.#shared.entryOf(digest, stored)
     tellWrite(entry)
     this.tell('write', entry)
   }
@@ -471,9 +511,14 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     return { body: { state, completeBytes, content: { fill, cellBytes, runs: [{ first: 0, count }], fragments: [] } }, segments }
   }
 
-  #deleteUrls(keys: readonly Pick<CacheKey, 'origin' | 'path'>[]): Promise<Reached> {
-    for (const { digest } of keys.flatMap(({ origin, path }) => this.#shared.placesOf(origin, path))) this.#outdate(digest)
-    return this.#shared.deleteUrls(keys)
+  async #deleteUrls(keys: readonly Pick<CacheKey, 'origin' | 'path'>[]): Promise<Reached> {
+    const digests = keys.flatMap(({ origin, path }) => this.#shared.placesOf(origin, path)).map(({ digest }) => digest)
+    for (const digest of digests) this.#outdate(digest)
+    if (this.habits === 'undici') return this.#shared.deleteUrls(keys)
+    const found = await Promise.all(digests.map((digest) => this.#listings.inRecord(digest).catch(() => [])))
+    const tags = found.flat().map(({ entry }) => entry.cacheTags.slice(0, TAGS_MAX))
+    const [urls, tagged] = await Promise.all([this.#shared.deleteUrls(keys), this.#shared.deleteTags(tags)])
+    return tags.length === 0 ? urls : { ...tagged, isComplete: urls.isComplete && tagged.isComplete }
   }
 }
 
@@ -492,6 +537,16 @@ function textOf({ origin, path, method }: CacheKey): string {
   return `${method} ${origin}\n${path}`
 }
 
+function bytesIn(pieces: readonly Buffer[]): number {
+  return pieces.reduce((sum, piece) => sum + piece.length, 0)
+}
+
+/** Where the newest response nominates fields, one that nominates none is what the origin sent before it did (RFC 9111 section 4.1). */
+function inUse(variants: readonly Variant[]): readonly Variant[] {
+  const [newest] = variants
+  return newest === undefined || newest.nominated.length === 0 ? variants : variants.filter(({ nominated }) => nominated.length > 0)
+}
+
 const NONE: ReadonlyMap<string, string | null> = new Map()
 
 function slotOf({ id, nominated, response }: Variant): Slot {
@@ -507,6 +562,13 @@ function slotOf({ id, nominated, response }: Variant): Slot {
 
 function pieces(body: Buffer): Buffer[] {
   return body.length === 0 ? [] : [body]
+}
+
+/** Pieces of these lengths, and what is left. */
+function cut(body: Buffer, lengths: readonly number[]): Buffer[] {
+  let at = 0
+  const cuts = lengths.map((length) => body.subarray(at, at += length))
+  return [...cuts, body.subarray(at)].filter(({ length }) => length > 0)
 }
 
 /** A text that was put together stays so, piece by piece, until it is written down anew. */

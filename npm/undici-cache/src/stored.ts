@@ -4,7 +4,7 @@ import type { Body } from './body.js'
 import type { CacheControlDirectives, CacheKey, CacheValue, GetResult, HeaderMap, VaryMap } from './contract.js'
 import { isForAll } from './for-all.js'
 import { CREDENTIALS, type Fields, lifetimeOf, parseCacheControl } from './freshness.js'
-import { type Target, targetOfUrl, urlOf } from './key.js'
+import { type Target, targetOfText, urlOf } from './key.js'
 import type { FieldLine, LogCursor, NamedValue, Response, Variant } from './record.js'
 import { tagsOf } from './tags.js'
 
@@ -14,9 +14,13 @@ interface Conclusions {
   readonly cachedAt: number
   readonly staleAt: number
   readonly deleteAt: number
-  readonly directives: CacheControlDirectives
+  readonly directives?: CacheControlDirectives
   readonly etag?: string
   readonly id?: string
+  /** How long the pieces were that the body came in. */
+  readonly pieces?: readonly number[]
+  /** The field that lists tags, where that was configured. */
+  readonly tagsHeader?: string
 }
 
 /** A stored response that can answer. */
@@ -31,6 +35,8 @@ export interface Stored {
   readonly value: Omit<GetResult, 'body'>
   readonly log: LogCursor | undefined
   readonly body: Body
+  /** Lengths of the pieces in which the body is given; none where that doesn't matter. */
+  readonly pieces: readonly number[]
 }
 
 export interface Writing {
@@ -39,12 +45,17 @@ export interface Writing {
   readonly target: Target
   readonly value: CacheValue
   readonly body: Body
+  readonly pieces: readonly number[]
+  readonly tagsHeader: string | undefined
   readonly log: LogCursor | undefined
   readonly now: number
   readonly clockAheadMs: number
 }
 
 const CONCLUSIONS = 'larder-undici-cache'
+const PIECES_MAX = 64
+/** Of a response whose owner named none. */
+export const NO_DIRECTIVES: CacheControlDirectives = {}
 const PUBLIC_REQUEST_FIELDS = new Set(['cache-control', 'pragma'])
 
 export function variantOf(writing: Writing): Variant {
@@ -56,7 +67,8 @@ function nominatedBy(vary: CacheValue['vary']): NamedValue[] {
   return names.map((name) => [name, joined(vary?.[name] ?? null)] as const)
 }
 
-function responseOf({ key, target, value, body, log, now, clockAheadMs }: Writing): Response {
+function responseOf(writing: Writing): Response {
+  const { key, target, value, body, log, now, clockAheadMs } = writing
   const requestFields = Object.keys(key.headers ?? {}).map((name) => name.toLowerCase())
   return {
     status: value.statusCode,
@@ -71,22 +83,24 @@ function responseOf({ key, target, value, body, log, now, clockAheadMs }: Writin
     target: urlOf(target),
     reason: value.statusMessage,
     head: linesOf(value.headers),
-    judged: judgedLines(key, value, now, clockAheadMs),
+    judged: judgedLines(writing),
     request: requestFields.map((name) => [name, PUBLIC_REQUEST_FIELDS.has(name) ? joined(key.headers?.[name] ?? null) : null] as const),
     body,
   }
 }
 
-function judgedLines(key: CacheKey, value: CacheValue, now: number, clockAheadMs: number): FieldLine[] {
+function judgedLines({ key, value, pieces, tagsHeader, now, clockAheadMs }: Writing): FieldLine[] {
   const age = Math.floor((now - value.cachedAt) / 1000)
   const conclusions: Conclusions = {
     at: now + clockAheadMs,
     cachedAt: value.cachedAt + clockAheadMs,
     staleAt: value.staleAt + clockAheadMs,
     deleteAt: value.deleteAt + clockAheadMs,
-    directives: value.cacheControlDirectives ?? {},
+    ...(value.cacheControlDirectives === undefined ? {} : { directives: value.cacheControlDirectives }),
     ...(value.etag === undefined ? {} : { etag: value.etag }),
     ...(key.id === undefined ? {} : { id: key.id }),
+    ...(pieces.length > 1 && pieces.length <= PIECES_MAX ? { pieces } : {}),
+    ...(tagsHeader === undefined ? {} : { tagsHeader }),
   }
   const own: FieldLine = [CONCLUSIONS, JSON.stringify(conclusions)]
   return age >= 1 ? [['age', String(age)], own] : [own]
@@ -98,8 +112,7 @@ function linesOf(headers: HeaderMap): FieldLine[] {
 
 /** Of a variant that is inside; `undefined` where this process would not have stored it. */
 export function storedOf(variant: Variant, response: Response, tagsHeader: string | undefined, clockAheadMs: number): Stored | undefined {
-  const target = targetOfUrl(response.target)
-  if (target === undefined || response.body.state !== 'complete' || !isText(response)) return undefined
+  if (response.body.state !== 'complete' || !isText(response)) return undefined
   const headers = headersOf(response.head)
   const received = receivedFields(response)
   const conclusions = conclusionsIn(response)
@@ -110,8 +123,8 @@ export function storedOf(variant: Variant, response: Response, tagsHeader: strin
     id: variant.id,
     customId: conclusions?.id,
     method: response.method,
-    target,
-    tags: tagsOf(Object.fromEntries(received), tagsHeader),
+    target: targetOfText(response.target),
+    tags: tagsOf(Object.fromEntries(received), tagsHeader, conclusions?.tagsHeader),
     nominated,
     value: {
       statusCode: response.status,
@@ -127,6 +140,7 @@ export function storedOf(variant: Variant, response: Response, tagsHeader: strin
     },
     log: response.log,
     body: response.body,
+    pieces: conclusions?.pieces ?? [],
   }
 }
 
@@ -137,7 +151,7 @@ function concluded({ cachedAt, staleAt, deleteAt, directives, etag }: Conclusion
     cachedAt: cachedAt - ahead,
     staleAt: staleAt - ahead,
     deleteAt: deleteAt - ahead,
-    cacheControlDirectives: directives,
+    cacheControlDirectives: directives ?? NO_DIRECTIVES,
     etag: etag as string,
   }
 }
@@ -158,7 +172,10 @@ function conclusionsIn({ judged, responseTime, staleSince }: Response): Conclusi
   if (line === undefined || staleSince !== undefined) return undefined
   try {
     const found = JSON.parse(line[1]) as Conclusions
-    const isWhole = [found.cachedAt, found.staleAt, found.deleteAt].every(Number.isFinite) && typeof found.directives === 'object'
+    const { directives = {}, pieces = [] } = found
+    const isWhole = [found.cachedAt, found.staleAt, found.deleteAt].every(Number.isFinite) && typeof directives === 'object'
+      && Array.isArray(pieces) && pieces.every((length) => Number.isSafeInteger(length) && length >= 0)
+      && (found.tagsHeader === undefined || typeof found.tagsHeader === 'string')
     return isWhole && found.at === responseTime ? found : undefined
   } catch {
     return undefined

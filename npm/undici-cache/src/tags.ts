@@ -1,14 +1,17 @@
-// The tags of a response: what the configured field lists, and the groups of RFC 9875.
+// The tags of a response: what the configured field lists, or else the usual ones, and the groups of RFC 9875.
 
 import type { HeaderMap } from './contract.js'
 
 const BLANKS_SEPARATE = new Set(['surrogate-key', 'xkey'])
 
 const NONE: readonly string[] = []
+/** Those that the gateway reads, too. */
+const USUAL: readonly string[] = ['cache-tag', 'cache-tags', 'surrogate-key', 'xkey']
 
-/** Each once. */
-export function tagsOf(headers: HeaderMap, tagsHeader: string | undefined): readonly string[] {
-  const named = tagsHeader === undefined ? [] : splitTags(tagsHeader, valuesOf(headers, tagsHeader))
+/** Each once. `storedBy` is the field that whoever stored the response reads, if that says so. */
+export function tagsOf(headers: HeaderMap, configured: string | undefined, storedBy: string | undefined): readonly string[] {
+  const fields = [...configured === undefined ? USUAL : [configured], ...storedBy === undefined || storedBy === configured ? [] : [storedBy]]
+  const named = fields.flatMap((field) => splitTags(field, valuesOf(headers, field)))
   const groups = valuesOf(headers, 'cache-groups').flatMap((value) => [...value.matchAll(/"((?:[^"\\]|\\.)*)"/g)])
   if (named.length + groups.length === 0) return NONE
   return [...new Set([...named, ...groups.map(([, group]) => group!.replace(/\\(.)/g, '$1'))])].filter((tag) => tag !== '')

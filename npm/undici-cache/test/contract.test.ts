@@ -128,6 +128,52 @@ function suite(start: () => Promise<Server>, mode: LarderCacheStoreOptions): voi
     assert.deepEqual((await store.get(asked()))?.vary, { 'accept-language': null })
   })
 
+  test('once the origin sends Vary, the page from before is not chosen', async () => {
+    const [store, asked] = [open(), (x?: string): CacheKey => keyOf('/varies', { headers: x === undefined ? {} : { x } })]
+    await put(store, asked('1'), valueOf(), 'for all')
+    assert.equal(await bodyOf(store, asked('2')), 'for all')
+    await put(store, asked('1'), valueOf({ vary: { x: '1' } }), 'for 1')
+    for (const reader of [store, open()]) {
+      assert.equal(await bodyOf(reader, asked('1')), 'for 1')
+      assert.equal(await bodyOf(reader, asked('2')), undefined)
+    }
+    await put(store, asked(), valueOf(), 'newer, for all')
+    assert.equal(await bodyOf(store, asked('2')), 'newer, for all')
+    assert.equal(await bodyOf(store, asked('1')), 'for 1')
+  })
+
+  for (const origin of ['localhost', 'localhost:3000', 'http://localhost:3000', 'http://localhost:3000/']) {
+    test(`undici's contract holds with the origin ${origin}, whether writes are awaited or not`, async () => {
+      const [store, key, other] = [open(), keyOf('/?u=http://x.test/', { origin }), keyOf('/other', { origin })]
+      assert.equal(await store.get(key), undefined)
+      const [first, second] = [valueOf({ staleAt: Date.now() + 100 }), valueOf({ statusCode: 203, etag: '"2"' })]
+      write(store, key, first, 'asd', '123')
+      const { body, ...rest } = (await store.get(structuredClone(key)))!
+      assert.deepEqual([rest, Buffer.concat(body as Buffer[]).toString()], [{ ...first, etag: undefined, vary: undefined }, 'asd123'])
+      assert.equal(await store.get(other), undefined)
+      write(store, key, second, 'new')
+      assert.equal(await bodyOf(store, structuredClone(key)), 'new')
+      await put(store, other, valueOf(), 'other')
+      assert.equal(await bodyOf(open(), key), 'new')
+      const entries = []
+      for await (const entry of store.entries({ origin: origin.replace(/\/$/, '') })) entries.push(entry.path)
+      assert.deepEqual(entries.sort(), ['/?u=http://x.test/', '/other'])
+      await store.delete({ origin, path: key.path, method: 'GET' })
+      assert.equal(await store.get(key), undefined)
+      await store.deleteKeys([other])
+      assert.equal(await store.get(other), undefined)
+    })
+  }
+
+  test('responses that are written at once are put together', async () => {
+    const [store, asked] = [open(), (x: number): CacheKey => keyOf('/together', { headers: { x: String(x) } })]
+    const streams = Array.from({ length: 40 }, (_, at) => write(store, asked(at % 4), valueOf({ vary: { x: String(at % 4) } }), `${at}`))
+    await Promise.all(streams.map((stream) => stream.writableFinished || once(stream, 'finish')))
+    for (const reader of [store, open()]) {
+      for (const x of [0, 1, 2, 3]) assert.equal(await bodyOf(reader, asked(x)), `${36 + x}`)
+    }
+  })
+
   test('bodies are bytes, of any size that is allowed', async () => {
     const store = open({ maxEntrySize: 4_000_000 })
     for (const [length, path] of [[4096, '/4k'], [4097, '/5k'], [65_536, '/64k'], [65_537, '/65k'], [3_333_333, '/3M']] as const) {
@@ -145,7 +191,7 @@ function suite(start: () => Promise<Server>, mode: LarderCacheStoreOptions): voi
   test('deleting a URL takes all its methods and variants, everywhere', async () => {
     const [store, other] = [open(), open()]
     const keys = [keyOf('/gone'), keyOf('/gone', { method: 'HEAD' }), keyOf('/gone', { headers: { x: '1' } })]
-    for (const key of keys) await put(store, key, valueOf(key.headers?.['x'] ? { vary: { x: '1' } } : {}), key.method)
+    for (const key of keys) await put(store, key, valueOf({ vary: { x: key.headers?.['x'] ?? null } }), key.method)
     await put(store, keyOf('/stays'), valueOf(), 'stays')
     for (const key of keys) assert.ok(await other.get(key))
     await store.delete(keyOf('/gone'))

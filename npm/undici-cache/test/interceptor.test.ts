@@ -196,6 +196,29 @@ function suite(start: () => Promise<Server>): void {
     })
   }
 
+  for (const [interceptor, variants, urls] of [['plain', 4, 1], ['plain', 1, 100], ['bundle', 4, 25]] as const) {
+    test(`a cold herd of 3 processes ends without an error: ${interceptor}, ${urls} URLs, ${variants} variants`, async () => {
+      origin.answer = ({ headers: { x } }, response) => {
+        setTimeout(() => response.writeHead(200, { 'cache-control': 'public, max-age=60', vary: 'x' }).end(`for ${String(x)}`), 50)
+      }
+      const [url, count] = [path(), 1000]
+      const worker = fileURLToPath(new URL('./worker.js', import.meta.url))
+      const workers = [1, 2, 3].map(() => fork(worker, [url, String(count), JSON.stringify(server.options), interceptor, String(variants), String(urls)]))
+      await Promise.all(workers.map((child) => once(child, 'message')))
+      const answers = await Promise.all(workers.map(answerOf))
+      for (const { errors, bodies } of answers) {
+        assert.deepEqual(errors, [])
+        assert.deepEqual(bodies, Array.from({ length: count }, (_, at) => `for ${at % variants}`))
+      }
+      const { store } = client()
+      for (let at = 0; at < count; at++) {
+        const key = { origin: base, path: `${new URL(url).pathname}?${at % urls}`, method: 'GET', headers: { x: String(at % variants) } }
+        assert.ok(await store.get(key), `${key.path} for ${key.headers.x} is stored`)
+      }
+      origin.answer = new Origin().answer
+    })
+  }
+
   test('no request fails while the store is killed and back, and all is coherent then', async () => {
     const own = await start()
     const [one, two] = [client(own.options), client(own.options)]

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { after, before, describe, test } from 'node:test'
-import { type CacheEntry, type CacheKey, LarderCacheStore, RedisCacheManager, RedisCacheStore } from '../src/index.js'
+import { type CacheEntry, type CacheKey, LarderCacheManager, LarderCacheStore, RedisCacheManager, RedisCacheStore } from '../src/index.js'
 import { eventually, larderBinary, type Server, startCluster, startKv, startRedis, startSentinel } from './servers.js'
 
 const ORIGIN = 'https://api.test'
@@ -12,10 +12,10 @@ function keyOf(path: string, method = 'GET'): CacheKey {
   return { origin: ORIGIN, path, method, headers: {} }
 }
 
-async function put(store: LarderCacheStore, key: CacheKey, tags: string, ttlMs = 60_000): Promise<void> {
+async function put(store: LarderCacheStore, key: CacheKey, tags: string, ttlMs = 60_000, headers: Record<string, string> = { 'cache-tags': tags }): Promise<void> {
   const now = Date.now()
   const stream = store.createWriteStream(key, {
-    statusCode: 200, statusMessage: 'OK', headers: { 'cache-tags': tags }, cacheControlDirectives: {}, cachedAt: now, staleAt: now + ttlMs, deleteAt: now + ttlMs,
+    statusCode: 200, statusMessage: 'OK', headers, cacheControlDirectives: {}, cachedAt: now, staleAt: now + ttlMs, deleteAt: now + ttlMs,
   })
   stream!.end(`body of ${key.path}`)
   await once(stream!, 'finish')
@@ -86,6 +86,31 @@ for (const [name, start] of SERVERS) {
       assert.deepEqual(await manager.getTags(), ['x', 'y'])
       assert.deepEqual(await manager.getTags('another:'), [])
       assert.equal(await manager.getResponseById('nothing'), null)
+    })
+
+    test('takes an empty prefix for its own', async () => {
+      await put(store, keyOf('/empty'), 'z')
+      const entries: CacheEntry[] = []
+      await manager.streamEntries((entry) => entries.push(entry), '')
+      const { id } = entries.find(({ path }) => path === '/empty')!
+      assert.equal(await manager.getResponseById(id, ''), 'body of /empty')
+      await manager.deleteIds([id], '')
+      assert.equal(await manager.getResponseById(id, ''), null)
+    })
+
+    test('knows the tags of a store with another field, and the usual fields without one', async () => {
+      const named = new LarderCacheStore({ ...server.options, prefix: 'named:', cacheTagsHeader: 'x-tags' })
+      const usual = new LarderCacheStore({ ...server.options, prefix: 'usual:' })
+      const plain = new LarderCacheManager(server.options)
+      await put(named, keyOf('/named'), '', 60_000, { 'x-tags': 'a, b' })
+      await put(usual, keyOf('/usual'), '', 60_000, { 'cache-tag': 'c', 'cache-tags': 'd', 'surrogate-key': 'e f', xkey: 'g' })
+      assert.deepEqual((await listOf(plain.entries({}, 'named:'))).map(({ cacheTags }) => cacheTags), [['a', 'b']])
+      assert.deepEqual((await listOf(plain.entries({}, 'usual:'))).map(({ cacheTags }) => cacheTags), [['c', 'd', 'e', 'f', 'g']])
+      await plain.deleteTags(['b'], 'named:')
+      await usual.deleteTag('f')
+      assert.deepEqual(await listOf(plain.entries({}, '*amed:')), [])
+      assert.equal(await usual.get(keyOf('/usual')), undefined)
+      await Promise.all([named, usual, plain].map((one) => one.close()))
     })
   })
 }

@@ -1,15 +1,15 @@
-// A process of an application: sends as many requests at once as it is told, and prints what it got.
+// A process of an application: sends as many requests at once as it is told, with as many values of a field and to as many URLs, and says what it got.
 
-import { Agent, request } from 'undici'
+import { Agent, interceptors, request } from 'undici'
 import { larderCache, LarderCacheStore } from '../src/index.js'
 
-const [url, count, options] = process.argv.slice(2) as [string, string, string]
+const [url, count, options, interceptor = 'bundle', variants = '1', urls = '1'] = process.argv.slice(2) as [string, string, string, string?, string?, string?]
 const errors: string[] = []
 const store = new LarderCacheStore({ ...JSON.parse(options), errorCallback: (error) => errors.push(error.message) })
-const dispatcher = new Agent().compose(larderCache({ store, cacheStatus: 'test' }))
+const dispatcher = new Agent().compose(interceptor === 'bundle' ? larderCache({ store, cacheStatus: 'test' }) : interceptors.cache({ store }))
 
-async function get(): Promise<string> {
-  const response = await request(url, { dispatcher })
+async function get(_: unknown, at: number): Promise<string> {
+  const response = await request(`${url}?${at % Number(urls)}`, { dispatcher, headers: { x: String(at % Number(variants)) } })
   return response.body.text()
 }
 
