@@ -12,12 +12,14 @@ import { type Server, startRedis } from './servers.js'
 
 const run = promisify(execFile)
 const root = fileURLToPath(new URL('../../', import.meta.url))
+/** As Node.js was before 20.19. */
+const NO_REQUIRE_OF_MODULES = process.allowedNodeEnvironmentFlags.has('--experimental-require-module') ? ['--no-experimental-require-module'] : []
 const PACKED_BYTES_MAX = 100_000
 
 const TYPED = `
 import { Agent, interceptors } from 'undici'
 import { collectMetrics } from '@larder/undici-cache/prometheus'
-import cacheStore, { LarderCacheStore, RedisCacheManager, cacheAside, larderCache, type CacheEntry, type LarderCacheStoreOptions, type Reached } from '@larder/undici-cache'
+import cacheStore, { LarderCacheStore, RedisCacheManager, cacheAside, larderCache, type CacheAside, type CacheEntry, type LarderCacheStoreOptions, type Reached } from '@larder/undici-cache'
 
 const options: LarderCacheStoreOptions = { clientOpts: { host: 'localhost' }, maxCount: 1 }
 export const make = (): LarderCacheStore => new cacheStore(options)
@@ -26,9 +28,32 @@ export const purge = (store: LarderCacheStore): Promise<Reached> => store.delete
 export const list = (manager: RedisCacheManager): AsyncGenerator<CacheEntry> => manager.entries({ origin: 'http://a' })
 export const metrics: () => void = collectMetrics()
 export const aside = cacheAside<{ id: string }>
+export type Aside = CacheAside<number>
 // @ts-expect-error: not a number
-new LarderCacheStore({ maxCount: 'a' })
+export const wrong = (): unknown => new LarderCacheStore({ maxCount: 'a' })
+console.log(LarderCacheStore.name, cacheStore.prototype instanceof LarderCacheStore)
 `
+
+/** The same class, however it is loaded. */
+const LOADED = {
+  'loaded.cjs': `
+const Store = require('@larder/undici-cache')
+const { LarderCacheStore, RedisCacheStore, default: same } = Store
+const { collectMetrics } = require('@larder/undici-cache/prometheus')
+const store = new Store({ errorCallback() {} })
+import('@larder/undici-cache').then(async (esm) => {
+  await store.close()
+  console.log(esm.default === Store && same === Store, store instanceof LarderCacheStore, esm.LarderCacheStore === LarderCacheStore, typeof collectMetrics)
+})`,
+  'loaded.mjs': `
+import Store, { LarderCacheStore } from '@larder/undici-cache'
+import { collectMetrics } from '@larder/undici-cache/prometheus'
+import { createRequire } from 'node:module'
+const required = createRequire(import.meta.url)('@larder/undici-cache')
+const store = new Store({ errorCallback() {} })
+await store.close()
+console.log(required === Store, store instanceof LarderCacheStore, required.LarderCacheStore === LarderCacheStore, typeof collectMetrics)`,
+}
 
 /** What examples print that have this in them. */
 const PRINTED: readonly (readonly [string, RegExp])[] = [
@@ -63,7 +88,7 @@ describe('the package', () => {
   const runScript = async (name: string, script: string): Promise<string> => {
     await writeFile(join(project, name), script)
     const env = { ...process.env, REDIS_PORT: String(redis.port) }
-    const { stdout, stderr } = await run(process.execPath, [name], { cwd: project, env, timeout: 60_000 })
+    const { stdout, stderr } = await run(process.execPath, [...NO_REQUIRE_OF_MODULES, name], { cwd: project, env, timeout: 60_000 })
     assert.equal(stderr, '', name)
     return stdout
   }
@@ -73,13 +98,21 @@ describe('the package', () => {
     assert.match(names, /LarderCacheManager,LarderCacheStore,RedisCacheManager,RedisCacheStore/)
   })
 
-  test('works with TypeScript, as strict as it gets', async () => {
-    await writeFile(join(project, 'typed.ts'), TYPED)
-    for (const exact of ['true', 'false']) {
-      const flags = ['--noEmit', '--strict', '--exactOptionalPropertyTypes', exact, '--module', 'nodenext', '--target', 'es2022', '--types', 'node', '--skipLibCheck', 'typed.ts']
-      await run(join(root, 'node_modules/.bin/tsc'), flags, { cwd: project }).catch((error: { stdout: string }) => assert.fail(error.stdout))
-    }
-  })
+  for (const [name, script] of Object.entries(LOADED)) {
+    test(`is one and the same in ${name}`, async () => assert.equal(await runScript(name, script), 'true true true function\n'))
+  }
+
+  for (const name of ['typed.mts', 'typed.cts']) {
+    test(`works with TypeScript, as strict as it gets, in ${name}`, async () => {
+      await writeFile(join(project, name), TYPED)
+      for (const exact of ['true', 'false']) {
+        const flags = ['--strict', '--exactOptionalPropertyTypes', exact, '--module', 'nodenext', '--target', 'es2022', '--types', 'node', '--skipLibCheck', name]
+        await run(join(root, 'node_modules/.bin/tsc'), flags, { cwd: project }).catch((error: { stdout: string }) => assert.fail(error.stdout))
+      }
+      const { stdout } = await run(process.execPath, [...NO_REQUIRE_OF_MODULES, name.replace('ts', 'js')], { cwd: project })
+      assert.equal(stdout, 'LarderCacheStore true\n')
+    })
+  }
 
   test('its reference is up to date', async () => {
     await run(process.execPath, ['reference.js', '--check'], { cwd: root })

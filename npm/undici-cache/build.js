@@ -1,0 +1,40 @@
+// `npm run build`: what the package ships, in `dist` or in the folder that is named. The compiler writes CommonJS, which all versions of Node.js can load;
+// for `import` there are modules around it. So there is one copy of the code, and of its types, however it is loaded.
+
+import { execFileSync } from 'node:child_process'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+const root = fileURLToPath(new URL('.', import.meta.url))
+const out = resolve(root, process.argv[2] ?? 'dist')
+const require = createRequire(import.meta.url)
+
+function write(name, lines) {
+  writeFileSync(`${out}/${name}`, `${lines.join('\n')}\n`)
+}
+
+/** What a declaration exports by name, types too. */
+function namesIn(module) {
+  const text = readFileSync(`${out}/${module}.d.ts`, 'utf8')
+  const listed = [...text.matchAll(/^export (?:type )?\{ (.*) \} from/gm)].flatMap(([, names]) => names.split(', ').map((name) => name.replace(/^type /, '')))
+  return listed.filter((name) => !name.includes(' as '))
+}
+
+rmSync(out, { recursive: true, force: true })
+execFileSync(`${root}node_modules/.bin/tsc`, ['-p', 'tsconfig.build.json', '--outDir', out], { cwd: root, stdio: 'inherit' })
+write('package.json', ['{ "type": "commonjs" }'])
+for (const module of ['index', 'prometheus']) {
+  const { default: main, ...others } = require(`${out}/${module}.js`)
+  // To `import`, the default of a CommonJS module is all of it.
+  const asDefault = main === undefined ? [] : [`export { ${main.name} as default } from './${module}.js'`]
+  write(`${module}.mjs`, [`export { ${Object.keys(others).join(', ')} } from './${module}.js'`, ...asDefault])
+  write(`${module}.d.mts`, [`export * from './${module}.js'`, ...asDefault])
+}
+// `require` gives the class itself, with all else as its properties.
+write('main.js', ["const api = require('./index.js')", 'module.exports = Object.assign(api.default, api)'])
+write('main.d.ts', [
+  "import * as api from './index.js'", 'declare class Main extends api.RedisCacheStore {}', 'declare namespace Main {',
+  ...namesIn('index').map((name) => `  export import ${name} = api.${name}`), '}', 'export = Main',
+])
