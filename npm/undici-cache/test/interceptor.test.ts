@@ -246,7 +246,7 @@ function suite(start: () => Promise<Server>): void {
       return one.store.local.count > 0
     }, 'copies are kept again')
     const key = { origin: base, path: new URL(urls[0]!).pathname, method: 'GET' }
-    await eventually(async () => await two.store.get(key) !== undefined && !(two.store.get(key) instanceof Promise), 'the other one has a copy')
+    await eventually(async () => await text(urls[0]!, two.dispatcher) !== '' && !(two.store.get(key) instanceof Promise), 'the other one has a copy')
     await one.store.delete(key)
     await eventually(async () => await two.store.get(key) === undefined, 'it is told of the deletion')
     await own.stop()

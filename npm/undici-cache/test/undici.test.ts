@@ -221,7 +221,7 @@ describe('the interceptor is undici\'s', () => {
     const body = { state: 'complete', completeBytes: 0, content: Buffer.alloc(0) } as const
     const check = (headers: CacheValue['headers'], isUsed: boolean): void => {
       const value = { statusCode: 200, statusMessage: 'OK', headers, cacheControlDirectives: {}, cachedAt: now, staleAt: now + 9000, deleteAt: now + 9000 }
-      const variant = variantOf({ id: '0'.repeat(32), key, target: targetOf(base, '/'), value, body, log: undefined, now, clockAheadMs: 0 })
+      const variant = variantOf({ id: '0'.repeat(32), key, target: targetOf(base, '/'), value, body, pieces: [], tagsHeader: undefined, log: undefined, now, clockAheadMs: 0 })
       assert.equal(storedOf(variant, variant.response!, undefined, 0) !== undefined, isUsed, JSON.stringify(headers))
     }
     check({ 'cache-control': 'max-age=60' }, true)
