@@ -26,6 +26,8 @@ const APART = new Set([
   'authorization', 'proxy-authorization', 'cookie', 'cache-control', 'pragma', 'range', 'if-match', 'if-none-match', 'if-modified-since', 'if-unmodified-since', 'if-range',
 ])
 
+const CACHE_STATUS = Buffer.from('cache-status')
+
 /** The cache interceptor with requests collapsed across processes. Give it to `compose` in the place of `interceptors.cache`. */
 export function larderCache(options: LarderCacheOptions): Dispatcher.DispatcherComposeInterceptor {
   const { store, cacheStatus, ...rest } = options
@@ -278,7 +280,7 @@ class Exchange implements Handler, OldHandler, Sending {
     const [status, before] = [`${cacheStatus}; ${this.#status()}`, headers['cache-status']]
     // From here fetch has its fields, since undici 8.
     const { rawHeaders } = controller as { rawHeaders?: unknown }
-    if (Array.isArray(rawHeaders)) rawHeaders.push(Buffer.from('cache-status'), Buffer.from(status))
+    if (Array.isArray(rawHeaders)) rawHeaders.push(CACHE_STATUS, Buffer.from(status))
     return { ...headers, 'cache-status': before === undefined ? status : `${String(before)}, ${status}` }
   }
 
