@@ -2,6 +2,7 @@
 
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server as HttpServer, type ServerResponse } from 'node:http'
+import type { Duplex } from 'node:stream'
 
 export type Answer = (incoming: IncomingMessage, response: ServerResponse, count: number) => void
 
@@ -13,6 +14,16 @@ export class Origin {
 
   constructor() {
     this.#server = createServer((incoming, response) => this.answer(incoming, response, this.count += 1))
+  }
+
+  /** Sockets of as many upgrades, none of which is answered before the last has come. */
+  upgraded(count: number): Promise<Duplex[]> {
+    const sockets: Duplex[] = []
+    return new Promise((resolve) => this.#server.on('upgrade', (_incoming, socket) => {
+      if (sockets.push(socket) < count) return
+      for (const one of sockets) one.write('HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: chat\r\n\r\n')
+      resolve(sockets)
+    }))
   }
 
   async listen(): Promise<string> {

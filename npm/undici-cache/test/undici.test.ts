@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import type { IncomingMessage } from 'node:http'
 import { after, before, beforeEach, describe, test } from 'node:test'
-import { Agent, cacheStores, type Dispatcher, fetch, Headers, interceptors, Pool, request } from 'undici'
+import { Agent, cacheStores, type Dispatcher, fetch, Headers, interceptors, Pool, request, upgrade } from 'undici'
 import { type CacheValue, larderCache, type LarderCacheOptions, LarderCacheStore, type LarderCacheStoreOptions } from '../src/index.js'
 import { targetOf } from '../src/key.js'
 import { storedOf, variantOf } from '../src/stored.js'
@@ -361,6 +361,33 @@ describe('the interceptor is undici\'s', () => {
     await check('another method', (url) => request(url, { dispatcher, method: 'HEAD' }))
     await check('content', (url) => request(url, { dispatcher, body: 'content' }))
     unsubscribe('larder:undici-cache:lookup', count)
+  })
+
+  test('upgrades wait for nobody', async () => {
+    const [{ dispatcher }, url] = [client(), path()]
+    let lookUps = 0
+    const count = (): void => void (lookUps += 1)
+    subscribe('larder:undici-cache:lookup', count)
+    const both = [1, 2].map(() => upgrade(url, { dispatcher, protocol: 'chat' }))
+    const sockets = await origin.upgraded(2)
+    await Promise.all(both.map(async (upgraded) => (await upgraded).socket.destroy()))
+    sockets.forEach((socket) => socket.destroy())
+    unsubscribe('larder:undici-cache:lookup', count)
+    assert.equal(lookUps, 0)
+  })
+
+  test('redirects are followed below it, and the client is told of them', async () => {
+    const { store } = client()
+    const dispatcher = new Agent().compose(interceptors.redirect({ maxRedirections: 2 }), larderCache({ store, cacheStatus: 'test' }))
+    const [from, to] = [path(), path()]
+    origin.answer = (incoming, response, count) => {
+      if (incoming.url === from.slice(base.length)) response.writeHead(302, { location: to, 'cache-control': 'public, max-age=60' }).end()
+      else usual(incoming, response, count)
+    }
+    const { context, body } = await request(from, { dispatcher })
+    assert.equal(await body.text(), 'answer 2')
+    assert.deepEqual((context as { history: URL[] }).history.map(String), [from, to])
+    await dispatcher.close()
   })
 
   test('a query in the options is part of what is asked for', async () => {
