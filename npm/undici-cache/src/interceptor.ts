@@ -77,7 +77,7 @@ interface Surroundings {
 /** The store as undici asks it. Its first question comes while it is given a request, so that request is known. */
 class AskedStore implements CacheStore {
   readonly #store: LarderCacheStore
-  /** Those that have something to say of what is stored. */
+  /** By the keys of those that were forwarded. */
   readonly #exchanges = new WeakMap<CacheKey, Exchange>()
   current: Exchange | undefined
 
@@ -102,8 +102,9 @@ class AskedStore implements CacheStore {
     return writer
   }
 
+  /** With the key of a request that it has looked up, undici means what that was answered with: a 304 may have made it useless. All else is a deletion. */
   delete(key: CacheKey): Promise<void> {
-    return this.#store.delete(key)
+    return this.#exchanges.has(key) ? this.#store.forget(key) : this.#store.delete(key)
   }
 }
 
@@ -129,6 +130,7 @@ class Exchange implements Handler, OldHandler, Sending {
   readonly #around: Surroundings
   readonly #handler: Handler & Sending
   #opts: Options | undefined
+  #key: CacheKey | undefined
   /** What its client has of it while it waits. */
   #waiting: Waiting | undefined
   #flight: Flight | undefined
@@ -160,6 +162,7 @@ class Exchange implements Handler, OldHandler, Sending {
 
   forward(opts: Options, handler: Handler, dispatch: Dispatch): boolean {
     this.#isForwarded = true
+    if (this.#key !== undefined) this.#around.asked.tell(this.#key, this)
     // undici looks at fields first, which takes options of its own.
     this.#wantsNothing = !this.wasAsked && opts !== this.#opts
     if (this.#waiting?.isGone !== true) return dispatch(opts, handler)
@@ -168,10 +171,11 @@ class Exchange implements Handler, OldHandler, Sending {
   }
 
   lookUp(key: CacheKey): GetResult | Promise<GetResult | undefined> | undefined {
-    const { store, asked } = this.#around
+    const { store } = this.#around
     this.wasAsked = true
+    this.#key = key
     this.isUnlike = this.#opts?.body != null || Boolean(this.#opts?.upgrade)
-    if (this.isUnlike) return void asked.tell(key, this)
+    if (this.isUnlike) return undefined
     const found = store.get(key)
     if (found !== undefined && !(found instanceof Promise)) return this.#note(found)
     const isApart = hasAny(key.headers, APART)
@@ -191,7 +195,6 @@ class Exchange implements Handler, OldHandler, Sending {
     const { result, flight, hasWaited } = await this.#around.flights.join(key, waiting)
     this.#flight = flight
     this.#hasWaited = hasWaited
-    if (flight !== undefined) this.#around.asked.tell(key, this)
     return result
   }
 

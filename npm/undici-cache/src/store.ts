@@ -21,7 +21,7 @@ import { type CheckedStore, checkStore, type LarderCacheStoreOptions } from './o
 import { TAGS_MAX } from './purge-record.js'
 import type { LogCursor, Variant } from './record.js'
 import { isInPlaceOf, type Place, QuietEmitter, SharedStore, ttlMsOf } from './shared-store.js'
-import { matches, variantOf } from './stored.js'
+import { matches, nominatedIn, variantOf } from './stored.js'
 import { type Lease, type Outcome, Turns } from './turns.js'
 import { Writes } from './writes.js'
 
@@ -157,6 +157,19 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   delete(key: CacheKey): Promise<void> {
     assertCacheKey(key)
     return this.#deletion(async () => void await this.#deleteUrls([key]))
+  }
+
+  /**
+   * Removes what answers this request, and nothing else. Others follow as soon as the server tells them.
+   * @internal
+   */
+  forget(key: CacheKey): Promise<void> {
+    const { digest } = this.#shared.placeOf(key)
+    this.#outdate(digest)
+    return this.#deletion(async () => {
+      await this.#shared.removeResponse(digest, ({ nominated }) => matches(nominatedIn(nominated), key.headers))
+      this.#outdate(digest)
+    })
   }
 
   /** The same for several. The answer says who has dropped them. */

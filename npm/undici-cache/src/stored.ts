@@ -204,7 +204,7 @@ function headersOf(lines: readonly FieldLine[]): HeaderMap {
 }
 
 /** A field with several lines stands there several times. */
-function nominatedIn(lines: readonly NamedValue[]): Map<string, string | null> {
+export function nominatedIn(lines: readonly NamedValue[]): Map<string, string | null> {
   const nominated = new Map<string, string | null>()
   for (const [name, value] of lines) {
     const before = nominated.get(name)

@@ -185,6 +185,31 @@ describe('the interceptor is undici\'s', () => {
     })
   }
 
+  test('a 304 with Cache-Control takes only what it was asked for, an unsafe request all', async () => {
+    const [own, other, url] = [client(), client(), path()]
+    origin.answer = (incoming, response, count) => {
+      const isKnown = incoming.headers['if-none-match'] === '"e"'
+      const user = incoming.headers['x-user']
+      const fields = { etag: '"e"', vary: 'x-user', 'cache-control': `public, max-age=${user === 'a' ? 0 : 60}` }
+      response.writeHead(isKnown ? 304 : 200, fields).end(isKnown ? undefined : `page ${count}`)
+    }
+    const statusOf = async ({ dispatcher }: { dispatcher: Dispatcher }, user: string): Promise<string> => {
+      const { headers, body } = await request(url, { dispatcher, headers: { 'x-user': user } })
+      await body.dump()
+      return String(headers['cache-status'])
+    }
+    for (const user of ['a', 'b']) {
+      await statusOf(own, user)
+      await isStored(url, own.store, { 'x-user': user })
+      await isStored(url, other.store, { 'x-user': user })
+    }
+    assert.equal(await statusOf(own, 'a'), 'test; fwd=stale')
+    await eventually(async () => await other.store.get({ ...keyOf(url), headers: { 'x-user': 'a' } }) === undefined, 'what was validated is gone')
+    for (const one of [own, other]) assert.equal(await statusOf(one, 'b'), 'test; hit')
+    await request(url, { dispatcher: own.dispatcher, method: 'POST' }).then(({ body }) => body.dump())
+    await eventually(async () => await other.store.get({ ...keyOf(url), headers: { 'x-user': 'b' } }) === undefined, 'all is gone')
+  })
+
   test('what is not for all is not stored, whatever undici makes of it', () => {
     const { store } = client()
     const now = Date.now()
