@@ -117,7 +117,7 @@ describe('the package', () => {
   test('supports the versions of undici that its matrix tests', async () => {
     const { peerDependencies } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8')) as { peerDependencies: { undici: string } }
     const script = await readFile(join(root, '../../scripts/npm-matrix'), 'utf8')
-    const tested = /LINES=\((\d.*)\)/.exec(script)![1]!.split(' ').map((line) => line.split(':')[1])
+    const tested = /lines=\((\d.*)\)/.exec(script)![1]!.split(' ').map((line) => line.split(':')[1])
     const bounds = peerDependencies.undici.split(' || ').map((range) => /^\^((\d+)\.\d+\.\d+)$/.exec(range)!)
     assert.deepEqual(tested, bounds.flatMap(([, oldest, major]) => [oldest, major]))
   })
