@@ -189,7 +189,7 @@ impl Conversation {
             if at == input.len() {
                 break Pause::Drained;
             }
-            if output.has_values() {
+            if output.is_to_be_sent(context.output_bytes_max) {
                 break Pause::Full;
             }
             if is_text(&input[at..], context) {

@@ -230,6 +230,13 @@ impl Output {
         !self.values.is_empty()
     }
 
+    /// Whether there are values among the bytes that are to go first: enough of them, or one that is to be unpacked. Others wait for what comes after
+    /// them, and cost no call of their own.
+    #[inline]
+    pub(crate) fn is_to_be_sent(&self, enough_bytes: usize) -> bool {
+        self.has_values() && (self.unpacked_bytes > 0 || self.sent_bytes() >= enough_bytes)
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -283,3 +283,24 @@ fn long_values_are_taken_by_every_command() {
     let keys = converse(kv.address(), b"*1\r\n$6\r\nDBSIZE\r\n*1\r\n$4\r\nQUIT\r\n", usize::MAX);
     assert_eq!(String::from_utf8_lossy(&keys), ":4\r\n+OK\r\n", "the keys that are long");
 }
+
+/// Each of these is sent without a copy. Those that are asked for at once share calls: 64 KiB go with one.
+#[test]
+fn values_that_are_asked_for_together_are_sent_together() {
+    const COUNT: usize = 64;
+    let kv = start();
+    let writes = || {
+        let stats = kv.ask(&["INFO stats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("total_writes_processed:"));
+        line.expect("it is there").parse::<usize>().expect("a number")
+    };
+    let mut script = Script::default();
+    script.set("k", &value(1, 16 << 10));
+    check(&exchange(kv.address(), &script.requests, usize::MAX), &script);
+    let mut script = Script::default();
+    (0..COUNT).for_each(|_| script.get("k", Some(&value(1, 16 << 10))));
+    let before = writes();
+    check(&exchange(kv.address(), &script.requests, usize::MAX), &script);
+    let more = writes() - before;
+    assert!(more < COUNT / 2, "{more} for {COUNT} values");
+}
