@@ -4,23 +4,58 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mio::net::{TcpListener, TcpStream};
+use mio::event::Source;
+use mio::net::{TcpListener, TcpStream, UnixListener};
 use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
 
+use crate::clients::Ends;
 use crate::limits::Limits;
 use crate::server::Security;
 use crate::shared::Shared;
 use crate::transport::Transport;
+use crate::unix;
 
 /// Where clients come in.
 #[derive(Debug)]
 pub(crate) struct Door {
-    pub(crate) listener: TcpListener,
+    pub(crate) listener: Listener,
     pub(crate) security: Security,
     pub(crate) owner: Owner,
     /// Whether clients may wait that no event will tell of.
     pub(crate) is_asked: bool,
+}
+
+/// Where the system has them wait.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Door {
+    /// The next one that waits.
+    pub(crate) fn accept(&self) -> io::Result<(TcpStream, Ends)> {
+        let security = self.security;
+        match &self.listener {
+            Listener::Tcp(listener) => {
+                let (socket, client) = listener.accept()?;
+                let server = socket.local_addr()?;
+                Ok((socket, Ends { client, server, security }))
+            }
+            Listener::Unix(listener) => {
+                let (socket, _) = listener.accept()?;
+                Ok((unix::as_stream(socket), Ends::of_unix(security)))
+            }
+        }
+    }
+
+    pub(crate) fn source(&mut self) -> &mut dyn Source {
+        match &mut self.listener {
+            Listener::Tcp(listener) => listener,
+            Listener::Unix(listener) => listener,
+        }
+    }
 }
 
 /// Whose socket a listener is.
@@ -59,31 +94,27 @@ pub(crate) struct Refused {
 
 pub(crate) fn admit(
     mut socket: TcpStream,
-    client: SocketAddr,
-    security: Security,
+    ends: Ends,
     shared: &Shared,
     limits: &Limits,
 ) -> Result<Transport, Refused> {
-    if let Err(refusal) = check(client, shared, limits) {
+    if let Err(refusal) = check(ends.client, shared, limits) {
         // As much as the empty buffer of a new socket takes.
         let told = socket.write_all(format!("-{refusal}\r\n").as_bytes());
         return Err(Refused { refusal, told: told.ok().map(|()| socket) });
     }
-    begin(socket, security, shared, limits).map_err(|refusal| Refused { refusal, told: None })
+    begin(socket, ends, shared, limits).map_err(|refusal| Refused { refusal, told: None })
 }
 
-fn begin(
-    socket: TcpStream,
-    security: Security,
-    shared: &Shared,
-    limits: &Limits,
-) -> Result<Transport, Refusal> {
-    socket.set_nodelay(true)?;
-    if !limits.keepalive.is_zero() {
+fn begin(socket: TcpStream, ends: Ends, shared: &Shared, limits: &Limits) -> Result<Transport, Refusal> {
+    if !ends.is_unix() {
+        socket.set_nodelay(true)?;
+    }
+    if !ends.is_unix() && !limits.keepalive.is_zero() {
         let silence = limits.keepalive.min(KEEPALIVE_MAX);
         SockRef::from(&socket).set_tcp_keepalive(&TcpKeepalive::new().with_time(silence))?;
     }
-    match security {
+    match ends.security {
         Security::Plain => Ok(Transport::Plain(socket)),
         Security::Tls => {
             let config = shared.tls().ok_or(Refusal::NoCertificate)?;

@@ -1,7 +1,7 @@
 //! All connections of the server, as other connections see them: facts, mail for them, an end to them.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,6 +10,7 @@ use crate::limits::{Limits, OutputLimit};
 use crate::output::Output;
 use crate::pins::Buffered;
 use crate::reply::Version;
+use crate::server::Security;
 use crate::subscriptions::Receiver;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use crate::sync::{Mutex, Waker};
@@ -48,6 +49,19 @@ pub(crate) struct Client {
 pub(crate) struct Ends {
     pub(crate) client: SocketAddr,
     pub(crate) server: SocketAddr,
+    pub(crate) security: Security,
+}
+
+impl Ends {
+    /// Of a socket in the file system, which has no addresses: as of one from this machine, at a port that no other has.
+    pub(crate) fn of_unix(security: Security) -> Self {
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self { client: here, server: here, security }
+    }
+
+    pub(crate) fn is_unix(self) -> bool {
+        self.server.port() == 0
+    }
 }
 
 /// What changes with every turn.

@@ -7,6 +7,8 @@ use resp::{SLOTS, hash_slot};
 use thiserror::Error;
 use twox_hash::XxHash3_64;
 
+use crate::server::Security;
+
 /// One server of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterNode {
@@ -15,7 +17,19 @@ pub struct ClusterNode {
     /// Where clients reach it: an IP address or a host name.
     pub host: String,
     pub port: u16,
+    /// For clients that speak TLS, where that is another one.
+    pub tls_port: Option<u16>,
     pub slots: Vec<RangeInclusive<u16>>,
+}
+
+/// Whether a command may have keys of several slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CrossSlot {
+    /// As in Redis.
+    #[default]
+    Refused,
+    /// Where one server has all of them.
+    Allowed,
 }
 
 /// Which server has which slot, as one of them sees it.
@@ -24,6 +38,7 @@ pub struct Cluster {
     nodes: Vec<ClusterNode>,
     ids: Vec<String>,
     me: usize,
+    cross_slot: CrossSlot,
     /// The number of the node for each slot.
     owners: Vec<Option<u16>>,
 }
@@ -45,6 +60,20 @@ pub enum ClusterError {
     NoSuchSlot(u16),
     #[error("at most {NODES_MAX} nodes make a cluster")]
     TooManyNodes,
+}
+
+impl ClusterNode {
+    /// Where a client reaches it by what it speaks.
+    pub(crate) fn port_for(&self, security: Security) -> u16 {
+        match security {
+            Security::Plain => self.port,
+            Security::Tls => self.tls_port.unwrap_or(self.port),
+        }
+    }
+
+    fn ports(&self) -> impl Iterator<Item = u16> {
+        iter::once(self.port).chain(self.tls_port)
+    }
 }
 
 /// Redis advises against more.
@@ -77,7 +106,9 @@ impl Cluster {
             if find(&node.name) != Some(number) {
                 return Err(ClusterError::SameName { name: node.name.clone(), node: number });
             }
-            let is_same = |first: &&ClusterNode| (&first.host, first.port) == (&node.host, node.port);
+            let is_same = |first: &&ClusterNode| {
+                first.host == node.host && node.ports().any(|port| first.ports().any(|other| other == port))
+            };
             if let Some(first) = nodes[..number].iter().find(is_same) {
                 // One of them would redirect clients to itself.
                 return Err(ClusterError::SameAddress { first: first.name.clone(), node: number });
@@ -92,7 +123,17 @@ impl Cluster {
         }
         let me = find(me).ok_or_else(|| ClusterError::NoSuchNode(me.to_owned()))?;
         let ids = nodes.iter().map(|node| id_of(&node.name)).collect();
-        Ok(Self { nodes, ids, me, owners })
+        Ok(Self { nodes, ids, me, cross_slot: CrossSlot::default(), owners })
+    }
+
+    /// The same cluster, with commands of several slots or without.
+    #[must_use]
+    pub fn with_cross_slot(self, cross_slot: CrossSlot) -> Self {
+        Self { cross_slot, ..self }
+    }
+
+    pub(crate) fn cross_slot(&self) -> CrossSlot {
+        self.cross_slot
     }
 
     /// Whether this server has a key.
@@ -103,10 +144,15 @@ impl Cluster {
     pub(crate) fn place<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Place<'_> {
         let mut slots = keys.into_iter().map(hash_slot);
         let Some(slot) = slots.next() else { return Place::Here };
-        if slots.any(|other| other != slot) {
+        let owner = self.owners[usize::from(slot)];
+        let is_apart = |other: u16| match self.cross_slot {
+            CrossSlot::Refused => other != slot,
+            CrossSlot::Allowed => self.owners[usize::from(other)] != owner,
+        };
+        if slots.any(is_apart) {
             return Place::Apart;
         }
-        match self.owners[usize::from(slot)].map(usize::from) {
+        match owner.map(usize::from) {
             None => Place::Nowhere,
             Some(owner) if owner == self.me => Place::Here,
             Some(owner) => Place::There(slot, &self.nodes[owner]),
@@ -151,7 +197,13 @@ mod tests {
     use super::*;
 
     fn node(name: &str, slots: &[RangeInclusive<u16>]) -> ClusterNode {
-        ClusterNode { name: name.to_owned(), host: format!("host-{name}"), port: 1, slots: slots.to_vec() }
+        ClusterNode {
+            name: name.to_owned(),
+            host: format!("host-{name}"),
+            port: 1,
+            tls_port: None,
+            slots: slots.to_vec(),
+        }
     }
 
     #[test]
@@ -167,6 +219,16 @@ mod tests {
             (&[b"foo"], Place::There(12182, &nodes[2])),
             (&[b"foo", b"bar"], Place::Apart),
             (&[b"a"], Place::Nowhere),
+        ];
+        for (keys, place) in cases {
+            assert_eq!(cluster.place(keys.iter().copied()), place, "{keys:?}");
+        }
+        let cluster = cluster.with_cross_slot(CrossSlot::Allowed);
+        let cases: [(&[&[u8]], _); 4] = [
+            (&[b"bar", b"hello"], Place::Here),
+            (&[b"bar", b"foo"], Place::Apart),
+            (&[b"bar", b"a"], Place::Apart),
+            (&[b"foo"], Place::There(12182, &nodes[2])),
         ];
         for (keys, place) in cases {
             assert_eq!(cluster.place(keys.iter().copied()), place, "{keys:?}");

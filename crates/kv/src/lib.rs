@@ -65,10 +65,11 @@ mod tracking;
 mod transaction;
 mod transport;
 mod trim;
+mod unix;
 mod worker;
 
 pub use access::{Access, DebugCommands, Passwords, ProtectedMode};
-pub use cluster::{Cluster, ClusterError, ClusterNode};
+pub use cluster::{Cluster, ClusterError, ClusterNode, CrossSlot};
 pub use command::commands_markdown;
 pub use endings::Ending;
 pub use fixed_limits::{Amount, fixed_limits};
@@ -82,3 +83,4 @@ pub use separated::TextProtocol;
 pub use server::{Control, Listen, Security, Server, ServerError, Settings, Sockets};
 pub use size::parse_size;
 pub use trim::Trim;
+pub use unix::UnixListen;

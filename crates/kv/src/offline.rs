@@ -12,6 +12,7 @@ use crate::command::Isolation;
 use crate::conversation::{Context, Conversation, Pause};
 use crate::output::Output;
 use crate::separated::TextProtocol;
+use crate::server::Security;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::sync::Waker;
@@ -70,7 +71,11 @@ impl Offline {
     pub fn connect(&self, now_ms: u64) -> OfflineClient {
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let place = Place { worker: Arc::clone(&self.calls), number: 0 };
-        let client = self.shared.clients.add(Ends { client: here, server: here }, place, now_ms);
+        let client = self.shared.clients.add(
+            Ends { client: here, server: here, security: Security::Plain },
+            place,
+            now_ms,
+        );
         let session = Session::new(client, self.shared.first_gates());
         OfflineClient { conversation: Conversation::new(session), shared: Arc::clone(&self.shared) }
     }

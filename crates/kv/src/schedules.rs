@@ -19,6 +19,7 @@ use crate::endings::Ending;
 use crate::limits::BuffersLimit;
 use crate::notify::Events;
 use crate::output::Output;
+use crate::server::Security;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::sync::Waker;
@@ -69,7 +70,8 @@ impl Talk {
         let waker = Waker::default();
         let calls = Arc::new(Calls::new(waker.clone()));
         let place = Place { worker: Arc::clone(&calls), number: 0 };
-        let client = shared.clients.add(Ends { client: here, server: here }, place, NOW_MS);
+        let client =
+            shared.clients.add(Ends { client: here, server: here, security: Security::Plain }, place, NOW_MS);
         let conversation = Conversation::new(Session::new(client, shared.first_gates()));
         Self { shared: Arc::clone(shared), worker, calls, waker, conversation, told: Vec::new() }
     }

@@ -2,7 +2,9 @@
 
 use std::io;
 use std::net::{self, SocketAddr};
+use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -12,7 +14,7 @@ use mio::net::TcpListener;
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 
-use crate::accept::{Door, Owner};
+use crate::accept::{Door, Listener, Owner};
 use crate::access::Access;
 use crate::clients::Calls;
 use crate::cluster::Cluster;
@@ -22,13 +24,16 @@ use crate::separated::TextProtocol;
 use crate::shared::Shared;
 use crate::sync::Waker;
 use crate::trim::{Trim, Trimming};
+use crate::unix::{SocketFile, UnixListen};
 use crate::worker::{WAKE, Worker};
 
 /// How a server begins.
 #[derive(Debug)]
 pub struct Settings {
-    /// At least one.
+    /// At least one, or one of `unix`.
     pub listen: Vec<Listen>,
+    /// Beside those.
+    pub unix: Vec<UnixListen>,
     /// Sockets that listen already, opened by who started the process: those of each address, in their order; the last ones may be missing.
     pub inherited: Vec<Vec<net::TcpListener>>,
     /// Threads, each with listeners and connections of its own.
@@ -91,6 +96,9 @@ pub enum ServerError {
     /// The address is taken, or not one of this machine.
     #[error("can't listen on {address}")]
     Listen { address: SocketAddr, source: io::Error },
+    /// There is something else, or the folder is missing.
+    #[error("can't listen on {}", path.display())]
+    ListenUnix { path: PathBuf, source: io::Error },
     /// No thread, no event queue.
     #[error("the system does not let a worker run")]
     Worker(#[from] io::Error),
@@ -102,6 +110,8 @@ pub struct Server {
     addresses: Vec<SocketAddr>,
     shared: Arc<Shared>,
     workers: Vec<Running>,
+    /// They go with it.
+    _files: Vec<SocketFile>,
 }
 
 /// Settings of a running server, to change them. Cheap to clone.
@@ -122,6 +132,7 @@ impl Server {
     pub fn start(settings: Settings, engine: Arc<Engine>) -> Result<Self, ServerError> {
         let Settings {
             mut listen,
+            unix,
             inherited,
             workers,
             version,
@@ -149,10 +160,12 @@ impl Server {
         shared.set_limits(limits);
         shared.set_tls(tls);
         *shared.access.write() = access;
+        let (in_files, files) = listen_in_files(&unix, sockets)?;
         let mut workers = Vec::with_capacity(count);
         for number in 0..count {
-            let listeners =
-                open_all(&mut listen, &inherited, sockets, Number { worker: number, workers: count })?;
+            let number_of_all = Number { worker: number, workers: count };
+            let mut listeners = open_all(&mut listen, &inherited, sockets, number_of_all)?;
+            listeners.extend(in_files.iter().map(door_of).collect::<io::Result<Vec<_>>>()?);
             let poll = Poll::new()?;
             let calls = Arc::new(Calls::new(Waker::new(poll.registry(), WAKE)?));
             let worker = Worker::new(number, poll, Arc::clone(&calls), listeners, Arc::clone(&shared))?;
@@ -161,7 +174,7 @@ impl Server {
             workers.push(Running { calls, thread: Some(thread) });
         }
         let addresses = listen.iter().map(|listen| listen.address).collect();
-        let server = Self { addresses, shared, workers };
+        let server = Self { addresses, shared, workers, _files: files };
         if let Some(file) = &server.shared.save_file {
             file.began(&server.shared)?;
         }
@@ -201,6 +214,24 @@ impl Server {
             let _ = thread.join();
         }
     }
+}
+
+fn listen_in_files(
+    unix: &[UnixListen],
+    sockets: Sockets,
+) -> Result<(Vec<UnixListener>, Vec<SocketFile>), ServerError> {
+    let listen = |wanted: &UnixListen| {
+        let failed = |source| ServerError::ListenUnix { path: wanted.path.clone(), source };
+        crate::unix::listen(wanted, sockets).map_err(failed)
+    };
+    let opened = unix.iter().map(listen).collect::<Result<Vec<_>, _>>()?;
+    Ok(opened.into_iter().unzip())
+}
+
+/// All workers share the socket: whoever comes first takes the connection.
+fn door_of(socket: &UnixListener) -> io::Result<Door> {
+    let listener = Listener::Unix(mio::net::UnixListener::from_std(socket.try_clone()?));
+    Ok(Door { listener, security: Security::Plain, owner: Owner::Process, is_asked: true })
 }
 
 /// Runs a worker to its end, and tells if that was not meant to be.
@@ -280,7 +311,8 @@ fn open_all(
         let shared = shared.map_err(|source| ServerError::Listen { address, source })?;
         let is_joined =
             !inherited.is_empty() || ours.iter().any(|ours| ours.address.port() == address.port());
-        let door = |listener, owner| Door { listener, security, owner, is_asked: true };
+        let door =
+            |listener, owner| Door { listener: Listener::Tcp(listener), security, owner, is_asked: true };
         if shared.is_empty() {
             let claim = if number.worker > 0 || is_joined { Claim::Joins } else { Claim::First };
             doors.push(door(rest[0].open(sockets, claim)?, Owner::Process));
@@ -320,7 +352,7 @@ impl Listen {
 }
 
 /// What is accepted takes the sizes of buffers over.
-fn prepare(socket: &Socket, sockets: Sockets) -> io::Result<()> {
+pub(crate) fn prepare(socket: &Socket, sockets: Sockets) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     if let Some(bytes) = sockets.buffer_bytes {
         socket.set_recv_buffer_size(bytes)?;

@@ -212,6 +212,7 @@ mod tests {
     use super::*;
     use crate::clients::{Calls, Clients, Ends, Place as Seat};
     use crate::pins::Buffered;
+    use crate::server::Security;
     use crate::sync::Waker;
 
     fn strangers(clients: &Clients, addresses: &[&str]) -> (Strangers, Vec<Arc<Client>>) {
@@ -220,7 +221,7 @@ mod tests {
         let calls = Arc::new(Calls::new(Waker::new(poll.registry(), mio::Token(0)).expect("a waker")));
         let come = |(since_ms, address): (u64, &&str)| {
             let client: SocketAddr = address.parse().expect("an address");
-            let ends = Ends { client, server: client };
+            let ends = Ends { client, server: client, security: Security::Plain };
             let client = clients.add(ends, Seat { worker: Arc::clone(&calls), number: 0 }, since_ms);
             strangers.add(&client, since_ms);
             client

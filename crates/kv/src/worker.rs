@@ -2,7 +2,6 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -20,7 +19,6 @@ use crate::endings::Ending;
 use crate::leaving::{self, Leaving};
 use crate::limits::Limits;
 use crate::pass::Pass;
-use crate::server::Security;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::transport::Transport;
@@ -101,7 +99,7 @@ impl Worker {
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
         for (number, door) in doors.iter_mut().enumerate() {
-            poll.registry().register(&mut door.listener, Token(FIRST_DOOR - number), Interest::READABLE)?;
+            poll.registry().register(door.source(), Token(FIRST_DOOR - number), Interest::READABLE)?;
         }
         let limits = shared.limits();
         let (again, alone, later) = (Vec::new(), Vec::new(), Vec::new());
@@ -281,8 +279,8 @@ impl Worker {
             if self.shared.strangers.are_many_ending() {
                 return true;
             }
-            match self.doors[door].listener.accept() {
-                Ok((socket, client)) => self.receive(socket, client, self.doors[door].security, now_ms),
+            match self.doors[door].accept() {
+                Ok((socket, ends)) => self.receive(socket, ends, now_ms),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
                 Err(error)
                     if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
@@ -299,26 +297,24 @@ impl Worker {
         true
     }
 
-    fn receive(&mut self, socket: TcpStream, client: SocketAddr, security: Security, now_ms: u64) {
-        match accept::admit(socket, client, security, &self.shared, &self.limits) {
-            Ok(transport) => self.add(transport, client, now_ms),
+    fn receive(&mut self, socket: TcpStream, ends: Ends, now_ms: u64) {
+        match accept::admit(socket, ends, &self.shared, &self.limits) {
+            Ok(transport) => self.add(transport, ends, now_ms),
             Err(Refused { refusal, told }) => {
                 self.shared.refused_one();
-                tracing::debug!(%client, %refusal, "a connection is refused");
+                tracing::debug!(client = %ends.client, %refusal, "a connection is refused");
                 told.into_iter().for_each(|socket| self.leave(Transport::Plain(socket), now_ms));
             }
         }
     }
 
-    fn add(&mut self, mut transport: Transport, client: SocketAddr, now_ms: u64) {
+    fn add(&mut self, mut transport: Transport, ends: Ends, now_ms: u64) {
         let entry = self.connections.vacant_entry();
         let interest = Interest::READABLE | Interest::WRITABLE;
-        let socket = transport.socket_mut();
-        let server = socket.local_addr();
-        let registered = self.poll.registry().register(socket, Token(entry.key()), interest);
-        let (Ok(server), Ok(())) = (server, registered) else { return };
+        let registered = self.poll.registry().register(transport.socket_mut(), Token(entry.key()), interest);
+        let Ok(()) = registered else { return };
         let place = Place { worker: Arc::clone(&self.calls), number: entry.key() };
-        let client = self.shared.clients.add(Ends { client, server }, place, now_ms);
+        let client = self.shared.clients.add(ends, place, now_ms);
         let session = Session::new(client, self.shared.first_gates());
         let connection = entry.insert(Connection::new(transport, session));
         connection.see_standing(&context(&self.shared, self.number, now_ms));

@@ -173,7 +173,9 @@ fn urls(settings: &Settings, gateway: Option<&Gateway>, kv: Option<&Server>) -> 
         let scheme = if listen.security == Security::Tls { "rediss" } else { "redis" };
         format!("{scheme}://{address}")
     });
-    http.chain(redis).collect()
+    let unix = settings.kv.iter().flat_map(|kv| &kv.unix);
+    let unix = unix.map(|listen| format!("unix://{}", listen.path.display()));
+    http.chain(redis).chain(unix).collect()
 }
 
 impl Planes {

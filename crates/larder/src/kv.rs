@@ -173,6 +173,7 @@ pub(crate) fn start(
     let engine = Arc::new(engine);
     let start = kv::Settings {
         listen: settings.listen.clone(),
+        unix: settings.unix.clone(),
         inherited,
         workers: settings.workers,
         version: terminal::version::VERSION.to_owned(),

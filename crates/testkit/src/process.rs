@@ -489,6 +489,8 @@ impl Service {
     pub fn listening(&self) -> Vec<SocketAddr> {
         let text = self.stdout();
         let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+        // Sockets in the file system have no address.
+        let lines = lines.filter(|line| !line.starts_with("listening on unix:"));
         let address = |line: &str| line.strip_prefix("listening on ")?.split_once("://")?.1.parse().ok();
         lines.map(|line| address(line).unwrap_or_else(|| panic!("not an address: {line}"))).collect()
     }

@@ -6,9 +6,10 @@ use resp::{SLOTS, hash_slot};
 
 use super::walk::walk;
 use super::{Call, Command, Outcome, Refusal};
-use crate::cluster::{Cluster, ClusterNode, Place};
+use crate::cluster::{Cluster, ClusterNode, CrossSlot, Place};
 use crate::repeated;
 use crate::reply::Reply;
+use crate::server::Security;
 use crate::transaction::Slots;
 
 impl Call<'_> {
@@ -17,7 +18,10 @@ impl Call<'_> {
         let Some(cluster) = &self.shared.cluster else { return Ok(()) };
         match cluster.place(self.keys_of(command)) {
             Place::Here => Ok(()),
-            Place::There(slot, node) => Err(Refusal::Moved(format!("{slot} {}:{}", node.host, node.port))),
+            Place::There(slot, node) => {
+                let port = node.port_for(self.security());
+                Err(Refusal::Moved(format!("{slot} {}:{port}", node.host)))
+            }
             Place::Nowhere => Err(Refusal::Other("CLUSTERDOWN Hash slot not served")),
             Place::Apart => Err(Refusal::CrossSlot),
         }
@@ -27,9 +31,19 @@ impl Call<'_> {
     pub(super) fn check_slots_of_queue(&self, command: &Command) -> Outcome {
         let queue = self.session.queue.as_ref().filter(|_| command.name == "exec");
         match queue.map(|queue| queue.slots()) {
-            Some(Slots::Several) => Err(Refusal::CrossSlot),
+            Some(Slots::Several) if !self.may_cross_slots() => Err(Refusal::CrossSlot),
             _ => Ok(()),
         }
+    }
+
+    /// Each command of a transaction was looked at by itself then, and the map does not change.
+    fn may_cross_slots(&self) -> bool {
+        self.shared.cluster.as_ref().is_some_and(|cluster| cluster.cross_slot() == CrossSlot::Allowed)
+    }
+
+    /// What the client speaks: it is told of ports on which others speak the same.
+    fn security(&self) -> Security {
+        self.session.client.ends.security
     }
 
     /// The slot of a command's keys in a cluster, which is one for all of them.
@@ -70,7 +84,7 @@ pub(super) fn slots(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         reply.integer(i64::from(*slots.end()));
         reply.array(4);
         reply.bulk(node.host.as_bytes());
-        reply.integer(i64::from(node.port));
+        reply.integer(i64::from(node.port_for(call.security())));
         reply.bulk(id.as_bytes());
         // Other names of the node.
         reply.map(0);
@@ -99,11 +113,15 @@ pub(super) fn shards(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 fn shard_node(node: &ClusterNode, id: &str, reply: &mut Reply<'_>) {
-    reply.map(7);
+    reply.map(7 + usize::from(node.tls_port.is_some()));
     reply.bulk(b"id");
     reply.bulk(id.as_bytes());
     reply.bulk(b"port");
     reply.integer(i64::from(node.port));
+    if let Some(port) = node.tls_port {
+        reply.bulk(b"tls-port");
+        reply.integer(i64::from(port));
+    }
     for (name, value) in [("ip", node.host.as_str()), ("endpoint", &node.host), ("role", "master")] {
         reply.bulk(name.as_bytes());
         reply.bulk(value.as_bytes());
@@ -127,7 +145,8 @@ pub(super) fn nodes(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     for (node, id) in cluster.nodes() {
         let flags = if id == me { "myself,master" } else { "master" };
         // Writing to a string cannot fail.
-        let _ = write!(text, "{id} {}:{}@0 {flags} - 0 0 0 connected", node.host, node.port);
+        let port = node.port_for(call.security());
+        let _ = write!(text, "{id} {}:{port}@0 {flags} - 0 0 0 connected", node.host);
         for (first, last) in ranges_of(cluster, id) {
             let _ = if first == last { write!(text, " {first}") } else { write!(text, " {first}-{last}") };
         }

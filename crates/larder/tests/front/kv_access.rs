@@ -459,6 +459,46 @@ fn the_last_command_of_a_client_that_ends_without_notice_counts() {
     assert_eq!(kv.ask("GET last\r\n"), "$4\r\nword\r\n");
 }
 
+/// Each is told the ports for what it speaks itself.
+#[test]
+fn clients_of_a_cluster_stay_with_or_without_tls() {
+    let authority = Authority::new();
+    let identity = authority.identity(&["localhost", "127.0.0.1"]);
+    let settings = tls(&identity, "").replacen("[]", "[\"127.0.0.1:0\"]", 1);
+    let nodes = "[kv.cluster]\nnode = \"a\"\ncross_slot = true
+[[kv.cluster.nodes]]\nname = \"a\"\naddress = \"10.0.0.1:7001\"\ntls_port = 7101\nslots = [\"0-8191\"]
+[[kv.cluster.nodes]]\nname = \"b\"\naddress = \"10.0.0.2:7002\"\ntls_port = 7102\nslots = [\"8192-16383\"]";
+    let kv = KvService::start(LARDER, &format!("workers = 1\n{settings}\n{nodes}"));
+    let (mut session, mut stream) = shake_hands(kv.addresses()[1], &authority);
+    let mut secret = rustls::Stream::new(&mut session, &mut stream);
+    let mut of_tls = |request: &str| {
+        secret.write_all(format!("{request}\r\nECHO end\r\n").as_bytes()).expect("it reads");
+        let mut told = Vec::new();
+        while !told.ends_with(b"end\r\n") {
+            let mut byte = [0];
+            secret.read_exact(&mut byte).expect("it answers");
+            told.extend(byte);
+        }
+        String::from_utf8_lossy(&told).into_owned()
+    };
+    // "foo" is in slot 12182, "bar" and "hello" in two others, both here.
+    for (request, plain, secret) in [
+        ("GET foo", "-MOVED 12182 10.0.0.2:7002\r\n", "-MOVED 12182 10.0.0.2:7102\r\n"),
+        ("CLUSTER SLOTS", "$8\r\n10.0.0.1\r\n:7001\r\n", "$8\r\n10.0.0.1\r\n:7101\r\n"),
+        ("CLUSTER NODES", " 10.0.0.2:7002@0 master", " 10.0.0.2:7102@0 master"),
+        ("CLUSTER SHARDS", "port\r\n:7002\r\n$8\r\ntls-port\r\n:7102\r\n", "tls-port\r\n:7102\r\n"),
+    ] {
+        let [plain_told, secret_told] = [kv.ask(&format!("{request}\r\n")), of_tls(request)];
+        assert!(plain_told.contains(plain), "{request}: {plain_told}");
+        assert!(secret_told.contains(secret), "{request}: {secret_told}");
+    }
+    assert_eq!(kv.ask("MSET bar 1 hello 2\r\nMGET hello bar\r\n"), "+OK\r\n*2\r\n$1\r\n2\r\n$1\r\n1\r\n");
+    let apart = "-CROSSSLOT Keys in request don't hash to the same slot\r\n";
+    assert_eq!(kv.ask("MGET bar foo\r\n"), apart);
+    let transaction = kv.ask("MULTI\r\nINCR bar\r\nINCR hello\r\nEXEC\r\n");
+    assert_eq!(transaction, "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:2\r\n:3\r\n");
+}
+
 /// Until they have given the password, clients can send little at once: as much as in Redis, where what follows the protocol is told in the
 /// same words.
 #[test]

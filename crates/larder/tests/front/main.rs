@@ -48,6 +48,7 @@ mod kv_restart;
 mod kv_service;
 mod kv_talk;
 mod kv_text_protocol;
+mod kv_unix;
 mod large;
 mod logging;
 mod malformed;

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::Policy;
 use kv::{
-    Access, Cluster, ClusterError, ClusterNode, Limits, Listen, OutputLimit, Passwords, SLOTS, Security,
-    Sockets, TextProtocol,
+    Access, Cluster, ClusterError, ClusterNode, CrossSlot, Limits, Listen, OutputLimit, Passwords, SLOTS,
+    Security, Sockets, TextProtocol, UnixListen,
 };
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
@@ -27,6 +27,7 @@ use crate::config::{Purpose, parse_address};
 #[derive(Clone, Debug)]
 pub(crate) struct KvSettings {
     pub(crate) listen: Vec<Listen>,
+    pub(crate) unix: Vec<UnixListen>,
     pub(crate) workers: usize,
     pub(crate) bytes_max: u64,
     pub(crate) policy: Policy,
@@ -52,6 +53,7 @@ pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
     }
     KvSettings {
         listen,
+        unix: unix(scope, table),
         workers: workers(table),
         bytes_max: table.get("maxmemory"),
         policy: table.text("maxmemory_policy").and_then(|name| name.parse().ok()).unwrap_or_default(),
@@ -97,14 +99,16 @@ fn cluster(scope: &mut Scope<'_>, table: &Table) -> Option<Cluster> {
         let place = table.and_then(|table| table.given(key)).unwrap_or(whole);
         scope.error(place, error.to_string());
     });
-    cluster.ok()
+    let cross_slot = if table.get("cross_slot") { CrossSlot::Allowed } else { CrossSlot::Refused };
+    cluster.ok().map(|cluster| cluster.with_cross_slot(cross_slot))
 }
 
 fn cluster_node(scope: &mut Scope<'_>, table: &Table) -> Option<ClusterNode> {
     let address = scope.parsed(table, "address", node_address);
     let slots = scope.parsed_list(table, "slots", slots);
     let name = scope.parsed(table, "name", name)?;
-    address.map(|(host, port)| ClusterNode { name, host, port, slots })
+    let tls_port = table.get::<Option<u16>>("tls_port");
+    address.map(|(host, port)| ClusterNode { name, host, port, tls_port, slots })
 }
 
 /// IP addresses in one spelling: redirections name them, and two nodes can't have the same.
@@ -130,8 +134,34 @@ fn slots(text: &str) -> Result<RangeInclusive<u16>, String> {
 }
 
 fn listen(scope: &mut Scope<'_>, table: &Table, security: Security) -> Vec<Listen> {
-    let addresses = scope.parsed_list(table, "listen", parse_address);
-    addresses.into_iter().map(|address| Listen { address, security }).collect()
+    let parse = |text: &str| match text.strip_prefix(UNIX) {
+        Some(_) if security == Security::Plain => Ok(None),
+        _ => parse_address(text).map(Some),
+    };
+    let addresses = scope.parsed_list(table, "listen", parse);
+    addresses.into_iter().flatten().map(|address| Listen { address, security }).collect()
+}
+
+/// Of an address, what stands before a path.
+const UNIX: &str = "unix:";
+
+fn unix(scope: &mut Scope<'_>, table: &Table) -> Vec<UnixListen> {
+    let mode = scope.parsed(table, "unix_socket_mode", |text| {
+        let digits = Some(text).filter(|text| text.len() == 3);
+        let mode = digits.and_then(|digits| u32::from_str_radix(digits, 8).ok());
+        mode.ok_or_else(|| format!("expected three octal digits, such as `660`; found {text:?}"))
+    });
+    let paths = scope.parsed_list(table, "listen", |text| {
+        let path = text.strip_prefix(UNIX).map(Path::new);
+        match path {
+            Some(path) if !path.is_absolute() => {
+                Err(format!("expected an absolute path, such as `unix:/run/larder/kv.sock`; found {text:?}"))
+            }
+            path => Ok(path.map(Path::to_owned)),
+        }
+    });
+    let Some(mode) = mode else { return Vec::new() };
+    paths.into_iter().flatten().map(|path| UnixListen { path, mode }).collect()
 }
 
 fn access(scope: &mut Scope<'_>, table: &Table) -> Access {

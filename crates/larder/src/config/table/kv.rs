@@ -9,9 +9,11 @@ section! {
     pub(crate) KV = "kv";
     /// Addresses for clients; port 0 takes a free port.
     ///
-    /// May be empty where `tls` has addresses.
-    listen = List(&Text("IP address or host name, and port, such as `0.0.0.0:6379` or `[::]:6379`"))
+    /// May be empty where `tls` has addresses. `unix:/run/larder/kv.sock` is a Unix socket, for clients on this machine.
+    listen = List(&Text("IP address or host name, and port, such as `0.0.0.0:6379` or `[::]:6379`, or `unix:` and an absolute path"))
         .default("[\"127.0.0.1:6379\"]").kept(),
+    /// Permissions of the Unix sockets among `listen`, in octal digits: who may write to the file may connect.
+    unix_socket_mode = Text("three octal digits, such as `660`").default("660").kept(),
     /// Worker threads, each with its own listening socket; all of them serve all keys.
     ///
     /// They are beside the workers of the gateway where both run in one process.
@@ -140,6 +142,10 @@ section! {
     node = Text("the name of a node").absent("taken from the command line").kept(),
     /// All servers, this one among them.
     nodes = List(&Table(&NODE)).required().kept(),
+    /// Whether a command may have keys of several slots where this server has all of them. Redis refuses each with CROSSSLOT.
+    ///
+    /// Commands whose keys are on several servers are refused in any case, and so is what a client library refuses by itself.
+    cross_slot = Flag.default("false").kept(),
 }
 
 section! {
@@ -151,6 +157,10 @@ section! {
     ///
     /// Behind address translation it differs from the address that the server listens on.
     address = Text("host and port, such as `10.0.0.1:6379` or `cache-1.internal:6379`").required().kept(),
+    /// Port at which clients reach it by TLS, where `address` has the port without.
+    ///
+    /// Each client is told the port for what it speaks itself.
+    tls_port = Integer(1..=65535).absent("that of `address`").kept().no_limit(),
     /// Hash slots of this node, from 0 to 16383.
     ///
     /// Commands on keys in a slot without a node fail with CLUSTERDOWN.

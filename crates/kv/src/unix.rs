@@ -1,0 +1,80 @@
+//! Sockets in the file system, for clients of the same machine.
+
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net;
+use std::path::{Path, PathBuf};
+
+use mio::net::{TcpStream, UnixStream};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::place::{PART, beside, other_kind};
+use crate::server::{Sockets, prepare};
+
+/// A socket in the file system. Who may write to it may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnixListen {
+    pub path: PathBuf,
+    /// Permissions of the file.
+    pub mode: u32,
+}
+
+/// The file of a socket. It goes with this, unless it is another one by then.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            // Nobody listens there any more, whether it goes or not.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Listens there. A socket on which nobody listens, as a process leaves it that was killed, is replaced; nothing else is.
+pub(crate) fn listen(wanted: &UnixListen, sockets: Sockets) -> io::Result<(net::UnixListener, SocketFile)> {
+    let path = &wanted.path;
+    check_free(path)?;
+    // It gets its permissions before anybody can find it.
+    let part = beside(path, PART);
+    match fs::remove_file(&part) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    prepare(&socket, sockets)?;
+    socket.bind(&SockAddr::unix(&part)?)?;
+    fs::set_permissions(&part, Permissions::from_mode(wanted.mode))?;
+    socket.listen(sockets.backlog.try_into().unwrap_or(i32::MAX))?;
+    fs::rename(&part, path)?;
+    let file = SocketFile { path: path.clone(), identity: identity(path) };
+    Ok((socket.into(), file))
+}
+
+fn check_free(path: &Path) -> io::Result<()> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.file_type().is_socket() {
+        let kind = other_kind(found.file_type()).unwrap_or("a file");
+        return Err(io::Error::new(ErrorKind::AlreadyExists, format!("there is {kind}, and no socket")));
+    }
+    match net::UnixStream::connect(path) {
+        Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "another process listens there")),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What is done with a connection from here on is the same for both kinds: it is read from, written to and ended.
+pub(crate) fn as_stream(socket: UnixStream) -> TcpStream {
+    TcpStream::from(OwnedFd::from(socket))
+}

@@ -1,0 +1,88 @@
+//! `larder kv` on a socket in the file system.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+
+use testkit::{KvService, Signal};
+
+use crate::LARDER;
+
+fn ask(path: &Path, requests: &str) -> String {
+    let mut stream = UnixStream::connect(path).expect("it listens");
+    stream.write_all(requests.as_bytes()).expect("it reads");
+    stream.shutdown(Shutdown::Write).expect("half closed");
+    let mut replies = String::new();
+    stream.read_to_string(&mut replies).expect("it replies");
+    replies
+}
+
+fn options(path: &Path) -> String {
+    let listen = format!("listen = [\"127.0.0.1:0\", \"unix:{}\"]", path.display());
+    format!("{listen}\nunix_socket_mode = \"600\"\nworkers = 2")
+}
+
+#[test]
+fn clients_come_by_a_socket_in_the_file_system() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("kv.sock");
+    let mut kv = KvService::start(LARDER, &options(&path));
+    assert_eq!(fs::metadata(&path).expect("it is there").mode() & 0o777, 0o600);
+    let many = ask(&path, &"SET k v\r\nGET k\r\n".repeat(2_000));
+    assert_eq!(many, "+OK\r\n$1\r\nv\r\n".repeat(2_000));
+    let value = "x".repeat(300_000);
+    let long = ask(&path, &format!("*3\r\n$3\r\nSET\r\n$1\r\nl\r\n$300000\r\n{value}\r\nGET l\r\n"));
+    assert!(long == format!("+OK\r\n$300000\r\n{value}\r\n"), "{} bytes", long.len());
+    assert_eq!(kv.ask("GET k\r\n"), "$1\r\nv\r\n", "the same keys");
+    assert!(ask(&path, "CLIENT INFO\r\n").contains(" addr=127.0.0.1:0 laddr=127.0.0.1:0 "));
+    let second = Command::new(LARDER)
+        .args(["kv", "--save-file", "off", "--listen"])
+        .arg(format!("unix:{}", path.display()))
+        .output()
+        .expect("it runs");
+    let told = String::from_utf8_lossy(&second.stderr);
+    assert!(!second.status.success() && told.contains("in use by another process"), "{told}");
+    kv.crash();
+    assert_eq!(ask(&path, "PING\r\n"), "+PONG\r\n", "what was left is replaced");
+    kv.service.signal(Signal::TERM);
+    kv.service.end();
+    assert!(!path.exists(), "it goes with the server");
+}
+
+#[test]
+fn nothing_but_a_socket_is_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("kv.sock");
+    fs::write(&path, "precious").expect("a file");
+    let output = Command::new(LARDER)
+        .args(["kv", "--save-file", "off", "--listen"])
+        .arg(format!("unix:{}", path.display()))
+        .output()
+        .expect("it runs");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && told.contains("a file, and no socket"), "{told}");
+    assert!(!fs::metadata(&path).expect("it is there").file_type().is_socket());
+    assert_eq!(fs::read_to_string(&path).expect("a file"), "precious");
+}
+
+#[test]
+fn what_is_no_path_or_mode_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("kv.toml");
+    for (lines, expected) in [
+        ("listen = [\"unix:kv.sock\"]", "expected an absolute path"),
+        ("listen = [\"unix:/run/kv.sock\"]\nunix_socket_mode = \"68\"", "expected three octal digits"),
+        ("listen = [\"unix:/run/kv.sock\"]\nunix_socket_mode = \"689\"", "expected three octal digits"),
+        ("[kv.tls]\nlisten = [\"unix:/run/kv.sock\"]", "expected an address and port"),
+    ] {
+        fs::write(&file, format!("[kv]\n{lines}\n")).expect("a file");
+        let output = Command::new(LARDER).arg("check").arg(&file).output().expect("it runs");
+        let told = [output.stdout, output.stderr].concat();
+        let told = String::from_utf8_lossy(&told);
+        assert!(!output.status.success() && told.contains(expected), "{lines}: {told}");
+    }
+}
