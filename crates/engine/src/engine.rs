@@ -13,7 +13,7 @@ use crate::losses::{Losses, Removal, Removals};
 use crate::packed::Stored;
 use crate::policy::Policy;
 use crate::segment::SEGMENT_BYTES;
-use crate::shard::{Counts, OutOfMemory, Shard};
+use crate::shard::{Counts, Lifetimes, OutOfMemory, Shard};
 use crate::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use crate::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
@@ -297,6 +297,11 @@ impl Engine {
         self.policy.store(policy as u8, Relaxed);
         self.shards_as_they_are().for_each(|mut shard| shard.policy = policy);
         self.watch_limit();
+    }
+
+    /// Changes how long keys live that are written from now on.
+    pub fn set_lifetimes(&self, lifetimes: Lifetimes) {
+        self.shards_as_they_are().for_each(|mut shard| shard.lifetimes = lifetimes);
     }
 
     /// Bytes that are taken.

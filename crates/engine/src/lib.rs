@@ -66,4 +66,4 @@ pub use reserve::Entry;
 pub use room::{HandedOver, Stretched};
 pub use saved::{Exported, Progress, Saved, SavedError, Source};
 pub use scan::Step;
-pub use shard::{Access, Counts, Expiry, Found, OutOfMemory, Shard, Value};
+pub use shard::{Access, Counts, Expiry, Found, Lifetimes, OutOfMemory, Shard, Value};

@@ -48,6 +48,9 @@ impl Shard {
     #[inline(always)]
     pub(crate) fn overwrite_seen(&mut self, key: &Key<'_>, hint: Hint, value: &[u8], now_ms: u64) -> bool {
         let Some((place, header, old)) = self.seen(key, hint) else { return false };
+        if !self.may_stay() {
+            return false;
+        }
         let Some(header) = header.with_value_bytes(value.len()) else { return false };
         let used = self.used_once_more(header).used_at(seconds(now_ms));
         let bytes = self.segments.at_mut(place);

@@ -38,6 +38,32 @@ pub enum Expiry {
     At(u64),
 }
 
+/// How long keys live at most, whatever is said when they are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// Of a key that would never expire.
+    pub default_ms: Option<u64>,
+    /// Of every key.
+    pub max_ms: Option<u64>,
+}
+
+impl Lifetimes {
+    /// Whether a key may stay for ever.
+    fn are_endless(self) -> bool {
+        self == Self::default()
+    }
+
+    /// When a key expires that is to expire at that time.
+    fn bound(self, expires_at_ms: Option<u64>, now_ms: u64) -> Option<u64> {
+        let from_now = |lifetime_ms: u64| now_ms.saturating_add(lifetime_ms);
+        let latest = self.max_ms.map(from_now);
+        match expires_at_ms.or_else(|| self.default_ms.map(from_now)) {
+            Some(at_ms) => Some(latest.map_or(at_ms, |latest| at_ms.min(latest))),
+            None => latest,
+        }
+    }
+}
+
 /// Whether to look at a key is to use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -126,6 +152,7 @@ pub struct Shard {
     pub(crate) hasher: Hasher,
     pub(crate) chance: Chance,
     pub(crate) policy: Policy,
+    pub(crate) lifetimes: Lifetimes,
     pub(crate) budget: Arc<Budget>,
     /// Of index and ghosts, as the budget knows them.
     tables_bytes: usize,
@@ -166,6 +193,7 @@ impl Shard {
             hasher,
             chance: Chance::new(seed),
             policy,
+            lifetimes: Lifetimes::default(),
             budget,
             tables_bytes: 0,
             sweep: None,
@@ -246,7 +274,7 @@ impl Shard {
             return self.set_stored(key, stored, expiry, now_ms);
         }
         let old = self.find(key, now_ms);
-        let expires_at_ms = self.expiry_of(old, expiry);
+        let expires_at_ms = self.expiry_of(old, expiry, now_ms);
         let body = Body::Inline { key: key.bytes, value };
         let used_s = seconds(now_ms);
         let content = Content { database: key.database, body, expires_at_ms, used_s, frequency: 0 };
@@ -271,7 +299,7 @@ impl Shard {
             return self.set(key, &value.plain(), expiry, now_ms);
         }
         let old = self.find(key, now_ms);
-        let expires_at_ms = self.expiry_of(old, expiry);
+        let expires_at_ms = self.expiry_of(old, expiry, now_ms);
         self.set_large(key, value, expires_at_ms, now_ms)
     }
 
@@ -288,7 +316,7 @@ impl Shard {
     ) -> Result<bool, OutOfMemory> {
         let Some((at, slot)) = self.find(key, now_ms) else { return Ok(false) };
         let Some(place) = slot.place() else { return Ok(false) };
-        let expires_at_ms = self.expiry_of(Some((at, slot)), expiry);
+        let expires_at_ms = self.expiry_of(Some((at, slot)), expiry, now_ms);
         let header = Header::read(self.segments.at(place));
         let used = self.used_once_more(header).used_at(seconds(now_ms));
         if header.expires() == expires_at_ms.is_some() {
@@ -370,7 +398,9 @@ impl Shard {
     /// Takes over what another has.
     pub(crate) fn replace(&mut self, other: Self) -> Self {
         let (evicted, expired) = (self.counts.evicted, self.counts.expired);
+        let lifetimes = self.lifetimes;
         let old = std::mem::replace(self, other);
+        self.lifetimes = lifetimes;
         self.counts.evicted += evicted;
         self.counts.expired += expired;
         old
@@ -437,12 +467,20 @@ impl Shard {
         None
     }
 
-    fn expiry_of(&self, old: Option<(SlotAt, Slot)>, expiry: Expiry) -> Option<u64> {
-        match expiry {
+    fn expiry_of(&self, old: Option<(SlotAt, Slot)>, expiry: Expiry, now_ms: u64) -> Option<u64> {
+        let before = || Item::read(self.segments.at(old?.1.place()?)).expires_at_ms();
+        let expires_at_ms = match expiry {
             Expiry::Never => None,
             Expiry::At(at_ms) => Some(at_ms),
-            Expiry::Keep => Item::read(self.segments.at(old?.1.place()?)).expires_at_ms(),
-        }
+            Expiry::Keep => before(),
+        };
+        if self.may_stay() { expires_at_ms } else { self.lifetimes.bound(expires_at_ms, now_ms) }
+    }
+
+    /// Whether keys may stay for ever.
+    #[inline(always)]
+    pub(crate) fn may_stay(&self) -> bool {
+        self.lifetimes.are_endless()
     }
 
     /// Writes over an item of the same size and kind; whether there is one.

@@ -122,6 +122,7 @@ impl KvControl {
     pub(crate) fn apply(&self, settings: &KvSettings) {
         self.engine.set_bytes_max(settings.bytes_max);
         self.engine.set_policy(settings.policy);
+        self.engine.set_lifetimes(settings.lifetimes);
         self.engine.set_pack_from_bytes(settings.pack_from_bytes);
         self.server.set_access(settings.access.clone());
         self.server.set_limits(settings.limits);
@@ -170,6 +171,7 @@ pub(crate) fn start(
         None => Engine::new(&begin),
     };
     engine.set_pack_from_bytes(settings.pack_from_bytes);
+    engine.set_lifetimes(settings.lifetimes);
     let engine = Arc::new(engine);
     let start = kv::Settings {
         listen: settings.listen.clone(),

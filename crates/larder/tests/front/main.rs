@@ -43,6 +43,7 @@ mod kv_crowd;
 mod kv_differences;
 mod kv_endings;
 mod kv_first_contact;
+mod kv_lifetimes;
 mod kv_memory;
 mod kv_restart;
 mod kv_service;

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use engine::Policy;
+use engine::{Lifetimes, Policy};
 use kv::{
     Access, Cluster, ClusterError, ClusterNode, CrossSlot, Limits, Listen, OutputLimit, Passwords, SLOTS,
     Security, Sockets, TextProtocol, UnixListen,
@@ -28,6 +29,7 @@ use crate::config::{Purpose, parse_address};
 pub(crate) struct KvSettings {
     pub(crate) listen: Vec<Listen>,
     pub(crate) unix: Vec<UnixListen>,
+    pub(crate) lifetimes: Lifetimes,
     pub(crate) workers: usize,
     pub(crate) bytes_max: u64,
     pub(crate) policy: Policy,
@@ -54,6 +56,7 @@ pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
     KvSettings {
         listen,
         unix: unix(scope, table),
+        lifetimes: lifetimes(table),
         workers: workers(table),
         bytes_max: table.get("maxmemory"),
         policy: table.text("maxmemory_policy").and_then(|name| name.parse().ok()).unwrap_or_default(),
@@ -162,6 +165,11 @@ fn unix(scope: &mut Scope<'_>, table: &Table) -> Vec<UnixListen> {
     });
     let Some(mode) = mode else { return Vec::new() };
     paths.into_iter().flatten().map(|path| UnixListen { path, mode }).collect()
+}
+
+fn lifetimes(table: &Table) -> Lifetimes {
+    let ms = |key| table.get::<Option<Duration>>(key).map(|lifetime| lifetime.as_millis() as u64);
+    Lifetimes { default_ms: ms("ttl_default"), max_ms: ms("ttl_max") }
 }
 
 fn access(scope: &mut Scope<'_>, table: &Table) -> Access {

@@ -31,6 +31,12 @@ section! {
         "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl",
     ])
     .default("allkeys-s3fifo"),
+    /// Lifetime of a key that is written without one (SET without EX, PERSIST).
+    ///
+    /// For a cache whose keys must all end. It holds for keys that are written from then on; a key that is there keeps what it has until then.
+    ttl_default = LIFETIME.absent("such keys never expire").no_limit(),
+    /// Longest lifetime of a key: a longer one, or none, becomes this one.
+    ttl_max = LIFETIME.absent("keys live as long as they are told to").no_limit(),
     /// Where the data set is written when the server stops, and read from when it starts.
     ///
     /// The folder must exist and take files: the file is written beside its name and renamed, and removed when a server has loaded it, or with the
@@ -169,6 +175,7 @@ section! {
 
 /// Zero is never.
 const NEVER_OR_LIMIT: Kind = Duration(0..=365 * DAY_MS);
+const LIFETIME: Kind = Duration(1..=3650 * DAY_MS);
 const GIB: u64 = 1 << 30;
 
 #[cfg(test)]
