@@ -18,7 +18,11 @@ const NUMBER_BYTES_MAX: usize = 11;
 /// What is wrong with a file, or a payload.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub(crate) enum RdbError {
+pub enum RdbError {
+    #[error("it is no RDB file of Redis or Valkey")]
+    Header,
+    #[error("its checksum is wrong")]
+    Checksum,
     #[error("it ends before it should")]
     Cut,
     #[error("it can't be read")]
@@ -56,6 +60,11 @@ enum Length {
 impl<R: Read> Reader<R> {
     pub(crate) fn new(input: R, string_bytes_max: usize) -> Self {
         Self { input, checksum: 0, string_bytes_max: string_bytes_max.min(VALUE_BYTES_MAX) }
+    }
+
+    /// Of all that was read.
+    pub(crate) fn checksum(&self) -> u64 {
+        self.checksum
     }
 
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], RdbError> {

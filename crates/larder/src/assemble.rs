@@ -68,7 +68,8 @@ async fn serve(running: Running, levels: LogLevels, mut inherited: Inherited) ->
     let gateway = bind_gateway(&running.settings, &mut inherited, &telemetry, &access, spans)?;
     let admin = bind_admin(&running.settings, &mut inherited).await?;
     doctor::ensure_open_files()?;
-    let planes = Planes::start(gateway, &running.settings, &mut inherited)?;
+    let planes =
+        Planes::start(gateway, &running.settings, running.overrides.kv.import.as_deref(), &mut inherited)?;
     let controls = planes.controls();
     controls.report(&telemetry);
     let manager = Manager::of_environment();
@@ -183,11 +184,12 @@ impl Planes {
     fn start(
         gateway: Option<Gateway>,
         settings: &Settings,
+        import: Option<&Path>,
         inherited: &mut Inherited,
     ) -> anyhow::Result<Self> {
         let listen = settings.kv.iter().flat_map(|kv| &kv.listen);
         let of_kv = listen.map(|listen| inherited.at(listen.address)).collect();
-        let kv = settings.kv.as_ref().map(|kv| kv::start(kv, of_kv)).transpose()?;
+        let kv = settings.kv.as_ref().map(|kv| kv::start(kv, import, of_kv)).transpose()?;
         gateway.as_ref().map(Gateway::accept).transpose()?;
         let urls = urls(settings, gateway.as_ref(), kv.as_ref().map(|(server, _)| server));
         let is_taken = gateway.is_some() && settings.log.access == AccessTarget::Stdout;

@@ -1,7 +1,7 @@
 //! The Redis-compatible server: its command line, and how it starts.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -50,6 +50,10 @@ pub(crate) struct KvArguments {
     /// File to save the data set to on shutdown and load it from on startup, or `off` [default: that of the configuration file, else off]
     #[arg(long, value_name = "PATH")]
     save_file: Option<String>,
+
+    /// RDB file of Redis or Valkey whose strings are set before clients are served; what else it has is counted and left out
+    #[arg(long, value_name = "PATH")]
+    import: Option<PathBuf>,
 
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = whole_number(WORKERS))]
@@ -101,6 +105,7 @@ impl KvArguments {
                 save_file: self.save_file.clone(),
                 workers: self.workers,
                 cluster_node: self.cluster_node.clone(),
+                import: self.import.clone(),
             },
             admin: self.admin.clone(),
             log_level: self.log_level.clone(),
@@ -155,6 +160,7 @@ impl KvControl {
 /// Starts the workers; `inherited` are the sockets that listen already, of each address.
 pub(crate) fn start(
     settings: &KvSettings,
+    import: Option<&Path>,
     inherited: Vec<Vec<TcpListener>>,
 ) -> anyhow::Result<(Server, KvControl)> {
     doctor::warn(settings);
@@ -172,6 +178,11 @@ pub(crate) fn start(
     };
     engine.set_pack_from_bytes(settings.pack_from_bytes);
     engine.set_lifetimes(settings.lifetimes);
+    if let Some(path) = import {
+        let imported = kv::import(path, &engine, save_file.as_deref());
+        let imported = imported.with_context(|| format!("{} can't be imported", path.display()))?;
+        tracing::info!(path = %path.display(), "imported {imported}");
+    }
     let engine = Arc::new(engine);
     let start = kv::Settings {
         listen: settings.listen.clone(),

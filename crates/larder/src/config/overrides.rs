@@ -1,5 +1,7 @@
 //! Arguments of the command line, which go over the file.
 
+use std::path::PathBuf;
+
 use super::environment::Environment;
 use super::overlay::{add_kv, list, put, put_number, table, text};
 use super::problem::Problems;
@@ -34,6 +36,8 @@ pub(crate) struct KvOverrides {
     pub(crate) save_file: Option<String>,
     pub(crate) workers: Option<u32>,
     pub(crate) cluster_node: Option<String>,
+    /// Keys to begin with.
+    pub(crate) import: Option<PathBuf>,
 }
 
 /// What the command line says about the configuration. Values are checked like those of the file.

@@ -136,3 +136,65 @@ fn a_number_is_counted_within_bounds() {
         assert_eq!(ask(kv.address(), &format!("{request}\r\n")).replace("\r\n", " "), expected, "{request}");
     }
 }
+
+/// One of each type, and those long enough that Redis keeps them in another way.
+const OF_ALL_TYPES: &str = "SET a 1\r\nSET text word\r\nSETEX ends 1000 v\r\nSELECT 3\r\nSET third 3\r\nSELECT 0\r\n\
+    RPUSH l a b c\r\nSADD s a b\r\nSADD ints 1 2\r\nHSET h f v\r\nZADD z 1.5 a\r\n\
+    XADD x 1-1 f v\r\nXGROUP CREATE x g 0\r\nXREADGROUP GROUP g c STREAMS x >\r\n";
+
+#[test]
+fn the_strings_of_an_rdb_file_are_imported() {
+    let redis =
+        Redis::start("hash-max-listpack-entries 3\nzset-max-listpack-entries 3\nset-max-intset-entries 1");
+    let many: String =
+        (0..50).map(|n| format!("HSET hh {n} v\r\nZADD zz {n} {n}\r\nRPUSH ll {n}\r\n")).collect();
+    let long = "all work and no play makes jack a dull boy. ".repeat(3000);
+    assert_eq!(request(redis.address(), &[b"SET", b"long", long.as_bytes()]), b"+OK\r\n");
+    let told = ask(redis.address(), &format!("{OF_ALL_TYPES}{many}SAVE\r\n"));
+    assert!(told.ends_with("+OK\r\n") && !told.contains("-ERR"), "{told}");
+    let file = redis.folder().join("dump.rdb");
+    let path = file.display().to_string();
+    let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--workers", "2", "--import", &path]);
+    let expected = "$1\r\n1\r\n$4\r\nword\r\n:5\r\n+OK\r\n$1\r\n3\r\n".replace(":5", ":4");
+    assert_eq!(ask(kv.address(), "GET a\r\nGET text\r\nDBSIZE\r\nSELECT 3\r\nGET third\r\n"), expected);
+    assert!(bulk(&request(kv.address(), &[b"GET", b"long"])) == long.as_bytes());
+    let ttl = ask(kv.address(), "TTL ends\r\n");
+    assert!((":900\r\n"..=":999\r\n").contains(&ttl.as_str()) || ttl == ":1000\r\n", "{ttl}");
+    let log = kv.service.stderr();
+    for part in [
+        "imported 5 strings",
+        "2 of type hash",
+        "2 of type list",
+        "2 of type set",
+        "1 of type stream",
+        "2 of type zset",
+    ] {
+        assert!(log.contains(part), "{part}: {log}");
+    }
+}
+
+#[test]
+fn what_is_no_whole_rdb_file_stops_the_start() {
+    let redis = Redis::start("");
+    ask(redis.address(), "SET a 1\r\nSET b 2\r\nSAVE\r\n");
+    let whole = std::fs::read(redis.folder().join("dump.rdb")).expect("it was saved");
+    let mut changed = whole.clone();
+    changed[whole.len() - 1] ^= 1;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("dump.rdb");
+    for (bytes, expected) in [
+        (&whole[..whole.len() - 9], "it ends before it should"),
+        (&changed, "its checksum is wrong"),
+        (b"something else", "it is no RDB file"),
+        (b"", "it ends before it should"),
+    ] {
+        std::fs::write(&file, bytes).expect("a file");
+        let output = std::process::Command::new(LARDER)
+            .args(["kv", "--listen", "127.0.0.1:0", "--save-file", "off", "--import"])
+            .arg(&file)
+            .output()
+            .expect("it runs");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && told.contains(expected), "{told}");
+    }
+}
