@@ -35,6 +35,7 @@ mod message;
 mod plan;
 mod protection;
 mod question;
+mod read_ahead;
 mod reason;
 mod route;
 mod server;

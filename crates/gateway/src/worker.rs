@@ -142,15 +142,15 @@ pub(crate) struct Worker {
     pub(crate) index: usize,
     pub(crate) recorder: WorkerRecorder,
     pub(crate) access: AccessRecorder,
-    /// Where bytes arrive that no connection waits for yet, so that idle connections hold no buffer. Only this worker's
-    /// thread locks it, and never while it waits.
+    /// Where bytes arrive, so that no connection that waits for some holds a buffer. Only this worker's thread locks it, and
+    /// never while it waits.
     pub(crate) arrivals: Mutex<Box<[u8]>>,
     /// Where responses are gathered by the connection that has some to send. The same holds for it.
     gathering: Mutex<Vec<u8>>,
 }
 
-/// What one read can bring to an idle connection.
-const ARRIVALS_BYTES: usize = 16 * 1024;
+/// What one read can bring: the first bytes of a request, a piece of a body or of a tunnel.
+const ARRIVALS_BYTES: usize = 64 * 1024;
 
 /// What is kept of a buffer in which responses were gathered.
 const GATHERING_BYTES_MAX: usize = 128 * 1024;

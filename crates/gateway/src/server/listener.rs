@@ -32,6 +32,7 @@ use crate::clock::now;
 use crate::config::{ClientLimits, Config, Http2, ProxyProtocol, is_within};
 use crate::message::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::message::respond::Problem;
+use crate::read_ahead::ReadAhead;
 use crate::worker::{IdleEnd, Worker};
 
 /// Connections that the kernel holds for a worker that is busy.
@@ -511,7 +512,8 @@ async fn cleartext<S: Stream + 'static>(
     match opening {
         Opening::Http1 => speak_http1(worker, wire, input, client, seat).await,
         Opening::Http2 => {
-            Box::pin(speak_http2(worker, Prefixed::new(input.take(), wire.io), client, seat)).await;
+            let io = ReadAhead::new(Prefixed::new(input.take(), wire.io));
+            Box::pin(speak_http2(worker, io, client, seat)).await;
         }
     }
     Ok(())

@@ -8,6 +8,7 @@ use store::FileRange;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::wire::{Ending, Stream};
+use crate::read_ahead::ReadAhead;
 
 /// Gives back `early` before it reads on.
 pub(crate) struct Prefixed<S> {
@@ -74,6 +75,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Prefixed<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+impl<S: Stream> Stream for ReadAhead<S> {
+    const CLOSES_SILENTLY: bool = S::CLOSES_SILENTLY;
+
+    fn end_by(&self, ending: Ending) {
+        self.io().end_by(ending);
     }
 }
 

@@ -19,6 +19,7 @@ use tokio_rustls::server::TlsStream;
 use super::wire::{Ending, Stream};
 use crate::config::{Certificate, Http2, ListenerTls};
 use crate::message::head::TlsSession;
+use crate::read_ahead::ReadAhead;
 
 /// ALPN identifiers (RFC 7301 section 6, RFC 9113 section 3.1).
 const ALPN_HTTP2: &[u8] = b"h2";
@@ -37,14 +38,14 @@ pub(crate) enum Negotiated {
 /// A client connection after its handshake.
 pub(crate) struct Accepted<S> {
     /// Boxed: it's more than a KiB, and each future that it passes through on its way would keep room for it.
-    pub(crate) stream: Box<TlsStream<S>>,
+    pub(crate) stream: Box<TlsStream<ReadAhead<S>>>,
     pub(crate) protocol: Negotiated,
     pub(crate) session: TlsSession,
 }
 
-impl<S: Stream> Stream for Box<TlsStream<S>> {
+impl<S: Stream> Stream for Box<TlsStream<ReadAhead<S>>> {
     fn end_by(&self, ending: Ending) {
-        self.get_ref().0.end_by(ending);
+        self.get_ref().0.io().end_by(ending);
     }
 }
 
@@ -75,7 +76,7 @@ pub(crate) fn server_config(tls: &ListenerTls, http2: Http2) -> Result<Arc<Serve
 /// # Errors
 /// The client left, or the two can't agree.
 pub(crate) async fn accept<S: Stream>(config: Arc<ServerConfig>, io: S) -> io::Result<Accepted<S>> {
-    let mut stream = Box::new(TlsAcceptor::from(config).accept(io).await?);
+    let mut stream = Box::new(TlsAcceptor::from(config).accept(ReadAhead::new(io)).await?);
     stream.get_mut().1.set_buffer_limit(Some(UNSENT_BYTES_MAX));
     let (_, session) = stream.get_ref();
     let agreed = TlsSession {

@@ -3,12 +3,12 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectional};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use super::deadline::Deadline;
@@ -30,79 +30,145 @@ pub(crate) enum TunnelEnd {
     Idle,
 }
 
-/// Counts what is read on one side.
-struct Counted<'a, S> {
-    io: &'a mut S,
-    bytes: &'a AtomicU64,
+/// Read at once: what a side that takes nothing makes the other direction hold.
+const READ_BYTES_MAX: usize = 16 * 1024;
+
+/// One direction. It reads into a buffer that all share, so that a tunnel in which nothing moves holds none.
+#[derive(Default)]
+struct Way {
+    /// Read, and not taken yet by the other side.
+    left: Vec<u8>,
+    given: usize,
+    carried_bytes: u64,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Open,
+    /// Written, and perhaps still held by a layer below.
+    Unflushed,
+    /// This side has ended, and the other is still to be told.
+    Ending,
+    Ended,
 }
 
 /// Copies in both directions until both have ended, one broke, or nothing came from either for `idle_max`. `early` is what the
-/// client had already sent.
-pub(crate) async fn run<C, O>(client: &mut C, origin: &mut O, early: &[u8], idle_max: Duration) -> Carried
+/// client had already sent, `arrivals` the buffer to read into.
+pub(crate) async fn run<C, O>(
+    (client, early): (&mut C, Vec<u8>),
+    origin: &mut O,
+    idle_max: Duration,
+    arrivals: &Mutex<Box<[u8]>>,
+) -> Carried
 where
     C: AsyncRead + AsyncWrite + Unpin,
     O: AsyncRead + AsyncWrite + Unpin,
 {
-    let (from_client, to_client) = (AtomicU64::new(0), AtomicU64::new(0));
-    let end = {
-        let mut client = Counted { io: client, bytes: &from_client };
-        let mut origin = Counted { io: origin, bytes: &to_client };
-        let mut copying = pin!(async {
-            origin.write_all(early).await?;
-            from_client.fetch_add(early.len() as u64, Ordering::Relaxed);
-            copy_bidirectional(&mut client, &mut origin).await
-        });
-        let moved = || from_client.load(Ordering::Relaxed) + to_client.load(Ordering::Relaxed);
-        let (mut moved_before, mut idle) = (0, Deadline::new(Instant::now() + idle_max));
-        poll_fn(|context| {
+    let mut from_client = Way { carried_bytes: early.len() as u64, left: early, ..Way::default() };
+    let mut to_client = Way::default();
+    let mut idle = Deadline::new(Instant::now() + idle_max);
+    let end = poll_fn(|context| {
+        let moved_before = from_client.carried_bytes + to_client.carried_bytes;
+        let mut arrivals = arrivals.lock();
+        let outward = from_client.poll(client, origin, context, &mut arrivals);
+        let homeward = to_client.poll(origin, client, context, &mut arrivals);
+        match (outward, homeward) {
+            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => return Poll::Ready(TunnelEnd::Closed),
             // A tunnel that breaks has no better way to say so than to end.
-            if copying.as_mut().poll(context).is_ready() {
-                return Poll::Ready(TunnelEnd::Closed);
-            }
-            if std::mem::replace(&mut moved_before, moved()) != moved_before {
-                idle.set(Instant::now() + idle_max);
-            }
-            idle.poll_passed(context).map(|()| TunnelEnd::Idle)
-        })
-        .await
-    };
-    Carried { from_client_bytes: from_client.into_inner(), to_client_bytes: to_client.into_inner(), end }
+            (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => return Poll::Ready(TunnelEnd::Closed),
+            _ => {}
+        }
+        if from_client.carried_bytes + to_client.carried_bytes != moved_before {
+            idle.set(Instant::now() + idle_max);
+        }
+        idle.poll_passed(context).map(|()| TunnelEnd::Idle)
+    })
+    .await;
+    Carried { from_client_bytes: from_client.carried_bytes, to_client_bytes: to_client.carried_bytes, end }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+impl Way {
+    fn poll<F: AsyncRead + Unpin, T: AsyncWrite + Unpin>(
+        &mut self,
+        from: &mut F,
+        to: &mut T,
         context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
+        arrivals: &mut [u8],
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut *self.io).poll_read(context, buffer);
-        self.bytes.fetch_add((buffer.filled().len() - before) as u64, Ordering::Relaxed);
-        read
+        loop {
+            ready!(self.poll_write_left(to, context))?;
+            match self.stage {
+                Stage::Open | Stage::Unflushed => match self.poll_carry(from, to, context, arrivals)? {
+                    Poll::Ready(()) => {}
+                    Poll::Pending => {
+                        self.poll_flush(to, context)?;
+                        return Poll::Pending;
+                    }
+                },
+                Stage::Ending => {
+                    ready!(Pin::new(&mut *to).poll_shutdown(context))?;
+                    self.stage = Stage::Ended;
+                }
+                Stage::Ended => return Poll::Ready(Ok(())),
+            }
+        }
     }
-}
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<'_, S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
+    /// Reads once, and writes what the other side takes at once.
+    fn poll_carry<F: AsyncRead + Unpin, T: AsyncWrite + Unpin>(
+        &mut self,
+        from: &mut F,
+        to: &mut T,
         context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.io).poll_write(context, bytes)
+        arrivals: &mut [u8],
+    ) -> Poll<io::Result<()>> {
+        let room = arrivals.len().min(READ_BYTES_MAX);
+        let mut buffer = ReadBuf::new(&mut arrivals[..room]);
+        ready!(Pin::new(from).poll_read(context, &mut buffer))?;
+        let read = buffer.filled();
+        if read.is_empty() {
+            self.stage = Stage::Ending;
+            return Poll::Ready(Ok(()));
+        }
+        self.carried_bytes += read.len() as u64;
+        self.stage = Stage::Unflushed;
+        let written = match Pin::new(to).poll_write(context, read)? {
+            Poll::Ready(written) => written,
+            Poll::Pending => 0,
+        };
+        self.left.extend_from_slice(&read[written..]);
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.io).poll_flush(context)
+    fn poll_write_left<T: AsyncWrite + Unpin>(
+        &mut self,
+        to: &mut T,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.given < self.left.len() {
+            match ready!(Pin::new(&mut *to).poll_write(context, &self.left[self.given..]))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => self.given += written,
+            }
+            self.stage = Stage::Unflushed;
+        }
+        (self.left, self.given) = (Vec::new(), 0);
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.io).poll_shutdown(context)
+    fn poll_flush<T: AsyncWrite + Unpin>(&mut self, to: &mut T, context: &mut Context<'_>) -> io::Result<()> {
+        if self.stage == Stage::Unflushed && Pin::new(to).poll_flush(context)?.is_ready() {
+            self.stage = Stage::Open;
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, duplex};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
 
@@ -112,8 +178,10 @@ mod tests {
         let (mut client, mut client_end) = duplex(64);
         let (mut origin, mut origin_end) = duplex(64);
         let start = Instant::now();
-        let tunnel =
-            tokio::spawn(async move { run(&mut client_end, &mut origin_end, b"early", IDLE_MAX).await });
+        let tunnel = tokio::spawn(async move {
+            let arrivals = Mutex::new(vec![0; 64].into());
+            run((&mut client_end, b"early".to_vec()), &mut origin_end, IDLE_MAX, &arrivals).await
+        });
         let mut read = [0; 5];
         origin.read_exact(&mut read).await.unwrap();
         for _ in 0..3 {

@@ -188,7 +188,8 @@ impl<S: Stream> Wire<S> {
         read
     }
 
-    fn poll_read_into(
+    /// Reads at least one byte into `space`; `Err(Closed)` at the end of the stream.
+    pub(crate) fn poll_read_into(
         &mut self,
         context: &mut Context<'_>,
         space: &mut [u8],

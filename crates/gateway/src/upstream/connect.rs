@@ -17,6 +17,7 @@ use tokio_rustls::client::TlsStream;
 use super::error::OriginError;
 use super::resolve::{Lead, Resolver, literal};
 use crate::config::{AddressFamily, EndpointConfig, OriginAddress, OriginProtocol};
+use crate::read_ahead::ReadAhead;
 
 /// How long one address may take before the next is tried beside it (RFC 8305 section 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -39,9 +40,9 @@ impl Socket for UnixStream {
     }
 }
 
-impl Socket for TlsStream<Stream> {
+impl Socket for TlsStream<ReadAhead<Stream>> {
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.get_ref().0.descriptor()
+        self.get_ref().0.io().descriptor()
     }
 }
 
@@ -214,7 +215,7 @@ impl Tls {
         let mut client = rustls::ClientConfig::clone(&self.client);
         client.alpn_protocols = alpn(offer);
         let stream = TlsConnector::from(Arc::new(client))
-            .connect(name, socket)
+            .connect(name, ReadAhead::new(socket))
             .await
             .map_err(|error| tls_error(&error))?;
         let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");

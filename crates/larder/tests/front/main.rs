@@ -75,6 +75,7 @@ mod stale;
 mod tracing;
 mod transform_trust;
 mod transforming;
+mod uploads;
 mod wire;
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");

@@ -141,7 +141,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
             Some(pump) => tokio::select! {
                 biased;
                 data = &mut data => moved(data),
-                step = pump.step(&mut connection.wire, &mut connection.input, &connection.live.config.limits) => {
+                step = pump.step(&mut connection.wire, &mut connection.input, (&connection.worker, &connection.live.config.limits)) => {
                     if step.is_ok() { Moved::RequestBody } else { Moved::ClientGone }
                 }
             },
@@ -230,7 +230,8 @@ impl<'a, S: Stream> Delivery<'a, S> {
         let limits = connection.live.config.limits.clone();
         let limit = pump.received_bytes() + DRAINED_BYTES_MAX;
         while pump.received_bytes() < limit {
-            match pump.step(&mut connection.wire, &mut connection.input, &limits).await {
+            match pump.step(&mut connection.wire, &mut connection.input, (&connection.worker, &limits)).await
+            {
                 Ok(Pumped::More) => {}
                 Ok(Pumped::Done) => return Ok(Persistence::KeepAlive),
                 Err(_) => return Ok(Persistence::Close),
@@ -248,7 +249,8 @@ impl<'a, S: Stream> Delivery<'a, S> {
         let mut origin = upgraded.into_tunnel();
         let early = self.connection.input.take();
         let idle_max = self.connection.live.config.limits.tunnel_idle_timeout;
-        let carried = tunnel::run(&mut self.connection.wire.io, &mut origin, &early, idle_max).await;
+        let Connection { wire, worker, .. } = &mut *self.connection;
+        let carried = tunnel::run((&mut wire.io, early), &mut origin, idle_max, &worker.arrivals).await;
         if carried.end == TunnelEnd::Idle {
             self.connection.worker.recorder.client_error("tunnel-idle");
         }

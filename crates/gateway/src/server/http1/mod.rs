@@ -48,8 +48,8 @@ const COPIED_BODY_BYTES_MAX: usize = 16 * 1024;
 const LINES_AT_ONCE: usize = 32;
 /// Room for the key of most requests: to grow from nothing takes as long as to look it up.
 const KEY_BYTES: usize = 128;
-/// Pieces of a request body between client and origin.
-const REQUEST_PIECES_MAX: usize = 4;
+/// Pieces of a request body between client and origin, beside the one that each of them holds.
+const REQUEST_PIECES_MAX: usize = 1;
 
 enum Turn {
     NeedInput,
@@ -315,7 +315,7 @@ impl<S: Stream> Connection<S> {
         loop {
             let from_client = async {
                 if pumping {
-                    return pump.step(&mut self.wire, &mut self.input, &live.config.limits).await;
+                    return pump.step(&mut self.wire, &mut self.input, (&worker, &live.config.limits)).await;
                 }
                 // What was begun for the client ends as the future of the reply is dropped.
                 self.client_gave_up(plan).await;

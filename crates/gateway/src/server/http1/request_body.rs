@@ -1,14 +1,20 @@
 //! A request body on its way from the client's connection to the origin.
 
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http1::{BodyDecoder, BodyError, Decoded, Framing, Limits};
+use store::{Budget, OverBudget};
 use tokio::time::Instant;
 
 use crate::config::ClientLimits;
-use crate::server::pace::Pace;
+use crate::server::pace::{Pace, PaceLimits};
 use crate::server::wire::{Input, Stream, Wire, WireError};
-use crate::upstream::RequestBodySender;
+use crate::upstream::{RequestBodySender, UNCHARGED_PIECE_BYTES_MAX};
+use crate::worker::Worker;
 
 /// The reason of a client that left before there was a response.
 pub(super) const CLIENT_CLOSED: &str = "client-closed";
@@ -48,11 +54,16 @@ impl BodyProblem {
     }
 }
 
+/// Read at once where memory has no room for more.
+const READ_BYTES_MIN: usize = 16 * 1024;
+
 /// Moves a request body piece by piece. Each step may be dropped and taken again: nothing is lost.
 pub(super) struct BodyPump {
     decoder: BodyDecoder,
     sender: Option<RequestBodySender>,
     pending: Option<Bytes>,
+    /// A piece may be as large as what one read brings.
+    read_bytes_max: usize,
     bytes_left: u64,
     bytes_max: u64,
     received_bytes: u64,
@@ -80,6 +91,7 @@ impl BodyPump {
             decoder: BodyDecoder::new(framing, codec),
             sender,
             pending: None,
+            read_bytes_max: usize::MAX,
             bytes_left: bytes_max,
             bytes_max,
             received_bytes: 0,
@@ -102,7 +114,7 @@ impl BodyPump {
         &mut self,
         wire: &mut Wire<S>,
         input: &mut Input,
-        limits: &ClientLimits,
+        (worker, limits): (&Worker, &ClientLimits),
     ) -> Result<Pumped, BodyProblem> {
         if let (Some(data), Some(sender)) = (&self.pending, &mut self.sender) {
             // The piece stays pending until it is taken, so that dropping this step loses nothing.
@@ -111,32 +123,17 @@ impl BodyPump {
             if taken.is_err() {
                 self.sender = None;
             }
+        } else if input.is_empty() && !self.decoder.is_complete() {
+            self.read(wire, input, (worker, limits.body_pace())).await?;
+        } else {
+            let consumed = self.find(input.filled(), worker.shared.memory())?;
+            input.consume(consumed);
+        }
+        if !self.is_complete() {
             return Ok(Pumped::More);
         }
-        self.pending = None;
-        match self.decoder.decode(input.filled())? {
-            Decoded::Data(range) => {
-                self.take(&input.filled()[range.clone()])?;
-                input.consume(range.end);
-                Ok(Pumped::More)
-            }
-            Decoded::End { consumed } => {
-                input.consume(consumed);
-                self.finish();
-                Ok(Pumped::Done)
-            }
-            Decoded::NeedMore { consumed } => {
-                input.consume(consumed);
-                let now = Instant::now();
-                let since = *self.waiting_since.get_or_insert(now);
-                let patience = self.pace.patience(limits.body_pace());
-                wire.allow(patience.saturating_sub(now - since));
-                let read = wire.read(input).await?;
-                self.waiting_since = None;
-                self.pace.waited(wire.seen() - since, read as u64, limits.body_pace());
-                Ok(Pumped::More)
-            }
-        }
+        self.finish();
+        Ok(Pumped::Done)
     }
 
     /// The client had no chance to send: nobody looked.
@@ -144,15 +141,75 @@ impl BodyPump {
         self.waiting_since = None;
     }
 
-    fn take(&mut self, data: &[u8]) -> Result<(), BodyProblem> {
-        let bytes = data.len() as u64;
+    /// Reads more where all that has arrived is used up. It arrives in the worker's buffer: that of the connection is as
+    /// small as the head was, and an upload that waits holds no memory. What is behind the body goes to `input`.
+    async fn read<S: Stream>(
+        &mut self,
+        wire: &mut Wire<S>,
+        input: &mut Input,
+        (worker, limits): (&Worker, PaceLimits),
+    ) -> Result<(), BodyProblem> {
+        let now = Instant::now();
+        let since = *self.waiting_since.get_or_insert(now);
+        wire.allow(self.pace.patience(limits).saturating_sub(now - since));
+        poll_fn(|context| {
+            let mut arrivals = worker.arrivals.lock();
+            let room = arrivals.len().min(self.read_bytes_max);
+            let Poll::Ready(read) = wire.poll_read_into(context, &mut arrivals[..room]) else {
+                return wire.poll_deadline(context).map(|late| Err(late.into()));
+            };
+            let read = read?;
+            self.waiting_since = None;
+            self.pace.waited(wire.seen() - since, read as u64, limits);
+            let consumed = self.find(&arrivals[..read], worker.shared.memory())?;
+            input.extend(&arrivals[consumed..read]);
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
+
+    /// Decodes all that is there, and hands it over as one piece: chunks may be of a few bytes. How much of it was used.
+    fn find(&mut self, arrived: &[u8], memory: &Arc<Budget>) -> Result<usize, BodyProblem> {
+        let mut data = Vec::new();
+        let mut consumed = 0;
+        loop {
+            let rest = &arrived[consumed..];
+            let decoded = self.decoder.decode(rest)?;
+            consumed += decoded.consumed();
+            let Decoded::Data(range) = decoded else { break };
+            self.count(range.len() as u64)?;
+            if self.sender.is_some() {
+                data.extend_from_slice(&rest[range]);
+            }
+        }
+        self.hand_over(data, memory);
+        Ok(consumed)
+    }
+
+    fn count(&mut self, bytes: u64) -> Result<(), BodyProblem> {
         self.received_bytes += bytes;
         self.bytes_left =
             self.bytes_left.checked_sub(bytes).ok_or(BodyProblem::TooLarge { bytes_max: self.bytes_max })?;
-        if self.sender.is_some() {
-            self.pending = Some(Bytes::copy_from_slice(data));
-        }
         Ok(())
+    }
+
+    /// At once if there is room, and with the next step if not.
+    fn hand_over(&mut self, data: Vec<u8>, memory: &Arc<Budget>) {
+        let (Some(sender), false) = (&self.sender, data.is_empty()) else { return };
+        let piece = match data.len() < UNCHARGED_PIECE_BYTES_MAX {
+            true => Bytes::from(data),
+            false => match memory.reserve(data.len()) {
+                Ok(charge) => charge.hold(data),
+                Err(OverBudget { .. }) => {
+                    self.read_bytes_max = READ_BYTES_MIN;
+                    Bytes::from(data)
+                }
+            },
+        };
+        match sender.room_at_once() {
+            Some(room) => room.fill(piece),
+            None => self.pending = Some(piece),
+        }
     }
 
     fn finish(&mut self) {
