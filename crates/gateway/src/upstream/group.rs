@@ -155,7 +155,7 @@ impl Upstream {
         loop {
             let endpoint = &*self.servers.list()[course.server].endpoint;
             asker.tried.iter().for_each(|tried| tried.note(endpoint.label()));
-            let head = RequestHead::new(&self.config, parts);
+            let head = RequestHead::new(&self.config, parts, &body);
             let work = endpoint.work();
             let attempt = Attempt { endpoint, eligible: course.eligible, permit: &permit, work };
             let failed = match attempt.run(&head, body, waiting).await {

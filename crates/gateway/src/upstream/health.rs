@@ -61,7 +61,7 @@ async fn keep_checking(endpoint: Weak<Endpoint>, config: Arc<OriginConfig>, heal
 async fn check(endpoint: &Endpoint, config: &OriginConfig, health: &HealthConfig) -> Result<(), String> {
     let (parts, body) =
         RequestParts::new(config, request(endpoint, health)).map_err(|error| error.to_string())?;
-    let mut head = RequestHead::new(config, &parts);
+    let mut head = RequestHead::new(config, &parts, &body);
     head.binding = Binding::Exchange;
     // What is checked takes no place from those who wait for the origin.
     let admission = Admission::new(ONE, &Arc::default());

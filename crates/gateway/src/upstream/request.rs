@@ -60,7 +60,6 @@ pub(super) struct RequestParts {
     authority: HeaderValue,
     scheme: Scheme,
     fields: PackedFields,
-    framing: RequestFraming,
     accepts_trailers: bool,
     upgrade: Option<HeaderValue>,
 }
@@ -109,7 +108,6 @@ impl RequestParts {
             return Err(OriginError::invalid_request("characters in the target"));
         }
         let parts = Self {
-            framing: request_framing(&method, &body),
             method,
             path_and_query,
             authority,
@@ -127,7 +125,8 @@ impl RequestParts {
 }
 
 impl<'a> RequestHead<'a> {
-    pub(super) fn new(policy: &'a OriginConfig, parts: &'a RequestParts) -> Self {
+    /// `body` is what is left to be sent: its length may have become known after the request came.
+    pub(super) fn new(policy: &'a OriginConfig, parts: &'a RequestParts, body: &RequestBody) -> Self {
         // Hardly ever: what forwards has left out its own.
         let is_filtered = parts.fields.has_any(|name| is_replaced(policy, name));
         let mut head = Self {
@@ -136,7 +135,7 @@ impl<'a> RequestHead<'a> {
             authority: policy.host_override.as_ref().unwrap_or(&parts.authority),
             scheme: &parts.scheme,
             upgrade: parts.upgrade.as_ref(),
-            framing: parts.framing,
+            framing: request_framing(&parts.method, body),
             binding: Binding::None,
             accepts_trailers: parts.accepts_trailers,
             given: if is_filtered { Given::Filtered(&parts.fields) } else { Given::AsTheyAre(&parts.fields) },
@@ -262,13 +261,11 @@ fn is_replaced(policy: &OriginConfig, name: &[u8]) -> bool {
 
 fn request_framing(method: &http::Method, body: &RequestBody) -> RequestFraming {
     let expects_content = ["POST", "PUT", "PATCH", "QUERY"].iter().any(|known| *known == method.as_str());
-    match body {
+    match body.length_bytes() {
         //= RFC 9110 section 8.6: Content-Length 0 where the method gives content a meaning
-        RequestBody::Empty if expects_content => RequestFraming::Length(0),
-        RequestBody::Empty => RequestFraming::Bodyless,
-        RequestBody::Full(_) | RequestBody::Channel(_) => {
-            body.length_bytes().map_or(RequestFraming::Unknown, RequestFraming::Length)
-        }
+        Some(0) if !expects_content => RequestFraming::Bodyless,
+        Some(bytes) => RequestFraming::Length(bytes),
+        None => RequestFraming::Unknown,
     }
 }
 

@@ -153,11 +153,13 @@ impl RequestBody {
         }
     }
 
+    /// The length of what is to be sent, where it is known: what was said of it, or that all of it is here. What has trailers is sent in
+    /// chunks, because there they have a place.
     pub(super) fn length_bytes(&self) -> Option<u64> {
         match self {
             Self::Empty => Some(0),
             Self::Full(bytes) => Some(bytes.len() as u64),
-            Self::Channel(channel) => channel.remaining_bytes,
+            Self::Channel(channel) => channel.length_bytes(),
         }
     }
 
@@ -317,6 +319,13 @@ impl ChannelBody {
             Some(charge) => charge.hold(arrived),
             None => arrived.freeze(),
         }
+    }
+
+    fn length_bytes(&self) -> Option<u64> {
+        let is_over = self.state == ChannelState::Ended && self.trailers.is_none();
+        let to_come = self.remaining_bytes.or(is_over.then_some(0))?;
+        let unread_bytes = self.unread.as_ref().map_or(0, Bytes::len) + self.arrived.len();
+        Some(unread_bytes as u64 + to_come)
     }
 
     /// Whether nothing more is to be received.

@@ -1,8 +1,9 @@
-//! The content of requests: what it costs on its way to the origin.
+//! The content of requests: what it costs on its way to the origin, and how the origin gets it.
 
 use std::fs;
+use std::time::Duration;
 
-use testkit::{Authority, Client, Larder, Port, ScriptedOrigin, Setup, run};
+use testkit::{Authority, Client, Larder, Port, ScriptedOrigin, Setup, run, wait};
 
 use crate::LARDER;
 
@@ -115,4 +116,77 @@ fn uploads_go_on_in_large_pieces() {
         let per_mib = (writes(&mut larder) - before) / (bytes / MIB) as u64;
         assert!(per_mib <= WRITES_PER_MIB_MAX, "{name}: {per_mib} writes for each MiB");
     }
+}
+
+/// Content whose length the client doesn't say.
+struct Unsaid {
+    method: &'static str,
+    content: &'static [&'static str],
+    trailers: &'static str,
+    /// What the origin gets: fields of the framing, and content.
+    length: &'static str,
+    coding: &'static str,
+}
+
+const UNSAID: [Unsaid; 7] = [
+    Unsaid { method: "POST", content: &["hello"], trailers: "", length: "5", coding: "" },
+    Unsaid { method: "POST", content: &["hel", "lo"], trailers: "", length: "5", coding: "" },
+    Unsaid { method: "POST", content: &[], trailers: "", length: "0", coding: "" },
+    Unsaid { method: "PATCH", content: &[], trailers: "", length: "0", coding: "" },
+    Unsaid { method: "GET", content: &[], trailers: "", length: "", coding: "" },
+    Unsaid { method: "DELETE", content: &["x"], trailers: "", length: "1", coding: "" },
+    Unsaid { method: "POST", content: &["hello"], trailers: "X-Sum: 1\r\n", length: "", coding: "chunked" },
+];
+
+/// Some origins answer chunks with 411, or see no content at all.
+#[test]
+fn short_content_gets_its_length() {
+    let origin = origin();
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    for case in &UNSAID {
+        let chunks: String =
+            case.content.iter().map(|chunk| format!("{:x}\r\n{chunk}\r\n", chunk.len())).collect();
+        let mut client = larder.client();
+        client.send(format!(
+            "{} / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n{chunks}0\r\n{}\r\n",
+            case.method, case.trailers
+        ));
+        assert_eq!(client.response_to(case.method).status(), 200);
+        check(&origin, case, "HTTP/1.1");
+    }
+    let lengthless = |method: &str, content: &str| {
+        let fields = ["-H", "Content-Length:", "-H", "Transfer-Encoding: chunked"];
+        let usual =
+            ["-sf", "--max-time", "60", "--http2-prior-knowledge", "-X", method, "--data-binary", content];
+        let url = larder.url("/");
+        run("curl", [&usual[..], &fields[..], &[&url]].concat()).succeeded();
+    };
+    for case in UNSAID.iter().filter(|case| case.trailers.is_empty()) {
+        lengthless(case.method, &case.content.concat());
+        check(&origin, case, "HTTP/2");
+    }
+}
+
+fn check(origin: &ScriptedOrigin, case: &Unsaid, version: &str) {
+    let received = origin.last("/");
+    let found = (received.field("content-length"), received.field("transfer-encoding"));
+    let what = format!("{} {:?} {version}", case.method, case.content);
+    assert_eq!(found, (case.length, case.coding), "{what}");
+    assert_eq!(received.body, case.content.concat().as_bytes(), "{what}");
+}
+
+/// What is longer than what is gathered, or not there in time, has no length.
+#[test]
+fn long_and_slow_content_goes_on_in_chunks() {
+    let origin = origin();
+    let larder = Setup::origin(LARDER, &origin.url()).start();
+    assert_eq!(in_chunks_of(32 << 10, &larder, 128 << 10), (128 << 10).to_string());
+    assert_eq!(origin.last("/").field("transfer-encoding"), "chunked");
+    let mut client = larder.client();
+    client.wait_at_most(Duration::from_secs(20));
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
+    wait::until_true("the origin has the head", || origin.total() == 2);
+    client.send("0\r\n\r\n");
+    assert_eq!(client.response().text(), "1");
+    assert_eq!(origin.last("/").field("transfer-encoding"), "chunked");
 }
