@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testkit::{Client, End, Gate, Larder, Response, ScriptedOrigin, Setup, wait};
+use testkit::{Client, End, Gate, Larder, Response, ScriptedOrigin, Setup, run, wait};
 
 use crate::LARDER;
 use crate::mock::MockOrigin;
@@ -392,6 +392,60 @@ fn a_cookie_in_an_interim_response_is_for_the_request_that_asked() {
     };
     assert_eq!(early(&leader.response()), [true, false]);
     assert_eq!(early(&waiter.response()), [false]);
+}
+
+/// A head over both protocols.
+struct BothWays {
+    fields: usize,
+    crumbs: usize,
+    crumb_bytes: usize,
+    status: &'static str,
+}
+
+/// What is too much, is so over HTTP/1.1 and HTTP/2 alike: crumbs are one line, and HTTP/2 counts 32 bytes for each.
+//= RFC 9113 section 8.2.3: cookie crumbs are joined before they reach anything but HTTP/2
+#[test]
+fn heads_have_the_same_limits_over_both_protocols() {
+    const CASES: [BothWays; 8] = [
+        BothWays { fields: 20, crumbs: 90, crumb_bytes: 10, status: "200" },
+        BothWays { fields: 99, crumbs: 0, crumb_bytes: 0, status: "200" },
+        BothWays { fields: 100, crumbs: 0, crumb_bytes: 0, status: "431" },
+        BothWays { fields: 98, crumbs: 300, crumb_bytes: 10, status: "200" },
+        BothWays { fields: 99, crumbs: 2, crumb_bytes: 10, status: "431" },
+        BothWays { fields: 0, crumbs: 900, crumb_bytes: 12, status: "200" },
+        BothWays { fields: 0, crumbs: 300, crumb_bytes: 40, status: "200" },
+        BothWays { fields: 0, crumbs: 200, crumb_bytes: 100, status: "431" },
+    ];
+    let origin = ScriptedOrigin::fixed("Cache-Control: no-store\r\n", "ok");
+    let url = origin.url();
+    let config =
+        format!("[limits]\nhead_bytes_max = \"16KiB\"\n[[site]]\nname = \"a\"\norigin = \"{url}\"\n");
+    let larder = Setup::config(LARDER, &config).start();
+    for case in CASES {
+        let crumbs: Vec<_> =
+            (0..case.crumbs).map(|number| format!("{number:0>width$}", width = case.crumb_bytes)).collect();
+        let fields = (0..case.fields).map(|number| format!("x-{number}: 1"));
+        let joined = (!crumbs.is_empty()).then(|| format!("cookie: {}", crumbs.join("; ")));
+        let as_crumbs = crumbs.iter().map(|crumb| format!("cookie: {crumb}"));
+        let ways: [(&str, Vec<String>); 2] = [
+            ("--http1.1", fields.clone().chain(joined).collect()),
+            ("--http2-prior-knowledge", fields.clone().chain(as_crumbs).collect()),
+        ];
+        for (version, lines) in ways {
+            let usual = ["-s", "--max-time", "60", "-o", "/dev/null", "-w", "%{http_code}", version];
+            let unsaid = ["-H", "User-Agent:", "-H", "Accept:"];
+            let lines: Vec<&str> = lines.iter().flat_map(|line| ["-H", line]).collect();
+            let status = run("curl", [&usual[..], &unsaid, &lines, &[&larder.url("/")]].concat()).text();
+            let (fields, crumbs) = (case.fields, case.crumbs);
+            assert_eq!(status, case.status, "{fields} fields and {crumbs} crumbs by {version}");
+        }
+        if case.status == "200" {
+            assert_eq!(origin.last("/").field("cookie"), crumbs.join("; "));
+        }
+    }
+    let refused = ["too-many-fields", "head-too-large"]
+        .map(|reason| larder.metric("larder_client_errors_total", &[reason]));
+    assert_eq!(refused, [4.0, 2.0]);
 }
 
 /// Many hints: some reach the client, the final response does, and nothing of them is stored.

@@ -10,7 +10,7 @@
 //! | many streams | `http2_streams_max` |
 //! | streams that are reset at once (rapid reset) | [`Resets`], and `h2` for those that were not accepted yet |
 //! | frames that make the server reset streams | `http2_resets_max` |
-//! | endless header sections (CONTINUATION flood) | `head_bytes_max`: 431, several times that: the connection |
+//! | large and endless header sections (CONTINUATION flood) | `head_bytes_max`: 431; several times that: the connection |
 //! | uploads that the origin does not take | their window, and the memory budget: 503 |
 //! | open windows and a socket that is not read | `http2_send_buffer_bytes_max` for the connection, in the memory budget: [`send_memory`] |
 //! | a closed flow-control window | `write_timeout` in [`stream`]; the data waits at its source |
@@ -66,6 +66,10 @@ use crate::worker::Worker;
 /// What a client may send of one request body before the origin has taken any of it. It is memory that a slow
 /// origin makes the gateway hold, so it's about what a path of 20 ms and 100 Mbit/s has in flight, not more.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// What HTTP/2 counts for a line beside what is in it.
+const LINE_BYTES: usize = 32;
+/// More crumbs than browsers keep cookies of one site, several times.
+const CRUMBS_MAX: usize = 1024;
 /// RFC 9113 section 6.9.1.
 const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
 /// How long a client may take to notice that the connection ends, once it has no streams.
@@ -100,7 +104,7 @@ fn builder(limits: &ClientLimits) -> Builder {
         .initial_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(connection_window_bytes(limits))
         .max_concurrent_streams(limits.http2_streams_max)
-        .max_header_list_size(u32::try_from(limits.head_bytes_max).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(header_list_bytes_max(limits)).unwrap_or(u32::MAX))
         .max_send_buffer_size(limits.http2_send_buffer_bytes_max.min(u32::MAX as usize))
         .max_pending_accept_reset_streams(limits.http2_resets_max)
         .max_local_error_reset_streams(Some(limits.http2_resets_max))
@@ -108,6 +112,12 @@ fn builder(limits: &ClientLimits) -> Builder {
         // their way to them must not end the connection.
         .max_concurrent_reset_streams(limits.http2_streams_max as usize);
     builder
+}
+
+/// HTTP/2 counts 32 bytes for each line beside what is in it, and crumbs of cookies as lines (RFC 9113 section 6.5.2). With room for that, no head is
+/// too large here that isn't with HTTP/1.1; what is, [`request`] tells.
+fn header_list_bytes_max(limits: &ClientLimits) -> usize {
+    limits.head_bytes_max + LINE_BYTES * (limits.fields_max + CRUMBS_MAX)
 }
 
 /// All streams may be full, and none keeps another from being read: behind a balancer they are many clients'. It's credit, not
@@ -270,7 +280,7 @@ impl<S: Stream + 'static> Connection<S> {
         let limits = &self.live.config.limits;
         let stage = if body.is_end_stream() { Stage::HeadOnly } else { Stage::BodyFollows };
         let cookies = request::joined_cookies(request.headers());
-        let lines = match request::lines(request.headers(), cookies.as_deref(), limits) {
+        let lines = match request::lines(&request, cookies.as_deref(), limits) {
             Ok(lines) => lines,
             Err(problem) => return responder.refuse(&problem, wanted),
         };

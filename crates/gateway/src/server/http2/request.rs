@@ -38,20 +38,20 @@ pub(super) fn joined_cookies(fields: &HeaderMap) -> Option<Vec<u8>> {
     Some(joined)
 }
 
-/// The field lines, checked. `cookies` replaces the lines that it was joined from.
-pub(super) fn lines<'a>(
-    fields: &'a HeaderMap,
+/// The field lines, checked. `cookies` replaces the lines that it was joined from. Limits hold for the head as HTTP/1.1 would have it, so that the
+/// same request is refused over both or over none.
+pub(super) fn lines<'a, B>(
+    request: &'a Request<B>,
     cookies: Option<&'a [u8]>,
     limits: &ClientLimits,
 ) -> Result<Lines<'a>, Problem> {
-    if fields.len() > limits.fields_max {
-        return Err(Problem::new(
-            431,
-            "too-many-fields",
-            format!("more than {} field lines", limits.fields_max),
-        ));
-    }
+    let fields = request.headers();
     let mut lines = Lines::with_capacity(fields.len());
+    let mut head_bytes = start_bytes(request);
+    let mut add = |line: FieldLine<'a>| {
+        head_bytes += line.0.len() + line.1.len() + ": \r\n".len();
+        lines.push(line);
+    };
     for (name, value) in fields {
         if cookies.is_some() && name == header::COOKIE {
             continue;
@@ -59,12 +59,30 @@ pub(super) fn lines<'a>(
         if !is_whole_value(value.as_bytes()) {
             return Err(Problem::new(400, "invalid-field-value", format!("the value of {name} is invalid")));
         }
-        lines.push((name.as_str(), value.as_bytes()));
+        add((name.as_str(), value.as_bytes()));
     }
     if let Some(cookies) = cookies {
-        lines.push((header::COOKIE.as_str(), cookies));
+        add((header::COOKIE.as_str(), cookies));
+    }
+    // `:authority` becomes Host where there is none.
+    let count = lines.len() + usize::from(!fields.contains_key(header::HOST));
+    if count > limits.fields_max {
+        let detail = format!("more than {} field lines", limits.fields_max);
+        return Err(Problem::new(431, "too-many-fields", detail));
+    }
+    if head_bytes > limits.head_bytes_max {
+        let detail = format!("longer than {} bytes", limits.head_bytes_max);
+        return Err(Problem::new(431, "head-too-large", detail));
     }
     Ok(lines)
+}
+
+/// What the pseudo-fields take as request line and `Host`, with the end of the head.
+fn start_bytes<B>(request: &Request<B>) -> usize {
+    let uri = request.uri();
+    let target = uri.path_and_query().map_or(0, |target| target.as_str().len());
+    let host = uri.authority().map_or(0, |authority| authority.as_str().len() + "host: \r\n".len());
+    request.method().as_str().len() + target + host + "  HTTP/1.1\r\n\r\n".len()
 }
 
 //= RFC 9113 section 8.2.1: no CR, LF, NUL, and no whitespace at either end
@@ -195,7 +213,7 @@ mod tests {
         let site = sample::site(([127, 0, 0, 1], 1).into());
         let config = sample::config(Arc::new(site), limits.clone());
         let refused = |problem: Problem| (problem.status, problem.reason);
-        let lines = lines(request.headers(), cookies.as_deref(), &limits).map_err(refused)?;
+        let lines = lines(&request, cookies.as_deref(), &limits).map_err(refused)?;
         let client = client();
         let head = head(&request, &lines, Stage::BodyFollows, &client, &config).map_err(refused)?;
         Ok(head.authority.to_owned())
@@ -256,13 +274,13 @@ mod tests {
             (&["a", "b", "c"], Some(b"a; b; c")),
         ];
         for (crumbs, expected) in cases {
-            let mut fields = HeaderMap::new();
+            let mut request = Request::new(());
             for crumb in crumbs {
-                fields.append(header::COOKIE, http::HeaderValue::from_str(crumb).unwrap());
+                request.headers_mut().append(header::COOKIE, http::HeaderValue::from_str(crumb).unwrap());
             }
-            let joined = joined_cookies(&fields);
+            let joined = joined_cookies(request.headers());
             assert_eq!(joined.as_deref(), expected);
-            let lines = lines(&fields, joined.as_deref(), &limits()).unwrap();
+            let lines = lines(&request, joined.as_deref(), &limits()).unwrap();
             assert_eq!(lines.len(), crumbs.len().min(1));
         }
     }

@@ -182,11 +182,15 @@ section! {
     /// client whose slow readers keep most bodies that are not stored, with the encoders that compress them, loses the oldest of them, if it is above
     /// its share. `100` is no share at all.
     client_share_percent = Integer(1..=100).default("50"),
-    /// Request line and header section together (431; over HTTP/2 the connection ends instead, without a response).
+    /// Request line and header section together (431).
     ///
-    /// HTTP/2 clients are told of it by `SETTINGS_MAX_HEADER_LIST_SIZE`.
+    /// HTTP/2 heads are measured as HTTP/1.1 would send them, with the crumbs of `Cookie` joined. `SETTINGS_MAX_HEADER_LIST_SIZE` is higher, because HTTP/2
+    /// counts 32 bytes for each field line and crumb: there is room for `fields_max` lines and 1,024 crumbs. A header section several times as large
+    /// ends an HTTP/2 connection.
     head_bytes_max = Size(KIB..=MIB).default("64KiB"),
-    /// Header field lines in a request (431).
+    /// Header field lines in a request (431), `Host` or `:authority` among them.
+    ///
+    /// Over HTTP/2 all crumbs of `Cookie` are one line.
     fields_max = Integer(1..=10_000).default("100"),
     /// Request target (414).
     target_bytes_max = Size(64..=MIB).default("8KiB"),
