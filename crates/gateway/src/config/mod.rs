@@ -47,6 +47,7 @@ pub use transform::{
     Transforms,
 };
 
+use crate::message::head::Version;
 use crate::server::pace::PaceLimits;
 
 /// Everything the data plane needs to run. Immutable; a reload replaces it as a whole.
@@ -380,6 +381,8 @@ pub struct Site {
     pub server_timing: ServerTiming,
     /// What becomes of `traceparent` and `tracestate`.
     pub trace_fields: TraceFields,
+    /// Which clients get interim responses of the origin.
+    pub interim_responses: InterimResponses,
     /// What is changed of the messages that pass.
     pub transforms: Transforms,
     /// Which other web origins may read its responses; absent: what its origin says.
@@ -423,6 +426,39 @@ pub enum ErrorExposure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerTiming {
     /// No.
+/// Which clients get interim (1xx) responses of the origin. All get 100, which every client of HTTP/1.1 knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InterimResponses {
+    /// Those of HTTP/2: many of HTTP/1.1 take the first response for the final one.
+    Http2,
+    /// All but those of HTTP/1.0.
+    All,
+    /// None.
+    Off,
+}
+
+impl InterimResponses {
+    /// Where nothing is configured.
+    #[must_use]
+    pub fn for_profile(profile: caching::Profile) -> Self {
+        match profile {
+            caching::Profile::Safe => Self::Http2,
+            caching::Profile::Rfc9111 => Self::All,
+        }
+    }
+
+    /// Whether a client gets one.
+    //= RFC 9110 section 15.2: no 1xx to HTTP/1.0 clients
+    //= RFC 8297 section 3: 103 only for clients that know it
+    pub(crate) fn passes(self, status: http::StatusCode, version: Version) -> bool {
+        match version {
+            Version::Http10 => false,
+            Version::Http11 => self == Self::All || status == http::StatusCode::CONTINUE,
+            Version::Http2 => self != Self::Off || status == http::StatusCode::CONTINUE,
+        }
+    }
+}
+
     Off,
     /// To requests that ask for it with `Larder-Timing`.
     OnRequest,

@@ -81,6 +81,7 @@ pub(crate) fn site(origin: SocketAddr) -> Site {
         expose_errors: ErrorExposure::Expose,
         log_level: tracing::Level::INFO,
         x_cache: XCache::On,
+        interim_responses: super::InterimResponses::All,
         server_timing: ServerTiming::Off,
         trace_fields: TraceFields::Forwarded,
         transforms: Transforms::default(),

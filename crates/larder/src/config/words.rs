@@ -3,8 +3,8 @@
 use caching::{GroupsInvalidated, HeuristicFor, Negotiation, StoredCredentialed, StoredErrors, TypeMismatch};
 use gateway::Coherence;
 use gateway::config::{
-    AcceptParent, AddressFamily, Balance, CloseDelimited, CountedRequests, LeaderFailure, OriginProtocol,
-    OverrideFields, Phase, PreconditionMiss, QuotaFields, ServerTiming, UnderscoreFields,
+    AcceptParent, AddressFamily, Balance, CloseDelimited, CountedRequests, InterimResponses, LeaderFailure,
+    OriginProtocol, OverrideFields, Phase, PreconditionMiss, QuotaFields, ServerTiming, UnderscoreFields,
 };
 use kv::{DebugCommands, TextProtocol};
 use telemetry::AccessFormat;
@@ -37,6 +37,7 @@ words! {
     DebugCommands: "no" = No, "yes" = Yes, "local" = Local;
     GroupsInvalidated: "named" = Named, "shared" = Shared;
     HeuristicFor: "anonymous" = Anonymous, "all" = All;
+    InterimResponses: "http2" = Http2, "all" = All, "off" = Off;
     LeaderFailure: "share" = Share, "hand_over" = HandOver;
     Level: "error" = ERROR, "warn" = WARN, "info" = INFO, "debug" = DEBUG;
     LogFormat: "text" = Text, "json" = Json;

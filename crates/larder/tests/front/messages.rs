@@ -11,6 +11,12 @@ fn in_front_of(origin: &ScriptedOrigin) -> Larder {
     Setup::origin(LARDER, &origin.url()).start()
 }
 
+fn passing_interims(origin: &ScriptedOrigin, word: &str) -> Larder {
+    let url = origin.url();
+    let config = format!("[[site]]\nname = \"a\"\norigin = \"{url}\"\ninterim_responses = \"{word}\"\n");
+    Setup::config(LARDER, &config).start()
+}
+
 /// Sends what it got back: method, body and trailers; chunked if the request was.
 fn echo() -> ScriptedOrigin {
     ScriptedOrigin::start(|exchange| {
@@ -350,7 +356,7 @@ fn interim_responses_come_before_the_final_one() {
         seen.pass();
         exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "final");
     });
-    let larder = in_front_of(&origin);
+    let larder = passing_interims(&origin, "all");
     let mut client = larder.client();
     client.send("GET / HTTP/1.1\r\nHost: test.example\r\n\r\n");
     let early = client.head();
@@ -370,6 +376,14 @@ fn interim_responses_come_before_the_final_one() {
 /// Who waits for another request's forward gets its hints, but not its cookies.
 #[test]
 fn a_cookie_in_an_interim_response_is_for_the_request_that_asked() {
+    for (word, leader, waiter) in
+        [("all", &[true, false][..], &[false][..]), ("http2", &[], &[]), ("off", &[], &[])]
+    {
+        check_waiting_for_hints(word, leader, waiter);
+    }
+}
+
+fn check_waiting_for_hints(word: &str, of_leader: &[bool], of_waiter: &[bool]) {
     let gate = Gate::new();
     let released = gate.clone();
     let origin = ScriptedOrigin::start(move |exchange| {
@@ -378,7 +392,7 @@ fn a_cookie_in_an_interim_response_is_for_the_request_that_asked() {
         exchange.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n");
         exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "final");
     });
-    let larder = in_front_of(&origin);
+    let larder = passing_interims(&origin, word);
     let request = "GET / HTTP/1.1\r\nHost: test.example\r\n\r\n";
     let (mut leader, mut waiter) = (larder.client(), larder.client());
     leader.send(request);
@@ -390,8 +404,33 @@ fn a_cookie_in_an_interim_response_is_for_the_request_that_asked() {
         let fields = response.interim.iter().map(|head| head.fields.has("set-cookie"));
         fields.collect::<Vec<_>>()
     };
-    assert_eq!(early(&leader.response()), [true, false]);
-    assert_eq!(early(&waiter.response()), [false]);
+    assert_eq!(early(&leader.response()), of_leader, "{word}");
+    assert_eq!(early(&waiter.response()), of_waiter, "{word}");
+}
+
+/// Many clients of HTTP/1.1 take the first response for the final one.
+//= RFC 8297 section 3: 103 only for clients that know it
+#[test]
+fn interim_responses_reach_who_can_take_them() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        for status in ["100 Continue", "102 Processing", "103 Early Hints"] {
+            exchange.send(format!("HTTP/1.1 {status}\r\n\r\n"));
+        }
+        exchange.respond("200 OK", "Cache-Control: no-store\r\n", "final");
+    });
+    let check = |larder: &Larder, http1: &[u16], http2: &[u16]| {
+        let response = larder.get("/");
+        let interim: Vec<u16> = response.interim.iter().map(testkit::Head::status).collect();
+        assert_eq!((interim.as_slice(), response.text().as_str()), (http1, "final"));
+        let text = run("nghttp", ["--verbose", "--no-dep", &larder.url("/")]).succeeded().text();
+        let statuses = text.lines().filter_map(|line| line.split_once(":status: ")?.1.trim().parse().ok());
+        let statuses: Vec<u16> = statuses.collect();
+        assert_eq!(statuses, [http2, &[200]].concat(), "{text}");
+    };
+    check(&in_front_of(&origin), &[100], &[100, 102, 103]);
+    check(&passing_interims(&origin, "http2"), &[100], &[100, 102, 103]);
+    check(&passing_interims(&origin, "all"), &[100, 102, 103], &[100, 102, 103]);
+    check(&passing_interims(&origin, "off"), &[100], &[100]);
 }
 
 /// A head over both protocols.
@@ -459,7 +498,7 @@ fn interim_responses_are_bounded() {
         }
         exchange.respond("200 OK", &format!("Cache-Control: {cc}\r\n"), "final");
     });
-    let larder = in_front_of(&origin);
+    let larder = passing_interims(&origin, "all");
     for target in ["/stored", "/private"] {
         let response = larder.get(target);
         assert_eq!((response.status(), response.text().as_str()), (200, "final"), "{target}");
@@ -531,7 +570,7 @@ fn interim_responses_reach_everybody_who_waits() {
         passed.pass();
         exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "final");
     });
-    let larder = in_front_of(&origin);
+    let larder = passing_interims(&origin, "all");
     let mut clients: Vec<Client> = (0..3).map(|_| larder.client()).collect();
     for client in &mut clients {
         client.send("GET / HTTP/1.1\r\nHost: test.example\r\n\r\n");

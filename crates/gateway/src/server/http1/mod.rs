@@ -21,7 +21,7 @@ pub(crate) use self::connection::Connection;
 use self::connection::{Next, Traits};
 use self::delivery::Delivery;
 use self::request_body::{BodyProblem, BodyPump, CLIENT_CLOSED, Pumped};
-use self::response::{Chunking, Http1Head, Wanted};
+use self::response::{Http1Head, Wanted};
 use super::doorway::Seat;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use crate::account::{self, Asked};
@@ -324,7 +324,7 @@ impl<S: Stream> Connection<S> {
             tokio::select! {
                 biased;
                 coming = awaited.next() => match coming {
-                    Coming::Interim(interim) => self.write_interim(&interim, traits).await?,
+                    Coming::Interim(interim) => self.write_interim(&interim, plan).await?,
                     Coming::Reply(reply) => return Ok(Ok(reply)),
                 },
                 step = from_client => match step {
@@ -335,10 +335,8 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    //= RFC 9110 section 15.2: no 1xx to HTTP/1.0 clients
-    async fn write_interim(&mut self, interim: &Interim, traits: Traits) -> Result<(), WireError> {
-        //= RFC 8297 section 3: 103 only for clients that know it
-        if traits.chunking == Chunking::NotUnderstood {
+    async fn write_interim(&mut self, interim: &Interim, plan: &Plan) -> Result<(), WireError> {
+        if !plan.site.config.interim_responses.passes(interim.status, plan.request().version) {
             return Ok(());
         }
         //= RFC 9110 section 15.2: informational responses

@@ -25,7 +25,7 @@ use crate::active::ActiveConfig;
 use crate::client::Client;
 use crate::config::ErrorExposure;
 use crate::exchange;
-use crate::message::head::ClientEnd;
+use crate::message::head::{ClientEnd, Version};
 use crate::message::interims::{Awaited, Coming, Interims};
 use crate::message::piece::PieceMax;
 use crate::message::reply::{Body, BrokenBody, HeadSink, Length, Reply};
@@ -33,7 +33,7 @@ use crate::message::respond::{self, Problem};
 use crate::plan::Plan;
 use crate::server::at_once;
 use crate::server::pace::Pace;
-use crate::upstream::RequestBody;
+use crate::upstream::{Interim, RequestBody};
 use crate::worker::Worker;
 
 /// A stream before its response.
@@ -211,7 +211,10 @@ impl Exchange {
                 biased;
                 problem = self.pump.problem() => break Err(problem),
                 coming = awaited.next() => match coming {
-                    Coming::Interim(interim) => drop(respond.send_informational(response::interim(&interim))),
+                    Coming::Interim(interim) if passes(&interim) => {
+                        drop(respond.send_informational(response::interim(&interim)));
+                    }
+                    Coming::Interim(_) => {}
                     Coming::Reply(reply) => break Ok(*reply),
                 },
                 _ = poll_fn(|context| respond.poll_reset(context)) => break Err(BodyProblem::ClientLeft),
@@ -220,6 +223,8 @@ impl Exchange {
         waiting.end();
         answered
     }
+        let wanted = self.plan.site.config.interim_responses;
+        let passes = |interim: &Interim| wanted.passes(interim.status, Version::Http2);
 }
 
 impl Open {

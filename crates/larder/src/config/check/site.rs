@@ -8,7 +8,7 @@ use caching::Profile;
 use caching::hop_by_hop;
 use caching::tags::{TagField, TagRules};
 use caching::unkeyed::{FieldClass, class_of};
-use gateway::config::{ClientRules, Collapse, Site, Spelling, TraceFields};
+use gateway::config::{ClientRules, Collapse, InterimResponses, Site, Spelling, TraceFields};
 use http::HeaderName;
 
 use super::answer::{cors, error_pages, maintenance};
@@ -93,6 +93,9 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         expose_errors: table.get("expose_errors"),
         log_level: table.get::<Option<_>>("log_level").unwrap_or(process.log_level),
         x_cache: table.get("x_cache"),
+        interim_responses: table
+            .written("interim_responses")
+            .unwrap_or(InterimResponses::for_profile(process.profile)),
         server_timing: table.get("server_timing"),
         trace_fields: process.trace_fields,
         transforms: transforms(scope, table),

@@ -2,7 +2,8 @@
 
 use caching::{GroupsInvalidated, HeuristicFor, Negotiation, StoredCredentialed, StoredErrors, TypeMismatch};
 use gateway::config::{
-    CloseDelimited, LeaderFailure, OverrideFields, PreconditionMiss, ServerTiming, UnderscoreFields,
+    CloseDelimited, InterimResponses, LeaderFailure, OverrideFields, PreconditionMiss, ServerTiming,
+    UnderscoreFields,
 };
 
 use super::answer::{CORS, ERROR_PAGE, MAINTENANCE};
@@ -54,6 +55,11 @@ section! {
     /// `on_request`: to requests with a field `Larder-Timing`, which is not forwarded. Whoever may ask learns where time goes behind the gateway.
     /// What an origin says of its own stays beside it.
     server_timing = one_of::<ServerTiming>().default("off"),
+    /// Which clients get interim responses of the origin (1xx, such as 103 Early Hints) before the response: those of HTTP/2, all, or none.
+    ///
+    /// Many HTTP/1.1 clients take a 103 for the response, such as Python's `http.client` and older releases of Go and Java. All clients get 100
+    /// (Continue), and HTTP/1.0 clients get none of them. Absent under `profile = "rfc9111"`: `all`.
+    interim_responses = one_of::<InterimResponses>().default("http2"),
     /// When not empty, only clients with these addresses get answers; all others get 403.
     ///
     /// The client is the peer, or the address that a peer in `trusted_proxies` names; if that peer names none, its own address counts. Applies before
