@@ -5,13 +5,16 @@ use std::sync::Arc;
 use telemetry::{AccessRecord, CacheResult, Method, RequestOutcome, RuleId, SiteId};
 use tokio::time::Instant;
 
+use crate::active::ActiveConfig;
 use crate::client::address_of;
 use crate::clock::now;
+use crate::events::{self, Event};
 use crate::message::fields::text;
 use crate::message::head::{ClientEnd, OwnedRequest, RequestHead};
 use crate::message::reply::Reply;
 use crate::message::respond::{self, Problem};
 use crate::plan::Plan;
+use crate::route::LiveSite;
 use crate::timeline::Timeline;
 use crate::traces;
 use crate::upstream::Tried;
@@ -100,6 +103,20 @@ pub(crate) fn record_left(
     received_bytes: u64,
 ) -> Instant {
     record_unanswered(worker, plan, &Problem::client_left(reason), received_bytes)
+}
+
+/// Counts and logs that the content of a request was broken off, by a limit that its client did not keep.
+pub(crate) fn record_cut(
+    worker: &Worker,
+    live: &ActiveConfig,
+    (site, request): (Option<&LiveSite>, &OwnedRequest),
+    reason: &'static str,
+) {
+    worker.recorder.client_error(reason);
+    let Some(site) = site else { return };
+    let lines = request.fields.to_lines();
+    let client = address_of(&request.borrow(&lines), &live.config.trusted_proxies);
+    events::emit(site, &request.path_and_query, &Event::UploadCut { client, reason });
 }
 
 fn record_unanswered(worker: &Worker, plan: &Plan, problem: &Problem, received_bytes: u64) -> Instant {

@@ -13,7 +13,7 @@ pub(crate) struct Allowances([Warnings<PER_SECOND_MAX>; KINDS]);
 const PER_SECOND_MAX: u64 = 10;
 /// The reasons why an origin gives no response, and what there is to warn of beside those.
 const KINDS: usize = OTHERS.len() + OriginError::REASONS.len();
-const OTHERS: [&str; 3] = ["body-broken-off", "loop", "purge-refused"];
+const OTHERS: [&str; 4] = ["body-broken-off", "loop", "purge-refused", "upload-broken-off"];
 
 impl Default for Allowances {
     fn default() -> Self {

@@ -24,6 +24,8 @@ pub(crate) enum Event<'a> {
     FillAborted(&'static str),
     /// The method PURGE was refused to a client, for this reason.
     PurgeRefused { client: IpAddr, reason: &'static str },
+    /// The content of a request did not keep its limits.
+    UploadCut { client: IpAddr, reason: &'static str },
     /// A response was passed on without being stored.
     NotStored(&'static str),
 }
@@ -31,9 +33,11 @@ pub(crate) enum Event<'a> {
 impl Event<'_> {
     fn level(&self) -> Level {
         match self {
-            Self::OriginFailed { .. } | Self::Loop | Self::FillAborted(_) | Self::PurgeRefused { .. } => {
-                Level::WARN
-            }
+            Self::OriginFailed { .. }
+            | Self::Loop
+            | Self::FillAborted(_)
+            | Self::PurgeRefused { .. }
+            | Self::UploadCut { .. } => Level::WARN,
             Self::NotStored(_) => Level::DEBUG,
         }
     }
@@ -44,6 +48,7 @@ impl Event<'_> {
             Self::OriginFailed { error, .. } => error.reason(),
             Self::Loop => "loop",
             Self::PurgeRefused { .. } => "purge-refused",
+            Self::UploadCut { .. } => "upload-broken-off",
             Self::FillAborted(_) | Self::NotStored(_) => "body-broken-off",
         }
     }
@@ -84,6 +89,9 @@ pub(crate) fn emit(live: &LiveSite, path_and_query: &str, event: &Event<'_>) {
         }
         Event::PurgeRefused { client, reason } => {
             tracing::warn!(target: TARGET, site = %name, path, %client, reason, "a PURGE was refused");
+        }
+        Event::UploadCut { client, reason } => {
+            tracing::warn!(target: TARGET, site = %name, path, %client, reason, "a request body was broken off");
         }
         Event::NotStored(reason) => {
             tracing::debug!(target: TARGET, site = %name, path, reason, "a response was not stored");

@@ -30,6 +30,7 @@ use caching::explain::Finding;
 use caching::{MaxForwards, MethodClass, RequestFacts};
 use tokio::time::Instant;
 
+use crate::account;
 use crate::active::ActiveConfig;
 use crate::cache::inflight::wanted::Tier;
 use crate::cache::lookup::Lookup;
@@ -315,7 +316,10 @@ pub(crate) async fn finish(
 
 /// The reply to a request whose content can't be read to its end, which showed while its plan was carried out.
 pub(crate) fn refuse_content(worker: &Worker, plan: &Plan, problem: &Problem) -> Reply {
-    worker.recorder.client_error(problem.reason);
+    match problem.status {
+        408 => account::record_cut(worker, &plan.live, (Some(&plan.site), plan.asked()), problem.reason),
+        _ => worker.recorder.client_error(problem.reason),
+    }
     let reply = respond::reply(problem, Some(&plan.site), plan.started, worker);
     finished(worker, plan, &plan.quota, told(plan, reply.locally()))
 }

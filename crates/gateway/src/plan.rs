@@ -19,6 +19,7 @@ use crate::message::head::OwnedRequest;
 use crate::message::reply::Reply;
 use crate::reason::Detail;
 use crate::route::{LiveSite, RuleIndex};
+use crate::server::pace::BodyLimits;
 use crate::transform::reading::Inbound;
 use crate::upstream::RequestBody;
 
@@ -167,10 +168,9 @@ impl Plan {
         Client::of_request(&self.request, &self.live.config.trusted_proxies)
     }
 
-    /// The largest content that its request may have.
-    pub(crate) fn request_body_bytes_max(&self) -> u64 {
-        let of_rule = self.site.request_body_bytes_max(self.rule);
-        of_rule.unwrap_or(u64::MAX).min(self.live.config.limits.body_bytes_max)
+    /// What the content of its request may take.
+    pub(crate) fn body_limits(&self) -> BodyLimits {
+        self.site.body_limits(self.rule, self.live.config.limits.body_limits())
     }
 
     pub(crate) fn request(&self) -> &OwnedRequest {

@@ -19,6 +19,7 @@ use crate::allowances::Allowances;
 use crate::config::{CacheRule, Config, Phase, Site, StoreIndex, TransformRule, starts_with_any_case};
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, Protection, whole_seconds};
+use crate::server::pace::{BodyLimits, PaceLimits};
 use crate::trace::{Record, note};
 use crate::transform::rules;
 use crate::upstream::{OriginError, Upstream};
@@ -158,6 +159,23 @@ impl LiveSite {
     /// The largest content that a request may have, as far as the site and its rules say.
     pub(crate) fn request_body_bytes_max(&self, index: RuleIndex) -> Option<u64> {
         self.limiting_rules(index).filter_map(|rule| rule.protection.request_body_bytes_max).min()
+    }
+
+    /// What the content of a request may take, by the strictest of its rules. `limits` are those of all clients.
+    pub(crate) fn body_limits(&self, index: RuleIndex, limits: BodyLimits) -> BodyLimits {
+        let rules = || self.limiting_rules(index).map(|rule| &rule.protection);
+        let stall_max = rules().map(|rule| rule.body_read_timeout.unwrap_or(limits.pace.stall_max)).min();
+        let rate_min = rules().map(|rule| rule.body_rate_min.unwrap_or(limits.pace.rate_min)).max();
+        BodyLimits {
+            bytes_max: self
+                .request_body_bytes_max(index)
+                .map_or(limits.bytes_max, |max| max.min(limits.bytes_max)),
+            pace: PaceLimits {
+                stall_max: stall_max.unwrap_or(limits.pace.stall_max),
+                rate_min: rate_min.unwrap_or(limits.pace.rate_min),
+            },
+            ..limits
+        }
     }
 
     /// The largest content that a response may have, as far as its rules say.

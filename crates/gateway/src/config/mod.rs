@@ -48,7 +48,7 @@ pub use transform::{
 };
 
 use crate::message::head::Version;
-use crate::server::pace::PaceLimits;
+use crate::server::pace::{BodyLimits, PaceLimits};
 
 /// Everything the data plane needs to run. Immutable; a reload replaces it as a whole.
 #[derive(Clone, Debug)]
@@ -292,9 +292,13 @@ impl ClientLimits {
         self.compressions_max.saturating_mul(self.client_share_percent).div_ceil(100).max(1)
     }
 
-    /// How slowly a request body may come.
-    pub(crate) fn body_pace(&self) -> PaceLimits {
-        PaceLimits { stall_max: self.body_read_timeout, rate_min: self.body_rate_min }
+    /// What request bodies may take where no rule says.
+    pub(crate) fn body_limits(&self) -> BodyLimits {
+        BodyLimits {
+            bytes_max: self.body_bytes_max,
+            pace: PaceLimits { stall_max: self.body_read_timeout, rate_min: self.body_rate_min },
+            answered_idle_max: self.tunnel_idle_timeout,
+        }
     }
 
     /// How slowly a response may be taken.
@@ -377,12 +381,12 @@ pub struct Site {
     pub log_level: tracing::Level,
     /// Whether responses carry an `X-Cache: HIT|MISS|...` line.
     pub x_cache: XCache,
+    /// Which clients get interim responses of the origin.
+    pub interim_responses: InterimResponses,
     /// Whether responses tell what took how long.
     pub server_timing: ServerTiming,
     /// What becomes of `traceparent` and `tracestate`.
     pub trace_fields: TraceFields,
-    /// Which clients get interim responses of the origin.
-    pub interim_responses: InterimResponses,
     /// What is changed of the messages that pass.
     pub transforms: Transforms,
     /// Which other web origins may read its responses; absent: what its origin says.
@@ -422,10 +426,6 @@ pub enum ErrorExposure {
     Expose,
 }
 
-/// Whether responses tell in `Server-Timing` what took how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerTiming {
-    /// No.
 /// Which clients get interim (1xx) responses of the origin. All get 100, which every client of HTTP/1.1 knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterimResponses {
@@ -459,6 +459,10 @@ impl InterimResponses {
     }
 }
 
+/// Whether responses tell in `Server-Timing` what took how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerTiming {
+    /// No.
     Off,
     /// To requests that ask for it with `Larder-Timing`.
     OnRequest,

@@ -32,6 +32,10 @@ pub struct RuleProtection {
     pub rate_limit: Option<RateLimit>,
     /// Largest content of a request (413); absent: that of the site.
     pub request_body_bytes_max: Option<u64>,
+    /// Between two reads of the content of a request (408); absent: that of all clients.
+    pub body_read_timeout: Option<Duration>,
+    /// Bytes of the content of a request a second (408), 0 for any; absent: that of all clients.
+    pub body_rate_min: Option<u64>,
     /// How many requests that could be answered from the store may go to the origin; absent: all.
     pub miss_budget: Option<Rate>,
     /// What clients get where the origin fails and nothing that is stored may stand in; absent: the failure.

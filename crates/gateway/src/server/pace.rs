@@ -15,6 +15,16 @@ pub(crate) struct PaceLimits {
     pub(crate) rate_min: u64,
 }
 
+/// What the content of a request may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BodyLimits {
+    pub(crate) bytes_max: u64,
+    pub(crate) pace: PaceLimits,
+    /// Without a byte in either direction, once the response has begun: what is answered while it is sent is as good as a tunnel, and its pauses
+    /// are not the client's alone.
+    pub(crate) answered_idle_max: Duration,
+}
+
 /// The time that a client has used up, and not earned again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pace {

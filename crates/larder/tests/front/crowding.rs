@@ -1,7 +1,7 @@
 //! Few clients take neither the gateway nor the origin from all: slow, silent and vanished ones, in numbers beyond every
 //! limit, while others are answered.
 
-mod frames;
+pub(crate) mod frames;
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::thread;

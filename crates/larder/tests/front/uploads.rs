@@ -1,4 +1,4 @@
-//! The content of requests: what it costs on its way to the origin, and how the origin gets it.
+//! The content of requests: what it costs on its way to the origin, how the origin gets it, and how slowly it may come.
 
 use std::fs;
 use std::time::Duration;
@@ -6,6 +6,7 @@ use std::time::Duration;
 use testkit::{Authority, Client, Larder, Port, ScriptedOrigin, Setup, run, wait};
 
 use crate::LARDER;
+use crate::crowding::frames::Http2;
 
 const MIB: usize = 1 << 20;
 
@@ -189,4 +190,173 @@ fn long_and_slow_content_goes_on_in_chunks() {
     client.send("0\r\n\r\n");
     assert_eq!(client.response().text(), "1");
     assert_eq!(origin.last("/").field("transfer-encoding"), "chunked");
+}
+
+/// Answers `/duplex` before it reads, and everything else after.
+fn conversing() -> ScriptedOrigin {
+    ScriptedOrigin::start(|exchange| {
+        if !exchange.request.target().starts_with("/duplex") {
+            let bytes = exchange.read_body().len().to_string();
+            exchange.respond("200 OK", "Cache-Control: no-store\r\n", bytes);
+            return;
+        }
+        exchange.chunked_head("Cache-Control: no-store\r\n").chunk("begun");
+        let bytes = exchange.read_body().len().to_string();
+        exchange.chunk(bytes).last_chunk("");
+    })
+}
+
+fn with_limits(origin: &ScriptedOrigin, limits: &str) -> Larder {
+    let config = format!(
+        "[limits]\n{limits}\n[[site]]\nname = \"a\"\norigin = \"{}\"\n[[site.rule]]\npath = {{ prefix = \"/patient\" }}\n\
+         body_read_timeout = \"5m\"\nbody_rate_min = 0\n",
+        origin.url()
+    );
+    Setup::config(LARDER, &config).start()
+}
+
+/// A client that sends no more after the begin of its content.
+fn stopped(larder: &Larder, target: &str) -> Client {
+    let mut client = larder.client();
+    client.send(format!("POST {target} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"));
+    client
+}
+
+fn cut(larder: &Larder) -> f64 {
+    larder.metric("larder_client_errors_total", &["request-body-timeout"])
+}
+
+/// Twice as much time as a client has that no rule says anything of, by the answers that such clients get.
+fn wait_until_others_are_cut(larder: &Larder) {
+    for _ in 0..2 {
+        assert_eq!(stopped(larder, "/other").response().status(), 408);
+    }
+}
+
+#[test]
+fn slow_content_has_the_limits_of_its_rule() {
+    for limits in ["body_read_timeout = \"1s\"", "body_rate_min = \"1MiB\"\nbody_read_timeout = \"1s\""] {
+        let origin = conversing();
+        let larder = with_limits(&origin, limits);
+        let mut patient = stopped(&larder, "/patient");
+        let mut http2 = Http2::connect(larder.address());
+        http2.request("POST", "/patient").data(b"x");
+        wait_until_others_are_cut(&larder);
+        patient.send("0\r\n\r\n");
+        assert_eq!(patient.response().text(), "1", "{limits}");
+        assert_eq!(http2.end().response_begins_with(), 0x88, "{limits}");
+        assert_eq!(cut(&larder), 2.0, "{limits}");
+        let log = larder.stderr();
+        assert!(log.contains("a request body was broken off") && log.contains("path=\"/other\""), "{log}");
+    }
+}
+
+/// A stream of gRPC that waits for its other side is not a slow upload.
+#[test]
+fn what_is_answered_while_it_is_sent_may_pause() {
+    let origin = conversing();
+    let larder = with_limits(&origin, "body_read_timeout = \"1s\"");
+    let mut client = stopped(&larder, "/duplex");
+    assert_eq!((client.head().status(), client.chunk()), (200, b"begun".to_vec()));
+    let mut http2 = Http2::connect(larder.address());
+    http2.request("POST", "/duplex").data(b"x");
+    assert_eq!(http2.response_begins_with(), 0x88);
+    http2.wait_for_data();
+    wait_until_others_are_cut(&larder);
+    client.send("2\r\nyz\r\n0\r\n\r\n");
+    assert_eq!(client.chunk(), b"3");
+    http2.data(b"yz").end().wait_for_data();
+    assert_eq!(cut(&larder), 2.0);
+}
+
+/// It ends like a tunnel in which nothing moves, and somebody hears of it.
+#[test]
+fn what_is_answered_while_it_is_sent_does_not_pause_for_ever() {
+    let origin = conversing();
+    let larder = with_limits(&origin, "tunnel_idle_timeout = \"1s\"");
+    let mut client = stopped(&larder, "/duplex");
+    assert_eq!(client.head().status(), 200);
+    let mut http2 = Http2::connect(larder.address());
+    http2.request("POST", "/duplex/2").data(b"x");
+    assert_eq!(http2.response_begins_with(), 0x88);
+    wait::until_true("both are cut", || cut(&larder) == 2.0);
+    assert_eq!(client.rest(), b"5\r\nbegun\r\n");
+    wait::until_true("its stream is reset", || !http2.is_open());
+    let log = larder.stderr();
+    assert!(log.contains("path=\"/duplex\"") && log.contains("path=\"/duplex/2\""), "{log}");
+}
+
+/// An answer that comes before the end of what it answers.
+struct Early {
+    target: &'static str,
+    framing: &'static str,
+    content: &'static str,
+    status: u16,
+    connection: &'static str,
+}
+
+/// Where the rest is too long to be read for the next request, or may be, the answer says that the connection ends.
+//= RFC 9112 section 9.6: close is said
+#[test]
+fn early_answers_say_whether_the_connection_ends() {
+    const CASES: [Early; 7] = [
+        Early {
+            target: "/",
+            framing: "Content-Length: 1000000",
+            content: "x",
+            status: 401,
+            connection: "close",
+        },
+        Early { target: "/", framing: "Content-Length: 1000", content: "x", status: 401, connection: "" },
+        Early {
+            target: "/",
+            framing: "Transfer-Encoding: chunked",
+            content: "1\r\nx\r\n",
+            status: 401,
+            connection: "close",
+        },
+        Early {
+            target: "/denied",
+            framing: "Content-Length: 1000000",
+            content: "x",
+            status: 403,
+            connection: "close",
+        },
+        Early {
+            target: "/denied",
+            framing: "Content-Length: 1000",
+            content: "x",
+            status: 403,
+            connection: "",
+        },
+        Early {
+            target: "/denied",
+            framing: "Transfer-Encoding: chunked",
+            content: "1\r\nx\r\n",
+            status: 403,
+            connection: "close",
+        },
+        Early {
+            target: "/denied",
+            framing: "Transfer-Encoding: chunked",
+            content: "1\r\nx\r\n0\r\n\r\n",
+            status: 403,
+            connection: "",
+        },
+    ];
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.respond("401 Unauthorized", "WWW-Authenticate: Basic\r\n", "who?").close();
+    });
+    let config = format!(
+        "[[site]]\nname = \"a\"\norigin = \"{}\"\n[[site.rule]]\npath = {{ prefix = \"/denied\" }}\ndeny = true\n",
+        origin.url()
+    );
+    let larder = Setup::config(LARDER, &config).start();
+    for Early { target, framing, content, status, connection } in CASES {
+        let mut client = larder.client();
+        client.send(format!("POST {target} HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n{content}"));
+        let response = client.response();
+        let what = format!("{target} {framing}");
+        assert_eq!((response.status(), response.field("connection")), (status, connection), "{what}");
+    }
 }

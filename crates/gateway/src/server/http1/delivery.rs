@@ -8,7 +8,7 @@ use store::Slice;
 use tokio::time::Instant;
 
 use super::connection::{Connection, DRAINED_BYTES_MAX, Next, Traits};
-use super::request_body::{BodyPump, Pumped};
+use super::request_body::{BodyProblem, BodyPump, CLIENT_CLOSED, Pumped, Rest};
 use super::response::{BodyFraming, Chunk, Chunking, Http1Head, Wanted, write_framing};
 use crate::account::{self, Asked, Delivered};
 use crate::active::ActiveConfig;
@@ -35,6 +35,7 @@ pub(super) struct Delivery<'a, S> {
     /// Sent since it was the others' turn.
     turn_bytes: usize,
     tunnelled_bytes: u64,
+    rest: Rest,
 }
 
 /// What moved while a response was being sent.
@@ -43,6 +44,8 @@ enum Moved {
     End,
     Broken(&'static str),
     RequestBody,
+    /// The request body did not keep its limits, or the client is gone.
+    RequestBodyBroken(BodyProblem),
     ClientGone,
 }
 
@@ -64,13 +67,17 @@ impl<'a, S: Stream> Delivery<'a, S> {
             is_accounted: false,
             turn_bytes: 0,
             tunnelled_bytes: 0,
+            rest: Rest::Short,
         }
     }
 
     pub(super) async fn run(mut self) -> Next {
         let head = match &self.reply.body {
             Body::Tunnel(_) => return self.tunnel().await,
-            _ => self.write_head(),
+            _ => {
+                self.look_at_the_rest();
+                self.write_head()
+            }
         };
         let outcome = match head {
             BodyFraming::None => self.connection.flush().await.map(|()| Persistence::KeepAlive),
@@ -79,10 +86,26 @@ impl<'a, S: Stream> Delivery<'a, S> {
         let delivered = if outcome.is_ok() { Delivered::Whole } else { Delivered::Broken };
         self.account(delivered);
         let persistence = outcome?;
-        if persistence == Persistence::Close || self.traits.persistence == Persistence::Close {
-            return Ok(Persistence::Close);
+        match (persistence, self.traits.persistence, self.rest) {
+            // Whatever it is, the origin may still want it.
+            (Persistence::KeepAlive, Persistence::Close, Rest::Unknown) => {
+                self.drain_request().await.map(|_| Persistence::Close)
+            }
+            (Persistence::KeepAlive, Persistence::KeepAlive, _) => self.drain_request().await,
+            _ => Ok(Persistence::Close),
         }
-        self.drain_request().await
+    }
+
+    /// A response that comes before the end of its request says whether the connection ends with it.
+    //= RFC 9112 section 9.6: close is said
+    fn look_at_the_rest(&mut self) {
+        let Connection { input, worker, .. } = &mut *self.connection;
+        let Some(pump) = self.pump.as_mut().filter(|pump| !pump.is_complete()) else { return };
+        self.rest = pump.rest(input, worker);
+        pump.answered();
+        if self.rest != Rest::Short {
+            self.traits = self.traits.closing();
+        }
     }
 
     fn write_head(&mut self) -> BodyFraming {
@@ -109,6 +132,10 @@ impl<'a, S: Stream> Delivery<'a, S> {
                 Moved::Broken(reason) => {
                     self.connection.worker.recorder.fill_aborted(reason);
                     self.connection.flush().await?;
+                    return Err(WireError::Closed);
+                }
+                Moved::RequestBodyBroken(problem) => {
+                    self.request_body_broken(&problem);
                     return Err(WireError::Closed);
                 }
                 Moved::ClientGone => return Err(WireError::Closed),
@@ -141,8 +168,8 @@ impl<'a, S: Stream> Delivery<'a, S> {
             Some(pump) => tokio::select! {
                 biased;
                 data = &mut data => moved(data),
-                step = pump.step(&mut connection.wire, &mut connection.input, (&connection.worker, &connection.live.config.limits)) => {
-                    if step.is_ok() { Moved::RequestBody } else { Moved::ClientGone }
+                step = pump.step(&mut connection.wire, &mut connection.input, &connection.worker) => {
+                    step.map_or_else(Moved::RequestBodyBroken, |_| Moved::RequestBody)
                 }
             },
             None => tokio::select! {
@@ -150,6 +177,14 @@ impl<'a, S: Stream> Delivery<'a, S> {
                 data = &mut data => moved(data),
                 () = connection.client_left(), if is_private => Moved::ClientGone,
             },
+        }
+    }
+
+    fn request_body_broken(&self, problem: &BodyProblem) {
+        let (Connection { worker, live, .. }, reason) = (&*self.connection, problem.reason());
+        if reason != CLIENT_CLOSED {
+            let site = self.reply.account.site.as_deref();
+            account::record_cut(worker, live, (site, self.asked.request), reason);
         }
     }
 
@@ -227,11 +262,10 @@ impl<'a, S: Stream> Delivery<'a, S> {
         if self.traits.has_no_body() || pump.is_complete() {
             return Ok(Persistence::KeepAlive);
         }
-        let limits = connection.live.config.limits.clone();
+        pump.is_drained();
         let limit = pump.received_bytes() + DRAINED_BYTES_MAX;
         while pump.received_bytes() < limit {
-            match pump.step(&mut connection.wire, &mut connection.input, (&connection.worker, &limits)).await
-            {
+            match pump.step(&mut connection.wire, &mut connection.input, &connection.worker).await {
                 Ok(Pumped::More) => {}
                 Ok(Pumped::Done) => return Ok(Persistence::KeepAlive),
                 Err(_) => return Ok(Persistence::Close),

@@ -275,7 +275,7 @@ impl<S: Stream> Connection<S> {
             Framing::Length(bytes) => split(RequestBody::channel(REQUEST_PIECES_MAX, Some(bytes))),
             Framing::Chunked => split(RequestBody::channel(REQUEST_PIECES_MAX, None)),
         };
-        let mut pump = BodyPump::new(traits.framing, &self.codec, plan.request_body_bytes_max(), sender);
+        let mut pump = BodyPump::new(traits.framing, &self.codec, plan.body_limits(), sender);
         let waiting = account::Waiting::new(&self.worker, &plan);
         let answered = self.answer(&plan, body, &mut pump, traits).await;
         waiting.end();
@@ -308,14 +308,14 @@ impl<S: Stream> Connection<S> {
         }
         self.flush().await?;
         let interims = Interims::default();
-        let (worker, live) = (Arc::clone(&self.worker), Arc::clone(&self.live));
+        let worker = Arc::clone(&self.worker);
         let reply = pin!(exchange::finish(&worker, plan, body, &interims));
         let mut awaited = Awaited::new(reply, &interims);
         let mut pumping = !traits.has_no_body();
         loop {
             let from_client = async {
                 if pumping {
-                    return pump.step(&mut self.wire, &mut self.input, (&worker, &live.config.limits)).await;
+                    return pump.step(&mut self.wire, &mut self.input, &worker).await;
                 }
                 // What was begun for the client ends as the future of the reply is dropped.
                 self.client_gave_up(plan).await;
@@ -355,8 +355,8 @@ impl<S: Stream> Connection<S> {
         traits: Traits,
     ) -> Next {
         let _in_flight = self.worker.recorder.in_flight();
-        let bytes_max = self.live.config.limits.body_bytes_max;
-        let pump = BodyPump::new(traits.framing, &self.codec, bytes_max, None);
+        let limits = self.live.config.limits.body_limits();
+        let pump = BodyPump::new(traits.framing, &self.codec, limits, None);
         Delivery::new(self, Asked::at_once(request), traits, Some(pump), reply).run().await
     }
 

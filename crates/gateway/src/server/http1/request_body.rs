@@ -10,8 +10,8 @@ use http1::{BodyDecoder, BodyError, Decoded, Framing, Limits};
 use store::{Budget, OverBudget};
 use tokio::time::Instant;
 
-use crate::config::ClientLimits;
-use crate::server::pace::{Pace, PaceLimits};
+use super::connection::DRAINED_BYTES_MAX;
+use crate::server::pace::{BodyLimits, Pace, PaceLimits};
 use crate::server::wire::{Input, Stream, Wire, WireError};
 use crate::upstream::{RequestBodySender, UNCHARGED_PIECE_BYTES_MAX};
 use crate::worker::Worker;
@@ -65,11 +65,30 @@ pub(super) struct BodyPump {
     /// A piece may be as large as what one read brings.
     read_bytes_max: usize,
     bytes_left: u64,
-    bytes_max: u64,
     received_bytes: u64,
+    limits: BodyLimits,
+    awaited: Awaited,
     pace: Pace,
     /// Since when the client is waited for.
     waiting_since: Option<Instant>,
+}
+
+/// What the rest of the body is waited for beside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    Response,
+    /// The response is being sent.
+    EndOfResponse,
+    /// Nothing else: what is left of the body is read for the next request.
+    NextRequest,
+}
+
+/// How much of a body is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    Short,
+    Unknown,
+    Long,
 }
 
 /// What a step came to.
@@ -84,7 +103,7 @@ impl BodyPump {
     pub(super) fn new(
         framing: Framing,
         codec: &Limits,
-        bytes_max: u64,
+        limits: BodyLimits,
         sender: Option<RequestBodySender>,
     ) -> Self {
         Self {
@@ -92,9 +111,10 @@ impl BodyPump {
             sender,
             pending: None,
             read_bytes_max: usize::MAX,
-            bytes_left: bytes_max,
-            bytes_max,
+            bytes_left: limits.bytes_max,
             received_bytes: 0,
+            limits,
+            awaited: Awaited::Response,
             pace: Pace::default(),
             waiting_since: None,
         }
@@ -114,7 +134,7 @@ impl BodyPump {
         &mut self,
         wire: &mut Wire<S>,
         input: &mut Input,
-        (worker, limits): (&Worker, &ClientLimits),
+        worker: &Worker,
     ) -> Result<Pumped, BodyProblem> {
         if let (Some(data), Some(sender)) = (&self.pending, &mut self.sender) {
             // The piece stays pending until it is taken, so that dropping this step loses nothing.
@@ -124,16 +144,44 @@ impl BodyPump {
                 self.sender = None;
             }
         } else if input.is_empty() && !self.decoder.is_complete() {
-            self.read(wire, input, (worker, limits.body_pace())).await?;
+            self.read(wire, input, worker).await?;
         } else {
-            let consumed = self.find(input.filled(), worker.shared.memory())?;
-            input.consume(consumed);
+            self.take(input, worker)?;
         }
         if !self.is_complete() {
             return Ok(Pumped::More);
         }
         self.finish();
         Ok(Pumped::Done)
+    }
+
+    /// How much is left behind what has arrived, which is taken.
+    pub(super) fn rest(&mut self, input: &mut Input, worker: &Worker) -> Rest {
+        if self.pending.is_none() && self.take(input, worker).is_err() {
+            return Rest::Long;
+        }
+        if self.is_complete() {
+            self.finish();
+        }
+        match self.decoder.remaining() {
+            Some(bytes) if bytes > DRAINED_BYTES_MAX => Rest::Long,
+            Some(_) => Rest::Short,
+            // Without an origin that may want it, it isn't waited for.
+            None if self.sender.is_none() => Rest::Long,
+            None => Rest::Unknown,
+        }
+    }
+
+    /// The response begins.
+    pub(super) fn answered(&mut self) {
+        (self.awaited, self.pace) = (Awaited::EndOfResponse, Pace::default());
+        self.waits_anew();
+    }
+
+    /// The response is over.
+    pub(super) fn is_drained(&mut self) {
+        self.awaited = Awaited::NextRequest;
+        self.waits_anew();
     }
 
     /// The client had no chance to send: nobody looked.
@@ -147,9 +195,9 @@ impl BodyPump {
         &mut self,
         wire: &mut Wire<S>,
         input: &mut Input,
-        (worker, limits): (&Worker, PaceLimits),
+        worker: &Worker,
     ) -> Result<(), BodyProblem> {
-        let now = Instant::now();
+        let (now, limits) = (Instant::now(), self.pace_limits());
         let since = *self.waiting_since.get_or_insert(now);
         wire.allow(self.pace.patience(limits).saturating_sub(now - since));
         poll_fn(|context| {
@@ -166,6 +214,19 @@ impl BodyPump {
             Poll::Ready(Ok(()))
         })
         .await
+    }
+
+    fn pace_limits(&self) -> PaceLimits {
+        match self.awaited {
+            Awaited::Response | Awaited::NextRequest => self.limits.pace,
+            Awaited::EndOfResponse => PaceLimits { stall_max: self.limits.answered_idle_max, rate_min: 0 },
+        }
+    }
+
+    fn take(&mut self, input: &mut Input, worker: &Worker) -> Result<(), BodyProblem> {
+        let consumed = self.find(input.filled(), worker.shared.memory())?;
+        input.consume(consumed);
+        Ok(())
     }
 
     /// Decodes all that is there, and hands it over as one piece: chunks may be of a few bytes. How much of it was used.
@@ -188,8 +249,10 @@ impl BodyPump {
 
     fn count(&mut self, bytes: u64) -> Result<(), BodyProblem> {
         self.received_bytes += bytes;
-        self.bytes_left =
-            self.bytes_left.checked_sub(bytes).ok_or(BodyProblem::TooLarge { bytes_max: self.bytes_max })?;
+        self.bytes_left = self
+            .bytes_left
+            .checked_sub(bytes)
+            .ok_or(BodyProblem::TooLarge { bytes_max: self.limits.bytes_max })?;
         Ok(())
     }
 

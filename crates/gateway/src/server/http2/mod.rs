@@ -297,8 +297,8 @@ impl<S: Stream + 'static> Connection<S> {
             Step::Reply(reply) => self.reply(reply, &head, responder),
             Step::Forward(plan) => {
                 let budget = self.worker.shared.memory();
-                let content = (plan.request().content, plan.request_body_bytes_max());
-                let (pump, body) = BodyPump::start(body, content, limits, budget);
+                let content = plan.request().content;
+                let (pump, body) = BodyPump::start(body, content, plan.body_limits(), budget);
                 let resets = Arc::clone(&self.resets);
                 drop(tokio::spawn(Exchange { responder, plan, pump, resets }.run(body)));
             }

@@ -11,11 +11,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::config::ClientLimits;
 use crate::message::head::Content;
 use crate::message::respond::Problem;
 use crate::message::trailers;
-use crate::server::pace::{Pace, PaceLimits};
+use crate::server::pace::{BodyLimits, Pace};
 use crate::upstream::{RequestBody, RequestBodySender, Room, UNCHARGED_PIECE_BYTES_MAX};
 
 /// Pieces of a request body between client and origin. Each is at most a frame (16 KiB); what waits beyond is charged.
@@ -35,8 +34,16 @@ pub(super) enum BodyProblem {
 /// may answer before it has read everything. Dropping it stops the task.
 pub(super) struct BodyPump {
     task: Option<JoinHandle<()>>,
-    received_bytes: Arc<AtomicU64>,
+    progress: Arc<Progress>,
     problem: Option<oneshot::Receiver<BodyProblem>>,
+}
+
+/// How far both directions of an exchange are.
+#[derive(Default)]
+struct Progress {
+    received_bytes: AtomicU64,
+    /// Of the response, with 1 for its head.
+    sent: AtomicU64,
 }
 
 struct Reader {
@@ -44,10 +51,16 @@ struct Reader {
     /// Whether all of it has arrived.
     has_ended: bool,
     held: Held,
-    bytes_max: u64,
-    limits: PaceLimits,
+    limits: BodyLimits,
     pace: Pace,
-    received_bytes: Arc<AtomicU64>,
+    progress: Arc<Progress>,
+    quiet: Quiet,
+}
+
+/// Since when nothing has moved in either direction.
+struct Quiet {
+    since: Instant,
+    sent: u64,
 }
 
 /// What has arrived of a body and the origin has not taken, in one place: frames may be of one byte. It is taken from `h2`,
@@ -62,6 +75,8 @@ enum Step {
     /// The origin's side has taken a piece of so many bytes.
     Taken(usize),
     Arrived(Result<Option<Bytes>, BodyProblem>),
+    /// Nothing came, which is no fault of the client.
+    Waits,
     /// The rest isn't needed; the stream is reset once the response is complete.
     NotNeeded,
 }
@@ -70,8 +85,8 @@ impl BodyPump {
     /// Starts to move the body; nothing is started where there is none.
     pub(super) fn start(
         stream: RecvStream,
-        (content, bytes_max): (Content, u64),
-        limits: &ClientLimits,
+        content: Content,
+        limits: BodyLimits,
         budget: &Arc<Budget>,
     ) -> (Self, RequestBody) {
         let length = match content {
@@ -80,15 +95,15 @@ impl BodyPump {
             Content::Unknown => None,
         };
         let (sender, body) = RequestBody::channel(REQUEST_PIECES_MAX, length);
-        let received_bytes = Arc::<AtomicU64>::default();
+        let progress = Arc::<Progress>::default();
         let reader = Reader {
             stream,
             has_ended: false,
             held: Held { bytes: BytesMut::new(), charge: None, budget: Arc::clone(budget) },
-            bytes_max,
-            limits: limits.body_pace(),
+            limits,
             pace: Pace::default(),
-            received_bytes: Arc::clone(&received_bytes),
+            progress: Arc::clone(&progress),
+            quiet: Quiet { since: Instant::now(), sent: 0 },
         };
         let (report, problem) = oneshot::channel();
         let task = tokio::spawn(async move {
@@ -98,15 +113,25 @@ impl BodyPump {
                 drop(sender);
             }
         });
-        (Self { task: Some(task), received_bytes, problem: Some(problem) }, body)
+        (Self { task: Some(task), progress, problem: Some(problem) }, body)
     }
 
     pub(super) fn idle() -> Self {
-        Self { task: None, received_bytes: Arc::default(), problem: None }
+        Self { task: None, progress: Arc::default(), problem: None }
     }
 
     pub(super) fn received_bytes(&self) -> u64 {
-        self.received_bytes.load(Ordering::Relaxed)
+        self.progress.received_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The head of the response was sent.
+    pub(super) fn answered(&self) {
+        self.sent(1);
+    }
+
+    /// So much of its content was sent.
+    pub(super) fn sent(&self, bytes: u64) {
+        self.progress.sent.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Resolves only if the body can't be read to its end.
@@ -136,6 +161,7 @@ impl Reader {
             let taken = match self.step(&mut sender).await {
                 Step::Taken(bytes) => bytes,
                 Step::NotNeeded => return Ok(()),
+                Step::Waits => continue,
                 Step::Arrived(Ok(Some(data))) => match self.held.pass(&data, &mut sender) {
                     Ok(taken) => taken,
                     Err(OverBudget { .. }) => return Err((BodyProblem::Refused(no_memory()), sender)),
@@ -163,8 +189,12 @@ impl Reader {
     async fn step(&mut self, sender: &mut RequestBodySender) -> Step {
         let (waits, held) = (!self.held.bytes.is_empty(), &mut self.held);
         // A client whose window the origin keeps closed is not late.
-        let patience = if waits { Duration::MAX } else { self.pace.patience(self.limits) };
         let since = Instant::now();
+        let patience = match self.quiet.sent {
+            _ if waits => Duration::MAX,
+            0 => self.pace.patience(self.limits.pace),
+            _ => self.limits.answered_idle_max.saturating_sub(since - self.quiet.since),
+        };
         let arrived = tokio::select! {
             biased;
             room = sender.room(), if waits => return room.map_or(Step::NotNeeded, |room| Step::Taken(held.fill(room))),
@@ -173,6 +203,7 @@ impl Reader {
         };
         let waited = if waits { Duration::ZERO } else { since.elapsed() };
         Step::Arrived(match arrived {
+            Err(_) if self.has_moved() => return Step::Waits,
             Err(_) => Err(BodyProblem::Refused(Problem::new(
                 408,
                 "request-body-timeout",
@@ -186,12 +217,23 @@ impl Reader {
 
     fn received(&mut self, data: Bytes, waited: Duration) -> Result<Option<Bytes>, BodyProblem> {
         let bytes = data.len() as u64;
-        self.pace.waited(waited, bytes, self.limits);
-        let received = self.received_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if received > self.bytes_max {
-            return Err(BodyProblem::Refused(Problem::request_body_too_large(self.bytes_max)));
+        self.pace.waited(waited, bytes, self.limits.pace);
+        self.quiet.since = Instant::now();
+        let received = self.progress.received_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if received > self.limits.bytes_max {
+            return Err(BodyProblem::Refused(Problem::request_body_too_large(self.limits.bytes_max)));
         }
         Ok(Some(data))
+    }
+
+    /// Whether some of the response was sent since somebody looked.
+    fn has_moved(&mut self) -> bool {
+        let sent = self.progress.sent.load(Ordering::Relaxed);
+        let has_moved = sent != self.quiet.sent;
+        if has_moved {
+            self.quiet = Quiet { since: Instant::now(), sent };
+        }
+        has_moved
     }
 }
 

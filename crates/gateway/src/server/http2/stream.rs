@@ -92,8 +92,19 @@ enum Broken {
     Stalled,
     /// Others need the memory that the client keeps in use.
     Dismissed,
-    /// The request body did not end well, or the stream or the connection is gone.
+    /// The request body did not keep its limits.
+    Upload(&'static str),
+    /// The stream or the connection is gone.
     Client,
+}
+
+impl From<BodyProblem> for Broken {
+    fn from(problem: BodyProblem) -> Self {
+        match problem {
+            BodyProblem::Refused(problem) => Self::Upload(problem.reason),
+            BodyProblem::ClientLeft => Self::Client,
+        }
+    }
 }
 
 impl Responder {
@@ -173,7 +184,10 @@ impl Exchange {
         let wanted = Wanted::by(&asked.request.method);
         let worker = Arc::clone(&self.responder.worker);
         match self.responder.open(reply, wanted) {
-            Ok(open) => open.deliver(asked, self.pump).await,
+            Ok(open) => {
+                self.pump.answered();
+                open.deliver(asked, self.pump).await;
+            }
             Err(reply) => {
                 let sent = reply.sent().with_bytes(0, self.pump.received_bytes(), Delivered::Broken);
                 account::record_owned(&worker, asked, &reply, sent);
@@ -206,6 +220,8 @@ impl Exchange {
         let waiting = account::Waiting::new(worker, &self.plan);
         let reply = pin!(exchange::finish(worker, &self.plan, body, &interims));
         let mut awaited = Awaited::new(reply, &interims);
+        let wanted = self.plan.site.config.interim_responses;
+        let passes = |interim: &Interim| wanted.passes(interim.status, Version::Http2);
         let answered = loop {
             tokio::select! {
                 biased;
@@ -223,8 +239,6 @@ impl Exchange {
         waiting.end();
         answered
     }
-        let wanted = self.plan.site.config.interim_responses;
-        let passes = |interim: &Interim| wanted.passes(interim.status, Version::Http2);
 }
 
 impl Open {
@@ -260,7 +274,7 @@ impl Open {
         };
         match ended {
             Ok(()) => delivery.delivered = Delivered::Whole,
-            Err(broken) => open.break_off(broken),
+            Err(broken) => open.break_off(broken, asked),
         }
     }
 
@@ -269,7 +283,7 @@ impl Open {
     }
 
     //= RFC 9113 section 8.1: an incomplete response ends in RST_STREAM
-    fn break_off(&mut self, broken: Broken) {
+    fn break_off(&mut self, broken: Broken, asked: Asked<'_>) {
         let reason = match broken {
             Broken::Body(reason) => {
                 self.worker.recorder.fill_aborted(reason);
@@ -282,6 +296,11 @@ impl Open {
             }
             Broken::Dismissed => {
                 self.worker.recorder.client_error("memory-share");
+                Reason::CANCEL
+            }
+            Broken::Upload(reason) => {
+                let site = self.reply.account.site.as_deref();
+                account::record_cut(&self.worker, &self.live, (site, asked.request), reason);
                 Reason::CANCEL
             }
             Broken::Client => Reason::CANCEL,
@@ -315,7 +334,7 @@ impl Open {
             biased;
             data = body.data(trailers, PieceMax::SENT) => data.map_err(|broken| Broken::Body(broken.reason())),
             _ = poll_fn(|context| stream.poll_reset(context)) => Err(Broken::Client),
-            _ = pump.problem() => Err(Broken::Client),
+            problem = pump.problem() => Err(problem.into()),
         }
     }
 
@@ -339,6 +358,7 @@ impl Open {
                 None => self.awaited_piece(&mut data, counted, client, pump).await?,
             };
             self.sent_bytes += piece.len() as u64;
+            pump.sent(piece.len() as u64);
             self.stream.send_data(piece, false).map_err(|_| Broken::Client)?;
         }
         Ok(())
@@ -364,7 +384,7 @@ impl Open {
         tokio::select! {
             biased;
             piece = self.piece(data, counted) => piece,
-            _ = pump.problem() => Err(Broken::Client),
+            problem = pump.problem() => Err(problem.into()),
             () = dismissed => Err(Broken::Dismissed),
         }
     }

@@ -26,6 +26,8 @@ pub(super) fn of_rule(scope: &mut Scope<'_>, rule: &Table, counted_as: String) -
         is_denied: rule.get("deny"),
         rate_limit: rate_limit(scope, rule),
         request_body_bytes_max: rule.get("request_body_bytes_max"),
+        body_read_timeout: rule.get("body_read_timeout"),
+        body_rate_min: rule.get("body_rate_min"),
         miss_budget: rule.optional_table("miss_budget").and_then(|table| rate(scope, table)),
         default_response: rule.optional_table("default_response").map(|table| default_response(scope, table)),
         response_body_bytes_max: rule.get("response_body_bytes_max"),

@@ -204,6 +204,8 @@ section! {
     /// `connections_max`.
     head_read_timeout = LIMIT.default("10s"),
     /// Between two reads of a request body (408).
+    ///
+    /// Once the response has begun, `tunnel_idle_timeout` counts instead, for both directions together. Rules may say otherwise.
     body_read_timeout = LIMIT.default("30s"),
     /// Bytes of a request body a second, over the time that is waited for them (408); `0` for any.
     ///

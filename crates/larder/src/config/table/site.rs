@@ -359,6 +359,15 @@ section! {
     /// Up to `limits.body_bytes_max`, which holds for all. What `Content-Length` says is refused before the origin sees anything of it; other content
     /// is broken off.
     request_body_bytes_max = BODY.absent("that of the site"),
+    /// Between two reads of the content of a request that matches (408), over `limits.body_read_timeout`.
+    ///
+    /// For streams of gRPC and long polls whose clients may be silent for long before the response begins (docs/guide/grpc-and-sse.md). Where a path
+    /// has several readings, the shortest of their rules counts.
+    body_read_timeout = LIMIT.absent("that of `limits.body_read_timeout`"),
+    /// Bytes of the content of a request that matches, a second (408), over `limits.body_rate_min`; `0` for any.
+    ///
+    /// Where a path has several readings, the highest of their rules counts.
+    body_rate_min = BODY.absent("that of `limits.body_rate_min`"),
     /// Largest content of a response of the origin; a larger one is answered 502, or broken off where it has begun, and never stored.
     ///
     /// To store less and pass on all, set `object_bytes_max` instead.
