@@ -21,6 +21,7 @@ mod report;
 mod row;
 mod stage;
 mod statistics;
+mod upload;
 mod verdict;
 
 use std::fs;
@@ -154,6 +155,7 @@ fn measure(theatre: &Theatre, what: What, peers: &[Peer], effort: Effort) -> any
         What::Waiters => vec![coalescing::waiters(theatre, peers, effort)?],
         What::Expiry => vec![coalescing::expiry(theatre, peers)?],
         What::Mixed => vec![mixed::measure(theatre, peers, effort)?],
+        What::Upload => vec![upload::measure(theatre, peers, effort)?],
         _ => Vec::new(),
     })
 }

@@ -37,6 +37,8 @@ pub(crate) enum What {
     Expiry,
     /// Hits while misses run
     Mixed,
+    /// 64 MiB on their way to the origin
+    Upload,
     /// Ten matching transformation rules
     Rules,
     /// A hit of 20 KiB for clients that accept gzip
@@ -173,6 +175,8 @@ impl What {
             }
             // The others have all of their memory from the beginning, or keep bodies in files.
             Self::Overhead => &[Larder, Varnish],
+            // HAProxy leaves it to the origin to say that an upload may begin.
+            Self::Upload => &[Larder, NginxProxyCache],
             // HAProxy does not collapse requests.
             Self::Waiters => &[Larder, NginxProxyCache, Varnish],
             _ => &[],
@@ -258,6 +262,7 @@ impl What {
             Self::Waiters => vec![AtMost(100.0)],
             Self::Expiry => vec![AtMost(1.0)],
             Self::Mixed => vec![AtMost(1000.0)],
+            Self::Upload => vec![to(Peer::NginxProxyCache, 1.5)],
             _ => kv::budgets(title),
         }
     }

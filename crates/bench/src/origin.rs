@@ -1,6 +1,6 @@
 //! An origin in this process, which answers as it is told, and counts what it is asked.
 
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,6 +81,12 @@ impl Origin {
     }
 }
 
+/// What a field line says of the length of the content, if it does.
+fn length(line: &str) -> Option<u64> {
+    let (name, value) = line.split_once(':')?;
+    if name.eq_ignore_ascii_case("content-length") { value.trim().parse().ok() } else { None }
+}
+
 /// The requests of a connection.
 fn answer_all(stream: TcpStream, counts: &Counts, reply: &impl Fn(&str, u64) -> Reply) -> io::Result<()> {
     stream.set_nodelay(true)?;
@@ -88,11 +94,14 @@ fn answer_all(stream: TcpStream, counts: &Counts, reply: &impl Fn(&str, u64) -> 
     let mut line = String::new();
     while reader.read_line(&mut line)? > 0 {
         let target = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        let mut content_bytes = 0;
         while line.trim_end() != "" {
             line.clear();
             reader.read_line(&mut line)?;
+            content_bytes = length(&line).unwrap_or(content_bytes);
         }
         line.clear();
+        io::copy(&mut reader.by_ref().take(content_bytes), &mut io::sink())?;
         match counts.during(|number| reply(&target, number)) {
             Reply::Parts(parts) => write(reader.get_mut(), &parts)?,
             Reply::Reset => return SockRef::from(reader.get_ref()).set_linger(Some(Duration::ZERO)),
