@@ -206,12 +206,12 @@ fn conversing() -> ScriptedOrigin {
     })
 }
 
-fn with_limits(origin: &ScriptedOrigin, limits: &str) -> Larder {
-    let config = format!(
-        "[limits]\n{limits}\n[[site]]\nname = \"a\"\norigin = \"{}\"\n[[site.rule]]\npath = {{ prefix = \"/patient\" }}\n\
-         body_read_timeout = \"5m\"\nbody_rate_min = 0\n",
-        origin.url()
-    );
+const PATIENT_RULE: &str =
+    "[[site.rule]]\npath = { prefix = \"/patient\" }\nbody_read_timeout = \"5m\"\nbody_rate_min = 0\n";
+
+fn with_limits(origin: &ScriptedOrigin, limits: &str, rule: &str) -> Larder {
+    let url = origin.url();
+    let config = format!("[limits]\n{limits}\n[[site]]\nname = \"a\"\norigin = \"{url}\"\n{rule}");
     Setup::config(LARDER, &config).start()
 }
 
@@ -237,7 +237,7 @@ fn wait_until_others_are_cut(larder: &Larder) {
 fn slow_content_has_the_limits_of_its_rule() {
     for limits in ["body_read_timeout = \"1s\"", "body_rate_min = \"1MiB\"\nbody_read_timeout = \"1s\""] {
         let origin = conversing();
-        let larder = with_limits(&origin, limits);
+        let larder = with_limits(&origin, limits, PATIENT_RULE);
         let mut patient = stopped(&larder, "/patient");
         let mut http2 = Http2::connect(larder.address());
         http2.request("POST", "/patient").data(b"x");
@@ -255,7 +255,7 @@ fn slow_content_has_the_limits_of_its_rule() {
 #[test]
 fn what_is_answered_while_it_is_sent_may_pause() {
     let origin = conversing();
-    let larder = with_limits(&origin, "body_read_timeout = \"1s\"");
+    let larder = with_limits(&origin, "body_read_timeout = \"1s\"", "");
     let mut client = stopped(&larder, "/duplex");
     assert_eq!((client.head().status(), client.chunk()), (200, b"begun".to_vec()));
     let mut http2 = Http2::connect(larder.address());
@@ -273,7 +273,7 @@ fn what_is_answered_while_it_is_sent_may_pause() {
 #[test]
 fn what_is_answered_while_it_is_sent_does_not_pause_for_ever() {
     let origin = conversing();
-    let larder = with_limits(&origin, "tunnel_idle_timeout = \"1s\"");
+    let larder = with_limits(&origin, "tunnel_idle_timeout = \"1s\"", "");
     let mut client = stopped(&larder, "/duplex");
     assert_eq!(client.head().status(), 200);
     let mut http2 = Http2::connect(larder.address());

@@ -57,6 +57,9 @@ impl BodyProblem {
 /// Read at once where memory has no room for more.
 const READ_BYTES_MIN: usize = 16 * 1024;
 
+/// Read of one body before it is the turn of the other connections of the core.
+const TURN_BYTES_MAX: u64 = 256 << 10;
+
 /// Moves a request body piece by piece. Each step may be dropped and taken again: nothing is lost.
 pub(super) struct BodyPump {
     decoder: BodyDecoder,
@@ -66,6 +69,8 @@ pub(super) struct BodyPump {
     read_bytes_max: usize,
     bytes_left: u64,
     received_bytes: u64,
+    /// Of these, before the others of the core had their turn.
+    turn_began_bytes: u64,
     limits: BodyLimits,
     awaited: Awaited,
     pace: Pace,
@@ -113,6 +118,7 @@ impl BodyPump {
             read_bytes_max: usize::MAX,
             bytes_left: limits.bytes_max,
             received_bytes: 0,
+            turn_began_bytes: 0,
             limits,
             awaited: Awaited::Response,
             pace: Pace::default(),
@@ -197,6 +203,7 @@ impl BodyPump {
         input: &mut Input,
         worker: &Worker,
     ) -> Result<(), BodyProblem> {
+        self.take_turns().await;
         let (now, limits) = (Instant::now(), self.pace_limits());
         let since = *self.waiting_since.get_or_insert(now);
         wire.allow(self.pace.patience(limits).saturating_sub(now - since));
@@ -214,6 +221,14 @@ impl BodyPump {
             Poll::Ready(Ok(()))
         })
         .await
+    }
+
+    /// A client that sends as fast as it is read must not keep the core from the others.
+    async fn take_turns(&mut self) {
+        if self.received_bytes - self.turn_began_bytes >= TURN_BYTES_MAX {
+            self.turn_began_bytes = self.received_bytes;
+            tokio::task::yield_now().await;
+        }
     }
 
     fn pace_limits(&self) -> PaceLimits {
