@@ -64,7 +64,7 @@ master_process off;
 worker_processes 1;
 pid {folder}/nginx.pid;
 error_log {folder}/error.log;
-events {{ worker_connections 1024; }}
+events {{ worker_connections 4096; }}
 http {{
     types {{ text/html html; text/css css; text/plain txt; image/png png; application/octet-stream bin; }}
     log_format short '$request_method $request_uri $status $http_range $body_bytes_sent';

@@ -150,6 +150,8 @@ mod tests {
             Err(error) => error.reason().to_owned(),
         };
         let columns = [Column::new("end", &ends, shown)];
+            OriginError::StreamRefused,
+            OriginError::UpgradeFailed("".into()),
         let text = table(&columns, |at| match outcome(ends[at[0]], &config) {
             Some(outcome) => format!("{outcome:?}"),
             None => "nothing".to_owned(),

@@ -52,11 +52,11 @@ pub(super) enum Leave {
 
 impl Verdict {
     /// What a failed attempt says of its server, by how many were asked up to it. A kept connection that is closed under a request
-    /// says nothing, because servers close idle connections when they like; nor does the end of the time where others have
+    /// says nothing, because servers close idle connections when they like; nor does a refused stream, which is an answer; nor the end of the time where others have
     /// used it up, nor a strange answer to a request whose content had not all come: its client may have caused it.
     pub(super) fn of(failed: &Failed, attempt: usize) -> Self {
         match (failed.cause, failed.kept) {
-            (Cause::Closed, Kept::Yes) | (Cause::Other, _) => Self::Silent,
+            (Cause::Closed, Kept::Yes) | (Cause::Refused | Cause::Other, _) => Self::Silent,
             (Cause::OutOfTime, _) if attempt > 1 => Self::Silent,
             (Cause::Invalid, _) if failed.body == Replay::Gone => Self::Silent,
             (Cause::NotConnected | Cause::Closed | Cause::Late | Cause::Invalid | Cause::OutOfTime, _) => {
@@ -247,6 +247,7 @@ mod tests {
             (Cause::NotConnected, Kept::No, Replay::Gone, 2, Failure),
             (Cause::Closed, Kept::No, Replay::Whole, 1, Failure),
             (Cause::Closed, Kept::Yes, Replay::Whole, 1, Silent),
+            (Cause::Refused, Kept::No, Replay::Whole, 1, Silent),
             (Cause::Late, Kept::No, Replay::Whole, 1, Failure),
             (Cause::Late, Kept::Yes, Replay::Gone, 2, Failure),
             (Cause::Invalid, Kept::No, Replay::Whole, 1, Failure),

@@ -38,6 +38,12 @@ pub enum OriginError {
     /// The connection ended before a response head came.
     #[error("connection closed before a response")]
     ClosedBeforeResponse,
+    /// The origin has not begun with the request: over HTTP/2 it takes no more streams.
+    #[error("the origin refused the stream")]
+    StreamRefused,
+    /// The origin speaks HTTP/2, in which there are no upgrades, and gave no answer over HTTP/1.1.
+    #[error("an upgrade needs HTTP/1.1, which the origin does not speak: {0}")]
+    UpgradeFailed(Arc<str>),
     /// The response body ended early: what was received is not the whole.
     #[error("response body incomplete")]
     BodyTruncated,
@@ -108,7 +114,7 @@ pub enum OriginErrorKind {
 
 impl OriginError {
     /// All that [`Self::reason`] can say.
-    pub const REASONS: [&'static str; 24] = [
+    pub const REASONS: [&'static str; 26] = [
         "dns-error",
         "connection-refused",
         "destination-ip-unroutable",
@@ -126,6 +132,8 @@ impl OriginError {
         "interim-responses-max",
         "connection-limit-reached",
         "queue-timeout",
+        "stream-refused",
+        "http-upgrade-failed",
         "client-share",
         "miss-budget",
         "transfers-max",
@@ -159,6 +167,8 @@ impl OriginError {
             Self::InterimResponses { .. } => "interim-responses-max",
             Self::QueueFull => "connection-limit-reached",
             Self::QueueTimeout => "queue-timeout",
+            Self::StreamRefused => "stream-refused",
+            Self::UpgradeFailed(_) => "http-upgrade-failed",
             Self::ClientShare => "client-share",
             Self::MissBudget { .. } => "miss-budget",
             Self::TransfersFull => "transfers-max",
@@ -177,12 +187,14 @@ impl OriginError {
             | Self::Connect(_)
             | Self::Tls(_)
             | Self::TlsCertificate(_)
-            | Self::ClosedBeforeResponse => OriginErrorKind::Unreachable,
+            | Self::ClosedBeforeResponse
+            | Self::StreamRefused => OriginErrorKind::Unreachable,
             Self::ConnectTimeout
             | Self::FirstByteTimeout
             | Self::BetweenBytesTimeout
             | Self::TotalTimeout => OriginErrorKind::TimedOut,
-            Self::BodyTruncated
+            Self::UpgradeFailed(_)
+            | Self::BodyTruncated
             | Self::BodyTooLarge { .. }
             | Self::Protocol(_)
             | Self::InterimResponses { .. } => OriginErrorKind::InvalidResponse,

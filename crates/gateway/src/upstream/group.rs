@@ -9,7 +9,7 @@ use caching::explain::Finding;
 use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
 use store::Budget;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::admission::{Admission, Asker, Entrance};
 use super::attempt::{Attempt, FailedAttempt, Outcome};
@@ -55,7 +55,13 @@ struct Course {
     /// This one, and those before it.
     tried: SmallVec<[usize; 4]>,
     eligible: Eligible,
+    /// The last pause after a refusal.
+    pause: Duration,
 }
+
+/// Before a request that was refused is sent again: so much after the first refusal, and twice as much after each other one.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(160);
 
 impl Course {
     fn turn_to(&mut self, server: usize, now: Instant) {
@@ -64,11 +70,25 @@ impl Course {
         self.eligible = Eligible::Any(now);
     }
 
-    fn anew(&self) -> Anew {
+    /// What is refused waits for the origin as what waits for a connection does.
+    fn anew(&self, cause: Cause, limits: Limits, now: Instant) -> Anew {
         match self.eligible {
+            _ if cause == Cause::Refused => {
+                match now.saturating_duration_since(self.began) < limits.connect {
+                    true => Anew::Free,
+                    false => Anew::Taken,
+                }
+            }
             Eligible::Any(_) => Anew::Free,
             Eligible::OpenedSince(_) => Anew::Taken,
         }
+    }
+
+    /// Waits before the next attempt at a server that refused one.
+    async fn pause(&mut self) {
+        self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+        sleep(self.pause).await;
+        self.eligible = Eligible::Any(Instant::now());
     }
 }
 
@@ -165,8 +185,15 @@ impl Upstream {
                 }
                 Outcome::Failed(failed) => *failed,
             };
-            body = self.after(failed, Repeatable::of(head.method), &mut course, asker.record.as_ref())?;
+            let method = Repeatable::of(head.method);
+            let (next, again) =
+                self.after(failed, (method, waiting.limits), &mut course, asker.record.as_ref())?;
             self.counters.retries.fetch_add(1, Relaxed);
+            body = again;
+            if next == Next::Later {
+                // On the heap: most requests are never refused, and need no room for this.
+                Box::pin(course.pause()).await;
+            }
         }
     }
 
@@ -188,17 +215,24 @@ impl Upstream {
         if self.servers.list().len() > 1 {
             self.budget.lock().count_request(now);
         }
-        Course { key, began: now, server, tried: smallvec![server], eligible: Eligible::Any(now) }
+        Course {
+            key,
+            began: now,
+            server,
+            tried: smallvec![server],
+            eligible: Eligible::Any(now),
+            pause: Duration::ZERO,
+        }
     }
 
     /// What a failed attempt says of its server, and where the request goes next with its body. The error, if nowhere.
     fn after(
         &self,
         failed: FailedAttempt,
-        method: Repeatable,
+        (method, limits): (Repeatable, Limits),
         course: &mut Course,
         record: Option<&Arc<Record>>,
-    ) -> Result<RequestBody, OriginError> {
+    ) -> Result<(Next, RequestBody), OriginError> {
         let now = Instant::now();
         let FailedAttempt { error, body, processing, kept } = failed;
         self.servers.list()[course.server].endpoint.work().count_failure(&error);
@@ -213,17 +247,19 @@ impl Upstream {
             Some(_) if self.budget.lock().has_room(&self.config.retries, now) => Elsewhere::Free,
             Some(_) => Elsewhere::OverBudget,
         };
-        match (next(failed, elsewhere, course.anew()), other, body) {
-            (Next::Elsewhere, Some(server), Some(body)) => {
+        let anew = course.anew(failed.cause, limits, now);
+        match (next(failed, elsewhere, anew), other, body) {
+            (next @ Next::Elsewhere, Some(server), Some(body)) => {
                 self.budget.lock().count_retry(now);
                 course.turn_to(server, now);
                 note(record, || self.retried(&error, server));
-                Ok(body)
+                Ok((next, body))
             }
-            (Next::Anew, _, Some(body)) => {
+            (next @ Next::Anew, _, Some(body)) => {
                 course.eligible = Eligible::OpenedSince(course.began);
-                Ok(body)
+                Ok((next, body))
             }
+            (next @ Next::Later, _, Some(body)) => Ok((next, body)),
             (Next::FailOverBudget, ..) => {
                 self.counters.retries_over_budget.fetch_add(1, Relaxed);
                 Err(error)

@@ -14,6 +14,8 @@ pub(super) enum Cause {
     NotConnected,
     /// The connection ended before a response.
     Closed,
+    /// The origin said that it did not begin with the request, and may take it at another time.
+    Refused,
     /// No response came in time.
     Late,
     /// What came is no response: not HTTP, or not as HTTP demands.
@@ -58,11 +60,11 @@ pub(super) enum Elsewhere {
     OverBudget,
 }
 
-/// The way to the same server, over a new connection.
+/// The way to the same server once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anew {
     Free,
-    /// It was taken before.
+    /// It was taken before; or, for what is refused, for as long as a connection may take.
     Taken,
 }
 
@@ -71,8 +73,10 @@ pub(super) enum Anew {
 pub(super) enum Next {
     /// Send it to another server.
     Elsewhere,
-    /// Send it to the same server on a new connection.
+    /// Send it to the same server on a connection that is new to the request.
     Anew,
+    /// Send it to the same server after a pause.
+    Later,
     /// Give up.
     Fail,
     /// Give up; another server would be asked if there were not too many retries.
@@ -88,6 +92,7 @@ impl Cause {
             | OriginError::Tls(_)
             | OriginError::TlsCertificate(_) => Self::NotConnected,
             OriginError::ClosedBeforeResponse => Self::Closed,
+            OriginError::StreamRefused => Self::Refused,
             OriginError::FirstByteTimeout => Self::Late,
             OriginError::Protocol(_) | OriginError::InterimResponses { .. } => Self::Invalid,
             OriginError::TotalTimeout => Self::OutOfTime,
@@ -104,8 +109,8 @@ impl Repeatable {
 }
 
 /// Whether a request may be sent once more after a failure: it was certainly not processed, or may be processed twice. To
-/// another server if there is one. To the same one only where the connection says nothing about the server: a
-/// kept one that turned out dead.
+/// another server if there is one. To the same one only where the connection says nothing about the server, a
+/// kept one that turned out dead, or where the server asks for it.
 //= RFC 9110 section 9.2.2: idempotent methods may be retried, others only when known not to be processed
 pub(super) fn next(failed: Failed, elsewhere: Elsewhere, anew: Anew) -> Next {
     let may_be_repeated = failed.processing == Processing::Never || failed.method == Repeatable::Yes;
@@ -118,6 +123,7 @@ pub(super) fn next(failed: Failed, elsewhere: Elsewhere, anew: Anew) -> Next {
     match (elsewhere, anew) {
         (Elsewhere::Free, _) => Next::Elsewhere,
         (_, Anew::Free) if is_dead => Next::Anew,
+        (_, Anew::Free) if failed.cause == Cause::Refused => Next::Later,
         (Elsewhere::OverBudget, _) => Next::FailOverBudget,
         (Elsewhere::Closed, _) => Next::Fail,
     }
@@ -184,8 +190,15 @@ mod tests {
     //= RFC 9110 section 9.2.2: idempotent methods may be retried, others only when known not to be processed
     #[test]
     fn the_whole_table_is_as_written() {
-        let causes =
-            [Cause::NotConnected, Cause::Closed, Cause::Late, Cause::Invalid, Cause::OutOfTime, Cause::Other];
+        let causes = [
+            Cause::NotConnected,
+            Cause::Closed,
+            Cause::Refused,
+            Cause::Late,
+            Cause::Invalid,
+            Cause::OutOfTime,
+            Cause::Other,
+        ];
         let processings = [Processing::Never, Processing::Possible];
         let kept = [Kept::No, Kept::Yes];
         let methods = [Repeatable::No, Repeatable::Yes];

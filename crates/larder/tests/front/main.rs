@@ -31,6 +31,7 @@ mod fleet_faults;
 mod forwarding;
 mod groups;
 mod hostile;
+mod http2_origins;
 mod known_mistakes;
 mod kv;
 mod kv_access;

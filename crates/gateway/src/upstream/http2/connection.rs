@@ -1,19 +1,21 @@
 //! A connection that carries many exchanges, and places on it.
 
+use std::future::poll_fn;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::client::{Builder, SendRequest};
+use h2::client::{Builder, Connection, SendRequest};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::upstream::connect::Stream;
 use crate::upstream::driver::{self, DriverState};
-use crate::upstream::error::OriginError;
+use crate::upstream::error::{OriginError, cause};
 use crate::upstream::stats::Counters;
 
 /// Flow-control window of one response body: what an origin may send ahead of a slow reader. It is memory, so the requests
@@ -48,20 +50,24 @@ pub(in crate::upstream) struct StreamSlot {
 }
 
 impl Http2Connection {
-    /// Starts HTTP/2 on a stream.
+    /// Starts HTTP/2 on a stream, and waits for the SETTINGS of its peer: until they are here nobody knows how many streams it takes, and
+    /// what is above its limit is refused.
+    //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
     pub(in crate::upstream) async fn open(
         stream: Stream,
         address: Option<IpAddr>,
         counters: &Arc<Counters>,
     ) -> Result<Arc<Self>, OriginError> {
-        let (sender, connection) = Builder::new()
+        let (sender, mut connection) = Builder::new()
             .enable_push(false)
+            .initial_max_send_streams(0)
             .initial_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_header_list_size(FIELD_SECTION_BYTES_MAX)
             .handshake::<_, Bytes>(stream)
             .await
-            .map_err(|_| OriginError::ClosedBeforeResponse)?;
+            .map_err(|error| broken(&error))?;
+        poll_fn(|cx| poll_first_place(&sender, &mut connection, cx)).await?;
         let driven = async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "origin connection ended");
@@ -106,7 +112,7 @@ impl Http2Connection {
         Some(StreamSlot { connection: Arc::clone(self) })
     }
 
-    /// The opener's own place. The peer's limit isn't known yet; h2 holds the stream back if it is lower.
+    /// The opener's own place. If the peer has lowered its limit to none meanwhile, h2 holds the stream back.
     pub(in crate::upstream) fn reserve_first(self: &Arc<Self>) -> StreamSlot {
         self.active.fetch_add(1, Ordering::AcqRel);
         StreamSlot { connection: Arc::clone(self) }
@@ -127,6 +133,25 @@ impl StreamSlot {
     pub(super) fn suspect(&self) {
         self.connection.suspect.store(true, Ordering::Relaxed);
     }
+}
+
+/// Goes on with a connection until its peer lets a stream be opened.
+fn poll_first_place(
+    sender: &SendRequest<Bytes>,
+    connection: &mut Connection<Stream, Bytes>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), OriginError>> {
+    match Pin::new(connection).poll(cx) {
+        Poll::Pending if sender.current_max_send_streams() > 0 => Poll::Ready(Ok(())),
+        Poll::Pending => Poll::Pending,
+        Poll::Ready(Ok(())) => Poll::Ready(Err(OriginError::ClosedBeforeResponse)),
+        Poll::Ready(Err(error)) => Poll::Ready(Err(broken(&error))),
+    }
+}
+
+/// What the end of a connection says of its peer.
+pub(super) fn broken(error: &h2::Error) -> OriginError {
+    if error.is_library() { OriginError::Protocol(cause(error)) } else { OriginError::ClosedBeforeResponse }
 }
 
 impl Drop for StreamSlot {

@@ -16,6 +16,7 @@ use http::header::{self, HeaderMap, HeaderName};
 use http::uri::{Authority, Parts, Uri};
 
 use self::body::UploadTask;
+use self::connection::broken;
 use super::body::OriginBody;
 use super::error::{OriginError, cause};
 use super::exchange::{Exchange, Failure, Processing};
@@ -60,9 +61,7 @@ pub(super) async fn exchange(
             }
             Err(possible(late))
         }
-        Ok(Err(error)) => {
-            Err(Failure { processing: processing(&error), error: classify(&error, &progress), body: None })
-        }
+        Ok(Err(error)) => Err(failed(&error, &progress)),
         Ok(Ok(response)) => accept(response, head, slot, upload, exchange).map_err(possible),
     }
 }
@@ -131,18 +130,19 @@ impl Asking for Conversation {
     }
 }
 
-fn processing(error: &h2::Error) -> Processing {
-    //= RFC 9113 section 8.7: REFUSED_STREAM and streams above GOAWAY's last identifier were not processed
-    let refused = error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
-    let above_last = error.is_go_away() && error.is_remote();
-    if refused || above_last { Processing::Never } else { Processing::Possible }
+fn failed(error: &h2::Error, progress: &UploadProgress) -> Failure {
+    let (error, processing) = match error {
+        error if is_refusal(error) => (OriginError::StreamRefused, Processing::Never),
+        _ if progress.is_incomplete() => (OriginError::RequestBody, Processing::Possible),
+        error => (broken(error), Processing::Possible),
+    };
+    Failure { error, body: None, processing }
 }
 
-fn classify(error: &h2::Error, progress: &UploadProgress) -> OriginError {
-    if progress.is_incomplete() {
-        return OriginError::RequestBody;
-    }
-    if error.is_library() { OriginError::Protocol(cause(error)) } else { OriginError::ClosedBeforeResponse }
+//= RFC 9113 section 8.7: REFUSED_STREAM and streams above GOAWAY's last identifier were not processed
+fn is_refusal(error: &h2::Error) -> bool {
+    let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+    error.is_remote() && (is_refused || error.is_go_away())
 }
 
 fn accept(

@@ -199,17 +199,39 @@ async fn bodies_cut_short_are_errors() {
 //= RFC 9113 section 8.7: REFUSED_STREAM and streams above GOAWAY's last identifier were not processed
 #[tokio::test]
 async fn refused_streams_are_sent_again_whatever_the_method() {
-    let server = Server::start(&[Act::Refuse], 100).await;
-    let origin = origin(&server.config());
-    let full = RequestBody::Full(Bytes::from_static(b"whole"));
-    assert_eq!(fetch(&origin, request(Method::POST, full)).await.unwrap().body, "ok");
-    assert_eq!(origin.stats().retries, 1);
+    for refusals in [&[Act::Refuse][..], &[Act::Refuse; 6]] {
+        let server = Server::start(refusals, 100).await;
+        let origin = origin(&server.config());
+        let full = RequestBody::Full(Bytes::from_static(b"whole"));
+        assert_eq!(fetch(&origin, request(Method::POST, full)).await.unwrap().body, "ok");
+        assert_eq!((origin.stats().retries, server.connections()), (refusals.len() as u64, 1));
+    }
 }
 
 #[tokio::test]
-async fn streams_above_the_last_of_goaway_are_sent_again() {
-    let settings_then_goaway = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0";
-    let going = vec![Step::Until(b"SM\r\n\r\n"), Step::Write(settings_then_goaway.to_vec()), Step::Hold];
+async fn a_request_that_is_always_refused_ends_after_the_time_for_a_connection() {
+    let server = Server::start(&[Act::Refuse; 1_000], 100).await;
+    let origin = origin(&server.config());
+    let impatient = OriginTimeouts { connect: Duration::from_millis(50), ..TIMEOUTS };
+    let got = origin.send(get(), &impatient, &mut |_| {}, None).await;
+    assert_eq!(got.unwrap_err(), OriginError::StreamRefused);
+    assert!((2..10).contains(&server.streams.load(Ordering::Relaxed)));
+}
+
+/// Field bug: a new connection was filled before its peer had said how many streams it takes.
+//= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
+#[tokio::test]
+async fn no_stream_is_opened_before_the_peer_has_said_how_many() {
+    let server = Server::start(&[], 2).await;
+    let origin = origin(&server.config());
+    let post = || request(Method::POST, RequestBody::Full(Bytes::from_static(b"whole")));
+    let crowd = futures_util::future::join_all((0..20).map(|_| fetch(&origin, post()))).await;
+    assert!(crowd.into_iter().all(|got| got.unwrap().body == "ok"));
+    assert_eq!((origin.stats().retries, server.streams.load(Ordering::Relaxed)), (0, 20));
+}
+
+/// A server that ends its first connection so; the next one leads to a server that answers.
+async fn server_that_goes(going: Vec<Step>) -> OriginConfig {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (first, second) = (Scripted::start(vec![going]).await, Server::start(&[], 100).await);
@@ -223,9 +245,31 @@ async fn streams_above_the_last_of_goaway_are_sent_again() {
     });
     let mut config = config(address);
     config.servers[0].endpoint.protocol = OriginProtocol::Http2;
-    let origin = origin(&config);
-    assert_eq!(fetch(&origin, request(Method::POST, RequestBody::Empty)).await.unwrap().body, "ok");
-    assert_eq!((origin.stats().retries, origin.stats().connections_opened), (1, 2));
+    config
+}
+
+#[tokio::test]
+async fn streams_above_the_last_of_goaway_are_sent_again() {
+    const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
+    const GOAWAY: &[u8] = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    /// HEADERS with END_STREAM and END_HEADERS, of the first stream.
+    const REQUEST: &[u8] = b"\x01\x05\0\0\0\x01";
+    let preface = || Step::Until(b"SM\r\n\r\n");
+    let at_once = vec![preface(), Step::Write([SETTINGS, GOAWAY].concat()), Step::Hold];
+    let in_between = vec![
+        preface(),
+        Step::Write(SETTINGS.to_vec()),
+        Step::Until(REQUEST),
+        Step::Write(GOAWAY.to_vec()),
+        Step::Hold,
+    ];
+    // What ends before it is ready is no connection.
+    for (going, opened) in [(at_once, 1), (in_between, 2)] {
+        let origin = origin(&server_that_goes(going).await);
+        let got = fetch(&origin, request(Method::POST, RequestBody::Empty)).await;
+        assert_eq!(got.unwrap().body, "ok");
+        assert_eq!((origin.stats().retries, origin.stats().connections_opened), (1, opened));
+    }
 }
 
 #[tokio::test]
