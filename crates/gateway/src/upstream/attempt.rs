@@ -51,6 +51,7 @@ impl Attempt<'_> {
         let (connection, kept) = match self.endpoint.acquire(self.eligible, head, waiting.limits).await {
             Ok(acquired) => acquired,
             Err(error) => {
+                let error = self.endpoint.failure_of(head, error);
                 return failed(Failure { error, body: Some(body), processing: Processing::Never }, Kept::No);
             }
         };
@@ -62,7 +63,10 @@ impl Attempt<'_> {
         };
         match answer {
             Ok(response) => Outcome::Answered(response),
-            Err(failure) => failed(Failure { body: failure.body.or(replay), ..failure }, kept),
+            Err(Failure { error, body, processing }) => {
+                let error = self.endpoint.failure_of(head, error);
+                failed(Failure { error, body: body.or(replay), processing }, kept)
+            }
         }
     }
 }

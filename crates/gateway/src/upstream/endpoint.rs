@@ -142,7 +142,7 @@ impl Endpoint {
         head: &RequestHead<'_>,
         limits: Limits,
     ) -> Result<(Connection, Kept), OriginError> {
-        let offer = self.offer(head)?;
+        let offer = self.offer(head);
         if head.binding == Binding::Exchange {
             let alone = async { self.open(offer, Users::One).await };
             return Box::pin(limits.connected(alone)).await;
@@ -166,11 +166,30 @@ impl Endpoint {
         }
     }
 
-    fn offer(&self, head: &RequestHead<'_>) -> Result<Offer, OriginError> {
-        match (self.connector.offer(self.config.protocol), &head.upgrade) {
-            (offer, None) => Ok(offer),
-            (Offer::Http1 | Offer::Either, Some(_)) => Ok(Offer::Http1),
-            (Offer::Http2, Some(_)) => Err(OriginError::invalid_request("upgrade over HTTP/2")),
+    /// An upgrade goes over HTTP/1.1, because HTTP/2 has none.
+    //= RFC 9113 section 8.6: HTTP/2 has no 101 (Switching Protocols)
+    fn offer(&self, head: &RequestHead<'_>) -> Offer {
+        match head.upgrade {
+            None => self.usual_offer(),
+            Some(_) => Offer::Http1,
+        }
+    }
+
+    fn usual_offer(&self) -> Offer {
+        self.connector.offer(self.config.protocol)
+    }
+
+    /// What a failure is where the request needs another protocol than the others: servers that speak nothing but HTTP/2 break off, each in
+    /// another way. It says nothing of how well they are, and clients choose what they ask for.
+    pub(super) fn failure_of(&self, head: &RequestHead<'_>, error: OriginError) -> OriginError {
+        let is_unusual = head.upgrade.is_some() && self.usual_offer() != Offer::Http1;
+        match error {
+            OriginError::Tls(_) | OriginError::Protocol(_) | OriginError::ClosedBeforeResponse
+                if is_unusual =>
+            {
+                OriginError::UpgradeFailed(error.to_string().into())
+            }
+            error => error,
         }
     }
 

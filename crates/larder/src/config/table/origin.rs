@@ -40,7 +40,8 @@ section! {
     breaker = Table(&BREAKER).default("{}"),
     /// HTTP version towards the origin.
     ///
-    /// `auto`: what ALPN agrees on with TLS, HTTP/1.1 without. `http2` without TLS is prior knowledge (h2c).
+    /// `auto`: what ALPN agrees on with TLS, HTTP/1.1 without. `http2` without TLS is prior knowledge (h2c). Upgrades (WebSocket) go over HTTP/1.1
+    /// on connections of their own, whatever is set here: an origin that speaks HTTP/2 alone gets 502 with `detail=http-upgrade-failed`.
     protocol = one_of::<OriginProtocol>().default("auto"),
     /// `Host` sent to the origin.
     host = Text("host name, with a port if it needs one").absent("the client's"),
