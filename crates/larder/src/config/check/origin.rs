@@ -143,10 +143,10 @@ fn check_servers(scope: &mut Scope<'_>, list: &Node, servers: &[Server<'_>]) {
     for (at, Server { node, url, .. }) in servers.iter().enumerate() {
         let Some(url) = url else { continue };
         let mut earlier = servers[..at].iter().filter_map(|earlier| earlier.url.as_ref());
-        if earlier.clone().any(|earlier| is_same_server(earlier, url)) {
-            scope.error(node, "this server is in the list already: use `weight` to give it a larger share");
-        } else if earlier.any(|earlier| earlier.base_path != url.base_path) {
+        if earlier.clone().any(|earlier| earlier.base_path != url.base_path) {
             scope.error(node, "servers of one origin must have the same path");
+        } else if earlier.any(|earlier| is_same_server(earlier, url)) {
+            scope.error(node, "this server is in the list already: use `weight` to give it a larger share");
         }
     }
 }
@@ -209,25 +209,25 @@ fn origin(
 }
 
 fn ejection(scope: &mut Scope<'_>, table: &Table) -> Option<EjectionConfig> {
+    let (duration, duration_max) = scope.ordered(table, "duration", "duration_max");
     let config = EjectionConfig {
         failures: table.get("failures"),
-        duration: table.get("duration"),
-        duration_max: table.get("duration_max"),
+        duration,
+        duration_max,
         servers_percent_max: table.get("servers_percent_max"),
         statuses: statuses(scope, table, "statuses"),
     };
-    scope.refuse_longer(table, "duration", "duration_max");
     table.flag("enabled").then_some(config)
 }
 
 fn health(scope: &mut Scope<'_>, table: &Table) -> Option<HealthConfig> {
     let path = scope.parsed(table, "path", health_path);
-    scope.refuse_longer(table, "timeout", "interval");
+    let (timeout, interval) = scope.ordered(table, "timeout", "interval");
     let statuses = statuses(scope, table, "statuses");
     Some(HealthConfig {
         path: path?,
-        interval: table.get("interval"),
-        timeout: table.get("timeout"),
+        interval,
+        timeout,
         unhealthy_after: table.get("unhealthy_after"),
         healthy_after: table.get("healthy_after"),
         statuses,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use terminal::input_file::{self, Kind, SECRET_BYTES_MAX};
 
@@ -43,11 +43,17 @@ impl Scope<'_> {
         keys.iter().filter_map(|key| table.given(key)).for_each(|node| self.error(node, message));
     }
 
-    /// A duration that must not be longer than another one.
-    pub(super) fn refuse_longer(&mut self, table: &Table, key: &str, than: &str) {
-        let given = table.given(key).or_else(|| table.given(than));
-        if let (true, Some(node)) = (table.duration(key) > table.duration(than), given) {
-            self.error(node, format!("`{key}` must not be longer than `{than}`"));
+    /// Two durations of which the first must not be longer than the second. A default gives way to what is written.
+    pub(super) fn ordered(&mut self, table: &Table, shorter: &str, longer: &str) -> (Duration, Duration) {
+        let (first, second) = (table.duration(shorter), table.duration(longer));
+        match (table.given(shorter), table.given(longer)) {
+            _ if first <= second => (first, second),
+            (Some(node), Some(_)) => {
+                self.error(node, format!("`{shorter}` must not be longer than `{longer}`"));
+                (first, second)
+            }
+            (Some(_), None) => (first, first),
+            (None, _) => (second, second),
         }
     }
 

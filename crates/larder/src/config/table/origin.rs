@@ -123,6 +123,8 @@ section! {
     /// Each one after it is twice as long, until a request succeeds after the server has stayed for as long as it was out last.
     duration = LIMIT.default("10s").no_limit(),
     /// How long an ejection lasts at most.
+    ///
+    /// By default `duration` if that is longer.
     duration_max = LIMIT.default("5m"),
     /// How many servers may be out, in percent, rounded up; one always stays.
     ///
@@ -148,6 +150,8 @@ section! {
     /// Each instance of Larder checks for itself.
     interval = Duration(100..=HOUR_MS).default("5s"),
     /// How long a check may take, from the connection to the response's header section.
+    ///
+    /// By default `interval` if that is shorter.
     timeout = LIMIT.default("2s"),
     /// Failed checks in a row after which a server gets no requests.
     unhealthy_after = Integer(1..=100).default("3").no_limit(),
@@ -176,6 +180,8 @@ section! {
     /// How long the breaker stays open at first; each failed probe doubles the time.
     reset_time = Duration(1..=HOUR_MS).default("5s"),
     /// How long the breaker stays open at most.
+    ///
+    /// By default `reset_time` if that is longer.
     reset_time_max = Duration(1..=HOUR_MS).default("30s"),
     /// Requests that try the origin at once after that time.
     ///

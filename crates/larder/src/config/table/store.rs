@@ -120,5 +120,7 @@ section! {
     /// How long the breaker stays open at first; each failed probe doubles the time.
     reset_time = Duration(1..=HOUR_MS).default("500ms").kept(),
     /// How long the breaker stays open at most.
+    ///
+    /// By default `reset_time` if that is longer.
     reset_time_max = Duration(1..=HOUR_MS).default("2s").kept(),
 }
