@@ -1,6 +1,8 @@
 //! The machine: who may call, and what results change.
 
+use crate::call::{Caller, Outcome};
 use crate::settings::Settings;
+use crate::suspects::Suspects;
 use crate::trial::{Held, Pace, Trial};
 use crate::window::{Counts, Window};
 
@@ -16,6 +18,7 @@ pub struct Breaker {
     generation: u64,
     /// How long it stays open the next time.
     reset_ms: u64,
+    suspects: Suspects,
 }
 
 /// What a breaker lets through.
@@ -37,6 +40,7 @@ pub enum State {
 #[must_use = "a call that isn't reported doesn't count"]
 pub struct Permit {
     generation: u64,
+    caller: Caller,
     /// The place of a probe.
     place: Option<Held>,
 }
@@ -44,17 +48,8 @@ pub struct Permit {
 /// A call that is not worth a try now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// After this many milliseconds there will be a place for a probe, if nobody else takes it. At least 1.
+    /// After this many milliseconds another try may be worth it, and not before where it is open. At least 1.
     pub retry_ms: u64,
-}
-
-/// How an admitted call ended. What counts as a failure is for its user to say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It did what it should.
-    Success,
-    /// It didn't, or not in time.
-    Failure,
 }
 
 /// What a report did.
@@ -86,15 +81,16 @@ impl Breaker {
     pub fn new(settings: Settings) -> Self {
         let options = settings.options();
         let (window, reset_ms) = (Window::new(options), options.reset_ms);
-        Self { settings, window, phase: Phase::Closed, generation: 0, reset_ms }
+        let suspects = Suspects::default();
+        Self { settings, window, phase: Phase::Closed, generation: 0, reset_ms, suspects }
     }
 
     /// Asks for a call.
     ///
     /// # Errors
     /// An expected answer: the call is not to be made.
-    pub fn admit(&mut self, now_ms: u64) -> Result<Permit, Refusal> {
-        self.admit_at(Pace::Own, now_ms)
+    pub fn admit(&mut self, caller: Caller, now_ms: u64) -> Result<Permit, Refusal> {
+        self.admit_at(Pace::Own, caller, now_ms)
     }
 
     /// Asks for a call that takes as long as a third party likes. As a probe it has a place apart, of which there are as many:
@@ -102,15 +98,20 @@ impl Breaker {
     ///
     /// # Errors
     /// As of [`Breaker::admit`].
-    pub fn admit_apart(&mut self, now_ms: u64) -> Result<Permit, Refusal> {
-        self.admit_at(Pace::Foreign, now_ms)
+    pub fn admit_apart(&mut self, caller: Caller, now_ms: u64) -> Result<Permit, Refusal> {
+        self.admit_at(Pace::Foreign, caller, now_ms)
     }
 
-    fn admit_at(&mut self, pace: Pace, now_ms: u64) -> Result<Permit, Refusal> {
-        if let Phase::Open { until_ms } = self.phase {
-            if now_ms < until_ms {
-                return Err(Refusal { retry_ms: until_ms - now_ms });
-            }
+    fn admit_at(&mut self, pace: Pace, caller: Caller, now_ms: u64) -> Result<Permit, Refusal> {
+        let until_ms = match self.phase {
+            Phase::Closed => now_ms,
+            Phase::Open { until_ms } => until_ms.max(self.suspects.wait_until_ms(caller)),
+            Phase::HalfOpen(_) => self.suspects.wait_until_ms(caller),
+        };
+        if now_ms < until_ms {
+            return Err(Refusal { retry_ms: until_ms - now_ms });
+        }
+        if let Phase::Open { .. } = self.phase {
             self.become_next(Phase::HalfOpen(Trial::default()));
         }
         let place = match &mut self.phase {
@@ -120,21 +121,21 @@ impl Breaker {
             }
             Phase::Closed | Phase::Open { .. } => None,
         };
-        Ok(Permit { generation: self.generation, place })
+        Ok(Permit { generation: self.generation, caller, place })
     }
 
     /// Takes in how an admitted call ended.
     ///
     /// A probe that comes back after `probe_ms_max` still counts, as long as the state is the one that admitted it.
     pub fn report(&mut self, permit: Permit, outcome: Outcome, now_ms: u64) -> Effect {
-        let Permit { generation, place } = permit;
+        let Permit { generation, caller, place } = permit;
         drop(place);
         if generation != self.generation {
             return Effect::Ignored;
         }
         match outcome {
-            Outcome::Success => self.succeeds(now_ms),
-            Outcome::Failure => self.fails(now_ms),
+            Outcome::Success => self.succeeds(caller, now_ms),
+            Outcome::Failure => self.fails(caller, now_ms),
         }
     }
 
@@ -154,8 +155,7 @@ impl Breaker {
 
     /// What it guards is another one from now on, such as a server to which there is a new connection: what was known says nothing of it.
     pub fn begin_anew(&mut self) {
-        self.reset_ms = self.settings.options().reset_ms;
-        self.become_next(Phase::Closed);
+        self.close();
     }
 
     /// What it lets through now. Open stays Open until somebody asks, however late it is.
@@ -168,29 +168,29 @@ impl Breaker {
         }
     }
 
-    /// The results within the window. Results of probes are not among them, and whatever opens or closes begins at zero.
+    /// The results within the window, one of each known caller. Results of probes are not among them, and whatever opens or closes begins at zero.
     pub fn counts(&mut self, now_ms: u64) -> Counts {
         self.window.counts(now_ms)
     }
 
-    fn succeeds(&mut self, now_ms: u64) -> Effect {
+    fn succeeds(&mut self, caller: Caller, now_ms: u64) -> Effect {
         let Phase::HalfOpen(trial) = &mut self.phase else {
-            self.window.add_success(now_ms);
+            self.window.add(caller, Outcome::Success, now_ms);
             return Effect::Counted;
         };
         if !trial.succeeds(self.settings.options()) {
             return Effect::Counted;
         }
-        self.reset_ms = self.settings.options().reset_ms;
-        self.become_next(Phase::Closed);
+        self.close();
         Effect::Closed
     }
 
-    fn fails(&mut self, now_ms: u64) -> Effect {
+    fn fails(&mut self, caller: Caller, now_ms: u64) -> Effect {
         if matches!(self.phase, Phase::HalfOpen(_)) {
+            self.suspects.add(caller);
             return self.open(now_ms);
         }
-        self.window.add_failure(now_ms);
+        self.window.add(caller, Outcome::Failure, now_ms);
         let is_trouble = self.window.counts(now_ms).is_trouble(self.settings.options());
         if is_trouble { self.open(now_ms) } else { Effect::Counted }
     }
@@ -198,8 +198,16 @@ impl Breaker {
     fn open(&mut self, now_ms: u64) -> Effect {
         let reset_ms = self.reset_ms;
         self.reset_ms = (reset_ms * 2).min(self.settings.options().reset_ms_max);
-        self.become_next(Phase::Open { until_ms: now_ms.saturating_add(reset_ms) });
+        let until_ms = now_ms.saturating_add(reset_ms);
+        self.suspects.until_ms = until_ms.saturating_add(self.settings.options().reset_ms);
+        self.become_next(Phase::Open { until_ms });
         Effect::Opened { reset_ms }
+    }
+
+    fn close(&mut self) {
+        self.reset_ms = self.settings.options().reset_ms;
+        self.suspects = Suspects::default();
+        self.become_next(Phase::Closed);
     }
 
     fn become_next(&mut self, phase: Phase) {

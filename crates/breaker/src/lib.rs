@@ -7,6 +7,8 @@
 //!
 //! - [`Breaker`] is the machine: [`Breaker::admit`] before a call, [`Breaker::report`] after it. [`Breaker::admit_apart`] is for
 //!   calls that go at the pace of a third party.
+//! - [`Caller`] says for whom a call is made. Of one that is known, only the latest result within the window counts; and where its probe
+//!   failed, it is a probe again once nobody else was for `reset_ms` after the time that the breaker was open.
 //! - [`Permit`] stands for one admitted call. It is used up by its report; dropping it instead means that the call says
 //!   nothing (its client went away), and frees its place.
 //! - [`Settings`] are checked [`Options`]; each option has its range and the reason of its default.
@@ -19,33 +21,37 @@
 //!
 //! The machine as a whole, state by event, is `crates/breaker/tests/machine.txt`.
 //!
-//! A breaker has at most [`Options::WINDOW_BUCKETS`] counters of 8 bytes and twice [`Options::PROBES_MAX`] places of 16. To admit and
-//! to report costs a few comparisons in the state Closed, and a failure adds up the window; only a probe allocates.
+//! A breaker has at most [`Options::WINDOW_BUCKETS`] counters of 8 bytes, twice [`Options::PROBES_MAX`] places of 16, and 48 KiB from the first
+//! known caller on. To admit and to report costs a few comparisons in the state Closed, and a failure adds up the window; only a probe and the
+//! first known caller allocate.
 //!
 //! ```
-//! use breaker::{Breaker, Effect, Options, Outcome, Settings, State};
+//! use breaker::{Breaker, Caller, Effect, Options, Outcome, Settings, State};
 //!
 //! let settings = Settings::new(Options { requests_min: 1, successes_to_close: 1, ..Options::default() })?;
 //! let mut breaker = Breaker::new(settings);
 //!
-//! let permit = breaker.admit(0).expect("closed");
+//! let permit = breaker.admit(Caller::Anyone, 0).expect("closed");
 //! assert_eq!(breaker.report(permit, Outcome::Failure, 20), Effect::Opened { reset_ms: 5_000 });
-//! assert_eq!(breaker.admit(1_020).unwrap_err().retry_ms, 4_000);
+//! assert_eq!(breaker.admit(Caller::Anyone, 1_020).unwrap_err().retry_ms, 4_000);
 //!
-//! let probe = breaker.admit(5_020).expect("the time is over");
+//! let probe = breaker.admit(Caller::Anyone, 5_020).expect("the time is over");
 //! assert_eq!(breaker.state(), State::HalfOpen);
-//! assert!(breaker.admit(5_020).is_err(), "one probe at a time");
+//! assert!(breaker.admit(Caller::Anyone, 5_020).is_err(), "one probe at a time");
 //! assert_eq!(breaker.report(probe, Outcome::Success, 5_040), Effect::Closed);
 //! # Ok::<(), breaker::SettingsError>(())
 //! ```
 
 #![deny(missing_docs)]
 
+mod call;
 mod circuit;
 mod settings;
+mod suspects;
 mod trial;
 mod window;
 
-pub use circuit::{Breaker, Effect, Outcome, Permit, Refusal, State};
+pub use call::{Caller, Outcome};
+pub use circuit::{Breaker, Effect, Permit, Refusal, State};
 pub use settings::{Options, Settings, SettingsError};
 pub use window::Counts;

@@ -15,7 +15,7 @@ pub struct Options {
     ///
     /// By default 10, a second each: the window is then right within a tenth.
     pub window_buckets: u32,
-    /// Results within the window without which nothing opens, within [`Options::REQUESTS_MIN`].
+    /// Results within the window without which nothing opens, within [`Options::REQUESTS_MIN`]. A known caller has one.
     ///
     /// By default 20: with fewer, two or three failures in a row, which a restart of a server makes, would be half of all.
     pub requests_min: u32,

@@ -36,7 +36,7 @@ struct Place {
 }
 
 impl Trial {
-    /// A place for one more probe, or how long until there will be one at the latest.
+    /// A place for one more probe, or how long until it may be worth to ask again: a probe takes as long as a call, or until its place is over.
     pub(crate) fn take_place(&mut self, pace: Pace, options: &Options, now_ms: u64) -> Result<Held, u64> {
         match pace {
             Pace::Own => self.places.take(options, now_ms),
@@ -56,7 +56,9 @@ impl Places {
         self.0.retain(|place| place.until_ms > now_ms && place.held.strong_count() > 0);
         let first_free_ms = self.0.iter().map(|place| place.until_ms).min();
         match first_free_ms {
-            Some(until_ms) if self.0.len() >= options.probes_max as usize => Err(until_ms - now_ms),
+            Some(until_ms) if self.0.len() >= options.probes_max as usize => {
+                Err((until_ms - now_ms).min(options.reset_ms))
+            }
             _ => {
                 let held = Held::default();
                 let until_ms = now_ms.saturating_add(options.probe_ms_max);

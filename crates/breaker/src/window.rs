@@ -1,13 +1,14 @@
 //! Results of the last seconds, counted in buckets.
 
+use crate::call::{Caller, Outcome};
 use crate::settings::Options;
 
-/// Successes and failures within the window.
+/// Successes and failures within the window; of each known caller one result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Calls that succeeded.
+    /// That succeeded.
     pub successes: u64,
-    /// Calls that failed.
+    /// That failed.
     pub failures: u64,
 }
 
@@ -27,6 +28,15 @@ pub(crate) struct Window {
     bucket_ms: u64,
     /// The number of the latest bucket that was written or read: `now_ms / bucket_ms`.
     latest: u64,
+    /// The latest result of each known caller, and in which bucket it is counted. None before there is one.
+    seats: Box<[Seat]>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Seat {
+    caller: u64,
+    bucket: u64,
+    outcome: Option<Outcome>,
 }
 
 /// A bucket is full at four thousand million results, which no bucket sees.
@@ -36,22 +46,44 @@ struct Bucket {
     failures: u32,
 }
 
+impl Bucket {
+    fn count(&mut self, outcome: Outcome) -> &mut u32 {
+        match outcome {
+            Outcome::Success => &mut self.successes,
+            Outcome::Failure => &mut self.failures,
+        }
+    }
+}
+
 impl Window {
     pub(crate) fn new(options: &Options) -> Self {
         let buckets = vec![Bucket::default(); options.window_buckets as usize];
         // The buckets together are never shorter than the window, and the last millisecond has one too.
         let bucket_ms = options.window_ms.div_ceil(options.window_buckets.into());
-        Self { buckets: buckets.into_boxed_slice(), bucket_ms, latest: 0 }
+        Self { buckets: buckets.into_boxed_slice(), bucket_ms, latest: 0, seats: Box::default() }
     }
 
-    pub(crate) fn add_success(&mut self, now_ms: u64) {
-        let bucket = self.bucket(now_ms);
-        bucket.successes = bucket.successes.saturating_add(1);
+    /// Counts a result; for a known caller in place of the one before.
+    pub(crate) fn add(&mut self, caller: Caller, outcome: Outcome, now_ms: u64) {
+        self.forget_until(now_ms);
+        if let Caller::Known(caller) = caller {
+            self.take_seat(Seat { caller, bucket: self.latest, outcome: Some(outcome) });
+        }
+        let count = self.bucket(self.latest).count(outcome);
+        *count = count.saturating_add(1);
     }
 
-    pub(crate) fn add_failure(&mut self, now_ms: u64) {
-        let bucket = self.bucket(now_ms);
-        bucket.failures = bucket.failures.saturating_add(1);
+    fn take_seat(&mut self, seat: Seat) {
+        if self.seats.is_empty() {
+            self.seats = vec![Seat::default(); Caller::SEATS].into_boxed_slice();
+        }
+        let at = seat.caller % self.seats.len() as u64;
+        let before = std::mem::replace(&mut self.seats[at as usize], seat);
+        let is_counted = self.latest - before.bucket < self.buckets.len() as u64;
+        if let (Some(outcome), true) = (before.outcome, is_counted) {
+            let count = self.bucket(before.bucket).count(outcome);
+            *count = count.saturating_sub(1);
+        }
     }
 
     pub(crate) fn counts(&mut self, now_ms: u64) -> Counts {
@@ -65,11 +97,11 @@ impl Window {
 
     pub(crate) fn clear(&mut self) {
         self.buckets.fill(Bucket::default());
+        self.seats.fill(Seat::default());
     }
 
-    fn bucket(&mut self, now_ms: u64) -> &mut Bucket {
-        self.forget_until(now_ms);
-        let at = self.latest % self.buckets.len() as u64;
+    fn bucket(&mut self, number: u64) -> &mut Bucket {
+        let at = number % self.buckets.len() as u64;
         &mut self.buckets[at as usize]
     }
 

@@ -3,8 +3,9 @@
 //! Each cell has the state that follows and the effect. A dash stands where the event can't happen: where no call is
 //! under way, or no state came before.
 
+use Caller::Anyone;
 use Outcome::{Failure, Success};
-use breaker::{Breaker, Effect, Options, Outcome, Permit, Refusal, Settings, State};
+use breaker::{Breaker, Caller, Effect, Options, Outcome, Permit, Refusal, Settings, State};
 
 const OPTIONS: Options = Options {
     window_ms: 1_000,
@@ -38,7 +39,7 @@ impl Stage {
 
     fn reports(mut self, outcomes: &[Outcome]) -> Self {
         for outcome in outcomes {
-            let permit = self.breaker.admit(self.now_ms).expect("a call");
+            let permit = self.breaker.admit(Anyone, self.now_ms).expect("a call");
             self.breaker.report(permit, *outcome, self.now_ms);
         }
         self
@@ -50,14 +51,14 @@ impl Stage {
     }
 
     fn under_way(mut self, calls: usize) -> Self {
-        let mut admit = || self.breaker.admit(self.now_ms).expect("a call");
+        let mut admit = || self.breaker.admit(Anyone, self.now_ms).expect("a call");
         self.call = Some(admit());
         self._others = (1..calls).map(|_| admit()).collect();
         self
     }
 
     fn under_way_apart(mut self, calls: usize) -> Self {
-        let mut admit = || self.breaker.admit_apart(self.now_ms).expect("a call");
+        let mut admit = || self.breaker.admit_apart(Anyone, self.now_ms).expect("a call");
         self.call = Some(admit());
         self._others = (1..calls).map(|_| admit()).collect();
         self
@@ -65,13 +66,13 @@ impl Stage {
 
     /// What is under way becomes late by the next change.
     fn opened(mut self) -> Self {
-        self.late = self.breaker.admit(self.now_ms).ok();
+        self.late = self.breaker.admit(Anyone, self.now_ms).ok();
         self.reports(&[Failure; 4])
     }
 
     fn half_open(self) -> Self {
         let mut stage = self.later(1_000);
-        drop(stage.breaker.admit(stage.now_ms).expect("a probe"));
+        drop(stage.breaker.admit(Anyone, stage.now_ms).expect("a probe"));
         stage
     }
 
@@ -80,7 +81,7 @@ impl Stage {
         let mut stage = self.under_way(1);
         stage.late = stage.call.take();
         let mut stage = stage.reports(&[Failure]).later(reset_ms);
-        drop(stage.breaker.admit(stage.now_ms).expect("a probe"));
+        drop(stage.breaker.admit(Anyone, stage.now_ms).expect("a probe"));
         stage
     }
 
@@ -153,12 +154,12 @@ fn none() -> String {
 }
 
 fn ask(stage: &mut Stage) -> String {
-    let answer = stage.breaker.admit(stage.now_ms);
+    let answer = stage.breaker.admit(Anyone, stage.now_ms);
     answered(stage, &answer)
 }
 
 fn ask_apart(stage: &mut Stage) -> String {
-    let answer = stage.breaker.admit_apart(stage.now_ms);
+    let answer = stage.breaker.admit_apart(Anyone, stage.now_ms);
     answered(stage, &answer)
 }
 
@@ -213,15 +214,65 @@ fn other_settings_keep_the_state() {
     let mut breaker = open();
     breaker.change(settings(2_000));
     assert_eq!(breaker.state(), State::Open { until_ms: 1_000 });
-    let probe = breaker.admit(1_000).expect("the time is over");
+    let probe = breaker.admit(Anyone, 1_000).expect("the time is over");
     assert_eq!(breaker.report(probe, Failure, 1_000), Effect::Opened { reset_ms: 2_000 });
 
     let mut breaker = Stage::new().reports(&[Failure; 3]).breaker;
     breaker.change(settings(500));
-    let call = breaker.admit(0).expect("closed");
+    let call = breaker.admit(Anyone, 0).expect("closed");
     assert_eq!(breaker.report(call, Failure, 0), Effect::Opened { reset_ms: 500 });
 
     let mut breaker = Stage::new().reports(&[Failure; 3]).breaker;
     breaker.change(Settings::new(Options { window_ms: 2_000, ..OPTIONS }).expect("allowed"));
     assert_eq!(breaker.counts(0).failures, 0, "another window begins at zero");
+}
+
+/// Who reports what, and what comes of the last report.
+type Story<'a> = (&'a [(u64, Outcome)], Effect);
+
+/// What fails for one caller alone opens nothing, however often it calls; nor do its successes keep anything closed.
+#[test]
+fn a_known_caller_counts_once() {
+    let opened = Effect::Opened { reset_ms: OPTIONS.reset_ms };
+    let stories: [Story<'_>; 7] = [
+        (&[(1, Failure); 40], Effect::Counted),
+        (&[(1, Failure), (2, Failure), (3, Failure), (3, Failure), (2, Failure)], Effect::Counted),
+        (&[(1, Failure), (2, Failure), (3, Failure), (4, Failure)], opened),
+        // Half of four.
+        (&[(1, Success), (2, Success), (3, Failure), (4, Failure)], opened),
+        (&[(1, Success), (1, Success), (1, Success), (2, Success), (3, Failure), (4, Failure)], opened),
+        (
+            &[(1, Success), (2, Success), (3, Success), (4, Failure), (4, Failure), (4, Failure)],
+            Effect::Counted,
+        ),
+        // The latest result of each.
+        (&[(1, Success), (2, Success), (3, Success), (4, Failure), (1, Failure)], opened),
+    ];
+    for (reports, expected) in stories {
+        let mut breaker = Stage::new().breaker;
+        let effects = reports.iter().map(|(caller, outcome)| {
+            let permit = breaker.admit(Caller::Known(*caller), 0).expect("closed");
+            breaker.report(permit, *outcome, 0)
+        });
+        assert_eq!(effects.last(), Some(expected), "{reports:?}");
+    }
+}
+
+/// A caller whose probe failed leaves the next one to others, for the time of the first reset.
+#[test]
+fn a_caller_whose_probe_failed_comes_last() {
+    let (one, other) = (Caller::Known(1), Caller::Known(2));
+    let mut breaker = Stage::new().reports(&[Failure; 4]).breaker;
+    let probe = breaker.admit(one, 1_000).expect("the time is over");
+    assert_eq!(breaker.report(probe, Failure, 1_000), Effect::Opened { reset_ms: 2_000 });
+    assert_eq!(breaker.admit(one, 3_000).unwrap_err(), Refusal { retry_ms: 1_000 });
+    assert!(matches!(breaker.state(), State::Open { .. }), "it has begun no trial");
+    let probe = breaker.admit(other, 3_000).expect("the time is over");
+    assert_eq!(breaker.admit(one, 3_000).unwrap_err(), Refusal { retry_ms: 1_000 });
+    assert_eq!(breaker.report(probe, Success, 3_000), Effect::Counted);
+    // Nobody else comes.
+    drop(breaker.admit(one, 4_000).expect("it has waited"));
+    let probe = breaker.admit(other, 4_000).expect("a place");
+    assert_eq!(breaker.report(probe, Success, 4_000), Effect::Closed);
+    assert!(breaker.admit(one, 4_000).is_ok());
 }

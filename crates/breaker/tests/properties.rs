@@ -1,13 +1,13 @@
 //! What holds in every order of calls, reports and times.
 
-use breaker::{Breaker, Counts, Effect, Options, Outcome, Permit, Settings, State};
+use breaker::{Breaker, Caller, Counts, Effect, Options, Outcome, Permit, Settings, State};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 /// What happens next; an index chooses among the calls under way.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Ask,
+    Ask(Caller),
     Report(usize, Outcome),
     Drop(usize),
     Pass { ms: u64 },
@@ -15,8 +15,9 @@ enum Event {
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let outcome = prop::sample::select(&[Outcome::Success, Outcome::Failure][..]);
+    let caller = prop_oneof![Just(Caller::Anyone), (0..5_u64).prop_map(Caller::Known)];
     let event = prop_oneof![
-        4 => Just(Event::Ask),
+        4 => caller.prop_map(Event::Ask),
         4 => (any::<usize>(), outcome).prop_map(|(at, outcome)| Event::Report(at, outcome)),
         1 => any::<usize>().prop_map(Event::Drop),
         2 => (0..400_u64).prop_map(|ms| Event::Pass { ms }),
@@ -45,6 +46,7 @@ fn options() -> impl Strategy<Value = Options> {
 /// A call under way, and what was known when it was admitted.
 struct Call {
     permit: Permit,
+    caller: Caller,
     admitted_ms: u64,
     /// How many changes of state there had been, its own included.
     changes: usize,
@@ -58,8 +60,11 @@ struct Watched {
     now_ms: u64,
     calls: Vec<Call>,
     changes: usize,
-    /// Every result of the present closed state, with its time.
-    results: Vec<(u64, Outcome)>,
+    /// Every result of the present closed state that counts, with its time.
+    results: Vec<(u64, Caller, Outcome)>,
+    /// Whose probe failed since it was closed, and until when they let others go first.
+    suspects: Vec<Caller>,
+    suspects_until_ms: u64,
     open_until_ms: u64,
     /// Probes of the present half-open state that succeeded.
     successes: u32,
@@ -75,6 +80,8 @@ impl Watched {
             calls: Vec::new(),
             changes: 0,
             results: Vec::new(),
+            suspects: Vec::new(),
+            suspects_until_ms: 0,
             open_until_ms: 0,
             successes: 0,
             last_reset_ms: None,
@@ -83,7 +90,7 @@ impl Watched {
 
     fn take(&mut self, event: Event) {
         match event {
-            Event::Ask => self.ask(),
+            Event::Ask(caller) => self.ask(caller),
             Event::Pass { ms } => self.now_ms += ms,
             Event::Report(..) | Event::Drop(_) if self.calls.is_empty() => {}
             Event::Drop(at) => drop(self.calls.swap_remove(at % self.calls.len())),
@@ -104,34 +111,35 @@ impl Watched {
         self.calls.iter().filter(is_under_way).count()
     }
 
-    fn ask(&mut self) {
+    fn ask(&mut self, caller: Caller) {
         let before = self.breaker.state();
+        let is_first = !self.suspects.contains(&caller) || self.now_ms >= self.suspects_until_ms;
         let may_go = match before {
             State::Closed => true,
             State::Open { until_ms } => {
                 assert_eq!(until_ms, self.open_until_ms);
-                self.now_ms >= until_ms
+                self.now_ms >= until_ms && is_first
             }
-            State::HalfOpen => self.probes() < self.options.probes_max as usize,
+            State::HalfOpen => is_first && self.probes() < self.options.probes_max as usize,
         };
-        let answer = self.breaker.admit(self.now_ms);
+        let answer = self.breaker.admit(caller, self.now_ms);
         assert_eq!(answer.is_ok(), may_go, "{before:?} at {}", self.now_ms);
         match answer {
-            Ok(permit) => self.admitted(permit, before),
+            Ok(permit) => self.admitted(permit, caller, before),
             Err(refusal) => {
                 assert!(refusal.retry_ms >= 1);
-                assert!(refusal.retry_ms <= self.options.reset_ms_max.max(self.options.probe_ms_max));
+                assert!(refusal.retry_ms <= 2 * self.options.reset_ms_max);
             }
         }
         assert!(self.probes() <= self.options.probes_max as usize);
     }
 
-    fn admitted(&mut self, permit: Permit, before: State) {
+    fn admitted(&mut self, permit: Permit, caller: Caller, before: State) {
         if matches!(before, State::Open { .. }) {
             (self.changes, self.successes) = (self.changes + 1, 0);
         }
         let is_probe = self.breaker.state() == State::HalfOpen;
-        self.calls.push(Call { permit, admitted_ms: self.now_ms, changes: self.changes, is_probe });
+        self.calls.push(Call { permit, caller, admitted_ms: self.now_ms, changes: self.changes, is_probe });
     }
 
     fn report(&mut self, call: Call, outcome: Outcome) {
@@ -140,10 +148,12 @@ impl Watched {
         assert_eq!(effect, expected);
         if let Effect::Opened { reset_ms } = effect {
             self.open_until_ms = self.now_ms + reset_ms;
+            self.suspects_until_ms = self.open_until_ms + self.options.reset_ms;
             self.last_reset_ms = Some(reset_ms);
         }
         if effect == Effect::Closed {
             self.last_reset_ms = None;
+            self.suspects.clear();
         }
         if matches!(effect, Effect::Opened { .. } | Effect::Closed) {
             self.changes += 1;
@@ -160,7 +170,11 @@ impl Watched {
             let is_last = self.successes == self.options.successes_to_close;
             return if is_last { Effect::Closed } else { Effect::Counted };
         }
-        self.results.push((self.now_ms, outcome));
+        self.results.retain(|(_, caller, _)| *caller == Caller::Anyone || *caller != call.caller);
+        self.results.push((self.now_ms, call.caller, outcome));
+        if call.is_probe && call.caller != Caller::Anyone {
+            self.suspects.push(call.caller);
+        }
         if call.is_probe || (outcome == Outcome::Failure && self.is_trouble()) {
             let double = self.last_reset_ms.map_or(self.options.reset_ms, |reset_ms| reset_ms * 2);
             return Effect::Opened { reset_ms: double.min(self.options.reset_ms_max) };
@@ -180,7 +194,7 @@ impl Watched {
         let bucket_ms = self.options.window_ms.div_ceil(self.options.window_buckets.into());
         let age = |then_ms: u64| self.now_ms / bucket_ms - then_ms / bucket_ms;
         let count = |sought: Outcome| {
-            let counts = |(then_ms, outcome): &&(u64, Outcome)| {
+            let counts = |(then_ms, _, outcome): &&(u64, Caller, Outcome)| {
                 *outcome == sought && age(*then_ms) < self.options.window_buckets.into()
             };
             self.results.iter().filter(counts).count() as u64
@@ -203,7 +217,7 @@ proptest! {
         let mut watched = Watched::new(options);
         events.iter().for_each(|event| watched.take(*event));
         let now_ms = watched.now_ms + options.reset_ms_max.max(options.probe_ms_max);
-        prop_assert!(watched.breaker.admit(now_ms).is_ok());
+        prop_assert!(watched.breaker.admit(Caller::Anyone, now_ms).is_ok());
     }
 
     /// A clock that jumps makes it wrong, never ill.
@@ -212,7 +226,7 @@ proptest! {
         let mut breaker = Breaker::new(Settings::default());
         for (now_ms, is_success) in events {
             let outcome = if is_success { Outcome::Success } else { Outcome::Failure };
-            if let Ok(permit) = breaker.admit(now_ms) {
+            if let Ok(permit) = breaker.admit(Caller::Known(now_ms % 3), now_ms) {
                 breaker.report(permit, outcome, now_ms);
             }
             let counts = breaker.counts(now_ms);

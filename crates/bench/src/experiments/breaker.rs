@@ -187,7 +187,9 @@ fn side(name: &str, health: &Arc<AtomicUsize>, stage: &mut Stage<'_>) -> Result<
         origin.address,
         name == ON
     );
-    let gateway = stage.gateway_as(Gateway { sites: &sites, ..Gateway::default() })?;
+    // Each client counts once for a breaker, and all have one address here.
+    let tables = "trusted_proxies = [\"127.0.0.0/8\"]";
+    let gateway = stage.gateway_as(Gateway { tables, sites: &sites, ..Gateway::default() })?;
     let mut asker = Asker::new(&[gateway.address]);
     // All that may be stored is, before anything fails.
     for page in Page::ALL {
@@ -229,7 +231,8 @@ impl Scene {
         let mut asker = Asker::new(&[side.gateway.address]);
         // Not all at the same moment.
         pass(PACE * number as u32 / (CLIENTS * Page::ALL.len()) as u32);
-        let visit = |turn| asker.ask(0, &page.target(number + turn), &[]).0;
+        let client = format!("X-Forwarded-For: 192.0.2.{number}");
+        let visit = |turn| asker.ask(0, &page.target(number + turn), &[&client]).0;
         let answers = visits(PACE, self.begun, || self.is_over.load(Ordering::SeqCst), visit);
         answers.into_iter().map(|answer| (page, answer)).collect()
     }

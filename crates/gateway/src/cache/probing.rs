@@ -56,7 +56,7 @@ pub(crate) fn instead(
     if !may_stand_in(lookup, &candidate, cause, key) {
         return None;
     }
-    let leave = circuit.probe();
+    let leave = circuit.probe(refresh::client(lookup));
     note(request.record, || tried(lookup, &leave));
     note(request.record, || findings::failure(Some(hit), true, cause, now));
     let outcome = Outcome::Forwarded { reason: candidate.fwd, status: None, stored: false, collapsed: false };

@@ -66,7 +66,7 @@ pub(crate) fn probe(lookup: &Lookup<'_>, probe: Probe, hit: &Hit, key: &[u8]) {
 }
 
 /// Whose request it is, unless it came by a trusted proxy that names nobody.
-fn client(lookup: &Lookup<'_>) -> Option<Client> {
+pub(crate) fn client(lookup: &Lookup<'_>) -> Option<Client> {
     named_address_of(lookup.request, &lookup.live.config.trusted_proxies).map(Client::of)
 }
 

@@ -1,20 +1,24 @@
 //! The circuit breaker of a group: whether anything is sent to it at all.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use breaker::{Breaker, Effect, Outcome, Permit, State};
+use breaker::{Breaker, Caller, Effect, Outcome, Permit, State};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::admission::Entrance;
 use super::error::OriginError;
+use crate::client::Client;
 use crate::config::BreakerConfig;
 
 /// A breaker with its clock and its rules.
 pub(crate) struct Circuit {
     config: BreakerConfig,
     begun: Instant,
+    /// A secret decides which clients meet in a place of the breaker.
+    hasher: RandomState,
     /// Shared with those of earlier configurations, whose exchanges go on.
     breaker: Arc<Mutex<Breaker>>,
 }
@@ -26,12 +30,13 @@ pub(crate) struct Probe(Permit);
 impl Circuit {
     pub(super) fn new(config: BreakerConfig) -> Self {
         let breaker = Arc::new(Mutex::new(Breaker::new(config.settings)));
-        Self { config, begun: Instant::now(), breaker }
+        Self { config, begun: Instant::now(), hasher: RandomState::new(), breaker }
     }
 
     /// The same breaker, by the rules of another configuration once that is [in force](Self::take_effect).
     pub(super) fn under(&self, config: &BreakerConfig) -> Self {
-        Self { config: config.clone(), begun: self.begun, breaker: Arc::clone(&self.breaker) }
+        let (hasher, breaker) = (self.hasher.clone(), Arc::clone(&self.breaker));
+        Self { config: config.clone(), begun: self.begun, hasher, breaker }
     }
 
     /// From now on the settings of this configuration hold.
@@ -57,24 +62,36 @@ impl Circuit {
     ///
     /// # Errors
     /// What a request gets that is refused: it isn't time to, or others do.
-    pub(crate) fn probe(&self) -> Result<Probe, OriginError> {
-        self.admit(Entrance::Permit).map(Probe)
+    pub(crate) fn probe(&self, client: Option<Client>) -> Result<Probe, OriginError> {
+        self.admit(Entrance::Permit, client).map(Probe)
     }
 
     /// Leave to send a request; without it, the origin counts as failed. An upload takes as long as its client likes, and must
-    /// not keep others from finding out that the origin is well again.
-    pub(super) fn admit(&self, entrance: Entrance) -> Result<Permit, OriginError> {
+    /// not keep others from finding out that the origin is well again. Those that nobody can name are one client: what fails for one of them
+    /// may be its own fault as well.
+    pub(super) fn admit(&self, entrance: Entrance, client: Option<Client>) -> Result<Permit, OriginError> {
+        let caller = Caller::Known(self.hasher.hash_one(client));
         let (mut breaker, now_ms) = (self.breaker.lock(), self.now_ms());
         let admitted = match entrance {
-            Entrance::Upload => breaker.admit_apart(now_ms),
-            Entrance::Permit | Entrance::Tunnel => breaker.admit(now_ms),
+            Entrance::Upload => breaker.admit_apart(caller, now_ms),
+            Entrance::Permit | Entrance::Tunnel => breaker.admit(caller, now_ms),
         };
-        admitted.map_err(|refusal| is_open(refusal.retry_ms))
+        admitted.map_err(|refusal| match breaker.state() {
+            State::HalfOpen => {
+                OriginError::CircuitHalfOpen { retry: Duration::from_millis(refusal.retry_ms) }
+            }
+            State::Open { .. } | State::Closed => is_open(refusal.retry_ms),
+        })
     }
 
     /// The same for a request that may have it already.
-    pub(super) fn admit_with(&self, probe: Option<Probe>, entrance: Entrance) -> Result<Permit, OriginError> {
-        probe.map_or_else(|| self.admit(entrance), |Probe(permit)| Ok(permit))
+    pub(super) fn admit_with(
+        &self,
+        probe: Option<Probe>,
+        entrance: Entrance,
+        client: Option<Client>,
+    ) -> Result<Permit, OriginError> {
+        probe.map_or_else(|| self.admit(entrance, client), |Probe(permit)| Ok(permit))
     }
 
     /// Takes in how the request ended, its retries included. For how long the breaker is open, if this opened it.
@@ -133,6 +150,8 @@ mod tests {
             OriginError::FirstByteTimeout,
             OriginError::TotalTimeout,
             OriginError::ClosedBeforeResponse,
+            OriginError::StreamRefused,
+            OriginError::UpgradeFailed("".into()),
             OriginError::protocol(""),
             OriginError::InterimResponses { max: 1 },
             OriginError::QueueFull,
@@ -150,8 +169,6 @@ mod tests {
             Err(error) => error.reason().to_owned(),
         };
         let columns = [Column::new("end", &ends, shown)];
-            OriginError::StreamRefused,
-            OriginError::UpgradeFailed("".into()),
         let text = table(&columns, |at| match outcome(ends[at[0]], &config) {
             Some(outcome) => format!("{outcome:?}"),
             None => "nothing".to_owned(),
@@ -183,7 +200,7 @@ mod tests {
         let options = breaker::Options { requests_min: 1, ..breaker::Options::default() };
         let settings = breaker::Settings::new(options).expect("within their ranges");
         let circuit = Circuit::new(BreakerConfig { settings, statuses: Statuses::new(Vec::new()) });
-        let admit = |entrance| circuit.admit(entrance).expect("there is a place");
+        let admit = |entrance| circuit.admit(entrance, None).expect("there is a place");
         if !matches!(before, Before::Nothing) {
             let refused = OriginError::ClosedBeforeResponse;
             assert_eq!(circuit.report(admit(Entrance::Permit), Err(&refused)), Some(RESET));
@@ -205,13 +222,13 @@ mod tests {
     fn course(circuit: &Circuit, request: Request) -> &'static str {
         let entrance = match request {
             Request::WithStale if !circuit.is_closed() => {
-                let probe = circuit.probe();
+                let probe = circuit.probe(None);
                 return if probe.is_ok() { "stale, a probe behind" } else { "stale" };
             }
             Request::WithStale | Request::WithNothing => Entrance::Permit,
             Request::Upload => Entrance::Upload,
         };
-        match circuit.refuse_at_once().and_then(|()| circuit.admit(entrance)) {
+        match circuit.refuse_at_once().and_then(|()| circuit.admit(entrance, None)) {
             Err(_) => "refused",
             Ok(_) if circuit.is_closed() => "sent",
             Ok(_) => "sent, a probe",

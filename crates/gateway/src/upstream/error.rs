@@ -89,6 +89,12 @@ pub enum OriginError {
         /// When another try may be worth it.
         retry: Duration,
     },
+    /// The same, and other requests try it now.
+    #[error("the circuit breaker of the origin is half-open: other requests try the origin")]
+    CircuitHalfOpen {
+        /// When another try may be worth it.
+        retry: Duration,
+    },
     /// The request body could not be read to its end, so the forward was given up.
     #[error("request body incomplete")]
     RequestBody,
@@ -126,14 +132,14 @@ impl OriginError {
         "connection-read-timeout",
         "total-timeout",
         "connection-terminated",
+        "stream-refused",
+        "http-upgrade-failed",
         "http-response-incomplete",
         "http-response-body-size",
         "http-protocol-error",
         "interim-responses-max",
         "connection-limit-reached",
         "queue-timeout",
-        "stream-refused",
-        "http-upgrade-failed",
         "client-share",
         "miss-budget",
         "transfers-max",
@@ -161,19 +167,19 @@ impl OriginError {
             Self::BetweenBytesTimeout => "connection-read-timeout",
             Self::TotalTimeout => "total-timeout",
             Self::ClosedBeforeResponse => "connection-terminated",
+            Self::StreamRefused => "stream-refused",
+            Self::UpgradeFailed(_) => "http-upgrade-failed",
             Self::BodyTruncated => "http-response-incomplete",
             Self::BodyTooLarge { .. } => "http-response-body-size",
             Self::Protocol(_) => "http-protocol-error",
             Self::InterimResponses { .. } => "interim-responses-max",
             Self::QueueFull => "connection-limit-reached",
             Self::QueueTimeout => "queue-timeout",
-            Self::StreamRefused => "stream-refused",
-            Self::UpgradeFailed(_) => "http-upgrade-failed",
             Self::ClientShare => "client-share",
             Self::MissBudget { .. } => "miss-budget",
             Self::TransfersFull => "transfers-max",
             Self::TunnelsFull => "tunnels-max",
-            Self::CircuitOpen { .. } => "circuit-open",
+            Self::CircuitOpen { .. } | Self::CircuitHalfOpen { .. } => "circuit-open",
             Self::RequestBody => "request-body-incomplete",
             Self::InvalidRequest(_) => "http-request-error",
         }
@@ -204,7 +210,8 @@ impl OriginError {
             | Self::MissBudget { .. }
             | Self::TransfersFull
             | Self::TunnelsFull
-            | Self::CircuitOpen { .. } => OriginErrorKind::Overloaded,
+            | Self::CircuitOpen { .. }
+            | Self::CircuitHalfOpen { .. } => OriginErrorKind::Overloaded,
             Self::RequestBody | Self::InvalidRequest(_) => OriginErrorKind::Request,
         }
     }
@@ -221,7 +228,7 @@ impl OriginError {
     #[must_use]
     pub fn retry_after_s(&self) -> u64 {
         match self {
-            Self::CircuitOpen { retry } => {
+            Self::CircuitOpen { retry } | Self::CircuitHalfOpen { retry } => {
                 retry.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX).max(1)
             }
             Self::MissBudget { retry_after_s } => *retry_after_s,

@@ -147,7 +147,7 @@ impl Upstream {
             circuit.map_or(Ok(()), Circuit::refuse_at_once)?;
         }
         let entrance = self.entrance(parts, &mut body).await?;
-        let admit = |circuit: &'_ Circuit| circuit.admit_with(probe, entrance);
+        let admit = |circuit: &'_ Circuit| circuit.admit_with(probe, entrance, asker.client);
         let admitted = circuit.map(|circuit| Ok((circuit, admit(circuit)?))).transpose()?;
         let sent = self.send_admitted((parts, entrance), (body, key), asker, waiting).await;
         if let Some((circuit, permit)) = admitted {

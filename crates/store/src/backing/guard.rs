@@ -3,7 +3,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use breaker::{Breaker, Effect, Outcome, Permit, Refusal, Settings, State};
+use breaker::{Breaker, Caller, Effect, Outcome, Permit, Refusal, Settings, State};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
@@ -88,14 +88,15 @@ impl Guarded {
     fn admit(&self) -> Result<Permit, BackingError> {
         let now_ms = self.now_ms();
         let mut circuit = self.circuit.lock();
-        let admitted = circuit.breaker.admit(now_ms).or_else(|refusal| match self.verified() {
-            Some(source) if circuit.failed != Some(source) => {
-                circuit.failed = Some(source);
-                circuit.breaker.begin_anew();
-                circuit.breaker.admit(now_ms)
-            }
-            _ => Err(refusal),
-        });
+        let admitted =
+            circuit.breaker.admit(Caller::Anyone, now_ms).or_else(|refusal| match self.verified() {
+                Some(source) if circuit.failed != Some(source) => {
+                    circuit.failed = Some(source);
+                    circuit.breaker.begin_anew();
+                    circuit.breaker.admit(Caller::Anyone, now_ms)
+                }
+                _ => Err(refusal),
+            });
         admitted.map_err(|Refusal { retry_ms }| BackingError::Open { retry: Duration::from_millis(retry_ms) })
     }
 

@@ -162,20 +162,20 @@ section! {
 }
 
 section! {
-    /// The circuit breaker: an origin whose requests mostly fail (no connection, no response in time, no HTTP, or a status in `statuses`, retries
-    /// included) gets none for a while. Requests are answered as when the origin fails: from what is stored where it may be used stale, else 503 with
+    /// The circuit breaker: an origin that mostly fails (no connection, no response in time, no HTTP, or a status in `statuses`, retries
+    /// included) gets no requests for a while. Each client counts once, by the latest result of its requests. Requests are answered as when the origin fails: from what is stored where it may be used stale, else 503 with
     /// `Retry-After`. Applies to the origin as a whole, with one server or several.
     BREAKER = "origin.breaker";
     /// Whether there is one.
-    ///
-    /// Off by default: it refuses requests that might be answered, such as those for the rest of a site where the URLs that most clients ask for
-    /// fail.
-    enabled = Flag.default("false"),
+    enabled = Flag.default("true"),
     /// How long a result counts.
     window = Duration(100..=HOUR_MS).default("10s"),
-    /// Results within the window before the breaker can open.
-    requests_min = Integer(1..=1_000_000).default("20"),
-    /// Percentage of failures at which the breaker opens.
+    /// Clients with a result within the window before the breaker can open.
+    ///
+    /// Clients are those of `pool.client_share_percent`; all that a trusted proxy does not name count as one. With fewer clients than this, the
+    /// breaker never opens: lower it for an origin that a few services call. `1` lets a single client open it for all.
+    requests_min = Integer(1..=1_000).default("20"),
+    /// Percentage of these clients at which the breaker opens: those whose latest request failed.
     error_percent = Integer(1..=100).default("50"),
     /// How long the breaker stays open at first; each failed probe doubles the time.
     reset_time = Duration(1..=HOUR_MS).default("5s"),
@@ -185,7 +185,8 @@ section! {
     reset_time_max = Duration(1..=HOUR_MS).default("30s"),
     /// Requests that try the origin at once after that time.
     ///
-    /// Besides, as many uploads: content of over 64 KiB, or that comes slowly.
+    /// Besides, as many uploads: content of over 64 KiB, or that comes slowly. A client whose probe failed sends the next one only if no other
+    /// client does for `reset_time`.
     probes_max = Integer(1..=100).default("1"),
     /// How long a probe keeps its place; then another request may try beside it.
     probe_time_max = Duration(1..=HOUR_MS).default("30s"),

@@ -1,0 +1,26 @@
+//! A call: for whom it is made, and how it ends.
+
+/// For whom a call is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Nobody in particular: each of these calls counts.
+    Anyone,
+    /// One of many, by a number that its user chooses. All its calls within the window count as one, by the latest result, so that no
+    /// caller opens for all what fails for it alone. Numbers should be hashes with a secret: of those that meet in one of
+    /// [`Caller::SEATS`] places, the latest counts.
+    Known(u64),
+}
+
+impl Caller {
+    /// How many known callers count at most: enough for [`crate::Options::requests_min`] of 1,000 to be reached by 1,400, of whom some share a seat.
+    pub const SEATS: usize = 2_048;
+}
+
+/// How an admitted call ended. What counts as a failure is for its user to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It did what it should.
+    Success,
+    /// It didn't, or not in time.
+    Failure,
+}
