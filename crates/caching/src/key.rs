@@ -1,7 +1,7 @@
 //! Cache keys: one sequence of bytes for what a request asks for, different whenever that differs.
 //!
-//! Every part stands with its length before it, so that no part can pretend to be its neighbour, and
-//! nothing is decoded: `/a%2Fb` is not `/a/b`, `a=1%26b=2` is not `a=1&b=2`.
+//! Every part stands with its length before it, so that no part can pretend to be its neighbour. Path and query
+//! come in their normal form ([`crate::target`]), and nothing else is decoded: `/a%2Fb` is not `/a/b`, `a=1%26b=2` is not `a=1&b=2`.
 
 use smallvec::SmallVec;
 
@@ -19,9 +19,9 @@ pub struct KeyParts<'a> {
     pub scheme: &'a [u8],
     /// Host and port. Case and default port make no difference.
     pub authority: &'a [u8],
-    /// The path as sent.
+    /// The path in normal form.
     pub path: &'a [u8],
-    /// What follows the first `?`, as sent; `None` without one.
+    /// What follows the first `?`, in normal form; `None` without one.
     pub query: Option<&'a [u8]>,
     /// The method name. `HEAD` counts as `GET`, whose stored response answers it.
     pub method: &'a str,
@@ -137,7 +137,7 @@ pub struct KeyPlace<'a> {
     pub scheme: &'a [u8],
     /// In lower case, without a default port.
     pub authority: &'a [u8],
-    /// The path as sent.
+    /// The path.
     pub path: &'a [u8],
 }
 

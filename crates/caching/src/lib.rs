@@ -87,6 +87,7 @@ pub mod status;
 pub mod stored;
 pub mod storing;
 pub mod tags;
+pub mod target;
 pub mod unkeyed;
 pub mod validation;
 pub mod validators;

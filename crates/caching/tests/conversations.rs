@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
-use caching::Timestamp;
+use caching::{Timestamp, target};
 use model::{Cache, Message, Origin, Request, Response, rules};
 use testkit::Fields;
 use testkit::conversation::{
@@ -49,7 +49,7 @@ fn play(group: &Group, index: usize, case: &Case) -> Vec<String> {
         let sent = context.request(step);
         let request = Request {
             method: sent.method,
-            target: sent.target,
+            target: target::normal_form(&sent.target).unwrap_or(sent.target),
             message: Message { fields: received(&sent.fields), body: latin1(&sent.body) },
         };
         let response = cache.exchange(&request, &mut origin, Timestamp::from_seconds(now_s));

@@ -11,7 +11,7 @@ use caching::{
     MethodClass, Miss, Negotiation, NominatedFields, NotReused, Outcome, Precondition, Profile, QueryOrder,
     QueryParameters, Ranges, RequestFacts, ResponseFacts, Reuse, Rules, Selecting, StaleLimit, StatusMatch,
     StorageFilter, StoredFacts, Timestamp, TtlTable, Validators, conditional, freshness, may_serve_stale,
-    may_store, on_miss, range, refresh_ahead, reuse,
+    may_store, on_miss, range, refresh_ahead, reuse, target,
 };
 use serde_json::{Value, json};
 
@@ -245,6 +245,8 @@ fn key_outcome(case: &Case<'_>) -> Value {
 fn key_of(parts: &Value, rules: &KeyRules) -> CacheKey {
     let text = |name: &str, default: &'static str| parts[name].as_str().unwrap_or(default);
     let target = text("target", "/");
+    let normal = target::normal_form(target);
+    let target = normal.as_deref().unwrap_or(target);
     let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
     let extra: Vec<&[u8]> = parts["extra"]
         .as_array()

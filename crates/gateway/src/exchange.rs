@@ -43,7 +43,7 @@ use crate::message::interims::Interims;
 use crate::message::reply::Reply;
 use crate::message::respond::{self, Problem};
 use crate::plan::{Next, Plan, Step};
-use crate::route::{Ambiguity, LiveSite, RuleIndex};
+use crate::route::{Ambiguity, LiveSite, Readings, Routed, RuleIndex};
 use crate::steps::admit::Asking;
 use crate::steps::compress::{self, Compressing};
 use crate::steps::hit_for_miss::HitForMiss;
@@ -72,39 +72,44 @@ pub(crate) fn begin(
         note(request.record, || Finding::new("route", "no site is for this host and path", ""));
         return Step::Reply(respond::reply(&problem, None, started, worker));
     };
-    if let Some(problem) = ambiguous(live, site, request).or_else(|| denied(live, &site.config, request)) {
+    let readings = live.routes.readings(site, request.path_and_query);
+    let ambiguous = readings.as_deref().and_then(|readings| ambiguous(live, site, request, readings));
+    if let Some(problem) = ambiguous.or_else(|| denied(live, &site.config, request)) {
         let mut reply = respond::reply(&problem, Some(site), started, worker).locally();
         let client = address_of(request, &live.config.trusted_proxies);
         shape::overlay(worker, (request, client), &mut reply);
         return Step::Reply(reply);
     }
+    let readings = readings.as_deref();
     if site.has_transforms() {
-        return begin_changed(worker, (live, site), request, key, started);
+        return begin_changed(worker, (live, site), (request, readings), key, started);
     }
-    begin_at_site(worker, (live, site), request, None, key, started)
+    begin_at_site(worker, (live, site), (request, readings), None, key, started)
 }
 
 /// The same where rules of the site may change the request, or answer it.
 fn begin_changed(
     worker: &Arc<Worker>,
     (live, site): (&Arc<ActiveConfig>, &Arc<LiveSite>),
-    request: &RequestHead<'_>,
+    (request, readings): (&RequestHead<'_>, Option<&Readings>),
     key: &mut Vec<u8>,
     started: Instant,
 ) -> Step {
     let client = address_of(request, &live.config.trusted_proxies);
     let mut step = match shape::run(worker, (live, site), (request, client), started) {
-        Shaping::AsSent => begin_at_site(worker, (live, site), request, None, key, started),
+        Shaping::AsSent => begin_at_site(worker, (live, site), (request, readings), None, key, started),
         Shaping::Reply(reply) => Step::Reply(*reply),
         Shaping::Changed(shaped) => {
             let lines = shaped.fields.to_lines();
             let changed = shaped.over(request, &lines);
-            if live.routes.is_meaningless(changed.path_and_query) {
-                let problem = refused_path(&changed, Ambiguity::Meaningless);
-                Step::Reply(respond::reply(&problem, Some(site), started, worker).locally())
-            } else {
-                let asked = Some((request, &shaped.matching));
-                begin_at_site(worker, (live, site), &changed, asked, key, started)
+            let changed_readings = live.routes.readings(site, changed.path_and_query);
+            let changed_readings = changed_readings.as_deref();
+            match changed_readings.and_then(|readings| misspelt(site, &changed, readings)) {
+                Some(problem) => Step::Reply(respond::reply(&problem, Some(site), started, worker).locally()),
+                None => {
+                    let asked = Some((request, readings, &shaped.matching));
+                    begin_at_site(worker, (live, site), (&changed, changed_readings), asked, key, started)
+                }
             }
         }
     };
@@ -119,8 +124,8 @@ fn begin_changed(
 fn begin_at_site(
     worker: &Arc<Worker>,
     (live, site): (&Arc<ActiveConfig>, &Arc<LiveSite>),
-    request: &RequestHead<'_>,
-    asked: Option<(&RequestHead<'_>, &Matching)>,
+    (request, readings): (&RequestHead<'_>, Option<&Readings>),
+    asked: Option<(&RequestHead<'_>, Option<&Readings>, &Matching)>,
     key: &mut Vec<u8>,
     started: Instant,
 ) -> Step {
@@ -128,8 +133,10 @@ fn begin_at_site(
     if let Some(problem) = not_forwarded(request, &facts) {
         return Step::Reply(respond::reply(&problem, Some(site), started, worker).locally());
     }
-    let rule =
-        site.rule_for((request.method, request.path_and_query), asked.map(|(asked, _)| asked.path_and_query));
+    let RequestHead { method, path_and_query, .. } = *request;
+    let asked_path = asked.map(|(asked, readings, _)| (asked.path_and_query, readings));
+    let rule = site.rule_for(&Routed { method, path_and_query, readings, asked: asked_path });
+    let asked = asked.map(|(asked, _, matching)| (asked, matching));
     note_route(live, site, rule, request);
     let compression = site.rule_at(rule).compression.as_deref();
     let read =
@@ -250,21 +257,35 @@ fn note_route(live: &ActiveConfig, site: &LiveSite, index: RuleIndex, request: &
     }
 }
 
-/// A path that an origin may take for one of another site, whose access list and rules would not hold, or for anything.
-fn ambiguous(live: &ActiveConfig, site: &Arc<LiveSite>, request: &RequestHead<'_>) -> Option<Problem> {
-    let ambiguity = live.routes.ambiguity(site, request.authority, request.path_and_query)?;
-    Some(refused_path(request, ambiguity))
+/// A path that origins read in several ways, or that one may take for that of another site, whose access list and rules would not hold.
+fn ambiguous(
+    live: &ActiveConfig,
+    site: &Arc<LiveSite>,
+    request: &RequestHead<'_>,
+    readings: &Readings,
+) -> Option<Problem> {
+    misspelt(site, request, readings).or_else(|| {
+        let is_of_another = live.routes.is_of_another(site, request.authority, readings);
+        is_of_another.then(|| refused_path(request, Ambiguity::OtherSite))
+    })
+}
+
+/// A path of this site that origins read in several ways, which its rule does not allow.
+fn misspelt(site: &LiveSite, request: &RequestHead<'_>, readings: &Readings) -> Option<Problem> {
+    let is_allowed = site.allows((request.method, request.path_and_query), readings);
+    (!is_allowed).then(|| refused_path(request, Ambiguity::Spelled(readings.spellings)))
 }
 
 fn refused_path(request: &RequestHead<'_>, ambiguity: Ambiguity) -> Problem {
+    let problem = Problem::ambiguous_path(ambiguity);
     note(request.record, || {
-        let says = match ambiguity {
-            Ambiguity::Meaningless => "origins read the path in too many ways",
-            Ambiguity::OtherSite => "origins may read the path as one of another site",
-        };
-        Finding::new("route", says, "")
+        Finding::new("route", "origins may read the path otherwise: refused", "").with(
+            "why",
+            problem.text.as_str(),
+            "",
+        )
     });
-    Problem::ambiguous_path(ambiguity)
+    problem
 }
 
 /// Why a site has no answer for a client.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use caching::target;
 use http::Uri;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -39,11 +40,13 @@ async fn answer(worker: &Arc<Worker>, question: &Question) -> Explanation {
     let live = worker.live();
     let lines: Vec<_> = map_lines(&question.fields).collect();
     let authority = question.url.authority().map_or("", |authority| authority.as_str());
+    let target = question.url.path_and_query().map_or("/", |target| target.as_str());
+    let normal = target::normal_form(target);
     let request = RequestHead {
         method: question.method.as_str(),
         scheme: scheme(&question.url),
         authority,
-        path_and_query: question.url.path_and_query().map_or("/", |target| target.as_str()),
+        path_and_query: normal.as_deref().unwrap_or(target),
         version: Version::Http11,
         fields: &lines,
         nominations: Nominations::Some,

@@ -58,7 +58,7 @@ pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError, Store
 pub use http1::{BodyError, RequestError};
 pub use question::{ExplainError, Explanation, Question};
 pub use reason::{Reason, Refused};
-pub use route::route_of;
+pub use route::{path_spellings, route_of};
 pub use server::listener::SocketOwner;
 pub use server::tls::ServedCertificate;
 pub use store::purge::{PurgeMode, TagsMatch};

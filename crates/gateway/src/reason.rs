@@ -33,7 +33,7 @@ reason_codes! {
     /// Why the gateway answers a request itself, beside the codes of requests that are malformed
     /// ([`RequestError`](http1::RequestError), [`BodyError`](http1::BodyError)) and of origins that fail.
     pub enum Refused {
-        AmbiguousPath = "ambiguous-path", "RFC 3986 section 6.2.2", "Nobody can tell which rules hold for the path: it has dot segments beside encoded characters, backslashes, semicolons or empty segments, or too many of these; or, as some origins read it, it belongs to another site (`path_prefix`) than as it is written.";
+        AmbiguousPath = "ambiguous-path", "RFC 3986 section 6.2.2", "Origins read the path in several ways, so nobody can tell which rules hold for it: it has an encoded slash, a backslash, a double encoding, a semicolon, an empty segment, a dot segment or a control character that its rule does not allow (`spellings_allowed`); or, as some origins read it, it belongs to another site (`path_prefix`) than as it is written.";
         ClientDenied = "client-denied", "RFC 9110 section 15.5.4", "The site does not answer the client's address (`clients_allowed`, `clients_denied`), or a trusted proxy names it in a way that can't be read.";
         Connect = "connect", "RFC 9110 section 9.3.6", "CONNECT over HTTP/2: this is no proxy.";
         DrainLimit = "drain-limit", "RFC 9110 section 15.6.4", "Larder ended at its `drain_limit` before there was a response: the status is that of the access log, the client got nothing.";
@@ -46,6 +46,7 @@ reason_codes! {
         MaxForwards = "max-forwards", "RFC 9110 section 7.6.2", "`Max-Forwards` is 0: the request is not forwarded.";
         MissingAuthority = "missing-authority", "RFC 9113 section 8.3.1", "HTTP/2: the request has neither `:authority` nor `Host`.";
         NoSite = "no-site", "RFC 9110 section 15.5.20", "No site serves the host and path of the request.";
+        NothingFound = "nothing-found", "", "A PURGE found no stored response for its URL, and none on its way.";
         OnlyIfCached = "only-if-cached", "RFC 9111 section 5.2.1.7", "The request accepts stored responses only, and none can be used.";
         Preflight = "preflight", "", "The answer to a CORS preflight (`[site.cors]`).";
         ProxyLoopDetected = "proxy-loop-detected", "RFC 9209 section 2.3", "The request loops: `CDN-Loop` has the number of this process (`instance`), or `Via` its `server_name` eight times.";

@@ -8,15 +8,18 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use caching::{StoredCredentialed, Timestamp, unkeyed};
+use caching::{StoredCredentialed, Timestamp, target, unkeyed};
 use telemetry::{OriginId, RuleId, SiteId, Telemetry, WorkerRecorder};
 use tokio::time::Instant;
 
 use self::choice::Chooser;
-pub(crate) use self::choice::RuleIndex;
+pub(crate) use self::choice::{Routed, RuleIndex};
 use self::sites::SiteIndex;
+pub(crate) use self::spelling::Readings;
 use crate::allowances::Allowances;
-use crate::config::{CacheRule, Config, Phase, Site, StoreIndex, TransformRule, starts_with_any_case};
+use crate::config::{
+    CacheRule, Config, PathSpellings, Phase, Site, StoreIndex, TransformRule, starts_with_any_case,
+};
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, Protection, whole_seconds};
 use crate::server::pace::{BodyLimits, PaceLimits};
@@ -137,14 +140,20 @@ impl LiveSite {
         place(self) == place(other) && rules(self) == rules(other) && is_looked_for
     }
 
-    /// The first rule that fits, in the order of the file.
+    /// The first rule that fits, in the order of the file, for a path as it is written.
     pub(crate) fn rule(&self, method: &str, path_and_query: &str) -> RuleIndex {
-        self.rule_for((method, path_and_query), None)
+        self.rule_for(&Routed::plain(method, path_and_query))
     }
 
-    /// The same of a request that the site's rules may have changed: `asked` is the path that its client sent then.
-    pub(crate) fn rule_for(&self, request: (&str, &str), asked: Option<&str>) -> RuleIndex {
-        self.chooser.choose(&self.config, &self.rules, request, asked)
+    /// The rule of a request.
+    pub(crate) fn rule_for(&self, request: &Routed<'_>) -> RuleIndex {
+        self.chooser.choose(&self.config, &self.rules, request)
+    }
+
+    /// Whether the rule for a path, as it is written, allows how it is spelled.
+    pub(crate) fn allows(&self, request: (&str, &str), readings: &Readings) -> bool {
+        let rule = self.chooser.of_written(&self.rules, request);
+        rule.spellings_allowed.permit(readings.spellings)
     }
 
     pub(crate) fn rule_at(&self, index: RuleIndex) -> &CacheRule {
@@ -258,6 +267,11 @@ fn credentials_of_all(rules: &[CacheRule]) -> Option<(StoredCredentialed, BTreeS
     answers.all(|answer| answer == first).then_some(first)
 }
 
+/// What a path in normal form has that origins read in several ways.
+pub fn path_spellings(path: &str) -> PathSpellings {
+    spelling::readings(path).map_or(PathSpellings::default(), |readings| readings.spellings)
+}
+
 /// The name of the site that a request belongs to under a configuration, and the cache rule.
 pub fn route_of(
     config: &Config,
@@ -266,10 +280,14 @@ pub fn route_of(
     path_and_query: &str,
 ) -> Option<(String, CacheRule)> {
     let sites = SiteIndex::new(config.sites.iter().map(AsRef::as_ref));
+    let normal = target::normal_form(path_and_query);
+    let path_and_query = normal.as_deref().unwrap_or(path_and_query);
     let site = &config.sites[sites.closest(host_of(authority), path_and_query)?];
     let chooser = Chooser::new(site);
     let mut rules = chooser.all_rules(site);
-    let rule = chooser.choose(site, &rules, (method, path_and_query), None);
+    let readings = spelling::readings(path_and_query);
+    let request = Routed { readings: readings.as_deref(), ..Routed::plain(method, path_and_query) };
+    let rule = chooser.choose(site, &rules, &request);
     Some((site.name.clone(), rules.swap_remove(rule.place())))
 }
 
@@ -277,8 +295,6 @@ pub fn route_of(
 pub(crate) struct Routes {
     sites: Vec<Arc<LiveSite>>,
     index: SiteIndex,
-    /// Whether the path of a request decides anything.
-    reads_paths: bool,
     /// Where any of them stores.
     stores: BTreeSet<StoreIndex>,
     /// Where sites have stored that reloads since have taken away, or given other URLs or keys.
@@ -292,13 +308,12 @@ pub(crate) struct Routes {
 impl Routes {
     pub(crate) fn new(sites: Vec<Arc<LiveSite>>) -> Self {
         let index = SiteIndex::new(sites.iter().map(|site| &*site.config));
-        let reads_paths = index.has_prefixes() || sites.iter().any(|site| site.chooser.has_paths());
         let stores = sites.iter().map(|site| site.config.store).collect();
         // Without prefixes a site has all paths of its hosts.
         let may_leave = |site: &LiveSite| index.has_prefixes() && site.config.transforms.write_paths();
         let rewriting = (0..sites.len()).filter(|at| may_leave(&sites[*at])).collect();
         let fields_read = sites.iter().flat_map(|site| fields_read(&site.config)).map(Into::into).collect();
-        Self { sites, index, reads_paths, stores, left: BTreeSet::new(), rewriting, fields_read }
+        Self { sites, index, stores, left: BTreeSet::new(), rewriting, fields_read }
     }
 
     /// Whether any site makes keys of a request field, takes it for a credential, or has a rule about it.
@@ -371,35 +386,25 @@ impl Routes {
         own.into_iter().chain(others).map(|at| &self.sites[at]).collect()
     }
 
-    /// Why a path is refused that its client sent, if it is.
-    pub(crate) fn ambiguity(
-        &self,
-        site: &Arc<LiveSite>,
-        authority: &str,
-        path_and_query: &str,
-    ) -> Option<Ambiguity> {
-        if !self.reads_paths {
-            return None;
-        }
-        let Ok(readings) = spelling::other_readings(path_and_query) else {
-            return Some(Ambiguity::Meaningless);
-        };
-        let is_of_another =
-            |read: &str| !self.site(authority, read).is_some_and(|other| Arc::ptr_eq(other, site));
-        (self.index.has_prefixes() && readings.iter().any(is_of_another)).then_some(Ambiguity::OtherSite)
+    /// How origins may read a path otherwise, where the path of a request to a site decides anything.
+    #[inline]
+    pub(crate) fn readings(&self, site: &LiveSite, path_and_query: &str) -> Option<Box<Readings>> {
+        let reads_paths = self.index.has_prefixes() || site.chooser.has_paths();
+        if reads_paths { spelling::readings(path_and_query) } else { None }
     }
 
-    /// The same of a path that the rules of its site have made. Which site that is, is settled.
-    pub(crate) fn is_meaningless(&self, path_and_query: &str) -> bool {
-        self.reads_paths && spelling::other_readings(path_and_query).is_err()
+    /// Whether origins may take a path for one of another site than that of the path as it is written, or of none.
+    pub(crate) fn is_of_another(&self, site: &Arc<LiveSite>, authority: &str, readings: &Readings) -> bool {
+        let is_own = |read: &String| self.site(authority, read).is_some_and(|other| Arc::ptr_eq(other, site));
+        self.index.has_prefixes() && !readings.others.iter().all(is_own)
     }
 }
 
 /// Why nobody can tell which rules a path has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ambiguity {
-    /// Origins read it in too many ways ([`spelling::Meaningless`]).
-    Meaningless,
+    /// Origins read these in several ways, and its rule does not allow them.
+    Spelled(PathSpellings),
     /// Another site than that of the path as it is written, or none, takes the path as origins may read it.
     OtherSite,
 }

@@ -22,9 +22,29 @@ const DEFAULT_PORTS: Readonly<Record<string, string>> = { http: '80', https: '44
 
 export function targetOf(origin: string, pathAndQuery: string): Target {
   const { scheme, authority } = hostOf(origin)
-  const mark = pathAndQuery.indexOf('?')
-  const path = mark < 0 ? pathAndQuery : pathAndQuery.slice(0, mark)
-  return { scheme, authority, path: path || '/', query: mark < 0 ? undefined : pathAndQuery.slice(mark + 1) }
+  const target = normalForm(pathAndQuery)
+  const mark = target.indexOf('?')
+  const path = mark < 0 ? target : target.slice(0, mark)
+  return { scheme, authority, path: path || '/', query: mark < 0 ? undefined : target.slice(mark + 1) }
+}
+
+const ESCAPE = /%[0-9a-f]{2}/gi
+const UNRESERVED = /^[a-z0-9._~-]$/i
+/** What stands before an escape that is the rest of another one, if that is decoded: a `%` that begins none, perhaps with one digit. */
+const STRAY = /%[0-9a-f]?$/i
+
+/**
+ * One spelling for all that are equivalent (RFC 3986 sections 6.2.2.1 and 6.2.2.2): escapes of unreserved characters decoded, and those of all others in
+ * upper case. Escapes that are none stay as they are.
+ */
+export function normalForm(target: string): string {
+  if (!target.includes('%')) return target
+  return target.replace(ESCAPE, (escape, at: number) => {
+    const character = String.fromCharCode(parseInt(escape.slice(1), 16))
+    if (!UNRESERVED.test(character)) return escape.toUpperCase()
+    const completes = /[0-9a-f]/i.test(character) && STRAY.test(target.slice(Math.max(0, at - 2), at))
+    return completes ? escape.toUpperCase() : character
+  })
 }
 
 type Host = Pick<Target, 'scheme' | 'authority'>

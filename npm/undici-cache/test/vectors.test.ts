@@ -6,6 +6,7 @@ import { test } from 'node:test'
 import { decodeSegment, encodeSegment } from '../src/body.js'
 import { FormatError } from '../src/bytes.js'
 import { Kind } from '../src/frame.js'
+import { cacheKeyOf, targetOf } from '../src/key.js'
 import { decodeLogHeader, decodeLogRecords, LOG_HEADER_BYTES } from '../src/log-bytes.js'
 import { decodeList, decodeMember, encodeList, encodeMember, memberName } from '../src/member-bytes.js'
 import { decodePurge, encodePurge } from '../src/purge-record.js'
@@ -23,6 +24,25 @@ function vectors<T extends Vector>(file: string): T[] {
   assert.ok(lines.length > 0)
   return lines
 }
+
+interface KeyCase {
+  name: string
+  a: Record<string, unknown>
+  b: Record<string, unknown>
+  expect: 'same' | 'different'
+}
+
+test('requests have one key where they have one at the gateway', () => {
+  const file = new URL('../../../../conformance/decisions/key.json', import.meta.url)
+  const cases: KeyCase[] = JSON.parse(readFileSync(file, 'utf8'))
+  // Rules for queries, parts of other origin and methods that GET answers are the gateway's.
+  const own = cases.filter((one) => ['ignore', 'keep', 'sorted'].every((key) => !(key in one)))
+    .filter(({ a, b }) => [a, b].every((side) => !('extra' in side) && side['method'] !== 'HEAD' && String(side['target'] ?? '/').match(/^$|^[/?]/)))
+  assert.ok(own.length > 20)
+  const keyOf = ({ site = 's', scheme = 'http', authority = 'a.example', target = '/', method = 'GET' }: Record<string, unknown>): string =>
+    cacheKeyOf(String(site), targetOf(`${String(scheme)}://${String(authority)}`, String(target)), String(method)).toString('hex')
+  for (const { name, a, b, expect } of own) assert.equal(keyOf(a) === keyOf(b) ? 'same' : 'different', expect, name)
+})
 
 /** A vector is refused, or read and written again as it was. */
 function check(vector: Vector, again: (bytes: Buffer) => Buffer): void {

@@ -34,8 +34,8 @@ pub use protection::{
     RuleProtection, SITE_POLICY, SiteProtection,
 };
 pub use rule::{
-    CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, RangeMiss, Spelling,
-    codings_of,
+    CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PathSpelling, PathSpellings,
+    PreconditionMiss, RangeMiss, Spelling, codings_of,
 };
 pub(crate) use rule::{path_of, starts_with_any_case};
 use telemetry::Redaction;

@@ -19,6 +19,8 @@ pub struct CacheRule {
     pub path: Option<PathPattern>,
     /// How closely a path must be written like that.
     pub spelling: Spelling,
+    /// Which spellings of paths, that origins read in several ways, are forwarded. Nothing is stored for these.
+    pub spellings_allowed: PathSpellings,
     /// Methods that match.
     pub methods: MethodSet,
     /// Query normalisation for the cache key (the origin still gets the query as sent).
@@ -126,6 +128,7 @@ impl CacheRule {
             name: "built-in".to_owned(),
             path: None,
             spelling: Spelling::AsWritten,
+            spellings_allowed: PathSpellings::default(),
             methods: MethodSet::Any,
             query: KeyRules::default(),
             object_bytes_max: u64::MAX,
@@ -169,7 +172,7 @@ pub fn codings_of(profile: Profile) -> Codings {
 
 const QUERY_CONTENT_BYTES_MAX: u64 = 64 << 10;
 
-/// Matches the path, as received after the site's host and prefix chose it. Where the query counts too, the expression says so: whoever may
+/// Matches the path in normal form, after the site's host and prefix chose it. Where the query counts too, the expression says so: whoever may
 /// add a query to any path must not thereby choose a rule, or get past one.
 #[derive(Clone, Debug)]
 pub enum PathPattern {
@@ -208,6 +211,89 @@ pub enum Spelling {
     /// Those, and what an origin may take for one of them: in other case (ASCII), with a slash at the end, and whatever the query is.
     /// Globs and regular expressions are compiled to match any case.
     Lenient,
+}
+
+/// What a path may have that origins read in several ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathSpelling {
+    /// `%2F`: a slash, or a part of a name.
+    EncodedSlash,
+    /// A backslash, or `%5C`: a slash to some.
+    Backslash,
+    /// `%25` and two hexadecimal digits: an escape to whoever decodes twice.
+    DoubleEncoding,
+    /// `;` or `%3B`: to some, what follows it is no part of the name.
+    Semicolon,
+    /// `//` within a path: one slash to some.
+    EmptySegment,
+    /// `/./` or `/../`, escaped or not.
+    DotSegment,
+    /// An escaped control character: the end of the path to some.
+    Control,
+    /// Two slashes at the beginning (a server's name to some), or escapes of escapes of escapes. No rule allows these.
+    Never,
+}
+
+impl PathSpelling {
+    /// Those that a rule may allow.
+    pub const ALLOWABLE: [Self; 7] = [
+        Self::EncodedSlash,
+        Self::Backslash,
+        Self::DoubleEncoding,
+        Self::Semicolon,
+        Self::EmptySegment,
+        Self::DotSegment,
+        Self::Control,
+    ];
+    /// Their names in configurations.
+    pub const NAMES: [&'static str; 7] = [
+        "encoded-slash",
+        "backslash",
+        "double-encoding",
+        "semicolon",
+        "empty-segment",
+        "dot-segment",
+        "control-character",
+    ];
+
+    /// That of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALLOWABLE.into_iter().find(|spelling| spelling.name() == Some(name))
+    }
+
+    fn name(self) -> Option<&'static str> {
+        Self::NAMES.get(self as usize).copied()
+    }
+}
+
+/// A set of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathSpellings(u8);
+
+impl PathSpellings {
+    /// With one more.
+    #[must_use]
+    pub const fn with(self, spelling: PathSpelling) -> Self {
+        Self(self.0 | 1 << spelling as u8)
+    }
+
+    /// With those of another set.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether a path that has these is forwarded where those of this set are allowed. Two at once multiply the readings, and no list of them has
+    /// ever been complete.
+    pub const fn permit(self, found: Self) -> bool {
+        found.0.count_ones() <= 1 && found.0 & !self.0 == 0
+    }
+
+    /// Their names.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let has = move |spelling: &PathSpelling| self.0 & 1 << *spelling as u8 != 0;
+        PathSpelling::ALLOWABLE.into_iter().filter(has).filter_map(PathSpelling::name)
+    }
 }
 
 impl PathPattern {

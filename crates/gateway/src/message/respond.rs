@@ -46,11 +46,12 @@ impl Problem {
     /// Nobody can tell which site, or which rules, the path has as its origin reads it.
     pub(crate) fn ambiguous_path(ambiguity: Ambiguity) -> Self {
         let text = match ambiguity {
-            Ambiguity::Meaningless => {
-                "origins read the path in too many ways: write it without dot segments, or without encoded characters, backslashes, semicolons and empty segments"
+            Ambiguity::Spelled(spellings) => {
+                let names = spellings.names().collect::<Vec<_>>().join(", ");
+                format!("origins read the path in several ways ({names}): write it otherwise")
             }
             Ambiguity::OtherSite => {
-                "the path, as some origins read it, belongs to another site: write it without encoded characters, backslashes, semicolons and empty segments"
+                "the path, as some origins read it, belongs to another site: write it without encoded characters".to_owned()
             }
         };
         Self::new(400, "ambiguous-path", text)

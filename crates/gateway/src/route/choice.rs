@@ -1,38 +1,31 @@
 //! Which cache rule of its site a request belongs to.
 //!
-//! Origins may read a path otherwise than it is written ([`spelling`]): what the operator says of one path must not hold for another, and what
+//! Origins may read a path otherwise than it is written ([`super::spelling`]): what the operator says of one path must not hold for another, and what
 //! protects a path must hold however it is spelled. So where the readings of a path have different rules, or are changed by different
-//! transformation rules, nothing is stored and nothing stored answers, and the limits of all these rules hold.
+//! transformation rules, nothing is stored and nothing stored answers, and the limits of all these rules hold. The same goes for a spelling that is
+//! refused unless the rule allows it.
 
-use super::spelling::{self, READINGS_MAX, Readings};
-use crate::config::{CacheRule, Conditions, Phase, Site, Spelling, path_of};
+use super::spelling::{READINGS_MAX, Readings};
+use crate::config::{CacheRule, Conditions, PathSpellings, Phase, Site, Spelling, path_of};
 
 /// Names the rule of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RuleIndex {
     /// In the list of all rules.
     place: u32,
-    /// How many of the following there are.
-    count: u8,
-    /// Those whose limits hold, in the first part of that list: the rule of the path as most origins read it, and other ones of other readings.
+    /// Those whose limits hold, in the first part of that list: the rule of the path as it is written, and those of its other readings.
     limiting: [u32; READINGS_MAX],
 }
 
 impl RuleIndex {
     fn certain(rule: usize) -> Self {
-        Self { place: compact(rule), count: 1, limiting: [compact(rule); READINGS_MAX] }
+        Self { place: compact(rule), limiting: [compact(rule); READINGS_MAX] }
     }
 
-    /// Nothing is stored. The first of the rules is the one that counts otherwise.
-    fn uncertain(first: usize, others: impl Iterator<Item = usize>, rule_count: usize) -> Self {
-        let mut index = Self { place: compact(rule_count + first), ..Self::certain(first) };
-        for rule in others.map(compact) {
-            let count = usize::from(index.count);
-            if !index.limiting[..count].contains(&rule) && count < READINGS_MAX {
-                index.limiting[count] = rule;
-                index.count += 1;
-            }
-        }
+    /// Nothing is stored. The rule of the path as it is written is the one that counts otherwise.
+    fn uncertain(written: usize, others: impl Iterator<Item = usize>, rule_count: usize) -> Self {
+        let mut index = Self { place: compact(rule_count + written), ..Self::certain(written) };
+        index.limiting[1..].iter_mut().zip(others).for_each(|(place, rule)| *place = compact(rule));
         index
     }
 
@@ -40,9 +33,10 @@ impl RuleIndex {
         self.place as usize
     }
 
-    /// The places of the rules whose limits hold.
+    /// The places of the rules whose limits hold, each once.
     pub(super) fn limiting(self) -> impl Iterator<Item = usize> {
-        self.limiting.into_iter().take(usize::from(self.count)).map(|rule| rule as usize)
+        let is_first = move |at: &usize| !self.limiting[..*at].contains(&self.limiting[*at]);
+        (0..READINGS_MAX).filter(is_first).map(move |at| self.limiting[at] as usize)
     }
 
     /// Whether all readings of the path have this rule, and are changed by the same ones.
@@ -103,42 +97,64 @@ impl Chooser {
         &rules[..self.count]
     }
 
-    /// The rule for method and path of a request, of those that [`Self::all_rules`] lists. `asked` is the path that its client sent, where that is another one.
-    pub(super) fn choose(
-        self,
-        site: &Site,
-        rules: &[CacheRule],
-        (method, path_and_query): (&str, &str),
-        asked: Option<&str>,
-    ) -> RuleIndex {
+    /// The rule for method and path of a request, of those that [`Self::all_rules`] lists.
+    pub(super) fn choose(self, site: &Site, rules: &[CacheRule], request: &Routed<'_>) -> RuleIndex {
+        let Routed { method, path_and_query, readings, asked } = *request;
         let rules = self.distinct(rules);
         let written = fit(rules, method, path_and_query);
-        if !self.has_paths {
+        let is_plain = readings.is_none() && asked.is_none();
+        if is_plain || !self.has_paths {
             return RuleIndex::certain(written);
         }
-        // What has no meaning was refused before.
-        let readings = spelling::other_readings(path_and_query).unwrap_or_default();
-        let rule_of = |read: &str| fit(rules, method, read);
-        let others = readings.iter().map(rule_of);
-        let is_certain = others.clone().all(|rule| rule == written)
-            && !(self.transforms_paths
-                && is_transformed_otherwise(site, method, (path_and_query, &readings), asked));
-        if is_certain {
-            return RuleIndex::certain(written);
+        let others = others_of(readings).iter().map(|read| fit(rules, method, read));
+        let asked = asked.and_then(|(_, readings)| readings);
+        let is_refused_elsewhere = |readings: &Readings| readings.spellings != PathSpellings::default();
+        let is_certain = !readings.into_iter().chain(asked).any(is_refused_elsewhere)
+            && others.clone().all(|rule| rule == written)
+            && !(self.transforms_paths && is_transformed_otherwise(site, request));
+        match is_certain {
+            true => RuleIndex::certain(written),
+            false => RuleIndex::uncertain(written, others, self.count),
         }
-        let usual = readings.usual.as_deref().map_or(written, rule_of);
-        RuleIndex::uncertain(usual, others.chain([written]), self.count)
+    }
+
+    /// The rule for a path as it is written.
+    pub(super) fn of_written<'a>(
+        self,
+        rules: &'a [CacheRule],
+        (method, path_and_query): (&str, &str),
+    ) -> &'a CacheRule {
+        let rules = self.distinct(rules);
+        &rules[fit(rules, method, path_and_query)]
     }
 }
 
+/// What rules are chosen by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Routed<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) path_and_query: &'a str,
+    /// How its path may be read otherwise.
+    pub(crate) readings: Option<&'a Readings>,
+    /// The path that its client sent, where rules have changed it, with its readings.
+    pub(crate) asked: Option<(&'a str, Option<&'a Readings>)>,
+}
+
+impl<'a> Routed<'a> {
+    /// A path that is read in one way.
+    pub(super) fn plain(method: &'a str, path_and_query: &'a str) -> Self {
+        Self { method, path_and_query, readings: None, asked: None }
+    }
+}
+
+fn others_of(readings: Option<&Readings>) -> &[String] {
+    readings.map_or(&[], |readings| &readings.others)
+}
+
 /// Whether transformation rules match one reading of a path and not another. Those for clients see the path that was sent.
-fn is_transformed_otherwise(
-    site: &Site,
-    method: &str,
-    changed: (&str, &Readings),
-    asked: Option<&str>,
-) -> bool {
-    let differs = |phase: Phase, (path_and_query, readings): (&str, &Readings)| {
+fn is_transformed_otherwise(site: &Site, request: &Routed<'_>) -> bool {
+    let Routed { method, path_and_query, readings, asked } = *request;
+    let differs = |phase: Phase, (path_and_query, readings): (&str, Option<&Readings>)| {
         let is_shared = phase == Phase::OriginResponse;
         let seen = |whole| if is_shared { path_of(whole) } else { whole };
         // As the rules themselves see it.
@@ -150,11 +166,11 @@ fn is_transformed_otherwise(
         let mut conditions = rules.map(|rule| &rule.on);
         conditions.any(|on| {
             let written = matches(on, path_and_query);
-            readings.iter().any(|read| matches(on, read) != written)
+            others_of(readings).iter().any(|read| matches(on, read) != written)
         })
     };
-    let of_asked = asked.map(|asked| (asked, spelling::other_readings(asked).unwrap_or_default()));
-    let asked = of_asked.as_ref().map_or(changed, |(asked, readings)| (*asked, readings));
+    let changed = (path_and_query, readings);
+    let asked = asked.unwrap_or(changed);
     [Phase::OriginRequest, Phase::OriginResponse].into_iter().any(|phase| differs(phase, changed))
         || [Phase::ClientRequest, Phase::ClientResponse].into_iter().any(|phase| differs(phase, asked))
 }
@@ -183,8 +199,9 @@ mod tests {
             let mut site = sample::site(([127, 0, 0, 1], 1).into());
             let rule = TransformRule { name: "one".to_owned(), on, actions: Vec::new() };
             site.transforms.of_mut(phase).push(rule);
-            let readings = spelling::other_readings("/a%2Fb").unwrap();
-            let found = is_transformed_otherwise(&site, method, ("/a%2Fb", &readings), None);
+            let readings = crate::route::spelling::readings("/a%2Fb");
+            let routed = Routed { readings: readings.as_deref(), ..Routed::plain(method, "/a%2Fb") };
+            let found = is_transformed_otherwise(&site, &routed);
             assert_eq!(found, expected, "{phase:?} {method}");
         };
         check(Phase::OriginResponse, "GET", true);

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use caching::key::reduced_query;
-use caching::{FieldLine, HopByHop};
+use caching::{FieldLine, HopByHop, target};
 
 use super::edit::{Context, TooLarge};
 use super::rules::{Matching, Seen, matching};
@@ -86,7 +86,7 @@ pub(crate) fn shape(
         _ => None,
     });
     let path_and_query = rewrites.fold(Cow::Borrowed(request.path_and_query), rewritten);
-    let path_and_query = path_and_query.into_owned();
+    let path_and_query = target::normal_form(&path_and_query).unwrap_or(path_and_query.into_owned());
     Ok(Shape::Request(Shaped { fields, path_and_query, matching: matching.clone() }))
 }
 

@@ -72,6 +72,7 @@ mod real_origins;
 mod refreshing;
 mod remote_tier;
 mod site_stores;
+mod spelling;
 mod stale;
 mod tracing;
 mod transform_trust;

@@ -689,18 +689,15 @@ fn respelled_paths_and_hosts_get_no_other_rules() {
     // An image is the same for all.
     ask("/images/x.png", "a.test", "Cookie: alice\r\n");
     assert_eq!(ask("/images/x.png", "a.test", "").text(), "page of \"alice\"");
-    for target in [
-        "/images/../account",
-        "//account",
-        "//images/account",
-        "/%61ccount",
-        "/account;/images/x",
-        "/account/./",
-    ] {
+    for target in ["/%61ccount", "/account%3F/images/x", "/account%23"] {
         let first = ask(target, "a.test", "Cookie: alice\r\n");
         assert_eq!(first.text(), "page of \"alice\"", "{target}");
         let second = ask(target, "a.test", "");
         assert_eq!(second.text(), "page of \"\"", "{target}: {}", second.cache_status());
+    }
+    for target in ["/images/../account", "//account", "//images/account", "/account;/images/x", "/account/./"]
+    {
+        assert_eq!(ask(target, "a.test", "Cookie: alice\r\n").status(), 400, "{target}");
     }
     for (target, host, status) in [
         ("/", "intranet.test", 403),
@@ -709,10 +706,11 @@ fn respelled_paths_and_hosts_get_no_other_rules() {
         ("/admin/x", "a.test", 403),
         ("/administration", "a.test", 200),
         ("//admin/x", "a.test", 400),
-        ("/%61dmin/x", "a.test", 400),
+        ("/%61dmin/x", "a.test", 403),
+        ("/admin%3Fx", "a.test", 400),
         ("/./admin/x", "a.test", 400),
         ("/y/../admin/x", "a.test", 400),
-        ("/y;%2fx/..x/admin", "a.test", 200),
+        ("/y;%2fx/..x/admin", "a.test", 400),
         ("//y/admin", "a.test", 400),
         ("/admin%2fpublic", "a.test", 400),
         ("/%2561dmin/public", "a.test", 400),
@@ -721,10 +719,11 @@ fn respelled_paths_and_hosts_get_no_other_rules() {
         ("/y/%2e%2e/admin/x", "a.test", 400),
         ("/y/..;/admin", "a.test", 400),
         ("/admin/..%2fpublic", "a.test", 400),
-        ("/admin//x", "a.test", 403),
+        ("/admin//x", "a.test", 400),
         ("/admin;x", "a.test", 400),
         ("/;x/admin", "a.test", 400),
-        ("/y/../x", "a.test", 200),
+        ("/y/../x", "a.test", 400),
+        ("/y%3Fx", "a.test", 200),
     ] {
         let answer = ask(target, host, "");
         assert_eq!(answer.status(), status, "{target} {host}");
@@ -740,23 +739,25 @@ struct Reading {
 }
 
 const OF_ACCOUNT: &[&str] = &[
-    "/%61ccount",
-    "//account",
     "/./account",
     "/x/../account",
-    "//x/account",
     "/account;x=1",
-    "/account;x%2fy",
-    "/;x/account",
     "/acco%75nt%3bx",
+    "/account%3Fx",
+    "/account%23.css",
+    "/account%00.css",
+    "/acc%256funt",
 ];
 const OF_STATIC: &[&str] = &[
     "/static%2faccount",
     "/static/../account",
     "/static%5caccount",
     "/static;x/account",
-    "/;x/static/account",
+    "/%2573tatic/account",
 ];
+
+/// What is otherwise refused.
+const ALLOWED: &str = "spellings_allowed = [\"encoded-slash\", \"backslash\", \"double-encoding\", \"semicolon\", \"dot-segment\", \"control-character\"]\n";
 
 const READINGS: [Reading; 9] = [
     Reading {
@@ -822,7 +823,9 @@ fn a_path_with_two_readings_is_never_stored() {
             let page = format!("page of {:?}", exchange.request.field("x-user"));
             exchange.respond("200 OK", says, page);
         });
-        let config = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n{rules}", origin.url());
+        let rules = rules.replace("[[site.rule]]\n", &format!("[[site.rule]]\n{ALLOWED}"));
+        let rest = format!("[[site.rule]]\nname = \"others\"\n{ALLOWED}");
+        let config = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n{rules}{rest}", origin.url());
         let larder = Setup::config(LARDER, &config).start();
         for target in targets {
             for user in ["alice", "bob"] {
@@ -913,12 +916,15 @@ fn a_path_has_the_limits_of_all_its_readings() {
             }
         }
     }
-    for target in ["/static/@a%2fb/v1.2", "/a;v=1/.hidden", "/a//b", "/x/../y"] {
+    for target in ["/static/@a/v1.2", "/%40a/.hidden", "/100%25", "/a%3Fb"] {
         assert_eq!(ask("GET", target, "").status(), 200, "{target} is honest");
     }
     let admin = larder.admin().to_string();
     let explained = run(LARDER, ["explain", "http://a/%61%2f..", "--admin", &admin]).text();
-    assert!(explained.contains("origins read the path in too many ways"), "{explained}");
+    assert!(
+        explained.contains("origins read the path in several ways (encoded-slash, dot-segment)"),
+        "{explained}"
+    );
 }
 
 /// Field bug: anybody can add a query to a path, and so chose a rule for it, or got past one.
@@ -1024,7 +1030,7 @@ fn what_restricts_holds_in_any_spelling() {
         ("/admin", 403),
         ("/ADMIN", 403),
         ("/Admin/?x", 403),
-        ("/%41dmin/x", 400),
+        ("/%41dmin/x", 403),
         ("/administration", 200),
         ("/PLAIN", 200),
     ] {
@@ -1058,7 +1064,7 @@ fn respelled_parameters_are_part_of_the_key() {
         ("/5?utm_x=1;q=2", "/5"),
         ("/6?q=1&utm_x=1;q=2", "/6?q=1"),
     ] {
-        assert_eq!(larder.get(odd).text(), odd);
+        assert_eq!(larder.get(odd).text(), odd.replace("%77", "w"));
         assert_eq!(larder.get(honest).text(), honest);
     }
     // What they are for.

@@ -14,7 +14,7 @@ use std::task::Context;
 
 use bytes::Bytes;
 use caching::unkeyed::{self, FieldClass, class_of};
-use caching::{FieldLine, hop_by_hop, sharing};
+use caching::{FieldLine, hop_by_hop, sharing, target};
 use http1::{Framing, HeadScanner, Persistence, RequestError, Version as WireVersion, encode};
 
 pub(crate) use self::connection::Connection;
@@ -182,8 +182,8 @@ impl<S: Stream> Connection<S> {
         self.answered += 1;
         let traits = Traits::of(&head, self.persistence_after(head.persistence));
         self.farewell = farewell_after(head.persistence, traits);
-        let completed = completed_path(&head);
-        let path_and_query = completed.as_deref().unwrap_or(head.path_and_query);
+        let normal = normal_target(&head);
+        let path_and_query = normal.as_deref().unwrap_or(head.path_and_query);
         let mut request = request_head(&head, path_and_query, (&self.client, &self.live.config));
         let timeline = traces::begin(&self.worker, &self.live, &request, self.wire.seen());
         request.timeline = timeline.as_ref();
@@ -439,10 +439,14 @@ fn takes_out_what_others_say(lines: &[FieldLine<'_>], routes: &Routes) -> bool {
         .any(|option| std::str::from_utf8(option).is_ok_and(is_such))
 }
 
-/// The target with its path, where a target in absolute-form had none before its query.
+/// The target in normal form, if that is another one; with its path, where a target in absolute-form had none before its query.
 //= RFC 9110 section 4.2.3: http(s) normalization and comparison
-fn completed_path(head: &http1::Head<'_, '_>) -> Option<String> {
-    head.path_and_query.starts_with('?').then(|| format!("/{}", head.path_and_query))
+fn normal_target(head: &http1::Head<'_, '_>) -> Option<String> {
+    if head.path_and_query.starts_with('?') {
+        let completed = format!("/{}", head.path_and_query);
+        return target::normal_form(&completed).or(Some(completed));
+    }
+    target::normal_form(head.path_and_query)
 }
 
 fn request_head<'a>(

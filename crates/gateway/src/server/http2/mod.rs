@@ -284,7 +284,9 @@ impl<S: Stream + 'static> Connection<S> {
             Ok(lines) => lines,
             Err(problem) => return responder.refuse(&problem, wanted),
         };
-        let mut head = match request::head(&request, &lines, stage, &self.client, &self.live.config) {
+        let normal = request::normal_target(&request);
+        let target = (&lines[..], normal.as_deref());
+        let mut head = match request::head(&request, target, stage, &self.client, &self.live.config) {
             Ok(head) => head,
             Err(problem) => return responder.refuse(&problem, wanted),
         };

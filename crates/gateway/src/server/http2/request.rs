@@ -4,7 +4,7 @@
 //! than `trailers`, pseudo-fields that are unknown, repeated or out of place, a `Content-Length` that the data
 //! doesn't match. What it lets through and an HTTP/1 hop behind this one could read in another way is refused here.
 
-use caching::FieldLine;
+use caching::{FieldLine, target};
 use http::header::{self, HeaderMap};
 use http::{Method, Request};
 use http1::{Authority, is_field_value};
@@ -90,10 +90,10 @@ fn is_whole_value(value: &[u8]) -> bool {
     is_field_value(value) && value.trim_ascii().len() == value.len()
 }
 
-/// The request's head. `lines` are those of the request.
+/// The request's head. `lines` are those of the request, and `normal` is its target in normal form, where that is another one.
 pub(super) fn head<'a, B>(
     request: &'a Request<B>,
-    lines: &'a [FieldLine<'a>],
+    (lines, normal): (&'a [FieldLine<'a>], Option<&'a str>),
     stage: Stage,
     client: &'a ClientEnd,
     config: &Config,
@@ -101,6 +101,7 @@ pub(super) fn head<'a, B>(
     check_method_and_scheme(request)?;
     let scheme = way::scheme(client.peer, lines, &config.trusted_proxies);
     let path_and_query = path_and_query(request, &config.limits)?;
+    let path_and_query = normal.unwrap_or(path_and_query);
     Ok(RequestHead {
         method: request.method().as_str(),
         scheme,
@@ -132,6 +133,11 @@ fn check_method_and_scheme<B>(request: &Request<B>) -> Result<(), Problem> {
         None | Some("http" | "https") => Ok(()),
         Some(_) => Err(Problem::new(400, "unsupported-scheme", "the scheme is neither http nor https")),
     }
+}
+
+/// The target of a request in normal form, where that is another one.
+pub(super) fn normal_target<B>(request: &Request<B>) -> Option<String> {
+    target::normal_form(request.uri().path_and_query()?.as_str())
 }
 
 /// A fragment isn't seen here: `http` cuts it off as it parses, for the cache key and the origin alike.
@@ -215,7 +221,8 @@ mod tests {
         let refused = |problem: Problem| (problem.status, problem.reason);
         let lines = lines(&request, cookies.as_deref(), &limits).map_err(refused)?;
         let client = client();
-        let head = head(&request, &lines, Stage::BodyFollows, &client, &config).map_err(refused)?;
+        let target = (&lines[..], None);
+        let head = head(&request, target, Stage::BodyFollows, &client, &config).map_err(refused)?;
         Ok(head.authority.to_owned())
     }
 

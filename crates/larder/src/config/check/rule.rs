@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use caching::tags::TagRules;
-use caching::{Codings, Heuristic, KeyRules, Profile, QueryParameters, Rules, StaleLimit, TtlTable};
+use caching::{Codings, Heuristic, KeyRules, Profile, QueryParameters, Rules, StaleLimit, TtlTable, target};
 use gateway::config::{
-    CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PreconditionMiss, SITE_POLICY,
-    Spelling, codings_of,
+    CacheRule, CloseDelimited, MethodSet, OverrideFields, PathPattern, PathSpelling, PathSpellings,
+    PreconditionMiss, SITE_POLICY, Spelling, codings_of,
 };
 
 use super::compression::Offer;
@@ -68,6 +68,8 @@ fn rule(
         None => Some(format!("rule-{number}")),
     };
     let spelling = spelling(table);
+    let spellings_allowed = spellings_allowed(table);
+    check_spelling(scope, table, spellings_allowed);
     let path = pattern(scope, table, (spelling, Compared::PathAndQuery));
     let methods = methods(scope, table);
     // The number of a rule is another one once a rule is put in front of it.
@@ -79,6 +81,7 @@ fn rule(
         name: name?,
         path: path?,
         spelling,
+        spellings_allowed,
         methods,
         query: query(scope, table),
         object_bytes_max: table.get("object_bytes_max"),
@@ -104,6 +107,43 @@ pub(super) fn spelling(rule: &Table) -> Spelling {
     if restricts { Spelling::Lenient } else { Spelling::AsWritten }
 }
 
+fn spellings_allowed(rule: &Table) -> PathSpellings {
+    let named =
+        rule.list("spellings_allowed").iter().filter_map(|node| PathSpelling::from_name(node.as_text()));
+    named.fold(PathSpellings::default(), PathSpellings::with)
+}
+
+/// A rule for paths that are refused before it is looked at.
+fn check_spelling(scope: &mut Scope<'_>, rule: &Table, allowed: PathSpellings) {
+    let Some(table) = rule.optional_table("path") else { return };
+    let texts = ["exact", "prefix"].into_iter().filter_map(|key| table.node(key));
+    for node in texts.filter(|node| node.as_text().starts_with('/')) {
+        let text = node.as_text();
+        let spellings = gateway::path_spellings(target::normal_form(text).as_deref().unwrap_or(text));
+        if !allowed.permit(spellings) {
+            let names: Vec<_> = spellings.names().collect();
+            let message = match names[..] {
+                [name] => format!("such paths get 400: allow them with `spellings_allowed = [\"{name}\"]`"),
+                _ => "such paths get 400: origins read them in several ways".to_owned(),
+            };
+            scope.warning(node, message);
+        }
+    }
+}
+
+/// Notes what a pattern spells otherwise than paths are when they are compared.
+fn check_form(scope: &mut Scope<'_>, table: &Table, spelling: Spelling) {
+    for node in ["glob", "regex"].into_iter().filter_map(|key| table.node(key)) {
+        let text = node.as_text();
+        let Some(normal) = target::normal_form(text) else { continue };
+        if spelling == Spelling::AsWritten || !normal.eq_ignore_ascii_case(text) {
+            let message =
+                format!("paths are compared in normal form, which this may never match: write `{normal}`");
+            scope.warning(node, message);
+        }
+    }
+}
+
 /// Whether all that a rule overrides becomes stale at once.
 fn takes_lifetimes(rule: &Table) -> bool {
     let overrides = rule.map("ttl_override");
@@ -125,19 +165,21 @@ pub(super) fn pattern(
         scope.error_in(table, message);
         return None;
     }
+    check_form(scope, table, spelling);
     let exact = scope.parsed(table, "exact", path).map(PathPattern::Exact);
     let prefix = scope.parsed(table, "prefix", path).map(PathPattern::Prefix);
     let glob = scope.parsed(table, "glob", |text| glob(text, spelling)).map(PathPattern::Glob);
     exact.or(prefix).or(glob).or_else(|| expression::pattern(scope, table, (spelling, compared))).map(Some)
 }
 
+/// In normal form, as paths are compared.
 pub(super) fn path(text: &str) -> Result<String, String> {
     match text {
         _ if !text.starts_with('/') => Err("must start with `/`".to_owned()),
         _ if text.contains(['?', '#']) => {
             Err("a path can't contain `?` or `#`; use `regex` to match the query".to_owned())
         }
-        _ => Ok(text.to_owned()),
+        _ => Ok(target::normal_form(text).unwrap_or_else(|| text.to_owned())),
     }
 }
 
@@ -171,7 +213,7 @@ pub(super) fn methods(scope: &mut Scope<'_>, table: &Table) -> MethodSet {
     if methods.is_empty() { MethodSet::Any } else { MethodSet::Only(methods.into_iter().collect()) }
 }
 
-/// Names are compared byte for byte with what is sent, so they stand here as they stand in URLs.
+/// Names are compared in normal form, so they stand here as they stand in URLs.
 pub(super) fn query(scope: &mut Scope<'_>, table: &Table) -> KeyRules {
     let parameters = match (table.list("query_ignore"), table.node("query_keep")) {
         ([], None) => QueryParameters::All,
@@ -193,7 +235,7 @@ fn parameters(scope: &mut Scope<'_>, table: &Table, key: &str) -> Vec<Box<[u8]>>
         name if name.contains(['*', '&', '=', '?', '#', ' ']) => {
             Err("expected a parameter name as written in URLs, with an optional `*` at the end".to_owned())
         }
-        _ => Ok(text.as_bytes().into()),
+        _ => Ok(target::normal_form(text).unwrap_or_else(|| text.to_owned()).into_bytes().into()),
     })
 }
 

@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use caching::Profile;
-use caching::hop_by_hop;
 use caching::tags::{TagField, TagRules};
 use caching::unkeyed::{FieldClass, class_of};
-use gateway::config::{ClientRules, Collapse, InterimResponses, Site, Spelling, TraceFields};
+use caching::{Profile, hop_by_hop, target};
+use gateway::config::{ClientRules, Collapse, InterimResponses, PathSpellings, Site, Spelling, TraceFields};
 use http::HeaderName;
 
 use super::answer::{cors, error_pages, maintenance};
@@ -237,10 +236,12 @@ fn path_prefix(text: &str) -> Result<String, String> {
     if text.contains(['?', '#', '*']) || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("expected a path in visible ASCII without `?`, `#` and `*`".to_owned());
     }
-    match text.trim_end_matches('/') {
-        "" => Ok("/".to_owned()),
-        prefix => Ok(prefix.to_owned()),
+    let prefix = text.trim_end_matches('/');
+    let prefix = target::normal_form(prefix).unwrap_or_else(|| prefix.to_owned());
+    if gateway::path_spellings(&prefix) != PathSpellings::default() {
+        return Err("origins read such paths in several ways, so requests for them get 400".to_owned());
     }
+    Ok(if prefix.is_empty() { "/".to_owned() } else { prefix })
 }
 
 const ANY_HOST: &str = "every host";

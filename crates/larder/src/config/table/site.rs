@@ -111,7 +111,9 @@ section! {
     ///
     /// `Cache-Tag` and `Cache-Tags` are lists with commas, `Surrogate-Key` has blanks between tags, and `xkey` both. What is stored already has the
     /// tags that counted when it was stored.
-    tags = List(&Choice(&["cache-tag", "cache-tags", "surrogate-key", "xkey"])).default("[]"),
+    /// An empty list reads `Cache-Groups` alone.
+    tags = List(&Choice(&["cache-tag", "cache-tags", "surrogate-key", "xkey"]))
+        .default("[\"cache-tag\", \"cache-tags\", \"surrogate-key\", \"xkey\"]"),
     /// Whether clients get the fields in `tags`.
     ///
     /// Tags tell how a site is made. Leave it where another cache stands before this one and is purged by them.
@@ -185,11 +187,26 @@ section! {
     name = Text("name (letters, digits, `-`, `.`, `_`)").absent("`rule-` and its number"),
     /// Paths that match: one of `exact`, `prefix`, `glob`, `regex`.
     ///
-    /// It is compared with the path as received, with the site's prefix, and nothing decoded. A rule that restricts (`cache = false`, `deny`,
+    /// It is compared with the path in normal form (docs/guide/configuration.md#rules), with the site's prefix. A rule that restricts (`cache = false`, `deny`,
     /// `rate_limit`, `miss_budget`, `request_body_bytes_max`, `response_body_bytes_max`, `credential_fields`, `store_only_with`, a `ttl_override` of
     /// zeros) also matches other spellings that many frameworks, such as Express, route to the same page: any ASCII case, a slash at the end, and for
     /// `regex` the path without its query. Other rules match only what is written.
     path = Table(&PATTERN).absent("every path"),
+    /// Spellings of paths that are forwarded although origins read them in several ways, such as the `%2F` of `/@scope%2Fname`.
+    ///
+    /// If a site has rules with `path`, or any site a `path_prefix`, such paths get 400 (`ambiguous-path`) unless the rule that matches them, as they
+    /// are written, allows their spelling here. Their responses are never stored, no stored response answers, and `deny` and limits hold for each
+    /// reading. A path with two kinds of them is refused all the same (docs/guide/configuration.md#spellings-of-paths).
+    spellings_allowed = List(&Choice(&[
+        "encoded-slash",
+        "backslash",
+        "double-encoding",
+        "semicolon",
+        "empty-segment",
+        "dot-segment",
+        "control-character",
+    ]))
+    .default("[]"),
     /// Methods that match; an empty list means every method.
     ///
     /// Only responses to GET and QUERY are stored, whatever stands here, and to POST where `store_post` says so; HEAD is answered from those to GET.

@@ -1,0 +1,387 @@
+//! Paths in every spelling: one normal form for keys, rules, purges and origins, and nothing that origins could read otherwise.
+
+use std::collections::BTreeMap;
+
+use testkit::{Larder, Response, ScriptedOrigin, Setup, run};
+
+use crate::LARDER;
+
+/// Spellings of `/secret` by as many attackers, for origins that decode once, twice or three times, with all that servers make of paths.
+const ATTACKS: &[&str] = &[
+    "/%73ecret",
+    "/%73%65%63%72%65%74",
+    "/s%65cret",
+    "/secre%74",
+    "/%2573ecret",
+    "/%25%37%33ecret",
+    "/%25%373ecret",
+    "/%257%33ecret",
+    "/s%25%365cret",
+    "/s%25%36%35cret",
+    "/s%256%35cret",
+    "/%2525%37%33ecret",
+    "/%252573ecret",
+    "/%25252573ecret",
+    "/%%37%33ecret",
+    "/%%373ecret",
+    "/%7%33ecret",
+    "/%25%32%66secret",
+    "/%252fsecret",
+    "/%2fsecret",
+    "/%5csecret",
+    "/%25%35%63secret",
+    "/\\secret",
+    "//secret",
+    "///secret",
+    "//x/secret",
+    "/x//../secret",
+    "/./secret",
+    "/%2e/secret",
+    "/%2e%2fsecret",
+    "/x/../secret",
+    "/x/%2e%2e/secret",
+    "/x/.%2E/secret",
+    "/x/%252e%252e/secret",
+    "/x/%25%32%65%25%32%65/secret",
+    "/x%2f..%2fsecret",
+    "/x/..%5csecret",
+    "/x/..;/secret",
+    "/x/..%3b/secret",
+    "/secret;x",
+    "/secret;x=y.css",
+    "/secret%3bx",
+    "/secret%253bx.css",
+    "/;x/secret",
+    "/secret%00",
+    "/secret%00.css",
+    "/secret%0a.css",
+    "/secret%2500",
+    "/secret%3f.css",
+    "/secret%3Fx=1",
+    "/secret%23.css",
+    "/secret%2523.css",
+    "/static/%2e%2e/secret",
+    "/static/..%2fsecret",
+    "/static%2f..%2fsecret",
+    "/static/%252e%252e%252fsecret",
+    "/static/../secret",
+    "/static/x/..;/../secret",
+    "/static\\..\\secret",
+];
+
+/// As many times as there is anything to decode, and then as servers of all kinds would.
+fn read_as(target: &str) -> String {
+    let mut path = target.split('?').next().unwrap_or_default().as_bytes().to_vec();
+    for _ in 0..4 {
+        let mut decoded = Vec::new();
+        let mut at = 0;
+        while let Some(byte) = path.get(at) {
+            let digits = path.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
+            let escaped = digits
+                .filter(|digits| *byte == b'%' && digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+            decoded.push(escaped.map_or(*byte, |digits| u8::from_str_radix(digits, 16).expect("digits")));
+            at += if escaped.is_some() { 3 } else { 1 };
+        }
+        path = decoded;
+    }
+    let text = String::from_utf8_lossy(&path).replace('\\', "/");
+    let text = text.split(['?', '#', '\0', '\n']).next().unwrap_or_default();
+    let mut names: Vec<&str> = Vec::new();
+    for name in text.split('/').map(|segment| segment.split(';').next().unwrap_or_default()) {
+        match name {
+            ".." => drop(names.pop()),
+            "" | "." => {}
+            name => names.push(name),
+        }
+    }
+    // `//host/path`, which some take for the URL of a server.
+    if target.starts_with("//") && names.len() > 1 {
+        names.remove(0);
+    }
+    format!("/{}", names.join("/"))
+}
+
+fn origin() -> ScriptedOrigin {
+    ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        let page = read_as(exchange.request.target());
+        let text = format!("{page} of {:?}", exchange.request.field("x-user"));
+        exchange.respond("200 OK", "ETag: \"1\"\r\n", text);
+    })
+}
+
+fn start(origin: &ScriptedOrigin, top: &str, rules: &str) -> Larder {
+    let site =
+        format!("{top}[[site]]\nname = \"a\"\norigin = \"{}\"\nexpose_errors = true\n{rules}", origin.url());
+    Setup::config(LARDER, &site).start()
+}
+
+fn asked_by(larder: &Larder, target: &str, user: &str) -> Response {
+    larder.ask("GET", target, &format!("X-User: {user}\r\n"))
+}
+
+#[test]
+fn attacks_are_what_they_say() {
+    for target in ATTACKS {
+        assert_eq!(read_as(target), "/secret", "{target}");
+    }
+}
+
+/// Field bug: `/%25%36%31dmin` passed what `/%2561dmin` did not.
+#[test]
+fn no_spelling_evades_what_denies_or_limits() {
+    let restricting = [
+        "[[site.rule]]\nname = \"r\"\npath = { exact = \"/secret\" }\ndeny = true\n",
+        "[[site.rule]]\nname = \"r\"\npath = { prefix = \"/secret\" }\ndeny = true\n",
+        "[[site.rule]]\nname = \"r\"\npath = { regex = \"^/secret(/|$)\" }\ndeny = true\n",
+        "[[site.rule]]\nname = \"r\"\npath = { glob = \"/secret\" }\ndeny = true\n",
+        "[[site.rule]]\nname = \"r\"\npath = { exact = \"/secret\" }\nrate_limit = { requests = 1, window = \"1h\", burst = 1 }\n",
+    ];
+    for rule in restricting {
+        let origin = origin();
+        let larder = start(
+            &origin,
+            "",
+            &format!("{rule}[[site.rule]]\nname = \"rest\"\nttl_default = {{ 200 = \"1h\" }}\n"),
+        );
+        larder.get("/secret");
+        let before = origin.total();
+        for target in ATTACKS {
+            let status = larder.get(target).status();
+            assert!([400, 403, 429].contains(&status), "{target}: {status} by {rule}");
+        }
+        assert_eq!(origin.total(), before, "{rule}");
+    }
+}
+
+/// What is one user's stays so, whether a rule forbids to store it or permits to store something else.
+#[test]
+fn no_spelling_has_a_page_stored_for_others() {
+    let rules = [
+        "[[site.rule]]\npath = { exact = \"/secret\" }\ncache = false\n[[site.rule]]\nttl_override = { 200 = \"1h\" }\n",
+        "[[site.rule]]\npath = { regex = \"^/secret(/|$)\" }\nttl_override = { default = \"0s\" }\n[[site.rule]]\nttl_override = { 200 = \"1h\" }\n",
+        "[[site.rule]]\npath = { prefix = \"/static\" }\nttl_override = { 200 = \"1h\" }\n",
+        "[[site.rule]]\npath = { regex = \"\\\\.css$\" }\nttl_override = { 200 = \"1h\" }\ntype_mismatch = \"store\"\n",
+        "[[site.transform]]\nphase = \"origin_response\"\npath = { glob = \"/{static,x}/**\" }\nset = { Cache-Control = \"max-age=3600\" }\n",
+        "[[site.transform]]\nphase = \"origin_response\"\npath = { exact = \"/secret\" }\nset = { Cache-Control = \"no-store\" }\n\
+         [[site.rule]]\nttl_override = { 200 = \"1h\" }\n",
+    ];
+    for rules in rules {
+        let origin = origin();
+        let larder = start(&origin, "", rules);
+        for target in ATTACKS {
+            for user in ["alice", "bob"] {
+                let answer = asked_by(&larder, target, user);
+                let is_own = answer.text() == format!("/secret of {user:?}");
+                assert!(answer.status() == 400 || is_own, "{target} by {rules}: {}", answer.text());
+            }
+        }
+    }
+}
+
+/// A site by prefix is guarded like a rule.
+#[test]
+fn no_spelling_leads_into_another_site() {
+    let origin = origin();
+    let guarded = format!(
+        "[[site]]\nname = \"secret\"\npath_prefix = \"/secret\"\norigin = \"{}\"\nclients_denied = [\"127.0.0.1\"]\n",
+        origin.url()
+    );
+    let larder = start(&origin, &guarded, "");
+    for target in ATTACKS {
+        let status = larder.get(target).status();
+        assert!([400, 403].contains(&status), "{target}: {status}");
+    }
+    assert_eq!(origin.total(), 0);
+}
+
+/// Why a path is refused, and what is honest.
+#[test]
+fn refusals_name_the_spelling() {
+    let origin = origin();
+    let rules =
+        "[[site.rule]]\nname = \"r\"\npath = { prefix = \"/api/\" }\nttl_default = { 200 = \"1h\" }\n";
+    let larder = start(&origin, "", rules);
+    for (target, name) in [
+        ("/a%2fb", "encoded-slash"),
+        ("/a%5cb", "backslash"),
+        ("/a\\b", "backslash"),
+        ("/a%2561", "double-encoding"),
+        ("/a%25%36%31", "double-encoding"),
+        ("/a;b", "semicolon"),
+        ("/a%3bb", "semicolon"),
+        ("/a//b", "empty-segment"),
+        ("//a", "empty-segment"),
+        ("/a/../b", "dot-segment"),
+        ("/a/%2e%2E", "dot-segment"),
+        ("/a%00", "control-character"),
+        ("/a;b%2fc", "encoded-slash, semicolon"),
+    ] {
+        let refused = larder.get(target);
+        assert_eq!(
+            (refused.status(), &refused.cache_status()[..]),
+            (400, "larder; detail=ambiguous-path"),
+            "{target}"
+        );
+        assert!(refused.text().contains(name), "{target}: {}", refused.text());
+    }
+    for target in [
+        "/",
+        "/a/",
+        "/100%25",
+        "/100%25-off",
+        "/100%",
+        "/a%20b",
+        "/caf%C3%A9",
+        "/%D2%B1",
+        "/C%23",
+        "/What%3F",
+        "/@me",
+        "/%40me",
+        "/.well-known/x",
+        "/a/...",
+        "/a..b",
+        "/a?b=//;x/../%2f%252f",
+        "/a%2Cb:c",
+    ] {
+        for is_second in [false, true] {
+            let answer = larder.get(&format!("/api{target}"));
+            assert_eq!(
+                (answer.status(), answer.is_hit()),
+                (200, is_second),
+                "{target}: {}",
+                answer.cache_status()
+            );
+        }
+    }
+    let admin = larder.admin().to_string();
+    let explained = run(LARDER, ["explain", "http://a/%61%2fb", "--admin", &admin]).text();
+    assert!(explained.contains("origins may read the path otherwise: refused"), "{explained}");
+    assert!(explained.contains("encoded-slash"), "{explained}");
+}
+
+/// Where paths decide nothing, nothing is refused.
+#[test]
+fn without_paths_all_spellings_pass() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let target = exchange.request.target().to_owned();
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", target);
+    });
+    let larder = start(&origin, "", "[[site.rule]]\nname = \"all\"\nttl_default = { 200 = \"1h\" }\n");
+    for target in ["//a", "/a/../b", "/a;b", "/a%2Fb", "/a%2561", "/a\\b", "/a%00"] {
+        for is_second in [false, true] {
+            let answer = larder.get(target);
+            assert_eq!((answer.text(), answer.is_hit()), (target.to_owned(), is_second), "{target}");
+        }
+    }
+}
+
+/// Package registries and forges put names with slashes into one segment.
+#[test]
+fn a_rule_allows_a_spelling_that_is_then_never_stored() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        let target = exchange.request.target().to_owned();
+        exchange.respond("200 OK", "Cache-Control: max-age=600\r\n", target);
+    });
+    let rules = "[[site.rule]]\nname = \"denied\"\npath = { prefix = \"/@scope/secret\" }\ndeny = true\n\
+                 [[site.rule]]\nname = \"parameter\"\npath = { exact = \"/@scope/a;b\" }\ndeny = true\nspellings_allowed = [\"semicolon\"]\n\
+                 [[site.rule]]\nname = \"slow\"\npath = { exact = \"/@scope/slow\" }\nrate_limit = { requests = 1, window = \"1h\", burst = 1 }\n\
+                 [[site.rule]]\nname = \"npm\"\npath = { prefix = \"/@\" }\nspellings_allowed = [\"encoded-slash\", \"semicolon\"]\n";
+    let larder = start(&origin, "", rules);
+    assert_eq!(larder.get("/@scope/name").text(), "/@scope/name");
+    assert!(larder.get("/@scope/name").is_hit());
+    for _ in 0..2 {
+        let allowed = larder.get("/@scope%2fname");
+        assert_eq!(allowed.text(), "/@scope%2Fname");
+        assert!(allowed.cache_status().starts_with("larder; fwd=bypass"), "{}", allowed.cache_status());
+    }
+    for (target, status) in [
+        ("/@scope%2fsecret", 403),
+        ("/@scope%2FSECRET/x", 403),
+        ("/@scope/a;b", 403),
+        ("/@scope/a%3bb", 403),
+        ("/@scope/a;c", 200),
+        ("/@scope%2fslow", 200),
+        ("/@scope%2Fslow", 429),
+        ("/@scope/slow", 429),
+        ("/@scope%2f..%2fx", 400),
+        ("/@scope%2fa;b", 400),
+        ("/@scope%252fname", 400),
+        ("/@scope%2f%2fname", 400),
+        ("/other%2fname", 400),
+        ("/%40scope%2fname", 400),
+    ] {
+        assert_eq!(larder.get(target).status(), status, "{target}");
+    }
+    let admin = larder.admin().to_string();
+    let explained = run(LARDER, ["explain", "http://a/@scope%2fname", "--admin", &admin]).text();
+    assert!(explained.contains("nothing is stored"), "{explained}");
+}
+
+/// One form for key and origin, over both protocols, and for what takes out of use.
+#[test]
+fn equivalent_targets_are_one() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        let target = exchange.request.target().to_owned();
+        exchange.respond("200 OK", "Cache-Control: max-age=600\r\n", target);
+    });
+    let larder = start(&origin, "", "[[site.rule]]\nname = \"r\"\nquery_ignore = [\"utm_*\"]\n");
+    let admin = larder.admin().to_string();
+    let host = larder.address().to_string();
+    let equivalent = BTreeMap::from([
+        ("/~%D2%B1?w=1", ["/%7e%d2%b1?w=1", "/~%D2%B1?%77=%31"]),
+        ("/a%2Fb", ["/%61%2fb", "/a%2fb"]),
+        ("/x?q=%2B%", ["/x?%71=%2b%", "/x?q=%2B%&utm%5fx=1"]),
+    ]);
+    let ask = |method: &str, target: &str| {
+        larder
+            .client()
+            .send(format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n"))
+            .response()
+    };
+    for (normal, spellings) in &equivalent {
+        for spelled in spellings {
+            ask("GET", spellings[0]);
+            assert!(ask("GET", spelled).is_hit(), "{spelled}");
+            assert!(!ask("GET", spelled).text().contains("%2f"), "{spelled}");
+            let url = format!("http://{host}{spelled}");
+            let flags = [
+                "--silent",
+                "--include",
+                "--globoff",
+                "--http2-prior-knowledge",
+                "--path-as-is",
+                "--max-time",
+                "30",
+                &url,
+            ];
+            let over_http2 = run("curl", flags).text();
+            assert!(over_http2.contains("hit"), "{spelled}: {over_http2}");
+            ask("POST", spelled);
+            assert!(!ask("GET", normal).is_hit(), "POST {spelled}");
+            let url = format!("http://{host}{spelled}");
+            let purged = run(LARDER, ["purge", &url, "--admin", &admin]).text();
+            assert!(purged.contains("stored responses 1"), "{url}: {purged}");
+            assert!(!ask("GET", normal).is_hit(), "{url}");
+            run(
+                LARDER,
+                [
+                    "purge",
+                    "--prefix",
+                    &spelled[..spelled.find('?').unwrap_or(spelled.len())],
+                    "--admin",
+                    &admin,
+                ],
+            );
+            assert!(!ask("GET", normal).is_hit(), "prefix of {url}");
+        }
+    }
+    assert!(
+        origin
+            .received()
+            .iter()
+            .all(|asked| !asked.target().contains("%2f") && !asked.target().contains("%7e"))
+    );
+}
