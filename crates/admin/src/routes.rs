@@ -157,8 +157,7 @@ pub static ROUTES: &[Route] = &[
                  nobody counts; with a shared store `\"fleet\":{\"complete\":true,\"instances\":[{\"name\",\"id\",\"reached_ms\"}]}`: whether all \
                  instances have reached the purge, and after how long each, without `reached_ms` where it has not, with the `store` of `[stores]` that it shares, and `\"silent_stores\":[..]` for those whose \
                  servers do not answer; `\"warnings\":[\"..\"]`, such as that no site records tags, or that none serves the host, which comes with the \
-                 `\"sites\"`; when nothing was stored, zeros with similar URLs \
-                 that have something, `\"elsewhere\":[\"http://..\"]`, and the \
+                 `\"sites\"`; when nothing was stored, zeros with the \
                  `\"sites\":[{\"name\",\"hosts\",\"path_prefix\"}]`",
             ),
             (

@@ -47,8 +47,7 @@ impl Control for Scripted {
                 "nonsense" => Err(PurgeError::UrlInvalid { url: url.to_owned() }),
                 "http://unknown/" => Err(PurgeError::SiteUnknown { sites: vec![shop()] }),
                 "http://nothing/" => {
-                    let elsewhere = vec!["http://nothing:8080/".to_owned()];
-                    let hints = Some(PurgeHints { elsewhere, sites: vec![shop()] });
+                    let hints = Some(PurgeHints { sites: vec![shop()] });
                     Ok(PurgeOutcome { hints, ..PurgeOutcome::default() })
                 }
                 url => {
@@ -207,7 +206,7 @@ async fn routes_and_their_answers() {
             "POST /purge?url=http://nothing/",
             "",
             200,
-            r#""fills_doomed":0,"elsewhere":["http://nothing:8080/"],"sites":[{"name":"shop","hosts":["a"],"path_prefix":"/"}]}"#,
+            r#""fills_doomed":0,"sites":[{"name":"shop","hosts":["a"],"path_prefix":"/"}]}"#,
         ),
         ("POST /purge?url=http://unknown/", "", 404, r#""sites":[{"hosts":["a"],"name":"shop""#),
         ("POST /purge?url=http%3A//b/&mode=soft", "", 200, r#""keys_matched":1"#),

@@ -2,7 +2,7 @@
 // much and never too little.
 
 import type { PurgeRecord, Selection } from './purge-record.js'
-import { splitPort, targetOfUrl, type Target, urlOf } from './key.js'
+import { pathOf, splitPort, targetOfUrl, type Target } from './key.js'
 
 /** What a stored response is asked by. */
 export interface Subject {
@@ -103,11 +103,16 @@ function namesOf({ what, mode }: PurgeRecord): string[] | undefined {
   if (mode !== 'hard' || what === 'everything') return undefined
   if ('url' in what) {
     const target = targetOfUrl(what.url)
-    return [target ? `url ${urlOf(target)}` : `url ${what.url}`]
+    return [target ? urlName(target) : `url ${what.url}`]
   }
   const { tags, match, prefix, site, host, scheme } = what.selection
   if (tags.length === 0 || match === 'all' || prefix !== undefined || host !== undefined) return undefined
   return tags.map((tag) => tagName(tag, site, scheme))
+}
+
+/** Scheme and port are left out: who purges from inside may know neither as clients see them. */
+function urlName(target: Target): string {
+  return `url ${splitPort(target.authority).host}${pathOf(target)}`
 }
 
 function tagName(tag: string, site = '', scheme = ''): string {
@@ -115,7 +120,7 @@ function tagName(tag: string, site = '', scheme = ''): string {
 }
 
 function namesThatTake({ target, tags }: Subject, site: string): string[] {
-  return [`url ${urlOf(target)}`, ...tags.flatMap((tag) => [tagName(tag), tagName(tag, site)])]
+  return [urlName(target), ...tags.flatMap((tag) => [tagName(tag), tagName(tag, site)])]
 }
 
 function takes({ what }: PurgeRecord, subject: Subject, site: string): boolean {
@@ -130,7 +135,7 @@ function takes({ what }: PurgeRecord, subject: Subject, site: string): boolean {
 
 function isUrl(url: string, target: Target): boolean {
   const purged = targetOfUrl(url)
-  return purged !== undefined && urlOf(purged) === urlOf(target)
+  return purged !== undefined && urlName(purged) === urlName(target)
 }
 
 function takesTags({ tags, match }: Selection, own: readonly string[]): boolean {

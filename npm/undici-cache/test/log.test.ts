@@ -103,13 +103,15 @@ function subject(url: string, ...tags: string[]): Subject {
   return { target: targetOf(new URL(url).origin, new URL(url).pathname), tags }
 }
 
+/** A URL means either scheme and each port: who purges from inside may know neither. */
 test('a purge takes what it says, and nothing else', () => {
   const shop = subject('https://a.test:8443/img/x', 'red', 'blue')
   const CASES: readonly (readonly [Purged, PurgeMode, Verdict])[] = [
     ['everything', 'hard', 'purged'],
     [{ url: 'https://A.test:8443/img/x' }, 'hard', 'purged'],
     [{ url: 'https://a.test:8443/img/x?y' }, 'hard', 'current'],
-    [{ url: 'http://a.test:8443/img/x' }, 'hard', 'current'],
+    [{ url: 'http://a.test/%69mg/x' }, 'hard', 'purged'],
+    [{ url: 'https://b.test:8443/img/x' }, 'hard', 'current'],
     [{ selection: { tags: ['red'], match: 'any', site: 'shop' } }, 'hard', 'purged'],
     [{ selection: { tags: ['red'], match: 'any', site: 'else' } }, 'hard', 'current'],
     [{ selection: { tags: ['green', 'blue'], match: 'any', host: 'a.test' } }, 'hard', 'purged'],

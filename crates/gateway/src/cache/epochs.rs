@@ -9,6 +9,7 @@ mod log;
 pub(crate) mod membership;
 mod places;
 mod shared;
+mod tags_seen;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -19,7 +20,9 @@ use caching::groups::{Group, Groups, write_identity};
 use caching::invalidation::Target;
 use parking_lot::Mutex;
 use store::backing::{LogCursor, LogId, LogOffset};
-use store::purge::{Force, Name, NameTable, PurgeId, PurgeIndex, PurgeMode, PurgeRecord, Subject};
+use store::purge::{
+    Force, Name, NameTable, PurgeId, PurgeIndex, PurgeMode, PurgeRecord, Selection, Subject, TagsMatch, What,
+};
 
 pub(crate) use self::log::{Kept, Reach, UrlKeys};
 
@@ -38,6 +41,7 @@ pub(crate) struct Epochs {
     turn: Mutex<()>,
     purges: PurgeIndex,
     groups: NameTable,
+    tags_seen: tags_seen::TagsSeen,
     /// Whether anything depends on keys.
     keys_watched: AtomicBool,
     /// Whether a URL may have had another key than it has now.
@@ -79,6 +83,7 @@ impl Epochs {
             turn: Mutex::new(()),
             purges: PurgeIndex::default(),
             groups: NameTable::default(),
+            tags_seen: tags_seen::TagsSeen::default(),
             keys_watched: AtomicBool::new(false),
             urls_moved: AtomicBool::new(false),
             recent: Recent::default(),
@@ -177,8 +182,20 @@ impl Epochs {
             Groups::Named(tags) => Some(tags.iter().map(|tag| self.purges.tag(tag)).collect()),
             Groups::TooMany => None,
         };
+        self.tags_seen.see(tags.as_deref());
         let is_none = groups.is_empty() && tags.as_ref().is_some_and(|tags| tags.is_empty());
         (!is_none).then_some(Membership { groups, tags, key: None })
+    }
+
+    /// Whether no response that was stored here can have the tags that a purge names. What others have stored nobody here knows.
+    pub(crate) fn lacks(&self, what: &What) -> bool {
+        let What::Selected(Selection { tags, tags_match, .. }) = what else { return false };
+        let is_absent = |tag: &String| !self.tags_seen.may_have(self.purges.tag(tag));
+        let is_lacking = match tags_match {
+            TagsMatch::Any => tags.iter().all(is_absent),
+            TagsMatch::All => tags.iter().any(is_absent),
+        };
+        self.purgers == Purgers::This && !tags.is_empty() && is_lacking
     }
 
     /// With it, a response is outdated when what lies under this cache key is invalidated. For responses of the same
@@ -212,13 +229,12 @@ impl Epochs {
         self.keys_watched.load(Ordering::Acquire)
     }
 
-    /// Invalidates what depends on a cache key. With an id, others are to be told.
-    pub(crate) fn invalidate_key(&self, key: &[u8], force: Force, id: Option<PurgeId>) {
+    /// Invalidates what depends on cache keys of one URL. With an id, others are to be told.
+    pub(crate) fn invalidate_keys(&self, keys: &[&[u8]], force: Force, id: Option<PurgeId>) {
         if self.watches_keys() || force == Force::Hard {
-            let name = self.purges.key(key);
             self.note(|number| {
                 self.begin_own(id, number);
-                self.purges.mark_key(name, force, number);
+                keys.iter().for_each(|key| self.purges.mark_key(self.purges.key(key), force, number));
             });
         }
     }
@@ -227,7 +243,7 @@ impl Epochs {
     /// they find by its key.
     pub(crate) fn key_is_removed(&self, key: &[u8]) {
         if self.purgers == Purgers::This {
-            self.invalidate_key(key, Force::Hard, None);
+            self.invalidate_keys(&[key], Force::Hard, None);
         }
     }
 
@@ -262,7 +278,7 @@ impl Epochs {
     }
 
     /// What a purge would take.
-    pub(crate) fn reach(&self, what: &store::purge::What, keys: &[&[u8]]) -> Reach {
+    pub(crate) fn reach(&self, what: &What, keys: &[&[u8]]) -> Reach {
         Reach::of(what, (keys, self.url_keys()), &self.purges)
     }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use caching::groups::Groups;
 use caching::invalidation::{SameOrigin, Target, invalidated};
-use caching::{FieldLine, GroupsInvalidated, fields, groups};
+use caching::{FieldLine, GroupsInvalidated, fields, groups, target};
 
 use crate::cache::Cache;
 use crate::cache::inflight::table::Waiter;
 use crate::cache::key::key_of;
-use crate::cache::purge::{heard, invalidate_key};
+use crate::cache::purge::{asked_as, heard, invalidate_keys};
 use crate::cache::record::inputs::Inputs;
 use crate::cache::record::stored::StoredHead;
 use crate::cache::tiers::load::Asker;
@@ -98,7 +98,8 @@ fn named(plan: &Plan, target: Target<'_>, status: u16, lines: &[FieldLine<'_>]) 
     let uris = invalidated(plan.facts.method, status, &target, lines).into_iter();
     uris.filter_map(|SameOrigin { path, query }| {
         let query = query.map(|query| [b"?", &query[..]].concat()).unwrap_or_default();
-        String::from_utf8([path, query].concat()).ok()
+        let named = String::from_utf8([path, query].concat()).ok()?;
+        Some(target::normal_form(&named).unwrap_or(named))
     })
     .collect()
 }
@@ -126,19 +127,24 @@ async fn invalidate_place(
     changed: &mut BTreeSet<StoreIndex>,
 ) {
     let request = plan.request();
-    let key = key_of(site, request.scheme, &request.authority, path_and_query);
+    let asked = asked_as(request.scheme, &request.authority, &plan.live.config);
+    let keys: Vec<_> =
+        asked.iter().map(|(scheme, authority)| key_of(site, *scheme, authority, path_and_query)).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let cache = worker.cache(site);
     if plan.site.rule_at(plan.rule).caching.groups_invalidated == GroupsInvalidated::Shared {
         // Who else is in its groups, only what is stored tells.
         let rule = site.rule_at(site.rule("GET", path_and_query));
         let groups_max = plan.live.config.store(&site.config).groups_max;
-        let _loaded = cache.load(&key, Asker { rule, groups_max, site_key: None }).await;
-        for groups in shared_groups(cache, &key, groups_max) {
-            invalidate_groups(worker, plan, &groups, changed);
+        for key in &keys {
+            let _loaded = cache.load(key, Asker { rule, groups_max, site_key: None }).await;
+            for groups in shared_groups(cache, key, groups_max) {
+                invalidate_groups(worker, plan, &groups, changed);
+            }
         }
     }
     let record = heard::of_url(request.scheme, &request.authority, path_and_query);
-    heard::in_turn(cache, &record, || invalidate_key(cache, &key, record.id, spared));
+    heard::in_turn(cache, &record, || invalidate_keys(cache, &keys, record.id, spared));
     changed.insert(site.config.store);
     worker.recorder.invalidation("url");
 }

@@ -28,7 +28,8 @@ pub use self::order::{PurgeError, PurgeHints, PurgeOrder, SiteUrls};
 
 use self::concerned::concerned;
 use self::order::{Miss, miss, sites, warnings, what_of};
-use self::url::{similar, split_url};
+pub(in crate::cache) use self::url::asked_as;
+use self::url::split_url;
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
 use crate::cache::inflight::table::Waiter;
@@ -160,6 +161,8 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
 
 /// Costs the same whatever is stored.
 async fn purge_selected(stores: &[&Store], what: What, mode: PurgeMode) -> PurgeOutcome {
+    let is_counted =
+        stores.iter().all(|Store { cache, .. }| cache.fleet_log().is_none() && cache.epochs().lacks(&what));
     let record = record(what, mode);
     let doomed = stores.iter().map(|Store { cache, .. }| {
         let kept = cache.note_purge(record.clone(), &[]);
@@ -169,7 +172,7 @@ async fn purge_selected(stores: &[&Store], what: What, mode: PurgeMode) -> Purge
     let said = heard::said(stores).await;
     let fleet = heard::tell(stores, &said, &record).await;
     let id = Some(record.id.to_string());
-    PurgeOutcome { id, fills_doomed, fleet, uncounted: true, ..PurgeOutcome::default() }
+    PurgeOutcome { id, fills_doomed, fleet, uncounted: !is_counted, ..PurgeOutcome::default() }
 }
 
 async fn count_selected(stores: &[&Store], what: &What) -> PurgeOutcome {
@@ -206,7 +209,7 @@ impl OfUrl<'_> {
         let Self { shared, live, url, order } = *self;
         let invalid = || PurgeError::UrlInvalid { url: url.to_owned() };
         let (scheme, authority, path_and_query) = split_url(url).ok_or_else(invalid)?;
-        let places = self.places(scheme, authority, path_and_query);
+        let places = self.places(scheme, authority, &path_and_query);
         if places.is_empty() {
             return Err(PurgeError::SiteUnknown { sites: sites(live) });
         }
@@ -222,35 +225,38 @@ impl OfUrl<'_> {
             self.apply(&stores, &said, &places).await
         };
         join_all(places.iter().map(|place| place.cache.written(&place.key))).await;
-        let hints = (outcome.keys_matched == 0)
-            .then(|| PurgeHints { elsewhere: elsewhere(shared, live, url), sites: sites(live) });
+        let hints = (outcome.keys_matched == 0).then(|| PurgeHints { sites: sites(live) });
         Ok(PurgeOutcome { hints, ..outcome })
     }
 
     fn places(&self, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<Place<'_>> {
         let routes = &self.live.routes;
         let own = routes.site(authority, path_and_query);
-        let sites = routes.sites_storing(authority, path_and_query).into_iter();
-        sites
-            .map(|site| Place {
+        let sites = routes.sites_storing(authority, path_and_query);
+        let asked = asked_as(scheme, authority, &self.live.config);
+        let mut places = Vec::with_capacity(sites.len() * asked.len());
+        for site in sites {
+            places.extend(asked.iter().map(|(scheme, authority)| Place {
                 site: &site.config,
                 cache: self.shared.cache(site),
-                key: key_of(site, scheme, authority, path_and_query),
+                key: key_of(site, *scheme, authority, path_and_query),
+                url: format!("{}://{authority}{path_and_query}", scheme.as_str()),
                 asker: Asker {
                     rule: site.rule_at(site.rule("GET", path_and_query)),
                     groups_max: self.live.config.store(&site.config).groups_max,
                     site_key: None,
                 },
                 is_own: own.is_some_and(|own| Arc::ptr_eq(own, site)),
-            })
-            .collect()
+            }));
+        }
+        places
     }
 
     async fn apply(&self, stores: &[&Store], said: &[Vec<LogCursor>], places: &[Place<'_>]) -> PurgeOutcome {
         let mode = self.order.mode;
         let record = record(What::Url(self.url.to_owned()), mode);
         let mut outcome = PurgeOutcome { id: Some(record.id.to_string()), ..PurgeOutcome::default() };
-        let mut of_own = 0;
+        let mut stale = Vec::new();
         for Store { cache, .. } in stores {
             let here = places.iter().filter(|place| ptr::eq(place.cache, cache));
             let keys: Vec<&[u8]> = here.clone().map(|place| &place.key[..]).collect();
@@ -259,16 +265,19 @@ impl OfUrl<'_> {
             let kept = cache.note_purge(record.clone(), if keys.is_empty() { &any } else { &keys });
             for place in here {
                 let found = purge_key(cache, &place.key, mode, None);
-                of_own += if place.is_own { found.responses_purged } else { 0 };
+                // What rules have rewritten is asked for by another URL.
+                stale.extend(Some(&place.url).filter(|_| place.is_own && found.responses_purged > 0));
                 outcome = outcome.and(&found);
             }
             // Those under keys that have this one as a part.
             outcome.fills_doomed += cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head));
         }
         let fleet = heard::tell(stores, said, &record).await;
-        // What rules have rewritten is asked for by another URL.
-        let is_refreshed = mode == PurgeMode::Refresh && of_own > 0;
-        PurgeOutcome { fleet, refreshes: usize::from(is_refreshed && self.refresh()), ..outcome }
+        let refreshes = match mode {
+            PurgeMode::Refresh => stale.into_iter().filter(|url| self.refresh(url)).count(),
+            PurgeMode::Hard | PurgeMode::Soft => 0,
+        };
+        PurgeOutcome { fleet, refreshes, ..outcome }
     }
 
     fn count(&self, places: &[Place<'_>]) -> PurgeOutcome {
@@ -282,9 +291,9 @@ impl OfUrl<'_> {
         places.iter().map(count).fold(PurgeOutcome::default(), |all, found| all.and(&found))
     }
 
-    /// Has a worker ask for the URL as a client without fields would; whether one does. Without one the next client's request does the same.
-    fn refresh(&self) -> bool {
-        let Ok(url) = self.url.parse() else { return false };
+    /// Has a worker ask for a URL as a client without fields would; whether one does. Without one the next client's request does the same.
+    fn refresh(&self, url: &str) -> bool {
+        let Ok(url) = url.parse() else { return false };
         let question = Question { method: Method::GET, url, fields: HeaderMap::new() };
         let job = ExplainJob { question, answer: oneshot::channel().0 };
         self.shared.explain_jobs.try_send(job).is_ok()
@@ -296,6 +305,8 @@ struct Place<'a> {
     site: &'a Site,
     cache: &'a Cache,
     key: Vec<u8>,
+    /// As clients ask for it.
+    url: String,
     asker: Asker<'a>,
     /// Whether a request for the URL, as it is written, belongs to this site.
     is_own: bool,
@@ -305,19 +316,6 @@ impl Place<'_> {
     async fn load(&self) {
         let _answer = self.cache.load(&self.key, self.asker).await;
     }
-}
-
-/// Under which URLs that are easily taken for this one something is stored.
-fn elsewhere(shared: &Shared, live: &ActiveConfig, url: &str) -> Vec<String> {
-    let ports =
-        live.config.listeners.iter().map(|listener| listener.address.port()).filter(|port| *port != 0);
-    let is_stored = |url: &String| {
-        let Some((scheme, authority, path_and_query)) = split_url(url) else { return false };
-        live.routes.sites_storing(authority, path_and_query).into_iter().any(|site| {
-            shared.cache(site).look_up(&key_of(site, scheme, authority, path_and_query)).is_some()
-        })
-    };
-    similar(url, ports).into_iter().filter(is_stored).collect()
 }
 
 /// Takes what lies under the key of a URL, and is on its way there, out of use. `spared` is a forward that may still store what it brings.
@@ -343,10 +341,12 @@ fn found((responses_purged, fills_doomed): (usize, usize), cache: &Cache) -> Pur
     PurgeOutcome { keys_matched, responses_purged, fills_doomed, keyed_uncounted, ..PurgeOutcome::default() }
 }
 
-/// The same for an unsafe request, which is no purge of an operator. Others know it by its id.
-pub(super) fn invalidate_key(cache: &Cache, key: &[u8], id: PurgeId, spared: Option<&Waiter>) {
-    cache.epochs().invalidate_key(key, Force::Hard, Some(id));
-    purge_key(cache, key, PurgeMode::Hard, spared);
+/// The same for the keys of an unsafe request's URL, which is no purge of an operator. Others know it by its id.
+pub(super) fn invalidate_keys(cache: &Cache, keys: &[&[u8]], id: PurgeId, spared: Option<&Waiter>) {
+    cache.epochs().invalidate_keys(keys, Force::Hard, Some(id));
+    for key in keys {
+        purge_key(cache, key, PurgeMode::Hard, spared);
+    }
 }
 
 /// The same record with every response stale.

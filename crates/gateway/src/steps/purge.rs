@@ -82,13 +82,24 @@ fn problem(error: &PurgeError) -> Problem {
     Problem::new(400, "purge-invalid", error.to_string())
 }
 
+/// The `detail` where nothing was stored, or on its way, under the key of the URL.
+const NOTHING_FOUND: &str = "nothing-found";
+
 /// The counts, named as in the answer of the admin API; in a fleet, whether all instances have reached it.
 fn told(worker: &Worker, plan: &Plan, outcome: &PurgeOutcome) -> Reply {
     let PurgeOutcome { keys_matched, responses_purged, fills_doomed, fleet, .. } = outcome;
     let complete =
         fleet.as_ref().map(|reach| format!("\"complete\":{},", reach.complete)).unwrap_or_default();
+    let uncounted = if outcome.keyed_uncounted { "\"keyed_uncounted\":true," } else { "" };
+    let message = match (*keys_matched, outcome.keyed_uncounted) {
+        (0, false) => "\"message\":\"nothing found: no stored response for this URL\",",
+        (0, true) => {
+            "\"message\":\"nothing found under the key of the URL alone; keys with more of a request are not counted\","
+        }
+        _ => "",
+    };
     let body = Bytes::from(format!(
-        "{{\"keys_matched\":{keys_matched},\"responses_purged\":{responses_purged},\"fills_doomed\":{fills_doomed},{complete}\"id\":\"{}\"}}\n",
+        "{{\"keys_matched\":{keys_matched},\"responses_purged\":{responses_purged},\"fills_doomed\":{fills_doomed},{uncounted}{complete}{message}\"id\":\"{}\"}}\n",
         outcome.id.as_deref().unwrap_or_default()
     ));
     let mut fields = PackedFields::with_capacity(3);
@@ -106,7 +117,7 @@ fn told(worker: &Worker, plan: &Plan, outcome: &PurgeOutcome) -> Reply {
             outcome: Outcome::Generated,
             ttl_s: None,
             key: None,
-            detail: Some("purged"),
+            detail: Some(if *keys_matched > 0 { "purged" } else { NOTHING_FOUND }),
         },
         x_cache: None,
         account: Account {

@@ -109,7 +109,6 @@ fn of_url(arguments: &PurgeArguments, url: &str, known_sites: &mut BTreeSet<Stri
     let matched = number(&answer, "keys_matched");
     if matched == 0 {
         output::result(&format!("no stored response for {url}"));
-        texts(&answer, "elsewhere").for_each(|url| output::hint(&format!("did you mean {url}?")));
         known_sites.extend(sites(&answer));
     } else {
         output::result(&format!("{} {url} ({mode}): {}", done(arguments), counts(&answer)));
@@ -195,9 +194,11 @@ fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
     if flag(&answer, "uncounted") {
         let fills = number(&answer, "fills_doomed");
         let id = answer.get("id").and_then(Value::as_str).unwrap_or_default();
+        // What the warning says may leave nothing that has the tag.
+        let is_doubtful = !arguments.tag.is_empty() && texts(&answer, "warnings").next().is_some();
         output::result(&format!(
             "{} {} ({mode}): responses still arriving {fills}, purge {id}",
-            done(arguments),
+            if is_doubtful { "noted the purge of" } else { done(arguments) },
             selection(arguments)
         ));
         output::hint("purged responses aren't counted: use --dry-run to count them first");
@@ -208,11 +209,15 @@ fn selected(arguments: &PurgeArguments) -> anyhow::Result<ExitCode> {
             () => ExitCode::from(NOTHING_STORED),
         });
     }
+    let is_nothing = number(&answer, "keys_matched") + number(&answer, "fills_doomed") == 0;
+    if is_nothing && !arguments.dry_run {
+        output::result(&format!("no stored response for {}", selection(arguments)));
+        return Ok(ExitCode::from(NOTHING_STORED));
+    }
     output::result(&format!("{} {} ({mode}): {}", done(arguments), selection(arguments), counts(&answer)));
     if flag(&answer, "cut") {
         output::hint("the count stopped early: memory holds more than was counted");
     }
-    let is_nothing = number(&answer, "keys_matched") + number(&answer, "fills_doomed") == 0;
     Ok(if is_nothing { ExitCode::from(NOTHING_STORED) } else { ExitCode::SUCCESS })
 }
 

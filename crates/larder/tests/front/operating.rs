@@ -259,27 +259,26 @@ fn purge_with_a_token() {
     check(&operate(&larder, &["status"]), 0, "ready");
 }
 
-/// What looks like the right URL and is not is told from the one that is.
+/// Who purges from inside may know neither the scheme nor the port that clients see.
 #[test]
-fn a_purge_that_finds_nothing_says_what_there_is() {
+fn a_purge_reaches_either_scheme_and_each_port() {
     let origin = ScriptedOrigin::fixed("Cache-Control: max-age=60\r\n", "body");
     let hosts = "hosts = [\"127.0.0.1\"]\n[[site]]\nname = \"other\"\nhosts = [\"x.example\"]\npath_prefix = \"/y\"\n";
     let text = config(&origin, &format!("{hosts}origin = \"{}\"\n", origin.url()));
     let larder = Setup::config(LARDER, &text).start();
     let url = larder.url("/x");
-    let mut client = larder.client();
-    client.send(format!("GET /x HTTP/1.1\r\nHost: {}\r\n\r\n", larder.address()));
-    assert!(client.response().cache_status().contains("stored"));
     let port = format!(":{}", larder.address().port());
-    for wrong in [url.replace(&port, ""), url.replace("http:", "https:"), url.replace(&port, ":1")] {
-        let purged = operate(&larder, &["purge", &wrong]);
-        check(&purged, 3, &format!("no stored response for {wrong}"));
-        check(&purged, 3, &format!("did you mean {url}?\n"));
+    for other in [url.replace(&port, ""), url.replace("http:", "https:"), url.replace(&port, ":1")] {
+        let mut client = larder.client();
+        client.send(format!("GET /x HTTP/1.1\r\nHost: {}\r\n\r\n", larder.address()));
+        assert!(client.response().cache_status().contains("stored"), "{other}");
+        check(&operate(&larder, &["purge", &other]), 0, "stored responses 1");
+        let purged = operate(&larder, &["purge", &other]);
+        check(&purged, 3, &format!("no stored response for {other}"));
         check(&purged, 3, "site other: x.example, paths below /y\n");
     }
     let foreign = operate(&larder, &["purge", "http://foreign.example/"]);
     check(&foreign, 1, "no site serves this URL\nsite a: 127.0.0.1, paths below /\nsite other:");
-    check(&operate(&larder, &["purge", &url]), 0, "stored responses 1");
 }
 
 #[test]

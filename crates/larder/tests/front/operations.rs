@@ -88,21 +88,34 @@ fn the_admin_api_may_be_given_as_a_url() {
     }
 }
 
-/// Nothing can match, so nobody is to believe that something was purged.
+/// Where nothing can match, nobody is to believe that something was purged.
 #[test]
-fn a_purge_by_tag_says_that_no_site_records_tags() {
+fn a_purge_by_tag_says_that_it_found_nothing() {
     const WARNING: &str = "only `Cache-Groups` is read for tags: set `tags` in the site";
-    let origin = stored();
-    for (tags, is_warned) in [("", true), ("tags = [\"cache-tags\"]\n", false)] {
+    let tagged = "Cache-Control: max-age=60\r\nCache-Tag: one\r\nCache-Tags: two\r\nSurrogate-Key: three\r\nxkey: four\r\n";
+    let origin = ScriptedOrigin::fixed(tagged, "tagged");
+    for (tags, is_warned) in [("tags = []\n", true), ("", false), ("tags = [\"cache-tags\"]\n", false)] {
         let config = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n{tags}", origin.url());
         let gateway = Setup::config(LARDER, &config).start();
         let admin = gateway.admin().to_string();
         let purged = larder(&["purge", "--tag", "news", "--admin", &admin]);
-        assert_eq!((purged.status, purged.stderr.contains(WARNING)), (0, is_warned), "{}", purged.stderr);
+        let told = format!("{}{}", String::from_utf8_lossy(&purged.stdout), purged.stderr);
+        assert_eq!((purged.status, told.contains(WARNING)), (3, is_warned), "{told}");
+        assert!(told.contains("no stored response for tag news"), "{told}");
         let answer = gateway.ask_admin("POST", "/purge", r#"{"tags":["news"],"dry_run":true}"#).text();
         assert_eq!(answer.contains(WARNING), is_warned, "{answer}");
         let by_host = gateway.ask_admin("POST", "/purge", r#"{"host":"a.example"}"#).text();
         assert!(!by_host.contains("warnings"), "{by_host}");
+        for tag in ["one", "two", "three", "four"] {
+            gateway.get("/");
+            let is_read = !is_warned && (tags.is_empty() || tag == "two");
+            assert_eq!(gateway.get("/").is_hit(), true, "{tag}");
+            let purged = larder(&["purge", "--tag", tag, "--admin", &admin]);
+            let told = format!("{}{}", String::from_utf8_lossy(&purged.stdout), purged.stderr);
+            assert_eq!(purged.status, if is_read { 0 } else { 3 }, "{tag} {tags}: {told}");
+            assert_eq!(told.contains(&format!("no stored response for tag {tag}")), !is_read, "{told}");
+            assert_eq!(gateway.get("/").is_hit(), !is_read, "{tag} {tags}");
+        }
     }
 }
 

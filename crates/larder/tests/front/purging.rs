@@ -4,9 +4,9 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use testkit::{Exchange, Gate, Larder, Response, ScriptedOrigin, Setup, wait};
+use testkit::{Exchange, Gate, Larder, Redis, Response, ScriptedOrigin, Setup, wait};
 
-use crate::LARDER;
+use crate::{LARDER, instances};
 
 fn operate(larder: &Larder, arguments: &[&str]) -> Output {
     let admin = larder.admin().to_string();
@@ -478,6 +478,82 @@ fn the_method_purge_is_for_those_with_the_token() {
         .collect::<Vec<_>>();
     assert!(told.len() == 5 && told[4].contains("/x?...\"") && told[4].contains(" id="), "{told:?}");
     assert_eq!(larder.metric("larder_purges_total", &["mode=\"hard\""]), 4.0);
+}
+
+/// Field bug: a plug-in behind a proxy purged `http://site:8080/x` while visitors had `https://site/x`, was told 200, and the page stayed.
+#[test]
+fn a_plug_in_inside_purges_what_visitors_see() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", "page");
+    });
+    let config = sites(&origin, "trusted_proxies = [\"127.0.0.1\"]\n[purge]\ntoken_file = \"token\"\n");
+    let larder = Setup::config(LARDER, &config).file("token", "0123456789abcdef").start();
+    let ask = |method: &str, host: &str, target: &str, fields: &str| {
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n{fields}\r\n");
+        larder.client().send(head).response()
+    };
+    let listener = format!("shop.example:{}", larder.address().port());
+    let visitors = [
+        ("shop.example", "X-Forwarded-Proto: https\r\n"),
+        ("shop.example:443", "X-Forwarded-Proto: https\r\n"),
+        ("shop.example", ""),
+        (&listener[..], ""),
+        (&listener[..], "X-Forwarded-Proto: https\r\n"),
+    ];
+    for (host, proto) in visitors {
+        for inside in ["shop.example", "SHOP.example:8080", &listener[..], "shop.example.:80"] {
+            for (method, target) in
+                [("PURGE", "/%d2"), ("PURGE", "/%D2"), ("POST", "/%d2"), ("DELETE", "/%D2")]
+            {
+                let get = || ask("GET", host, "/%D2", proto);
+                get();
+                assert!(get().is_hit(), "{host} {proto}");
+                let token = if method == "PURGE" { "Authorization: Bearer 0123456789abcdef\r\n" } else { "" };
+                let answer = ask(method, inside, target, token);
+                assert_eq!(answer.status(), 200, "{}", answer.text());
+                if method == "PURGE" {
+                    assert_eq!(answer.cache_status(), "larder; detail=purged", "{}", answer.text());
+                }
+                assert!(!get().is_hit(), "{host} {proto} after {method} {inside}{target}");
+            }
+        }
+    }
+    let nothing = ask("PURGE", "shop.example", "/nothing", "Authorization: Bearer 0123456789abcdef\r\n");
+    assert_eq!((nothing.status(), &nothing.cache_status()[..]), (200, "larder; detail=nothing-found"));
+    assert!(nothing.text().contains("\"message\":\"nothing found"), "{}", nothing.text());
+}
+
+/// The same where instances share a store, of what another one has stored, and of what only the store has.
+#[test]
+fn instances_purge_for_each_other_by_either_scheme() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        let number = exchange.request.earlier.to_string();
+        exchange.respond("200 OK", "Cache-Control: max-age=60\r\n", number);
+    });
+    let redis = Redis::start("");
+    let head = "trusted_proxies = [\"127.0.0.1\"]\n[purge]\ntoken_file = \"token\"\n";
+    let remote = format!(
+        "[store.remote]\nurl = \"redis://{}/0\"\nrecord_timeout = \"5s\"\nconnect_timeout = \"10s\"\n",
+        redis.address()
+    );
+    let config = sites(&origin, head) + &remote;
+    let larders = instances::start(2, |_| Setup::config(LARDER, &config).file("token", "0123456789abcdef"));
+    let ask = |larder: &Larder, method: &str, host: &str, fields: &str| {
+        let head = format!("{method} /%d2 HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n{fields}\r\n");
+        larder.client().send(head).response()
+    };
+    for (method, fields) in [("PURGE", "Authorization: Bearer 0123456789abcdef\r\n"), ("POST", "")] {
+        let get = |larder: &Larder| ask(larder, "GET", "shop.example", "X-Forwarded-Proto: https\r\n").text();
+        let before = get(&larders[0]);
+        instances::is_written(&larders[0]);
+        assert_eq!(get(&larders[1]), before, "from the store");
+        let answer = ask(&larders[1], method, "shop.example:8080", fields);
+        assert!(method == "POST" || answer.cache_status().contains("purged"), "{}", answer.text());
+        assert_ne!(get(&larders[1]), before, "{method}");
+        wait::until_true("the other instance has heard of it", || get(&larders[0]) != before);
+    }
 }
 
 /// A site whose rules write paths that belong to another site, or to none.

@@ -17,9 +17,9 @@ pub struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Whether both are of one URL, but for the query.
+    /// Whether both are of one URL, but for scheme, port and query.
     pub fn is_same_url(&self, other: &Self) -> bool {
-        (self.scheme, self.authority, self.path) == (other.scheme, other.authority, other.path)
+        (self.host(), self.path) == (other.host(), other.path)
     }
 
     /// Without the port.

@@ -89,7 +89,8 @@ impl PurgeIndex {
         self.mark(key, force, number);
     }
 
-    /// Notes a purge of a URL whose site is not known, or not what it was: of what is stored for it in any site, whatever the query.
+    /// Notes a purge of a URL whose site is not known, or not what it was: of what is stored for it in any
+    /// site, whatever scheme, port and query.
     pub fn mark_url(&self, place: &Place<'_>, force: Force, number: u64) {
         self.mark(self.url(place), force, number);
         self.last_url.store(number, Ordering::Release);
@@ -180,7 +181,7 @@ impl PurgeIndex {
     }
 
     fn url(&self, place: &Place<'_>) -> Name {
-        Name(self.hasher.hash_one((b"url", place.scheme, place.authority, place.path)))
+        Name(self.hasher.hash_one((b"url", place.host(), place.path)))
     }
 
     fn site(&self, site: &[u8]) -> Scope {

@@ -10,12 +10,13 @@ use store::purge::{PurgeId, PurgeMode, PurgeRecord, Selection, UrlScheme, What};
 
 use super::count::doom;
 use super::record;
-use super::url::split_url;
+use super::url::{asked_as, split_url};
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
 use crate::cache::key::{key_of, key_without_site};
 use crate::cache::tiers::fleet::FleetLog;
 use crate::clock::now;
+use crate::config::path_of;
 use crate::message::head::Scheme;
 use crate::stores::Store;
 use crate::worker::Shared;
@@ -152,13 +153,14 @@ fn unknown() -> PurgeRecord {
 /// Of a URL that belongs to no site here the key has none: a reload may have taken it away, and may give it back.
 fn keys_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<Vec<u8>>> {
     let (scheme, authority, path_and_query) = split_url(url)?;
-    let sites = live.routes.sites_storing(authority, path_and_query).into_iter();
-    let keys: Vec<_> = sites.map(|site| key_of(site, scheme, authority, path_and_query)).collect();
-    if keys.is_empty() {
-        let path = path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path);
-        return Some(vec![key_without_site(scheme, authority, path)]);
+    let sites = live.routes.sites_storing(authority, &path_and_query);
+    if sites.is_empty() {
+        return Some(vec![key_without_site(scheme, authority, path_of(&path_and_query))]);
     }
-    Some(keys)
+    let asked = asked_as(scheme, authority, &live.config);
+    let keys_in = |site| asked.iter().map(move |(scheme, authority)| (site, *scheme, authority));
+    let all = sites.into_iter().flat_map(keys_in);
+    Some(all.map(|(site, scheme, authority)| key_of(site, scheme, authority, &path_and_query)).collect())
 }
 
 /// How far all instances say that they have read, in each of these stores; to be asked before a purge is told.

@@ -1,6 +1,6 @@
 //! What operators ask for, and what can be made of it.
 
-use caching::authority;
+use caching::{authority, target};
 use serde::Serialize;
 use store::purge::{PurgeInvalid, PurgeMode, Selection, TagsMatch, UrlScheme, What};
 
@@ -85,8 +85,6 @@ pub struct SiteUrls {
 /// What an operator may have meant whose URL or host matches nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeHints {
-    /// URLs with the same path, another scheme or the port of a listener, under which something is stored.
-    pub elsewhere: Vec<String>,
     /// The sites, up to fifty.
     pub sites: Vec<SiteUrls>,
 }
@@ -200,7 +198,7 @@ pub(super) fn miss(order: &PurgeOrder, what: &What, live: &ActiveConfig) -> Miss
         warnings.push(format!("no site serves the host {host}{below}"));
     }
     warnings.extend(bare.map(|text| format!("`{host}` is taken as a host; write `/{text}` for a path")));
-    let hints = (!is_served).then(|| PurgeHints { elsewhere: Vec::new(), sites: sites(live) });
+    let hints = (!is_served).then(|| PurgeHints { sites: sites(live) });
     Miss { warnings, hints }
 }
 
@@ -226,13 +224,14 @@ fn prefix(text: &str) -> Result<Prefix, PurgeError> {
             Scheme::Http => UrlScheme::Http,
             Scheme::Https => UrlScheme::Https,
         };
-        return Ok(Prefix { scheme: Some(scheme), host: Some(host), path: below(path) });
+        return Ok(Prefix { scheme: Some(scheme), host: Some(host), path: below(&path) });
     }
+    let normal = |path: &str| target::normal_form(path).unwrap_or_else(|| path.to_owned());
     if text.starts_with('/') {
-        return Ok(Prefix { path: Some(text.to_owned()), ..Prefix::default() });
+        return Ok(Prefix { path: Some(normal(text)), ..Prefix::default() });
     }
     let (host, path) = text.split_at(text.find('/').unwrap_or(text.len()));
-    Ok(Prefix { scheme: None, host: Some(host.to_ascii_lowercase()), path: below(path) })
+    Ok(Prefix { scheme: None, host: Some(host.to_ascii_lowercase()), path: below(&normal(path)) })
 }
 
 /// All of a host is below `/`.
@@ -257,6 +256,8 @@ mod tests {
         check("A.example/x", None, Some("a.example"), Some("/x"));
         check("a.example:8080", None, Some("a.example:8080"), None);
         check("/x", None, None, Some("/x"));
+        check("/%7ea%2f", None, None, Some("/~a%2F"));
+        check("a/%7ea", None, Some("a"), Some("/~a"));
         check("/", None, None, Some("/"));
         assert!(prefix("ftp://a/").is_err() && prefix("http:///x").is_err());
     }

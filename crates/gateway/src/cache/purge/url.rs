@@ -1,28 +1,41 @@
-//! URLs as operators write them.
+//! URLs as operators write them, and what clients may have asked for in place of one.
 
+use std::borrow::Cow;
+
+use caching::{authority, target};
+
+use crate::config::Config;
 use crate::message::head::Scheme;
 use crate::route::host_of;
 
-/// The same URL with either scheme, without port and with each of these.
-pub(super) fn similar(url: &str, ports: impl Iterator<Item = u16>) -> Vec<String> {
-    let Some((_, authority, path_and_query)) = split_url(url) else { return Vec::new() };
+/// As which scheme and authority clients may have asked for a URL of this one: by either scheme, and with the port that stands there, with none, or
+/// with that of a listener. Who purges from inside may know neither what a proxy in front has made of the scheme, nor the port that clients see.
+/// The first one is that of the URL.
+pub(in crate::cache) fn asked_as(scheme: Scheme, authority: &str, config: &Config) -> Vec<(Scheme, String)> {
+    let ports = config.listeners.iter().map(|listener| listener.address.port());
+    // A default port is none.
+    similar(scheme, authority, ports.filter(|port| ![0, 80, 443].contains(port)))
+}
+
+fn similar(scheme: Scheme, authority: &str, ports: impl Iterator<Item = u16>) -> Vec<(Scheme, String)> {
     let host = host_of(authority);
     let mut authorities = vec![authority.to_owned(), host.to_owned()];
     authorities.extend(ports.map(|port| format!("{host}:{port}")));
-    let mut urls = Vec::new();
-    for scheme in ["http", "https"] {
-        let of_scheme = authorities.iter().map(|authority| format!("{scheme}://{authority}{path_and_query}"));
-        for similar in of_scheme {
-            if similar != url && !urls.contains(&similar) {
-                urls.push(similar);
+    let other = if scheme == Scheme::Http { Scheme::Https } else { Scheme::Http };
+    let mut found = Vec::new();
+    for scheme in [scheme, other] {
+        for authority in &authorities {
+            let asked = (scheme, authority::normalised(scheme.as_str(), authority));
+            if !found.contains(&asked) {
+                found.push(asked);
             }
         }
     }
-    urls
+    found
 }
 
-/// Scheme, authority, path with query. No path means `/`, as in a request for it.
-pub(super) fn split_url(url: &str) -> Option<(Scheme, &str, &str)> {
+/// Scheme, authority, path with query in normal form. No path means `/`, as in a request for it.
+pub(super) fn split_url(url: &str) -> Option<(Scheme, &str, Cow<'_, str>)> {
     let (scheme, rest) = match url.split_once("://")? {
         (scheme, rest) if scheme.eq_ignore_ascii_case("http") => (Scheme::Http, rest),
         (scheme, rest) if scheme.eq_ignore_ascii_case("https") => (Scheme::Https, rest),
@@ -34,7 +47,9 @@ pub(super) fn split_url(url: &str) -> Option<(Scheme, &str, &str)> {
     let path_start = rest.find('/').unwrap_or(rest.len());
     let (authority, path_and_query) = rest.split_at(path_start);
     let has_host = http1::Authority::parse(authority.as_bytes()).is_some() && !host_of(authority).is_empty();
-    has_host.then_some((scheme, authority, if path_and_query.is_empty() { "/" } else { path_and_query }))
+    let path_and_query = if path_and_query.is_empty() { "/" } else { path_and_query };
+    let path_and_query = target::normal_form(path_and_query).map_or(path_and_query.into(), Cow::Owned);
+    has_host.then_some((scheme, authority, path_and_query))
 }
 
 #[cfg(test)]
@@ -42,20 +57,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn similar_urls_have_other_schemes_and_ports() {
-        let ports = || [80, 8080].into_iter();
-        let of_port_80 =
-            ["http://a/x", "http://a:8080/x", "https://a:80/x", "https://a/x", "https://a:8080/x"];
-        assert_eq!(similar("http://a:80/x", ports()), of_port_80);
-        let without = ["http://[::1]:80/", "http://[::1]:8080/", "https://[::1]/", "https://[::1]:80/"];
-        assert_eq!(similar("http://[::1]/", ports())[..4], without);
-        assert_eq!(similar("nonsense", ports()), Vec::<String>::new());
+    fn clients_ask_by_either_scheme_and_several_ports() {
+        let check = |scheme: Scheme, authority: &str, expected: &[&str]| {
+            let found = similar(scheme, authority, [8080].into_iter());
+            let found: Vec<_> = found
+                .iter()
+                .map(|(scheme, authority)| format!("{}://{authority}", scheme.as_str()))
+                .collect();
+            assert_eq!(found, expected, "{authority}");
+        };
+        check(
+            Scheme::Http,
+            "A:80",
+            &["http://a", "http://a:8080", "https://a:80", "https://a", "https://a:8080"],
+        );
+        check(Scheme::Https, "a", &["https://a", "https://a:8080", "http://a", "http://a:8080"]);
+        check(Scheme::Http, "a:8080", &["http://a:8080", "http://a", "https://a:8080", "https://a"]);
+        check(
+            Scheme::Http,
+            "[::1]",
+            &["http://[::1]", "http://[::1]:8080", "https://[::1]", "https://[::1]:8080"],
+        );
     }
 
     #[test]
     fn urls_are_split_or_refused() {
         for (url, expected) in [
             ("http://a/b?c", Some((Scheme::Http, "a", "/b?c"))),
+            ("http://a/%7eb?%d2", Some((Scheme::Http, "a", "/~b?%D2"))),
             ("HTTPS://a:8443", Some((Scheme::Https, "a:8443", "/"))),
             ("http://[::1]:80/x", Some((Scheme::Http, "[::1]:80", "/x"))),
             ("http:///x", None),
@@ -69,7 +98,10 @@ mod tests {
             ("http://a/x#y", None),
             ("http://a/x y", None),
         ] {
-            assert_eq!(split_url(url), expected, "{url}");
+            let found =
+                split_url(url).map(|(scheme, authority, path)| (scheme, authority, path.into_owned()));
+            let expected = expected.map(|(scheme, authority, path)| (scheme, authority, path.to_owned()));
+            assert_eq!(found, expected, "{url}");
         }
     }
 }
