@@ -222,7 +222,8 @@ pub(crate) fn keyed_fields(
     trusted: &TrustedProxies,
 ) -> Vec<u8> {
     let mut keyed = Vec::new();
-    let may_have_any = request.peer.trust == Trust::Trusted
+    let may_have_any = is_next_data(terms.site, request.path_and_query)
+        || request.peer.trust == Trust::Trusted
         || terms.rule.override_fields == OverrideFields::Key
         || !terms.site.request_fields_keyed.is_empty();
     if !may_have_any {
@@ -336,6 +337,10 @@ impl<'a> Fates<'a> {
             FieldClass::Address if is_trusted => Fate::Sent,
             FieldClass::Way if is_trusted => Fate::Keyed,
             FieldClass::Method => self.of_override(name),
+            FieldClass::Override if self.asks_for_next_data(name) => match self.as_listed(name) {
+                Fate::Sent => Fate::Keyed,
+                fate => fate,
+            },
             // A stranger would choose what the origin does past all that rules say of the target.
             FieldClass::Override
                 if !is_trusted && self.terms.rule.override_fields == OverrideFields::Drop =>
@@ -346,6 +351,12 @@ impl<'a> Fates<'a> {
             FieldClass::Ordinary => self.as_listed(name),
             _ => Fate::Dropped,
         }
+    }
+
+    /// Next.js answers its own router otherwise than others, and only below one folder: elsewhere the field would have a page answered as data.
+    fn asks_for_next_data(&self, name: &str) -> bool {
+        name.eq_ignore_ascii_case("x-nextjs-data")
+            && is_next_data(self.terms.site, self.request.path_and_query)
     }
 
     fn of_override(&self, name: &str) -> Fate {
@@ -369,6 +380,14 @@ impl<'a> Fates<'a> {
             () => Fate::Sent,
         }
     }
+}
+
+/// Whether a path is one that the router of Next.js asks for data.
+#[inline]
+fn is_next_data(site: &Site, path_and_query: &str) -> bool {
+    let prefix = &site.path_prefix[..];
+    let path = if prefix.len() > 1 { path_and_query.strip_prefix(prefix) } else { Some(path_and_query) };
+    path.is_some_and(|path| path.starts_with("/_next/data/"))
 }
 
 /// CGI and WSGI write `_` for `-` and other bytes, so that such a name stands for another one that may be known here. Where the site forwards

@@ -648,6 +648,27 @@ fn rules_are_evaded_by_no_spelling() {
     }
 }
 
+/// Field bug: navigation inside a site of Next.js loaded whole pages, because its requests for data lacked the field that says so.
+#[test]
+fn next_js_is_asked_for_data_below_its_folder_alone() {
+    let (origin, larder) = reflecting(&format!(
+        "{SITE}[[site]]\nname = \"docs\"\npath_prefix = \"/docs\"\norigin = \"http://127.0.0.1:1\"\n"
+    ));
+    let asking = ["X-Nextjs-Data: 1"];
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let data = format!("/_next/data/b/{protocol:?}.json");
+        for _ in 0..2 {
+            assert!(get(&larder, protocol, &data, &asking).contains("x-nextjs-data: 1"), "{protocol:?}");
+            assert!(!get(&larder, protocol, &data, &[]).contains("x-nextjs-data"), "{protocol:?}: keyed");
+        }
+        let page = format!("/x/_next/data/{protocol:?}");
+        for lines in [&asking[..], &[], &["X_Nextjs_Data: 1"]] {
+            assert!(!get(&larder, protocol, &page, lines).contains("nextjs"), "{protocol:?}");
+        }
+    }
+    assert_eq!(origin.total(), 6);
+}
+
 /// An allow list names what the origin gets, letter by letter.
 #[test]
 fn fields_are_chosen_by_their_exact_names() {
