@@ -10,6 +10,9 @@ export class StoreTimeoutError extends Error {
   readonly code = 'LARDER_STORE_TIMEOUT'
 }
 
+/** Errors that a server has answered, as ioredis, iovalkey and node-redis call them. */
+const ANSWERS = new Set(['ReplyError', 'ErrorReply', 'SimpleError', 'BlobError'])
+
 export function asError(value: unknown): Error {
   return value instanceof Error ? value : new Error(String(value))
 }
@@ -26,7 +29,8 @@ export function isRefusal(error: Error): boolean {
 
 /** Whether a server has answered at all, if with an error. */
 export function isAnswer(error: unknown): boolean {
-  return asError(error).name === 'ReplyError'
+  const { name, constructor } = asError(error)
+  return ANSWERS.has(name) || ANSWERS.has(constructor.name)
 }
 
 /** Whether an answer says that a key lies on another node. */

@@ -5,6 +5,8 @@
  */
 
 export { cacheAside, type CacheAside, type CacheAsideEvent, type CacheAsideOptions } from './cache-aside.js'
+export type { CacheAsideMemory, CacheAsideValueOptions, CacheAsideWrapOptions } from './cache-aside.js'
+export type { IoRedisLike, NodeRedisLike, RedisClientLike } from './client.js'
 export type { CacheControlDirectives, CacheEntry, CacheKey, CacheStore, CacheValue, GetResult } from './contract.js'
 export { StoreTimeoutError, StoreUnavailableError } from './errors.js'
 export type { MemberReach, Reached } from './fleet.js'

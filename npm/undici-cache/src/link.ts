@@ -9,7 +9,7 @@ import { asError, isAnswer, isOfNoMaster, StoreTimeoutError, StoreUnavailableErr
 import { guardSockets } from './sockets.js'
 
 export interface LinkSettings {
-  readonly client: RedisOptions
+  readonly client: () => Promise<RedisOptions>
   /** Whether the server is to tell which of the keys that were read have changed. */
   readonly tracking: boolean
   readonly timeoutMs: number
@@ -43,6 +43,8 @@ export class Link {
   readonly #settings: LinkSettings
   readonly #events: LinkEvents
   readonly #changes: Changes
+  /** By which the last connection was made. */
+  #client: RedisOptions = {}
   #connections: Connections | undefined
   /** Those of an attempt to connect. */
   readonly #dialed = new Set<Redis>()
@@ -136,7 +138,7 @@ export class Link {
 
   /** The number of the database, which channels of key events name. */
   get database(): number {
-    return this.#settings.client.db ?? 0
+    return this.#client.db ?? 0
   }
 
   close(): void {
@@ -196,15 +198,19 @@ export class Link {
 
   /** A connection that is never opened again by itself: what it followed would be lost unseen. */
   async #open(ended: (redis: Redis, reason: Error) => void, made: (redis: Redis) => unknown = () => undefined): Promise<Redis> {
+    this.#client = await this.#settings.client()
     const redis = guardSockets(new Redis({
       connectTimeout: this.#connectMs,
-      ...this.#settings.client,
+      ...this.#client,
       keyPrefix: '',
       lazyConnect: true,
       enableOfflineQueue: false,
       enableReadyCheck: false,
       autoResubscribe: false,
       autoResendUnfulfilledCommands: false,
+      enableAutoPipelining: false,
+      reconnectOnError: null,
+      stringNumbers: false,
       retryStrategy: () => null,
     }))
     made(redis)
@@ -260,10 +266,16 @@ export class Link {
     this.#disconnect()
     this.#events.down(this, reason)
     this.#failures += 1
-    const pauseMax = Math.min(PAUSE_MS_MAX, PAUSE_MS_MIN * 2 ** this.#failures)
     clearTimeout(this.#retry)
-    this.#retry = setTimeout(() => void this.#connect(), pauseMax * (0.5 + Math.random() / 2))
-    this.#retry.unref()
+    const pauseMs = this.#pauseMs()
+    if (pauseMs !== undefined) this.#retry = setTimeout(() => void this.#connect(), pauseMs).unref()
+  }
+
+  /** `undefined`: the application says that it is not to be tried again. */
+  #pauseMs(): number | undefined {
+    const { retryStrategy } = this.#client
+    if (retryStrategy) return retryStrategy(this.#failures) ?? undefined
+    return Math.min(PAUSE_MS_MAX, PAUSE_MS_MIN * 2 ** this.#failures) * (0.5 + Math.random() / 2)
   }
 
   #disconnect(): void {

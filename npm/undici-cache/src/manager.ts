@@ -177,9 +177,9 @@ export class LarderCacheManager extends QuietEmitter {
   }
 
   #openOptions(): LarderCacheManagerOptions {
-    const { clientOpts, cluster, site, cacheTagsHeader, timeout, errorCallback } = this.#options
+    const { given, cluster, site, cacheTagsHeader, timeout, errorCallback } = this.#options
     return {
-      clientOpts, site, timeout, errorCallback,
+      ...given, site, timeout, errorCallback,
       ...cluster === undefined ? {} : { cluster },
       ...cacheTagsHeader === undefined ? {} : { cacheTagsHeader },
     }

@@ -177,7 +177,7 @@ export class ClusterNodes implements Nodes {
   }
 
   #settingsFor({ host, port }: NodeAddress, tracking: boolean): LinkSettings {
-    const client: RedisOptions = { ...this.#settings.client, host, port }
+    const client = async (): Promise<RedisOptions> => ({ ...await this.#settings.client(), host, port })
     return { ...this.#settings, client, tracking, changes: IN_CLUSTER }
   }
 }

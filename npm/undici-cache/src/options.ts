@@ -2,11 +2,18 @@
 
 import { hostname } from 'node:os'
 import type { RedisOptions } from 'iovalkey'
+import { checkClient, type ConnectionSettings, discard, keyPrefixOf, type RedisClientLike, seedsOf, settingsOf } from './client.js'
 import type { NodeAddress } from './nodes.js'
 
 export interface ConnectionOptions {
   /** Options of the client, iovalkey: `host`, `port`, `username`, `password`, `db`, `tls`, `sentinels`, ... `keyPrefix` counts as `prefix`. */
   clientOpts?: RedisOptions
+  /**
+   * A client of ioredis, iovalkey or node-redis, or a function that makes one. The store makes connections of its own by its settings: server, TLS, user and password,
+   * database, sentinels, nodes of a cluster, pauses before it connects again, prefix. `clientOpts` go before them. A function is called for each connection, and the
+   * client that it makes is ended.
+   */
+  client?: RedisClientLike | (() => RedisClientLike)
   /** Nodes of a Redis Cluster, one at least; the others are found. */
   cluster?: readonly NodeAddress[]
   /** What all names on the server begin with. @default 'larder:' */
@@ -38,7 +45,10 @@ export interface LarderCacheStoreOptions extends ConnectionOptions {
 }
 
 export interface CheckedConnection {
-  readonly clientOpts: RedisOptions
+  /** The settings of one more connection. */
+  readonly settings: () => Promise<ConnectionSettings>
+  /** As they were given, without the prefix. */
+  readonly given: Pick<ConnectionOptions, 'client' | 'clientOpts'>
   readonly cluster: readonly NodeAddress[] | undefined
   readonly prefix: string
   readonly site: string
@@ -62,11 +72,14 @@ export function checkConnection(opts: ConnectionOptions = {}): CheckedConnection
   checkObject('opts', opts)
   checkObject('opts.clientOpts', opts.clientOpts ?? {})
   const { keyPrefix, ...clientOpts } = opts.clientOpts ?? {}
-  const prefix = checkText('opts.prefix', opts.prefix ?? (keyPrefix?.toString() || 'larder:'))
+  const { client } = opts
+  const known = client && withClient(client, (made) => ({ seeds: seedsOf(made), keyPrefix: keyPrefixOf(made) }))
+  const prefix = checkText('opts.prefix', opts.prefix ?? (keyPrefix?.toString() || known?.keyPrefix || 'larder:'))
   if (/[{}]/.test(prefix)) throw new TypeError(`expected opts.prefix without braces, got "${prefix}"`)
   return {
-    clientOpts,
-    cluster: opts.cluster,
+    settings: async () => ({ ...client && await withClient(client, settingsOf), ...clientOpts }),
+    given: { clientOpts, ...client === undefined ? {} : { client } },
+    cluster: opts.cluster ?? known?.seeds,
     prefix,
     site: checkText('opts.site', opts.site ?? 'default'),
     cacheTagsHeader: opts.cacheTagsHeader === undefined ? undefined : checkText('opts.cacheTagsHeader', opts.cacheTagsHeader).toLowerCase(),
@@ -87,6 +100,17 @@ export function checkStore(opts: LarderCacheStoreOptions = {}): CheckedStore {
     maxSize: checkNumber('opts.maxSize', opts.maxSize ?? 128 * MIB),
     maxCount: checkNumber('opts.maxCount', opts.maxCount ?? 100_000),
     instance: checkText('opts.instance', opts.instance ?? `${hostname()}:${process.pid}`),
+  }
+}
+
+/** One that is made here is ended here. */
+function withClient<T>(client: NonNullable<ConnectionOptions['client']>, use: (made: RedisClientLike) => T): T {
+  if (typeof client !== 'function') return use(checkClient(client))
+  const made = checkClient(client())
+  try {
+    return use(made)
+  } finally {
+    discard(made)
   }
 }
 

@@ -43,7 +43,7 @@ export class SharedStore {
   ) {
     this.options = options
     this.names = new Names(options.prefix)
-    const settings = { client: options.clientOpts, tracking, timeoutMs: options.timeout }
+    const settings = { client: options.settings, tracking, timeoutMs: options.timeout }
     this.#nodes = options.cluster ? new ClusterNodes(options.cluster, settings, events) : new SingleNode(settings, events)
     this.log = new PurgeLog(this.#nodes, this.names, options.site, onPurges)
     this.tier = new Tier(this.#nodes, this.names, this.log)

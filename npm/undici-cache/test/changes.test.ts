@@ -20,7 +20,7 @@ describe('changes', () => {
   before(async () => {
     server = await startRedis()
     client = new Redis({ host: '127.0.0.1', port: server.port })
-    const settings = { client: server.options.clientOpts!, tracking: false, timeoutMs: 2000, changes: { connectionsMax: 1, groupOf: () => undefined } }
+    const settings = { client: async () => server.options.clientOpts!, tracking: false, timeoutMs: 2000, changes: { connectionsMax: 1, groupOf: () => undefined } }
     link = new Link(settings, { changed: () => undefined, up: () => undefined, down: () => undefined })
     await link.settled()
   })
