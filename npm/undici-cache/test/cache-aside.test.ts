@@ -333,6 +333,142 @@ for (const [what, start] of SERVERS) describe(`cache-aside on ${what}`, () => {
     assert.ok(events.includes('error') && !events.includes('away'), events.join(' '))
   })
 
+  test('callers that wait for one load do not share an object', async () => {
+    const aside = cacheAside<{ list: number[] }>(client(), { ttl: 60_000, prefix: 'own-object:' })
+    const load = async (): Promise<{ list: number[] }> => ({ list: [1] })
+    const values = await Promise.all(Array.from({ length: 5 }, () => aside.get('one', load)))
+    values.forEach((value, at) => value!.list.push(at + 2))
+    assert.deepEqual(values, [2, 3, 4, 5, 6].map((more) => ({ list: [1, more] })))
+    assert.deepEqual(await aside.get('one', load), { list: [1] })
+  })
+
+  test('values have a time and tags of their own', async () => {
+    const [aside, count] = [open({ jitter: 0, prefix: 'per-call:', tags: () => ['all'] }), { loads: 0 }]
+    const load = async (): Promise<number> => count.loads += 1
+    assert.equal(await aside.get('short', load, { ttl: 30 }), 1)
+    await eventually(async () => await aside.get('short', load, { ttl: 60_000, tags: ['some'] }) === 2, 'it is loaded again')
+    assert.equal(await aside.get('short', load), 2)
+    await aside.deleteTag('some')
+    assert.equal(await aside.get('short', load, { tags: ['some'] }), 3)
+    await aside.deleteTag('all')
+    assert.equal(await aside.get('short', load), 4)
+    await assert.rejects(aside.get('short', load, { ttl: 0 }), TypeError)
+  })
+
+  test('set keeps a value, also against a load that began before', async () => {
+    const [aside, other, held] = [open({ prefix: 'set:' }), open({ prefix: 'set:' }), new HeldLoad()]
+    const loading = other.get('one', held.load)
+    await held.begun
+    await aside.set('one', 7, { tags: ['t'] })
+    assert.equal(await open({ prefix: 'set:' }).get('one', async () => 8), 7)
+    held.end(1)
+    assert.equal(await loading, 1)
+    assert.equal(await other.get('one', async () => 9), 7)
+    await aside.set('one', 10)
+    assert.equal(await other.get('one', async () => 9), 10)
+    await aside.set('tagged', 11, { tags: ['t'] })
+    await other.deleteTag('t')
+    assert.equal(await aside.get('tagged', async () => 12), 12)
+  })
+
+  test('has tells what get would give without a load', async () => {
+    const aside = open({ prefix: 'has:', negativeTtl: 60_000 })
+    assert.equal(await aside.has('one'), false)
+    await aside.set('one', 1)
+    assert.equal(await aside.has('one'), true)
+    await aside.delete('one')
+    assert.equal(await aside.has('one'), false)
+    await aside.set('one', undefined)
+    assert.equal(await aside.has('one'), false)
+    assert.equal(await aside.get('one', async () => 1), undefined)
+  })
+
+  test('getMany loads what is missing, together', async () => {
+    const [aside, calls] = [open({ prefix: 'many:' }), [] as (readonly string[])[]]
+    await aside.set('b', 2)
+    const load = async (keys: readonly string[]): Promise<Map<string, number>> => {
+      calls.push(keys)
+      return new Map(keys.filter((key) => key !== 'none').map((key) => [key, key.charCodeAt(0) - 96]))
+    }
+    assert.deepEqual(await aside.getMany(['a', 'b', 'c', 'none', 'a'], load), new Map([['a', 1], ['b', 2], ['c', 3]]))
+    assert.deepEqual(calls.flat().sort(), ['a', 'c', 'none'])
+    assert.ok(calls.length < 3, `${calls.length} loads`)
+    assert.deepEqual(await aside.getMany(['a', 'b', 'c'], () => Promise.reject(new Error('nothing is missing'))), new Map([['a', 1], ['b', 2], ['c', 3]]))
+    const failing = (): Promise<never> => Promise.reject(new Error('no database'))
+    await assert.rejects(aside.getMany(['x', 'y'], failing), /no database/)
+  })
+
+  test('two processes that want the same keys in other orders do not wait for each other', async () => {
+    const [one, two, keys] = [open({ prefix: 'orders:' }), open({ prefix: 'orders:' }), Array.from({ length: 20 }, (_, at) => `k${at}`)]
+    const load = async (wanted: readonly string[]): Promise<Map<string, number>> => new Map(wanted.map((key) => [key, Number(key.slice(1))]))
+    const begun = performance.now()
+    const found = await Promise.all([one.getMany(keys, load), two.getMany([...keys].reverse(), load)])
+    for (const values of found) assert.deepEqual(keys.map((key) => values.get(key)), keys.map((_, at) => at))
+    assert.ok(performance.now() - begun < 4000, 'less than loadTimeout')
+  })
+
+  test('wrap keeps the results of a function', async () => {
+    const [aside, calls] = [open({ prefix: 'wrap:' }), [] as string[]]
+    const sum = async (one: number, two: number): Promise<number> => {
+      calls.push(`${one}+${two}`)
+      return one + two
+    }
+    const kept = aside.wrap(sum)
+    assert.deepEqual([await kept(1, 2), await kept(1, 2), await kept(2, 1)], [3, 3, 3])
+    assert.deepEqual(calls, ['1+2', '2+1'])
+    const sorted = aside.wrap(sum, { key: (...args) => [...args].sort().join('+'), ttl: 1000, tags: ['sums'] })
+    assert.deepEqual([await sorted(3, 4), await sorted(4, 3)], [7, 7])
+    assert.equal(calls.length, 3)
+    await aside.deleteTag('sums')
+    await sorted(4, 3)
+    assert.equal(calls.length, 4)
+    assert.throws(() => aside.wrap(async () => 1), TypeError)
+  })
+
+  test('an error is remembered for as long as it is told to', async () => {
+    const [events, aside] = [[] as string[], open({ prefix: 'errors:', errorTtl: 200, onEvent: ({ type }) => events.push(type) })]
+    let loads = 0
+    const load = async (): Promise<number> => {
+      loads += 1
+      if (loads === 1) throw new Error('no database')
+      return loads
+    }
+    await assert.rejects(aside.get('one', load), /no database/)
+    await assert.rejects(aside.get('one', load), /no database/)
+    assert.deepEqual([loads, events.includes('failed')], [1, true])
+    await eventually(async () => await aside.get('one', load).catch(() => undefined) === 2, 'it is loaded again')
+    loads = 0
+    await assert.rejects(aside.get('two', load), /no database/)
+    await aside.delete('two')
+    assert.equal(await aside.get('two', load), 2)
+  })
+
+  test('memory gives values without a question, and its own deletions take effect at once', async () => {
+    const events: string[] = []
+    const aside = cacheAside<{ n: number }>(client(), {
+      ttl: 60_000, prefix: 'memory:', memory: { ttl: 60_000, maxCount: 2 }, tags: (key) => [key], onEvent: ({ type }) => events.push(type),
+    })
+    let n = 0
+    const get = (key: string): Promise<{ n: number } | undefined> => aside.get(key, async () => ({ n: n += 1 }))
+    await get('a')
+    const [one, two] = [await get('a'), await get('a')]
+    assert.deepEqual([one, two, one === two, events.slice(-2)], [{ n: 1 }, { n: 1 }, false, ['memory', 'memory']])
+    await aside.delete('a')
+    assert.deepEqual(await get('a'), { n: 2 })
+    await aside.deleteTag('a')
+    assert.deepEqual(await get('a'), { n: 3 })
+    await aside.set('a', { n: -1 })
+    assert.deepEqual([await get('a'), events.at(-1)], [{ n: -1 }, 'memory'])
+    for (const key of ['b', 'c']) await get(key)
+    events.length = 0
+    await get('a')
+    assert.deepEqual(events, ['hit'])
+    const short = cacheAside<number>(client(), { ttl: 60_000, prefix: 'memory:', memory: { ttl: 50 } })
+    await short.get('d', async () => 1)
+    await open({ prefix: 'memory:' }).set('d', 2)
+    await eventually(async () => await short.get('d', async () => 3) === 2, 'it asks the store again')
+  })
+
   test('an error of the load is thrown, and one of the store is not', async () => {
     await assert.rejects(open().get('throws', () => Promise.reject(new Error('mine'))), /mine/)
     const errors: Error[] = []
