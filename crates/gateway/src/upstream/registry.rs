@@ -93,7 +93,8 @@ impl Upstreams {
         // What failed at other addresses says nothing of a server that has come since.
         let of_these = |upstream: &&Arc<Upstream>| upstream.servers.are_known(&config.servers);
         let circuit = |config: &BreakerConfig| {
-            let known = used.iter().rev().filter(of_these).find_map(|upstream| upstream.circuit.as_ref());
+            // One that was switched off meanwhile knows nothing, though exchanges of an earlier configuration may go on.
+            let known = used.iter().rev().find(of_these).and_then(|upstream| upstream.circuit.as_ref());
             known.map_or_else(|| Circuit::new(config.clone()), |known| known.under(config))
         };
         Upstream {
