@@ -166,7 +166,7 @@ section! {
 section! {
     /// Time limits towards the origin. What runs over is answered 504, or closed when the response has begun.
     TIMEOUTS = "site.timeouts";
-    /// Name resolution, connection and TLS handshake together.
+    /// Name resolution, connection, TLS handshake and the SETTINGS of HTTP/2 together.
     connect = LIMIT.default("5s"),
     /// From the end of the request to the response's header section.
     first_byte = LIMIT.default("60s"),
