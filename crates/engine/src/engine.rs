@@ -301,6 +301,7 @@ impl Engine {
 
     /// Changes how long keys live that are written from now on.
     pub fn set_lifetimes(&self, lifetimes: Lifetimes) {
+        let lifetimes = Some(lifetimes).filter(|lifetimes| *lifetimes != Lifetimes::default());
         self.shards_as_they_are().for_each(|mut shard| shard.lifetimes = lifetimes);
     }
 

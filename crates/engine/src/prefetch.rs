@@ -48,7 +48,7 @@ impl Shard {
     #[inline(always)]
     pub(crate) fn overwrite_seen(&mut self, key: &Key<'_>, hint: Hint, value: &[u8], now_ms: u64) -> bool {
         let Some((place, header, old)) = self.seen(key, hint) else { return false };
-        if !self.may_stay() {
+        if self.lifetimes.is_some() {
             return false;
         }
         let Some(header) = header.with_value_bytes(value.len()) else { return false };

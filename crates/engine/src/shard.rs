@@ -48,11 +48,6 @@ pub struct Lifetimes {
 }
 
 impl Lifetimes {
-    /// Whether a key may stay for ever.
-    fn are_endless(self) -> bool {
-        self == Self::default()
-    }
-
     /// When a key expires that is to expire at that time.
     fn bound(self, expires_at_ms: Option<u64>, now_ms: u64) -> Option<u64> {
         let from_now = |lifetime_ms: u64| now_ms.saturating_add(lifetime_ms);
@@ -152,7 +147,8 @@ pub struct Shard {
     pub(crate) hasher: Hasher,
     pub(crate) chance: Chance,
     pub(crate) policy: Policy,
-    pub(crate) lifetimes: Lifetimes,
+    /// None: keys live as long as they are told to.
+    pub(crate) lifetimes: Option<Lifetimes>,
     pub(crate) budget: Arc<Budget>,
     /// Of index and ghosts, as the budget knows them.
     tables_bytes: usize,
@@ -193,7 +189,7 @@ impl Shard {
             hasher,
             chance: Chance::new(seed),
             policy,
-            lifetimes: Lifetimes::default(),
+            lifetimes: None,
             budget,
             tables_bytes: 0,
             sweep: None,
@@ -474,13 +470,7 @@ impl Shard {
             Expiry::At(at_ms) => Some(at_ms),
             Expiry::Keep => before(),
         };
-        if self.may_stay() { expires_at_ms } else { self.lifetimes.bound(expires_at_ms, now_ms) }
-    }
-
-    /// Whether keys may stay for ever.
-    #[inline(always)]
-    pub(crate) fn may_stay(&self) -> bool {
-        self.lifetimes.are_endless()
+        self.lifetimes.map_or(expires_at_ms, |lifetimes| lifetimes.bound(expires_at_ms, now_ms))
     }
 
     /// Writes over an item of the same size and kind; whether there is one.

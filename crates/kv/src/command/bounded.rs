@@ -52,8 +52,8 @@ pub(super) fn increx(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
         located.set(step.number.as_bytes(), expiry, call.now_ms)?;
         call.changed(&located, change);
         match expiry {
-            Expiry::At(_) => drop(call.changed(&located, Change::Expire)),
-            Expiry::Never if expires => drop(call.changed(&located, Change::Persist)),
+            Expiry::At(_) => call.changed(&located, Change::Expire),
+            Expiry::Never if expires => call.changed(&located, Change::Persist),
             Expiry::Never | Expiry::Keep => {}
         }
         Ok(Ok(step))
@@ -137,10 +137,10 @@ impl Increment<'_> {
         let bounds = [self.lower, self.upper].map(|bound| bound.map(float).transpose());
         let [lower, upper] = bounds;
         let (lower, upper) = (lower?, upper?);
-        if let (Some(lower), Some(upper)) = (&lower, &upper) {
-            if is_less(upper, lower)? {
-                return Err(CONTRADICTION);
-            }
+        if let (Some(lower), Some(upper)) = (&lower, &upper)
+            && is_less(upper, lower)?
+        {
+            return Err(CONTRADICTION);
         }
         let sum = plus(&value, &by)?;
         let mut within = sum.clone();
