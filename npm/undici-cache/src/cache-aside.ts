@@ -6,6 +6,7 @@ import { AsideMemory } from './aside-memory.js'
 import { Breaker } from './breaker.js'
 import { type RedisClientLike, type Send, senderOf } from './client.js'
 import { asError, isAnswer, StoreUnavailableError, within } from './errors.js'
+import { setImmediate, setTimeout } from './timers.js'
 
 export interface CacheAsideOptions<T> {
   /** What all names on the server begin with. @default 'aside:' */

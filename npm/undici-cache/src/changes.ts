@@ -141,6 +141,15 @@ class Connection {
 
   async make(changes: readonly Change[]): Promise<boolean> {
     const redis = await this.#opening
+    redis.stream.ref()
+    try {
+      return await this.#make(redis, changes)
+    } finally {
+      redis.stream.unref()
+    }
+  }
+
+  async #make(redis: Redis, changes: readonly Change[]): Promise<boolean> {
     const reads = changes.flatMap((change) => change.reads)
     const found = (await exec(redis, [['UNWATCH'], ['WATCH', ...namesOf(changes)], ...reads])).slice(2)
     let at = 0

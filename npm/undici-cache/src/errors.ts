@@ -1,5 +1,7 @@
 // What goes wrong between this process and the store. None of it reaches a request: it is given to `errorCallback`, and the look-up is a miss.
 
+import { clearTimeout, setTimeout } from './timers.js'
+
 export class StoreUnavailableError extends Error {
   override readonly name = 'StoreUnavailableError'
   readonly code = 'LARDER_STORE_UNAVAILABLE'

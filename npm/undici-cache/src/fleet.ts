@@ -7,6 +7,7 @@ import { digestOfMember, digestOfMemberList } from './key.js'
 import { decodeList, decodeMember, encodeList, encodeMember, type Member, type MemberList, MEMBERS_MAX } from './member-bytes.js'
 import type { LogCursor } from './record.js'
 import type { Tier } from './tier.js'
+import { setTimeout } from './timers.js'
 
 /** One of those that share the store: a gateway, or a process that keeps copies. */
 export interface MemberReach {

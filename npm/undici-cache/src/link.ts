@@ -7,6 +7,7 @@ import { type Change, Changes, type ChangesSettings } from './changes.js'
 import { type Command, end, exec } from './commands.js'
 import { asError, isAnswer, isOfNoMaster, StoreTimeoutError, StoreUnavailableError, within } from './errors.js'
 import { guardSockets } from './sockets.js'
+import { clearInterval, clearTimeout, setInterval, setTimeout } from './timers.js'
 
 export interface LinkSettings {
   readonly client: () => Promise<RedisOptions>
@@ -93,6 +94,7 @@ export class Link {
   async ask(commands: readonly Command[], timeoutMs = this.#settings.timeoutMs): Promise<unknown[]> {
     const control = this.#control()
     this.#inFlight += 1
+    control.stream.ref()
     const sentMs = performance.now()
     const answers = exec(control, commands)
     answers.then(() => this.#answered(), (error: unknown) => { if (isAnswer(error)) this.#answered() })
@@ -104,6 +106,7 @@ export class Link {
       throw error
     } finally {
       this.#inFlight -= 1
+      if (this.#inFlight === 0) this.#connections?.control.stream.unref()
     }
   }
 
@@ -126,11 +129,12 @@ export class Link {
     return this.change(change)
   }
 
-  /** A connection more, which hears what is published on these channels until it ends or the answer is called. */
+  /**
+   * A connection more, which hears what is published on these channels until it ends or the answer is called. So long it keeps the process alive, which may have
+   * nothing to do but to hear.
+   */
   async listen(channels: readonly string[], heard: (channel: string, message: string) => void, ended: () => void): Promise<() => void> {
     const redis = await this.#open(ended)
-    // An application may have nothing to do but to hear.
-    redis.stream.ref()
     redis.on('message', heard)
     await redis.subscribe(...channels)
     return () => end(redis)
@@ -166,6 +170,8 @@ export class Link {
       const connections = await within(dialing, this.#connectMs)
       if (this.#closed) return disconnect(connections)
       this.#connections = connections
+      // They keep a process alive only while it waits for an answer.
+      for (const redis of [connections.control, connections.pushes]) redis?.stream.unref()
       this.#isSilent = false
       this.#failures = 0
       this.#heartbeat = setInterval(() => this.#beat(connections), VERIFIED_MS / 4).unref()
@@ -218,8 +224,6 @@ export class Link {
     redis.on('error', (error: Error) => { last = error })
     redis.on('end', () => ended(redis, last))
     await redis.connect().catch((error: unknown) => Promise.reject(last instanceof StoreUnavailableError ? error : last))
-    // What waits for an answer has a time limit, and that keeps the process alive.
-    redis.stream.unref()
     return redis
   }
 

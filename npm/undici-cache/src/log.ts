@@ -12,6 +12,7 @@ import type { Nodes } from './nodes.js'
 import { PurgeIndex, type Subject, type Verdict } from './purge-index.js'
 import { decodePurge, encodePurge, newPurge, type Purged, type PurgeRecord } from './purge-record.js'
 import type { LogCursor } from './record.js'
+import { setTimeout } from './timers.js'
 
 /** Beyond this length the log is cut to half of it by whoever appends. */
 const LOG_BYTES_MAX = 1 << 20

@@ -9,6 +9,7 @@ import { type EntryFilter, type Found, Listings, prefixIn } from './listings.js'
 import { checkConnection, type CheckedConnection, type ConnectionOptions } from './options.js'
 import type { PurgeRecord } from './purge-record.js'
 import { QuietEmitter, SharedStore } from './shared-store.js'
+import { clearTimeout, setTimeout } from './timers.js'
 
 export interface LarderCacheManagerOptions extends ConnectionOptions {
   /** Whether `subscribe` may turn on key events by `CONFIG SET`. Managed servers have them in their own settings. @default true */

@@ -6,6 +6,7 @@ import { LIFETIME_MS, VERIFICATION_MS } from './fleet.js'
 import { type Member, memberName } from './member-bytes.js'
 import type { LogCursor } from './record.js'
 import type { SharedStore } from './shared-store.js'
+import { clearInterval, clearTimeout, setInterval, setTimeout } from './timers.js'
 
 const TICK_MS = VERIFICATION_MS / 2
 /** So often all others are looked at: in between, whether the list still has this process. */

@@ -4,6 +4,7 @@ import type { RedisOptions } from 'iovalkey'
 import type { ChangesSettings } from './changes.js'
 import { StoreUnavailableError } from './errors.js'
 import { Link, type LinkEvents, type LinkSettings } from './link.js'
+import { clearTimeout, setTimeout } from './timers.js'
 
 export interface NodeAddress {
   readonly host: string

@@ -22,6 +22,7 @@ import { TAGS_MAX } from './purge-record.js'
 import type { LogCursor, Variant } from './record.js'
 import { isInPlaceOf, type Place, QuietEmitter, SharedStore, ttlMsOf } from './shared-store.js'
 import { matches, nominatedIn, variantOf } from './stored.js'
+import { setImmediate } from './timers.js'
 import { type Lease, type Outcome, Turns } from './turns.js'
 import { Writes } from './writes.js'
 

@@ -8,6 +8,7 @@ import { Kind, RECORD_BYTES_MAX } from './frame.js'
 import type { Link } from './link.js'
 import { encodeRecord, type Note } from './record.js'
 import { decodeAny, type Place, type SharedStore } from './shared-store.js'
+import { clearInterval, setInterval } from './timers.js'
 
 const LEASE_MS = 3000
 const NOTE_MS = 5000
