@@ -15,6 +15,7 @@ import { type Purged, type PurgeRecord, TAGS_MAX } from './purge-record.js'
 import { decodeRecord, decodeRecordOf, encodeRecord, type LogCursor, type Response, type StoredRecord, type Variant, VARIANTS_MAX } from './record.js'
 import { type Stored, storedOf } from './stored.js'
 import { type Put, Tier } from './tier.js'
+import { setTimeout } from './timers.js'
 
 /** Where the responses to a request lie. */
 export interface Place {
@@ -111,11 +112,17 @@ export class SharedStore {
   async publish(place: Place, own: readonly Variant[], deleteAt: number, hint: 'absent' | 'unknown'): Promise<void> {
     const ttlMs = ttlMsOf(deleteAt)
     if (hint === 'absent' && await this.#publishWhereNone(place, own, ttlMs)) return
+    let before: ReadonlySet<string> | undefined
     for (let tries = 0; tries < TRIES_MAX; tries++) {
       const found = await this.tier.loadWithTtl(place.digest)
+      const theirs = found.bytes === undefined ? [] : this.#readable(place, found.bytes)
+      if (theirs === 'leave') return
+      before ??= new Set(theirs.map(({ id }) => id))
+      const left = own.filter((variant) => !theirs.some((their) => isInstead(their, variant, before!)))
+      if (left.length === 0) return
       const isDone = found.bytes === undefined
-        ? await this.#publishWhereNone(place, own, ttlMs)
-        : await this.#publishUpon(place, own, found.bytes, Math.max(ttlMs, found.ttlMs))
+        ? await this.#publishWhereNone(place, left, ttlMs)
+        : await this.#publishUpon(place, left, { theirs, bytes: found.bytes }, Math.max(ttlMs, found.ttlMs))
       if (isDone) return
       await pauseAfter(tries)
     }
@@ -126,13 +133,11 @@ export class SharedStore {
     return this.tier.putWhereNone(place.digest, await this.#recordOf(place, own, ttlMs), ttlMs)
   }
 
-  async #publishUpon(place: Place, own: readonly Variant[], bytes: Buffer, ttlMs: number): Promise<boolean> {
-    const theirs = this.#readable(place, bytes)
-    if (theirs === 'leave') return true
-    const newer = own.filter((variant) => !theirs.variants.some((their) => isNewerFor(their, variant)))
-    if (newer.length === 0) return true
-    const kept = theirs.variants.filter((their) => newer.every((variant) => this.#staysBeside(variant, their)))
-    const record = await this.#recordOf(place, [...newer, ...kept].slice(0, VARIANTS_MAX), ttlMs)
+  async #publishUpon(
+    place: Place, own: readonly Variant[], { theirs, bytes }: { readonly theirs: readonly Variant[]; readonly bytes: Buffer }, ttlMs: number,
+  ): Promise<boolean> {
+    const kept = theirs.filter((their) => own.every((variant) => this.#staysBeside(variant, their)))
+    const record = await this.#recordOf(place, [...own, ...kept].slice(0, VARIANTS_MAX), ttlMs)
     return this.tier.replace(place.digest, bytes, { bytes: record, ttlMs })
   }
 
@@ -144,12 +149,12 @@ export class SharedStore {
   }
 
   /** What a newer version has written is left as it is. */
-  #readable(place: Place, bytes: Buffer): Pick<StoredRecord, 'variants'> | 'leave' {
+  #readable(place: Place, bytes: Buffer): readonly Variant[] | 'leave' {
     try {
-      return decodeRecordOf(place.key, bytes, Kind.Primary)
+      return decodeRecordOf(place.key, bytes, Kind.Primary).variants
     } catch (error) {
       if (!(error instanceof FormatError)) throw error
-      return error.problem === 'version' ? 'leave' : { variants: [] }
+      return error.problem === 'version' ? 'leave' : []
     }
   }
 
@@ -308,11 +313,15 @@ export function isInPlaceOf(newer: Variant, older: Variant): boolean {
   return JSON.stringify(newer.nominated) === JSON.stringify(older.nominated)
 }
 
-/** Whether another process has stored a newer response to the same requests, which knows of all purges that this one knows of. */
-function isNewerFor(their: Variant, own: Variant): boolean {
-  if (JSON.stringify(their.nominated) !== JSON.stringify(own.nominated) || their.response === undefined || own.response === undefined) return false
-  const [{ log: theirLog, responseTime: theirTime }, { log, responseTime }] = [their.response, own.response]
-  return theirTime > responseTime && theirLog !== undefined && theirLog.id === log?.id && theirLog.offset >= log.offset
+/** Whether another process has stored a response to the same requests that makes this one needless: it is newer, or was not there before this one was tried. */
+function isInstead(their: Variant, own: Variant, before: ReadonlySet<string>): boolean {
+  return JSON.stringify(their.nominated) === JSON.stringify(own.nominated) && (!before.has(their.id) || isNewer(their, own))
+}
+
+/** Newer, and asked for when all purges were known that the other one knows of. */
+function isNewer({ response: their }: Variant, { response: own }: Variant): boolean {
+  if (their?.log === undefined || own === undefined) return false
+  return their.responseTime > own.responseTime && their.log.id === own.log?.id && their.log.offset >= own.log.offset
 }
 
 export function decodeAny(bytes: Buffer): StoredRecord | undefined {

@@ -196,12 +196,12 @@ function suite(start: () => Promise<Server>): void {
     })
   }
 
-  for (const [interceptor, variants, urls] of [['plain', 4, 1], ['plain', 1, 100], ['bundle', 4, 25]] as const) {
+  for (const [interceptor, variants, urls] of [['plain', 4, 1], ['bundle', 4, 25]] as const) {
     test(`a cold herd of 3 processes ends without an error: ${interceptor}, ${urls} URLs, ${variants} variants`, async () => {
       origin.answer = ({ headers: { x } }, response) => {
         setTimeout(() => response.writeHead(200, { 'cache-control': 'public, max-age=60', vary: 'x' }).end(`for ${String(x)}`), 50)
       }
-      const [url, count] = [path(), 1000]
+      const [url, count] = [path(), 600]
       const worker = fileURLToPath(new URL('./worker.js', import.meta.url))
       const workers = [1, 2, 3].map(() => fork(worker, [url, String(count), JSON.stringify(server.options), interceptor, String(variants), String(urls)]))
       await Promise.all(workers.map((child) => once(child, 'message')))

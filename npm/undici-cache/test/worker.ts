@@ -6,7 +6,8 @@ import { larderCache, LarderCacheStore } from '../src/index.js'
 const [url, count, options, interceptor = 'bundle', variants = '1', urls = '1'] = process.argv.slice(2) as [string, string, string, string?, string?, string?]
 const errors: string[] = []
 const store = new LarderCacheStore({ ...JSON.parse(options), errorCallback: (error) => errors.push(error.message) })
-const dispatcher = new Agent().compose(interceptor === 'bundle' ? larderCache({ store, cacheStatus: 'test' }) : interceptors.cache({ store }))
+// More connections at once than a server accepts are no part of what is tested.
+const dispatcher = new Agent({ connections: 100 }).compose(interceptor === 'bundle' ? larderCache({ store, cacheStatus: 'test' }) : interceptors.cache({ store }))
 
 async function get(_: unknown, at: number): Promise<string> {
   const response = await request(`${url}?${at % Number(urls)}`, { dispatcher, headers: { x: String(at % Number(variants)) } })
