@@ -33,7 +33,11 @@ for (const module of ['index', 'prometheus']) {
   write(`${module}.d.mts`, [`export * from './${module}.js'`, ...asDefault])
 }
 // `require` gives the class itself, with all else as its properties.
-write('main.js', ["const api = require('./index.js')", 'module.exports = Object.assign(api.default, api)'])
+const exported = Object.keys(require(`${out}/index.js`)).filter((name) => name !== 'default')
+write('main.js', [
+  "const api = require('./index.js')", 'module.exports = Object.assign(api.default, api)',
+  '// So that its names are known to an `import` of this very file.', `0 && (module.exports = { ${exported.join(', ')} })`,
+])
 write('main.d.ts', [
   "import * as api from './index.js'", 'declare class Main extends api.RedisCacheStore {}', 'declare namespace Main {',
   ...namesIn('index').map((name) => `  export import ${name} = api.${name}`), '}', 'export = Main',

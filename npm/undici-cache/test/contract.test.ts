@@ -158,8 +158,9 @@ function suite(start: () => Promise<Server>, mode: LarderCacheStoreOptions): voi
       const entries = []
       for await (const entry of store.entries({ origin: origin.replace(/\/$/, '') })) entries.push(entry.path)
       assert.deepEqual(entries.sort(), ['/?u=http://x.test/', '/other'])
-      await store.delete({ origin, path: key.path, method: 'GET' })
+      const deletion = store.delete({ origin, path: key.path, method: 'GET' })
       assert.equal(await store.get(key), undefined)
+      await deletion
       await store.deleteKeys([other])
       assert.equal(await store.get(other), undefined)
     })

@@ -42,6 +42,8 @@ const { LarderCacheStore, RedisCacheStore, default: same } = Store
 const { collectMetrics } = require('@larder/undici-cache/prometheus')
 const store = new Store({ errorCallback() {} })
 import('@larder/undici-cache').then(async (esm) => {
+  const { LarderCacheStore: ofFile } = await import(require('node:url').pathToFileURL(require.resolve('@larder/undici-cache')))
+  if (ofFile !== LarderCacheStore) throw new Error('names are not known')
   await store.close()
   console.log(esm.default === Store && same === Store, store instanceof LarderCacheStore, esm.LarderCacheStore === LarderCacheStore, typeof collectMetrics)
 })`,
