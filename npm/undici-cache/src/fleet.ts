@@ -78,9 +78,11 @@ export class Fleet {
 
   /** Sees to it that a member is in the list, and none that has gone. */
   async enlist(id: string): Promise<void> {
-    const present = new Set((await this.#look()).map((member) => member.id)).add(id)
+    // Who enters the list meanwhile was not looked for.
+    const { members: looked } = await this.#lookAll()
+    const gone = new Set(looked.filter((one) => one !== id && !this.#seen.has(one)))
     const members = await this.#change((listed) => {
-      const left = listed.filter((one) => present.has(one))
+      const left = listed.filter((one) => !gone.has(one))
       return left.includes(id) || left.length >= MEMBERS_MAX ? left : [...left, id]
     })
     if (!members.includes(id)) throw new StoreUnavailableError(`${MEMBERS_MAX} processes and gateways share the store: there is room for no more`)

@@ -10,7 +10,11 @@ import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { Redis } from 'iovalkey'
+import { Fleet } from '../src/fleet.js'
 import { type ConnectionOptions, LarderCacheManager, type Reached } from '../src/index.js'
+import { checkConnection } from '../src/options.js'
+import { SharedStore } from '../src/shared-store.js'
+import type { Tier } from '../src/tier.js'
 import type { Request } from './member.js'
 import { eventually, freePort, larderBinary, type Server, startCluster, startKv, startProcess, startRedis } from './servers.js'
 
@@ -275,4 +279,33 @@ test('a process that others no longer wait for asks before it uses its copies', 
   assert.deepEqual(await member.get('/a'), { body: 'body of /a', isCopy: false })
   await client.config('SET', 'maxmemory', '0')
   await member.keep('/a')
+})
+
+test('one that enters the list while another one looks stays in it', async () => {
+  const server = await startRedis()
+  const shared = new SharedStore(checkConnection(server.options), false, { changed: () => undefined, up: () => undefined, down: () => undefined })
+  await shared.settled()
+  const { tier } = shared
+  const read = { id: '0'.repeat(31) + '1', offset: 0 }
+  const [one, two] = ['1', '2'].map((digit) => ({ id: digit.repeat(32), name: digit, read }))
+  const quick = new Fleet(tier)
+  let meanwhile = async (): Promise<void> => {
+    meanwhile = () => Promise.resolve()
+    await quick.say(one!)
+    await quick.enlist(one!.id)
+  }
+  const slow = new Fleet({
+    put: (...args) => tier.put(...args), putWhereNone: (...args) => tier.putWhereNone(...args), replace: (...args) => tier.replace(...args),
+    loadWithTtl: async (...args) => {
+      const found = await tier.loadWithTtl(...args)
+      await meanwhile()
+      return found
+    },
+    loadMany: (...args) => tier.loadMany(...args),
+  } as Tier)
+  await slow.say(two!)
+  await slow.enlist(two!.id)
+  assert.deepEqual([await quick.lists(one!.id), await quick.lists(two!.id)], [true, true])
+  shared.close()
+  await server.stop()
 })
