@@ -14,7 +14,7 @@ const run = promisify(execFile)
 const root = fileURLToPath(new URL('../../', import.meta.url))
 /** As Node.js was before 20.19. */
 const NO_REQUIRE_OF_MODULES = process.allowedNodeEnvironmentFlags.has('--experimental-require-module') ? ['--no-experimental-require-module'] : []
-const PACKED_BYTES_MAX = 100_000
+const PACKED_BYTES_MAX = 120_000
 
 const TYPED = `
 import { Agent, interceptors } from 'undici'
