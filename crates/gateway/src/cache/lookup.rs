@@ -18,8 +18,10 @@ use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::wanted::{Fetch, Sharing, Tier};
 use crate::cache::key::{Keyed, key_of, write_site_key};
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
+use crate::cache::record::usage::Owner;
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
+use crate::client::{Client, named_address_of};
 use crate::failure::FailureCause;
 use crate::message::head::{Content, RequestHead};
 use crate::plan::{Assemble, ForwardMode, ForwardReason, StandIn};
@@ -115,7 +117,10 @@ impl Lookup<'_> {
             self.tell(record, key, entry.map(Arc::as_ref), selected.as_ref(), reuse);
         }
         match question.decide(reuse, selected) {
-            Decision::Use(hit, used) => Found::Use(hit, used),
+            Decision::Use(hit, used) => {
+                self.note_use(&hit);
+                Found::Use(hit, used)
+            }
             Decision::Unavailable => Found::Unavailable,
             Decision::Forward(reason, stale) => {
                 let stale = stale.map(|hit| StandIn { hit, look_up: self.look_up(key) });
@@ -123,6 +128,15 @@ impl Lookup<'_> {
             }
             Decision::Fetch(asking) => self.fetch(asking, entry, key),
         }
+    }
+
+    /// What is used stays where others come.
+    #[inline]
+    fn note_use(&self, hit: &Hit) {
+        let Some(usage) = hit.head.usage() else { return };
+        usage.note(self.now, || {
+            Owner::of(named_address_of(self.request, &self.live.config.trusted_proxies).map(Client::of))
+        });
     }
 
     fn question<'b>(&'b self, entry: Option<&'b Arc<CacheEntry>>, key: &'b [u8]) -> Question<'b> {

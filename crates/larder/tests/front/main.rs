@@ -78,6 +78,7 @@ mod tracing;
 mod transform_trust;
 mod transforming;
 mod uploads;
+mod variants;
 mod wire;
 
 const LARDER: &str = env!("CARGO_BIN_EXE_larder");

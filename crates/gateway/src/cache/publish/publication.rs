@@ -13,6 +13,8 @@ use crate::cache::inflight::table::InFlight;
 use crate::cache::publish::freshen::Freshening;
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse, Uncacheable};
+use crate::cache::record::usage::{self, Mark, Owner};
+use crate::client::Client;
 use crate::clock::now;
 use crate::reason::{Detail, Reason};
 use crate::upstream::OriginResponse;
@@ -152,14 +154,37 @@ impl Publication<'_> {
         self.job.cache().fetches().supersede(place, &new_head, |other| {
             is_replaced(other) && !may_combine(&other.validators(), &new_head.validators())
         });
-        let kept = current.map(|entry| entry.variants()).unwrap_or_default();
-        let others = kept.iter().filter(|variant| !is_replaced(&variant.head)).cloned();
-        let variants_max = self.job.live.config.store(&self.job.site.config).variants_max;
-        let variants = std::iter::once(response).chain(others).take(variants_max).collect();
+        let before = current.map(|entry| entry.variants()).unwrap_or_default().iter().cloned();
+        let (replaced, others): (Vec<_>, Vec<_>) = before.partition(|variant| is_replaced(&variant.head));
+        let others = self.in_use_beside(&new_head, &replaced, others);
+        let variants = std::iter::once(response).chain(others).collect();
         // That others are refused stays known.
         let note = current.and_then(|entry| entry.uncacheable());
         let note = note.filter(|note| !note.scope.has(&self.job.facts));
         CacheEntry::new(self.job.cache().budget(), variants, note)
+    }
+
+    /// The variants that stay beside a new one.
+    fn in_use_beside(
+        &self,
+        new: &StoredHead,
+        replaced: &[StoredResponse],
+        mut others: Vec<StoredResponse>,
+    ) -> Vec<StoredResponse> {
+        let config = &self.job.live.config;
+        let owner = Owner::of(Client::of_request(&self.job.request, &config.trusted_proxies));
+        if let Some(usage) = new.usage() {
+            usage.begin(now(), owner);
+            let replaced = replaced.iter().filter_map(|variant| variant.head.usage());
+            replaced.for_each(|before| usage.take_over(before));
+        }
+        let variants_max = config.store(&self.job.site.config).variants_max;
+        while others.len() >= variants_max {
+            let marks: Vec<Mark> = others.iter().map(|variant| variant.head.mark()).collect();
+            let Some(least) = usage::least_used(&marks, owner, variants_max) else { break };
+            others.remove(least);
+        }
+        others
     }
 
     pub(crate) fn update(

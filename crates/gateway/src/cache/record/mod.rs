@@ -7,3 +7,4 @@ pub(crate) mod particulars;
 pub(crate) mod portable;
 pub(crate) mod segmented;
 pub(crate) mod stored;
+pub(crate) mod usage;

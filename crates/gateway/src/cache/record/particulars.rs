@@ -5,6 +5,7 @@ use store::allocated_bytes;
 
 use crate::cache::epochs::membership::Membership;
 use crate::cache::record::inputs::Inputs;
+use crate::cache::record::usage::Usage;
 
 /// What many stored responses have nothing of.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +20,8 @@ pub(crate) struct Particulars {
     /// Whether a nominated field may reach the origin in another form than that in which it came: found out once, not
     /// with every look-up.
     nominates_rewritten: bool,
+    /// Of a variant.
+    usage: Usage,
 }
 
 /// Where it comes from.
@@ -54,6 +57,10 @@ impl Particulars {
     /// What it was judged by, where that is kept.
     pub(crate) fn inputs(&self) -> Option<&Inputs> {
         self.provenance.as_deref()?.inputs.as_deref()
+    }
+
+    pub(super) fn usage(&self) -> &Usage {
+        &self.usage
     }
 
     pub(super) fn nominates_rewritten(&self) -> bool {

@@ -1,5 +1,6 @@
 //! What lies under a cache key: stored responses that differ by nominated fields.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
@@ -20,6 +21,7 @@ use crate::cache::record::forms::{Forms, FormsCell};
 use crate::cache::record::inputs::Inputs;
 use crate::cache::record::particulars::Particulars;
 use crate::cache::record::segmented::Segmented;
+use crate::cache::record::usage::{Mark, Owner, Usage};
 use crate::message::fields::{KeptFields, PackedFields};
 use crate::reason::Detail;
 
@@ -139,6 +141,17 @@ impl StoredHead {
     pub(crate) fn nominates_rewritten(&self) -> Option<bool> {
         let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
         particulars.map(Particulars::nominates_rewritten)
+    }
+
+    /// How it is used; `None` for what nominates nothing, which answers every request.
+    pub(crate) fn usage(&self) -> Option<&Usage> {
+        let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
+        particulars.map(Particulars::usage)
+    }
+
+    /// How much, to be compared with others under the same key.
+    pub(crate) fn mark(&self) -> Mark {
+        self.usage().map_or(Mark::ALWAYS, Usage::mark)
     }
 
     pub(crate) fn nominated_values(&self) -> &NominatedValues {
@@ -408,6 +421,26 @@ impl CacheEntry {
         }
     }
 
+    /// The newest, and then the others, the most used first.
+    pub(crate) fn by_use(&self) -> Vec<&StoredResponse> {
+        let mut variants: Vec<_> = self.variants().iter().collect();
+        if let Some((_, others)) = variants.split_first_mut() {
+            others.sort_by_key(|variant| Reverse(variant.head.mark().score()));
+        }
+        variants
+    }
+
+    /// Those that were there before this record was read anew are used as they were.
+    pub(crate) fn keep_usage(&self, before: Option<&Self>, now: Timestamp) {
+        for head in self.variants().iter().map(|variant| &variant.head) {
+            let Some(usage) = head.usage() else { continue };
+            let before = before.map(Self::variants).unwrap_or_default().iter();
+            let known = before.map(|before| &before.head).find(|before| before.is_same_variant(head));
+            known.and_then(|known| known.usage()).into_iter().for_each(|known| usage.copy(known));
+            usage.begin(now, Owner::SEVERAL);
+        }
+    }
+
     /// What is noted about such a request, as long as the note lasts.
     pub(crate) fn uncacheable_for(&self, request: &RequestFacts, now: Timestamp) -> Option<Uncacheable> {
         self.uncacheable().filter(|uncacheable| now < uncacheable.until && uncacheable.scope.has(request))
@@ -568,6 +601,6 @@ mod tests {
         assert_eq!(overhead_bytes(&lines), 592);
         let with_vary = [&lines[..], &[("Vary", b"Accept-Encoding")]].concat();
         // Its line takes the fields into the next size class; particulars and the name are allocated.
-        assert_eq!(overhead_bytes(&with_vary), 592 + 32 + 80 + 16);
+        assert_eq!(overhead_bytes(&with_vary), 592 + 32 + 96 + 16);
     }
 }

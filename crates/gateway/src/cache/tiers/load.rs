@@ -17,6 +17,7 @@ use crate::cache::epochs::Epochs;
 use crate::cache::record::portable::{self, Decoded, Reader};
 use crate::cache::record::segmented::Absent;
 use crate::cache::record::stored::CacheEntry;
+use crate::clock::now;
 use crate::config::CacheRule;
 
 /// Who asks, and by which rules what comes is judged.
@@ -155,7 +156,8 @@ impl Tiers {
         found: impl FnOnce() -> bool,
     ) -> bool {
         let mut is_current = false;
-        memory.update(asking.key(), |_| {
+        memory.update(asking.key(), |current| {
+            entry.keep_usage(current.map(Arc::as_ref), now());
             is_current = found();
             match self.memory_use {
                 MemoryUse::Kept if is_current => Change::Put(Arc::clone(entry)),

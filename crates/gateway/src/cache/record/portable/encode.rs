@@ -83,7 +83,7 @@ pub(crate) fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>
         .theirs
         .and_then(|bytes| decode_record(bytes, RecordKind::Primary, writing.key, writing.keys).ok());
     let known: Vec<Known<'_>> =
-        entry.variants().iter().filter_map(|stored| Known::of(stored, writing.given)).collect();
+        entry.by_use().into_iter().filter_map(|stored| Known::of(stored, writing.given)).collect();
     let mut variants: Vec<Variant<'_>> = known.iter().map(|known| known.variant(writing)).collect();
     let theirs = theirs.iter().flat_map(|record| &record.variants);
     let theirs: Vec<_> = theirs.filter(|their| !merge.dropped.contains(&their.id)).collect();
@@ -298,7 +298,7 @@ impl<'a> Apart<'a> {
     }
 }
 
-/// The newest goes inside where it fits, and apart where it does not. The oldest are left out where even their list does
+/// The newest goes inside where it fits, and apart where it does not. The least used are left out where even their list does
 /// not fit.
 fn place(writing: &Writing<'_>, note: Option<Note<'_>>, variants: Vec<Variant<'_>>) -> Option<Placed> {
     let mut variants = variants.into_iter().take(VARIANTS_MAX);
