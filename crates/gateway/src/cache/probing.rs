@@ -61,7 +61,7 @@ pub(crate) fn instead(
     note(request.record, || findings::failure(Some(hit), true, cause, now));
     let outcome = Outcome::Forwarded { reason: candidate.fwd, status: None, stored: false, collapsed: false };
     let used = Use::Asked { outcome, result: CacheResult::Stale };
-    let serving = Serving { site, request, facts, now, started };
+    let serving = Serving { site, rule: site.rule_at(lookup.rule), request, facts, now, started };
     let way = match serving.stale(hit, cause, used) {
         Some(reply) => Ok(reply),
         None if serving.is_within_reach(hit) => Err(lookup.loading(hit, used, Some(cause), key)),

@@ -4,12 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use caching::compression::{self, Coding};
 use caching::multipart::Multipart;
 use caching::partial::single_range;
 use caching::range::{self, RangeSpec, write_content_range, write_unsatisfied};
 use caching::{
     ByteRange, CacheStatus, MethodClass, Outcome, Precondition, Ranges, RequestFacts, Timestamp, conditional,
+    fields,
 };
+use http::HeaderName;
 use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
@@ -19,6 +22,7 @@ use crate::cache::inflight::fill::FillReader;
 use crate::cache::inflight::fill::ranges::FillRanges;
 use crate::cache::record::stored::{Hit, StoredBody, StoredHead};
 use crate::cache::using::{Extent, Use};
+use crate::config::{CacheRule, Compression, PersonalResponses};
 use crate::failure::FailureCause;
 use crate::message::fields::PackedFields;
 use crate::message::head::RequestHead;
@@ -30,6 +34,7 @@ use crate::trace::note;
 /// One request that is being answered from what is, or will be, stored.
 pub(crate) struct Serving<'a> {
     pub(crate) site: &'a Arc<LiveSite>,
+    pub(crate) rule: &'a CacheRule,
     pub(crate) request: &'a RequestHead<'a>,
     pub(crate) facts: &'a RequestFacts,
     pub(crate) now: Timestamp,
@@ -170,7 +175,8 @@ impl Serving<'_> {
             let precondition =
                 conditional::evaluate(method, self.request.fields, &head.facts, &validators, self.now);
             //= RFC 9111 section 4.3.2: a 304 that the client did not ask for becomes a 200
-            if precondition == Precondition::NotModified {
+            if precondition == Precondition::NotModified && !self.names_lost_form(head, representation.bytes)
+            {
                 let head = ReplyHead::NotModified(Arc::clone(head));
                 return Some(self.reply(304, head, Length::None, Body::Empty));
             }
@@ -180,6 +186,32 @@ impl Serving<'_> {
             None if self.facts.has_range && representation.is_part() => self.range_of_unknown(representation),
             _ => self.whole(representation),
         }
+    }
+
+    /// Whether the client has named a form in a coding of a response that it gets no more in that coding: it has another representation, and
+    /// gets the one of now.
+    fn names_lost_form(&self, head: &StoredHead, bytes: Option<u64>) -> bool {
+        let Some(compression) = self.rule.compression.as_deref() else { return false };
+        let Ok(coding) = compression.compressible.choose(self.facts, self.request.fields) else {
+            return false;
+        };
+        let form = head.fields.value("etag").and_then(|tag| compression::tag_in(coding, tag));
+        let named = || fields::values(self.request.fields, "if-none-match");
+        form.is_some_and(|form| compression::names_form(named(), &form))
+            && !self.goes_out_in(coding, compression, (head, bytes))
+    }
+
+    fn goes_out_in(
+        &self,
+        coding: Coding,
+        compression: &Compression,
+        (head, bytes): (&StoredHead, Option<u64>),
+    ) -> bool {
+        let (status, lines) = (head.facts.status, head.fields.lines());
+        compression.compressible.may_encode(status, lines, bytes, &self.rule.caching).is_ok()
+            && !(compression.personal == PersonalResponses::AsTheyCame
+                && is_for_one(self.site, self.rule, self.facts, head))
+            && !head.has_no_gain(coding)
     }
 
     //= RFC 9111 section 3.3: an incomplete response answers ranges inside it only
@@ -334,6 +366,13 @@ impl Serving<'_> {
         reply.age_s = (!is_own_forward || age_s > 0).then_some(age_s);
         note(self.request.record, || findings::delivered(reply, used));
     }
+}
+
+/// Whether a stored response is for those alone who have the credentials of this request.
+pub(crate) fn is_for_one(site: &LiveSite, rule: &CacheRule, facts: &RequestFacts, head: &StoredHead) -> bool {
+    let keyed = site.config.request_fields_keyed.iter().map(HeaderName::as_str);
+    let vary = head.fields.view().values("vary");
+    compression::is_stored_for_one(facts, vary, keyed, &rule.caching)
 }
 
 impl Representation<'_> {

@@ -57,8 +57,8 @@ fn reply(worker: &Arc<Worker>, plan: &Plan, cause: FailureCause) -> Option<Reply
     note(plan.request.record.as_ref(), || findings::failure(Some(stale), true, cause, now));
     let lines = plan.request.fields.to_lines();
     let request = plan.request.borrow(&lines);
-    let serving =
-        Serving { site: &plan.site, request: &request, facts: &plan.facts, now, started: plan.started };
+    let (site, rule) = (&plan.site, plan.site.rule_at(plan.rule));
+    let serving = Serving { site, rule, request: &request, facts: &plan.facts, now, started: plan.started };
     let status = cause.status;
     let outcome = Outcome::Forwarded { reason: reason.fwd, status, stored: false, collapsed: false };
     serving.stale(stale, cause, Use::Asked { outcome, result: CacheResult::Stale })

@@ -137,6 +137,7 @@ impl Assembling<'_> {
         let lines = plan.request.fields.to_lines();
         let request = &plan.request.borrow(&lines);
         let (site, facts, started) = (&plan.site, &plan.facts, plan.started);
-        act(&Serving { site, request, facts, now: self.worker.now(), started })
+        let rule = site.rule_at(plan.rule);
+        act(&Serving { site, rule, request, facts, now: self.worker.now(), started })
     }
 }

@@ -22,6 +22,7 @@ use crate::active::ActiveConfig;
 use crate::cache::inflight::fill::{Fill, FillLimits, FillReader, Writer};
 use crate::cache::record::forms::{Form, Forms};
 use crate::cache::record::stored::StoredHead;
+use crate::cache::serve::is_for_one;
 use crate::client::{Client, named_address_of};
 use crate::compression::encoder::{Encoder, Task};
 use crate::compression::pump::Pump;
@@ -29,6 +30,7 @@ use crate::config::{CacheRule, Compression, PersonalResponses};
 use crate::message::fields::{Fields, PackedFields};
 use crate::message::head::RequestHead;
 use crate::message::reply::{Body, Length, Reply, ReplyHead};
+use crate::message::trailers;
 use crate::route::LiveSite;
 use crate::trace::note;
 use crate::worker::Worker;
@@ -165,11 +167,7 @@ impl Compressing<'_> {
             ReplyHead::Whole(head)
             | ReplyHead::Range(head)
             | ReplyHead::Ranges(head)
-            | ReplyHead::NotModified(head) => {
-                let keyed = self.site.config.request_fields_keyed.iter().map(HeaderName::as_str);
-                let vary = head.fields.view().values("vary");
-                compression::is_stored_for_one(self.facts, vary, keyed, rules)
-            }
+            | ReplyHead::NotModified(head) => is_for_one(self.site, self.rule, self.facts, head),
         }
     }
 
@@ -187,6 +185,7 @@ impl Compressing<'_> {
         if !compression::names_form(fields::values(self.request.fields, "if-none-match"), &form) {
             return;
         }
+        add_vary(reply);
         let mut own = reply.own_head();
         own.fields.set("etag", &form);
         reply.take_head(own);
@@ -293,12 +292,16 @@ fn add_vary(reply: &mut Reply) {
 fn give_head(reply: &mut Reply, coding: Coding) {
     let mut own = reply.own_head();
     let tag = own.fields.value("etag").and_then(|tag| compression::tag_in(coding, tag));
+    // Digests of the bytes as they came don't go out behind others.
+    let digests = compression::DIGEST_FIELDS.map(HeaderName::from_static);
+    let announced = trailers::announcing(own.fields.values("trailer"), &digests);
     own.fields.retain(|name| {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-        !(is(b"accept-ranges") || is(b"content-encoding") || (tag.is_some() && is(b"etag")))
+        !(is(b"accept-ranges") || is(b"content-encoding") || is(b"trailer") || (tag.is_some() && is(b"etag")))
     });
     own.fields.push("content-encoding", coding.name().as_bytes());
     tag.into_iter().for_each(|tag| own.fields.push("etag", &tag));
+    announced.into_iter().for_each(|names| own.fields.push("trailer", &names));
     reply.take_head(own);
 }
 

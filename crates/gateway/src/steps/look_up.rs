@@ -43,7 +43,8 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -
             Err(ForwardMode::Alone { reason, stale })
         }
         Found::Use(hit, use_) => {
-            let serving = Serving { site, request, facts, now, started };
+            let rule = site.rule_at(lookup.rule);
+            let serving = Serving { site, rule, request, facts, now, started };
             match serving.stored(&hit, use_) {
                 Some(reply) => {
                     refresh::behind(lookup, use_, &hit, key);

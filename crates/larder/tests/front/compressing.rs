@@ -191,6 +191,73 @@ fn each_form_is_validated_by_its_tag() {
     assert_eq!(origin.count("/page"), 1);
 }
 
+/// A response of which a client has a form, and what has become of it when the client asks again.
+struct Lost {
+    name: &'static str,
+    /// Whether its length is told before its body.
+    length: bool,
+    /// Of the 304 to the gateway's validation.
+    fields_of_304: &'static str,
+    /// Of the second request.
+    request: &'static str,
+}
+
+const LOST: &[Lost] = &[
+    Lost { name: "same", length: true, fields_of_304: "", request: "X-None: 1" },
+    Lost { name: "no-transform", length: true, fields_of_304: "no-transform, ", request: "X-None: 1" },
+    Lost { name: "small", length: false, fields_of_304: "", request: "X-None: 1" },
+    Lost { name: "no-gain", length: false, fields_of_304: "", request: "X-None: 1" },
+    Lost { name: "personal", length: true, fields_of_304: "", request: "Cookie: a=b" },
+    Lost { name: "no-transform", length: true, fields_of_304: "", request: "Cache-Control: no-transform" },
+];
+
+/// Field bug: a client that had a form got 304 for it, without `Vary`, although the response went out as it came.
+#[test]
+fn a_form_that_is_lost_is_not_confirmed() {
+    for Lost { name, length, fields_of_304, request } in LOST {
+        let script = move |exchange: &mut Exchange<'_>| {
+            let vary = if *name == "personal" { "Vary: Cookie\r\n" } else { "" };
+            let fields = |control| {
+                format!(
+                    "Content-Type: text/html\r\nETag: \"v\"\r\n{vary}Cache-Control: {control}max-age=60\r\n"
+                )
+            };
+            if exchange.request.field("if-none-match").contains("\"v\"") {
+                exchange.head("304 Not Modified", &fields(*fields_of_304));
+                return;
+            }
+            let body = match *name {
+                "small" => TEXT.repeat(2).into_bytes(),
+                "no-gain" => noise(5000),
+                _ => page("/").into_bytes(),
+            };
+            match length {
+                true => exchange.respond("200 OK", &fields(""), body),
+                false => exchange.chunked_head(&fields("")).chunk(body).last_chunk(""),
+            };
+        };
+        let (_origin, larder) = start_with(script, "");
+        let first = get(&larder, "/", &[GZIP]);
+        assert_eq!(first.field("etag"), "W/\"v+gzip\"", "{name}: {:?}", first.head);
+        if !fields_of_304.is_empty() {
+            get(&larder, "/", &[GZIP, "Cache-Control: no-cache"]);
+        }
+        let named = "If-None-Match: W/\"v+gzip\"";
+        // Whether it is smaller shows when it is made.
+        let ask = |fields: &[&str]| get(&larder, "/", &[&[GZIP, request][..], fields].concat());
+        let (plain, validated) = (ask(&[]), ask(&[named]));
+        let keeps_form = plain.field("content-encoding") == "gzip";
+        assert_eq!(keeps_form, *name == "same", "{name}: {:?}", plain.head);
+        let expected = if keeps_form { (304, "W/\"v+gzip\"") } else { (200, "\"v\"") };
+        assert_eq!((validated.status(), validated.field("etag")), expected, "{name}: {:?}", validated.head);
+        assert_eq!(validated.field("vary"), plain.field("vary"), "{name}");
+        if !keeps_form {
+            assert_eq!(validated.body, plain.body, "{name}");
+            assert_eq!(ask(&["If-None-Match: \"v\""]).status(), 304, "{name}: its own tag");
+        }
+    }
+}
+
 /// The origin knows its own tags: it is told them beside those that clients have got.
 #[test]
 fn the_origin_gets_its_own_tags() {
@@ -285,7 +352,7 @@ const ALONE: &[Alone] = &[
     ),
     alone(
         "announced",
-        "Content-Type: text/html\r\nTrailer: Repr-Digest\r\nCache-Control: max-age=60\r\n",
+        "Content-Type: text/html\r\nTrailer: Repr-Digest\r\nCache-Control: no-store\r\n",
         "digest",
     ),
     alone(

@@ -37,6 +37,10 @@ impl fmt::Debug for FormsCell {
 }
 
 impl FormsCell {
+    pub(super) fn known(&self) -> Option<&Forms> {
+        self.0.get().map(|forms| &**forms)
+    }
+
     /// # Errors
     /// When the memory budget has no room for the place.
     pub(super) fn get(&self, budget: &Arc<Budget>) -> Result<Arc<Forms>, OverBudget> {

@@ -6,6 +6,7 @@ use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
+use caching::compression::Coding;
 use caching::partial::may_combine;
 use caching::validation::{self, Known};
 use caching::{
@@ -17,7 +18,7 @@ use store::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, Record, Slice, allocat
 
 use crate::cache::epochs::membership::{Checked, Membership, Stamp};
 use crate::cache::record::copy::TierCopy;
-use crate::cache::record::forms::{Forms, FormsCell};
+use crate::cache::record::forms::{Form, Forms, FormsCell};
 use crate::cache::record::inputs::Inputs;
 use crate::cache::record::particulars::Particulars;
 use crate::cache::record::segmented::Segmented;
@@ -72,6 +73,11 @@ impl StoredHead {
     /// When the memory budget has no room to note any.
     pub(crate) fn forms(&self, budget: &Arc<Budget>) -> Result<Arc<Forms>, OverBudget> {
         self.forms.get(budget)
+    }
+
+    /// Whether it was found that this coding makes it no smaller.
+    pub(crate) fn has_no_gain(&self, coding: Coding) -> bool {
+        self.forms.known().is_some_and(|forms| matches!(forms.find(coding), Form::NoGain))
     }
 
     /// With what is known of the same body in other codings.

@@ -133,6 +133,7 @@ impl CollapsedRequest<'_> {
     fn serving<'b>(&'b self, request: &'b RequestHead<'b>) -> Serving<'b> {
         Serving {
             site: &self.plan.site,
+            rule: self.plan.site.rule_at(self.plan.rule),
             request,
             //= RFC 9111 section 4.3.2: preconditions where nothing is stored
             facts: match self.fetch.scope {
