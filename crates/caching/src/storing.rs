@@ -249,7 +249,8 @@ impl<'a> StorageFilter<'a> {
         Self { response, control, hop_by_hop: HopByHop::of(response), set_cookie, qualifies }
     }
 
-    /// Whether a field of this name is stored. `Age` is not: whoever reuses the response writes its own.
+    /// Whether a field of this name is stored. `Age` is not: whoever reuses the response writes its own. `X-Cache` tells how a cache has
+    /// answered one request, and `Trailer` what follows one message: neither is true of the next.
     //= RFC 9111 section 3.1: fields of a proxy are not stored
     //= RFC 9111 section 3.1: all fields are stored
     //= RFC 9111 section 3.1: hop-by-hop fields may be removed before storing
@@ -259,6 +260,8 @@ impl<'a> StorageFilter<'a> {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         !(self.hop_by_hop.contains(name)
             || is("age")
+            || is("trailer")
+            || is("x-cache")
             || (is("set-cookie") && self.set_cookie == CookieFields::Dropped)
             || (self.qualifies && self.control.is_qualified(name)))
     }

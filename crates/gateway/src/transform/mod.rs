@@ -17,7 +17,7 @@ use caching::{FieldLine, Negotiation, Timestamp};
 use smallvec::SmallVec;
 
 use self::loops::Instance;
-use crate::config::{CacheRule, Site};
+use crate::config::{CacheRule, Site, XCache};
 use crate::message::fields::PackedFields;
 use crate::message::head::Version;
 use crate::message::trailers;
@@ -99,7 +99,11 @@ pub(crate) fn response_fields(
     let is_hidden = |name: &[u8]| hidden.iter().any(|hidden| hidden.as_str().as_bytes() == name);
     let mut fields = from_origin;
     let announced = trailers::announcing(fields.values("trailer"), hidden);
-    fields.retain(|name| name != b"content-length" && name != b"trailer" && !is_hidden(name));
+    // Where this gateway says how it answered, nobody else does.
+    let is_written = |name: &[u8]| name == b"x-cache" && site.x_cache == XCache::On;
+    fields.retain(|name| {
+        name != b"content-length" && name != b"trailer" && !is_written(name) && !is_hidden(name)
+    });
     if let Some(names) = announced.filter(|_| !is_hidden(b"trailer")) {
         fields.push("trailer", &names);
     }

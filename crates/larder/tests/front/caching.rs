@@ -702,6 +702,38 @@ fn keys_of_different_urls_never_meet() {
     assert_eq!(origin.total(), targets.len());
 }
 
+/// Field bug: what a cache before the origin said of one request was said of every hit.
+#[test]
+fn x_cache_of_others_is_not_replayed() {
+    for (settings, [miss, hit, passed]) in [
+        ("", ["HIT from elsewhere", "", "HIT from elsewhere"]),
+        ("x_cache = true\n", ["MISS", "HIT", "MISS"]),
+    ] {
+        let origin = ScriptedOrigin::start(|exchange| {
+            let control = if exchange.request.target() == "/own" { "no-store" } else { "max-age=60" };
+            let fields =
+                format!("ETag: \"a\"\r\nX-Cache: HIT from elsewhere\r\nCache-Control: {control}\r\n");
+            match exchange.request.field("if-none-match") {
+                "" => exchange.respond("200 OK", &fields, "page"),
+                _ => exchange.head("304 Not Modified", &fields),
+            };
+        });
+        let site = format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n{settings}", origin.url());
+        let larder = Setup::config(LARDER, &site).start();
+        let told = |target: &str, fields: &str| {
+            let response = larder.ask("GET", target, fields);
+            response.head.fields.all("x-cache").collect::<Vec<_>>().join(" and ")
+        };
+        assert_eq!(told("/", ""), miss);
+        assert_eq!(told("/", ""), hit);
+        // Nor of one that has validated it.
+        told("/", "Cache-Control: no-cache\r\n");
+        assert_eq!(told("/", ""), hit);
+        told("/own", "");
+        assert_eq!(told("/own", ""), passed);
+    }
+}
+
 #[test]
 fn rules_shape_keys_and_lifetimes() {
     let origin = ScriptedOrigin::start(|exchange| {
