@@ -11,7 +11,7 @@ reason_codes! {
         QueryContent = "query-content", "RFC 10008 section 2.7", "The content of the QUERY is larger than what takes part in a cache key (`query_content_bytes_max`), or there is no memory for it.";
         QueryUntyped = "query-untyped", "RFC 10008 section 2", "The QUERY doesn't say in one `Content-Type` what its content is.";
         CollapseGivenUp = "collapse-given-up", "", "Waiting for another request's forward reached its limits.";
-        CollapseFailed = "collapse-failed", "RFC 9111 section 4", "The forward that the request waited for, and the one that took its place, ended in a server error.";
+        CollapseFailed = "collapse-failed", "RFC 9111 section 4", "The forwards that the request waited for failed, and it had no turn of its own to ask the origin.";
         CollapseFleet = "collapse-fleet", "RFC 9111 section 4", "Another instance that shares the store has fetched it, and this one has waited for that.";
         SegmentEvicted = "segment-evicted", "", "A part of the stored body was evicted before it was needed.";
         TooLarge = "object-too-large", "", "The body is larger than `object_bytes_max` or than the store takes.";

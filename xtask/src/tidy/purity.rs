@@ -11,7 +11,7 @@ pub(super) const PURE_CRATES: [&str; 4] = ["breaker", "caching", "http1", "resp"
 const PURE_FILES: [&str; 4] = [
     "crates/gateway/src/cache/decide.rs",
     "crates/gateway/src/cache/inflight/next_move.rs",
-    "crates/gateway/src/cache/inflight/relief.rs",
+    "crates/gateway/src/cache/inflight/turns.rs",
     "crates/gateway/src/protection/rate.rs",
 ];
 

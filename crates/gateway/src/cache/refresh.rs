@@ -1,6 +1,7 @@
 //! Validations that no client waits for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cache::epochs::membership::Stamp;
 use crate::cache::inflight::answer::Answer;
@@ -14,6 +15,7 @@ use crate::cache::record::stored::Hit;
 use crate::cache::using::Use;
 use crate::client::{Client, named_address_of};
 use crate::clock::now;
+use crate::config::{CollapseLimits, LeaderFailure};
 use crate::message::head::RequestHead;
 use crate::trace::Record;
 use crate::transform::reading::Inbound;
@@ -34,8 +36,9 @@ pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
     let (cache, fetch) = (lookup.cache(), Arc::new(lookup.validation(hit, key)));
     let (fetch_table, stamp) = (cache.fetches(), cache.stamp());
     let place = (&*fetch.key, &*fetch.variant);
-    let joined =
-        fetch_table.join(place, usize::MAX, fetch.look_up.at(stamp), |began| cache.is_overtaken(began));
+    let limits = lookup.site.config.collapse.limits().unwrap_or(NOBODY_WAITS);
+    let who = (client(lookup), limits);
+    let joined = fetch_table.join(place, who, fetch.look_up.at(stamp), |began| cache.is_overtaken(began));
     // Unless one is under way.
     if let Join::Lead(waiter) = joined {
         let leader = LeaderGuard::new(&waiter, fetch_table);
@@ -47,6 +50,14 @@ pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
         drop(tokio::spawn(run(job(lookup, fetch, stamp), leader, client(lookup), None)));
     }
 }
+
+/// Where requests don't wait for each other.
+const NOBODY_WAITS: CollapseLimits = CollapseLimits {
+    wait_max: Duration::ZERO,
+    waiters_max: 0,
+    on_failure: LeaderFailure::HandOver,
+    uncacheable_for: Duration::ZERO,
+};
 
 /// What has replaced a stored response since it was looked up.
 fn stored_since(lookup: &Lookup<'_>, hit: &Hit, key: &[u8]) -> Option<Hit> {

@@ -1,4 +1,4 @@
-//! One request among those that want the same response: it starts the forward, or waits for whoever did.
+//! One request among those that want the same response: it starts the forward, or waits for others, until its turn comes.
 
 mod arrived;
 
@@ -6,22 +6,19 @@ use std::sync::Arc;
 
 use caching::explain::Finding;
 use caching::{NotReused, Outcome};
-use tokio::time::{Instant, sleep_until};
+use telemetry::CacheResult;
 
 use crate::cache::findings;
 use crate::cache::inflight::answer::{Answer, Failed};
 use crate::cache::inflight::driven::Driven;
-use crate::cache::inflight::joining::{Role, join_or_lead};
+use crate::cache::inflight::joining::{Part, Role, join_or_lead};
 use crate::cache::inflight::next_move::{self, Ask, Attempts, Move};
-use crate::cache::inflight::places::{Place, Places};
-use crate::cache::inflight::relief::{self, Happened, Waiting};
 use crate::cache::inflight::scope::FetchScope;
-use crate::cache::inflight::table::{Join, LeaderGuard, News, Waiter};
+use crate::cache::inflight::table::{LeaderGuard, Learned, News, Waiter, Waiting};
 use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::publish::in_turn::Awaiting;
 use crate::cache::record::stored::Hit;
 use crate::cache::using::Use;
-use crate::config::CollapseLimits;
 use crate::message::interims::Interims;
 use crate::message::private;
 use crate::message::reply::Reply;
@@ -78,16 +75,18 @@ pub(crate) async fn follow(
 
 impl CollapsedRequest<'_> {
     async fn attempt(&self, sharing: Sharing, variant: &[u8]) -> Result<Next, Again> {
-        let (waiter, role) = self.take_part(sharing, variant);
-        match (role, self.plan.site.config.collapse.limits()) {
-            (Role::Waiter, Some(limits)) => self.wait(waiter, limits).await,
-            _ => self.lead(waiter, sharing).await,
+        match self.take_part(sharing, variant) {
+            Part::Leads(waiter) => {
+                let leader = LeaderGuard::new(&waiter, self.cache().fetches());
+                self.lead(waiter, leader, sharing).await
+            }
+            Part::Waits(waiting) => self.wait(waiting).await,
         }
     }
 
     /// Leads a forward to its answer.
-    async fn lead(&self, mut waiter: Waiter, sharing: Sharing) -> Result<Next, Again> {
-        let job = self.begin(&waiter, sharing);
+    async fn lead(&self, mut waiter: Waiter, leader: LeaderGuard, sharing: Sharing) -> Result<Next, Again> {
+        let job = self.begin(leader, sharing);
         let answer = self.answer(&mut waiter, job).await;
         // The waiter keeps its place until its reader stands, so that nothing is let go before.
         self.reply(&answer)
@@ -103,80 +102,72 @@ impl CollapsedRequest<'_> {
         }
     }
 
-    /// Waits for the forward of another request, and for the one that relieves it if it fails or is late.
-    async fn wait(&self, waiter: Waiter, limits: CollapseLimits) -> Result<Next, Again> {
+    /// Waits for the forward of another request, and for those that follow where it fails or is late.
+    async fn wait(&self, mut waiting: Waiting) -> Result<Next, Again> {
         self.tell("it waits for the forward of another request, which is under way");
         let gauge = self.worker.recorder.collapsed();
         let mut measuring = measure(self.plan.request.timeline.as_ref(), Stage::Collapse);
-        measuring.iter_mut().for_each(|measuring| measuring.linked(waiter.leader_trace()));
-        let mut waiting = Waiting::of(waiter.order(), limits.on_failure);
-        let mut late_at = Instant::now().checked_add(limits.wait_max);
-        let mut places = Places { first: Place::of(waiter), relief: None };
-        loop {
-            let (happened, failed) = match self.learn(&mut places, late_at).await {
-                Some(answer) => match self.next_move(&answer, Role::Waiter) {
-                    Move::Failed(failed) => (Happened::Failed, Some(failed)),
+        measuring.iter_mut().for_each(|measuring| measuring.linked(waiting.leader_trace()));
+        let failed = loop {
+            match waiting.learn().await {
+                Learned::Interim(interim) => self.interims.push(interim),
+                Learned::Answer(answer) => match self.next_move(&answer, Role::Waiter) {
                     Move::Reply(next) => return Ok(next),
+                    Move::Failed(failed) => break failed,
                     Move::GivenUp => return Ok(Next::Reply(self.given_up())),
                     Move::Again(again) => {
                         if matches!(again, Again::Newer) {
-                            places.answered().for_each(|waiter| self.cache().fetches().make_room(waiter));
+                            waiting.make_room();
                         }
                         return Err(again);
                     }
                 },
-                None => (Happened::Late, None),
-            };
-            if happened == Happened::Late {
-                late_at = None;
-            }
-            match (waiting.learns(happened), failed) {
-                (relief::Next::Relieve, _) => match self.relieve(&places.first.waiter) {
-                    Join::Lead(relief) => {
-                        self.tell(
-                            "that failed, or takes too long: this request is forwarded, for all who wait",
-                        );
-                        drop((gauge, measuring));
-                        // Those who have waited for one forward wait for no other instance.
-                        return self.lead(relief, Sharing::Alone).await;
+                // Who can do without the origin leaves it to those who can't.
+                Learned::Failure(failed) => {
+                    if let Some(next) = self.stale_instead(&failed) {
+                        return Ok(next);
                     }
-                    Join::Wait(relief) => places.relief = Some(Place::of(relief)),
-                    Join::Full => unreachable!("those who wait are not counted again"),
-                },
-                (relief::Next::WaitOn, _) | (relief::Next::SeeFailure, None) => {}
-                (relief::Next::SeeFailure, Some(failed)) => {
-                    return Ok(Next::Reply(self.failure(&failed, Role::Waiter)));
+                }
+                Learned::Turn(leader) => {
+                    self.tell("that failed, or takes too long: this request is forwarded, for all who wait");
+                    drop((gauge, measuring, waiting));
+                    return self.take_turn(leader).await;
+                }
+                Learned::NoTurn(failed) => {
+                    let stale = failed.as_ref().and_then(|failed| self.stale_instead(failed));
+                    return Ok(stale.unwrap_or_else(|| Next::Reply(self.no_turn())));
                 }
             }
-        }
+        };
+        let stale = self.stale_instead(&failed);
+        Ok(stale.unwrap_or_else(|| Next::Reply(self.failure(&failed, Role::Waiter))))
     }
 
-    fn relieve(&self, waiter: &Waiter) -> Join {
-        let cache = self.cache();
-        cache.fetches().relieve(waiter, self.fetch.look_up.at(cache.stamp()))
+    /// Asks the origin in its turn. Those who have waited for one forward wait for no other instance.
+    async fn take_turn(&self, leader: LeaderGuard) -> Result<Next, Again> {
+        leader.begins_now();
+        self.lead(leader.waiter(), leader, Sharing::Alone).await
     }
 
-    /// The next answer of those that are waited for; `None` where it is late.
-    async fn learn(&self, places: &mut Places, late_at: Option<Instant>) -> Option<Answer> {
-        loop {
-            let news = tokio::select! {
-                biased;
-                news = places.news() => news,
-                () = passed(late_at) => return None,
-            };
-            match news {
-                News::Answer(answer) => return Some(answer),
-                News::Interim(interim) => self.interims.push(interim),
-            }
+    /// A stored response in place of a failure, where this request permits it. The permission that another request brought is its own.
+    //= RFC 5861 section 4: of a request or of a response
+    fn stale_instead(&self, failed: &Failed) -> Option<Next> {
+        let cause = failed.cause();
+        let stale = self.fetch.stale.as_ref()?;
+        if !self.job().may_stand_in(stale, cause, self.worker.now()) {
+            return None;
         }
+        let reason = self.fetch.reason.fwd();
+        let outcome = Outcome::Forwarded { reason, status: cause.status, stored: false, collapsed: true };
+        self.stored(stale, Use::Asked { outcome, result: CacheResult::Stale }, Some(cause))
     }
 
     /// A place in the forward.
-    fn take_part(&self, sharing: Sharing, variant: &[u8]) -> (Waiter, Role) {
+    fn take_part(&self, sharing: Sharing, variant: &[u8]) -> Part {
         match sharing {
             Sharing::Joined => join_or_lead(&self.job(), variant),
             Sharing::Alone | Sharing::Unlikely(_) => {
-                (self.cache().fetches().alone(&self.fetch.key), Role::Leader)
+                Part::Leads(self.cache().fetches().alone(&self.fetch.key))
             }
         }
     }
@@ -217,8 +208,7 @@ impl CollapsedRequest<'_> {
     }
 
     /// The job of a forward that this request leads.
-    fn begin(&self, waiter: &Waiter, sharing: Sharing) -> Option<Driven> {
-        let leader = LeaderGuard::new(waiter, self.cache().fetches());
+    fn begin(&self, leader: LeaderGuard, sharing: Sharing) -> Option<Driven> {
         let timeline = self.plan.request.timeline.as_ref();
         leader.in_flight().is_led_by(timeline.and_then(|timeline| timeline.recorded_context()));
         // Between the look-up and the join another forward may have ended and stored what we want.
@@ -288,16 +278,19 @@ impl CollapsedRequest<'_> {
         reply
     }
 
+    /// A reply to a request that has waited for so long, and was given no turn.
+    fn no_turn(&self) -> Reply {
+        let text = "the origin has failed for others, and this request had no turn to ask it";
+        let problem = Problem::new(503, Reason::CollapseFailed.as_str(), text);
+        let reason = ForwardReason { fwd: self.fetch.reason.fwd(), detail: Reason::CollapseFailed.into() };
+        let mut reply = private::failed(self.worker, self.plan, &problem, reason);
+        set_collapsed(&mut reply.cache_status.outcome);
+        reply
+    }
+
     fn given_up(&self) -> Reply {
         let problem = Problem::new(503, "forward-given-up", "the forward was given up");
         respond::reply(&problem, Some(&self.plan.site), self.plan.started, self.worker)
-    }
-}
-
-async fn passed(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -224,6 +224,20 @@ impl OriginError {
         self.is_unreachable() || self.kind() == OriginErrorKind::Overloaded
     }
 
+    /// Whether there was no connection that could have brought anything: the request was not sent, so it is not to blame.
+    #[must_use]
+    pub fn is_without_connection(&self) -> bool {
+        matches!(
+            self,
+            Self::Resolve(_)
+                | Self::Connect(_)
+                | Self::ConnectTimeout
+                | Self::Tls(_)
+                | Self::TlsCertificate(_)
+                | Self::CircuitOpen { .. }
+        )
+    }
+
     /// After how many seconds another try may be worth it, for who is told 503.
     #[must_use]
     pub fn retry_after_s(&self) -> u64 {

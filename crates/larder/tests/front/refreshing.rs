@@ -118,13 +118,19 @@ fn an_origin_that_fails_is_not_asked_again_at_once() {
 }
 
 #[expect(clippy::disallowed_methods, reason = "an origin that takes a while to refuse")]
-fn refuse_after(exchange: &mut Exchange<'_>, refusal: Duration) {
+fn refuse_after(exchange: &mut Exchange<'_>, status: &str, refusal: Duration) {
     thread::sleep(refusal);
-    exchange.respond("403 Forbidden", "Cache-Control: no-store\r\n", "refused");
+    exchange.respond(status, "Cache-Control: no-store\r\n", "refused");
 }
 
+const FORBIDDEN: &str = "403 Forbidden";
+
 /// Some ask all the time for what the origin refuses after a while. What others ask for is renewed all the same.
-fn check_renewal_beside(refused_clients: u8, refusal: Duration, refused_max: usize) {
+fn check_renewal_beside(
+    refused_clients: u8,
+    (status, refusal): (&'static str, Duration),
+    refused_max: usize,
+) {
     let [asks, refused] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
     let (counted, counted_refused) = (Arc::clone(&asks), Arc::clone(&refused));
     let origin = ScriptedOrigin::start(move |exchange| {
@@ -133,7 +139,7 @@ fn check_renewal_beside(refused_clients: u8, refusal: Duration, refused_max: usi
         let is_first = counted.fetch_add(1, Ordering::Relaxed) == 0;
         if is_refused && !is_first {
             counted_refused.fetch_add(1, Ordering::Relaxed);
-            return refuse_after(exchange, refusal);
+            return refuse_after(exchange, status, refusal);
         }
         exchange.respond("200 OK", fields, if is_first { "old" } else { "new" });
     });
@@ -160,9 +166,11 @@ fn check_renewal_beside(refused_clients: u8, refusal: Duration, refused_max: usi
 #[test]
 fn clients_whose_requests_are_refused_leave_the_validation_to_others() {
     // One is to be expected; more if this machine lets nobody ask for half a second.
-    check_renewal_beside(1, Duration::ZERO, 4);
+    check_renewal_beside(1, (FORBIDDEN, Duration::ZERO), 4);
     // Each waits for half a second at first, and meanwhile two others are refused; then for longer.
-    check_renewal_beside(3, Duration::from_millis(300), 12);
+    check_renewal_beside(3, (FORBIDDEN, Duration::from_millis(300)), 12);
+    // A server error of one request says nothing of others.
+    check_renewal_beside(1, ("500 Internal Server Error", Duration::ZERO), 4);
 }
 
 /// Of 100 pages, which the origin refuses this client: each is asked for once the validation before is over.
@@ -171,7 +179,7 @@ fn a_client_that_is_refused_for_many_urls_leaves_all_of_them_to_others() {
     const PAGES: usize = 100;
     let origin = ScriptedOrigin::start(|exchange| {
         if !exchange.request.field("x-refused").is_empty() {
-            return refuse_after(exchange, Duration::ZERO);
+            return refuse_after(exchange, FORBIDDEN, Duration::ZERO);
         }
         let page = if exchange.request.earlier == 0 { "old" } else { "new" };
         exchange.respond("200 OK", "Cache-Control: max-age=1, stale-while-revalidate=600\r\n", page);

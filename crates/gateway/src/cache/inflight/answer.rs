@@ -57,6 +57,16 @@ pub(crate) enum Failed {
     Status(u16),
 }
 
+impl Failed {
+    /// Why a stale response may stand in for it.
+    pub(crate) fn cause(&self) -> FailureCause {
+        match self {
+            Self::Error(error) => FailureCause::of_error(error),
+            Self::Status(status) => FailureCause::of_status(*status),
+        }
+    }
+}
+
 /// A response that only one request may have.
 pub(crate) struct PrivateAnswer {
     pub(crate) reason: Detail,

@@ -22,9 +22,9 @@ use store::{Segment, Slice};
 
 use crate::cache::inflight::answer::{Answer, Filling};
 use crate::cache::inflight::fill::FillReader;
-use crate::cache::inflight::joining::{Role, join_or_lead};
+use crate::cache::inflight::joining::{Part, join_or_lead};
 use crate::cache::inflight::scope::{FetchScope, MissingRange, ReplyOfParts};
-use crate::cache::inflight::table::{LeaderGuard, News, Waiter};
+use crate::cache::inflight::table::{LeaderGuard, Learned, News, Waiter, Waiting};
 use crate::cache::inflight::wanted::Fetch;
 use crate::cache::publish::job::Job;
 use crate::cache::record::segmented::{Absent, Segmented};
@@ -63,6 +63,8 @@ enum Now {
     Loading(Absent, Load),
     /// The origin has been asked for it.
     Asked(Waiter),
+    /// Another request has asked for it, and this one would.
+    Waiting(Waiting, Box<Job>),
     Arriving(Arriving),
 }
 
@@ -143,6 +145,19 @@ impl Assembly {
                     };
                     self.now = Now::Arriving(self.arriving(&answer).ok_or(RestFailed)?);
                 }
+                Now::Waiting(waiting, job) => match waiting.learn().await {
+                    Learned::Answer(answer) => {
+                        self.now = Now::Arriving(self.arriving(&answer).ok_or(RestFailed)?);
+                    }
+                    Learned::Turn(leader) => {
+                        leader.begins_now();
+                        let waiter = leader.waiter();
+                        tokio::spawn(Job::clone(job).run(leader));
+                        self.now = Now::Asked(waiter);
+                    }
+                    Learned::NoTurn(_) => return Err(RestFailed.into()),
+                    Learned::Interim(_) | Learned::Failure(_) => {}
+                },
                 Now::Arriving(arriving) => match arriving.reader.chunk(piece_max).await? {
                     Some(data) => {
                         self.position += data.len() as u64;
@@ -177,7 +192,7 @@ impl Assembly {
                 let load = Box::pin(load(&self.job, absent.clone()));
                 self.now = Now::Loading(absent, load);
             }
-            Some(Turn::Missing(range)) => self.now = Now::Asked(self.ask(range)),
+            Some(Turn::Missing(range)) => self.now = self.ask(range),
             None => {}
         }
         Ok(None)
@@ -204,18 +219,20 @@ impl Assembly {
     }
 
     /// Joins the forward for a missing part, or starts it.
-    fn ask(&self, range: ByteRange) -> Waiter {
+    fn ask(&self, range: ByteRange) -> Now {
         let hole = MissingRange { hit: self.hit.clone(), range, reply: ReplyOfParts::Begun };
         let fetch = self.job.fetch.with_scope(FetchScope::MissingRange(hole));
         // What this reply has begun with it ends with, whatever is taken away meanwhile.
         let look_up = fetch.look_up.at(self.job.cache().stamp());
         let job = Job { fetch: Arc::new(Fetch { look_up, ..fetch }), ..self.job.clone() };
-        let (waiter, role) = join_or_lead(&job, &job.fetch.variant);
-        if role == Role::Leader {
-            let leader = LeaderGuard::new(&waiter, job.cache().fetches());
-            tokio::spawn(job.run(leader));
+        match join_or_lead(&job, &job.fetch.variant) {
+            Part::Leads(waiter) => {
+                let leader = LeaderGuard::new(&waiter, job.cache().fetches());
+                tokio::spawn(job.run(leader));
+                Now::Asked(waiter)
+            }
+            Part::Waits(waiting) => Now::Waiting(waiting, Box::new(job)),
         }
-        waiter
     }
 
     fn arriving(&self, answer: &Answer) -> Option<Arriving> {

@@ -1,7 +1,8 @@
 //! Who takes part in which forward.
 
-use crate::cache::inflight::table::{Join, Waiter};
+use crate::cache::inflight::table::{Join, Waiter, Waiting};
 use crate::cache::publish::job::Job;
+use crate::client::Client;
 
 /// Whether a request started the forward that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,8 +11,14 @@ pub(crate) enum Role {
     Waiter,
 }
 
+/// The part that a request takes in a forward.
+pub(crate) enum Part {
+    Leads(Waiter),
+    Waits(Waiting),
+}
+
 /// Takes part in the forward that `job` wants, or is the one to start it.
-pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> (Waiter, Role) {
+pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> Part {
     let cache = job.cache();
     let (fetch_table, now) = (cache.fetches(), job.fetch.look_up.at(job.stamp));
     let variant_and_scope = [variant, &job.fetch.scope.scope_suffix()].concat();
@@ -19,12 +26,13 @@ pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> (Waiter, Role) {
         None => Join::Full,
         Some(limits) => {
             let place = (&*job.fetch.key, &*variant_and_scope);
-            fetch_table.join(place, limits.waiters_max, now, |began| cache.is_overtaken(began))
+            let client = Client::of_request(&job.request, &job.live.config.trusted_proxies);
+            fetch_table.join(place, (client, limits), now, |began| cache.is_overtaken(began))
         }
     };
     match joined {
-        Join::Wait(waiter) => (waiter, Role::Waiter),
-        Join::Lead(waiter) => (waiter, Role::Leader),
-        Join::Full => (fetch_table.alone(&job.fetch.key), Role::Leader),
+        Join::Wait(waiting) => Part::Waits(waiting),
+        Join::Lead(waiter) => Part::Leads(waiter),
+        Join::Full => Part::Leads(fetch_table.alone(&job.fetch.key)),
     }
 }

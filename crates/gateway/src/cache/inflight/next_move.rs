@@ -59,8 +59,6 @@ pub(crate) enum Fact {
     IsFresh,
     /// It has a lifetime: a newer one will be fresh for whoever waits from its beginning.
     WasFresh,
-    /// This request permits it to stand in for the failure.
-    TakesStale,
     /// Others may well share what this request gets, although one got an answer for itself.
     MayShare,
     HasIfRange,
@@ -190,7 +188,8 @@ fn elsewhere<T: Trial>(role: Role, trial: &mut T) -> MoveOf<T> {
 }
 
 fn stale<T: Trial>(role: Role, trial: &mut T, failure: T::Failure) -> MoveOf<T> {
-    if role == Role::Waiter && !(trial.holds(Fact::IsSelected) && trial.holds(Fact::TakesStale)) {
+    // Who waits looks for a stale response of its own.
+    if role == Role::Waiter {
         return Move::Failed(failure);
     }
     let evicted = Again::Forward(Reason::SegmentEvicted.into());
@@ -306,12 +305,11 @@ mod tests {
     const ROLES: [Role; 2] = [Role::Leader, Role::Waiter];
     const SCOPES: [ScopeKind; 4] =
         [ScopeKind::Whole, ScopeKind::AsAsked, ScopeKind::Range, ScopeKind::MissingRange];
-    const FACTS: [Fact; 8] = [
+    const FACTS: [Fact; 7] = [
         Fact::IsSelected,
         Fact::IsInWindow,
         Fact::IsFresh,
         Fact::WasFresh,
-        Fact::TakesStale,
         Fact::MayShare,
         Fact::HasIfRange,
         Fact::WantsPart,

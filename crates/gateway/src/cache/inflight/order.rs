@@ -1,7 +1,7 @@
 //! Which of two responses to requests for the same is newer.
 
 /// The order in which forwards begin and are answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Turn(u64);
 
 /// When a request was sent, and when its answer came, if it has.

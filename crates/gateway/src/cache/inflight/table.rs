@@ -2,8 +2,12 @@
 //!
 //! The forward belongs to nobody's connection (see `driven` for who drives it): a client that leaves takes
 //! nobody with it. Those who wait are woken when the response head arrives and then follow the fill; nothing
-//! is polled. Whoever can't use the answer (another variant, uncacheable) leaves and forwards alone.
+//! is polled. Whoever can't use the answer (another variant, uncacheable) leaves and forwards alone. Where a forward
+//! fails, others of the crowd that waits go in turn (`turns`).
+//!
+//! Locks, in order: a shard, a crowd, the progress of a forward.
 
+mod crowd;
 mod purge;
 
 use std::collections::HashMap;
@@ -15,13 +19,16 @@ use parking_lot::Mutex;
 use telemetry::trace::TraceContext;
 use tokio::sync::Notify;
 
+use self::crowd::Crowd;
+pub(crate) use self::crowd::{Asker, Learned, Waiting};
 pub(crate) use self::purge::Doom;
 
 use crate::cache::epochs::membership::LookUp;
 use crate::cache::inflight::answer::Answer;
 use crate::cache::inflight::order::{Exchanged, Order, Turn};
-use crate::cache::inflight::relief;
+use crate::cache::inflight::turns::{Effect, Ended};
 use crate::cache::record::stored::StoredHead;
+use crate::config::CollapseLimits;
 use crate::upstream::Interim;
 
 /// Interim responses of one forward that are kept for those who wait for it: they are hints, and an origin may send
@@ -34,25 +41,27 @@ pub(crate) struct FetchTable {
     /// How often something was invalidated, by hash of the key.
     invalidations: Box<[AtomicU64]>,
     hasher: RandomState,
-    lone: AtomicU64,
     turns: AtomicU64,
 }
 
 type Shard = Mutex<Listed>;
-type Listed = HashMap<Box<[u8]>, Arc<InFlight>>;
+
+#[derive(Default)]
+struct Listed {
+    /// Those whose answer may be stored, so that it can be invalidated.
+    forwards: HashMap<Turn, Arc<InFlight>>,
+    /// Those that can be joined, by cache key, variant and scope.
+    crowds: HashMap<Box<[u8]>, Arc<Crowd>>,
+}
 
 /// One forward in progress.
 pub(crate) struct InFlight {
-    key: Box<[u8]>,
-    primary_bytes: usize,
+    /// The cache key.
+    primary: Box<[u8]>,
+    /// No other one has it.
     began: Turn,
-    /// For those who want to join it: what is looked up from then on, this one answers. `None` where nobody can join.
-    open_since: Option<LookUp>,
-    order: relief::Order,
-    /// Where it is listed, once that is another place.
-    moved: OnceLock<Box<[u8]>>,
-    /// The forward that takes this one's place for those who wait. Set under the lock of the shard.
-    relief: OnceLock<Arc<Self>>,
+    /// Those who wait for it; `None` where nobody can join.
+    crowd: Option<Arc<Crowd>>,
     /// Where the request is recorded that leads it.
     trace: OnceLock<TraceContext>,
     progress: Mutex<Progress>,
@@ -75,7 +84,7 @@ pub(crate) enum Join {
     /// It must start the forward.
     Lead(Waiter),
     /// It waits for one that is under way.
-    Wait(Waiter),
+    Wait(Waiting),
     /// Too many wait already.
     Full,
 }
@@ -92,7 +101,7 @@ impl FetchTable {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         let invalidations = (0..INVALIDATION_COUNTS).map(|_| AtomicU64::new(0)).collect();
         let hasher = RandomState::new();
-        Self { shards, invalidations, hasher, lone: AtomicU64::new(0), turns: AtomicU64::new(0) }
+        Self { shards, invalidations, hasher, turns: AtomicU64::new(0) }
     }
 
     /// The next turn. To be taken before a request is sent for a forward that is listed only once its response is there.
@@ -100,77 +109,68 @@ impl FetchTable {
         Turn::new(self.turns.fetch_add(1, Ordering::AcqRel))
     }
 
-    /// Joins the forward for `primary` + `variant`, or becomes the one that starts it. One that was overtaken by an
+    /// Joins those who wait for `primary` + `variant`, or becomes the one that starts the forward. One that was overtaken by an
     /// invalidation of its URL, which is more than [`Self::invalidate`] knows the keys of, makes room.
     pub(crate) fn join(
-        &self,
+        self: &Arc<Self>,
         (primary, variant): (&[u8], &[u8]),
-        waiters_max: usize,
+        (client, limits): (Asker, CollapseLimits),
         now: LookUp,
         is_overtaken: impl Fn(LookUp) -> bool,
     ) -> Join {
         let key = [primary, variant].concat();
         let mut shard = self.shard(primary).lock();
-        if let Some(listed) = shard.get(key.as_slice()).filter(|listed| !listed.makes_room(&is_overtaken)) {
-            let relief = listed.relief.get().filter(|relief| is_listed(&shard, relief));
-            let in_flight = relief.unwrap_or(listed);
-            if in_flight.waiters.load(Ordering::Relaxed) > waiters_max {
-                return Join::Full;
-            }
-            return Join::Wait(Waiter::new(in_flight));
+        if let Some(crowd) = shard.crowds.get(key.as_slice()).filter(|crowd| !crowd.makes_room(&is_overtaken))
+        {
+            return match crowd.is_full() {
+                true => Join::Full,
+                false => Join::Wait(Waiting::enter(crowd, self, client)),
+            };
         }
-        let in_flight =
-            InFlight::new(key.into_boxed_slice(), primary.len(), self.turn(), relief::Order::First);
-        let in_flight = Arc::new(InFlight { open_since: Some(now), ..in_flight });
-        shard.insert(in_flight.key.clone(), Arc::clone(&in_flight));
+        let crowd = Crowd::new((primary, key.into_boxed_slice()), now, limits);
+        shard.crowds.insert(crowd.key().into(), Arc::clone(&crowd));
+        let in_flight = self.begin(&mut shard, &crowd, client);
         Join::Lead(Waiter::new(&in_flight))
     }
 
-    /// Takes part in the forward that relieves the one of `waiter`: starts it, unless another has. There is one
-    /// relief, whoever asks for it and when: it may have failed before some of those who wait learn that it began.
-    pub(crate) fn relieve(&self, waiter: &Waiter, now: LookUp) -> Join {
-        let late = &waiter.in_flight;
-        let mut shard = self.shard(late.primary()).lock();
-        if let Some(relief) = late.relief.get() {
-            return Join::Wait(Waiter::new(relief));
-        }
-        let (key, joined) = match shard.get(&late.key) {
-            // It is still under way, and stays listed: who wants to join it is sent on to the relief.
-            Some(listed) if Arc::ptr_eq(listed, late) => (self.lone_key(late.primary()), None),
-            // A request that came in between has begun anew.
-            Some(other) => (late.key.clone(), Some(Arc::clone(other))),
-            None => (late.key.clone(), None),
-        };
-        let is_begun = joined.is_some();
-        let relief = joined.unwrap_or_else(|| {
-            let relief = InFlight::new(key, late.primary_bytes, self.turn(), relief::Order::Relief);
-            let relief = Arc::new(InFlight { open_since: Some(now), ..relief });
-            shard.insert(relief.key.clone(), Arc::clone(&relief));
-            relief
-        });
-        let waiter = Waiter::new(&relief);
-        // Under the lock of the shard nobody else has set it.
-        let _ = late.relief.set(relief);
-        if is_begun { Join::Wait(waiter) } else { Join::Lead(waiter) }
+    /// Lists one more forward for a crowd.
+    fn begin(&self, shard: &mut Listed, crowd: &Arc<Crowd>, client: Asker) -> Arc<InFlight> {
+        let in_flight = InFlight::new(crowd.primary(), self.turn());
+        let in_flight = Arc::new(InFlight { crowd: Some(Arc::clone(crowd)), ..in_flight });
+        shard.forwards.insert(in_flight.began, Arc::clone(&in_flight));
+        crowd.begins(&in_flight, client);
+        in_flight
     }
 
-    /// Who wants what this forward brings begins anew from now on: its answer is too old for those who wait. It may still be stored, and stays
-    /// listed, so that it can be invalidated.
-    pub(crate) fn make_room(&self, waiter: &Waiter) {
-        let in_flight = &waiter.in_flight;
-        let mut shard = self.shard(in_flight.primary()).lock();
-        if in_flight.moved.get().is_none() && is_listed(&shard, in_flight) {
-            shard.remove(&in_flight.key);
-            let key = in_flight.moved.get_or_init(|| self.lone_key(in_flight.primary())).clone();
-            shard.insert(key, Arc::clone(in_flight));
+    /// Gives their turn to those of a crowd who may ask beside what is under way.
+    fn hand_on(self: &Arc<Self>, crowd: &Arc<Crowd>) {
+        let undelivered = self.hand_on_in(&mut self.shard(crowd.primary()).lock(), crowd);
+        drop(undelivered);
+    }
+
+    /// Returns the turns of those who have left just now: they are given up once the shard is free.
+    fn hand_on_in(self: &Arc<Self>, shard: &mut Listed, crowd: &Arc<Crowd>) -> Vec<LeaderGuard> {
+        let mut undelivered = Vec::new();
+        while let Some((client, turn)) = crowd.next() {
+            let in_flight = self.begin(shard, crowd, client);
+            let leader = LeaderGuard { in_flight, fetch_table: Arc::clone(self) };
+            undelivered.extend(turn.send(leader).err());
         }
+        if crowd.is_deserted() {
+            shard.close(crowd);
+        }
+        undelivered
+    }
+
+    /// Nobody joins a crowd any more: who wants the same begins anew.
+    fn close(&self, crowd: &Arc<Crowd>) {
+        self.shard(crowd.primary()).lock().close(crowd);
     }
 
     /// How much of a complete response a forward in progress has brought; `None` without such a forward.
     pub(crate) fn arrived_bytes(&self, primary: &[u8], variant: &[u8]) -> Option<u64> {
-        let in_flight = self.shard(primary).lock().get([primary, variant].concat().as_slice()).cloned()?;
-        let progress = in_flight.progress.lock();
-        match &progress.answer {
+        let crowd = self.shard(primary).lock().crowds.get([primary, variant].concat().as_slice()).cloned()?;
+        match crowd.answer() {
             None => Some(0),
             Some(Answer::Filling(filling)) => Some(filling.fill.arrived_bytes()),
             Some(_) => None,
@@ -183,17 +183,9 @@ impl FetchTable {
     }
 
     fn list_alone(&self, primary: &[u8], began: Turn) -> Waiter {
-        let in_flight =
-            Arc::new(InFlight::new(self.lone_key(primary), primary.len(), began, relief::Order::First));
-        self.shard(primary).lock().insert(in_flight.key.clone(), Arc::clone(&in_flight));
+        let in_flight = Arc::new(InFlight::new(primary, began));
+        self.shard(primary).lock().forwards.insert(began, Arc::clone(&in_flight));
         Waiter::new(&in_flight)
-    }
-
-    /// A key that nobody else asks for.
-    fn lone_key(&self, primary: &[u8]) -> Box<[u8]> {
-        let number = self.lone.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-        // No variant begins so: it would be longer than any memory.
-        [primary, &[0xff; 8], &number].concat().into_boxed_slice()
     }
 
     /// To be taken before a request is sent for a forward that is listed only once its response is there.
@@ -215,16 +207,14 @@ impl FetchTable {
     pub(crate) fn invalidate(&self, primary: &[u8], spared: Option<&Waiter>) -> usize {
         let mut shard = self.shard(primary).lock();
         self.invalidation_count(primary).fetch_add(1, Ordering::AcqRel);
-        let before = shard.len();
-        shard.retain(|_, in_flight| {
+        shard.remove(|in_flight| {
             let is_spared = spared.is_some_and(|spared| Arc::ptr_eq(&spared.in_flight, in_flight));
-            let hit = in_flight.primary() == primary && !is_spared;
+            let hit = *in_flight.primary == *primary && !is_spared;
             if hit {
                 in_flight.doom();
             }
-            !hit
-        });
-        before - shard.len()
+            hit
+        })
     }
 
     /// The same for those that a newer response replaces, whose bodies are still on the way. A client that has read from both has
@@ -237,15 +227,15 @@ impl FetchTable {
         is_replaced: impl Fn(&Arc<StoredHead>) -> bool,
     ) {
         let mut shard = self.shard(primary).lock();
-        shard.retain(|_, in_flight| {
+        shard.remove(|in_flight| {
             // The one that brings it is in no order with itself.
-            if in_flight.primary() != primary || in_flight.began == by.began {
-                return true;
+            if *in_flight.primary != *primary || in_flight.began == by.began {
+                return false;
             }
             let mut progress = in_flight.progress.lock();
             let answered = match &progress.answer {
                 Some(Answer::Filling(filling)) if is_replaced(&filling.head) => Some(progress.answered),
-                Some(_) => return true,
+                Some(_) => return false,
                 None => None,
             };
             match (Exchanged { began: in_flight.began, answered }).order(by) {
@@ -253,33 +243,50 @@ impl FetchTable {
                 Order::Unknown => progress.rival = Some(Arc::clone(rival)),
                 Order::After => {}
             }
-            !in_flight.is_invalidated()
+            in_flight.is_invalidated()
         });
     }
 
     /// Forwards in progress whose answer may be stored.
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().len()).sum()
+        self.shards.iter().map(|shard| shard.lock().forwards.len()).sum()
     }
 
     /// Whoever has come since a purge has begun anew, and stays listed in its place.
     fn list_again(&self, in_flight: &Arc<InFlight>) {
-        let mut shard = self.shard(in_flight.primary()).lock();
-        if is_listed(&shard, in_flight) || !in_flight.is_invalidated() {
+        let mut shard = self.shard(&in_flight.primary).lock();
+        if shard.forwards.contains_key(&in_flight.began) || !in_flight.is_invalidated() {
             return;
         }
-        if shard.contains_key(in_flight.listed_as()) {
-            let _ = in_flight.moved.set(self.lone_key(in_flight.primary()));
-        }
         in_flight.invalidated.store(false, Ordering::Release);
-        shard.insert(in_flight.listed_as().into(), Arc::clone(in_flight));
+        shard.forwards.insert(in_flight.began, Arc::clone(in_flight));
+        if let Some(crowd) = &in_flight.crowd {
+            shard.crowds.entry(crowd.key().into()).or_insert_with(|| Arc::clone(crowd));
+        }
     }
 
-    fn remove(&self, in_flight: &Arc<InFlight>) {
-        let mut shard = self.shard(in_flight.primary()).lock();
-        if is_listed(&shard, in_flight) {
-            shard.remove(in_flight.listed_as());
-        }
+    /// What a forward brings is not stored any more, and nobody joins it.
+    fn hide(&self, in_flight: &InFlight) {
+        let mut shard = self.shard(&in_flight.primary).lock();
+        shard.forwards.remove(&in_flight.began);
+        in_flight.crowd.iter().for_each(|crowd| shard.close(crowd));
+    }
+
+    /// A forward is over. Those who wait get what it has brought, or go in turn.
+    fn ended(self: &Arc<Self>, in_flight: &Arc<InFlight>, answer: &Answer) {
+        let mut shard = self.shard(&in_flight.primary).lock();
+        shard.forwards.remove(&in_flight.began);
+        let Some(crowd) = &in_flight.crowd else { return };
+        let undelivered = match crowd.ended(in_flight, answer) {
+            Some(Effect::NextGoes) => self.hand_on_in(&mut shard, crowd),
+            Some(Effect::AllGetIt) => {
+                shard.close(crowd);
+                return;
+            }
+            None => return,
+        };
+        drop(shard);
+        drop(undelivered);
     }
 
     fn invalidation_count(&self, primary: &[u8]) -> &AtomicU64 {
@@ -291,20 +298,38 @@ impl FetchTable {
     }
 }
 
-fn is_listed(shard: &Listed, in_flight: &Arc<InFlight>) -> bool {
-    shard.get(in_flight.listed_as()).is_some_and(|listed| Arc::ptr_eq(listed, in_flight))
+impl Listed {
+    /// Takes forwards off the list, which nobody joins any more. Returns how many there were.
+    fn remove(&mut self, mut is_such: impl FnMut(&Arc<InFlight>) -> bool) -> usize {
+        let Self { forwards, crowds } = self;
+        let before = forwards.len();
+        forwards.retain(|_, in_flight| {
+            let is_such = is_such(in_flight);
+            if is_such && let Some(crowd) = &in_flight.crowd {
+                close(crowds, crowd);
+            }
+            !is_such
+        });
+        before - forwards.len()
+    }
+
+    fn close(&mut self, crowd: &Arc<Crowd>) {
+        close(&mut self.crowds, crowd);
+    }
+}
+
+fn close(crowds: &mut HashMap<Box<[u8]>, Arc<Crowd>>, crowd: &Arc<Crowd>) {
+    if crowds.get(crowd.key()).is_some_and(|open| Arc::ptr_eq(open, crowd)) {
+        crowds.remove(crowd.key());
+    }
 }
 
 impl InFlight {
-    fn new(key: Box<[u8]>, primary_bytes: usize, began: Turn, order: relief::Order) -> Self {
+    fn new(primary: &[u8], began: Turn) -> Self {
         Self {
-            key,
-            primary_bytes,
+            primary: primary.into(),
             began,
-            open_since: None,
-            order,
-            moved: OnceLock::new(),
-            relief: OnceLock::new(),
+            crowd: None,
             trace: OnceLock::new(),
             progress: Mutex::default(),
             changed: Notify::new(),
@@ -312,23 +337,6 @@ impl InFlight {
             invalidated: AtomicBool::new(false),
             personal: AtomicBool::new(false),
         }
-    }
-
-    fn primary(&self) -> &[u8] {
-        &self.key[..self.primary_bytes]
-    }
-
-    fn listed_as(&self) -> &[u8] {
-        self.moved.get().unwrap_or(&self.key)
-    }
-
-    /// Whether who wants to join it begins anew in its place. What it brings is not stored then: it is listed no longer.
-    fn makes_room(&self, is_overtaken: impl Fn(LookUp) -> bool) -> bool {
-        let makes_room = self.open_since.is_some_and(is_overtaken);
-        if makes_room {
-            self.doom();
-        }
-        makes_room
     }
 
     /// The request that leads it is recorded there, if at all.
@@ -349,10 +357,12 @@ impl InFlight {
         self.progress.lock().rival.clone()
     }
 
-    /// Whether the origin answered this request, and no other, with something that isn't stored, and isn't a failure of its own.
+    /// Whether what came of it is for the client that asked, and says nothing of what others would get.
     pub(crate) fn is_answered_in_vain(&self) -> bool {
         let progress = self.progress.lock();
-        matches!(&progress.answer, Some(Answer::Private(private)) if private.status < 500)
+        let is_private = matches!(&progress.answer, Some(Answer::Private(_)));
+        let ended = progress.answer.as_ref().map(|answer| crowd::end_of(answer).0);
+        is_private || ended == Some(Ended::Failed)
     }
 
     /// Whether a purge, an invalidation or a newer response came since the forward began.
@@ -392,12 +402,17 @@ impl InFlight {
     /// Keeps an interim response for those who wait and those who join; too many are not kept.
     //= RFC 8297 section 2: 103 says nothing about the final response
     pub(crate) fn push_interim(&self, interim: Interim) {
+        let interim = Arc::new(interim);
         let mut progress = self.progress.lock();
         if progress.interims.len() < INTERIMS_KEPT_MAX {
-            progress.interims.push(Arc::new(interim));
+            progress.interims.push(Arc::clone(&interim));
             drop(progress);
             self.changed.notify_waiters();
         }
+        // A cookie, and what credentials brought, is for the request that led the forward.
+        let is_personal =
+            self.personal.load(Ordering::Acquire) || interim.fields.value("set-cookie").is_some();
+        self.crowd.iter().filter(|_| !is_personal).for_each(|crowd| crowd.push_interim(&interim));
     }
 
     /// Resolves when nobody waits for an answer that is not there yet.
@@ -416,7 +431,8 @@ impl InFlight {
             tokio::pin!(changed);
             changed.as_mut().enable();
             let is_answered = self.progress.lock().answer.is_some();
-            if holds(self.waiters.load(Ordering::Acquire), is_answered) {
+            let waiting = self.crowd.as_ref().map_or(0, |crowd| crowd.count());
+            if holds(self.waiters.load(Ordering::Acquire) + waiting, is_answered) {
                 return;
             }
             changed.await;
@@ -459,27 +475,38 @@ impl LeaderGuard {
         self.fetch_table.list_again(&self.in_flight);
     }
 
+    /// The part of its leader in it.
+    pub(crate) fn waiter(&self) -> Waiter {
+        Waiter::new(&self.in_flight)
+    }
+
     /// Announces the answer; the fetch stays open for others to join.
     pub(crate) fn announce(&self, answer: Answer) {
+        if let Some(crowd) = &self.in_flight.crowd {
+            crowd.answered(&self.in_flight, &answer);
+        }
         self.in_flight.settle(answer, self.fetch_table.turn());
     }
 
     /// Hides the fetch from requests that come later; those who wait still get the answer.
     pub(crate) fn hide(&self) {
-        self.fetch_table.remove(&self.in_flight);
+        self.fetch_table.hide(&self.in_flight);
     }
 
     /// Announces the answer and closes the fetch: who comes later looks into the store or forwards anew.
     pub(crate) fn land(self, answer: Answer) {
-        self.fetch_table.remove(&self.in_flight);
+        self.end(answer);
+    }
+
+    fn end(&self, answer: Answer) {
+        self.fetch_table.ended(&self.in_flight, &answer);
         self.in_flight.settle(answer, self.fetch_table.turn());
     }
 }
 
 impl Drop for LeaderGuard {
     fn drop(&mut self) {
-        self.fetch_table.remove(&self.in_flight);
-        self.in_flight.settle(Answer::GivenUp, self.fetch_table.turn());
+        self.end(Answer::GivenUp);
     }
 }
 
@@ -501,21 +528,6 @@ impl Waiter {
             in_flight.changed.notify_waiters();
         }
         Self { in_flight: Arc::clone(in_flight), interims_seen: 0 }
-    }
-
-    /// Whether its forward is a relief.
-    pub(crate) fn order(&self) -> relief::Order {
-        self.in_flight.order
-    }
-
-    /// Where the request is recorded that leads its forward.
-    pub(crate) fn leader_trace(&self) -> Option<TraceContext> {
-        self.in_flight.trace.get().copied()
-    }
-
-    /// Whether interim responses are for the leader alone.
-    pub(crate) fn is_personal(&self) -> bool {
-        self.in_flight.personal.load(Ordering::Acquire)
     }
 
     /// The next interim response, or the answer. May be dropped, and called again.

@@ -131,7 +131,7 @@ impl Job {
         usable.cloned()
     }
 
-    pub(super) fn may_stand_in(&self, stale: &Hit, cause: FailureCause, now: Timestamp) -> bool {
+    pub(crate) fn may_stand_in(&self, stale: &Hit, cause: FailureCause, now: Timestamp) -> bool {
         may_serve_stale(&self.facts, &stale.head.facts, &self.rule().caching, now, cause.failure)
             && self.cache().may_stand_in(&self.fetch.key, self.fetch.look_up, &stale.head)
     }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use caching::{
-    ContentRange, FieldLine, Outcome, RequestFacts, Reuse, Selecting, StoredFacts, Timestamp,
-    may_serve_stale, range, reuse, was_shared_lately,
+    ContentRange, FieldLine, Outcome, RequestFacts, Reuse, Selecting, StoredFacts, Timestamp, range, reuse,
+    was_shared_lately,
 };
 use telemetry::CacheResult;
 
@@ -163,9 +163,6 @@ impl Trial for Arrived<'_> {
             Fact::IsInWindow => {
                 matches!(self.answer, Answer::Filling(filling) if filling.fill.began_in_window())
             }
-            Fact::TakesStale => {
-                matches!(self.answer, Answer::Stale(hit, cause, _) if self.takes_stale(hit, *cause))
-            }
             Fact::MayShare => matches!(self.answer, Answer::Private(answer) if self.may_share(answer)),
             Fact::HasIfRange => self.seeking.plan.request.fields.value("if-range").is_some(),
             Fact::WantsPart => self.wants_part(),
@@ -234,14 +231,6 @@ impl Arrived<'_> {
         let waited_ms = head.facts.response_time.ms_since(self.seeking.came()).max(0).unsigned_abs();
         self.seeking.is_fresh_at(worker.now(), &head.facts.awaited(waited_ms))
             && self.seeking.cache().answers(fetch.look_up, &fetch.key, head)
-    }
-
-    /// Whether this request permits it. The permission that another request brought is its own.
-    //= RFC 5861 section 4: of a request or of a response
-    fn takes_stale(&self, hit: &Hit, cause: FailureCause) -> bool {
-        let plan = self.seeking.plan;
-        let rules = &plan.site.rule_at(plan.rule).caching;
-        may_serve_stale(&plan.facts, &hit.head.facts, rules, self.seeking.worker.now(), cause.failure)
     }
 
     //= RFC 9110 section 14.2: an invalid or unknown Range is ignored

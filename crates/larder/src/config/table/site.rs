@@ -143,10 +143,10 @@ section! {
     /// or is late. Requests of which the answer can't be shared (it is private, or stale at once) are forwarded side by side, within
     /// `requests_in_flight_max` of the origin.
     COLLAPSE_LIMITS = "site.collapse_limits";
-    /// Longest wait for the response's header section before one waiter forwards again.
+    /// Longest wait for the response's header section before one waiter forwards again, and for a turn once a forward has failed.
     ///
-    /// The others wait for both, and take the answer that comes first. Each forward ends by the time limits of the site, so there are two at a time
-    /// at most.
+    /// The others wait for both, and take the answer that comes first. Each forward ends by the time limits of the site, and there are four at a time
+    /// at most. A waiter that had no turn for so long after a failure gets a stale response, if it may, or 503.
     wait_max = LIMIT.default("10s"),
     /// Waiters per forward; more are forwarded on their own.
     ///
@@ -154,9 +154,10 @@ section! {
     waiters_max = Integer(0..=1_000_000).default("10000"),
     /// What waiters do when the forward fails, by no response or by a server error (5xx) that is not stored.
     ///
-    /// `share`: all get the failure, which spares an origin in trouble. `hand_over`: one of them forwards again, and the others wait for it; should
-    /// that fail too, all get the failure. Of a server error the others get the status alone. Where instances share a store (`collapse = "fleet"`),
-    /// each one does so for those who wait there.
+    /// `hand_over`: they go in turn, other clients first and four at a time, and the first response that may be shared is for all: a request that makes the
+    /// origin fail fails alone. What no connection brought is shared when it happens again. `share`: all get the failure, which spares an origin in
+    /// trouble; any client whose request makes the origin fail denies the page to all who wait. Of a server error they get the status alone. Where
+    /// instances share a store (`collapse = "fleet"`), each one does so for those who wait there.
     on_failure = one_of::<LeaderFailure>().default("hand_over"),
     /// How long a key whose response could not be stored is remembered and not collapsed. Not while a stored response answers, or did less than this
     /// time ago.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::TcpListener;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -12,6 +13,8 @@ use super::{LARDER, askers};
 
 /// Who asks at once.
 const CROWD: usize = 60;
+/// Forwards for one key at a time.
+const AT_ONCE: usize = 4;
 
 /// What the origin does with one request.
 #[derive(Clone, Copy, Debug)]
@@ -56,31 +59,41 @@ struct Case {
     target: &'static str,
     /// What the origin does with the first request, the second, and so on; the last stands for all that follow.
     does: &'static [Does],
-    forwards: usize,
+    forwards: RangeInclusive<usize>,
     /// Clients that get a complete 2xx, a complete 5xx, and a body that breaks off.
     outcome: [usize; 3],
 }
 
+const fn case(
+    target: &'static str,
+    does: &'static [Does],
+    forwards: RangeInclusive<usize>,
+    outcome: [usize; 3],
+) -> Case {
+    Case { target, does, forwards, outcome }
+}
+
 const CASES: [Case; 16] = [
-    // The leader sees its own failure; of the others one asks again, and all get what it gets.
-    Case { target: "/close", does: &[Close], forwards: 2, outcome: [0, 60, 0] },
-    Case { target: "/close-once", does: &[Close, FRESH], forwards: 2, outcome: [59, 1, 0] },
-    Case { target: "/reset", does: &[Reset], forwards: 2, outcome: [0, 60, 0] },
-    Case { target: "/head", does: &[BreakHead], forwards: 2, outcome: [0, 60, 0] },
-    Case { target: "/head-once", does: &[BreakHead, FRESH], forwards: 2, outcome: [59, 1, 0] },
-    Case { target: "/503", does: &[UNAVAILABLE], forwards: 2, outcome: [0, 60, 0] },
-    Case { target: "/503-once", does: &[UNAVAILABLE, FRESH], forwards: 2, outcome: [59, 1, 0] },
-    Case { target: "/500", does: &[ERROR_NO_STORE], forwards: 2, outcome: [0, 60, 0] },
-    Case { target: "/close-503", does: &[Close, UNAVAILABLE, FRESH], forwards: 2, outcome: [0, 60, 0] },
+    // Each failure is for the request that was forwarded: the others go in turn, and all get the first answer.
+    case("/close", &[Close], 60..=60, [0, 60, 0]),
+    case("/close-once", &[Close, FRESH], 2..=5, [59, 1, 0]),
+    case("/reset", &[Reset], 60..=60, [0, 60, 0]),
+    case("/head", &[BreakHead], 60..=60, [0, 60, 0]),
+    case("/head-once", &[BreakHead, FRESH], 2..=5, [59, 1, 0]),
+    case("/503", &[UNAVAILABLE], 60..=60, [0, 60, 0]),
+    case("/503-once", &[UNAVAILABLE, FRESH], 2..=5, [59, 1, 0]),
+    case("/500", &[ERROR_NO_STORE], 60..=60, [0, 60, 0]),
+    case("/close-503", &[Close, UNAVAILABLE, FRESH], 3..=6, [58, 2, 0]),
     // A status line has been sent to everybody.
-    Case { target: "/cut", does: &[CutBody], forwards: 1, outcome: [0, 0, 60] },
-    Case { target: "/close-cut", does: &[Close, CutBody], forwards: 2, outcome: [0, 1, 59] },
-    Case { target: "/share/close", does: &[Close, FRESH], forwards: 1, outcome: [0, 60, 0] },
-    Case { target: "/share/503", does: &[UNAVAILABLE, FRESH], forwards: 1, outcome: [0, 60, 0] },
+    case("/cut", &[CutBody], 1..=1, [0, 0, 60]),
+    case("/close-cut", &[Close, CutBody], 2..=5, [0, 1, 59]),
+    case("/share/close", &[Close, FRESH], 1..=1, [0, 60, 0]),
+    case("/share/503", &[UNAVAILABLE, FRESH], 1..=1, [0, 60, 0]),
     // What is late is asked for once more, and whoever answers first answers all.
-    Case { target: "/late", does: &[SayNothing, FRESH], forwards: 2, outcome: [59, 1, 0] },
-    Case { target: "/late/twice", does: &[SayNothing], forwards: 2, outcome: [0, 60, 0] },
-    Case { target: "/late/share", does: &[SayNothing, Close], forwards: 2, outcome: [0, 60, 0] },
+    case("/late", &[SayNothing, FRESH], 2..=2, [59, 1, 0]),
+    // Four at a time, and after the first failure nobody waits for longer than `wait_max`.
+    case("/late/twice", &[SayNothing], 5..=9, [0, 60, 0]),
+    case("/late/close", &[SayNothing, Close], 60..=60, [0, 60, 0]),
 ];
 
 /// No connection is kept: a request that finds its kept connection dead is sent again, and counted again by the origin.
@@ -158,8 +171,11 @@ impl Trial {
             crowd()
         });
         assert_eq!(outcome, case.outcome, "2xx, 5xx and broken of {}", case.target);
-        assert_eq!(self.origin.count(case.target), case.forwards, "forwards of {}", case.target);
-        assert!(load.most.load(Ordering::Acquire) <= 2, "forwards at a time of {}", case.target);
+        let forwards = self.origin.count(case.target);
+        assert!(case.forwards.contains(&forwards), "{forwards} forwards of {}", case.target);
+        let most = load.most.load(Ordering::Acquire);
+        // The origin learns a little later than the gateway that one has ended.
+        assert!(most <= AT_ONCE + 1, "{most} forwards at a time of {}", case.target);
     }
 }
 
@@ -191,10 +207,10 @@ fn http2_crowd(larder: &Larder, target: &str) -> [usize; 3] {
     [number("requests:", "succeeded"), errors, number("requests:", "failed") - errors]
 }
 
-/// One forward, and one more where it fails or is late, however many wait.
+/// One forward, and a few at a time where it fails or is late, however many wait.
 //= RFC 9111 section 4: collapsed requests
 #[test]
-fn a_crowd_costs_an_origin_in_trouble_two_requests() {
+fn a_crowd_costs_an_origin_in_trouble_few_requests_at_a_time() {
     for workers in [1, 4] {
         let trial = Trial::start(workers);
         for case in &CASES {
@@ -241,7 +257,9 @@ fn a_crowd_whose_connection_fails() {
 /// The client that caused the forward leaves before there is an answer.
 #[test]
 fn a_crowd_whose_leader_leaves() {
-    for (does, forwards, status) in [(&[FRESH][..], 1, 200), (&[Close, FRESH], 2, 200), (&[Close], 2, 502)] {
+    for (does, forwards, status) in
+        [(&[FRESH][..], 1..=1, 200), (&[Close, FRESH], 2..=5, 200), (&[Close], 61..=61, 502)]
+    {
         let (origin, gate) = gated(does);
         let larder = Setup::origin(LARDER, &origin.url()).start();
         let mut leader = larder.client();
@@ -252,7 +270,7 @@ fn a_crowd_whose_leader_leaves() {
         leader.reset();
         gate.open();
         assert!(clients.into_iter().all(|mut client| client.response().status() == status), "{does:?}");
-        assert_eq!(origin.total(), forwards, "{does:?}");
+        assert!(forwards.contains(&origin.total()), "{does:?}: {}", origin.total());
     }
 }
 
@@ -272,13 +290,13 @@ fn a_crowd_beyond_the_limit_of_waiters() {
     wait::until_true("ten wait", || larder.metric("larder_collapsed_waiters", &[]) >= 10.0);
     gate.open();
     assert!(clients.into_iter().all(|mut client| client.response().status() == 502));
-    assert_eq!(origin.total(), 51, "the leader, those above the limit, and one of those who waited");
+    assert_eq!(origin.total(), 60, "the leader, those above the limit, and those who waited in turn");
 }
 
-/// A purge while all wait: the answer that was asked for before it still answers them, or the relief does.
+/// A purge while all wait: the answer that was asked for before it still answers them, or one that was asked for later does.
 #[test]
 fn a_crowd_that_a_purge_meets() {
-    for (does, forwards) in [(&[FRESH][..], 1), (&[Close, FRESH], 2)] {
+    for (does, forwards) in [(&[FRESH][..], 1..=1), (&[Close, FRESH], 2..=5)] {
         let (origin, gate) = gated(does);
         let larder = Setup::origin(LARDER, &origin.url()).start();
         let clients = askers(&larder, CROWD, "/");
@@ -288,9 +306,10 @@ fn a_crowd_that_a_purge_meets() {
         gate.open();
         let statuses: Vec<u16> = clients.into_iter().map(|mut client| client.response().status()).collect();
         let whole = statuses.iter().filter(|status| **status == 200).count();
-        assert_eq!((whole, origin.total()), (61 - forwards, forwards), "{does:?}");
+        assert_eq!(whole, CROWD + 1 - does.len(), "{does:?}");
+        assert!(forwards.contains(&origin.total()), "{does:?}: {}", origin.total());
         // Only what was asked for after the purge is there.
-        assert_eq!(larder.get("/").is_hit(), forwards == 2, "{does:?}");
+        assert_eq!(larder.get("/").is_hit(), does.len() == 2, "{does:?}");
     }
 }
 
@@ -311,7 +330,7 @@ fn a_server_error_is_not_remembered_as_uncacheable() {
     wait::until_true("the crowd waits", || larder.metric("larder_collapsed_waiters", &[]) >= 59.0);
     gate.open();
     assert!(clients.into_iter().all(|mut client| client.response().status() == 500));
-    assert_eq!(origin.total(), 3);
+    assert_eq!(origin.total(), 1 + CROWD);
 }
 
 /// An origin that holds back its first request until the gate opens.

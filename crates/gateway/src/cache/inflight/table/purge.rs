@@ -23,37 +23,33 @@ impl FetchTable {
     }
 
     fn purge_shard(&self, shard: &mut Listed, doom: &impl Fn(&[u8], Option<&StoredHead>) -> Doom) -> usize {
-        let (before, mut undecided) = (shard.len(), Vec::new());
-        shard.retain(|_, in_flight| {
+        let mut undecided = Vec::new();
+        let doomed = shard.remove(|in_flight| {
             let doom = in_flight.judged_by(doom);
             match doom {
                 Doom::Spared => {}
                 Doom::Undecided => undecided.push(Arc::clone(in_flight)),
                 Doom::Doomed => in_flight.doom(),
             }
-            doom == Doom::Spared
+            doom == Doom::Doomed
         });
-        let purged = before - shard.len();
-        for in_flight in undecided {
-            // Moved once, it is where nobody looks for it already.
-            let key = in_flight.moved.get_or_init(|| self.lone_key(in_flight.primary())).clone();
-            shard.insert(key, in_flight);
-        }
-        purged
+        let crowds = undecided.iter().filter_map(|in_flight| in_flight.crowd.as_ref());
+        crowds.for_each(|crowd| shard.close(crowd));
+        doomed + undecided.len()
     }
 
     /// How many forwards a purge would take.
     pub(crate) fn count(&self, doom: impl Fn(&[u8], Option<&StoredHead>) -> Doom) -> usize {
         let is_taken = |in_flight: &&Arc<InFlight>| in_flight.judged_by(&doom) != Doom::Spared;
-        self.shards.iter().map(|shard| shard.lock().values().filter(is_taken).count()).sum()
+        self.shards.iter().map(|shard| shard.lock().forwards.values().filter(is_taken).count()).sum()
     }
 }
 
 impl InFlight {
     fn judged_by(&self, doom: &impl Fn(&[u8], Option<&StoredHead>) -> Doom) -> Doom {
         match &self.progress.lock().answer {
-            Some(Answer::Filling(filling)) => doom(self.primary(), Some(&filling.head)),
-            _ => doom(self.primary(), None),
+            Some(Answer::Filling(filling)) => doom(&self.primary, Some(&filling.head)),
+            _ => doom(&self.primary, None),
         }
     }
 }

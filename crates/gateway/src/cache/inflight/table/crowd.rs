@@ -1,0 +1,365 @@
+//! Those who wait for one response, and the forwards that may bring it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use telemetry::trace::TraceContext;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+use super::{FetchTable, INTERIMS_KEPT_MAX, InFlight, LeaderGuard};
+use crate::cache::epochs::membership::LookUp;
+use crate::cache::inflight::answer::{Answer, Failed};
+use crate::cache::inflight::turns::{Beside, Effect, Ended, Trouble};
+use crate::client::Client;
+use crate::config::CollapseLimits;
+use crate::upstream::Interim;
+
+/// Whose request it is, as far as that is known: all others are one.
+pub(crate) type Asker = Option<Client>;
+
+/// Those who wait for one response.
+pub(super) struct Crowd {
+    key: Box<[u8]>,
+    primary_bytes: usize,
+    /// What is looked up from then on, it answers.
+    open_since: LookUp,
+    limits: CollapseLimits,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// In the order in which they came.
+    waiting: BTreeMap<u64, Entry>,
+    tickets: u64,
+    under_way: Vec<UnderWay>,
+    trouble: Trouble<Asker>,
+    /// The last failure of one request, and when the first was.
+    failure: Option<Failed>,
+    failed_at: Option<Instant>,
+    interims: Vec<Arc<Interim>>,
+    /// What all get, and how many are promised it.
+    answer: Option<(Answer, Arc<AtomicUsize>)>,
+}
+
+struct Entry {
+    client: Asker,
+    turn: oneshot::Sender<LeaderGuard>,
+}
+
+struct UnderWay {
+    in_flight: Arc<InFlight>,
+    client: Asker,
+    late_at: Option<Instant>,
+}
+
+/// A request that waits for others' forwards.
+pub(crate) struct Waiting {
+    crowd: Arc<Crowd>,
+    fetch_table: Arc<FetchTable>,
+    ticket: u64,
+    turn: Option<oneshot::Receiver<LeaderGuard>>,
+    since: Instant,
+    interims_seen: usize,
+    knows_failure: bool,
+}
+
+/// What one that waits learns next.
+pub(crate) enum Learned {
+    Interim(Arc<Interim>),
+    /// What answers all.
+    Answer(Answer),
+    /// A forward has failed, for its own request alone: once, and who can do without an answer goes.
+    Failure(Failed),
+    /// It is this one's turn to ask.
+    Turn(LeaderGuard),
+    /// There was no turn for it, and this was the last failure.
+    NoTurn(Option<Failed>),
+}
+
+impl Crowd {
+    pub(super) fn new(
+        (primary, key): (&[u8], Box<[u8]>),
+        open_since: LookUp,
+        limits: CollapseLimits,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            key,
+            primary_bytes: primary.len(),
+            open_since,
+            limits,
+            state: Mutex::default(),
+            changed: Notify::new(),
+        })
+    }
+
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    pub(super) fn primary(&self) -> &[u8] {
+        &self.key[..self.primary_bytes]
+    }
+
+    /// Whether who wants to join it begins anew in its place. What its forwards bring is not stored then.
+    pub(super) fn makes_room(&self, is_overtaken: impl Fn(LookUp) -> bool) -> bool {
+        let makes_room = is_overtaken(self.open_since);
+        if makes_room {
+            self.forwards().iter().for_each(|in_flight| in_flight.doom());
+        }
+        makes_room
+    }
+
+    /// Whether nobody waits, and nothing is under way.
+    pub(super) fn is_deserted(&self) -> bool {
+        let state = self.state.lock();
+        state.waiting.is_empty() && state.under_way.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.state.lock().waiting.len() >= self.limits.waiters_max
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.state.lock().waiting.len()
+    }
+
+    pub(super) fn answer(&self) -> Option<Answer> {
+        self.state.lock().answer.as_ref().map(|(answer, _)| answer.clone())
+    }
+
+    /// The forwards that are under way for it.
+    pub(super) fn forwards(&self) -> Vec<Arc<InFlight>> {
+        self.state.lock().under_way.iter().map(|under_way| Arc::clone(&under_way.in_flight)).collect()
+    }
+
+    pub(super) fn push_interim(&self, interim: &Arc<Interim>) {
+        let mut state = self.state.lock();
+        if state.interims.len() < INTERIMS_KEPT_MAX {
+            state.interims.push(Arc::clone(interim));
+            drop(state);
+            self.changed.notify_waiters();
+        }
+    }
+
+    pub(super) fn begins(&self, in_flight: &Arc<InFlight>, client: Asker) {
+        self.state.lock().begins(in_flight, client, self.limits.wait_max);
+    }
+
+    /// Gives all who wait what a forward has brought.
+    pub(super) fn answered(&self, in_flight: &Arc<InFlight>, answer: &Answer) {
+        self.state.lock().answered(in_flight, answer);
+        self.changed.notify_waiters();
+    }
+
+    /// A forward has ended: what it means to those who wait. Nothing, where they have their answer from another one.
+    pub(super) fn ended(&self, in_flight: &Arc<InFlight>, answer: &Answer) -> Option<Effect> {
+        let (ended, failed) = end_of(answer);
+        let mut state = self.state.lock();
+        let own = state.under_way.iter().position(|known| Arc::ptr_eq(&known.in_flight, in_flight))?;
+        let own = state.under_way.remove(own);
+        if let Some((_, promised)) = &state.answer {
+            return Arc::ptr_eq(promised, &in_flight.waiters).then_some(Effect::AllGetIt);
+        }
+        let effect = state.trouble.learns(ended, own.client, self.limits.on_failure);
+        match (effect, failed) {
+            (Effect::AllGetIt, Some(failed)) => state.answered(in_flight, &Answer::Failed(failed)),
+            (Effect::AllGetIt, None) => state.answered(in_flight, answer),
+            (Effect::NextGoes, failed) => {
+                if ended == Ended::Failed {
+                    state.failed_at.get_or_insert_with(Instant::now);
+                }
+                let is_first = state.failure.is_none();
+                state.failure = failed.or(state.failure.take());
+                if !is_first {
+                    return Some(effect);
+                }
+            }
+        }
+        drop(state);
+        self.changed.notify_waiters();
+        Some(effect)
+    }
+
+    /// The next one whose turn it is, if there is room for one more.
+    pub(super) fn next(&self) -> Option<(Asker, oneshot::Sender<LeaderGuard>)> {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        let are_late = state.under_way.iter().all(|own| own.late_at.is_some_and(|late_at| late_at <= now));
+        let beside = Beside { under_way: state.under_way.len(), are_late };
+        if state.answer.is_some() || !state.trouble.may_begin(beside) {
+            return None;
+        }
+        let clients: Vec<Asker> = state.under_way.iter().map(|own| own.client).collect();
+        let next = state.trouble.next(state.waiting.values().map(|entry| entry.client), &clients)?;
+        let ticket = *state.waiting.keys().nth(next)?;
+        state.waiting.remove(&ticket).map(|entry| (entry.client, entry.turn))
+    }
+
+    fn notify_forwards(&self) {
+        self.forwards().iter().for_each(|in_flight| in_flight.changed.notify_waiters());
+    }
+}
+
+impl State {
+    fn begins(&mut self, in_flight: &Arc<InFlight>, client: Asker, wait_max: Duration) {
+        let late_at = Instant::now().checked_add(wait_max);
+        self.under_way.push(UnderWay { in_flight: Arc::clone(in_flight), client, late_at });
+    }
+
+    /// Each of those who wait is promised what it is.
+    fn answered(&mut self, in_flight: &Arc<InFlight>, answer: &Answer) {
+        if self.answer.is_none() {
+            in_flight.waiters.fetch_add(self.waiting.len(), Ordering::AcqRel);
+            self.answer = Some((answer.clone(), Arc::clone(&in_flight.waiters)));
+        }
+    }
+}
+
+/// What a forward has come to, to those who wait: with how it failed, if it did.
+pub(super) fn end_of(answer: &Answer) -> (Ended, Option<Failed>) {
+    let failed = match answer {
+        Answer::Failed(failed) | Answer::Stale(_, _, failed) => failed.clone(),
+        Answer::Private(private) if private.status >= 500 => Failed::Status(private.status),
+        Answer::GivenUp => return (Ended::GivenUp, None),
+        Answer::Filling(_)
+        | Answer::Freshened(..)
+        | Answer::Found(_)
+        | Answer::FoundElsewhere(_)
+        | Answer::Private(_)
+        | Answer::Discarded => return (Ended::Answered, None),
+    };
+    let ended = match &failed {
+        Failed::Error(error) if error.is_without_connection() => Ended::Unreachable,
+        Failed::Error(_) | Failed::Status(_) => Ended::Failed,
+    };
+    (ended, Some(failed))
+}
+
+impl Waiting {
+    pub(super) fn enter(crowd: &Arc<Crowd>, fetch_table: &Arc<FetchTable>, client: Asker) -> Self {
+        let (sender, turn) = oneshot::channel();
+        let mut state = crowd.state.lock();
+        let ticket = state.tickets;
+        state.tickets += 1;
+        state.waiting.insert(ticket, Entry { client, turn: sender });
+        if let Some((_, promised)) = &state.answer {
+            promised.fetch_add(1, Ordering::AcqRel);
+        }
+        let is_first = state.waiting.len() == 1;
+        drop(state);
+        if is_first {
+            crowd.notify_forwards();
+        }
+        let (crowd, fetch_table) = (Arc::clone(crowd), Arc::clone(fetch_table));
+        let since = Instant::now();
+        Self { crowd, fetch_table, ticket, turn: Some(turn), since, interims_seen: 0, knows_failure: false }
+    }
+
+    /// Where the request is recorded that leads a forward for it.
+    pub(crate) fn leader_trace(&self) -> Option<TraceContext> {
+        self.crowd.state.lock().under_way.first()?.in_flight.trace.get().copied()
+    }
+
+    /// What comes next. May be dropped, and called again.
+    pub(crate) async fn learn(&mut self) -> Learned {
+        let crowd = Arc::clone(&self.crowd);
+        loop {
+            let changed = crowd.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(learned) = self.poll() {
+                return learned;
+            }
+            let looks_at = self.looks_at();
+            tokio::select! {
+                biased;
+                turn = turn_of(&mut self.turn) => return Learned::Turn(turn),
+                () = changed => {}
+                () = passed(looks_at) => self.fetch_table.hand_on(&crowd),
+            }
+        }
+    }
+
+    fn poll(&mut self) -> Option<Learned> {
+        let state = self.crowd.state.lock();
+        if let Some(interim) = state.interims.get(self.interims_seen) {
+            self.interims_seen += 1;
+            return Some(Learned::Interim(Arc::clone(interim)));
+        }
+        if let Some((answer, _)) = &state.answer {
+            return Some(Learned::Answer(answer.clone()));
+        }
+        if let Some(failure) = state.failure.as_ref().filter(|_| !self.knows_failure) {
+            self.knows_failure = true;
+            return Some(Learned::Failure(failure.clone()));
+        }
+        let leaves_at = self.leaves_at(&state)?;
+        // Who is no longer listed has a turn on its way.
+        (leaves_at <= Instant::now() && state.waiting.contains_key(&self.ticket))
+            .then(|| Learned::NoTurn(state.failure.clone()))
+    }
+
+    /// After so long a wait in vain.
+    fn leaves_at(&self, state: &State) -> Option<Instant> {
+        self.since.max(state.failed_at?).checked_add(self.crowd.limits.wait_max)
+    }
+
+    /// When to see whether a forward is late, or this one has waited too long.
+    fn looks_at(&self) -> Option<Instant> {
+        let state = self.crowd.state.lock();
+        let once_late = Beside { under_way: state.under_way.len(), are_late: true };
+        let late_at = state.under_way.iter().filter_map(|own| own.late_at).max();
+        let late_at = late_at.filter(|_| state.trouble.may_begin(once_late));
+        let leaves_at = self.leaves_at(&state);
+        late_at.into_iter().chain(leaves_at).min()
+    }
+
+    /// Who wants what this answer is about begins anew from now on: it is too old.
+    pub(crate) fn make_room(&self) {
+        self.fetch_table.close(&self.crowd);
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut state = self.crowd.state.lock();
+        if state.waiting.remove(&self.ticket).is_none() {
+            return;
+        }
+        let is_last = state.waiting.is_empty();
+        if let Some((answer, promised)) = &state.answer {
+            promised.fetch_sub(1, Ordering::AcqRel);
+            if let Answer::Filling(filling) = answer {
+                filling.fill.promise_kept();
+            }
+        }
+        drop(state);
+        if is_last {
+            self.crowd.notify_forwards();
+        }
+    }
+}
+
+async fn turn_of(turn: &mut Option<oneshot::Receiver<LeaderGuard>>) -> LeaderGuard {
+    if let Some(receiver) = turn {
+        let received = receiver.await;
+        *turn = None;
+        if let Ok(leader) = received {
+            return leader;
+        }
+    }
+    std::future::pending().await
+}
+
+async fn passed(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
