@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::cache::Cache;
 use crate::cache::purge::heard;
-use crate::cache::tiers::fleet::FleetLog;
+use crate::cache::tiers::fleet::{Beat, FleetLog};
 use crate::config::StoreIndex;
 use crate::worker::Shared;
 
@@ -111,13 +111,19 @@ async fn step(
     told: &mut Option<LogCursor>,
 ) -> Result<(), BackingError> {
     log.send().await?;
-    let (sent, source) = (log.sent(), log.source());
-    let read = heard::read_on(shared, (cache, log)).await?;
-    log.has_read_over(source);
-    cache.own_purges_are_read(sent);
-    if *told != Some(read) {
-        log.beat(read).await?;
-        *told = Some(read);
+    loop {
+        let (sent, source) = (log.sent(), log.source());
+        let read = heard::read_on(shared, (cache, log)).await?;
+        log.has_read_over(source);
+        cache.own_purges_are_read(sent);
+        if *told == Some(read) {
+            return Ok(());
+        }
+        *told = None;
+        // One that is not in the list yet reads on when it is.
+        if log.beat(read).await? == Beat::Next || !log.is_listed() {
+            *told = Some(read);
+            return Ok(());
+        }
     }
-    Ok(())
 }

@@ -3,11 +3,14 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::{FaultProxy, Faults, Larder, Redis, Response, ScriptedOrigin, Setup, Signal, wait};
+use testkit::{
+    Client, Fate, FaultProxy, Faults, Larder, Redis, RespProxy, Response, ScriptedOrigin, Setup,
+    Signal, wait,
+};
 
 use crate::instances::status;
 use crate::purges::purge;
@@ -31,6 +34,11 @@ struct Fleet {
 
 impl Fleet {
     fn start(count: usize, store: SocketAddr) -> Self {
+        Self::over(&vec![store; count])
+    }
+
+    /// One gateway for each way to the store.
+    fn over(ways: &[SocketAddr]) -> Self {
         let version = Arc::new(AtomicUsize::new(1));
         let current = Arc::clone(&version);
         let origin = ScriptedOrigin::start(move |exchange| {
@@ -42,8 +50,8 @@ impl Fleet {
                 false => exchange.respond("200 OK", &fields, format!("version {version}")),
             };
         });
-        let config = patient(&origin, store);
-        Self { gateways: instances::start(count, |_| Setup::config(LARDER, &config)), origin, version }
+        let setup = |index: usize| Setup::config(LARDER, &patient(&origin, ways[index]));
+        Self { gateways: instances::start(ways.len(), setup), origin, version }
     }
 
     /// Stores what the origin has at the first gateway, and in the store.
@@ -497,17 +505,52 @@ fn a_process_that_was_stopped_serves_nothing_that_was_purged_meanwhile() {
     let mut clients: Vec<_> = (0..8).map(|_| stopped.client()).collect();
     clients.iter_mut().for_each(|client| assert!(status(&client.get("/page")).contains("; hit")));
     stopped.signal(Signal::STOP);
-    fleet.version.fetch_add(1, Ordering::SeqCst);
-    wait::until_true("the purge is complete without it", || {
-        let answer = fleet.gateways[0].ask_admin("POST", "/purge?everything=true", "");
-        String::from_utf8_lossy(&answer.body).contains("\"complete\":true")
-    });
-    for client in &mut clients {
-        client.send("GET /page HTTP/1.1\r\nHost: test.example\r\n\r\n");
+    fleet.purge_without(stopped, &mut clients);
+}
+
+impl Fleet {
+    /// Purges until that is complete without an instance that stands still. Its clients ask before it goes on.
+    fn purge_without(&self, stopped: &Larder, clients: &mut [Client]) {
+        let version = self.version.fetch_add(1, Ordering::SeqCst) + 1;
+        wait::until_true("the purge is complete without it", || {
+            let answer = self.gateways[0].ask_admin("POST", "/purge?everything=true", "");
+            String::from_utf8_lossy(&answer.body).contains("\"complete\":true")
+        });
+        for client in clients.iter_mut() {
+            client.send("GET /page HTTP/1.1\r\nHost: test.example\r\n\r\n");
+        }
+        stopped.signal(Signal::CONT);
+        for client in clients {
+            assert_eq!(client.response().text(), format!("version {version}"));
+        }
     }
-    stopped.signal(Signal::CONT);
-    for client in &mut clients {
-        assert_eq!(client.response().body, b"version 2");
+}
+
+/// Its question was on the way when it was stopped, and is answered meanwhile: that the answer is late says nothing of the store.
+#[test]
+fn a_process_that_was_stopped_while_it_asked_serves_nothing_that_was_purged_meanwhile() {
+    let redis = Redis::start("");
+    let proxy = RespProxy::start(redis.address());
+    let fleet = Fleet::over(&[redis.address(), proxy.address()]);
+    let stopped = &fleet.gateways[1];
+    for _ in 0..3 {
+        fleet.store_at_first("/page");
+        fleet.has_current(1, "/page");
+        let mut clients: Vec<_> = (0..32).map(|_| stopped.client()).collect();
+        clients.iter_mut().for_each(|client| assert!(status(&client.get("/page")).contains("; hit")));
+        let has_begun = AtomicBool::new(false);
+        proxy.decide(move |seen| match seen.key() == b"larder:log" || has_begun.load(Ordering::SeqCst) {
+            true => {
+                has_begun.store(true, Ordering::SeqCst);
+                Fate::Hold
+            }
+            false => Fate::Pass,
+        });
+        wait::until_true("it asks for the log", || proxy.held() > 0);
+        stopped.signal(Signal::STOP);
+        proxy.decide(|_| Fate::Pass);
+        proxy.release();
+        fleet.purge_without(stopped, &mut clients);
     }
 }
 

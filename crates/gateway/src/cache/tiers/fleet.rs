@@ -55,6 +55,15 @@ struct Outbox {
     put: u64,
 }
 
+/// What the others have known of this instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beat {
+    /// Nothing until now: it has to read what they have purged meanwhile.
+    First,
+    /// They have waited for it all the time.
+    Next,
+}
+
 /// A purge that others are to be told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Posted(u64);
@@ -209,22 +218,25 @@ impl FleetLog {
     }
 
     /// Tells the others how far this instance has read.
-    pub(crate) async fn beat(&self, read: LogCursor) -> Result<(), BackingError> {
+    pub(crate) async fn beat(&self, read: LogCursor) -> Result<Beat, BackingError> {
         let sent = Instant::now();
         self.fleet.beat(read).await?;
+        if !self.touch.listed((sent, Instant::now()), self.fleet.lifetime()) {
+            return Ok(Beat::First);
+        }
         if self.is_listed() {
             self.touch.told(sent, self.fleet.lifetime());
             if !self.is_followed.swap(true, Ordering::AcqRel) {
                 tracing::info!("the purge log of the shared store is read");
             }
         }
-        Ok(())
+        Ok(Beat::Next)
     }
 
     /// Writing, reading or telling has failed that was begun then.
     pub(crate) fn failed(&self, begun: Instant, error: &BackingError) {
         let now = Instant::now();
-        self.touch.failed(begun, now);
+        self.touch.failed(silent_since(error, (begun, now)), now);
         let mut refusal = self.refusal.lock();
         // That nobody asks for a while tells nothing of why.
         if !matches!(error, BackingError::Open { .. }) {
@@ -270,6 +282,15 @@ impl FleetLog {
     /// Waits until all instances have read up to a place.
     pub(crate) async fn reach(&self, place: LogCursor) -> Reached {
         self.fleet.reach(place, self.verification + Duration::from_secs(1)).await
+    }
+}
+
+/// From when on the tier has not answered, as a failure tells. Of several operations it is the last one that has failed, and that has waited for no longer
+/// than it may: a process that was stopped meanwhile has not waited. An error that came tells of the moment when it came.
+fn silent_since(error: &BackingError, (begun, now): (Instant, Instant)) -> Instant {
+    match error {
+        BackingError::TimedOut { after } => now.checked_sub(*after).map_or(begun, |since| since.max(begun)),
+        _ => now,
     }
 }
 
@@ -324,6 +345,17 @@ mod tests {
 
     fn record(url: &str) -> PurgeRecord {
         PurgeRecord { id: PurgeId([1; 16]), at_ms: 1, mode: PurgeMode::Hard, what: What::Url(url.to_owned()) }
+    }
+
+    #[test]
+    fn a_failure_tells_of_no_longer_than_its_deadline() {
+        let begun = Instant::now();
+        let at = |ms| begun + Duration::from_millis(ms);
+        let timed_out = BackingError::TimedOut { after: Duration::from_millis(500) };
+        for (now_ms, since_ms) in [(300, 0), (500, 0), (700, 200), (10_000, 9_500)] {
+            assert_eq!(silent_since(&timed_out, (begun, at(now_ms))), at(since_ms), "{now_ms}");
+        }
+        assert_eq!(silent_since(&BackingError::Full, (begun, at(10_000))), at(10_000));
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub(super) struct Touch {
     until_ms: AtomicU64,
     /// The same, as far as the tier has answered: it does not grow while the tier is away.
     told_until_ms: AtomicU64,
+    /// The same of the last record that the tier has, whatever this instance had read when it wrote that.
+    listed_until_ms: AtomicU64,
     failing: Mutex<Option<Failing>>,
     changed: Notify,
 }
@@ -44,6 +46,7 @@ impl Touch {
             verification,
             until_ms: AtomicU64::new(0),
             told_until_ms: AtomicU64::new(0),
+            listed_until_ms: AtomicU64::new(0),
             failing: Mutex::default(),
             changed: Notify::new(),
         }
@@ -63,11 +66,23 @@ impl Touch {
         now.saturating_duration_since(self.begun).as_millis() < u128::from(end_ms.load(Ordering::Acquire))
     }
 
-    /// The tier has the record of this instance, which was sent then and lives for `lifetime`.
+    /// The tier has the record of this instance, which was sent then and lives for `lifetime`. Whether it had one all the time until now: if not,
+    /// purges may have been complete that this instance had not read before it wrote the record.
+    pub(super) fn listed(&self, (sent, now): (Instant, Instant), lifetime: Duration) -> bool {
+        let was_listed = self.is_before(now, &self.listed_until_ms);
+        self.listed_until_ms.store(self.ms_at(self.end_of(sent, lifetime)), Ordering::Release);
+        was_listed
+    }
+
+    /// Before the others stop to wait for it.
+    fn end_of(&self, sent: Instant, lifetime: Duration) -> Instant {
+        sent + lifetime.saturating_sub(self.verification / 2)
+    }
+
+    /// The same of one that was written when this instance had read all that was purged without it.
     pub(super) fn told(&self, sent: Instant, lifetime: Duration) {
         *self.failing.lock() = None;
-        // Before the others stop to wait for it.
-        let end = sent + lifetime.saturating_sub(self.verification / 2);
+        let end = self.end_of(sent, lifetime);
         self.told_until_ms.store(self.ms_at(end), Ordering::Release);
         self.holds_until(end);
     }
@@ -130,6 +145,18 @@ mod tests {
         assert!(!touch.holds(begun), "before anybody waits for it");
         touch.told(begun + after(1000), 3 * T);
         assert!(touch.holds(begun + after(5999)) && !touch.holds(begun + after(6000)));
+    }
+
+    #[test]
+    fn a_record_that_has_ended_is_no_sign_that_all_was_read() {
+        let begun = Instant::now();
+        let touch = Touch::new(begun, T);
+        let listed = |sent, now| touch.listed((begun + after(sent), begun + after(now)), 3 * T);
+        assert!(!listed(0, 10), "the first one");
+        assert!(listed(1_000, 1_010) && listed(5_000, 5_900));
+        assert!(!listed(5_500, 10_000), "it stood still before the answer");
+        assert!(!listed(10_500, 10_510), "the one before may have ended before it was written");
+        assert!(listed(10_600, 10_610));
     }
 
     #[test]
