@@ -8,7 +8,7 @@
 mod log;
 pub(crate) mod membership;
 mod places;
-mod shared;
+pub(crate) mod shared;
 mod tags_seen;
 
 use std::hash::{BuildHasher, RandomState};

@@ -554,6 +554,32 @@ fn a_process_that_was_stopped_while_it_asked_serves_nothing_that_was_purged_mean
     }
 }
 
+/// Two that have read the log further stand still while it is set back, and another one writes a record of the same length in the place of the one that
+/// they have read.
+#[test]
+fn a_log_that_is_set_back_and_grows_as_long_again_loses_no_purge() {
+    let redis = Redis::start("");
+    let fleet = Fleet::start(2, redis.address());
+    fleet.purge("site=default");
+    redis.command("COPY larder:log saved");
+    fleet.purge("url=http://test.example/past");
+    fleet.store_at_first("/page");
+    fleet.has_current(1, "/page");
+    fleet.gateways.iter().for_each(|gateway| gateway.signal(Signal::STOP));
+    redis.command("COPY saved larder:log REPLACE");
+    let length = redis.command("STRLEN larder:log");
+    let newcomer = Setup::config(LARDER, &patient(&fleet.origin, redis.address())).start();
+    wait::until_true("all are known", || newcomer.metric("larder_tier_instances", &[]) == 3.0);
+    fleet.version.fetch_add(1, Ordering::SeqCst);
+    let purged = purge(&newcomer, "url=http://test.example/page");
+    assert!(!purged.is_complete, "{}", purged.text);
+    assert_ne!(redis.command("STRLEN larder:log"), length);
+    for gateway in &fleet.gateways {
+        gateway.signal(Signal::CONT);
+        wait::until_true("it hears of the purge", || gateway.get("/page").text() == "version 2");
+    }
+}
+
 /// What was set back has other purges at places that some have read, and none of those that it has lost.
 #[test]
 fn a_log_that_is_set_back_leaves_nothing_unvalidated() {

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use store::backing::{LogCursor, LogId, LogOffset};
+use store::backing::{LogCursor, LogId, LogOffset, LogRecord};
 use store::purge::{Clause, Force, PurgeId, PurgeRecord};
+use twox_hash::XxHash3_64;
 
 use super::places::Places;
 use super::{Epochs, Kept, Purgers};
@@ -16,6 +17,26 @@ use crate::cache::tiers::fleet::Posted;
 pub(super) struct Shared {
     places: Mutex<Places>,
     own: Mutex<VecDeque<Own>>,
+    last: Mutex<Option<LastRecord>>,
+}
+
+/// The record of the log that was read last. A log that was set back, and has grown again to where it was, has another one in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LastRecord {
+    pub(crate) begins: LogOffset,
+    end: LogOffset,
+    hash: u64,
+}
+
+impl LastRecord {
+    pub(crate) fn new(begins: LogOffset, record: &LogRecord) -> Self {
+        Self { begins, end: record.end, hash: XxHash3_64::oneshot(&record.bytes) }
+    }
+
+    /// Whether it is this one.
+    pub(crate) fn is(&self, record: &LogRecord) -> bool {
+        *self == Self::new(self.begins, record)
+    }
 }
 
 /// A purge of this instance, which has taken effect here before it was written into the log.
@@ -44,6 +65,7 @@ impl Shared {
     fn begin(&self, from: LogCursor, number: u64) {
         let outstanding = self.outstanding(None);
         self.places.lock().begin(from, number, outstanding);
+        *self.last.lock() = None;
     }
 
     fn own(&self, id: PurgeId) -> Option<u64> {
@@ -84,9 +106,19 @@ impl Epochs {
         self.shared.places.lock().read()
     }
 
-    /// How far the log that there is now was read before it was set back, if it was: `from`, or farther than it goes.
+    /// The record that stands before that.
+    pub(crate) fn last_record(&self) -> Option<LastRecord> {
+        *self.shared.last.lock()
+    }
+
+    /// It was read, and heard.
+    pub(crate) fn has_read(&self, record: LastRecord) {
+        *self.shared.last.lock() = Some(record);
+    }
+
+    /// How far the log that there is now was read before it was set back, if it was: farther than it goes; else `from`, of another log.
     pub(crate) fn read_before(&self, there: LogId, from: LogCursor) -> LogCursor {
-        match self.shared.places.lock().has_left(there) {
+        match there == from.id || self.shared.places.lock().has_left(there) {
             true => LogCursor { id: there, offset: LogOffset(u64::MAX) },
             false => from,
         }

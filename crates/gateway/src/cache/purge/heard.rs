@@ -13,6 +13,7 @@ use super::record;
 use super::url::{asked_as, split_url};
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
+use crate::cache::epochs::shared::LastRecord;
 use crate::cache::key::{key_of, key_without_site};
 use crate::cache::tiers::fleet::FleetLog;
 use crate::clock::now;
@@ -98,8 +99,7 @@ pub(crate) async fn read_on(
                 from
             }
         };
-        let LogPart { state, records } = log.read(from).await?;
-        let continuity = state.continues(&from);
+        let (LogPart { state, records }, continuity) = read_behind(log, from, epochs.last_record()).await?;
         if continuity != Continuity::Whole {
             // What others have written at places of what is gone is judged by none of what comes in its place.
             let state = match continuity {
@@ -110,11 +110,43 @@ pub(crate) async fn read_on(
             continue;
         }
         let end = records.last().map_or(from.offset, |record| record.end);
-        records.iter().for_each(|record| apply((shared, cache), record));
+        let mut begins = from.offset;
+        for record in &records {
+            apply((shared, cache), record);
+            epochs.has_read(LastRecord::new(begins, record));
+            begins = record.end;
+        }
         if end >= state.end || records.is_empty() {
             return Ok(LogCursor { id: state.id, offset: end });
         }
     }
+}
+
+/// The records behind a place, and how the log relates to what was read of it. The record before that place is read once more: a log that was
+/// set back, and has grown as long again, is told apart by nothing else.
+async fn read_behind(
+    log: &FleetLog,
+    from: LogCursor,
+    last: Option<LastRecord>,
+) -> Result<(LogPart, Continuity), BackingError> {
+    if let Some(last) = last {
+        let LogPart { state, mut records } = log.read(LogCursor { offset: last.begins, ..from }).await?;
+        let continuity = state.continues(&from);
+        // Where it was trimmed up to here, there is nothing to compare.
+        if continuity == Continuity::Whole && state.floor <= last.begins {
+            if !records.first().is_some_and(|record| last.is(record)) {
+                return Ok((LogPart { state, records: Vec::new() }, Continuity::Lost));
+            }
+            records.remove(0);
+            // One record may be as much as is read at once.
+            if !records.is_empty() || state.end <= from.offset {
+                return Ok((LogPart { state, records }, continuity));
+            }
+        }
+    }
+    let part = log.read(from).await?;
+    let continuity = part.state.continues(&from);
+    Ok((part, continuity))
 }
 
 fn apply((shared, cache): (&Shared, &Cache), LogRecord { bytes, end }: &LogRecord) {
