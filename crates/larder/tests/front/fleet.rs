@@ -580,6 +580,32 @@ fn a_log_that_is_set_back_and_grows_as_long_again_loses_no_purge() {
     }
 }
 
+/// A header section that no record can hold is not said to be stored, and nobody waits for it.
+#[test]
+fn a_header_section_that_is_too_large_for_a_record_is_not_stored() {
+    let redis = Redis::start("");
+    for (field_bytes, is_stored) in [(5_000, true), (7_000, false)] {
+        let origin = ScriptedOrigin::start(move |exchange| {
+            let fields: Vec<_> =
+                (0..10).map(|at| format!("X-{at}: {}\r\n", "x".repeat(field_bytes))).collect();
+            let fields = format!("Cache-Control: max-age=600\r\n{}", fields.concat());
+            exchange.respond("200 OK", &fields, "page");
+        });
+        let config = format!("{}prefix = \"fields{field_bytes}:\"\n", patient(&origin, redis.address()));
+        let gateways = instances::start(2, |_| Setup::config(LARDER, &config));
+        for (at, gateway) in [&gateways[0], &gateways[0], &gateways[1]].into_iter().enumerate() {
+            let response = gateway.get("/page");
+            instances::is_written(gateway);
+            let status = status(&response);
+            assert_eq!((response.status(), response.is_hit()), (200, is_stored && at > 0), "{status}");
+            assert_eq!(status.contains("stored"), is_stored && at == 0, "{status}");
+            assert!(is_stored || status.contains("detail=head-too-large"), "{status}");
+        }
+        let refused = gateways[0].metric("larder_not_stored_total", &["reason=\"head-too-large\""]);
+        assert_eq!(refused > 0.0, !is_stored);
+    }
+}
+
 /// What was set back has other purges at places that some have read, and none of those that it has lost.
 #[test]
 fn a_log_that_is_set_back_leaves_nothing_unvalidated() {

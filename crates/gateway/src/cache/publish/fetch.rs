@@ -19,6 +19,7 @@ use crate::cache::inflight::table::LeaderGuard;
 use crate::cache::publish::job::Job;
 use crate::cache::publish::part::Brought;
 use crate::cache::publish::publication::{self, Publication};
+use crate::cache::record::portable;
 use crate::cache::record::stored::{Hit, Uncacheable};
 use crate::clock::now;
 use crate::config::CloseDelimited;
@@ -246,7 +247,11 @@ impl Job {
         let promised = leader.in_flight().promised();
         let filling =
             self.publication(leader).filling(&storable?, (&lines, times), response, &promised, self.limits());
-        filling.map_err(|_| NotStored::VaryUnusable.into())
+        let filling = filling.map_err(|_| NotStored::VaryUnusable)?;
+        match portable::may_hold(&filling.head, Some(&self.fetch.key)) {
+            true => Ok(filling),
+            false => Err(NotStored::HeadTooLarge.into()),
+        }
     }
 
     /// A response that isn't stored: for the request that asked.
@@ -460,6 +465,7 @@ fn is_lasting(reason: Detail) -> bool {
                 | NotStored::VaryAny
                 | NotStored::VaryUnusable
                 | NotStored::NoFreshness
+                | NotStored::HeadTooLarge
         ),
         Detail::Here(_) => true,
         Detail::Reuse(_) | Detail::Origin(_) => false,

@@ -17,6 +17,7 @@ use crate::cache::epochs::membership::{Membership, Stamp};
 use crate::cache::key::key_of;
 use crate::cache::record::inputs::{self, Inputs, KeepInputs, SeenRequest};
 use crate::cache::record::particulars::Particulars;
+use crate::cache::record::portable;
 use crate::cache::record::stored::StoredHead;
 use crate::message::fields::PackedFields;
 use crate::message::head::Version;
@@ -80,7 +81,12 @@ impl Freshening<'_> {
         let particulars = self.particulars(nominated, stored.reason()).with_membership(membership);
         let head = StoredHead::new(facts, fields, stored.declared_bytes(), particulars, self.stamp);
         let head = head.with_forms_of(stored);
-        Freshened { head: self.remember_news(head, stored, (&received, &news), times.request), storable }
+        let head = self.remember_news(head, stored, (&received, &news), times.request);
+        let storable = storable.and_then(|storable| match portable::may_hold(&head, None) {
+            true => Ok(storable),
+            false => Err(NotStored::HeadTooLarge),
+        });
+        Freshened { head, storable }
     }
 
     /// What a response with these fields belongs to.

@@ -21,6 +21,7 @@ use crate::cache::inflight::table::LeaderGuard;
 use crate::cache::publish::freshen::{reason, split};
 use crate::cache::publish::job::Job;
 use crate::cache::publish::publication::{NotTaken, Publication, Replaced};
+use crate::cache::record::portable;
 use crate::cache::record::segmented::{CELLS_MAX, cut, first_piece_bytes};
 use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse};
 use crate::config::RangeMiss;
@@ -231,6 +232,9 @@ impl Publication<'_> {
                 freshening.remember(head, &received, times.request)
             }
         };
+        if !portable::may_hold(&head, Some(&self.job.fetch.key)) {
+            return Err(NotStored::HeadTooLarge.into());
+        }
         let range = (!part.range.is_complete()).then_some(part.range);
         Ok(Filling {
             head: Arc::new(head),

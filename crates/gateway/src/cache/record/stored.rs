@@ -206,7 +206,7 @@ impl StoredHead {
         is_tag_equal || may_combine(&own, &others)
     }
 
-    fn heap_bytes(&self) -> usize {
+    pub(super) fn heap_bytes(&self) -> usize {
         allocated_bytes(size_of::<Self>() + ARC_HEADER_BYTES)
             + self.fields.heap_bytes()
             + self.particulars.as_deref().map_or(0, Particulars::heap_bytes)

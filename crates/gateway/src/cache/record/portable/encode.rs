@@ -1,7 +1,10 @@
 //! From what lies under a key in memory to bytes.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use caching::{RefusalScope, Timestamp};
+use store::backing::{KEY_BYTES_MAX, RECORD_BYTES_MAX};
 use store::format::{
     Body, FieldLine, Layout, Meaning, Note, NoteKind, Record, RecordKind, Response, TagKeys, Variant,
     decode_record, encode_record,
@@ -11,7 +14,7 @@ use store::{FillId, SegmentId};
 use super::bodies;
 use crate::cache::epochs::Epochs;
 use crate::cache::record::inputs::Inputs;
-use crate::cache::record::stored::{CacheEntry, StoredResponse, Uncacheable};
+use crate::cache::record::stored::{CacheEntry, StoredBody, StoredHead, StoredResponse, Uncacheable};
 
 /// What bytes are written for.
 #[derive(Clone, Copy)]
@@ -115,6 +118,28 @@ pub(crate) fn nothing(key: &[u8], keys: Option<&TagKeys>) -> Option<Vec<u8>> {
     let record = Record { key, note: None, variants: Vec::new() };
     encode_record(&record, RecordKind::Primary, keys, &mut bytes).ok()?;
     Some(bytes)
+}
+
+/// Whether a tier may hold a response with this head, whatever is held of its body. Without a tier, or under a key that is too long for one, nobody asks it.
+pub(crate) fn may_hold(head: &StoredHead, key: Option<&[u8]>) -> bool {
+    let key_bytes = key.map(<[u8]>::len);
+    let Some(inputs) = head.inputs().filter(|_| key_bytes.is_none_or(|bytes| bytes < KEY_BYTES_MAX)) else {
+        return true;
+    };
+    // That of a request for what is stored already is its target URI and little more.
+    let key_bytes = key_bytes.unwrap_or(inputs.target().len() + KEY_BEYOND_TARGET_BYTES);
+    let count = head.fields.lines().len() + inputs.request().count() + inputs.judged().len();
+    if count <= LINES_SURELY && key_bytes + head.heap_bytes() + inputs.heap_bytes() <= BYTES_SURELY {
+        return true;
+    }
+    let body = StoredBody::Inline(Bytes::new());
+    let stored = StoredResponse { head: Arc::new(head.clone()), body };
+    let now = head.facts.response_time;
+    let key = vec![0; key_bytes];
+    let writing = Writing { key: &key, keys: None, given: &[], epochs: None, now, clock_ahead_ms: 0 };
+    let bytes = Known::of(&stored, &[])
+        .and_then(|known| writing.sealed(RecordKind::Response, None, vec![known.variant(&writing)]));
+    bytes.is_some_and(|bytes| bytes.len() + BODY_BYTES_MAX <= RECORD_BYTES_MAX)
 }
 
 /// What is said of a fetch that has brought nothing to share.
@@ -331,6 +356,13 @@ impl Placed {
     }
 }
 
+/// With no more lines and bytes than these, a head fits without being looked at.
+const LINES_SURELY: usize = 256;
+const BYTES_SURELY: usize = 32 << 10;
+/// The most that a record says of a body: bytes that are inside, or where they are.
+const BODY_BYTES_MAX: usize = 4 << 10;
+/// Site, method, and fields that are keyed.
+const KEY_BEYOND_TARGET_BYTES: usize = 1 << 10;
 /// As many as a record lists.
 const VARIANTS_MAX: usize = 32;
 pub(super) const CONTENT_LENGTH: &str = "content-length";
