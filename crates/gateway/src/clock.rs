@@ -14,6 +14,29 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
+/// By how much the arrival of a response is corrected, to be compared with the origin's `Date`, where the clock of the store is so far ahead. A clock here
+/// that is ahead makes responses look older than they are, and the store's tells. It is not believed where it would make them older, or where the two are
+/// so far apart that the store's may be the wrong one: ages never count more than by the clock here.
+pub(crate) fn corrected_by_ms(ahead_ms: i64) -> i64 {
+    if (-CORRECTION_MAX_MS..0).contains(&ahead_ms) { ahead_ms } else { 0 }
+}
+
+const CORRECTION_MAX_MS: i64 = 60_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_of_a_store_makes_nothing_older() {
+        for (ahead_ms, expected) in
+            [(3_600_000, 0), (1, 0), (0, 0), (-1, -1), (-60_000, -60_000), (-60_001, 0), (i64::MIN, 0)]
+        {
+            assert_eq!(corrected_by_ms(ahead_ms), expected, "{ahead_ms}");
+        }
+    }
+}
+
 /// Clocks of tests, each of one task.
 #[cfg(test)]
 pub(crate) mod test {

@@ -181,13 +181,16 @@ fn report_tier(sample: &mut Sample, store: &str, counts: &TierCounts) {
 }
 
 fn report_health(sample: &mut Sample, store: &str, health: &Health) {
-    let Health { state, opened, is_verified, silence, durations } = health;
+    let Health { state, opened, is_verified, silence, clock_ahead_ms, durations } = health;
     for (name, holds) in breaker_states(*state) {
         sample.add(Metric::TierBreaker, &[store, name], u64::from(holds));
     }
     sample.add(Metric::TierBreakerOpenedTotal, &[store], *opened);
     sample.add(Metric::TierVerified, &[store], u64::from(*is_verified));
     sample.add(Metric::TierSilenceSeconds, &[store], silence.as_secs_f64());
+    if let Some(ahead_ms) = clock_ahead_ms {
+        sample.add(Metric::TierClockAheadSeconds, &[store], *ahead_ms as f64 / 1000.0);
+    }
     for operation in Operation::ALL {
         let durations = Buckets::from(durations.of(operation));
         sample.histogram(Metric::TierOperationDurationSeconds, &[store, operation.as_str()], &durations);

@@ -294,6 +294,8 @@ metrics! {
         "1 for the state that the circuit breaker of the tier behind memory is in, 0 for the others.";
     TierBreakerOpenedTotal "larder_tier_breaker_opened_total" Counter Count ["store"],
         "How often the circuit breaker of the tier behind memory has opened: the tier failed, and is not asked for a while.";
+    TierClockAheadSeconds "larder_tier_clock_ahead_seconds" Gauge Seconds ["store"],
+        "How far the clock of the server behind a store is ahead of this instance's; negative where it is behind, and absent while it is unknown.";
     TierDoubtsTotal "larder_tier_doubts_total" Counter Count ["store", "reason"],
         "What the tier behind memory has told, or not told, about copies in memory: `changed` (a record was changed by somebody: its copy is read again before its next use), `all` (all may have changed: the server was emptied, or the connection to it was lost), `unverified` (a copy was used while the tier could not be asked).";
     TierInstances "larder_tier_instances" Gauge Count ["store"],

@@ -188,6 +188,7 @@ fn full_telemetry() -> Arc<Telemetry> {
         sample.add(Metric::StoreEntries, &[""], 1);
         sample.add(Metric::StoreNotes, &[""], 1);
         sample.add(Metric::StoreFileBytes, &[""], 1);
+        sample.add(Metric::TierClockAheadSeconds, &[""], 1);
         sample.add(Metric::TierDoubtsTotal, &["", "changed"], 1);
         sample.add(Metric::TierInstances, &[""], 1);
         sample.add(Metric::TierPurgesHeardTotal, &[""], 1);

@@ -46,7 +46,7 @@ use self::tiers::load::{Asker, Home};
 use self::tiers::segments::TierSegments;
 use self::tiers::taking::{Awaited, Taking};
 use self::tiers::{Left, StartTier, Tiers};
-use crate::clock::now;
+use crate::clock::{self, now};
 use crate::config::FileUse;
 
 /// What all workers store, fetch and take out of use in one store: the one way to look up, publish, invalidate, purge and count.
@@ -125,9 +125,9 @@ impl Cache {
         self.tiers.iter().for_each(Tiers::heard_purge);
     }
 
-    /// How far the clock that all instances go by is ahead of this one's, as far as anybody knows.
+    /// By how much the arrival of a response is corrected, to tell how old it was then.
     pub(crate) fn clock_ahead_ms(&self) -> i64 {
-        self.tiers.as_ref().map_or(0, Tiers::clock_ahead_ms)
+        self.tiers.as_ref().map_or(0, |tiers| clock::corrected_by_ms(tiers.clock_ahead_ms()))
     }
 
     /// From now on `watcher` is told what the tier behind memory tells unasked.

@@ -5,10 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use testkit::{
-    Client, Fate, FaultProxy, Faults, Larder, Redis, RespProxy, Response, ScriptedOrigin, Setup,
+    Client, Fate, FaultProxy, Faults, Larder, Redis, RespProxy, Response, ScriptedOrigin, Seen, Setup,
     Signal, wait,
 };
 
@@ -577,6 +577,45 @@ fn a_log_that_is_set_back_and_grows_as_long_again_loses_no_purge() {
     for gateway in &fleet.gateways {
         gateway.signal(Signal::CONT);
         wait::until_true("it hears of the purge", || gateway.get("/page").text() == "version 2");
+    }
+}
+
+/// Sets the clock of a server.
+pub(crate) fn clock_ahead(ahead_s: i64) -> impl Fn(&Seen<'_>) -> Fate {
+    move |seen| {
+        if seen.name() != "TIME" {
+            return Fate::Pass;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let time = now.checked_add_signed(ahead_s).unwrap().to_string();
+        Fate::Replace(format!("*2\r\n${}\r\n{time}\r\n$1\r\n0\r\n", time.len()).into_bytes())
+    }
+}
+
+/// Ages count by the clock of each instance, whatever the server says of the time.
+#[test]
+fn a_store_whose_clock_is_wrong_makes_nothing_older() {
+    for ahead_s in [3600, -3600] {
+        let redis = Redis::start("");
+        let proxy = RespProxy::start(redis.address());
+        proxy.decide(clock_ahead(ahead_s));
+        let origin = ScriptedOrigin::start(|exchange| {
+            let date = httpdate::fmt_http_date(SystemTime::now());
+            exchange.respond("200 OK", &format!("Cache-Control: max-age=600\r\nDate: {date}\r\n"), "page");
+        });
+        let config = patient(&origin, proxy.address());
+        let gateways = instances::start(2, |_| Setup::config(LARDER, &config));
+        let missed = gateways[0].get("/page");
+        instances::is_written(&gateways[0]);
+        for response in [missed, gateways[0].get("/page"), gateways[1].get("/page")] {
+            let age: u64 = response.field("age").parse().unwrap_or(0);
+            assert!(age < 60, "{ahead_s}: {age} s, {}", status(&response));
+        }
+        assert_eq!(origin.total(), 1, "{ahead_s}: it is fresh");
+        for gateway in &gateways {
+            let ahead = gateway.metric("larder_tier_clock_ahead_seconds", &[]);
+            assert!((ahead - ahead_s as f64).abs() < 60.0, "{ahead}");
+        }
     }
 }
 

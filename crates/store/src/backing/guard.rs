@@ -195,7 +195,8 @@ impl Backing for Guarded {
         let durations = self.durations.lock().clone();
         let circuit = self.circuit.lock();
         let (state, opened) = (circuit.breaker.state(), circuit.opened);
-        Health { state, opened, is_verified, silence: self.inner.silence(), durations }
+        let (silence, clock_ahead_ms) = (self.inner.silence(), self.inner.clock_ahead_ms());
+        Health { state, opened, is_verified, silence, clock_ahead_ms, durations }
     }
 
     fn silence(&self) -> Duration {
@@ -302,7 +303,6 @@ mod tests {
         }
     }
 
-    async fn timed<T>(operation: impl Future<Output = Result<T, BackingError>>) -> Duration {
     /// However often it is stopped while it asks, that says nothing of the tier.
     #[tokio::test(start_paused = true)]
     async fn a_process_that_stands_still_waits_once_more_and_blames_nobody() {
@@ -323,6 +323,7 @@ mod tests {
         assert!(answer.is_ok(), "what has come meanwhile is read");
     }
 
+    async fn timed<T>(operation: impl Future<Output = Result<T, BackingError>>) -> Duration {
         let begun = Instant::now();
         let Err(BackingError::TimedOut { after }) = operation.await else { panic!("it never answers") };
         assert_eq!(after, begun.elapsed());

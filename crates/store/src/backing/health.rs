@@ -27,6 +27,8 @@ pub struct Health {
     pub is_verified: bool,
     /// How long ago it last showed that it is there.
     pub silence: Duration,
+    /// How far its clock is ahead of the one here, where that is known.
+    pub clock_ahead_ms: Option<i64>,
     /// How long operations took, those included that ended without an answer.
     pub durations: Durations,
 }
@@ -52,7 +54,7 @@ impl Operation {
 impl Default for Health {
     fn default() -> Self {
         let (silence, durations) = (Duration::ZERO, Durations::default());
-        Self { state: State::Closed, opened: 0, is_verified: true, silence, durations }
+        Self { state: State::Closed, opened: 0, is_verified: true, silence, clock_ahead_ms: None, durations }
     }
 }
 

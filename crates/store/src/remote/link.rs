@@ -161,11 +161,28 @@ impl Link {
     fn hear(&self, beat: Beat, clock: &mut ServerClock) -> Role {
         if beat.role != Role::Other {
             if let Some(told) = beat.told {
-                self.reliance.clock_is_ahead(clock.hear(told, Instant::now()));
+                let before_ms = self.reliance.clock_ahead_ms();
+                let ahead_ms = clock.hear(told, Instant::now());
+                self.reliance.clock_is_ahead(ahead_ms);
+                self.tell_of_clock(before_ms, ahead_ms);
             }
             self.reliance.verify(beat.sent, self.verification);
         }
         beat.role
+    }
+
+    /// Says once that clocks differ, and once that they don't any more.
+    fn tell_of_clock(&self, before_ms: Option<i64>, ahead_ms: i64) {
+        let differed = before_ms.is_some_and(differs);
+        match differs(ahead_ms) {
+            true if !differed => tracing::warn!(
+                address = %self.address, ahead_ms, "the clocks of the store and of this machine differ: set both by NTP"
+            ),
+            false if differed => {
+                tracing::info!(address = %self.address, ahead_ms, "the clocks of the store and of this machine agree again");
+            }
+            true | false => {}
+        }
     }
 
     /// Tells that the log has changed: at first, because it may have while there was no connection, and with each change. Whoever is told
@@ -241,3 +258,10 @@ const BULK_PATIENCE: u32 = 5;
 const BEATS: u32 = 4;
 /// Each asks twice or three times, on connections that have better things to do; others end with their time.
 const GIVING_BACK_MAX: usize = 64;
+
+/// Whether two clocks are farther apart than they should be.
+fn differs(ahead_ms: i64) -> bool {
+    ahead_ms.unsigned_abs() > CLOCKS_DIFFER_MS
+}
+
+const CLOCKS_DIFFER_MS: u64 = 1_000;

@@ -33,7 +33,7 @@ impl Fault {
 }
 
 /// All alerts of `deploy/`. The fault of the last one would hide others, and is made when those have fired.
-pub(crate) const FAULTS: [Fault; 36] = [
+pub(crate) const FAULTS: [Fault; 37] = [
     fault("LarderRestarts", KV, "a kv server is killed again and again"),
     fault("LarderFileDescriptors", KV, "a server may open few more files than it has clients"),
     fault("LarderReloadRefused", GATEWAY, "a reload finds a mistake in the file"),
@@ -58,6 +58,7 @@ pub(crate) const FAULTS: [Fault; 36] = [
     fault("LarderStoreBreaker", ("store", "far"), "its server is near and far by turns"),
     fault("LarderStoreWritesLost", ("store", "full"), "its server has no memory left"),
     fault("LarderStoreUnusable", ("reason", "corrupt"), "somebody else writes to the keys of `full`"),
+    fault("LarderStoreClock", ("store", "full"), "the clock of its server is an hour ahead"),
     fault("LarderFleetSplit", ("store", "split"), "one of two instances is led to another server"),
     fault("LarderPurgePartial", GATEWAY, "the server of a store is gone when somebody purges"),
     fault("LarderStoreTooSmall", ("store", "small"), "a client asks for more than it holds"),
@@ -168,6 +169,7 @@ fn break_stores(world: &mut World) {
     world.stores.default.kill();
     scribble(&world.stores.full);
     assert_eq!(world.stores.full.command("CONFIG SET maxmemory 1"), "+OK");
+    world.stores.clock.decide(crate::fleet::clock_ahead(3600));
     world.stores.split.aim(world.stores.other.address());
     world.stores.split.close_connections();
 }

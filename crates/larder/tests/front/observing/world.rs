@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use testkit::{
-    Authority, Collector, FaultProxy, Identity, KvService, KvSetup, Larder, Port, Redis, ScriptedOrigin,
-    Setup, wait,
+    Authority, Collector, FaultProxy, Identity, KvService, KvSetup, Larder, Port, Redis, RespProxy,
+    ScriptedOrigin, Setup, wait,
 };
 
 use super::load::{self, Gateway, Load};
@@ -59,6 +59,8 @@ pub(crate) struct Stores {
     /// Of `far` and `split`.
     shared: Redis,
     pub(crate) full: Redis,
+    /// The way to it, on which its clock may be set.
+    pub(crate) clock: RespProxy,
     /// Not yet that of a store.
     pub(crate) other: Redis,
     /// The way to the server.
@@ -115,7 +117,8 @@ impl Stores {
     fn start() -> Self {
         let [default, shared, full, other] = [(); 4].map(|()| Redis::start(""));
         let (far, split) = (FaultProxy::start(shared.address()), FaultProxy::start(shared.address()));
-        Self { default, shared, full, other, far, split }
+        let clock = RespProxy::start(full.address());
+        Self { default, shared, full, clock, other, far, split }
     }
 }
 
@@ -189,7 +192,7 @@ fn config(origins: &Origins, stores: &Stores, collector: &Collector) -> String {
     let addresses = [
         ("@redis@", stores.default.address().to_string()),
         ("@far@", stores.far.address().to_string()),
-        ("@full@", stores.full.address().to_string()),
+        ("@full@", stores.clock.address().to_string()),
         ("@collector@", collector.url()),
         ("@pages@", origins.pages.url()),
         ("@first@", first.url()),

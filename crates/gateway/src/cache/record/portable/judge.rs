@@ -15,6 +15,7 @@ use crate::cache::epochs::membership::{Membership, Stamp};
 use crate::cache::record::inputs::{Inputs, ReadInputs, has_public_value};
 use crate::cache::record::particulars::Particulars;
 use crate::cache::record::stored::StoredHead;
+use crate::clock;
 use crate::message::fields::PackedFields;
 
 /// The head of a response; `None` where the reader would not have stored it, or the record is not what it should be.
@@ -62,7 +63,7 @@ impl<'a> Seen<'a> {
         let times = ExchangeTimes {
             request: reader.at(response.request_time_ms),
             response: reader.at(response.response_time_ms),
-            clock_ahead_ms: reader.clock_ahead_ms,
+            clock_ahead_ms: clock::corrected_by_ms(reader.clock_ahead_ms),
         };
         Some(Self {
             response,

@@ -23,6 +23,7 @@ use crate::cache::publish::freshen::Freshening;
 use crate::cache::record::inputs::KeepInputs;
 use crate::cache::record::segmented::Segmented;
 use crate::cache::record::stored::{CacheEntry, StoredBody, StoredHead, StoredResponse};
+use crate::clock::corrected_by_ms;
 use crate::config::{CacheRule, Site, sample};
 use crate::message::fields::PackedFields;
 use crate::message::head::{Content, Nominations, Peer, RequestHead, Scheme, Trust, Version};
@@ -240,7 +241,8 @@ pub(crate) fn inline(head: StoredHead, body: &[u8]) -> StoredResponse {
 }
 
 pub(crate) fn at(time: Timestamp) -> ExchangeTimes {
-    ExchangeTimes { request: time.plus_ms(-77), response: time, clock_ahead_ms: WRITING.clock_ahead_ms }
+    let clock_ahead_ms = corrected_by_ms(WRITING.clock_ahead_ms);
+    ExchangeTimes { request: time.plus_ms(-77), response: time, clock_ahead_ms }
 }
 
 fn response(status: u16, lines: &[FieldLine<'_>]) -> OriginResponse {
