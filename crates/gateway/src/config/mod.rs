@@ -6,6 +6,7 @@
 
 mod answer;
 mod compression;
+mod imprint;
 mod origin;
 mod protection;
 mod rule;
@@ -23,6 +24,7 @@ use std::time::Duration;
 pub use answer::{Cors, CorsHeaders, CorsOrigins, ErrorPage, Maintenance, Page, Sharing};
 pub use breaker::{Options as BreakerOptions, Settings as BreakerSettings};
 pub use compression::{Compression, Levels, PersonalResponses};
+pub use imprint::Imprint;
 pub use ipnet::IpNet;
 pub use origin::{
     AddressFamily, AdmissionConfig, Balance, BreakerConfig, Credentials, EjectionConfig, EndpointConfig,

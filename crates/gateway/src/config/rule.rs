@@ -8,6 +8,7 @@ use caching::{Codings, FieldLine, KeyRules, Profile, Selecting};
 use regex::Regex;
 
 use super::compression::Compression;
+use super::imprint::Imprint;
 use super::protection::RuleProtection;
 
 /// What the operator decided for the requests that match.
@@ -41,6 +42,8 @@ pub struct CacheRule {
     pub codings: Codings,
     /// Which tags of responses count; those of the site, in all its rules.
     pub tags: TagRules,
+    /// What of the site is in what is stored of a response; that of the site, in all its rules.
+    pub imprint: Option<Imprint>,
     /// How responses are compressed on their way out; absent: they are not.
     pub compression: Option<Arc<Compression>>,
     /// Limits of its requests and their responses.
@@ -139,6 +142,7 @@ impl CacheRule {
             close_delimited: CloseDelimited::for_profile(profile),
             codings: codings_of(profile),
             tags: TagRules::default(),
+            imprint: None,
             compression: None,
             protection: RuleProtection::default(),
             caching: caching::Rules::for_profile(profile),

@@ -6,7 +6,7 @@
 //! refused unless the rule allows it.
 
 use super::spelling::{READINGS_MAX, Readings};
-use crate::config::{CacheRule, Conditions, PathSpellings, Phase, Site, Spelling, path_of};
+use crate::config::{CacheRule, Conditions, Imprint, PathSpellings, Phase, Site, Spelling, path_of};
 
 /// Names the rule of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +79,13 @@ impl Chooser {
         let mut rules = site.rules.clone();
         let compression = site.compression.clone();
         rules.push(CacheRule { compression, ..CacheRule::built_in(site.profile) });
+        let changes = site.transforms.origin_response.iter();
+        // Names of rules make no difference.
+        let changes: Vec<_> = changes.map(|rule| (&rule.on, &rule.actions)).collect();
+        let imprint = Imprint::of(&site.request_fields_keyed, &site.response_fields_hidden, &changes);
         for rule in &mut rules {
             rule.tags = site.tags.clone();
+            rule.imprint = imprint;
             let own = rule.protection.request_body_bytes_max;
             rule.protection.request_body_bytes_max = own.or(site.protection.request_body_bytes_max);
         }

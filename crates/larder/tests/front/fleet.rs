@@ -619,6 +619,58 @@ fn a_store_whose_clock_is_wrong_makes_nothing_older() {
     }
 }
 
+/// What a site makes of a response is in what it stores: another configuration has no use for that. `fields` are those of the response.
+#[test]
+fn what_another_configuration_has_stored_is_a_miss() {
+    const RULE: &str = "[[site.transform]]\nname = \"NAME\"\nphase = \"origin_response\"\n";
+    struct Case {
+        fields: &'static str,
+        one: String,
+        other: String,
+        is_shared: bool,
+    }
+    let case = |fields, one: &str, other: &str, is_shared| {
+        let (one, other) = (one.replace("RULE", RULE), other.replace("RULE", RULE));
+        Case { fields, one, other, is_shared }
+    };
+    const FRESH: &str = "Cache-Control: max-age=600\r\n";
+    const PRIVATE: &str = "Cache-Control: private\r\n";
+    const KEYED: &str = "request_fields_keyed = [\"x-user\", \"x-group\"]\n";
+    const PUBLIC: &str = "RULEcache_control = { 200 = \"public, max-age=600\" }\n";
+    const HIDDEN: &str = "response_fields_hidden = [\"x-secret\"]\n";
+    let cases = [
+        case(FRESH, "", "", true),
+        case(FRESH, KEYED, "", false),
+        case(FRESH, "", KEYED, false),
+        case(FRESH, KEYED, "request_fields_keyed = [\"X-Group\", \"x-user\"]\n", true),
+        case(FRESH, KEYED, "request_fields_keyed = [\"x-user\"]\n", false),
+        case(PRIVATE, PUBLIC, "", false),
+        case(PRIVATE, PUBLIC, PUBLIC, true),
+        case(PRIVATE, PUBLIC, &PUBLIC.replace("600", "601"), false),
+        case("Cache-Control: max-age=600\r\nX-Secret: 1\r\n", "", HIDDEN, false),
+        case("Cache-Control: max-age=600\r\nX-Secret: 1\r\n", HIDDEN, HIDDEN, true),
+    ];
+    let redis = Redis::start("");
+    for (number, Case { fields, one, other, is_shared }) in cases.into_iter().enumerate() {
+        let origin = ScriptedOrigin::start(move |exchange| _ = exchange.respond("200 OK", fields, "page"));
+        let [one, other] = [(one, "one"), (other, "other")].map(|(site, name)| {
+            let (url, store) = (origin.url(), redis.address());
+            let site = site.replace("NAME", name);
+            format!(
+                "[[site]]\nname = \"default\"\norigin = \"{url}\"\n{site}[store.remote]\n\
+                 url = \"redis://{store}/0\"\nprefix = \"case{number}:\"\nrecord_timeout = \"5s\"\n"
+            )
+        });
+        let gateways = instances::start(2, |index| Setup::config(LARDER, [&one, &other][index]));
+        gateways[0].get("/page");
+        instances::is_written(&gateways[0]);
+        let response = gateways[1].get("/page");
+        assert_eq!(response.is_hit(), is_shared, "{one}{other}{}", status(&response));
+        assert_eq!(origin.total(), 2 - usize::from(is_shared), "{one}{other}");
+        assert!(!other.contains("x-secret") || response.field("x-secret").is_empty(), "{other}");
+    }
+}
+
 /// A header section that no record can hold is not said to be stored, and nobody waits for it.
 #[test]
 fn a_header_section_that_is_too_large_for_a_record_is_not_stored() {

@@ -19,6 +19,7 @@ use crate::cache::record::inputs::{self, Inputs, KeepInputs, SeenRequest};
 use crate::cache::record::particulars::Particulars;
 use crate::cache::record::portable;
 use crate::cache::record::stored::StoredHead;
+use crate::config::Imprint;
 use crate::message::fields::PackedFields;
 use crate::message::head::Version;
 use crate::route::{LiveSite, RuleIndex};
@@ -157,6 +158,7 @@ impl Freshening<'_> {
             return head;
         }
         let judged = inputs::judged(received, &head.fields, self.rules());
+        let judged = inputs::with_imprint(judged, self.imprint());
         self.with_inputs(head, sent_at, |request| Inputs::new(request, judged))
     }
 
@@ -173,6 +175,7 @@ impl Freshening<'_> {
         }
         let before = before.inputs();
         let judged = inputs::judged_after(before, lines, &head.fields, self.rules());
+        let judged = inputs::with_imprint(judged, self.imprint());
         self.with_inputs(head, sent_at, |request| {
             let inputs = Inputs::new(request, judged);
             match before {
@@ -202,6 +205,10 @@ impl Freshening<'_> {
 
     fn rules(&self) -> &Rules {
         &self.site.rule_at(self.rule).caching
+    }
+
+    fn imprint(&self) -> Option<Imprint> {
+        self.site.rule_at(self.rule).imprint
     }
 
     fn particulars(&self, nominated: NominatedFields, reason: Option<&[u8]>) -> Particulars {

@@ -8,6 +8,7 @@ use store::backing::LogCursor;
 use store::format::RequestMarks;
 use store::{FillId, allocated_bytes};
 
+use crate::config::Imprint;
 use crate::message::fields::{KeptFields, PackedFields};
 
 /// Whether inputs are kept with what is stored.
@@ -162,6 +163,17 @@ pub(crate) fn judged(received: &[FieldLine<'_>], stored: &KeptFields, rules: &Ru
         if decides(name, rules) && !fields::contains(received, name) && judged.value(name).is_none() {
             judged.push(name, b"");
         }
+    }
+    judged
+}
+
+/// Beside judged lines: what of the site's configuration is in what is stored. No response has it there.
+pub(crate) const IMPRINT: &str = "larder-imprint";
+
+/// Adds it, where there is one.
+pub(crate) fn with_imprint(mut judged: PackedFields, imprint: Option<Imprint>) -> PackedFields {
+    if let Some(imprint) = imprint {
+        judged.push(IMPRINT, imprint.to_string().as_bytes());
     }
     judged
 }

@@ -92,6 +92,7 @@ fn rule(
         close_delimited: or_profile(table, "close_delimited", CloseDelimited::for_profile(profile)),
         codings: codings(scope, table, profile),
         tags: TagRules::default(),
+        imprint: None,
         compression: offer.rule(table),
         protection: protection::of_rule(scope, table, counted_as),
         caching: caching_rules(scope, table, profile),

@@ -12,10 +12,11 @@ use store::format::{Content, FieldLine as RawLine, NamedValue, Response, Variant
 use super::decode::Reader;
 use super::encode::CONTENT_LENGTH;
 use crate::cache::epochs::membership::{Membership, Stamp};
-use crate::cache::record::inputs::{Inputs, ReadInputs, has_public_value};
+use crate::cache::record::inputs::{self, IMPRINT, Inputs, ReadInputs, has_public_value};
 use crate::cache::record::particulars::Particulars;
 use crate::cache::record::stored::StoredHead;
 use crate::clock;
+use crate::config::Imprint;
 use crate::message::fields::PackedFields;
 
 /// The head of a response; `None` where the reader would not have stored it, or the record is not what it should be.
@@ -55,7 +56,11 @@ struct Seen<'a> {
 
 impl<'a> Seen<'a> {
     fn of(response: &'a Response<'a>, reader: &Reader<'_>) -> Option<Self> {
-        let (head, judged) = (lines(&response.head)?, lines(&response.judged)?);
+        let (head, mut judged) = (lines(&response.head)?, lines(&response.judged)?);
+        if !is_of(reader.rule.imprint, &judged) {
+            return None;
+        }
+        judged.retain(|(name, _)| *name != IMPRINT);
         let of_head = head.iter().filter(|(name, _)| !fields::contains(&judged, name));
         let received = judged.iter().chain(of_head).copied().collect();
         let request = response.request.iter();
@@ -165,8 +170,18 @@ impl<'a> Seen<'a> {
             request: PackedFields::from_lines(
                 of_request.map(|(name, value)| (name, if has_public_value(name) { value } else { b"" })),
             ),
-            judged: PackedFields::from_lines(judged),
+            judged: inputs::with_imprint(PackedFields::from_lines(judged), reader.rule.imprint),
         })
+    }
+}
+
+/// Whether a response was stored by a site with the configuration that this reader has.
+fn is_of(imprint: Option<Imprint>, judged: &[FieldLine<'_>]) -> bool {
+    let written = judged.iter().find(|(name, _)| *name == IMPRINT).map(|(_, value)| *value);
+    match (imprint, written) {
+        (None, None) => true,
+        (Some(imprint), Some(written)) => imprint.to_string().as_bytes() == written,
+        (Some(_), None) | (None, Some(_)) => false,
     }
 }
 

@@ -1,0 +1,65 @@
+//! What of a site's configuration is in the stored form of its responses, so that an instance with another configuration must not use them.
+
+use std::fmt;
+
+use http::HeaderName;
+use twox_hash::XxHash3_64;
+
+/// A number made of it. Instances with the same configuration, and the same version of Larder, have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Imprint(u64);
+
+impl Imprint {
+    /// Of the names of keyed fields, whose absence no key tells; of the fields that are taken out of responses; and of the rules that change responses
+    /// before they are judged. `None` where a site has none of that.
+    pub fn of(keyed: &[HeaderName], hidden: &[HeaderName], rules: &[impl fmt::Debug]) -> Option<Self> {
+        if keyed.is_empty() && hidden.is_empty() && rules.is_empty() {
+            return None;
+        }
+        let text = format!("{:?} {:?} {rules:?}", names(keyed), names(hidden));
+        Some(Self(XxHash3_64::oneshot(text.as_bytes())))
+    }
+}
+
+/// Their order makes no difference.
+fn names(fields: &[HeaderName]) -> Vec<&str> {
+    let mut names: Vec<_> = fields.iter().map(HeaderName::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+impl fmt::Display for Imprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sites_with_one_configuration_have_one_imprint() {
+        let of = |keyed: &[&'static str], hidden: &[&'static str], rules: &[&str]| {
+            let fields = |names: &[&'static str]| -> Vec<_> {
+                names.iter().map(|name| HeaderName::from_static(name)).collect()
+            };
+            Imprint::of(&fields(keyed), &fields(hidden), rules)
+        };
+        assert_eq!(of(&[], &[], &[]), None);
+        assert_eq!(of(&["x-a", "x-b"], &[], &[]), of(&["x-b", "x-a", "x-a"], &[], &[]));
+        let different = [
+            of(&["x-a"], &[], &[]),
+            of(&["x-b"], &[], &[]),
+            of(&[], &["x-a"], &[]),
+            of(&["x-a"], &["x-b"], &[]),
+            of(&[], &[], &["one", "two"]),
+            of(&[], &[], &["two", "one"]),
+        ];
+        for (at, one) in different.iter().enumerate() {
+            assert!(one.is_some() && different[at + 1..].iter().all(|other| other != one), "{at}");
+        }
+        assert_eq!(of(&["x-a"], &[], &[]).unwrap().to_string().len(), 16);
+    }
+}
