@@ -172,13 +172,16 @@ impl Publication<'_> {
         mut others: Vec<StoredResponse>,
     ) -> Vec<StoredResponse> {
         let config = &self.job.live.config;
+        let variants_max = config.store(&self.job.site.config).variants_max;
+        if new.usage().is_none() && others.len() < variants_max {
+            return others;
+        }
         let owner = Owner::of(Client::of_request(&self.job.request, &config.trusted_proxies));
         if let Some(usage) = new.usage() {
             usage.begin(now(), owner);
             let replaced = replaced.iter().filter_map(|variant| variant.head.usage());
             replaced.for_each(|before| usage.take_over(before));
         }
-        let variants_max = config.store(&self.job.site.config).variants_max;
         while others.len() >= variants_max {
             let marks: Vec<Mark> = others.iter().map(|variant| variant.head.mark()).collect();
             let Some(least) = usage::least_used(&marks, owner, variants_max) else { break };

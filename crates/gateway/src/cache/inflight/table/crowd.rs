@@ -175,7 +175,7 @@ impl Crowd {
                     state.failed_at.get_or_insert_with(Instant::now);
                 }
                 let is_first = state.failure.is_none();
-                state.failure = failed.or(state.failure.take());
+                state.failure = failed.or_else(|| state.failure.take());
                 if !is_first {
                     return Some(effect);
                 }
