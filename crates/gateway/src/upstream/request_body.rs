@@ -323,7 +323,10 @@ impl ChannelBody {
 
     fn length_bytes(&self) -> Option<u64> {
         let is_over = self.state == ChannelState::Ended && self.trailers.is_none();
-        let to_come = self.remaining_bytes.or(is_over.then_some(0))?;
+        let to_come = match self.remaining_bytes {
+            None if is_over => 0,
+            remaining_bytes => remaining_bytes?,
+        };
         let unread_bytes = self.unread.as_ref().map_or(0, Bytes::len) + self.arrived.len();
         Some(unread_bytes as u64 + to_come)
     }

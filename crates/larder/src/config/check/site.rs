@@ -94,7 +94,7 @@ fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfPro
         x_cache: table.get("x_cache"),
         interim_responses: table
             .written("interim_responses")
-            .unwrap_or(InterimResponses::for_profile(process.profile)),
+            .unwrap_or_else(|| InterimResponses::for_profile(process.profile)),
         server_timing: table.get("server_timing"),
         trace_fields: process.trace_fields,
         transforms: transforms(scope, table),
