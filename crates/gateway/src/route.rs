@@ -269,7 +269,7 @@ fn credentials_of_all(rules: &[CacheRule]) -> Option<(StoredCredentialed, BTreeS
 
 /// What a path in normal form has that origins read in several ways.
 pub fn path_spellings(path: &str) -> PathSpellings {
-    spelling::readings(path).map_or(PathSpellings::default(), |readings| readings.spellings)
+    spelling::readings(path).map(|readings| readings.spellings).unwrap_or_default()
 }
 
 /// The name of the site that a request belongs to under a configuration, and the cache rule.

@@ -117,9 +117,10 @@ fn without_parameters(segment: &[u8]) -> &[u8] {
     segment.split(|byte| *byte == b';').next().unwrap_or_default()
 }
 
-/// A decoded path as rules are written: without dot segments and empty ones, and cut where an origin that takes it for a URL, or for a string of C, would.
+/// A decoded path as rules are written: without dot segments and empty ones, and cut where an origin that takes it for a URL, or for a string of C,
+/// would. A query may begin in it, which rules see as one.
 fn written_out(path: &[u8], name_of: fn(&[u8]) -> &[u8]) -> String {
-    let end = path.iter().position(|byte| matches!(byte, b'?' | b'#' | b'\0'..=b'\x1f' | 0x7f));
+    let end = path.iter().position(|byte| matches!(byte, b'#' | b'\0'..=b'\x1f' | 0x7f));
     let path = &path[..end.unwrap_or(path.len())];
     let mut kept: Vec<&[u8]> = Vec::new();
     let mut ends_open = true;
@@ -193,7 +194,7 @@ mod tests {
     #[test]
     fn odd_paths_are_read_decoded_too() {
         check("/%40me/a%3Ab?q=%40", &[], &["/@me/a:b?q=%40"]);
-        check("/a%3Fb.css", &[], &["/a"]);
+        check("/a%3Fb.css?c", &[], &["/a?b.css?c"]);
         check("/a%23", &[], &["/a"]);
         check("/100%", &[], &["/100%25"]);
         check("/a%2Fb", &["encoded-slash"], &["/a/b"]);

@@ -86,7 +86,7 @@ pub(crate) fn shape(
         _ => None,
     });
     let path_and_query = rewrites.fold(Cow::Borrowed(request.path_and_query), rewritten);
-    let path_and_query = target::normal_form(&path_and_query).unwrap_or(path_and_query.into_owned());
+    let path_and_query = target::normal_form(&path_and_query).unwrap_or_else(|| path_and_query.into_owned());
     Ok(Shape::Request(Shaped { fields, path_and_query, matching: matching.clone() }))
 }
 

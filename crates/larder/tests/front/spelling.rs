@@ -161,6 +161,7 @@ fn no_spelling_has_a_page_stored_for_others() {
         "[[site.rule]]\npath = { exact = \"/secret\" }\ncache = false\n[[site.rule]]\nttl_override = { 200 = \"1h\" }\n",
         "[[site.rule]]\npath = { regex = \"^/secret(/|$)\" }\nttl_override = { default = \"0s\" }\n[[site.rule]]\nttl_override = { 200 = \"1h\" }\n",
         "[[site.rule]]\npath = { prefix = \"/static\" }\nttl_override = { 200 = \"1h\" }\n",
+        "[[site.rule]]\npath = { regex = \"[?&.](x|css)|^/secret$\" }\ncache = false\n[[site.rule]]\nttl_override = { 200 = \"1h\" }\n",
         "[[site.rule]]\npath = { regex = \"\\\\.css$\" }\nttl_override = { 200 = \"1h\" }\ntype_mismatch = \"store\"\n",
         "[[site.transform]]\nphase = \"origin_response\"\npath = { glob = \"/{static,x}/**\" }\nset = { Cache-Control = \"max-age=3600\" }\n",
         "[[site.transform]]\nphase = \"origin_response\"\npath = { exact = \"/secret\" }\nset = { Cache-Control = \"no-store\" }\n\
