@@ -52,6 +52,7 @@ reason_codes! {
         ProxyLoopDetected = "proxy-loop-detected", "RFC 9209 section 2.3", "The request loops: `CDN-Loop` has the number of this process (`instance`), or `Via` its `server_name` eight times.";
         PlainHttp = "plain-http", "RFC 9110 section 4.2.2", "The client has sent HTTP without TLS to an address that has certificates.";
         PurgeInvalid = "purge-invalid", "", "The URL of a PURGE cannot be purged.";
+        PurgeUncounted = "purge-uncounted", "", "The URL was purged by the method PURGE. Nothing was stored under its key alone; responses under keys with content or fields of requests are out of use too, and not counted.";
         PurgeTokenMissing = "purge-token-missing", "RFC 9110 section 15.5.2", "PURGE is for those with the token (`purge.token_file`).";
         PurgeTokenWrong = "purge-token-wrong", "RFC 9110 section 15.5.4", "The token of a PURGE is not that of `purge.token_file`.";
         Purged = "purged", "", "The URL was purged by the method PURGE.";

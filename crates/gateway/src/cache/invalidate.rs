@@ -136,11 +136,9 @@ async fn invalidate_place(
         // Who else is in its groups, only what is stored tells.
         let rule = site.rule_at(site.rule("GET", path_and_query));
         let groups_max = plan.live.config.store(&site.config).groups_max;
-        for key in &keys {
-            let _loaded = cache.load(key, Asker { rule, groups_max, site_key: None }).await;
-            for groups in shared_groups(cache, key, groups_max) {
-                invalidate_groups(worker, plan, &groups, changed);
-            }
+        let _loaded = cache.load(keys[0], Asker { rule, groups_max, site_key: None }).await;
+        for groups in shared_groups(cache, keys[0], groups_max) {
+            invalidate_groups(worker, plan, &groups, changed);
         }
     }
     let record = heard::of_url(request.scheme, &request.authority, path_and_query);

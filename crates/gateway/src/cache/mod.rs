@@ -272,10 +272,21 @@ impl Cache {
         spared: Option<&Waiter>,
         change: impl FnOnce(&Arc<CacheEntry>) -> Change<CacheEntry>,
     ) -> usize {
+        let fetches = self.invalidate_known(key, spared, change);
+        self.remove_unknown(key);
+        fetches
+    }
+
+    /// The same of what is known here. What else the tier has is judged by its key.
+    pub(crate) fn invalidate_known(
+        &self,
+        key: &[u8],
+        spared: Option<&Waiter>,
+        change: impl FnOnce(&Arc<CacheEntry>) -> Change<CacheEntry>,
+    ) -> usize {
         let fetches = self.fetches.invalidate(key, spared);
         let applied = self.update(key, |current| current.map_or(Change::Keep, change));
         debug_assert!(applied != Applied::Absent);
-        self.remove_unknown(key);
         fetches
     }
 

@@ -82,9 +82,6 @@ fn problem(error: &PurgeError) -> Problem {
     Problem::new(400, "purge-invalid", error.to_string())
 }
 
-/// The `detail` where nothing was stored, or on its way, under the key of the URL.
-const NOTHING_FOUND: &str = "nothing-found";
-
 /// The counts, named as in the answer of the admin API; in a fleet, whether all instances have reached it.
 fn told(worker: &Worker, plan: &Plan, outcome: &PurgeOutcome) -> Reply {
     let PurgeOutcome { keys_matched, responses_purged, fills_doomed, fleet, .. } = outcome;
@@ -93,9 +90,7 @@ fn told(worker: &Worker, plan: &Plan, outcome: &PurgeOutcome) -> Reply {
     let uncounted = if outcome.keyed_uncounted { "\"keyed_uncounted\":true," } else { "" };
     let message = match (*keys_matched, outcome.keyed_uncounted) {
         (0, false) => "\"message\":\"nothing found: no stored response for this URL\",",
-        (0, true) => {
-            "\"message\":\"nothing found under the key of the URL alone; keys with more of a request are not counted\","
-        }
+        (0, true) => "\"message\":\"nothing found under the key of the URL alone\",",
         _ => "",
     };
     let body = Bytes::from(format!(
@@ -117,7 +112,11 @@ fn told(worker: &Worker, plan: &Plan, outcome: &PurgeOutcome) -> Reply {
             outcome: Outcome::Generated,
             ttl_s: None,
             key: None,
-            detail: Some(if *keys_matched > 0 { "purged" } else { NOTHING_FOUND }),
+            detail: Some(match (*keys_matched, outcome.keyed_uncounted) {
+                (0, false) => "nothing-found",
+                (0, true) => "purge-uncounted",
+                _ => "purged",
+            }),
         },
         x_cache: None,
         account: Account {

@@ -522,6 +522,14 @@ fn a_plug_in_inside_purges_what_visitors_see() {
     let nothing = ask("PURGE", "shop.example", "/nothing", "Authorization: Bearer 0123456789abcdef\r\n");
     assert_eq!((nothing.status(), &nothing.cache_status()[..]), (200, "larder; detail=nothing-found"));
     assert!(nothing.text().contains("\"message\":\"nothing found"), "{}", nothing.text());
+    // What lies under a key with fields is purged too, and nobody counts it.
+    let get =
+        || ask("GET", "shop.example", "/keyed", "X-Forwarded-Proto: https\r\nX-Forwarded-Port: 8443\r\n");
+    get();
+    assert!(get().is_hit());
+    let uncounted = ask("PURGE", "shop.example", "/keyed", "Authorization: Bearer 0123456789abcdef\r\n");
+    assert_eq!(uncounted.cache_status(), "larder; detail=purge-uncounted", "{}", uncounted.text());
+    assert!(!get().is_hit());
 }
 
 /// The same where instances share a store, of what another one has stored, and of what only the store has.

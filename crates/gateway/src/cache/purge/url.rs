@@ -48,7 +48,8 @@ pub(super) fn split_url(url: &str) -> Option<(Scheme, &str, Cow<'_, str>)> {
     let (authority, path_and_query) = rest.split_at(path_start);
     let has_host = http1::Authority::parse(authority.as_bytes()).is_some() && !host_of(authority).is_empty();
     let path_and_query = if path_and_query.is_empty() { "/" } else { path_and_query };
-    let path_and_query = target::normal_form(path_and_query).map_or(path_and_query.into(), Cow::Owned);
+    let path_and_query =
+        target::normal_form(path_and_query).map_or(Cow::Borrowed(path_and_query), Cow::Owned);
     has_host.then_some((scheme, authority, path_and_query))
 }
 
