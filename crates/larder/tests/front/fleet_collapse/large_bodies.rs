@@ -92,28 +92,22 @@ fn who_has_waited_long_enough_downloads_for_itself() {
     });
 }
 
-/// Memory has no room for all of it, which nobody knows before it has come.
+/// Memory has no room for all of it.
 #[test]
-fn what_outgrows_memory_reaches_all_whole() {
-    const MIB_IN_ALL: usize = 24;
-    on_each_store(|store| {
-        let settings = format!("{LONG_LEASE}\n[store]\nmemory = \"16MiB\"");
-        let begin = |exchange: &mut Exchange<'_>| _ = exchange.chunked_head(FOR_LONG).chunk(&body(1));
-        let rest = |exchange: &mut Exchange<'_>| {
-            body(MIB_IN_ALL)[MIB..].chunks(MIB).for_each(|data| _ = exchange.chunk(data));
-            exchange.last_chunk("");
-        };
-        let download = Download::start((3, store), &settings, begin, rest);
-        let clients = download.all_want();
-        for gateway in &download.gateways[1..] {
-            wait::until_true("it waits", || leases(gateway, "waited") > 0.0);
-        }
-        download.gate.open();
-        for mut client in clients {
-            assert!(client.response().body == body(MIB_IN_ALL));
-        }
-        assert!(download.origin.total() <= 3, "each instance asks once at most");
-    });
+fn what_memory_has_no_room_for_reaches_all_whole() {
+    for mib in [12, 24] {
+        on_each_store(|store| {
+            let settings = format!("{LONG_LEASE}\n[store]\nmemory = \"16MiB\"");
+            let download =
+                Download::start((3, store), &settings, sends_first(mib, FOR_LONG), sends_rest(mib));
+            let clients = download.all_want();
+            download.gate.open();
+            for mut client in clients {
+                assert!(client.response().body == body(mib), "{mib} MiB");
+            }
+            assert!(download.origin.total() <= 3, "each instance asks once at most");
+        });
+    }
 }
 
 /// Its head says that it is not stored, and that is all that others wait for.

@@ -127,7 +127,7 @@ pub(crate) fn may_hold(head: &StoredHead, key: Option<&[u8]>) -> bool {
         return true;
     };
     // That of a request for what is stored already is its target URI and little more.
-    let key_bytes = key_bytes.unwrap_or(inputs.target().len() + KEY_BEYOND_TARGET_BYTES);
+    let key_bytes = key_bytes.unwrap_or_else(|| inputs.target().len() + KEY_BEYOND_TARGET_BYTES);
     let count = head.fields.lines().len() + inputs.request().count() + inputs.judged().len();
     if count <= LINES_SURELY && key_bytes + head.heap_bytes() + inputs.heap_bytes() <= BYTES_SURELY {
         return true;
