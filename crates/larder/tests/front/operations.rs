@@ -109,7 +109,7 @@ fn a_purge_by_tag_says_that_it_found_nothing() {
         for tag in ["one", "two", "three", "four"] {
             gateway.get("/");
             let is_read = !is_warned && (tags.is_empty() || tag == "two");
-            assert_eq!(gateway.get("/").is_hit(), true, "{tag}");
+            assert!(gateway.get("/").is_hit(), "{tag}");
             let purged = larder(&["purge", "--tag", tag, "--admin", &admin]);
             let told = format!("{}{}", String::from_utf8_lossy(&purged.stdout), purged.stderr);
             assert_eq!(purged.status, if is_read { 0 } else { 3 }, "{tag} {tags}: {told}");
