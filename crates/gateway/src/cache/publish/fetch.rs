@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use caching::explain::Finding;
 use caching::partial;
 use caching::validation::{self, Answer as Judgement, First};
@@ -28,7 +29,7 @@ use crate::failure::FailureCause;
 use crate::reason::{Detail, Reason};
 use crate::transform::Purpose;
 use crate::upstream::call::{OriginCall, unasked};
-use crate::upstream::{BodyFrame, BodyFraming, OriginError, OriginResponse, Probe};
+use crate::upstream::{BodyFrame, BodyFraming, OriginBody, OriginError, OriginResponse, Probe};
 
 /// Whether a body was given to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -345,19 +346,16 @@ impl Job {
         let mut storing = Storing::ToDo;
         let end = loop {
             match body.frame().await {
-                Some(Ok(BodyFrame::Data(data))) => {
-                    match body.pass_on(fill.write(data, || body.wait_for_client())).await {
-                        Some(Written::All) if has_length => {
-                            storing = self.store(&filling, &leader);
-                            fill.release();
-                        }
-                        None | Some(Written::Kept | Written::All) => {}
-                        Some(Written::NoLongerKept(reason)) => self.stop_keeping(reason, &leader),
-                        Some(Written::TooLong) => break Err("part-length"),
-                        Some(Written::Abandoned) => break Err("abandoned"),
-                        Some(Written::TooSlow) => break Err("transfers-max"),
+                Some(Ok(BodyFrame::Data(data))) => match self.pass((&body, fill), data, &leader).await {
+                    Some(Written::All) if has_length => {
+                        storing = self.store(&filling, &leader);
+                        fill.release();
                     }
-                }
+                    None | Some(Written::Kept | Written::All | Written::NoLongerKept(_)) => {}
+                    Some(Written::TooLong) => break Err("part-length"),
+                    Some(Written::Abandoned) => break Err("abandoned"),
+                    Some(Written::TooSlow) => break Err("transfers-max"),
+                },
                 Some(Ok(BodyFrame::Trailers(map))) => trailers = Some(map),
                 Some(Err(error)) => {
                     if matches!(error, OriginError::BodyTooLarge { .. }) {
@@ -390,11 +388,26 @@ impl Job {
         }
     }
 
+    /// Passes a piece on. A body that is no longer kept is told of at once; room is made once its readers have caught up: until then they hold the
+    /// most, and would lose it.
+    async fn pass(
+        &self,
+        (body, fill): (&OriginBody, &Fill),
+        data: Bytes,
+        leader: &LeaderGuard,
+    ) -> Option<Written> {
+        let written = body.pass_on(fill.write(data, || body.wait_for_client())).await;
+        let Some(Written::NoLongerKept(reason)) = written else { return written };
+        self.stop_keeping(reason, leader);
+        let caught_up = body.pass_on(fill.catch_up(|| body.wait_for_client())).await;
+        self.not_stored(reason.reason().into());
+        caught_up
+    }
+
     fn stop_keeping(&self, reason: NotKept, leader: &LeaderGuard) {
         leader.hide();
         self.free_lease();
         self.note(|| findings::because("store", "no longer kept", reason.reason().into()));
-        self.not_stored(reason.reason().into());
     }
 
     fn free_lease(&self) {

@@ -119,12 +119,17 @@ impl Fill {
         if !matches!(written, Written::All | Written::TooLong) {
             self.arrived.notify_waiters();
         }
-        // Others wait for the news, and are not to wait for its readers: the next write does.
+        // Others wait for the news, and are not to wait for its readers.
         if retention == Retention::Whole || matches!(written, Written::NoLongerKept(_)) {
             return written;
         }
+        self.catch_up(may_wait).await
+    }
+
+    /// Waits until the slowest reader of a window has caught up.
+    pub(crate) async fn catch_up(&self, may_wait: impl Fn() -> Pacing) -> Written {
         match self.window_has_room(may_wait).await {
-            Room::Free | Room::Full => written,
+            Room::Free | Room::Full => Written::Kept,
             Room::NobodyReads => Written::Abandoned,
             Room::TooSlow => Written::TooSlow,
         }
