@@ -6,7 +6,7 @@
 //! refused unless the rule allows it.
 
 use super::spelling::{READINGS_MAX, Readings};
-use crate::config::{CacheRule, Conditions, Imprint, PathSpellings, Phase, Site, Spelling, path_of};
+use crate::config::{Action, CacheRule, Conditions, Imprint, PathSpellings, Phase, Site, Spelling, path_of};
 
 /// Names the rule of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +55,10 @@ fn compact(rule: usize) -> u32 {
 pub(super) struct Chooser {
     /// How many rules the site has, with the built-in one that takes what is left.
     count: usize,
-    /// Whether rules say of which paths they are, so that spelling may make a difference.
+    /// Whether rules say of which paths they are, or paths are put below another one, so that spelling may make a difference.
     has_paths: bool,
+    /// Whether there are requests that store nothing whatever their rule says.
+    has_uncertain: bool,
     /// Whether transformation rules do.
     transforms_paths: bool,
 }
@@ -65,8 +67,13 @@ impl Chooser {
     pub(super) fn new(site: &Site) -> Self {
         let mut transforms = PHASES.iter().flat_map(|phase| site.transforms.of(*phase));
         let transforms_paths = transforms.any(|rule| rule.on.path.is_some());
-        let has_paths = transforms_paths || site.rules.iter().any(|rule| rule.path.is_some());
-        Self { count: site.rules.len() + 1, has_paths, transforms_paths }
+        let mut changes = site.transforms.client_request.iter().flat_map(|rule| &rule.actions);
+        let moves_paths =
+            !site.origin.base_path.is_empty() || changes.any(|action| matches!(action, Action::Rewrite(_)));
+        let has_paths = transforms_paths || moves_paths || site.rules.iter().any(|rule| rule.path.is_some());
+        let allows = |rule: &CacheRule| rule.spellings_allowed != PathSpellings::default();
+        let has_uncertain = has_paths || site.rules.iter().any(allows);
+        Self { count: site.rules.len() + 1, has_paths, has_uncertain, transforms_paths }
     }
 
     pub(super) fn has_paths(self) -> bool {
@@ -89,7 +96,7 @@ impl Chooser {
             let own = rule.protection.request_body_bytes_max;
             rule.protection.request_body_bytes_max = own.or(site.protection.request_body_bytes_max);
         }
-        if self.has_paths {
+        if self.has_uncertain {
             let mut storing_nothing = rules.clone();
             storing_nothing.iter_mut().for_each(|rule| rule.caching.enabled = false);
             rules.append(&mut storing_nothing);
@@ -108,7 +115,7 @@ impl Chooser {
         let rules = self.distinct(rules);
         let written = fit(rules, method, path_and_query);
         let is_plain = readings.is_none() && asked.is_none();
-        if is_plain || !self.has_paths {
+        if is_plain || !self.has_uncertain {
             return RuleIndex::certain(written);
         }
         let others = others_of(readings).iter().map(|read| fit(rules, method, read));

@@ -13,12 +13,13 @@ use crate::config::{PathSpelling, PathSpellings};
 pub(crate) struct Readings {
     /// What it has that origins read in several ways.
     pub(crate) spellings: PathSpellings,
-    /// The path decoded, with the query as it is written: with parameters of segments, and without. None of them is as the path is written.
+    /// The path decoded, with the query as it is written: with parameters of segments and without, and each of these whole, cut at a decoded `#`, and
+    /// with a query from a decoded `?` on. None of them is as the path is written.
     pub(crate) others: Vec<String>,
 }
 
 /// With the one that is as the path is written.
-pub(super) const READINGS_MAX: usize = 3;
+pub(super) const READINGS_MAX: usize = 7;
 
 /// The readings of a path; `None` for most, which are plain and cost one pass.
 #[inline]
@@ -34,12 +35,17 @@ fn is_plain(target: &[u8]) -> bool {
             b'?' => return true,
             b'\\' | b';' => return false,
             b'/' | b'.' if before == b'/' => return false,
-            b'%' if !matches!(target.get(at + 1), Some(b'8' | b'9' | b'A'..=b'F')) => return false,
+            b'%' if !is_beyond_ascii(&target[at + 1..]) => return false,
             _ => {}
         }
         before = *byte;
     }
     true
+}
+
+/// Whether an escape, behind its `%`, is of a byte that is no part of a character of ASCII, in an overlong form neither.
+fn is_beyond_ascii(digits: &[u8]) -> bool {
+    matches!(digits, [b'8' | b'9' | b'A'..=b'F', low, ..] if !(digits[0] == b'C' && matches!(low, b'0' | b'1')))
 }
 
 #[cold]
@@ -52,14 +58,16 @@ fn closer(path_and_query: &str) -> Option<Box<Readings>> {
     if has_escape(&once) {
         spellings = spellings.with(PathSpelling::DoubleEncoding);
     }
-    if has_escape(&twice) || path.starts_with("//") {
+    if has_escape(&twice) || path.starts_with("//") || has_odd_escape(path.as_bytes(), &twice) {
         spellings = spellings.with(PathSpelling::Never);
     }
     let mut others = Vec::new();
-    for read in [written_out(&twice, |name| name), written_out(&twice, without_parameters)] {
-        let read = read + query;
-        if read != path_and_query && !others.contains(&read) {
-            others.push(read);
+    for end in [End::Whole, End::Query, End::FragmentOrQuery] {
+        for name_of in [whole, without_parameters] {
+            let read = written_out(&twice, end, name_of) + query;
+            if read != path_and_query && !others.contains(&read) {
+                others.push(read);
+            }
         }
     }
     (spellings != PathSpellings::default() || !others.is_empty())
@@ -68,6 +76,14 @@ fn closer(path_and_query: &str) -> Option<Box<Readings>> {
 
 fn has_escape(text: &[u8]) -> bool {
     memchr::memchr_iter(b'%', text).any(|at| escape(text, at).is_some())
+}
+
+/// What some origins decode although it is no escape: `%u0061` of old scripts, which IIS reads, and characters of ASCII in an overlong form of UTF-8.
+fn has_odd_escape(path: &[u8], decoded: &[u8]) -> bool {
+    let is_of_script = |text: &[u8]| matches!(text, [b'%', b'u' | b'U', digits @ ..] if digits.iter().all(u8::is_ascii_hexdigit));
+    let is_overlong = |pair: &[u8]| matches!(pair, [0xc0 | 0xc1, 0x80..=0xbf]);
+    [path, decoded].iter().any(|text| text.windows(6).any(is_of_script))
+        || decoded.windows(2).any(is_overlong)
 }
 
 fn of_escapes(text: &[u8]) -> PathSpellings {
@@ -112,16 +128,45 @@ fn decoded(text: &[u8]) -> Vec<u8> {
     out
 }
 
+fn whole(segment: &[u8]) -> &[u8] {
+    segment
+}
+
 /// As servlet containers read it: what follows a semicolon is no part of a name.
 fn without_parameters(segment: &[u8]) -> &[u8] {
     segment.split(|byte| *byte == b';').next().unwrap_or_default()
 }
 
-/// A decoded path as rules are written: without dot segments and empty ones, and cut where an origin that takes it for a URL, or for a string of C,
-/// would. A query may begin in it, which rules see as one.
-fn written_out(path: &[u8], name_of: fn(&[u8]) -> &[u8]) -> String {
-    let end = path.iter().position(|byte| matches!(byte, b'#' | b'\0'..=b'\x1f' | 0x7f));
-    let path = &path[..end.unwrap_or(path.len())];
+/// Where an origin takes a decoded path to end.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// Nowhere before its last byte.
+    Whole,
+    /// At a `?`, where a query begins.
+    Query,
+    /// At a `#`, or at a control character, as a URL and a string of C end; and at a `?`.
+    FragmentOrQuery,
+}
+
+impl End {
+    /// The path, and the query that begins in it.
+    fn split(self, path: &[u8]) -> (&[u8], Option<&[u8]>) {
+        let cut = |byte: &u8| matches!(byte, b'#' | b'\0'..=b'\x1f' | 0x7f);
+        let path = match self {
+            Self::FragmentOrQuery => &path[..path.iter().position(cut).unwrap_or(path.len())],
+            Self::Whole | Self::Query => path,
+        };
+        let query = match self {
+            Self::Whole => None,
+            Self::Query | Self::FragmentOrQuery => memchr::memchr(b'?', path),
+        };
+        query.map_or((path, None), |at| (&path[..at], Some(&path[at + 1..])))
+    }
+}
+
+/// A decoded path as rules are written: without dot segments and empty ones.
+fn written_out(path: &[u8], end: End, name_of: fn(&[u8]) -> &[u8]) -> String {
+    let (path, query) = end.split(path);
     let mut kept: Vec<&[u8]> = Vec::new();
     let mut ends_open = true;
     for segment in path.split(|byte| matches!(byte, b'/' | b'\\')).skip(1) {
@@ -143,13 +188,17 @@ fn written_out(path: &[u8], name_of: fn(&[u8]) -> &[u8]) -> String {
     if ends_open {
         out.push('/');
     }
+    if let Some(query) = query {
+        out.push('?');
+        query.iter().for_each(|byte| push(*byte, &mut out));
+    }
     out
 }
 
-/// Visible characters as they are.
+/// Visible characters as they are, but for those that end a path.
 fn push(byte: u8, out: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    if byte.is_ascii_graphic() && byte != b'%' {
+    if byte.is_ascii_graphic() && !matches!(byte, b'%' | b'?' | b'#') {
         return out.push(char::from(byte));
     }
     let [high, low] = [byte >> 4, byte & 15].map(|digit| char::from(DIGITS[usize::from(digit)]));
@@ -196,6 +245,11 @@ mod tests {
         check("/%40me/a%3Ab?q=%40", &[], &["/@me/a:b?q=%40"]);
         check("/a%3Fb.css?c", &[], &["/a?b.css?c"]);
         check("/a%23", &[], &["/a"]);
+        check("/a%231/%40me", &[], &["/a%231/@me", "/a"]);
+        check("/a%3F/%40me?b", &[], &["/a%3F/@me?b", "/a?/@me?b"]);
+        check("/a%23b%3Fc", &[], &["/a%23b?c", "/a"]);
+        check("/public%23/../admin", &["dot-segment"], &["/admin", "/public"]);
+        check("/a%3F/../b", &["dot-segment"], &["/b", "/a?/../b"]);
         check("/100%", &[], &["/100%25"]);
         check("/a%2Fb", &["encoded-slash"], &["/a/b"]);
         check("/a%5Cb", &["backslash"], &["/a/b"]);
@@ -224,6 +278,9 @@ mod tests {
             ("//a", false),
             ("/%25252561", false),
             ("/a;b%2Fc", false),
+            ("/%u0061dmin", false),
+            ("/x%C0%AFadmin", false),
+            ("/%25u0061", false),
         ] {
             let spellings = readings(path).expect("several readings").spellings;
             assert_eq!(all.permit(spellings), is_allowed, "{path}");

@@ -127,6 +127,75 @@ fn attacks_are_what_they_say() {
     }
 }
 
+/// An origin may read on behind a decoded `#` or `?`, which a URL ends at.
+#[test]
+fn nothing_hides_behind_a_decoded_end_of_the_path() {
+    let origin = origin();
+    let rules = "[[site.rule]]\nname = \"d\"\npath = { glob = \"/**/@internal\" }\ndeny = true\n\
+                 [[site.rule]]\nname = \"admin\"\npath = { prefix = \"/admin\" }\ndeny = true\n\
+                 [[site.rule]]\nname = \"me\"\npath = { regex = \"/@me$\" }\ncache = false\n\
+                 [[site.rule]]\nname = \"rest\"\nspellings_allowed = [\"dot-segment\"]\nttl_override = { 200 = \"1h\" }\n";
+    let larder = start(&origin, "", rules);
+    for target in [
+        "/x%23/%40internal",
+        "/x%3F/%40internal",
+        "/x%3F%23/%40internal",
+        "/x%23/../admin/x",
+        "/x%3F/../admin",
+    ] {
+        assert_eq!(larder.get(target).status(), 403, "{target}");
+    }
+    for target in ["/x%23/%40me", "/x%3f1/%40me"] {
+        for user in ["alice", "bob"] {
+            let answer = asked_by(&larder, target, user);
+            assert!(!answer.is_hit() && answer.text().contains(user), "{target} {user}: {}", answer.text());
+        }
+    }
+}
+
+/// What lies beside the folder of an origin is not reached by paths that leave it.
+#[test]
+fn paths_stay_below_the_path_of_the_origin() {
+    let origin = origin();
+    let site = |url: &str, more: &str| format!("[[site]]\nname = \"a\"\norigin = \"{url}\"\n{more}");
+    let below = format!("{}/tenant", origin.url());
+    let rewrite = "[[site.transform]]\nphase = \"client_request\"\nrewrite = { add_prefix = \"/tenant\" }\n";
+    for config in [site(&below, ""), site(&origin.url(), rewrite)] {
+        let larder = Setup::config(LARDER, &config).start();
+        assert_eq!(larder.get("/page").status(), 200);
+        let before = origin.total();
+        for target in [
+            "/../admin",
+            "/%2e%2e/admin",
+            "/..%2fadmin",
+            "/x/..;/../../admin",
+            "/%u002e%u002e/admin",
+            "/%c0%ae%c0%ae/admin",
+        ] {
+            assert_eq!(larder.get(target).status(), 400, "{target}: {config}");
+        }
+        assert_eq!(origin.total(), before);
+    }
+}
+
+/// Where paths decide because of another site alone, an allowed spelling is not stored either.
+#[test]
+fn an_allowed_spelling_beside_a_prefix_is_not_stored() {
+    let origin = origin();
+    let config = format!(
+        "[[site]]\nname = \"a\"\npath_prefix = \"/a\"\norigin = \"{0}\"\n\
+         [[site]]\nname = \"b\"\norigin = \"{0}\"\n\
+         [[site.rule]]\nspellings_allowed = [\"encoded-slash\"]\nttl_override = {{ 200 = \"1h\" }}\n",
+        origin.url()
+    );
+    let larder = Setup::config(LARDER, &config).start();
+    for _ in 0..2 {
+        let answer = larder.get("/@s%2fn");
+        assert!(answer.status() == 200 && !answer.is_hit(), "{}", answer.cache_status());
+    }
+    assert_eq!(origin.total(), 2);
+}
+
 /// Field bug: `/%25%36%31dmin` passed what `/%2561dmin` did not.
 #[test]
 fn no_spelling_evades_what_denies_or_limits() {
