@@ -27,6 +27,24 @@ pub fn normal_form(target: &str) -> Option<String> {
     Some(out)
 }
 
+/// The normal form of what a person writes: in requests, characters beyond ASCII and spaces are escaped.
+pub fn normal_form_of_text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_ascii_graphic() {
+            out.push(character);
+            continue;
+        }
+        let mut bytes = [0; 4];
+        for byte in character.encode_utf8(&mut bytes).bytes() {
+            let [high, low] =
+                [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789ABCDEF"[usize::from(digit)]));
+            out.extend(['%', high, low]);
+        }
+    }
+    normal_form(&out).unwrap_or(out)
+}
+
 fn is_in_form(text: &[u8], at: usize, byte: u8) -> bool {
     !text[at + 1..at + 3].iter().any(u8::is_ascii_lowercase) && !is_decoded(text, at, byte)
 }
@@ -88,6 +106,15 @@ mod tests {
             ("/é%41", Some("/éA")),
         ] {
             assert_eq!(normal_form(target).as_deref(), expected, "{target}");
+        }
+    }
+
+    #[test]
+    fn what_people_write_is_escaped() {
+        for (text, expected) in
+            [("/a", "/a"), ("/caf\u{e9} 1", "/caf%C3%A9%201"), ("/%7e/\u{20ac}", "/~/%E2%82%AC")]
+        {
+            assert_eq!(normal_form_of_text(text), expected);
         }
     }
 

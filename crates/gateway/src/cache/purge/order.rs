@@ -133,7 +133,7 @@ pub(super) fn what_of(order: &PurgeOrder, live: &ActiveConfig) -> Result<What, P
 
 fn selection(order: &PurgeOrder, live: &ActiveConfig) -> Result<Selection, PurgeError> {
     let prefix = order.prefix.as_deref().map(prefix).transpose()?.unwrap_or_default();
-    let host = order.host.as_deref().map(str::to_ascii_lowercase);
+    let host = order.host.as_deref().map(host_name);
     if host.is_some() && prefix.host.is_some() {
         return Err(PurgeError::OrderInvalid("the host stands in the prefix already".to_owned()));
     }
@@ -226,12 +226,17 @@ fn prefix(text: &str) -> Result<Prefix, PurgeError> {
         };
         return Ok(Prefix { scheme: Some(scheme), host: Some(host), path: below(&path) });
     }
-    let normal = |path: &str| target::normal_form(path).unwrap_or_else(|| path.to_owned());
+    let normal = target::normal_form_of_text;
     if text.starts_with('/') {
         return Ok(Prefix { path: Some(normal(text)), ..Prefix::default() });
     }
     let (host, path) = text.split_at(text.find('/').unwrap_or(text.len()));
-    Ok(Prefix { scheme: None, host: Some(host.to_ascii_lowercase()), path: below(&normal(path)) })
+    Ok(Prefix { scheme: None, host: Some(host_name(host)), path: below(&normal(path)) })
+}
+
+/// As hosts are compared: without a default port, of whatever scheme.
+fn host_name(text: &str) -> String {
+    authority::normalised("https", &authority::normalised("http", text))
 }
 
 /// All of a host is below `/`.
@@ -255,6 +260,8 @@ mod tests {
         check("http://a.example:8080/", Some(UrlScheme::Http), Some("a.example:8080"), None);
         check("A.example/x", None, Some("a.example"), Some("/x"));
         check("a.example:8080", None, Some("a.example:8080"), None);
+        check("a.example:443", None, Some("a.example"), None);
+        check("a.example.:80/caf\u{e9}", None, Some("a.example"), Some("/caf%C3%A9"));
         check("/x", None, None, Some("/x"));
         check("/%7ea%2f", None, None, Some("/~a%2F"));
         check("a/%7ea", None, Some("a"), Some("/~a"));

@@ -180,7 +180,7 @@ pub(super) fn path(text: &str) -> Result<String, String> {
         _ if text.contains(['?', '#']) => {
             Err("a path can't contain `?` or `#`; use `regex` to match the query".to_owned())
         }
-        _ => Ok(target::normal_form(text).unwrap_or_else(|| text.to_owned())),
+        _ => Ok(target::normal_form_of_text(text)),
     }
 }
 
@@ -193,6 +193,10 @@ fn glob(text: &str, spelling: Spelling) -> Result<globset::GlobMatcher, String> 
         return Err(format!(
             "can't match any path: every path starts with `/`, which `*` and `?` don't stand for; did you mean `**/*{rest}`?"
         ));
+    }
+    if let Some(character) = text.chars().find(|character| !character.is_ascii_graphic()) {
+        let written = target::normal_form_of_text(&character.to_string());
+        return Err(format!("can't match: paths have `{written}` in the place of {character:?}"));
     }
     let wildcards = match spelling {
         Spelling::AsWritten => Wildcards::InSegments,

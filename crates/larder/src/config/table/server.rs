@@ -44,8 +44,7 @@ section! {
     drain_delay = Duration(0..=HOUR_MS).default("0s").kept(),
     /// Time that requests in flight get to finish when Larder stops, once `drain_delay` is over.
     ///
-    /// Bodies that other instances follow are fetched to the end in it, and what was stored is written to the shared store; a store that takes
-    /// nothing for 2 s is not waited for. Keep it and `drain_delay` together below the time after which your supervisor kills the process.
+    /// What was stored is written to the shared store in it; a store that takes nothing for 2 s is not waited for. Keep it and `drain_delay` together below the time after which your supervisor kills the process.
     drain_limit = Duration(0..=HOUR_MS).default("30s").kept(),
     /// Further files with `site` and `origin` tables, such as `["sites.d/*.toml"]`.
     ///

@@ -19,7 +19,7 @@ section! {
     hosts = List(&Text("host name without a port, or `*.` and a host name")).default("[]"),
     /// Paths that match: one of `exact`, `prefix`, `glob`, `regex`.
     ///
-    /// In the phases of the client this is the path as sent, in those of the origin the path after `rewrite`. In `origin_response` an expression is
+    /// In the phases of the client this is the path as sent, in normal form, in those of the origin the path after `rewrite`. In `origin_response` an expression is
     /// compared with the path alone: the query may not be part of the cache key.
     path = Table(&PATTERN).absent("every path"),
     /// Methods that match; an empty list means every method.
