@@ -160,6 +160,21 @@ pub(crate) fn dumped_bytes(value_bytes: usize) -> usize {
     value_bytes + 2 + size_of::<u64>() + FOOTER_BYTES
 }
 
+/// How long the value of a payload says that it is, unpacked; what isn't one says 0. Costs no more than its first bytes.
+pub(crate) fn restored_bytes(payload: &[u8]) -> usize {
+    let mut rest = payload;
+    let mut reader = Reader::new(&mut rest, VALUE_BYTES_MAX);
+    let mut claimed = || {
+        reader.array().ok().filter(|kind| *kind == [STRING])?;
+        match reader.length().ok()? {
+            Length::Of(bytes) => Some(bytes),
+            Length::Encoded(3) => reader.plain_length().and_then(|_packed| reader.plain_length()).ok(),
+            Length::Encoded(_) => Some(NUMBER_BYTES_MAX as u64),
+        }
+    };
+    claimed().map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
 /// The value of which DUMP of any version gave this, of so many bytes at most.
 pub(crate) fn restore(payload: &[u8], bytes_max: usize) -> Result<Vec<u8>, BadPayload> {
     let (summed, sum) = payload.split_last_chunk::<8>().ok_or(BadPayload::Checksum)?;

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::{Database, Engine, Expiry};
 
+use crate::command::VALUE_BYTES_MAX;
 use crate::databases::Databases;
 use crate::rdb::{RdbError, Reader};
 use crate::saved::SaveFile;
@@ -43,9 +44,9 @@ pub fn import(path: &Path, engine: &Engine, save_file: Option<&SaveFile>) -> Res
     let databases = save_file.map_or(&databases, |file| file.databases());
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let file = BufReader::with_capacity(1 << 20, File::open(path).map_err(RdbError::Read)?);
-    let bytes_max = usize::try_from(engine.bytes_max()).unwrap_or(usize::MAX);
     let mut import = Import {
-        reader: Reader::new(file, bytes_max),
+        // A string without room is left out as any other key: it doesn't end the import.
+        reader: Reader::new(file, VALUE_BYTES_MAX),
         database: Some(Database::default()),
         expires_at_ms: None,
         imported: Imported::default(),

@@ -47,6 +47,9 @@ pub(crate) fn listen(wanted: &UnixListen, sockets: Sockets) -> io::Result<(net::
     check_free(path)?;
     // It gets its permissions before anybody can find it.
     let part = beside(path, PART);
+    check_free(&part).map_err(|error| {
+        io::Error::new(error.kind(), format!("{} is in the way: {error}", part.display()))
+    })?;
     match fs::remove_file(&part) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}

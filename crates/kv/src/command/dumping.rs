@@ -53,9 +53,17 @@ pub(super) fn restore(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
     let base_ms = if options.is_absolute { 0 } else { call.now_ms };
     let expires_at_ms = (ttl > 0).then(|| ttl.saturating_add(base_ms));
     let payload = call.argument(3);
-    call.go_through(payload.len())?;
     let bytes_max = usize::try_from(call.engine().bytes_max()).unwrap_or(usize::MAX);
+    let bytes = rdb::restored_bytes(payload);
+    if bytes > bytes_max {
+        return Err(Refusal::OutOfMemory);
+    }
+    call.go_through(payload.len().saturating_add(bytes))?;
+    // It is unpacked before it has a place among the keys.
+    let mut room = Room::new(call);
+    room.make(bytes).map_err(|_| Refusal::OutOfMemory)?;
     let value = call.new_value(rdb::restore(payload, bytes_max).map_err(refusal)?)?;
+    drop(room);
     let expiry = expires_at_ms.map_or(Expiry::Never, Expiry::At);
     call.with_room(&key, || {
         let mut located = call.engine().lock(&key);

@@ -14,6 +14,7 @@ use super::editing::VALUE_BYTES_MAX;
 use super::table::Command;
 use super::{Call, Refusal};
 use crate::databases::Databases;
+use crate::rdb;
 use crate::transaction::{Need, Queue};
 
 /// What an item, and a large value in memory of the allocator, take beside their bytes.
@@ -37,7 +38,10 @@ impl<'a> Call<'a> {
     pub(super) fn admit_to_memory(&mut self, command: &Command) -> Result<(), Refusal> {
         let (shared, now_ms) = (self.shared, self.now_ms);
         let Some(queue) = self.session.queue.as_mut() else { return Ok(()) };
-        if matches!(command.name, "append" | "setrange" | "copy" | "rename" | "renamenx" | "move") {
+        if matches!(
+            command.name,
+            "append" | "setrange" | "setbit" | "restore" | "copy" | "rename" | "renamenx" | "move"
+        ) {
             queue.note_growth();
         }
         if !command.has("denyoom") {
@@ -133,6 +137,8 @@ impl<'a> Sizes<'a> {
             }
             "append" => ((here, first), self.of(first).saturating_add(second.len())),
             "setrange" => ((here, first), self.of(first).max(end_of_part(second, argument(3)))),
+            "setbit" => ((here, first), self.of(first).max(end_of_bit(second))),
+            "restore" => ((here, first), rdb::restored_bytes(argument(3))),
             "copy" => ((self.there(copied_to(arguments)), second), self.of(first)),
             "rename" | "renamenx" => {
                 self.moved(first, here, second);
@@ -227,6 +233,11 @@ fn copied_to<'a>(arguments: &Arguments<'a>) -> &'a [u8] {
 }
 
 /// Where SETRANGE ends; nothing is written there if it is too far.
+fn end_of_bit(offset: &[u8]) -> usize {
+    let offset = parse_integer(offset).ok().and_then(|offset| usize::try_from(offset).ok());
+    offset.map_or(0, |offset| offset / 8 + 1)
+}
+
 fn end_of_part(offset: &[u8], part: &[u8]) -> usize {
     let offset = parse_integer(offset).ok().and_then(|offset| usize::try_from(offset).ok());
     let end = offset.map_or(0, |offset| offset.saturating_add(part.len()));

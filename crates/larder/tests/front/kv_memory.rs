@@ -493,6 +493,17 @@ fn what_has_no_room_is_refused_before_it_takes_any() {
     assert_eq!(kv.ask(&["INCR there", "INCRBYFLOAT there 1"]).matches("not a").count(), 2);
 }
 
+/// A bit far behind counts before a transaction begins.
+#[test]
+fn transactions_count_what_bits_become() {
+    let kv = Kv::start(LARDER, &["--maxmemory", "64MiB", "--maxmemory-policy", "noeviction"]);
+    let bits: Vec<_> = (0..12).map(|number| format!("SETBIT bit-{number} 67108864 1")).collect();
+    let mut commands: Vec<_> = std::iter::once("MULTI").chain(bits.iter().map(String::as_str)).collect();
+    commands.extend(["SET marker after", "EXEC", "EXISTS marker bit-0"]);
+    let given = kv.ask(&commands);
+    assert!(given.contains("-EXECABORT ") && given.ends_with(":0\r\n"), "{given}");
+}
+
 /// Keys that collided whatever the seed was, as long as keys were hashed with a function that has public constants.
 #[test]
 fn keys_that_are_chosen_to_collide_do_not() {

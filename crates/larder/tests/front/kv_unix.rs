@@ -57,16 +57,19 @@ fn clients_come_by_a_socket_in_the_file_system() {
 fn nothing_but_a_socket_is_replaced() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("kv.sock");
-    fs::write(&path, "precious").expect("a file");
-    let output = Command::new(LARDER)
-        .args(["kv", "--save-file", "off", "--listen"])
-        .arg(format!("unix:{}", path.display()))
-        .output()
-        .expect("it runs");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && told.contains("a file, and no socket"), "{told}");
-    assert!(!fs::metadata(&path).expect("it is there").file_type().is_socket());
-    assert_eq!(fs::read_to_string(&path).expect("a file"), "precious");
+    // The second is where a socket gets its permissions before it gets its name.
+    for file in [path.clone(), folder.path().join("kv.sock.part")] {
+        fs::write(&file, "precious").expect("a file");
+        let output = Command::new(LARDER)
+            .args(["kv", "--save-file", "off", "--listen"])
+            .arg(format!("unix:{}", path.display()))
+            .output()
+            .expect("it runs");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && told.contains("a file, and no socket"), "{told}");
+        assert_eq!(fs::read_to_string(&file).expect("a file"), "precious");
+        fs::remove_file(&file).expect("it is there");
+    }
 }
 
 #[test]
