@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     let content_types = ContentTypes::parse(["text/*", "application/json", "*/*+xml"]).expect("patterns");
     let offer = Compressible { codings: Coding::ALL.to_vec(), content_types, bytes_min: 0 };
     let response: [FieldLine<'_>; 2] = [("Content-Type", content_type), ("Cache-Control", control)];
-    let _ = offer.may_encode(200, response.into_iter(), None);
+    let _ = offer.may_encode(200, response.into_iter(), None, &caching::Rules::default());
     let request: [FieldLine<'_>; 1] = [("Accept-Encoding", accept)];
     if let Ok(coding) = offer.choose(&RequestFacts::parse("GET", &request), &request) {
         check_accepted(accept, coding);
