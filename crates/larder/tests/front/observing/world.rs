@@ -1,7 +1,7 @@
 //! Everything that is watched, and clients that keep it busy.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use testkit::{
@@ -74,7 +74,8 @@ pub(crate) struct KvServers {
     pub(crate) full: KvService,
     /// Has a password, and room for few clients.
     pub(crate) crowded: KvService,
-    pub(crate) crashing: KvService,
+    /// Of the thread that crashes it.
+    pub(crate) crashing: Mutex<KvService>,
 }
 
 impl Origins {
@@ -134,7 +135,7 @@ impl KvServers {
                 "maxmemory = \"4MiB\"\nmaxmemory_policy = \"noeviction\"\nsave_file = \"saved\"",
             ),
             crowded,
-            crashing: KvService::start(LARDER, "save_file = \"saved\""),
+            crashing: Mutex::new(KvService::start(LARDER, "save_file = \"saved\"")),
         }
     }
 }
@@ -170,7 +171,11 @@ impl World {
         let load = Load::start(&places, kv.full.address());
         let targets = Targets {
             gateways: places.iter().map(|place| place.admin).collect(),
-            kv: [&kv.full, &kv.crowded, &kv.crashing].iter().map(|server| server.admin()).collect(),
+            kv: vec![
+                kv.full.admin(),
+                kv.crowded.admin(),
+                kv.crashing.lock().expect("no thread has it").admin(),
+            ],
         };
         let prometheus = Prometheus::start(&targets);
         Self {
