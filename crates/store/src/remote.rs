@@ -33,6 +33,7 @@ mod names;
 mod random;
 mod records;
 mod reply;
+mod said;
 mod segments;
 mod settings;
 mod standing;

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -589,6 +590,32 @@ pub(crate) fn clock_ahead(ahead_s: i64) -> impl Fn(&Seen<'_>) -> Fate {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let time = now.checked_add_signed(ahead_s).unwrap().to_string();
         Fate::Replace(format!("*2\r\n${}\r\n{time}\r\n$1\r\n0\r\n", time.len()).into_bytes())
+    }
+}
+
+/// Errors of a server without HELLO repeat the password, and any text may be meant for the terminal.
+#[test]
+fn words_of_a_server_put_no_secret_and_no_control_character_into_logs() {
+    let redis = Redis::start("");
+    let proxy = RespProxy::start(redis.address());
+    proxy.decide(|seen| {
+        let arguments: Vec<_> =
+            seen.command.iter().skip(1).map(|word| format!("'{}'", String::from_utf8_lossy(word))).collect();
+        let said = format!(
+            "-ERR unknown command 'HELLO', with args beginning with: {} \x1b[31m\r\n",
+            arguments.join(" ")
+        );
+        if seen.name() == "HELLO" { Fate::Replace(said.into_bytes()) } else { Fate::Pass }
+    });
+    let store = format!("redis://somebody:s3cr3t@{}/0", proxy.address());
+    let gateway = Setup::origin(LARDER, "http://127.0.0.1:1").arguments(&["--store", &store]).start();
+    wait::until_true("it says why", || gateway.stderr().contains("refused to begin"));
+    let doctor = Command::new(LARDER).args(["doctor", "--store", &store]).output().expect("the binary runs");
+    let doctor =
+        format!("{}{}", String::from_utf8_lossy(&doctor.stdout), String::from_utf8_lossy(&doctor.stderr));
+    for told in [gateway.stderr(), doctor] {
+        assert!(told.contains("unknown command 'HELLO'"), "{told}");
+        assert!(!told.contains("s3cr3t") && !told.contains("\x1b[31m"), "{told}");
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use redis::{ServerError, Value};
 
+use super::said::shown;
 use crate::backing::BackingError;
 
 /// Why the server did not do what it was asked for.
@@ -152,7 +153,8 @@ impl fmt::Display for Refused {
             | Self::NotInCharge(error)
             | Self::Otherwise(error) => error,
         };
-        write!(f, "the server refused: {} {}", error.code(), error.details().unwrap_or_default())
+        let (code, details) = (shown(error.code()), shown(error.details().unwrap_or_default()));
+        write!(f, "the server refused: {code} {details}")
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Pipeline, ProtocolVersion, RedisConnectionInfo, RedisError, Value};
+use redis::{AsyncConnectionConfig, Pipeline, ProtocolVersion, RedisConnectionInfo, Value};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::timeout;
@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use super::bounded::Bounded;
 use super::dial::Target;
 use super::reply::{self, Refused};
+use super::said;
 use super::settings::{RemoteSettings, Secret};
 use crate::backing::BackingError;
 
@@ -40,8 +41,9 @@ pub(super) enum OpenError {
     TimedOut(Duration),
     #[error("no connection")]
     Dial(#[from] io::Error),
-    #[error("the server refused to begin")]
-    Begin(#[from] RedisError),
+    /// With its words: it may repeat the password, so the error itself is no source.
+    #[error("the server refused to begin: {0}")]
+    Begin(String),
     #[error("the server does not follow keys for its clients (CLIENT TRACKING)")]
     Tracking(#[source] BackingError),
     #[error("the server is no master")]
@@ -112,7 +114,9 @@ impl Opening {
     ) -> Result<(Wire, JoinHandle<()>), OpenError> {
         let stream = Bounded::new(self.target.dial().await?, reply_bytes_max);
         let (connection, driver) =
-            MultiplexedConnection::new_with_config(&self.login, stream, config).await?;
+            MultiplexedConnection::new_with_config(&self.login, stream, config).await.map_err(|error| {
+                OpenError::Begin(said::shown_without(self.login.password(), &error.to_string()))
+            })?;
         let driving = tokio::spawn(driver);
         let wire = Wire {
             connection,
@@ -128,9 +132,10 @@ impl Opening {
 
 impl Refusals {
     fn tell(&self, details: &str) {
+        let details = said::shown(details);
         let is_optional = OPTIONAL.iter().any(|command| details.contains(&format!("'{command}'")));
         let mut told = self.0.lock();
-        if !is_optional && told.len() < REFUSALS_MAX && told.insert(details.to_owned()) {
+        if !is_optional && told.len() < REFUSALS_MAX && told.insert(details.clone()) {
             tracing::warn!(details, "the shared store refuses a command: see `larder doctor`");
         }
     }
