@@ -81,12 +81,14 @@ impl<'a> Reader<'a> {
     fn table(&mut self, section: &'static Section, raw: &DeTable<'_>, place: Place, path: String) -> Table {
         let mut entries = Vec::with_capacity(section.options.len());
         let mut wrong = Vec::new();
-        // An empty key is what recovery makes of a line without one, and that is reported already.
-        let unknown = |key: &str| !key.is_empty() && section.option(key).is_none();
-        for (key, value) in raw.iter().filter(|(key, _)| unknown(key.get_ref())) {
+        // Recovery makes a key without text of a line without a key, and that is reported already.
+        let unknown =
+            |key: &Spanned<DeString<'_>>| !key.span().is_empty() && section.option(key.get_ref()).is_none();
+        for (key, value) in raw.iter().filter(|(key, _)| unknown(key)) {
             let meant = self.unknown_key(section, (key, value.get_ref()), &path);
             let is_secret = meant.map_or_else(|| section.may_hold_secrets(), Opt::is_secret);
-            self.hide_values(value, &|value| is_secret || value.as_str().is_some_and(may_have_password));
+            let is_secret = is_secret || names_secret(key.get_ref());
+            self.hide_values(value, Hidden::of(is_secret));
         }
         for option in section.options {
             let key_path = join(&path, option.key);
@@ -122,10 +124,11 @@ impl<'a> Reader<'a> {
                         .collect();
                 Value::Table(self.table(section, &table, place.clone(), path.clone()))
             }
-            (_, raw) => match scalar(kind, raw) {
+            (_, value) => match scalar(kind, value) {
                 Ok(value) => value,
                 Err(wrong) => {
-                    let message = misplaced::written_otherwise(kind, raw, &path).unwrap_or(wrong);
+                    let message = misplaced::written_otherwise(kind, value, &path).unwrap_or(wrong);
+                    self.hide_values(raw, Hidden::of(kind.is_secret()));
                     self.problems.error(&place, &path, message);
                     return None;
                 }
@@ -160,12 +163,17 @@ impl<'a> Reader<'a> {
         Value::Map(entries)
     }
 
-    /// Hides the values in an unknown one, however deep, and leaves its keys: they are what is wrong.
-    fn hide_values(&mut self, value: &Spanned<DeValue<'_>>, is_hidden: &dyn Fn(&DeValue<'_>) -> bool) {
+    /// Hides values in a wrong one, however deep. Leaves its keys: they are wrong more often.
+    fn hide_values(&mut self, value: &Spanned<DeValue<'_>>, hidden: Hidden) {
         match value.get_ref() {
-            DeValue::Table(table) => table.iter().for_each(|(_, value)| self.hide_values(value, is_hidden)),
-            DeValue::Array(array) => array.iter().for_each(|value| self.hide_values(value, is_hidden)),
-            scalar => self.hidden.extend(is_hidden(scalar).then(|| value.span())),
+            DeValue::Table(table) => {
+                table.iter().for_each(|(_, value)| self.hide_values(value, hidden));
+            }
+            DeValue::Array(array) => array.iter().for_each(|value| self.hide_values(value, hidden)),
+            scalar => {
+                let is_hidden = hidden == Hidden::All || scalar.as_str().is_some_and(may_have_password);
+                self.hidden.extend(is_hidden.then(|| value.span()));
+            }
         }
     }
 
@@ -311,7 +319,9 @@ fn is_less(read: Option<&Node>, raw: Option<&Spanned<DeValue<'_>>>) -> bool {
 fn scalar(kind: &'static Kind, raw: &DeValue<'_>) -> Result<Value, String> {
     let wrong = || match (kind, raw.as_str()) {
         // Free text may be a secret; a quantity or a word that is wrong helps when it is seen.
-        (Kind::Size(_) | Kind::Duration(_) | Kind::Choice(_), Some(text)) if text.len() < 32 => {
+        (Kind::Size(_) | Kind::Duration(_) | Kind::Choice(_), Some(text))
+            if text.len() < 32 && !may_have_password(text) =>
+        {
             format!("expected {}; found {text:?}", expectation(kind))
         }
         _ => format!("expected {}; found {}", expectation(kind), describe(raw)),
@@ -356,6 +366,26 @@ fn scalar(kind: &'static Kind, raw: &DeValue<'_>) -> Result<Value, String> {
 fn integer(raw: &DeValue<'_>) -> Option<u64> {
     let integer = raw.as_integer()?;
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
+}
+
+/// Which values of a wrong one are not shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hidden {
+    All,
+    /// Those that look as if they had a password.
+    Passwords,
+}
+
+impl Hidden {
+    fn of(is_secret: bool) -> Self {
+        if is_secret { Self::All } else { Self::Passwords }
+    }
+}
+
+/// Whether a key that no table has says itself that its value is secret.
+fn names_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    ["password", "secret", "token", "auth", "credential"].iter().any(|word| key.contains(word))
 }
 
 /// Whether a text may be a URL with a password in it, also a mistyped one: before an `@`, in a query, or where a port should be.

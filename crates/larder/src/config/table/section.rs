@@ -134,11 +134,16 @@ impl Opt {
 
     /// Whether it names files with secrets. Whoever misspells it may have written the secret itself. Header fields may be secret too.
     pub(crate) fn is_secret(&self) -> bool {
-        matches!(self.kind, SecretFile | List(SecretFile) | Map(KeyForm::FieldName, _))
+        self.kind.is_secret()
     }
 }
 
 impl Kind {
+    /// Whether values may be secrets, or are written where secrets are.
+    pub(crate) fn is_secret(&self) -> bool {
+        matches!(self, SecretFile | List(SecretFile) | Map(KeyForm::FieldName, _))
+    }
+
     /// The table that values of this kind hold, directly, as elements or under free keys.
     pub(crate) const fn section(&self) -> Option<&'static Section> {
         match self {
