@@ -186,6 +186,16 @@ fn what_a_server_spends_is_told() {
     assert!(told["runs"][0]["server"]["peak_rss_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{told}");
 }
 
+/// Its processor time would be that of another process.
+#[test]
+fn a_server_is_not_started_where_another_one_listens() {
+    let other = testkit::ScriptedOrigin::fixed("", "another");
+    let arguments = ["http", "--quiet", &other.url(), "-n", "1", "--server-cmd", "sleep 30", "--json", "-"];
+    let output = testkit::run(BENCH, arguments);
+    assert_eq!(output.status, 1, "{}", output.stderr);
+    assert!(output.stderr.contains("another process listens on"), "{}", output.stderr);
+}
+
 #[test]
 fn bad_input_is_told() {
     let unreachable = testkit::Port::reserve();

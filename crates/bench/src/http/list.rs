@@ -60,8 +60,8 @@ pub struct Recording {
     pub targets: Vec<Target>,
     /// When each was made, from the first on; those of one second are spread over it where the log knows no more.
     pub due: Vec<Duration>,
-    /// Lines whose request can't be made again: other methods than `GET` and `HEAD`, whose bodies no log has, and
-    /// requests that were none.
+    /// Lines whose request can't be made again: other methods than `GET` and `HEAD`, whose bodies no log has,
+    /// targets with escapes of the log, requests that were none, and a last line that was cut off.
     pub skipped: usize,
 }
 
@@ -72,7 +72,10 @@ pub struct Recording {
 /// The first line in none of these forms.
 pub fn recording(log: &str, base: &Url) -> Result<Recording, ListError> {
     let mut lines = Vec::new();
-    let mut skipped = 0;
+    // Rotation, or a disk that is full, cuts the last line off.
+    let (log, cut) =
+        log.rsplit_once('\n').filter(|(_, last)| is_cut(last)).map_or((log, 0), |(log, _)| (log, 1));
+    let mut skipped = cut;
     for (number, line) in log.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let parsed = if line.starts_with('{') { json_line(line) } else { combined_line(line) };
         let logged = parsed.map_err(|what| ListError { line: number + 1, what })?;
@@ -136,7 +139,7 @@ fn json_line(line: &str) -> Result<Logged<'_>, String> {
     let parsed: JsonLine<'_> =
         serde_json::from_str(line).map_err(|error| format!("no line of Larder's access log: {error}"))?;
     let at_ms = rfc3339_ms(parsed.timestamp).ok_or_else(|| format!("{:?} is no time", parsed.timestamp))?;
-    // A target with escapes is no path that could be sent.
+    // A target with escapes is no path that could be sent, here and below.
     let target = match parsed.target {
         std::borrow::Cow::Borrowed(target) => target,
         std::borrow::Cow::Owned(_) => "",
@@ -154,8 +157,13 @@ fn combined_line(line: &str) -> Result<Logged<'_>, String> {
         rest.trim_start().strip_prefix('"').and_then(|rest| rest.split_once('"')).ok_or_else(form)?.0;
     let mut words = request.split(' ');
     let method = words.next().unwrap_or_default();
-    let target = words.next().unwrap_or_default();
+    let target = words.next().filter(|target| !target.contains('\\')).unwrap_or_default();
     Ok(Logged { at_ms, method, target })
+}
+
+/// Whether a last line lacks its end.
+fn is_cut(line: &str) -> bool {
+    !line.is_empty() && json_line(line).is_err() && combined_line(line).is_err()
 }
 
 /// `10/Oct/2000:13:55:36 -0700`, in milliseconds since 1970.
@@ -214,13 +222,15 @@ mod tests {
 ::1 - - [10/Oct/2000:20:55:38 +0000] \"GET /late HTTP/1.1\" 200 0
 ::1 - - [10/Oct/2000:20:55:37 +0000] \"POST /a HTTP/1.1\" 200 0
 ::1 - - [10/Oct/2000:20:55:37 +0000] \"\\x16\\x03\" 400 0
-";
+::1 - - [10/Oct/2000:20:55:37 +0000] \"GET /a\\\"b HTTP/1.1\" 200 0
+::1 - - [10/Oct/2000:20:55:37 +0000] \"GET /\\x22x\\x22 HTTP/1.1\" 200 0
+::1 - - [10/Oct/2000:20:55:37 +0000] \"GET /cut HT";
         let recording = recording(log, &base()).expect("a log");
         let expected = ["GET http://127.0.0.1:8080/a", "HEAD http://127.0.0.1:8080/b?c=d"];
         assert_eq!(asked(&recording.targets)[..2], expected);
         assert_eq!(recording.due, [0, 500, 2000].map(Duration::from_millis));
         assert_eq!(recording.due_at(2.0), [0, 250, 1000].map(Duration::from_millis));
-        assert_eq!(recording.skipped, 2);
+        assert_eq!(recording.skipped, 5);
     }
 
     #[test]

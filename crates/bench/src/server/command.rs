@@ -87,6 +87,7 @@ impl ServerCommand {
     /// # Errors
     /// When it can't be started, ends, or does not become ready in time; nothing of it runs then.
     pub fn start(mut self) -> Result<ServerProcess, ServerError> {
+        self.refuse_taken()?;
         self.command.process_group(0);
         self.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = spawn_on(&mut self.command, &self.cores)
@@ -97,6 +98,16 @@ impl ServerCommand {
         interrupt::watch(group).map_err(ServerError::Own)?;
         self.wait_until_ready(&mut server)?;
         Ok(server)
+    }
+
+    /// Another server there would be taken for this one.
+    fn refuse_taken(&self) -> Result<(), ServerError> {
+        match self.ready {
+            Ready::Listens(address) if listens(&address) => {
+                Err(ServerError::Taken { command: self.text.clone(), address })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn wait_until_ready(&self, server: &mut ServerProcess) -> Result<(), ServerError> {
@@ -117,10 +128,14 @@ impl ServerCommand {
 
     fn is_ready(&self, server: &ServerProcess) -> bool {
         match &self.ready {
-            Ready::Listens(address) => TcpStream::connect_timeout(address, POLL_TIMEOUT).is_ok(),
+            Ready::Listens(address) => listens(address),
             Ready::Prints(text) => server.output.tail().contains(text),
         }
     }
+}
+
+fn listens(address: &SocketAddr) -> bool {
+    TcpStream::connect_timeout(address, POLL_TIMEOUT).is_ok()
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);

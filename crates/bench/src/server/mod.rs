@@ -26,6 +26,9 @@ pub enum ServerError {
     /// The command does not exist, or may not be run.
     #[error("the server command {command:?} can't be started")]
     Start { command: String, source: io::Error },
+    /// Something else listens where the server should.
+    #[error("the server command {command:?} isn't started: another process listens on {address} already")]
+    Taken { command: String, address: SocketAddr },
     /// The command ended before it was ready; the text is the end of what it wrote.
     #[error("the server command {command:?} ended ({status}) before it was ready; {}", last_words(output))]
     Ended { command: String, status: String, output: String },

@@ -68,14 +68,17 @@ fn targets(arguments: &HttpArguments, base: Option<&Url>) -> anyhow::Result<Vec<
 
 fn replay(arguments: &HttpArguments, path: &Path, base: &Url) -> anyhow::Result<(Vec<Target>, Pace)> {
     let recording: Recording =
-        list::recording(&read(path)?, base).with_context(|| path.display().to_string())?;
+        list::recording(&read_log(path)?, base).with_context(|| path.display().to_string())?;
     anyhow::ensure!(
         !recording.targets.is_empty(),
         "{} has no GET or HEAD request to make again",
         path.display()
     );
     if recording.skipped > 0 {
-        output::note(&format!("{} lines are left out: neither GET nor HEAD of a path", recording.skipped));
+        output::note(&format!(
+            "{} lines are left out: neither GET nor HEAD of a path, or not readable",
+            recording.skipped
+        ));
     }
     let pace = match arguments.replay_speed {
         None => pace(arguments),
@@ -115,6 +118,12 @@ fn tls(arguments: &Tls) -> TlsSettings {
 
 /// Larger than anything that is sent again and again.
 const BODY_BYTES_MAX: u64 = 1 << 30;
+
+/// Clients choose the bytes of a log; a target with others than UTF-8 can't be asked for again in any case.
+fn read_log(path: &Path) -> anyhow::Result<String> {
+    let bytes = fs::read(path).with_context(|| path.display().to_string())?;
+    Ok(String::from_utf8_lossy(&bytes).replace('\u{fffd}', "\\x"))
+}
 
 fn read(path: &Path) -> anyhow::Result<String> {
     fs::read_to_string(path).with_context(|| path.display().to_string())
