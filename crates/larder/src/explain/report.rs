@@ -25,7 +25,7 @@ pub(super) fn findings(findings: &[Finding], path: &str) -> String {
     text
 }
 
-/// The last word of each step that decides; where the answer came before all of these, the last word of all.
+/// The last finding of each step that decides; where the response came before all of these, the last one that is more than a change to that response.
 fn verdict(findings: &[Finding]) -> String {
     let last = |step: &str| findings.iter().rev().find(|finding| finding.step == step);
     let mut decisive: Vec<_> =
@@ -34,7 +34,7 @@ fn verdict(findings: &[Finding]) -> String {
     let is_behind = decisive.first().is_some_and(|finding| finding.section == "RFC 5861 section 3");
     decisive.retain(|finding| !is_behind || finding.step != "stale");
     if decisive.is_empty() {
-        decisive.extend(findings.last());
+        decisive.extend(findings.iter().rev().find(|finding| answers(finding)));
     }
     let mut text = String::new();
     for finding in decisive {
@@ -42,6 +42,11 @@ fn verdict(findings: &[Finding]) -> String {
         let _ = writeln!(text, "{}: {}{section}", finding.step, finding.says);
     }
     text
+}
+
+/// Whether a response may come of it: of the transformation rules, only redirections answer.
+fn answers(finding: &Finding) -> bool {
+    finding.step != "transform" || finding.values.iter().any(|value| value.name == "redirect")
 }
 
 fn write_all(text: &mut String, findings: &[Finding], path: &str) {

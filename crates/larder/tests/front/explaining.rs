@@ -219,6 +219,30 @@ fn an_explanation_is_what_happens() {
     assert_eq!(larder.metric("larder_explanations_total", &[]), CASES.len() as f64);
 }
 
+/// A rule that adds a field to all responses is no reason for any of them.
+#[test]
+fn what_answers_before_the_cache_is_named_first() {
+    let origin = ScriptedOrigin::start(script);
+    let config = format!(
+        "[[site]]\nname = \"a\"\norigin = \"{}\"\n\
+         [[site.transform]]\nphase = \"client_request\"\npath = {{ exact = \"/old\" }}\nredirect = {{ to = \"/new\" }}\n\
+         [[site.transform]]\nphase = \"client_response\"\nset = {{ X-Frame-Options = \"DENY\" }}\n\
+         [[site.rule]]\npath = {{ exact = \"/hidden\" }}\ndeny = true\n",
+        origin.url()
+    );
+    let larder = Setup::config(LARDER, &config).start();
+    for (path, first, status) in [
+        ("/old", "transform: a rule changes the request of the client", "308"),
+        ("/hidden", "deny: refused", "403"),
+        ("/fresh", "reuse: forward: nothing is stored for this URL", "200"),
+    ] {
+        let shown = text(&explain(&larder, path, &[]));
+        assert!(shown.starts_with(first), "{path}: {shown}");
+        assert!(shown.contains(&format!("\nStatus: {status}\n")), "{path}: {shown}");
+        assert!(shown.contains("response to the client"), "{path}: {shown}");
+    }
+}
+
 /// The advice is followed as it is printed: the page is stored, without the cookie, and other pages go on to set theirs.
 #[test]
 fn what_explain_advises_about_cookies_helps() {
