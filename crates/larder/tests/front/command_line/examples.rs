@@ -73,7 +73,11 @@ const EXAMPLES: &[Example] = &[
                 "hit",
                 "/hello/ []",
             ),
+            Step("GET blog.example.org/hello/", "Cookie: wordpress_test_cookie=1\r\n", "hit", "/hello/ []"),
             Step("GET blog.example.org/hello/", CART, "fwd=", "/hello/ [_ga=1; woocommerce_cart_hash=7]"),
+            Step("GET blog.example.org/hello/", CART, "fwd=", "/hello/ [_ga=1; woocommerce_cart_hash=7]"),
+            Step("GET blog.example.org/hello/", COMMENTER, "fwd=", "/hello/ [comment_author_1=bob]"),
+            Step("GET blog.example.org/hello/", COMMENTER, "fwd=", "/hello/ [comment_author_1=bob]"),
             Step("POST blog.example.org/hello/", "Cookie: _ga=1\r\n", "fwd=", "/hello/ [_ga=1]"),
             Step("GET blog.example.org/wp-admin/", "", "fwd=bypass", "/wp-admin/ []"),
             Step("GET blog.example.org/?s=larder", "", "fwd=bypass", "/?s=larder []"),
@@ -152,6 +156,7 @@ const EXAMPLES: &[Example] = &[
 
 const KEYS: [&str; 2] = ["X-API-Key: a\r\n", "X-API-Key: b\r\n"];
 const CART: &str = "Cookie: _ga=1; woocommerce_cart_hash=7\r\n";
+const COMMENTER: &str = "Cookie: comment_author_1=bob\r\n";
 const LOGIN: &str = "Cookie: wordpress_logged_in_1=ann\r\n";
 const CDN: &str = "X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: https\r\n";
 const CDN_RELOAD: &str =
