@@ -105,7 +105,7 @@ metrics! {
     BuildInfo "larder_build_info" Gauge Count ["version", "commit", "rustc"],
         "Always 1; the labels say which build runs.";
     CertificateExpiryTimestampSeconds "larder_certificate_expiry_timestamp_seconds" Gauge Seconds ["host"],
-        "When a certificate that clients of the gateway get expires (`notAfter`), in seconds since the Unix epoch. Of two listeners with certificates for one host, the earlier.";
+        "When a certificate that clients of the gateway get expires (`notAfter`), in seconds since the Unix epoch. Where two listeners have certificates for one host, the earlier.";
     ClientErrorsTotal "larder_client_errors_total" Counter Count ["reason"],
         "Requests that were refused because of what the client sent or how slowly it sent it, or that have ended because the client left, was too slow, or took too much; a connection with an error counts as one.";
     CollapsedRequestsTotal "larder_collapsed_requests_total" Counter Count [],
@@ -115,7 +115,7 @@ metrics! {
     CompressionInputBytesTotal "larder_compression_input_bytes_total" Counter Bytes ["coding"],
         "Bytes of responses before they were compressed, each time that one was. A stored response is compressed once for each coding.";
     CompressionOutputBytesTotal "larder_compression_output_bytes_total" Counter Bytes ["coding"],
-        "The same bytes, compressed.";
+        "Bytes of compressed bodies, after compression.";
     CompressionResponsesTotal "larder_compression_responses_total" Counter Count ["coding"],
         "Responses sent in a content coding that Larder gave them.";
     CompressionSkippedTotal "larder_compression_skipped_total" Counter Count ["reason"],
@@ -259,7 +259,7 @@ metrics! {
     RequestBytesTotal "larder_request_bytes_total" Counter Bytes ["site"],
         "Body bytes received from clients.";
     RequestsInFlight "larder_requests_in_flight" Gauge Count [],
-        "Requests that are being answered: those that wait (for an origin, another request, or the tier behind memory), and those whose response body is on its way, tunnels among them. What is answered at once, as a small hit is, does not count.";
+        "Requests that are being answered: those that wait (for an origin, another request, or the tier behind memory), and those whose response body is on its way, tunnels among them. Requests that are answered at once, such as small hits, do not count.";
     RequestsTotal "larder_requests_total" Counter Count ["site", "method", "status", "cache"],
         "Requests answered.";
     ResponseBytesTotal "larder_response_bytes_total" Counter Bytes ["site", "cache"],
@@ -297,7 +297,7 @@ metrics! {
     TierClockAheadSeconds "larder_tier_clock_ahead_seconds" Gauge Seconds ["store"],
         "How far the clock of the server behind a store is ahead of this instance's; negative where it is behind, and absent while it is unknown.";
     TierDoubtsTotal "larder_tier_doubts_total" Counter Count ["store", "reason"],
-        "What the tier behind memory has told, or not told, about copies in memory: `changed` (a record was changed by somebody: its copy is read again before its next use), `all` (all may have changed: the server was emptied, or the connection to it was lost), `unverified` (a copy was used while the tier could not be asked).";
+        "Notices of the tier behind memory about copies in memory: `changed` (a record was changed by somebody: its copy is read again before its next use), `all` (all may have changed: the server was emptied, or the connection to it was lost), `unverified` (a copy was used while the tier could not be asked).";
     TierInstances "larder_tier_instances" Gauge Count ["store"],
         "Instances that share the tier behind memory, this one among them, as far as is known here.";
     TierLeaseWaitSecondsTotal "larder_tier_lease_wait_seconds_total" Counter Seconds ["store"],

@@ -17,11 +17,11 @@ section! {
         .absent("types of text, listed below"),
     /// Smaller bodies are sent as they are. A body whose length is not known counts as larger.
     ///
-    /// What fits into one packet is there no sooner when it is smaller.
+    /// A body that fits into one packet arrives no sooner when it is smaller.
     bytes_min = Size(0..=MIB).default("1KiB"),
     /// Level of zstd: a higher one makes smaller bodies, and takes more time.
     ///
-    /// A stored response is compressed once for each coding. What is stored already keeps its form.
+    /// A stored response is compressed once for each coding. Compressed forms that are already stored keep their level.
     zstd_level = Integer(1..=19).default("3"),
     /// Level of Brotli.
     ///

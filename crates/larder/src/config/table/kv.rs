@@ -57,7 +57,7 @@ section! {
         .absent("the kernel chooses, and changes it as it goes").kept().no_limit(),
     /// Compression of large values that it makes smaller by an eighth or more.
     ///
-    /// A GET of such a value unpacks it. What clients see is the same. A reload changes how values are kept that are set from then on.
+    /// A GET of such a value unpacks it, so clients see no difference. A reload changes how values are kept that are set from then on.
     compression = Choice(&["none", "lz4"]).default("none"),
     /// With `compression`: the smallest value that is compressed.
     ///

@@ -44,7 +44,7 @@ section! {
     drain_delay = Duration(0..=HOUR_MS).default("0s").kept(),
     /// Time that requests in flight get to finish when Larder stops, once `drain_delay` is over.
     ///
-    /// What was stored is written to the shared store in it; a store that takes nothing for 2 s is not waited for. Keep it and `drain_delay` together below the time after which your supervisor kills the process.
+    /// Stored responses are written to the shared store in that time; Larder stops waiting for a store that takes nothing for 2 s. Keep it and `drain_delay` together below the time after which your supervisor kills the process.
     drain_limit = Duration(0..=HOUR_MS).default("30s").kept(),
     /// Further files with `site` and `origin` tables, such as `["sites.d/*.toml"]`.
     ///
@@ -54,7 +54,7 @@ section! {
     admin = Table(&ADMIN).default("{}").inside(),
     /// The PURGE method on client addresses.
     purge = Table(&PURGE).default("{}"),
-    /// What clients may use.
+    /// Limits on clients.
     limits = Table(&LIMITS).default("{}"),
     /// Where responses are stored, except for sites with a `store` of their own.
     store = Table(&super::store::STORE).default("{}").inside(),
@@ -104,7 +104,7 @@ section! {
     LISTENER = "listen";
     /// Address and port; port 0 takes a free port.
     ///
-    /// Of the addresses of a host name the first counts that the machine has, of IPv4 if there is one. A name is looked up at the start, and by a
+    /// A host name stands for the first of its addresses that this machine has, IPv4 preferred. A name is looked up at the start, and by a
     /// reload only where it is new.
     address = Text("IP address or host name, and port, such as `0.0.0.0:8080` or `[::]:8080`")
         .required().kept(),
@@ -164,7 +164,7 @@ section! {
 }
 
 section! {
-    /// What clients may use. A request over a limit is refused with the status that is named here.
+    /// Limits on clients. A request over a limit is refused with the status that is named here.
     LIMITS = "limits";
     /// Open client connections over all workers.
     ///
@@ -172,10 +172,10 @@ section! {
     /// `client_share_percent`. Where there is none to be closed, the new one waits half a second for a place, with 63 others at most, and is closed.
     /// Each needs a file descriptor, and another towards the origin while it forwards: keep it below half of the process's limit.
     connections_max = Integer(1..=10_000_000).default("10000"),
-    /// What one client may have of all connections when all are taken, in percent, rounded up; of all compressions; and of half of the memory, for
-    /// what it leaves unread.
+    /// One client's largest share, in percent, rounded up: of all connections when all are taken, of all compressions, and of half of the memory for
+    /// responses that it leaves unread.
     ///
-    /// Of a client with more, connections that are in use give way to other clients too, the longest used first; and a new one of its own gets in
+    /// A client with more loses connections to other clients even while they are in use, the longest used first; and a new one of its own gets in
     /// only for one of its own that waits for a request. A client is an IPv4 address or a /64 network of IPv6, with the PROXY protocol the one that
     /// it names. Peers in `trusted_proxies` have no share: many clients stand behind each. Where a response finds no room in `store.memory`, the
     /// client whose slow readers keep most bodies that are not stored, with the encoders that compress them, loses the oldest of them, if it is above

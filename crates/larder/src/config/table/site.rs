@@ -34,8 +34,8 @@ section! {
     origin = Text("URL of an origin, or the name of an `[[origin]]`").required(),
     /// Where responses of the site are stored.
     ///
-    /// In a store of its own a site has memory that no other site fills, and a server that no other site needs. What is stored stays where it is when
-    /// a restart moves the site: purge it there first, should the site ever come back.
+    /// In a store of its own a site has memory that no other site fills, and a server that no other site needs. When a restart moves the site,
+    /// its stored responses stay where they are: purge them there first if the site may come back.
     store = Text("name of a `[stores.NAME]`, or `default` for `[store]`").default("default").kept(),
     /// Whether bodies of error responses say what went wrong.
     ///
@@ -52,8 +52,8 @@ section! {
     x_cache = Flag.default("false"),
     /// Whether responses tell in `Server-Timing` how long the store, the origin and the like took.
     ///
-    /// `on_request`: to requests with a field `Larder-Timing`, which is not forwarded. Whoever may ask learns where time goes behind the gateway.
-    /// What an origin says of its own stays beside it.
+    /// `on_request`: to requests with a field `Larder-Timing`, which is not forwarded. Every client that may send it learns where time goes behind the gateway.
+    /// `Server-Timing` of the origin stays beside it.
     server_timing = one_of::<ServerTiming>().default("off"),
     /// Which clients get interim responses of the origin (1xx, such as 103 Early Hints) before the response: those of HTTP/2, all, or none.
     ///
@@ -95,7 +95,7 @@ section! {
     ///
     /// For fields by which the origin chooses an answer without saying so in `Vary`. Each value has a stored response of its own.
     request_fields_keyed = FIELD_NAMES.default("[]"),
-    /// What happens to request fields whose names contain other characters than letters, digits and `-`.
+    /// Treatment of request fields whose names contain other characters than letters, digits and `-`.
     ///
     /// CGI, WSGI and PHP write `_` for `-` and other characters: `X_Forwarded_Host` and `X.Forwarded.Host` reach them as if they were
     /// `X-Forwarded-Host`. `forward` still takes out names that stand for fields of HTTP or of proxies, and those in `request_fields_hidden` in any
@@ -109,8 +109,8 @@ section! {
     response_fields_hidden = FIELD_NAMES.default("[]"),
     /// Response fields that name tags by which operators purge, beside `Cache-Groups` (RFC 9875), which always does.
     ///
-    /// `Cache-Tag` and `Cache-Tags` are lists with commas, `Surrogate-Key` has blanks between tags, and `xkey` both. What is stored already has the
-    /// tags that counted when it was stored.
+    /// `Cache-Tag` and `Cache-Tags` are lists with commas, `Surrogate-Key` has blanks between tags, and `xkey` both. Responses that are already
+    /// stored keep the tags that were read when they were stored.
     /// An empty list reads `Cache-Groups` alone.
     tags = List(&Choice(&["cache-tag", "cache-tags", "surrogate-key", "xkey"]))
         .default("[\"cache-tag\", \"cache-tags\", \"surrogate-key\", \"xkey\"]"),
@@ -139,9 +139,9 @@ section! {
 }
 
 section! {
-    /// Bounds on waiting for another request's forward. Those who wait for one forward cost the origin one more request at most, when the first fails
-    /// or is late. Requests of which the answer can't be shared (it is private, or stale at once) are forwarded side by side, within
-    /// `requests_in_flight_max` of the origin.
+    /// Bounds on waiting for another request's forward. Requests that wait for one forward cost the origin at most one more request if it fails or is
+    /// late. Requests whose response can't be shared (private, or stale at once) are forwarded side by side, within `requests_in_flight_max` of the
+    /// origin.
     COLLAPSE_LIMITS = "site.collapse_limits";
     /// Longest wait for the response's header section before one waiter forwards again, and for a turn once a forward has failed.
     ///
@@ -152,12 +152,12 @@ section! {
     ///
     /// Those are bounded by `requests_in_flight_max` of the origin alone.
     waiters_max = Integer(0..=1_000_000).default("10000"),
-    /// What waiters do when the forward fails, by no response or by a server error (5xx) that is not stored.
+    /// How waiters go on when the forward fails, by no response or by a server error (5xx) that is not stored.
     ///
     /// `hand_over`: they go in turn, other clients first and four at a time, and the first response that may be shared is for all: a request that makes the
-    /// origin fail fails alone. What no connection brought is shared when it happens again. `share`: all get the failure, which spares an origin in
-    /// trouble; any client whose request makes the origin fail denies the page to all who wait. Of a server error they get the status alone. Where
-    /// instances share a store (`collapse = "fleet"`), each one does so for those who wait there.
+    /// origin fail fails alone. If no connection can be made, all get the second such failure. `share`: all get the failure, which spares an
+    /// origin in trouble, but any client whose request makes the origin fail denies the page to all that wait. They get only the status of a server
+    /// error. Where instances share a store (`collapse = "fleet"`), each instance decides for its own waiters.
     on_failure = one_of::<LeaderFailure>().default("hand_over"),
     /// How long a key whose response could not be stored is remembered and not collapsed. Not while a stored response answers, or did less than this
     /// time ago.
@@ -165,7 +165,7 @@ section! {
 }
 
 section! {
-    /// Time limits towards the origin. What runs over is answered 504, or closed when the response has begun.
+    /// Time limits towards the origin. An exchange that takes longer is answered 504, or its connection is closed if the response has begun.
     TIMEOUTS = "site.timeouts";
     /// Name resolution, connection, TLS handshake and the SETTINGS of HTTP/2 together.
     connect = LIMIT.default("5s"),
@@ -182,7 +182,7 @@ section! {
 }
 
 section! {
-    /// What happens to requests that match. Absent keys leave the decision to the response (RFC 9111).
+    /// How requests that match are cached, limited and answered. Absent keys leave the decision to the response (RFC 9111).
     RULE = "site.rule";
     /// Name in logs and explanations; unique in its site.
     name = Text("name (letters, digits, `-`, `.`, `_`)").absent("`rule-` and its number"),
@@ -279,7 +279,7 @@ section! {
     ///
     /// Clients get what is stored at once. The share is one of the time for which the response is fresh here. Each response waits for a part of the
     /// first half of that, so that what was stored at once is not validated at once; with more than 90 some would be due as soon as they are stored,
-    /// and so with each request. What nobody asks for in that time expires. After a failure the next attempt waits for half a second. Nothing is
+    /// and so with each request. A response that nobody requests in that time expires. After a failure the next attempt waits for half a second. Nothing is
     /// validated ahead that says `immutable`, nor for requests with `only-if-cached`.
     refresh_ahead_percent = Integer(0..=90).default("0").no_limit(),
     /// How long after its expiry a response is still used while it is validated, if it doesn't say (RFC 5861).
@@ -347,7 +347,7 @@ section! {
     /// `normalised`: by what they mean, whatever their case, order and space. `selecting`: also by `Content-Encoding` and `Content-Language`, where
     /// these make the choice certain. Absent under `profile = "rfc9111"`: `selecting`.
     negotiation = one_of::<Negotiation>().default("normalised"),
-    /// What happens to a response without `Content-Length` or chunks, whose body ends with the connection.
+    /// Treatment of a response without `Content-Length` or chunks, whose body ends with the connection.
     ///
     /// `pass`: it goes to the client that asked and is not stored, because an origin that dies ends it too. `store`: it counts as complete (RFC 9112
     /// section 8), for origins that are trusted and know no better. Absent under `profile = "rfc9111"`: `store`. With TLS a connection that ends
@@ -355,13 +355,13 @@ section! {
     close_delimited = one_of::<CloseDelimited>().default("pass"),
     /// Content codings that requests are reduced to: others in `Accept-Encoding` are neither compared nor forwarded.
     ///
-    /// Of the same meaning, the origin sees one form, in this order. List what the origin has, at most 8; `identity` alone asks it for none, and an
+    /// The origin sees one form for all lists of the same meaning, in this order. List what the origin has, at most 8; `identity` alone asks it for none, and an
     /// empty list reduces nothing. Not with `negotiation = "as-sent"`. Absent under `profile = "rfc9111"`: `[]`.
     codings = List(&Text("content coding, such as `gzip`")).default("[\"zstd\", \"br\", \"gzip\"]"),
     /// Whether responses are compressed on their way out, as `site.compression` says (docs/guide/compression.md).
     compress = Flag.absent("that of the site"),
-    /// What is fetched for a request with `If-None-Match` or `If-Modified-Since` of which nothing is stored: the whole, which is stored and judged
-    /// here, or what the client asks for, which the origin judges (RFC 9111 section 4.3.2).
+    /// Which form is fetched for a request with `If-None-Match` or `If-Modified-Since` when nothing is stored: `whole`, so that the response is stored
+    /// and the condition evaluated here, or `forward`, so that the origin evaluates it (RFC 9111 section 4.3.2).
     ///
     /// Absent under `profile = "rfc9111"`: `forward`. Then clients that have a copy already bring nothing into the store, and each of their requests
     /// reaches the origin.
@@ -370,12 +370,12 @@ section! {
     rate_limit = Table(&RULE_RATE_LIMIT).absent("no limit"),
     /// How many requests that match may go to the origin, all clients together (docs/guide/protection.md).
     miss_budget = Table(&MISS_BUDGET).absent("no limit"),
-    /// What clients get when the origin fails and no stored response may be used (docs/guide/protection.md).
+    /// Response to clients when the origin fails and no stored response may be used (docs/guide/protection.md).
     default_response = Table(&DEFAULT_RESPONSE).absent("the failure"),
     /// Largest content of a request that matches (413).
     ///
-    /// Up to `limits.body_bytes_max`, which holds for all. What `Content-Length` says is refused before the origin sees anything of it; other content
-    /// is broken off.
+    /// Up to `limits.body_bytes_max`, which holds for all. A request whose `Content-Length` is larger is refused before the origin sees any of it;
+    /// content without a length is cut off.
     request_body_bytes_max = BODY.absent("that of the site"),
     /// Between two reads of the content of a request that matches (408), over `limits.body_read_timeout`.
     ///
@@ -390,12 +390,12 @@ section! {
     ///
     /// To store less and pass on all, set `object_bytes_max` instead.
     response_body_bytes_max = BODY.absent("any size"),
-    /// What happens to a response whose URL ends like that of a file (`.css`, `.png`, ...) and whose `Content-Type` is another one: a page, say
+    /// Treatment of a response whose URL ends like that of a file (`.css`, `.png`, ...) and whose `Content-Type` is another one: a page, say
     /// (cache deception, docs/guide/protection.md).
     ///
     /// `pass`: it goes to the client that asked and is not stored. Absent under `profile = "rfc9111"`: `store`.
     type_mismatch = one_of::<TypeMismatch>().default("pass"),
-    /// What becomes of `X-HTTP-Method-Override`, `X-Original-URL` and their like where the answer may be stored.
+    /// Treatment of `X-HTTP-Method-Override`, `X-Original-URL` and similar fields where the response may be stored.
     ///
     /// Some frameworks let them replace method, host or target. `drop` takes those that replace host or target out of every other request too, unless
     /// a peer in `trusted_proxies` sends them. `key`: they are forwarded, and part of the cache key. `forward`: they are no part of it, so only for

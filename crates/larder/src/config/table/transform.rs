@@ -6,7 +6,7 @@ use super::section::*;
 use super::site::{PARAMETERS, PATTERN};
 
 section! {
-    /// What is changed of the messages that match all conditions. All rules that match apply, in the order of the file (docs/guide/transform.md).
+    /// Changes to messages that match all conditions. All rules that match apply, in the order of the file (docs/guide/transform.md).
     pub(super) TRANSFORM = "site.transform";
     /// Name in metrics and explanations; unique in its site.
     name = Text("name (letters, digits, `-`, `.`, `_`)").absent("`transform-` and its number"),
@@ -63,14 +63,14 @@ section! {
     cookie_domain = Text("host name, or `none` to take the attribute out").absent("as sent"),
     /// Beginnings of the `Path` of cookies that become others. Only for responses.
     cookie_paths = List(&Table(&PREFIX_CHANGE)).default("[]"),
-    /// What becomes of path and query. Only in `client_request`.
+    /// Changes to path and query. Only in `client_request`.
     rewrite = Table(&REWRITE).absent("as sent"),
     /// Where clients are sent. Only in `client_request`: the first rule with one that matches answers.
     redirect = Table(&REDIRECT).absent("none"),
 }
 
 section! {
-    /// What becomes of path and query, in the order of these keys. The site is chosen before, the cache rule after it; the cache key has the new
+    /// Changes to path and query, in the order of these keys. The site is chosen before, the cache rule after it; the cache key has the new
     /// ones.
     REWRITE = "site.transform.rewrite";
     /// Cut off the path, where it ends a segment: `/app` of `/app/a`, not of `/apple`.
@@ -81,9 +81,9 @@ section! {
     ///
     /// Unanchored, as in `path.regex`.
     regex = Text("regular expression (syntax of the Rust `regex` crate)").absent("no match"),
-    /// What the match of `regex` becomes.
+    /// Replacement for the match of `regex`.
     ///
-    /// What stands behind a `?` in it goes before the query of the request.
+    /// Text after a `?` in it goes before the query of the request.
     to = Text("path, with `$1` or `${name}` for captures").absent("none"),
     /// Query parameters that are taken out; a name that ends with `*` stands for all that begin so.
     ///
@@ -116,9 +116,9 @@ section! {
 section! {
     /// A beginning that becomes another one.
     PREFIX_CHANGE = "site.transform.prefix";
-    /// What it is.
+    /// The beginning to look for.
     from = Text("text, not empty").required(),
-    /// What it becomes.
+    /// The text that replaces it.
     to = Text("text").required(),
 }
 
