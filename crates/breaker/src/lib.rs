@@ -15,7 +15,7 @@
 //!
 //! | state | calls | becomes |
 //! |---|---|---|
-//! | [`State::Closed`] | go | Open by a failure when, of at least `requests_min` results within `window_ms`, `error_percent` are failures |
+//! | [`State::Closed`] | go | Open by a failure when at least `requests_min` results within `window_ms`, and `error_percent` of them, are failures |
 //! | [`State::Open`] | are refused | HalfOpen by the first call after `reset_ms`, which is a probe |
 //! | [`State::HalfOpen`] | at most `probes_max` at once are probes, and as many apart | Closed by `successes_to_close` successes, Open by one failure |
 //!

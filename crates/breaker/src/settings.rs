@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 pub struct Options {
     /// For how long a result counts, within [`Options::WINDOW_MS`].
     ///
-    /// By default 10,000: long enough to see [`Options::requests_min`] results of two calls a second, short enough that a
+    /// By default 10,000: long enough to see [`Options::requests_min`] failures of two calls a second, short enough that a
     /// trouble of a minute ago does not count against a server that has recovered.
     pub window_ms: u64,
     /// Parts of the window, within [`Options::WINDOW_BUCKETS`]: results are forgotten one part at a time, so that they count
@@ -15,9 +15,10 @@ pub struct Options {
     ///
     /// By default 10, a second each: the window is then right within a tenth.
     pub window_buckets: u32,
-    /// Results within the window without which nothing opens, within [`Options::REQUESTS_MIN`]. A known caller has one.
+    /// Failures within the window without which nothing opens, within [`Options::REQUESTS_MIN`]. A known caller has one.
     ///
-    /// By default 20: with fewer, two or three failures in a row, which a restart of a server makes, would be half of all.
+    /// By default 20: with fewer, the failures that a restart of a server makes would be enough. Failures, not results: else a few callers
+    /// for whom alone calls fail could open it beside as many others.
     pub requests_min: u32,
     /// The share of failures, in percent, from which the breaker opens, within [`Options::ERROR_PERCENT`].
     ///

@@ -13,11 +13,10 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Whether there are enough results, and enough of them are failures.
+    /// Whether there are enough failures, and they are enough of the results.
     pub(crate) fn is_trouble(self, options: &Options) -> bool {
-        let total = self.successes + self.failures;
-        let share = u64::from(options.error_percent) * total;
-        total >= options.requests_min.into() && self.failures * 100 >= share
+        let share = u64::from(options.error_percent) * (self.successes + self.failures);
+        self.failures >= options.requests_min.into() && self.failures * 100 >= share
     }
 }
 

@@ -96,17 +96,20 @@ type Reach = fn() -> Stage;
 /// What happens in it, and the cell that shows what follows.
 type Happen = fn(Stage) -> String;
 
-const STATES: [(&str, Reach); 17] = [
+const STATES: [(&str, Reach); 18] = [
     ("Closed, new", || Stage::new().under_way(1)),
     ("Closed again", || Stage::new().closed_again().under_way(1)),
     ("Closed, 3 results, 3 of them failures", || {
         Stage::new().closed_again().reports(&[Failure; 3]).under_way(1)
     }),
-    ("Closed, 3 results, 1 of them a failure", || {
-        Stage::new().closed_again().reports(&[Success, Success, Failure]).under_way(1)
+    ("Closed, 6 results, 2 of them failures", || {
+        Stage::new().closed_again().reports(&[Success; 4]).reports(&[Failure; 2]).under_way(1)
     }),
-    ("Closed, 4 results, 1 of them a failure", || {
-        Stage::new().closed_again().reports(&[Success, Success, Success, Failure]).under_way(1)
+    ("Closed, 7 results, 3 of them failures", || {
+        Stage::new().closed_again().reports(&[Success; 4]).reports(&[Failure; 3]).under_way(1)
+    }),
+    ("Closed, 8 results, 3 of them failures", || {
+        Stage::new().closed_again().reports(&[Success; 5]).reports(&[Failure; 3]).under_way(1)
     }),
     ("Closed, 3 failures 900 ms ago", || {
         Stage::new().closed_again().reports(&[Failure; 3]).later(900).under_way(1)
@@ -239,14 +242,25 @@ fn a_known_caller_counts_once() {
         (&[(1, Failure), (2, Failure), (3, Failure), (3, Failure), (2, Failure)], Effect::Counted),
         (&[(1, Failure), (2, Failure), (3, Failure), (4, Failure)], opened),
         // Half of four.
-        (&[(1, Success), (2, Success), (3, Failure), (4, Failure)], opened),
-        (&[(1, Success), (1, Success), (1, Success), (2, Success), (3, Failure), (4, Failure)], opened),
+        (&[(1, Success), (2, Success), (3, Failure), (4, Failure)], Effect::Counted),
+        // Half of eight, beside whatever one of the others reports.
         (
-            &[(1, Success), (2, Success), (3, Success), (4, Failure), (4, Failure), (4, Failure)],
-            Effect::Counted,
+            &[
+                (1, Success),
+                (1, Success),
+                (2, Success),
+                (3, Success),
+                (4, Success),
+                (5, Failure),
+                (6, Failure),
+                (7, Failure),
+                (8, Failure),
+            ],
+            opened,
         ),
+        (&[(1, Success), (2, Failure), (3, Failure), (4, Failure), (4, Failure)], Effect::Counted),
         // The latest result of each.
-        (&[(1, Success), (2, Success), (3, Success), (4, Failure), (1, Failure)], opened),
+        (&[(1, Success), (2, Failure), (3, Failure), (4, Failure), (1, Failure)], opened),
     ];
     for (reports, expected) in stories {
         let mut breaker = Stage::new().breaker;

@@ -186,7 +186,7 @@ impl Watched {
         let Counts { successes, failures } = self.counts();
         let total = successes + failures;
         let percent = failures as f64 * 100.0 / total as f64;
-        total >= self.options.requests_min.into() && percent >= self.options.error_percent.into()
+        failures >= self.options.requests_min.into() && percent >= self.options.error_percent.into()
     }
 
     /// By looking at every result again.

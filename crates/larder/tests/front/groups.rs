@@ -622,8 +622,7 @@ fn an_open_circuit_spares_the_origin_and_closes_by_probes() {
     let mut client = larder.client();
     assert_eq!(client.get("/kept").text(), "well");
     is_well.store(false, Relaxed);
-    // With the success before them they are as many as it takes.
-    assert_eq!(statuses_of_others(&larder, 3), [502; 3]);
+    assert_eq!(statuses_of_others(&larder, 4), [502; 4]);
     let asked = origin.total();
     let state = |name: &str| larder.metric("larder_origin_breaker", &[&format!("state=\"{name}\"")]) > 0.5;
     assert!(state("open") && !state("closed"));
@@ -672,7 +671,7 @@ impl Probed {
             }
         });
         let settings = format!(
-            "[origin.breaker]\nrequests_min = 5\nreset_time = \"50ms\"\nreset_time_max = \"50ms\"\n\
+            "[origin.breaker]\nrequests_min = 4\nreset_time = \"50ms\"\nreset_time_max = \"50ms\"\n\
              successes_to_close = 1\nprobes_max = {probes_max}"
         );
         let config = config(&[(origin.url(), 1)], &settings) + timeouts;
@@ -955,6 +954,9 @@ fn a_few_clients_open_no_circuit() {
     let larder = start(std::slice::from_ref(&origin), &[1], "");
     let opened = || larder.metric("larder_origin_breaker_opened_total", &[]);
     for round in 0..10 {
+        for number in 100..110 {
+            assert_eq!(other_client(&larder, number).get("/").status(), 200, "{round}: {number}");
+        }
         for number in 0..12 {
             let response = other_client(&larder, number).ask("GET", "/", "X-Fail: 1\r\n");
             assert_eq!((response.status(), response.text().as_str()), (503, ""), "{round}: {number}");
@@ -962,11 +964,12 @@ fn a_few_clients_open_no_circuit() {
         assert_eq!(larder.get("/").status(), 200, "{round}");
     }
     assert!(opened() < 0.5);
-    // It takes twenty, of whom half are in trouble.
-    for number in 12..20 {
-        assert_eq!(other_client(&larder, number).ask("GET", "/", "X-Fail: 1\r\n").status(), 503);
-    }
-    assert!((opened() - 1.0).abs() < 0.5);
+    // It takes twenty that are in trouble, or a few more: some may meet in a place of the breaker.
+    let opener = (12..30).find(|number| {
+        assert_eq!(other_client(&larder, *number).ask("GET", "/", "X-Fail: 1\r\n").status(), 503);
+        opened() > 0.5
+    });
+    assert!(opener.is_some_and(|last| (19..24).contains(&last)), "{opener:?}");
     let refused = larder.get("/");
     assert!(refused.status() == 503 && refused.cache_status().contains("detail=circuit-open"));
 }

@@ -268,7 +268,7 @@ mod tests {
     use super::super::lease::LeaseMode;
     use super::*;
 
-    /// The double, to make it misbehave, behind a guard that opens after four results.
+    /// The double, to make it misbehave, behind a guard that opens after four failures.
     fn guarded(behaviour: Behaviour) -> (Double, Guarded) {
         let double = DoubleServer::new(DoubleLimits::default(), 1).connect(behaviour);
         let options =

@@ -170,12 +170,12 @@ section! {
     enabled = Flag.default("true"),
     /// How long a result counts.
     window = Duration(100..=HOUR_MS).default("10s"),
-    /// Clients with a result within the window before the breaker can open.
+    /// Clients whose latest request within the window failed before the breaker can open.
     ///
     /// Clients are those of `pool.client_share_percent`; all that a trusted proxy does not name count as one. With fewer clients than this, the
     /// breaker never opens: lower it for an origin that a few services call. `1` lets a single client open it for all.
     requests_min = Integer(1..=1_000).default("20"),
-    /// Percentage of these clients at which the breaker opens: those whose latest request failed.
+    /// Percentage of failures at which the breaker opens: of the clients with a result within the window, those whose latest request failed.
     error_percent = Integer(1..=100).default("50"),
     /// How long the breaker stays open at first; each failed probe doubles the time.
     reset_time = Duration(1..=HOUR_MS).default("5s"),

@@ -114,7 +114,7 @@ section! {
     BREAKER = "store.remote.breaker";
     /// How long a result counts.
     window = Duration(100..=HOUR_MS).default("1s").kept(),
-    /// Results within the window before the breaker can open.
+    /// Failures within the window before the breaker can open.
     requests_min = Integer(1..=1_000_000).default("5").kept(),
     /// Percentage of failures at which the breaker opens.
     error_percent = Integer(1..=100).default("50").kept(),
