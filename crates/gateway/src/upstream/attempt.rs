@@ -10,7 +10,7 @@ use super::request::RequestHead;
 use super::request_body::RequestBody;
 use super::response::OriginResponse;
 use super::stats::{Work, Working};
-use super::timing::HeadWait;
+use super::timing::{Awaited, HeadWait};
 use super::{http1, http2};
 
 /// What an attempt is made with.
@@ -47,6 +47,7 @@ impl Attempt<'_> {
         waiting: &mut HeadWait<'_>,
     ) -> Outcome {
         let replay = body.replay();
+        waiting.awaited = Awaited::Origin;
         let working = Working::begin(self.work);
         let (connection, kept) = match self.endpoint.acquire(self.eligible, head, waiting.limits).await {
             Ok(acquired) => acquired,

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::admission::Entrance;
 use super::error::OriginError;
+use super::timing::Awaited;
 use crate::client::Client;
 use crate::config::BreakerConfig;
 
@@ -94,9 +95,17 @@ impl Circuit {
         probe.map_or_else(|| self.admit(entrance, client), |Probe(permit)| Ok(permit))
     }
 
-    /// Takes in how the request ended, its retries included. For how long the breaker is open, if this opened it.
-    pub(super) fn report(&self, permit: Permit, answered: Result<u16, &OriginError>) -> Option<Duration> {
+    /// Takes in how the request ended, its retries included. A failure while its client was waited for says nothing. For how long the breaker is open, if this opened it.
+    pub(super) fn report(
+        &self,
+        permit: Permit,
+        answered: Result<u16, &OriginError>,
+        awaited: Awaited,
+    ) -> Option<Duration> {
         let outcome = outcome(answered, &self.config)?;
+        if (outcome, awaited) == (Outcome::Failure, Awaited::Client) {
+            return None;
+        }
         match self.breaker.lock().report(permit, outcome, self.now_ms()) {
             Effect::Opened { reset_ms } => Some(Duration::from_millis(reset_ms)),
             Effect::Ignored | Effect::Counted | Effect::Closed => None,
@@ -203,14 +212,14 @@ mod tests {
         let admit = |entrance| circuit.admit(entrance, None).expect("there is a place");
         if !matches!(before, Before::Nothing) {
             let refused = OriginError::ClosedBeforeResponse;
-            assert_eq!(circuit.report(admit(Entrance::Permit), Err(&refused)), Some(RESET));
+            assert_eq!(circuit.report(admit(Entrance::Permit), Err(&refused), Awaited::Origin), Some(RESET));
         }
         if !matches!(before, Before::Nothing | Before::Failure) {
             tokio::time::advance(RESET).await;
         }
         let probe = match before {
             Before::ProbeThatIsOver => {
-                circuit.report(admit(Entrance::Permit), Ok(200));
+                circuit.report(admit(Entrance::Permit), Ok(200), Awaited::Origin);
                 None
             }
             Before::ProbeThatGoesOn => Some(admit(Entrance::Permit)),

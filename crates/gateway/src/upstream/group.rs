@@ -24,7 +24,7 @@ use super::response::OriginResponse;
 use super::retry::{Anew, Cause, Elsewhere, Failed, Next, Repeatable, Replay, RetryBudget, next};
 use super::servers::{Server, Servers};
 use super::stats::{BreakerStats, Counters, OriginStats};
-use super::timing::{HeadWait, Limits};
+use super::timing::{Awaited, HeadWait, Limits};
 use super::tried::Tried;
 use crate::client::Client;
 use crate::config::{OriginConfig, OriginTimeouts};
@@ -152,7 +152,7 @@ impl Upstream {
         let sent = self.send_admitted((parts, entrance), (body, key), asker, waiting).await;
         if let Some((circuit, permit)) = admitted {
             let answered = sent.as_ref().map(|response| response.status.as_u16());
-            if let Some(time) = circuit.report(permit, answered) {
+            if let Some(time) = circuit.report(permit, answered, waiting.awaited) {
                 self.counters.breaker_opened.fetch_add(1, Relaxed);
                 tracing::warn!(origin = %self.config.name, ?time, "the circuit breaker of an origin is open");
             }
@@ -180,14 +180,13 @@ impl Upstream {
             let attempt = Attempt { endpoint, eligible: course.eligible, permit: &permit, work };
             let failed = match attempt.run(&head, body, waiting).await {
                 Outcome::Answered(mut response) => {
-                    self.servers.note_answer(course.server, &mut response);
+                    self.servers.note_answer((course.server, waiting.awaited), &mut response);
                     return Ok(response);
                 }
                 Outcome::Failed(failed) => *failed,
             };
             let method = Repeatable::of(head.method);
-            let (next, again) =
-                self.after(failed, (method, waiting.limits), &mut course, asker.record.as_ref())?;
+            let (next, again) = self.after(failed, (method, waiting), &mut course, asker.record.as_ref())?;
             self.counters.retries.fetch_add(1, Relaxed);
             body = again;
             if next == Next::Later {
@@ -229,7 +228,7 @@ impl Upstream {
     fn after(
         &self,
         failed: FailedAttempt,
-        (method, limits): (Repeatable, Limits),
+        (method, waiting): (Repeatable, &HeadWait<'_>),
         course: &mut Course,
         record: Option<&Arc<Record>>,
     ) -> Result<(Next, RequestBody), OriginError> {
@@ -238,7 +237,10 @@ impl Upstream {
         self.servers.list()[course.server].endpoint.work().count_failure(&error);
         let replay = if body.is_some() { Replay::Whole } else { Replay::Gone };
         let failed = Failed { cause: Cause::of(&error), processing, kept, method, body: replay };
-        let verdict = Verdict::of(&failed, course.tried.len());
+        let verdict = match waiting.awaited {
+            Awaited::Client => Verdict::Silent,
+            Awaited::Origin => Verdict::of(&failed, course.tried.len()),
+        };
         self.servers.note_verdict((course.server, verdict), &error, now);
         let is_last = course.tried.len() >= self.config.retries.attempts_max;
         let other = if is_last { None } else { self.servers.pick(course.key, &course.tried, now) };
@@ -247,7 +249,7 @@ impl Upstream {
             Some(_) if self.budget.lock().has_room(&self.config.retries, now) => Elsewhere::Free,
             Some(_) => Elsewhere::OverBudget,
         };
-        let anew = course.anew(failed.cause, limits, now);
+        let anew = course.anew(failed.cause, waiting.limits, now);
         match (next(failed, elsewhere, anew), other, body) {
             (next @ Next::Elsewhere, Some(server), Some(body)) => {
                 self.budget.lock().count_retry(now);

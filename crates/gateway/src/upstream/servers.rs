@@ -16,6 +16,7 @@ use super::endpoint::Endpoint;
 use super::exchange::{Ending, Watch};
 use super::response::OriginResponse;
 use super::stats::{ServerState, ServerStats};
+use super::timing::Awaited;
 use crate::config::{Balance, EjectionConfig, OriginConfig, ServerConfig};
 use crate::trace::{Record, note};
 
@@ -90,11 +91,19 @@ impl Servers {
         candidates(self.list.iter().map(|server| server.seen(self.slow_start, now)), tried)
     }
 
-    /// Takes in that a server answered. That it is well shows only where all of the answer has come, or as much as anybody wants.
-    pub(super) fn note_answer(self: &Arc<Self>, server: usize, response: &mut OriginResponse) {
+    /// Takes in that a server answered. That it is well shows only where all of the answer has come, or as much as anybody wants. One that
+    /// gives up waiting for a client's content may say so with any status.
+    pub(super) fn note_answer(
+        self: &Arc<Self>,
+        (server, awaited): (usize, Awaited),
+        response: &mut OriginResponse,
+    ) {
         let Some(ejection) = &self.ejection else { return };
         let status = response.status.as_u16();
         if ejection.config.statuses.contains(status) {
+            if awaited == Awaited::Client {
+                return;
+            }
             self.note(
                 ejection,
                 (server, Verdict::Failure),

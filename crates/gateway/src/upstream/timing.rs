@@ -109,22 +109,43 @@ pub(super) trait Asking {
     fn progress(&self) -> &UploadProgress;
 }
 
+/// The side that a request waited for when it ended, which may have made it fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    Origin,
+    /// Its content was still to come, or has taken a part of the time that ran out.
+    Client,
+}
+
 /// Waits for a response head, handing interim responses over as they come.
 pub(super) struct HeadWait<'a> {
     pub(super) limits: Limits,
+    /// As of the end of the last attempt.
+    pub(super) awaited: Awaited,
     on_interim: &'a mut (dyn FnMut(Interim) + Send),
 }
 
 impl<'a> HeadWait<'a> {
     pub(super) fn new(limits: Limits, on_interim: &'a mut (dyn FnMut(Interim) + Send)) -> Self {
-        Self { limits, on_interim }
+        Self { limits, awaited: Awaited::Origin, on_interim }
     }
 
     /// The head, or the time-out. The time to the first byte counts from the end of the request, and anew
     /// while the origin still takes the request body or we wait for the client to send it: the client has its
     /// own time limit. Interim responses are counted: each is passed on, and costs as much as a response.
     pub(super) async fn head<A: Asking>(&mut self, asking: &mut A) -> Result<A::Head, OriginError> {
-        let Self { limits, on_interim } = self;
+        let head = self.head_in_time(asking).await;
+        let progress = asking.progress();
+        let is_for_client = match &head {
+            Err(OriginError::TotalTimeout) => progress.has_waited_for_client(),
+            Ok(_) | Err(_) => progress.waits_for_client(),
+        };
+        self.awaited = if is_for_client { Awaited::Client } else { Awaited::Origin };
+        head
+    }
+
+    async fn head_in_time<A: Asking>(&mut self, asking: &mut A) -> Result<A::Head, OriginError> {
+        let Self { limits, on_interim, .. } = self;
         let mut patience = Patience::begin(*limits, asking.progress());
         let mut timer = pin!(sleep_until(patience.at));
         let (max, mut seen) = (limits.interim_responses_max, 0);
@@ -195,6 +216,8 @@ pub(super) struct UploadProgress {
     state: AtomicU8,
     frames: AtomicU64,
     incomplete: AtomicBool,
+    /// Whether the client was ever waited for.
+    has_waited: AtomicBool,
     over_at: OnceLock<Instant>,
 }
 
@@ -214,6 +237,10 @@ impl UploadProgress {
 
     fn waits_for_client(&self) -> bool {
         self.state.load(Ordering::Acquire) == WAITING_FOR_CLIENT
+    }
+
+    fn has_waited_for_client(&self) -> bool {
+        self.has_waited.load(Ordering::Relaxed)
     }
 
     fn frames(&self) -> u64 {
@@ -245,7 +272,10 @@ impl UploadProgress {
         body: &RequestBody,
     ) {
         match polled {
-            Poll::Pending => self.state.store(WAITING_FOR_CLIENT, Ordering::Release),
+            Poll::Pending => {
+                self.state.store(WAITING_FOR_CLIENT, Ordering::Release);
+                self.has_waited.store(true, Ordering::Relaxed);
+            }
             Poll::Ready(Some(Ok(_))) => {
                 self.state.store(SENDING, Ordering::Release);
                 self.frames.fetch_add(1, Ordering::Relaxed);

@@ -369,6 +369,61 @@ fn clients_eject_nobody() {
     assert!(larder.metric("larder_origin_server_ejections_total", &[]) < 0.5);
 }
 
+/// What a client does with its upload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Upload {
+    AtOnce,
+    InTwoParts,
+    NeverEnds,
+}
+
+/// An upload goes at the pace of its client: what fails while it waits for that, or for want of the time that it has taken, says nothing of the
+/// origin, neither to ejection nor to the circuit breaker.
+#[test]
+fn slow_uploads_are_no_failures_of_the_origin() {
+    #[track_caller]
+    fn check(target: &str, upload: Upload, status: u16, failures: f64) {
+        let gate = Gate::new();
+        let server = || {
+            let held = gate.clone();
+            ScriptedOrigin::start(move |exchange| {
+                let _ = exchange.read_exact(2);
+                match exchange.request.target() {
+                    "/closes" => _ = exchange.close(),
+                    "/answers" => _ = exchange.send("HTTP/1.1 503 A\r\nContent-Length: 0\r\n\r\n").close(),
+                    _ => held.pass(),
+                }
+            })
+        };
+        let servers = [server(), server()];
+        let settings =
+            "[origin.ejection]\nfailures = 1\nstatuses = [\"5xx\"]\n[origin.breaker]\nrequests_min = 1\n";
+        let config = config(&weighted(&servers, &[1, 1]), settings);
+        let larder = Setup::config(LARDER, &(config + "[site.timeouts]\ntotal = \"600ms\"\n")).start();
+        let mut client = larder.client();
+        let part = if upload == Upload::AtOnce { "abc" } else { "ab" };
+        client
+            .send(format!("POST {target} HTTP/1.1\r\nHost: test.example\r\nContent-Length: 3\r\n\r\n{part}"));
+        if upload == Upload::InTwoParts {
+            wait::until_true("a server has it", || servers.iter().any(|server| server.total() > 0));
+            client.send("c");
+        }
+        assert_eq!(client.response_to("POST").status(), status, "{target} {upload:?}");
+        for metric in ["larder_origin_server_ejections_total", "larder_origin_breaker_opened_total"] {
+            let counted = larder.metric(metric, &[]);
+            assert!((counted - failures).abs() < 0.5, "{target} {upload:?}: {metric} {counted}");
+        }
+        gate.open();
+    }
+    check("/silent", Upload::NeverEnds, 504, 0.0);
+    check("/silent", Upload::InTwoParts, 504, 0.0);
+    check("/silent", Upload::AtOnce, 504, 1.0);
+    check("/closes", Upload::NeverEnds, 502, 0.0);
+    check("/closes", Upload::AtOnce, 502, 1.0);
+    check("/answers", Upload::NeverEnds, 503, 0.0);
+    check("/answers", Upload::AtOnce, 503, 1.0);
+}
+
 /// A body that comes too late tells nothing of its server: neither that it is ill nor that it is well.
 #[test]
 fn a_stall_hides_no_failures() {
