@@ -17,6 +17,7 @@ reason_codes! {
         TooLarge = "object-too-large", "", "The body is larger than `object_bytes_max` or than the store takes.";
         MemoryFull = "memory-full", "", "Fills in progress and readers hold the memory.";
         StoreFull = "store-full", "", "The store did not take the response.";
+        VariantsMax = "variants-max", "RFC 9111 section 4.1", "As many variants of the URL as are kept (`store.variants_max`) are in use, and none makes room for another one.";
         Outdated = "outdated", "RFC 9111 section 4", "A purge, an invalidation or a newer response came while this one was on its way.";
         CloseDelimited = "close-delimited", "RFC 9112 section 8", "Only the end of the connection ends the body: whether it is whole, nobody can tell (`close_delimited`).";
         UnknownTransferCoding = "unknown-transfer-coding", "RFC 9112 section 6.3", "The response has a transfer coding that nobody can undo: where it ends is a guess.";

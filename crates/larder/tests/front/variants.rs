@@ -72,6 +72,30 @@ fn one_client_does_not_turn_over_the_variants_of_others() {
     assert!(more.iter().all(|kind| is_stored(&mut honest, kind)));
 }
 
+/// Field bug: two clients that asked for each other's variants pushed out what all others used, for a variant of several was nobody's.
+#[test]
+fn clients_together_turn_over_nothing_that_is_used() {
+    for clients in [2, 5] {
+        let origin = origin();
+        let config =
+            format!("[[site]]\nname = \"a\"\norigin = \"{}\"\n[store]\nvariants_max = 4\n", origin.url());
+        let larder = Setup::config(LARDER, &config).start();
+        assert!(ask(&mut client(&larder, 1), "usual", 4));
+        let mut greedy: Vec<_> = (2..2 + clients).map(|number| client(&larder, number)).collect();
+        for kind in (0..8).map(|number| format!("greedy-{number}")) {
+            for _ in 0..4 {
+                greedy.iter_mut().for_each(|client| _ = ask(client, &kind, 1));
+            }
+        }
+        assert!(ask(&mut client(&larder, 1), "usual", 1), "{clients} clients");
+        let refused = greedy[0].ask("GET", "/page", "X-Kind: greedy-8\r\n").cache_status();
+        assert!(!refused.contains("stored") && refused.ends_with("detail=variants-max"), "{refused}");
+        // The first that came stay, and each request for another one is one for the origin.
+        let left = (0..8).filter(|number| is_stored(&mut greedy[0], &format!("greedy-{number}")));
+        assert_eq!(left.collect::<Vec<_>>(), [0, 1, 2]);
+    }
+}
+
 /// The record that instances share has room for as many.
 #[test]
 fn a_variant_that_one_instance_uses_stays_when_another_gets_rare_ones() {

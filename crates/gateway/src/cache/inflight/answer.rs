@@ -5,11 +5,11 @@ use std::sync::Arc;
 use caching::{ContentRange, RefusalScope};
 use parking_lot::Mutex;
 
-use crate::cache::inflight::fill::Fill;
+use crate::cache::inflight::fill::{Fill, NotKept};
 use crate::cache::record::stored::{Hit, StoredHead};
 use crate::failure::FailureCause;
 use crate::message::fields::PackedFields;
-use crate::reason::Detail;
+use crate::reason::{Detail, Reason};
 use crate::upstream::{OriginError, OriginResponse};
 
 /// What a forward came to, as everybody who waits for it sees it.
@@ -42,10 +42,23 @@ pub(crate) struct Filling {
     /// What the origin answered: 206 for a part, while the head is that of the whole.
     pub(crate) status: u16,
     pub(crate) fill: Arc<Fill>,
+    /// Why it isn't stored although it may be shared.
+    pub(crate) refused: Option<Reason>,
     /// Fields that are not stored and only go to the request that caused the forward (RFC 9111 section 3.1).
     pub(crate) unshared: Arc<PackedFields>,
     /// Which part of the response the fill brings; absent: all of it.
     pub(crate) part: Option<ContentRange>,
+}
+
+impl Filling {
+    /// Whether it is to be stored, as far as is known by now; else why not, where that is known.
+    pub(crate) fn storing(&self) -> Result<(), Option<Reason>> {
+        match self.refused {
+            None if self.fill.may_be_stored() => Ok(()),
+            None => Err(self.fill.why_not_stored().map(NotKept::reason)),
+            refused => Err(refused),
+        }
+    }
 }
 
 /// How a forward failed.

@@ -338,7 +338,7 @@ impl Job {
         let writer = Writer(Arc::clone(&filling.fill));
         let fill = &writer.0;
         leader.announce(Answer::Filling(filling.clone()));
-        if !fill.may_be_stored() {
+        if filling.storing().is_err() {
             // Nothing is written: those who wait at other instances are not to wait for the end.
             self.free_lease();
         }
@@ -425,6 +425,10 @@ impl Job {
 
     /// Stores a body that has arrived, if it may be.
     fn store(&self, filling: &Filling, leader: &LeaderGuard) -> Storing {
+        if let Some(reason) = filling.refused {
+            self.not_stored(reason.into());
+            return Storing::Done;
+        }
         let Some(body) = filling.fill.body() else { return Storing::Done };
         if !filling.head.facts.is_shareable() && !Arc::ptr_eq(&self.live, &self.worker.live()) {
             // The rules of a reload may judge otherwise whose it is.

@@ -240,6 +240,7 @@ impl Publication<'_> {
             head: Arc::new(head),
             status: response.status.as_u16(),
             fill: self.part_fill(part),
+            refused: None,
             unshared: Arc::new(unshared),
             part: range,
         })

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 
 use caching::partial::may_combine;
 use caching::{ExchangeTimes, FieldLine, NotStored, Storable, Timestamp, VaryUnusable};
-use store::{Applied, Change, OverBudget};
+use store::{Applied, Change};
 
 use crate::cache::inflight::answer::Filling;
 use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
@@ -58,8 +58,9 @@ impl Publication<'_> {
         let budget = Arc::clone(self.job.cache().budget());
         let fill = Fill::new(budget, limits, response.body.content_length(), Arc::clone(promised));
         let status = response.status.as_u16();
+        let refused = (!self.has_room_for(&head)).then_some(Reason::VariantsMax);
         let (head, unshared) = (Arc::new(head), Arc::new(unshared));
-        Ok(Filling { head, status, fill, unshared, part: None })
+        Ok(Filling { head, status, fill, refused, unshared, part: None })
     }
 
     /// Stores a complete response as the newest variant. What this request could have been answered with before is
@@ -90,7 +91,7 @@ impl Publication<'_> {
             {
                 return self.contested(current, &response.head, &rival, replaced);
             }
-            let Ok(entry) = self.with_variant(current, response, replaced) else { return Change::Keep };
+            let Some(entry) = self.with_variant(current, response, replaced) else { return Change::Keep };
             let entry = Arc::new(entry);
             stored = Hit::newest(Arc::clone(&entry));
             Change::Put(entry)
@@ -141,53 +142,71 @@ impl Publication<'_> {
         other.is_same_variant(head) || is_in_place
     }
 
-    /// The record with a response as its newest variant.
+    /// The record with a response as its newest variant. `None` where it makes no room for that, or the memory budget has none.
     pub(crate) fn with_variant(
         &self,
         current: Option<&Arc<CacheEntry>>,
         response: StoredResponse,
         replaced: Replaced<'_>,
-    ) -> Result<CacheEntry, OverBudget> {
+    ) -> Option<CacheEntry> {
         let new_head = Arc::clone(&response.head);
         let is_replaced = |other: &Arc<StoredHead>| self.is_replaced(other, &new_head, replaced);
+        let others = self.beside(&new_head, current, replaced)?;
         let place = (&*self.job.fetch.key, self.in_flight.exchanged());
         self.job.cache().fetches().supersede(place, &new_head, |other| {
             is_replaced(other) && !may_combine(&other.validators(), &new_head.validators())
         });
-        let before = current.map(|entry| entry.variants()).unwrap_or_default().iter().cloned();
-        let (replaced, others): (Vec<_>, Vec<_>) = before.partition(|variant| is_replaced(&variant.head));
-        let others = self.in_use_beside(&new_head, &replaced, others);
         let variants = std::iter::once(response).chain(others).collect();
         // That others are refused stays known.
         let note = current.and_then(|entry| entry.uncacheable());
         let note = note.filter(|note| !note.scope.has(&self.job.facts));
-        CacheEntry::new(self.job.cache().budget(), variants, note)
+        CacheEntry::new(self.job.cache().budget(), variants, note).ok()
     }
 
-    /// The variants that stay beside a new one.
-    fn in_use_beside(
-        &self,
-        new: &StoredHead,
-        replaced: &[StoredResponse],
-        mut others: Vec<StoredResponse>,
-    ) -> Vec<StoredResponse> {
-        let config = &self.job.live.config;
-        let variants_max = config.store(&self.job.site.config).variants_max;
-        if new.usage().is_none() && others.len() < variants_max {
-            return others;
+    /// Whether there is room for a new response beside the variants that are in use.
+    pub(crate) fn has_room_for(&self, new: &StoredHead) -> bool {
+        let known = new.usage().and_then(|_| self.job.cache().look_up(&self.job.fetch.key));
+        let before = known.as_ref().map(|entry| entry.variants()).unwrap_or_default();
+        let variants_max = self.variants_max();
+        if before.len() < variants_max {
+            return true;
         }
-        let owner = Owner::of(Client::of_request(&self.job.request, &config.trusted_proxies));
+        let others =
+            before.iter().filter(|variant| !self.is_replaced(&variant.head, new, Replaced::Selected));
+        let marks: Vec<Mark> = others.map(|variant| variant.head.mark()).collect();
+        let new = Mark::of_new(now(), self.owner());
+        marks.len() < before.len() || usage::makes_room(&marks, new, variants_max).is_some()
+    }
+
+    fn variants_max(&self) -> usize {
+        self.job.live.config.store(&self.job.site.config).variants_max
+    }
+
+    fn owner(&self) -> Owner {
+        Owner::of(Client::of_request(&self.job.request, &self.job.live.config.trusted_proxies))
+    }
+
+    /// The variants that stay beside a new one; `None` where that finds no room.
+    fn beside(
+        &self,
+        new: &Arc<StoredHead>,
+        current: Option<&Arc<CacheEntry>>,
+        replaced: Replaced<'_>,
+    ) -> Option<Vec<StoredResponse>> {
+        let before = current.map(|entry| entry.variants()).unwrap_or_default().iter().cloned();
+        let (replaced, mut others): (Vec<_>, Vec<_>) =
+            before.partition(|variant| self.is_replaced(&variant.head, new, replaced));
+        let variants_max = self.variants_max();
         if let Some(usage) = new.usage() {
-            usage.begin(now(), owner);
+            usage.begin(now(), self.owner());
             let replaced = replaced.iter().filter_map(|variant| variant.head.usage());
             replaced.for_each(|before| usage.take_over(before));
         }
         while others.len() >= variants_max {
             let marks: Vec<Mark> = others.iter().map(|variant| variant.head.mark()).collect();
-            let Some(least) = usage::least_used(&marks, owner, variants_max) else { break };
-            others.remove(least);
+            others.remove(usage::makes_room(&marks, new.mark(), variants_max)?);
         }
-        others
+        Some(others)
     }
 
     pub(crate) fn update(

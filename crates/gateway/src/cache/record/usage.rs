@@ -1,7 +1,7 @@
 //! How much a variant is used, by whom, and which of several goes when one more comes.
 //!
-//! A key has room for a few variants, and any client can ask for more of them. So what is used stays, and no client puts more than its
-//! share in the place of what others use.
+//! A key has room for a few variants, and any client can ask for more of them. So what is used stays, however many clients ask for others:
+//! a new one is not stored then. And no client keeps more than its share from the others.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -57,8 +57,9 @@ impl Usage {
     /// It is put among others for this client, unless it is already.
     pub(crate) fn begin(&self, now: Timestamp, owner: Owner) {
         if self.score_s.load(Ordering::Relaxed) == 0 {
+            let Mark { score_s, owner } = Mark::of_new(now, owner);
             self.owner.store(owner.0, Ordering::Relaxed);
-            self.score_s.store(seconds(now).saturating_sub(PROBATION_S), Ordering::Relaxed);
+            self.score_s.store(score_s, Ordering::Relaxed);
         }
     }
 
@@ -107,6 +108,11 @@ impl Mark {
     /// Of what answers every request.
     pub(crate) const ALWAYS: Self = Self { score_s: u32::MAX, owner: Owner::SEVERAL };
 
+    /// Of one that this client brings now.
+    pub(crate) fn of_new(now: Timestamp, owner: Owner) -> Self {
+        Self { score_s: seconds(now).saturating_sub(PROBATION_S), owner }
+    }
+
     /// The more, the more and the later it was used.
     pub(crate) fn score(self) -> u32 {
         self.score_s
@@ -123,26 +129,31 @@ fn after_use(score_s: u32, now_s: u32) -> u32 {
 }
 
 /// Which of these, the newest first, makes room for one that a client brings: the least used, and the oldest of several. A client that has
-/// its share of `room` gives one of its own; else one goes of those who have more than theirs, or any.
-pub(crate) fn least_used(marks: &[Mark], brought_by: Owner, room: usize) -> Option<usize> {
+/// its share of `room` gives one of its own; else one goes of those who have more than theirs. `None` where neither is so, and all are more in
+/// use than the new one: clients that use each other's variants would turn over those of everybody else.
+pub(crate) fn makes_room(marks: &[Mark], new: Mark, room: usize) -> Option<usize> {
     let share = (room / SHARES).max(1);
     let mut counts: HashMap<Owner, usize> = HashMap::new();
     let owned = marks.iter().filter(|mark| mark.owner != Owner::SEVERAL);
     owned.for_each(|mark| *counts.entry(mark.owner).or_default() += 1);
     let count = |owner: &Owner| counts.get(owner).copied().unwrap_or_default();
-    let gives_own = count(&brought_by) >= share;
+    let gives_own = count(&new.owner) >= share;
     let is_anyone_over = counts.values().any(|count| *count > share);
     let may_go = |mark: &Mark| match (gives_own, is_anyone_over) {
-        (true, _) => mark.owner == brought_by,
+        (true, _) => mark.owner == new.owner,
         (false, true) => count(&mark.owner) > share,
         (false, false) => true,
     };
     let candidates = marks.iter().enumerate().rev().filter(|(_, mark)| may_go(mark));
-    candidates.min_by_key(|(_, mark)| mark.score_s).map(|(index, _)| index)
+    let (index, least) = candidates.min_by_key(|(_, mark)| mark.score_s)?;
+    (gives_own || is_anyone_over || least.score_s <= new.score_s).then_some(index)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     const A: Owner = Owner(1);
@@ -150,12 +161,16 @@ mod tests {
     const C: Owner = Owner(5);
     const SEVERAL: Owner = Owner::SEVERAL;
 
+    /// The score of one that comes now.
+    const NEW_S: u32 = 5;
+
     #[test]
     fn the_least_used_goes_but_nobody_takes_more_than_a_share() {
         #[track_caller]
         fn check(marks: &[(u32, Owner)], brought_by: Owner, room: usize, expected: Option<usize>) {
             let marks: Vec<Mark> = marks.iter().map(|&(score_s, owner)| Mark { score_s, owner }).collect();
-            assert_eq!(least_used(&marks, brought_by, room), expected, "{marks:?} for {brought_by:?}");
+            let new = Mark { score_s: NEW_S, owner: brought_by };
+            assert_eq!(makes_room(&marks, new, room), expected, "{marks:?} for {brought_by:?}");
         }
         check(&[], A, 1, None);
         check(&[(5, B)], A, 1, Some(0));
@@ -169,6 +184,31 @@ mod tests {
         check(&[(9, A), (8, A), (4, B), (5, SEVERAL)], C, 4, Some(1));
         // What several use is nobody's.
         check(&[(9, A), (4, SEVERAL), (5, SEVERAL)], C, 4, Some(1));
+        // Those that are in use stay.
+        check(&[(9, A), (6, SEVERAL), (6, B), (6, SEVERAL)], C, 4, None);
+        check(&[(9, A), (6, SEVERAL), (6, B), (6, SEVERAL)], A, 4, Some(0));
+        check(&[(9, A), (8, A), (6, B), (6, SEVERAL)], C, 4, Some(1));
+    }
+
+    proptest! {
+        /// However many clients bring variants and use those of each other.
+        #[test]
+        fn what_is_used_by_several_or_within_a_share_stays(
+            marks in vec((0..12_u32, 0..6_u32), 1..40),
+            brought_by in 1..6_u32,
+        ) {
+            let marks: Vec<_> =
+                marks.into_iter().map(|(score_s, owner)| Mark { score_s, owner: Owner(owner) }).collect();
+            let new = Mark { score_s: NEW_S, owner: Owner(brought_by) };
+            let Some(index) = makes_room(&marks, new, marks.len()) else {
+                prop_assert!(marks.iter().all(|mark| mark.score_s > NEW_S));
+                return Ok(());
+            };
+            let gone = marks[index];
+            let own = marks.iter().filter(|mark| mark.owner == gone.owner).count();
+            let is_of_one = gone.owner == new.owner || own > (marks.len() / SHARES).max(1);
+            prop_assert!(gone.score_s <= NEW_S || (gone.owner != SEVERAL && is_of_one));
+        }
     }
 
     #[test]

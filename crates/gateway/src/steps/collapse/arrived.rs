@@ -27,7 +27,7 @@ use crate::message::interims::Interims;
 use crate::message::private;
 use crate::message::reply::Reply;
 use crate::plan::{Assemble, ForwardReason, Next, Plan};
-use crate::reason::Detail;
+use crate::reason::{Detail, Reason};
 use crate::upstream::OriginResponse;
 use crate::worker::Worker;
 
@@ -269,7 +269,8 @@ impl Arrived<'_> {
 
     fn filling(&self, filling: &Filling) -> Option<Reply> {
         let result = if self.role == Role::Leader { CacheResult::Miss } else { CacheResult::Collapsed };
-        let storing = if filling.fill.may_be_stored() { Storing::Yes } else { Storing::No };
+        let why_not = filling.storing().err();
+        let storing = if why_not.is_none() { Storing::Yes } else { Storing::No };
         let used = self.asked(Some(filling.status), result, storing);
         let mut reply =
             self.seeking.with_serving(|serving| match (&filling.part, &self.seeking.fetch.scope) {
@@ -281,8 +282,8 @@ impl Arrived<'_> {
                     serving.filling(filling, used).or_else(|| serving.shorter_part(filling, used))
                 }
             })?;
-        if storing == Storing::No {
-            reply.cache_status.detail = filling.fill.why_not_stored().map(|why| why.reason().as_str());
+        if let Some(why_not) = why_not {
+            reply.cache_status.detail = why_not.map(Reason::as_str);
         }
         if self.role == Role::Leader {
             filling.unshared.lines().for_each(|(name, value)| reply.extra.push(name, value));

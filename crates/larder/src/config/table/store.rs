@@ -15,8 +15,8 @@ section! {
     memory = Size(2 * MIB..=16 * TIB).default("256MiB").kept(),
     /// Stored responses kept per cache key that differ only by nominated fields (`Vary`).
     ///
-    /// The least used goes when one more is stored. A client that has brought a quarter of them, and used them alone, replaces its own: it does not turn
-    /// over those of others. A response that varies by `User-Agent` would otherwise fill the store alone.
+    /// The least used goes when one more is stored. If all are in use, the new one isn't stored (`variants-max`). A client that has brought a quarter
+    /// of them, and used them alone, replaces its own: it does not turn over those of others. A response that varies by `User-Agent` would otherwise fill the store alone.
     variants_max = Integer(1..=1000).default("32"),
     /// Stored responses of one cache key that a validation request names in `If-None-Match`.
     ///
