@@ -84,9 +84,9 @@ Field names are in lower case, over HTTP/1.1 too: `grep -i cache-status` finds t
 that an origin gave. `ttl` counts the whole seconds until the response is stale, and is negative
 once it is: right after `max-age=60` it is 59, and `stored; ttl=-1` is a response with a validator (`ETag`) and no lifetime, which is validated before
 each use. `stored` says that the response is stored, or will be once its body has arrived: the field is sent before the
-body, so one that breaks off afterwards is not stored as a whole although it says so, and its client sees that it broke off. In the same way a body that
-turns out to be too large, or for which memory runs out, while it arrives (`object-too-large`, `memory-full`) may say `stored`;
-`larder_not_stored_total` counts it.
+body, so one that breaks off afterwards is not stored as a whole although it says so, and its client sees that it broke off. In the same way a body
+without `Content-Length` that turns out to be too large while it arrives (`object-too-large`), and one for which other bodies in progress leave no memory
+(`memory-full`), may say `stored`; `larder_not_stored_total` counts it.
 `collapsed` says that the request shared the forward of another one. `detail` is one of the codes below;
 they are stable, and the label `reason` of `larder_not_stored_total` uses them too.
 ";

@@ -225,9 +225,20 @@ impl<R: Record> Memory<R> {
         within.checked_ilog2().map_or(0, |power| SEGMENT_BYTES_MAX.min(1 << power))
     }
 
-    /// The largest body worth storing: half of the tier, because a larger one evicts itself and all else.
-    pub fn body_bytes_max(&self) -> u64 {
-        self.shared.budget.bytes_max() / 2
+    /// The largest body that is stored where nothing else is filling: half of the tier, because a larger one evicts itself and all else, less
+    /// what its fill takes beside. Those are `arriving_bytes`, and the last segment twice, once as it has arrived.
+    pub fn body_bytes_max(&self, arriving_bytes: u64) -> u64 {
+        let segment_bytes = self.segment_bytes_max() as u64;
+        if segment_bytes == 0 {
+            return 0;
+        }
+        let overhead_bytes = Segment::OVERHEAD_BYTES as u64;
+        let half = self.shared.budget.filling_bytes_max().min(self.shared.budget.bytes_max() / 2);
+        let room = half.saturating_sub(arriving_bytes);
+        let segments = room.saturating_sub(segment_bytes) / (segment_bytes + overhead_bytes);
+        let left = room.saturating_sub(segments * (segment_bytes + overhead_bytes) + overhead_bytes);
+        // Size classes and pages round its copy up by a quarter at most.
+        segments * segment_bytes + (left * 4 / 9).min(segment_bytes)
     }
 
     /// Gauges and counters. Cheap, but the classes are read one by one and may disagree while traffic runs.

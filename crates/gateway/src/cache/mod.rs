@@ -48,6 +48,7 @@ use self::tiers::taking::{Awaited, Taking};
 use self::tiers::{Left, StartTier, Tiers};
 use crate::clock::{self, now};
 use crate::config::FileUse;
+use crate::upstream::ARRIVING_BYTES_MAX;
 
 /// What all workers store, fetch and take out of use in one store: the one way to look up, publish, invalidate, purge and count.
 ///
@@ -428,7 +429,7 @@ impl Cache {
     }
 
     pub(crate) fn body_bytes_max(&self) -> u64 {
-        self.memory.body_bytes_max()
+        self.memory.body_bytes_max(ARRIVING_BYTES_MAX as u64)
     }
 
     pub(crate) fn usage(&self) -> Usage {

@@ -54,7 +54,7 @@ pub use self::error::{OriginError, OriginErrorKind};
 pub use self::frame::{BodyFrame, BodyFraming};
 pub use self::group::Upstream;
 pub use self::interim::Interim;
-pub(crate) use self::limits::{FIELDS_MAX, HEAD_BYTES_MAX, UNCHARGED_PIECE_BYTES_MAX};
+pub(crate) use self::limits::{ARRIVING_BYTES_MAX, FIELDS_MAX, HEAD_BYTES_MAX, UNCHARGED_PIECE_BYTES_MAX};
 pub use self::registry::Upstreams;
 pub use self::request::OriginRequest;
 pub(crate) use self::request_body::Room;

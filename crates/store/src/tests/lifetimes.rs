@@ -127,5 +127,5 @@ fn a_tier_of_no_bytes_stores_nothing_and_fails_nothing() {
     let memory = memory(0);
     assert!(Segment::copy(memory.budget(), Place::File, b"x").is_err());
     assert!(memory.get(b"k").is_none());
-    assert_eq!((memory.segment_bytes_max(), memory.body_bytes_max()), (0, 0));
+    assert_eq!((memory.segment_bytes_max(), memory.body_bytes_max(0)), (0, 0));
 }

@@ -353,7 +353,7 @@ impl Job {
                     }
                     None | Some(Written::Kept | Written::All | Written::NoLongerKept(_)) => {}
                     Some(Written::TooLong) => break Err("part-length"),
-                    Some(Written::Abandoned) => break Err("abandoned"),
+                    Some(Written::Abandoned) => break Err(abandoned(fill)),
                     Some(Written::TooSlow) => break Err("transfers-max"),
                 },
                 Some(Ok(BodyFrame::Trailers(map))) => trailers = Some(map),
@@ -464,6 +464,14 @@ impl Job {
 
     pub(crate) fn publication<'a>(&'a self, leader: &'a LeaderGuard) -> Publication<'a> {
         Publication { job: self, in_flight: leader.in_flight() }
+    }
+}
+
+/// Why a body that nobody reads is not fetched to its end. Where there was no room for it, that is why it isn't stored.
+fn abandoned(fill: &Fill) -> &'static str {
+    match fill.why_not_stored() {
+        Some(NotKept::OverBudget) => NotKept::OverBudget.reason().as_str(),
+        Some(NotKept::TooLarge) | None => "abandoned",
     }
 }
 

@@ -18,15 +18,13 @@ use tokio::task::JoinHandle;
 
 use super::super::connect::Stream;
 use super::super::driver;
-use super::super::limits::UNCHARGED_PIECE_BYTES_MAX;
+use super::super::limits::{INPUT_BYTES_MAX, UNCHARGED_PIECE_BYTES_MAX};
 use super::super::stats::{Counters, Gauged};
 use super::buffers;
 use super::sending::{Sending, Sent};
 
 /// Room of the first read.
 const INPUT_BYTES: usize = 16 * 1024;
-/// Room of a read where more comes than that.
-const INPUT_BYTES_MAX: usize = 128 * 1024;
 /// Free bytes worth a read.
 const READ_BYTES_MIN: usize = 4 * 1024;
 /// Smaller pieces are copied: cutting one off the buffer would cost an allocation too, and the buffer.

@@ -239,7 +239,8 @@ section! {
     query_sort = Flag.default("false"),
     /// Largest body that is stored whole; larger ones are only passed on.
     ///
-    /// One body takes at most half of the store's `memory`, whatever this key says.
+    /// One body takes at most half of the store's `memory`, whatever this key says, less 256 KiB and about a segment (1 MiB, or a sixteenth of a
+    /// small memory): room for what arrives of it.
     object_bytes_max = Size(0..=TIB).default("64MiB"),
     /// Whether a range of something that isn't stored is forwarded, and its 206 stored as a part.
     ///
