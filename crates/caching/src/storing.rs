@@ -39,7 +39,7 @@ reason_codes! {
         TypeMismatch = "type-mismatch", "", "The extension of the URL is that of a file, and `Content-Type` is that of something else: a page for a style sheet, say (`type_mismatch`).";
         VaryAny = "vary-star", "RFC 9111 section 4.1", "`Vary: *`.";
         VaryUnusable = "vary-unusable", "RFC 9111 section 4.1", "`Vary` with invalid or too many names.";
-        HeadTooLarge = "head-too-large", "RFC 9111 section 3.2", "The header section is too large to be stored: with what a 304 or a HEAD has added, it is larger than one response may have it, or it leaves no room for 4 KiB of the body in a record for the shared store, which has 64 KiB: some 60 KiB.";
+        HeadTooLarge = "head-too-large", "RFC 9111 section 3.2", "The header section is too large to be stored: with what a 304 or a HEAD has added, it is larger than one response may have it, or it leaves no room in a record for the shared store, which has 64 KiB: beside it, the record holds a body of up to 4 KiB. Without `Content-Length`, 4 KiB are kept free for the body.";
         NoFreshness = "no-freshness", "RFC 9111 section 3", "Never fresh, never usable stale, and nothing to validate it with: the origin sends neither a lifetime nor a validator. Send `Cache-Control: max-age=60`, or set `ttl_default` in a rule.";
     }
 }

@@ -702,7 +702,7 @@ fn what_another_configuration_has_stored_is_a_miss() {
 #[test]
 fn a_header_section_that_is_too_large_for_a_record_is_not_stored() {
     let redis = Redis::start("");
-    for (field_bytes, is_stored) in [(5_000, true), (7_000, false)] {
+    for (field_bytes, is_stored) in [(5_000, true), (6_250, true), (6_400, true), (6_600, false)] {
         let origin = ScriptedOrigin::start(move |exchange| {
             let fields: Vec<_> =
                 (0..10).map(|at| format!("X-{at}: {}\r\n", "x".repeat(field_bytes))).collect();

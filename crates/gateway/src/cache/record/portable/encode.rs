@@ -6,8 +6,8 @@ use bytes::Bytes;
 use caching::{RefusalScope, Timestamp};
 use store::backing::{KEY_BYTES_MAX, RECORD_BYTES_MAX};
 use store::format::{
-    Body, FieldLine, Layout, Meaning, Note, NoteKind, Record, RecordKind, Response, TagKeys, Variant,
-    decode_record, encode_record,
+    Body, FieldLine, INLINE_BYTES_MAX, Layout, Meaning, Note, NoteKind, Record, RecordKind, Response,
+    TagKeys, Variant, decode_record, encode_record,
 };
 use store::{FillId, SegmentId};
 
@@ -139,7 +139,16 @@ pub(crate) fn may_hold(head: &StoredHead, key: Option<&[u8]>) -> bool {
     let writing = Writing { key: &key, keys: None, given: &[], epochs: None, now, clock_ahead_ms: 0 };
     let bytes = Known::of(&stored, &[])
         .and_then(|known| writing.sealed(RecordKind::Response, None, vec![known.variant(&writing)]));
-    bytes.is_some_and(|bytes| bytes.len() + BODY_BYTES_MAX <= RECORD_BYTES_MAX)
+    bytes.is_some_and(|bytes| bytes.len() + body_bytes(head) <= RECORD_BYTES_MAX)
+}
+
+/// The most that a record says of the body of a response with this head: its bytes where it is small, else where they are.
+fn body_bytes(head: &StoredHead) -> usize {
+    match head.declared_bytes().map(usize::try_from) {
+        Some(Ok(bytes @ ..=INLINE_BYTES_MAX)) => bytes,
+        Some(_) => LAYOUT_BYTES,
+        None => INLINE_BYTES_MAX,
+    }
 }
 
 /// What is said of a fetch that has brought nothing to share.
@@ -359,8 +368,8 @@ impl Placed {
 /// With no more lines and bytes than these, a head fits without being looked at.
 const LINES_SURELY: usize = 256;
 const BYTES_SURELY: usize = 32 << 10;
-/// The most that a record says of a body: bytes that are inside, or where they are.
-const BODY_BYTES_MAX: usize = 4 << 10;
+/// Where the segments of a body are, in some twenty runs: a whole body has one.
+const LAYOUT_BYTES: usize = 256;
 /// Site, method, and fields that are keyed.
 const KEY_BEYOND_TARGET_BYTES: usize = 1 << 10;
 /// As many as a record lists.
