@@ -17,6 +17,7 @@ mod tests;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use caching::partial::{Description, is_described_alike, may_combine, same_complete_length};
 use caching::{ByteRange, ContentRange};
 use store::{Segment, Slice};
 
@@ -237,8 +238,24 @@ impl Assembly {
 
     fn arriving(&self, answer: &Answer) -> Option<Arriving> {
         let Answer::Filling(filling) = answer else { return None };
-        let part = filling.part.as_ref().filter(|part| part.range.first == self.position)?;
-        Arriving::new(filling, part, self.end)
+        match &filling.part {
+            Some(part) if part.range.first == self.position => Arriving::new(filling, part, self.end),
+            Some(_) => None,
+            None => self.arriving_in_whole(filling),
+        }
+    }
+
+    /// An origin may answer the request for a part with the whole: what comes before the position is passed over.
+    //= RFC 9111 section 3.4: the same strong validator
+    fn arriving_in_whole(&self, whole: &Filling) -> Option<Arriving> {
+        let (own, new) = (&self.hit.head, &whole.head);
+        let is_same = new.facts.status == 200
+            && may_combine(&own.validators(), &new.validators())
+            && is_described_alike(&own.fields.to_lines(), &new.fields.to_lines(), Description::Full)
+            && same_complete_length(self.hit.body.complete_bytes(), new.declared_bytes());
+        let range = ByteRange { first: self.position, last: self.end.checked_sub(1)? };
+        let reader = whole.fill.reader(self.position, Some(self.end)).filter(|_| is_same)?;
+        Some(Arriving { range, reader })
     }
 }
 
