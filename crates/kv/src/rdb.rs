@@ -33,6 +33,8 @@ pub enum RdbError {
     Compressed,
     #[error("it has an encoding that is unknown: {0:#04x}")]
     Encoding(u8),
+    #[error("the value of the key `{key}`, at byte {at}, has a type that is unknown: {kind}")]
+    Type { kind: u8, at: u64, key: String },
 }
 
 impl From<io::Error> for RdbError {
@@ -45,6 +47,7 @@ impl From<io::Error> for RdbError {
 #[derive(Debug)]
 pub(crate) struct Reader<R> {
     input: R,
+    read_bytes: u64,
     checksum: u64,
     string_bytes_max: usize,
 }
@@ -59,7 +62,12 @@ enum Length {
 
 impl<R: Read> Reader<R> {
     pub(crate) fn new(input: R, string_bytes_max: usize) -> Self {
-        Self { input, checksum: 0, string_bytes_max: string_bytes_max.min(VALUE_BYTES_MAX) }
+        Self { input, read_bytes: 0, checksum: 0, string_bytes_max: string_bytes_max.min(VALUE_BYTES_MAX) }
+    }
+
+    /// How many were read.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.read_bytes
     }
 
     /// Of all that was read.
@@ -70,7 +78,7 @@ impl<R: Read> Reader<R> {
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], RdbError> {
         let mut bytes = [0; N];
         self.input.read_exact(&mut bytes)?;
-        self.checksum = checksum(self.checksum, &bytes);
+        self.sum_up(&bytes);
         Ok(bytes)
     }
 
@@ -117,8 +125,13 @@ impl<R: Read> Reader<R> {
         if read.len() < length {
             return Err(RdbError::Cut);
         }
-        self.checksum = checksum(self.checksum, &read);
+        self.sum_up(&read);
         Ok(read)
+    }
+
+    fn sum_up(&mut self, bytes: &[u8]) {
+        self.checksum = checksum(self.checksum, bytes);
+        self.read_bytes += bytes.len() as u64;
     }
 
     fn string_bytes(&self, bytes: u64) -> Result<usize, RdbError> {

@@ -9,20 +9,29 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::{Database, Engine, Expiry};
 
+use crate::cluster::Cluster;
 use crate::command::VALUE_BYTES_MAX;
 use crate::databases::Databases;
 use crate::rdb::{RdbError, Reader};
+use crate::repeated;
 use crate::saved::SaveFile;
 
 /// What became of the keys of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Imported {
+    /// They were set, whatever was evicted since.
     pub strings: u64,
+    /// Keys that had to go meanwhile, also such as were there before.
+    pub evicted: u64,
     /// Their time was over.
     pub expired: u64,
-    /// There was no room for them, or no database of their number.
-    pub left_out: u64,
+    /// There was no room for them.
+    pub without_room: u64,
+    /// There is no database of their number here.
+    pub of_no_database: u64,
+    /// Another node of the cluster has their slot.
+    pub of_other_nodes: u64,
     /// Values that are no strings, by type.
     pub others: BTreeMap<&'static str, u64>,
 }
@@ -30,7 +39,15 @@ pub struct Imported {
 impl fmt::Display for Imported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} strings", self.strings)?;
-        write!(f, ", {} expired before, {} without room", self.expired, self.left_out)?;
+        write!(f, ", {} expired before, {} without room", self.expired, self.without_room)?;
+        let told = [
+            (self.evicted, "keys evicted to make room"),
+            (self.of_no_database, "in databases that this server doesn't have left out"),
+            (self.of_other_nodes, "in slots of other nodes left out"),
+        ];
+        told.iter()
+            .filter(|(count, _)| *count > 0)
+            .try_for_each(|(count, what)| write!(f, ", {count} {what}"))?;
         self.others.iter().try_for_each(|(kind, count)| write!(f, ", {count} of type {kind} left out"))
     }
 }
@@ -39,9 +56,15 @@ impl fmt::Display for Imported {
 ///
 /// # Errors
 /// The file can't be read, or is none of Redis's or Valkey's. What stood before that is set.
-pub fn import(path: &Path, engine: &Engine, save_file: Option<&SaveFile>) -> Result<Imported, RdbError> {
+pub fn import(
+    path: &Path,
+    engine: &Engine,
+    save_file: Option<&SaveFile>,
+    cluster: Option<&Cluster>,
+) -> Result<Imported, RdbError> {
     let databases = Databases::default();
     let databases = save_file.map_or(&databases, |file| file.databases());
+    let evicted_before = engine.counts().evicted;
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let file = BufReader::with_capacity(1 << 20, File::open(path).map_err(RdbError::Read)?);
     let mut import = Import {
@@ -51,8 +74,18 @@ pub fn import(path: &Path, engine: &Engine, save_file: Option<&SaveFile>) -> Res
         expires_at_ms: None,
         imported: Imported::default(),
     };
-    import.run(engine, databases, now_ms)?;
-    Ok(import.imported)
+    import.run(&Place { engine, databases, cluster, now_ms })?;
+    let evicted = engine.counts().evicted - evicted_before;
+    Ok(Imported { evicted, ..import.imported })
+}
+
+/// Where strings go.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    engine: &'a Engine,
+    databases: &'a Databases,
+    cluster: Option<&'a Cluster>,
+    now_ms: u64,
 }
 
 struct Import<R> {
@@ -63,7 +96,7 @@ struct Import<R> {
 }
 
 impl<R: Read> Import<R> {
-    fn run(&mut self, engine: &Engine, databases: &Databases, now_ms: u64) -> Result<(), RdbError> {
+    fn run(&mut self, place: &Place<'_>) -> Result<(), RdbError> {
         let version = header(&self.reader.array()?)?;
         loop {
             let [opcode] = self.reader.array()?;
@@ -72,15 +105,19 @@ impl<R: Read> Import<R> {
                 EOF => return Ok(()),
                 0xfe => {
                     let number = usize::try_from(self.reader.plain_length()?).ok();
+                    // Clients of a cluster reach no other than the first.
+                    let number = number.filter(|number| *number == 0 || place.cluster.is_none());
                     self.database = number.and_then(Database::new);
                 }
                 0xfd => self.expires_at_ms = Some(u64::from(u32::from_le_bytes(self.reader.array()?)) * 1000),
                 0xfc => self.expires_at_ms = Some(u64::from_le_bytes(self.reader.array()?)),
-                STRING => self.take_string(engine, databases, now_ms)?,
+                STRING => self.take_string(place)?,
                 0xf4..=0xfb => self.reader.skip_about(opcode)?,
                 kind => {
-                    self.reader.string()?;
-                    let name = self.reader.skip_value(kind)?;
+                    let at = self.reader.read_bytes() - 1;
+                    let key = self.reader.string()?;
+                    let name = type_name(kind).ok_or_else(|| unknown_type(kind, at, &key))?;
+                    self.reader.skip_value(kind)?;
                     *self.imported.others.entry(name).or_default() += 1;
                     self.expires_at_ms = None;
                 }
@@ -88,20 +125,33 @@ impl<R: Read> Import<R> {
         }
     }
 
-    fn take_string(&mut self, engine: &Engine, databases: &Databases, now_ms: u64) -> Result<(), RdbError> {
+    fn take_string(&mut self, place: &Place<'_>) -> Result<(), RdbError> {
         let (name, value) = (self.reader.string()?, self.reader.string()?);
         let expires_at_ms = self.expires_at_ms.take();
+        *self.count_of(place, &name, &value, expires_at_ms) += 1;
+        Ok(())
+    }
+
+    /// Sets it, if it belongs here; what it counts as.
+    fn count_of(
+        &mut self,
+        place: &Place<'_>,
+        name: &[u8],
+        value: &[u8],
+        expires_at_ms: Option<u64>,
+    ) -> &mut u64 {
+        let (Place { engine, databases, cluster, now_ms }, imported) = (*place, &mut self.imported);
+        let Some(database) = self.database else { return &mut imported.of_no_database };
+        if cluster.is_some_and(|cluster| !cluster.has(name)) {
+            return &mut imported.of_other_nodes;
+        }
         if expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms) {
-            self.imported.expired += 1;
-            return Ok(());
+            return &mut imported.expired;
         }
         let expiry = expires_at_ms.map_or(Expiry::Never, Expiry::At);
-        let is_set = self.database.is_some_and(|database| {
-            let key = engine.key(databases.of_engine(database), &name);
-            engine.with_room(&key, now_ms, || engine.lock(&key).set(&value, expiry, now_ms)).is_ok()
-        });
-        *(if is_set { &mut self.imported.strings } else { &mut self.imported.left_out }) += 1;
-        Ok(())
+        let key = engine.key(databases.of_engine(database), name);
+        let set = engine.with_room(&key, now_ms, || engine.lock(&key).set(value, expiry, now_ms));
+        if set.is_ok() { &mut imported.strings } else { &mut imported.without_room }
     }
 }
 
@@ -116,6 +166,27 @@ fn header(header: &[u8; 9]) -> Result<u32, RdbError> {
     let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
     digits.and_then(|digits| digits.parse().ok()).ok_or(RdbError::Header)
 }
+
+/// What Redis and Valkey call a type of values that are no strings.
+fn type_name(kind: u8) -> Option<&'static str> {
+    Some(match kind {
+        1 | 10 | 14 | 18 => "list",
+        2 | 11 | 20 => "set",
+        3 | 5 | 12 | 17 => "zset",
+        4 | 9 | 13 | 16 | 22 | 24 | 25 => "hash",
+        15 | 19 | 21 => "stream",
+        7 => "module",
+        _ => return None,
+    })
+}
+
+/// Where such a value ends is not known, nor what follows it.
+fn unknown_type(kind: u8, at: u64, key: &[u8]) -> RdbError {
+    RdbError::Type { kind, at, key: repeated::text_within(key, KEY_BYTES_TOLD) }
+}
+
+/// Of a key that an error names.
+const KEY_BYTES_TOLD: usize = 128;
 
 /// What stands between keys and values of other types.
 impl<R: Read> Reader<R> {
@@ -148,17 +219,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Goes through a value; its type.
-    fn skip_value(&mut self, kind: u8) -> Result<&'static str, RdbError> {
-        let name = match kind {
-            1 | 10 | 14 | 18 => "list",
-            2 | 11 | 20 => "set",
-            3 | 5 | 12 | 17 => "zset",
-            4 | 9 | 13 | 16 | 24 | 25 => "hash",
-            15 | 19 | 21 => "stream",
-            7 => "module",
-            other => return Err(RdbError::Encoding(other)),
-        };
+    /// Goes through a value of a type that has a name.
+    fn skip_value(&mut self, kind: u8) -> Result<(), RdbError> {
         match kind {
             1 | 2 | 14 => self.plain_length().and_then(|count| self.skip_strings(count))?,
             3 => self.each(|reader| {
@@ -179,6 +241,11 @@ impl<R: Read> Reader<R> {
                 reader.plain_length()?;
                 reader.string().map(drop)
             })?,
+            // Of Valkey 9: each field with its expiry.
+            22 => self.each(|reader| {
+                reader.skip_strings(2)?;
+                reader.array::<8>().map(drop)
+            })?,
             24 => {
                 self.array::<8>()?;
                 self.each(|reader| {
@@ -193,7 +260,7 @@ impl<R: Read> Reader<R> {
             // One string that holds all of it.
             _ => drop(self.string()?),
         }
-        Ok(name)
+        Ok(())
     }
 
     fn each(&mut self, mut skip: impl FnMut(&mut Self) -> Result<(), RdbError>) -> Result<(), RdbError> {

@@ -179,7 +179,7 @@ pub(crate) fn start(
     engine.set_pack_from_bytes(settings.pack_from_bytes);
     engine.set_lifetimes(settings.lifetimes);
     if let Some(path) = import {
-        let imported = kv::import(path, &engine, save_file.as_deref());
+        let imported = kv::import(path, &engine, save_file.as_deref(), settings.cluster.as_ref());
         let imported = imported.with_context(|| format!("{} can't be imported", path.display()))?;
         tracing::info!(path = %path.display(), "imported {imported}");
     }

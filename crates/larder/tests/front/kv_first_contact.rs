@@ -174,6 +174,53 @@ fn the_strings_of_an_rdb_file_are_imported() {
 }
 
 #[test]
+/// An RDB file of these parts, without a checksum.
+fn rdb_file(parts: &[&[u8]]) -> Vec<u8> {
+    [b"REDIS0010", parts.concat().as_slice(), b"\xff", &[0; 8]].concat()
+}
+
+/// "foo" is in slot 12182, "bar" in 5061.
+const NODES: &str = "[[kv.cluster.nodes]]\nname = \"a\"\naddress = \"10.0.0.1:7001\"\nslots = [\"0-8191\"]
+[[kv.cluster.nodes]]\nname = \"b\"\naddress = \"10.0.0.2:7001\"\nslots = [\"8192-16383\"]";
+
+#[test]
+fn what_an_import_leaves_out_is_told() {
+    let check = |nodes: &str, parts: &[&[u8]], told: &str| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [file, config] = ["dump.rdb", "kv.toml"].map(|name| folder.path().join(name));
+        std::fs::write(&file, rdb_file(parts)).expect("a file");
+        std::fs::write(&config, format!("[kv]\n{nodes}\n")).expect("a file");
+        let [file, config] = [file, config].map(|path| path.display().to_string());
+        let options = ["--maxmemory", "2MiB", "--workers", "1", "--config", &config, "--import", &file];
+        let arguments = if nodes.is_empty() { vec![] } else { vec!["--cluster-node", "a"] };
+        let kv = Kv::start(LARDER, &[&options[..], &arguments].concat());
+        let log = kv.service.stderr();
+        assert!(log.contains(told), "{told}: {log}");
+        kv.ask(&["DBSIZE", "GET bar"])
+    };
+    let bar: &[u8] = b"\x00\x03bar\x01v";
+    let told = ":1\r\n$1\r\nv\r\n";
+    let others = "imported 1 strings, 0 expired before, 0 without room, ";
+    let no_database = format!("{others}2 in databases that this server doesn't have left out");
+    assert_eq!(check("", &[b"\xfe\x10", b"\x00\x01a\x011", bar, b"\xfe\x00", bar], &no_database), told);
+    let no_node = format!("{others}1 in slots of other nodes left out");
+    assert_eq!(check(NODES, &[b"\x00\x03foo\x01v", bar], &no_node), told);
+    let no_first = format!("{others}1 in databases that this server doesn't have left out");
+    assert_eq!(check(NODES, &[bar, b"\xfe\x01", bar], &no_first), told);
+    // Of Valkey 9: a field that expires, and one that doesn't.
+    let hash = [&b"\x16\x01h\x02\x01f\x01v"[..], &[1; 8], b"\x01g\x01w", &[0xff; 8]].concat();
+    assert_eq!(check("", &[&hash, bar], &format!("{others}1 of type hash left out")), told);
+    let long = |number: u8| [&[0, 1, number, 0x80, 0, 0, 0x3c, 0][..], &[b'x'; 0x3c00]].concat();
+    let many: Vec<u8> = (0..=255).flat_map(long).collect();
+    let size = check("", &[&many], "imported 256 strings, 0 expired before, 0 without room, ");
+    assert!(!size.starts_with(":256\r\n"), "{size}");
+    let evicted = format!(
+        "{} keys evicted",
+        256 - size[1..].lines().next().expect("a size").parse::<u64>().expect("a number")
+    );
+    check("", &[&many], &evicted);
+}
+
 fn what_is_no_whole_rdb_file_stops_the_start() {
     let redis = Redis::start("");
     ask(redis.address(), "SET a 1\r\nSET b 2\r\nSAVE\r\n");
@@ -188,6 +235,10 @@ fn what_is_no_whole_rdb_file_stops_the_start() {
         (b"something else", "it is no RDB file"),
         (b"", "it ends before it should"),
     ] {
+        (
+            &rdb_file(&[b"\x00\x01a\x01v", b"\x63\x01h"]),
+            "the value of the key `h`, at byte 14, has a type that is unknown: 99",
+        ),
         std::fs::write(&file, bytes).expect("a file");
         let output = std::process::Command::new(LARDER)
             .args(["kv", "--listen", "127.0.0.1:0", "--save-file", "off", "--import"])
