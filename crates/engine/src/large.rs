@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::hash::Key;
 use crate::packed::Stored;
-use crate::shard::{OutOfMemory, Shard};
+use crate::shard::{Expiry, OutOfMemory, Shard};
 
 /// What an item of four bytes in a segment stands for.
 #[derive(Clone, Debug)]
@@ -42,6 +42,10 @@ impl Shard {
         edit: impl FnOnce(&mut Vec<u8>),
         now_ms: u64,
     ) -> Result<Edited, OutOfMemory> {
+        if self.lifetimes.is_some() {
+            // As it does where a value is written anew.
+            self.set_expiry(key, Expiry::Keep, now_ms)?;
+        }
         let Some(value) = self.editable(key, now_ms) else { return Ok(Edited::No) };
         if value.capacity() >= value_bytes {
             edit(value);

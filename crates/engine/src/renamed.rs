@@ -63,7 +63,7 @@ impl Shard {
             Body::Inline { value, .. } => Stored::Plain(Arc::new(value.to_vec())),
             Body::Large(number) => self.large[number as usize].stored.clone(),
         };
-        let (expires_at_ms, header) = (item.expires_at_ms(), item.header);
+        let (expires_at_ms, header) = (self.bounded(item.expires_at_ms(), now_ms), item.header);
         Some(Record { stored, expires_at_ms, header, queue: self.queues.queue_of_any(place.segment) })
     }
 

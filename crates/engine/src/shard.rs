@@ -470,6 +470,11 @@ impl Shard {
             Expiry::At(at_ms) => Some(at_ms),
             Expiry::Keep => before(),
         };
+        self.bounded(expires_at_ms, now_ms)
+    }
+
+    /// When a key expires that is to expire at that time.
+    pub(crate) fn bounded(&self, expires_at_ms: Option<u64>, now_ms: u64) -> Option<u64> {
         self.lifetimes.map_or(expires_at_ms, |lifetimes| lifetimes.bound(expires_at_ms, now_ms))
     }
 

@@ -54,3 +54,36 @@ fn every_key_ends() {
     assert_eq!(kv.ask("TTL k\r\nSET k w\r\n"), ":-1\r\n+OK\r\n");
     assert!((1..=10).contains(&ttl()));
 }
+
+/// Keys that are there before a limit is set, and the command that writes `k`.
+const WRITTEN_AGAIN: &[(&str, &str)] = &[
+    ("SET o v", "RENAME o k"),
+    ("SET o v EX 99999", "RENAME o k"),
+    ("SET o v EX 99999", "RENAMENX o k"),
+    ("SETRANGE o 30000 v", "RENAME o k"),
+    ("SELECT 1\r\nSET k v EX 99999", "SELECT 1\r\nMOVE k 0"),
+    ("SET o v EX 99999", "COPY o k"),
+    ("SET o v", "COPY o k"),
+    ("SET k v EX 99999", "PERSIST k"),
+    ("SET k v EX 99999", "GETEX k PERSIST"),
+    ("SET k v EX 99999", "EXPIRE k 88888 LT"),
+    ("SET k 1", "INCR k"),
+    ("SET k v", "APPEND k v"),
+    ("SETRANGE k 30000 v", "APPEND k v"),
+    ("SETRANGE k 30000 v", "SETRANGE k 1 w"),
+    ("SETRANGE k 30000 v", "SETBIT k 7 1"),
+    ("SET k v", "SET k w KEEPTTL"),
+];
+
+#[test]
+fn keys_from_before_end_once_they_are_written() {
+    let kv = KvService::start(LARDER, "workers = 1");
+    for (before, command) in WRITTEN_AGAIN {
+        assert_eq!(kv.reload("workers = 1").status(), 200);
+        kv.ask(&format!("FLUSHALL\r\n{before}\r\n"));
+        assert_eq!(kv.reload("workers = 1\nttl_max = \"100s\"").status(), 200);
+        let told = kv.ask(&format!("{command}\r\nSELECT 0\r\nTTL k\r\n"));
+        let ttl = told.trim_end().rsplit(':').next().and_then(|ttl| ttl.parse::<i64>().ok());
+        assert!(ttl.is_some_and(|ttl| (90..=100).contains(&ttl)), "{before}, {command}: {told}");
+    }
+}
