@@ -188,6 +188,12 @@ impl SaveFile {
         place::resolve(path)
     }
 
+    /// All that a file with this path needs.
+    #[must_use]
+    pub fn paths(path: &Path) -> [PathBuf; 5] {
+        ["", LOCK, PART, Aside::Refused.ending(), Aside::Replaced.ending()].map(|ending| beside(path, ending))
+    }
+
     /// Takes the place of the file for this process, by a lock on a file beside it: the file itself is replaced again and again.
     ///
     /// # Errors

@@ -21,6 +21,17 @@ pub struct UnixListen {
     pub mode: u32,
 }
 
+impl UnixListen {
+    /// The longest path: with the name that it has at first, the system takes 107 bytes.
+    pub const PATH_BYTES_MAX: usize = 107 - PART.len();
+
+    /// All that a socket with this path needs.
+    #[must_use]
+    pub fn paths(path: &Path) -> [PathBuf; 2] {
+        ["", PART].map(|ending| beside(path, ending))
+    }
+}
+
 /// The file of a socket. It goes with this, unless it is another one by then.
 #[derive(Debug)]
 pub(crate) struct SocketFile {

@@ -75,17 +75,48 @@ fn nothing_but_a_socket_is_replaced() {
 #[test]
 fn what_is_no_path_or_mode_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("kv.toml");
+    let (file, place) = (folder.path().join("kv.toml"), folder.path().display().to_string());
     for (lines, expected) in [
         ("listen = [\"unix:kv.sock\"]", "expected an absolute path"),
         ("listen = [\"unix:/run/kv.sock\"]\nunix_socket_mode = \"68\"", "expected three octal digits"),
         ("listen = [\"unix:/run/kv.sock\"]\nunix_socket_mode = \"689\"", "expected three octal digits"),
         ("[kv.tls]\nlisten = [\"unix:/run/kv.sock\"]", "expected an address and port"),
+        (
+            "listen = [\"unix:@dir@/a\"]\nsave_file = \"a\"",
+            "listen[1]: @dir@/a is already used by `kv.save_file`",
+        ),
+        (
+            "listen = [\"unix:@dir@/a.lock\"]\nsave_file = \"@dir@/a\"",
+            "@dir@/a.lock is already used by `kv.save_file`",
+        ),
+        (
+            "listen = [\"unix:@dir@/a\"]\nsave_file = \"a.part\"",
+            "@dir@/a.part is already used by `kv.save_file`",
+        ),
+        (
+            "listen = [\"unix:@dir@/a\", \"unix:@dir@/a\"]",
+            "listen[2]: @dir@/a is already used by `kv.listen[1]`",
+        ),
+        ("listen = [\"unix:@dir@/@long@\"]", "expected a path of at most 102 bytes"),
     ] {
+        let lines = lines.replace("@dir@", &place).replace("@long@", &"x".repeat(102 - place.len()));
+        let expected = expected.replace("@dir@", &place);
         fs::write(&file, format!("[kv]\n{lines}\n")).expect("a file");
         let output = Command::new(LARDER).arg("check").arg(&file).output().expect("it runs");
         let told = [output.stdout, output.stderr].concat();
         let told = String::from_utf8_lossy(&told);
-        assert!(!output.status.success() && told.contains(expected), "{lines}: {told}");
+        assert!(!output.status.success() && told.contains(&expected), "{lines}: {told}");
     }
+}
+
+/// The service manager may make it before the server starts.
+#[test]
+fn a_folder_that_is_missing_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, place) = (folder.path().join("kv.toml"), folder.path().display());
+    fs::write(&file, format!("[kv]\nlisten = [\"unix:{place}/run/kv.sock\"]\n")).expect("a file");
+    let output = Command::new(LARDER).arg("check").arg(&file).output().expect("it runs");
+    let told = String::from_utf8_lossy(&output.stdout);
+    let expected = format!("warning: kv.listen[1]: the directory {place}/run doesn't exist");
+    assert!(output.status.success() && told.contains(&expected), "{told}");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use engine::{Lifetimes, Policy};
 use kv::{
     Access, Cluster, ClusterError, ClusterNode, CrossSlot, Limits, Listen, OutputLimit, Passwords, SLOTS,
-    Security, Sockets, TextProtocol, UnixListen,
+    SaveFile, Security, Sockets, TextProtocol, UnixListen,
 };
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
@@ -53,6 +53,8 @@ pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
     if let (true, Some(node)) = (is_unreachable(table), table.node("listen")) {
         scope.error(node, "expected at least one address, here or in `kv.tls`");
     }
+    let save_file = save_file(scope, table);
+    check_sockets(scope, table, save_file.as_deref());
     KvSettings {
         listen,
         unix: unix(scope, table),
@@ -65,7 +67,7 @@ pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
         access: access(scope, table),
         limits: limits(table.table("limits")),
         tls,
-        save_file: save_file(scope, table),
+        save_file,
         cluster: cluster(scope, table),
         pack_from_bytes: match table.text("compression") {
             Some("lz4") => table.get("compress_from"),
@@ -81,8 +83,14 @@ fn is_unreachable(table: &Table) -> bool {
 }
 
 fn cluster(scope: &mut Scope<'_>, table: &Table) -> Option<Cluster> {
+    let has_both = [Some(table), table.optional_table("tls")]
+        .iter()
+        .all(|table| table.is_some_and(|table| !table.list("listen").is_empty()));
     let (whole, table) = (table.node("cluster")?, table.optional_table("cluster")?);
     let tables: Vec<&Table> = table.node("nodes").map(|_| table.tables("nodes").collect())?;
+    if has_both {
+        tables.iter().for_each(|table| check_tls_port(scope, table));
+    }
     let nodes: Vec<_> = tables.iter().map(|table| cluster_node(scope, table)).collect();
     let nodes = nodes.into_iter().collect::<Option<Vec<_>>>()?;
     // Which of them it is, is often known on its machine alone; to one who looks, all are alike.
@@ -112,6 +120,14 @@ fn cluster_node(scope: &mut Scope<'_>, table: &Table) -> Option<ClusterNode> {
     let name = scope.parsed(table, "name", name)?;
     let tls_port = table.get::<Option<u16>>("tls_port");
     address.map(|(host, port)| ClusterNode { name, host, port, tls_port, slots })
+}
+
+/// One port can't be for clients with TLS and for those without.
+fn check_tls_port(scope: &mut Scope<'_>, table: &Table) {
+    let node = table.given("address").filter(|_| table.get::<Option<u16>>("tls_port").is_none());
+    if let Some(node) = node {
+        scope.warning(node, "clients with TLS are sent to this port too: name theirs with `tls_port`");
+    }
 }
 
 /// IP addresses in one spelling: redirections name them, and two nodes can't have the same.
@@ -160,11 +176,36 @@ fn unix(scope: &mut Scope<'_>, table: &Table) -> Vec<UnixListen> {
             Some(path) if !path.is_absolute() => {
                 Err(format!("expected an absolute path, such as `unix:/run/larder/kv.sock`; found {text:?}"))
             }
+            Some(path) if path.as_os_str().len() > UnixListen::PATH_BYTES_MAX => {
+                Err(format!("expected a path of at most {} bytes", UnixListen::PATH_BYTES_MAX))
+            }
             path => Ok(path.map(Path::to_owned)),
         }
     });
     let Some(mode) = mode else { return Vec::new() };
     paths.into_iter().flatten().map(|path| UnixListen { path, mode }).collect()
+}
+
+/// Checks that each socket has files of its own, in a folder that is there.
+fn check_sockets(scope: &mut Scope<'_>, table: &Table, save_file: Option<&Path>) {
+    let saved = save_file.map(SaveFile::paths).into_iter().flatten();
+    let mut taken: Vec<_> = saved.map(|path| (path, "kv.save_file")).collect();
+    for node in table.list("listen") {
+        let Some(path) = node.as_text().strip_prefix(UNIX).map(Path::new) else { continue };
+        let paths = UnixListen::paths(path);
+        if let Some((path, owner)) = taken.iter().find(|(path, _)| paths.contains(path)) {
+            scope.error(node, format!("{} is already used by `{owner}`", path.display()));
+        }
+        taken.extend(paths.map(|path| (path, node.path.as_str())));
+        if let Some(folder) = path.parent().filter(|folder| path.is_absolute() && !folder.is_dir()) {
+            let folder = folder.display();
+            // A service manager may make it.
+            scope.warning(
+                node,
+                format!("the directory {folder} doesn't exist: make it before the server starts"),
+            );
+        }
+    }
 }
 
 fn lifetimes(table: &Table) -> Lifetimes {
