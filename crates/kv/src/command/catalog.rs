@@ -95,7 +95,7 @@ fn describe(call: &Call<'_>, command: &Command, reply: &mut Reply<'_>) {
     reply.array(10);
     reply.bulk(command.name.as_bytes());
     reply.integer(i64::from(command.arity));
-    let movable = matches!(command.keys, Keys::Numbered).then_some("movablekeys");
+    let movable = matches!(command.keys, Keys::Numbered(..)).then_some("movablekeys");
     reply.set(command.flags.len() + usize::from(movable.is_some()));
     command.flags.iter().copied().chain(movable).for_each(|flag| reply.simple(flag));
     let (first, last, step) = command.keys.range();
@@ -132,9 +132,10 @@ fn key_specification(keys: Keys, flags: KeyFlags, reply: &mut Reply<'_>) {
             let last = if last < 0 { last } else { last - first };
             (first, [("lastkey", last), ("keystep", step), ("limit", 0)])
         }
-        Keys::Numbered | Keys::None => (1, [("keynumidx", 0), ("firstkey", 1), ("keystep", 2)]),
+        Keys::Numbered(number, step) => (number, [("keynumidx", 0), ("firstkey", 1), ("keystep", step)]),
+        Keys::None => (0, [("lastkey", 0), ("keystep", 0), ("limit", 0)]),
     };
-    let kind = if matches!(keys, Keys::Numbered) { "keynum" } else { "range" };
+    let kind = if matches!(keys, Keys::Numbered(..)) { "keynum" } else { "range" };
     reply.map(3);
     reply.bulk(b"flags");
     reply.set(flags.len());
@@ -168,6 +169,8 @@ fn key_flags(command: &Command) -> KeyFlags {
         "setnx" | "msetnx" => &["OW", "insert"],
         "mset" | "msetex" | "setex" | "psetex" => &["OW", "update"],
         "append" => &["RW", "insert"],
+        "eval" | "evalsha" | "fcall" => &["RW", "access", "update"],
+        "eval_ro" | "evalsha_ro" | "fcall_ro" => &["RO", "access"],
         "getdel" => &["RW", "access", "delete"],
         "rename" | "renamenx" => &["RW", "access", "delete"],
         "copy" | "dump" => &["RO", "access"],
@@ -283,8 +286,12 @@ fn keys_of<'a>(call: &Call<'a>) -> Result<(&'static Command, Vec<&'a [u8]>), Ref
         return Err(invalid);
     }
     let positions = command.keys.positions(arguments.len(), |index| arguments[index]);
-    let positions = positions.ok_or(Refusal::Other("ERR Invalid arguments specified for command"))?;
-    Ok((command, positions.map(|index| arguments[index]).collect()))
+    match positions {
+        Some(positions) => Ok((command, positions.map(|index| arguments[index]).collect())),
+        // They need no keys.
+        None if command.runs_script() => Ok((command, Vec::new())),
+        None => Err(Refusal::Other("ERR Invalid arguments specified for command")),
+    }
 }
 
 impl Command {

@@ -73,6 +73,11 @@ impl<'a> Call<'a> {
         if gates.is_closed(Gates::PASSWORD) && !command.is_for_anybody() {
             return Err(Refusal::NoPassword);
         }
+        // A transaction would do half of what it should.
+        if command.runs_script() {
+            self.rejected(command);
+            return Err(scripting::NO_SCRIPTS);
+        }
         if gates.is_closed(Gates::CLUSTER) {
             self.check_slots(command)?;
             self.check_slots_of_queue(command)?;
@@ -101,11 +106,7 @@ impl<'a> Call<'a> {
         let Some(part) = table.find_subcommand(command, self.argument(1)) else {
             return if self.is_word(1, "help") { Ok(command) } else { Err(self.unknown_part(command)) };
         };
-        match () {
-            () if !part.takes(self.length()) => Err(Refusal::Arity(part.name.to_owned())),
-            () if part.runs_script() => Err(scripting::NO_SCRIPTS),
-            () => Ok(part),
-        }
+        if part.takes(self.length()) { Ok(part) } else { Err(Refusal::Arity(part.name.to_owned())) }
     }
 
     /// To monitors.

@@ -75,7 +75,7 @@ pub(super) fn history(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 }
 
 fn event(call: &Call<'_>) -> Option<Event> {
-    let name = call.argument(2).to_ascii_lowercase();
+    let name = call.argument(2);
     call.shared.slow.events().into_iter().find(|(other, _)| other.as_bytes() == name).map(|(_, event)| event)
 }
 

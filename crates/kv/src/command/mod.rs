@@ -276,10 +276,6 @@ impl<'a> Call<'a> {
         if command.name == "debug" && !self.permits_debug() {
             return Err(Refusal::Debug);
         }
-        if command.runs_script() {
-            self.rejected(command);
-            return Err(scripting::NO_SCRIPTS);
-        }
         self.session.command = Some(command);
         Ok(command)
     }

@@ -121,7 +121,12 @@ pub(super) fn acl_log(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
             call.integer(2)?;
             reply.array(0);
         }
-        _ => return Err(Refusal::Arity("acl|log".to_owned())),
+        _ => {
+            let name = repeated::text(call.argument(1));
+            return Err(Refusal::Told(format!(
+                "ERR unknown subcommand or wrong number of arguments for '{name}'. Try ACL HELP."
+            )));
+        }
     }
     Ok(())
 }

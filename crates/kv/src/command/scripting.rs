@@ -9,7 +9,7 @@ pub(super) const NO_SCRIPTS: Refusal =
     Refusal::Other("ERR scripts are not supported: this server has no Lua and no functions");
 
 impl Command {
-    /// Whether it runs a script. It is refused when it is queued already: a transaction would do half of what it should.
+    /// Whether it runs a script, or loads one.
     pub(super) fn runs_script(&self) -> bool {
         self.group == "scripting"
             && matches!(

@@ -39,8 +39,8 @@ pub(crate) enum Keys {
     None,
     /// The first, the last (from the end, if negative), and from one to the next.
     Range(i32, i32, i32),
-    /// Each second one behind a number of them, which is the first argument.
-    Numbered,
+    /// Behind a number of them, which is this argument; from one to the next.
+    Numbered(i32, i32),
 }
 
 impl Keys {
@@ -48,7 +48,7 @@ impl Keys {
     pub(super) fn range(self) -> (i32, i32, i32) {
         match self {
             Self::Range(first, last, step) => (first, last, step),
-            Self::None | Self::Numbered => (0, 0, 0),
+            Self::None | Self::Numbered(..) => (0, 0, 0),
         }
     }
 
@@ -64,9 +64,10 @@ impl Keys {
                 let end = if last < 0 { count as i32 + last + 1 } else { last + 1 };
                 (first as usize, end.max(0) as usize, step as usize)
             }
-            Self::Numbered => {
-                let keys = parse_integer(argument(1)).ok().and_then(|keys| usize::try_from(keys).ok());
-                (2, keys?.checked_mul(2)?.checked_add(2)?, 2)
+            Self::Numbered(number, step) => {
+                let (number, step) = (number as usize, step as usize);
+                let keys = parse_integer(argument(number)).ok().and_then(|keys| usize::try_from(keys).ok());
+                (number + 1, keys?.checked_mul(step)?.checked_add(number + 1)?, step)
             }
         };
         (end <= count).then(|| (first..end.max(first)).step_by(step))
@@ -231,7 +232,8 @@ const SECOND: Keys = Keys::Range(2, 2, 1);
 const FIRST_TWO: Keys = Keys::Range(1, 2, 1);
 const ALL: Keys = Keys::Range(1, -1, 1);
 const PAIRS: Keys = Keys::Range(1, -1, 2);
-const NUMBERED: Keys = Keys::Numbered;
+const NUMBERED: Keys = Keys::Numbered(1, 2);
+const OF_SCRIPT: Keys = Keys::Numbered(2, 1);
 
 const READ: &[&str] = &["readonly", "fast"];
 const READ_SLOW: &[&str] = &["readonly"];
@@ -347,17 +349,17 @@ static COMMANDS: &[Command] = commands! {
     "discard" 1 TRANSACTION NONE "transactions" "2.0.0" transactions::discard, "Gives up a transaction.";
     "dump" 2 READ_SLOW ONE "generic" "2.6.0" dumping::dump, "Gives a value in the form in which RESTORE takes it.", "key", "O(N) for N bytes", "Long values are not compressed; other servers take them as well.";
     "echo" 2 SESSION NONE "connection" "1.0.0" connection::echo, "Says what it is told.", "message";
-    "eval" -3 SCRIPTS NONE "scripting" "2.6.0" scripting::refuse, "Is refused: there are no scripts.", "script numkeys [key [key ...]] [arg [arg ...]]";
-    "eval_ro" -3 SCRIPTS NONE "scripting" "7.0.0" scripting::refuse, "Is refused: there are no scripts.", "script numkeys [key [key ...]] [arg [arg ...]]";
-    "evalsha" -3 SCRIPTS NONE "scripting" "2.6.0" scripting::refuse, "Is refused: there are no scripts.", "sha1 numkeys [key [key ...]] [arg [arg ...]]";
-    "evalsha_ro" -3 SCRIPTS NONE "scripting" "7.0.0" scripting::refuse, "Is refused: there are no scripts.", "sha1 numkeys [key [key ...]] [arg [arg ...]]";
+    "eval" -3 SCRIPTS OF_SCRIPT "scripting" "2.6.0" scripting::refuse, "Is refused: there are no scripts.", "script numkeys [key [key ...]] [arg [arg ...]]";
+    "eval_ro" -3 SCRIPTS OF_SCRIPT "scripting" "7.0.0" scripting::refuse, "Is refused: there are no scripts.", "script numkeys [key [key ...]] [arg [arg ...]]";
+    "evalsha" -3 SCRIPTS OF_SCRIPT "scripting" "2.6.0" scripting::refuse, "Is refused: there are no scripts.", "sha1 numkeys [key [key ...]] [arg [arg ...]]";
+    "evalsha_ro" -3 SCRIPTS OF_SCRIPT "scripting" "7.0.0" scripting::refuse, "Is refused: there are no scripts.", "sha1 numkeys [key [key ...]] [arg [arg ...]]";
     "exec" 1 EXEC NONE "transactions" "1.2.0" transactions::exec, "Executes the commands of a transaction.", "", "That of the commands", "What the client itself is told because of them comes behind the reply.";
     "exists" -2 READ ALL "generic" "1.0.0" keys::exists, "Counts which of the keys are there.", "key [key ...]";
     "expire" -3 REMOVE ONE "generic" "1.0.0" expiry::expire, "Sets when a key expires, in seconds from now.", "key seconds [NX | XX | GT | LT]";
     "expireat" -3 REMOVE ONE "generic" "1.2.0" expiry::expireat, "Sets when a key expires, in seconds since 1970.", "key unix-time-seconds [NX | XX | GT | LT]";
     "expiretime" 2 READ ONE "generic" "7.0.0" expiry::expiretime, "Tells when a key expires, in seconds since 1970.", "key";
-    "fcall" -3 SCRIPTS NONE "scripting" "7.0.0" scripting::refuse, "Is refused: there are no functions.", "function numkeys [key [key ...]] [arg [arg ...]]";
-    "fcall_ro" -3 SCRIPTS NONE "scripting" "7.0.0" scripting::refuse, "Is refused: there are no functions.", "function numkeys [key [key ...]] [arg [arg ...]]";
+    "fcall" -3 SCRIPTS OF_SCRIPT "scripting" "7.0.0" scripting::refuse, "Is refused: there are no functions.", "function numkeys [key [key ...]] [arg [arg ...]]";
+    "fcall_ro" -3 SCRIPTS OF_SCRIPT "scripting" "7.0.0" scripting::refuse, "Is refused: there are no functions.", "function numkeys [key [key ...]] [arg [arg ...]]";
     "flushall" -1 REMOVE_SLOW NONE "server" "1.0.0" server::flushall, "Removes all keys of all databases.", "[ASYNC | SYNC]";
     "flushdb" -1 REMOVE_SLOW NONE "server" "1.0.0" server::flushdb, "Removes all keys of the database.", "[ASYNC | SYNC]";
     "function" -2 SESSION NONE "scripting" "7.0.0" super::container, "Is about functions, of which there are none.";
@@ -438,7 +440,7 @@ static COMMANDS: &[Command] = commands! {
     "readwrite" 1 SESSION NONE "cluster" "3.0.0" cluster::accept, "Is accepted: there are no replicas.";
     "rename" 3 REMOVE_SLOW FIRST_TWO "generic" "1.0.0" keyspace::rename, "Gives a value another key.", "key newkey";
     "renamenx" 3 REMOVE FIRST_TWO "generic" "1.0.0" keyspace::renamenx, "Gives a value another key that is not there.", "key newkey";
-    "replicaof" 3 SAVE NONE "server" "5.0.0" roles::replicaof, "NO ONE is accepted; nothing else is: this is no replica.", "NO ONE";
+    "replicaof" 3 ADMIN NONE "server" "5.0.0" roles::replicaof, "NO ONE is accepted; nothing else is: this is no replica.", "NO ONE";
     "reset" 1 OPEN NONE "connection" "6.2.0" connection::reset, "Makes the connection as if it were new.";
     "restore" -4 WRITE_SLOW ONE "generic" "2.6.0" dumping::restore, "Sets a value that DUMP has given.", "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]", "O(N) for N bytes";
     "role" 1 SESSION NONE "server" "2.8.12" roles::role, "Tells that this is no replica.";
@@ -457,7 +459,7 @@ static COMMANDS: &[Command] = commands! {
     "setnx" 3 WRITE ONE "string" "1.0.0" strings::setnx, "Sets a value if the key is not there.", "key value";
     "setrange" 4 WRITE_SLOW ONE "string" "2.2.0" editing::setrange, "Writes over a part of a value.", "key offset value";
     "shutdown" -1 SAVE NONE "server" "1.0.0" saving::shutdown, "Ends the server; all keys are written to disk before, if it has a file for them.", "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]";
-    "slaveof" 3 SAVE NONE "server" "1.0.0" roles::replicaof, "As REPLICAOF.", "NO ONE";
+    "slaveof" 3 ADMIN NONE "server" "1.0.0" roles::replicaof, "As REPLICAOF.", "NO ONE";
     "slowlog" -2 ADMIN NONE "server" "2.2.12" super::container, "Tells which commands took long.";
     "slowlog|get" -2 ADMIN NONE "server" "2.2.12" latency::slowlog_get, "Gives the last commands that took long.", "[count]", "O(N) for N entries";
     "slowlog|help" 2 SESSION_SLOW NONE "server" "6.2.0" super::help, "Tells the parts of this command.";

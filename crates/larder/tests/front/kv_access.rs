@@ -46,7 +46,7 @@ fn check_as_redis(redis: &Redis, kv: &KvService, conversations: &[&str]) {
     }
 }
 
-const WITH_AND_WITHOUT_PASSWORD: [&str; 14] = [
+const WITH_AND_WITHOUT_PASSWORD: [&str; 15] = [
     "PING\r\n",
     "GET a\r\nAUTH one\r\nGET a\r\n",
     "AUTH default one\r\nGET a\r\n",
@@ -61,6 +61,7 @@ const WITH_AND_WITHOUT_PASSWORD: [&str; 14] = [
     "DBSIZE\r\nSELECT 1\r\nCLIENT ID\r\n",
     "CLIENT REPLY OFF\r\nPING\r\nAUTH one\r\nPING\r\n",
     "INFO\r\nCOMMAND COUNT\r\nFLUSHALL\r\n",
+    "EVAL x 0\r\nEVAL\r\nEVALSHA_RO x 1 k\r\nFCALL f 0\r\nSCRIPT LOAD x\r\nSCRIPT EXISTS x\r\nFUNCTION LOAD x\r\nFUNCTION LIST\r\n",
 ];
 
 #[test]

@@ -88,7 +88,8 @@ fn what_took_long_is_drawn_as_redis_draws_it() {
     let drawn = [redis.address(), kv.address()].map(|address| {
         let graph = ask(
             address,
-            "CONFIG SET latency-monitor-threshold 1\r\nDEBUG SLEEP 0.01\r\nLATENCY GRAPH command\r\n",
+            "CONFIG SET latency-monitor-threshold 1\r\nDEBUG SLEEP 0.01\r\nLATENCY GRAPH command\r\n\
+             LATENCY GRAPH Command\r\nLATENCY HISTORY COMMAND\r\n",
         );
         // How long it took exactly differs.
         let lines = graph.lines().filter(|line| !line.starts_with('$'));
@@ -173,7 +174,6 @@ fn the_strings_of_an_rdb_file_are_imported() {
     }
 }
 
-#[test]
 /// An RDB file of these parts, without a checksum.
 fn rdb_file(parts: &[&[u8]]) -> Vec<u8> {
     [b"REDIS0010", parts.concat().as_slice(), b"\xff", &[0; 8]].concat()
@@ -221,6 +221,7 @@ fn what_an_import_leaves_out_is_told() {
     check("", &[&many], &evicted);
 }
 
+#[test]
 fn what_is_no_whole_rdb_file_stops_the_start() {
     let redis = Redis::start("");
     ask(redis.address(), "SET a 1\r\nSET b 2\r\nSAVE\r\n");
@@ -234,11 +235,11 @@ fn what_is_no_whole_rdb_file_stops_the_start() {
         (&changed, "its checksum is wrong"),
         (b"something else", "it is no RDB file"),
         (b"", "it ends before it should"),
-    ] {
         (
             &rdb_file(&[b"\x00\x01a\x01v", b"\x63\x01h"]),
             "the value of the key `h`, at byte 14, has a type that is unknown: 99",
         ),
+    ] {
         std::fs::write(&file, bytes).expect("a file");
         let output = std::process::Command::new(LARDER)
             .args(["kv", "--listen", "127.0.0.1:0", "--save-file", "off", "--import"])
