@@ -32,6 +32,10 @@ impl<'a> Authority<'a> {
         }
     }
 
+    pub(crate) fn without_port(self) -> Self {
+        Self { port: b"", ..self }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.host.len() + if self.port.is_empty() { 0 } else { 1 + self.port.len() }
     }

@@ -15,7 +15,7 @@ pub enum Groups {
     TooMany,
 }
 
-/// Which groups of an origin are meant.
+/// Which groups of a host are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group<'a> {
     /// The one of this name.
@@ -45,12 +45,11 @@ pub fn invalidated(method: MethodClass, status: u16, response: &[FieldLine<'_>],
     read(response, "cache-group-invalidation", max)
 }
 
-/// Writes the identity of a group: equal exactly when origin and name are.
+/// Writes the identity of a group: equal exactly when host and name are. Scheme and port make no difference, as for an invalidated URL: proxies in
+/// front and clients inside see one response by several of them.
 //= RFC 9875 section 2.1: the same String and the same origin
 pub fn write_identity(target: &Target<'_>, group: Group<'_>, out: &mut Vec<u8>) {
-    out.push(target.scheme.len() as u8);
-    out.extend(target.scheme.iter().map(u8::to_ascii_lowercase));
-    let authority = Authority::new(target.scheme, target.authority);
+    let authority = Authority::new(target.scheme, target.authority).without_port();
     out.extend_from_slice(&(authority.len() as u64).to_be_bytes());
     authority.write(out);
     match group {
@@ -145,12 +144,17 @@ mod tests {
 
     //= RFC 9875 section 2.1: the same String and the same origin
     #[test]
-    fn identities_are_of_one_origin() {
+    fn identities_are_of_one_host() {
         let known = identity("http", "a.example", Group::Named("x"));
-        assert_eq!(known, identity("HTTP", "A.example:80", Group::Named("x")));
+        for (scheme, authority) in [
+            ("HTTP", "A.example:80"),
+            ("https", "a.example"),
+            ("http", "a.example:81"),
+            ("https", "a.example."),
+        ] {
+            assert_eq!(known, identity(scheme, authority, Group::Named("x")), "{scheme} {authority}");
+        }
         for (scheme, authority, group) in [
-            ("https", "a.example", Group::Named("x")),
-            ("http", "a.example:81", Group::Named("x")),
             ("http", "b.example", Group::Named("x")),
             ("http", "a.example", Group::Named("X")),
             ("http", "a.example", Group::Named("")),

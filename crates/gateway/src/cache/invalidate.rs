@@ -6,6 +6,7 @@ use std::sync::Arc;
 use caching::groups::Groups;
 use caching::invalidation::{SameOrigin, Target, invalidated};
 use caching::{FieldLine, GroupsInvalidated, fields, groups, target};
+use futures_util::future::join_all;
 
 use crate::cache::Cache;
 use crate::cache::inflight::table::Waiter;
@@ -53,11 +54,11 @@ fn invalidate_groups(worker: &Worker, plan: &Plan, groups: &Groups, changed: &mu
     let tags = match groups {
         Groups::Named(names) if names.is_empty() => return,
         Groups::Named(names) => names.clone(),
-        // The whole origin has them.
+        // The whole host has them.
         Groups::TooMany => Vec::new(),
     };
     let request = plan.request();
-    let record = heard::of_origin(tags, request.scheme, &request.authority);
+    let record = heard::of_host(tags, &request.authority);
     for index in plan.live.routes.stores_of_host(&request.authority) {
         let cache = &worker.shared.stores.at(index).cache;
         heard::in_turn(cache, &record, || {
@@ -136,8 +137,8 @@ async fn invalidate_place(
         // Who else is in its groups, only what is stored tells.
         let rule = site.rule_at(site.rule("GET", path_and_query));
         let groups_max = plan.live.config.store(&site.config).groups_max;
-        let _loaded = cache.load(keys[0], Asker { rule, groups_max, site_key: None }).await;
-        for groups in shared_groups(cache, keys[0], groups_max) {
+        join_all(keys.iter().map(|key| cache.load(key, Asker { rule, groups_max, site_key: None }))).await;
+        for groups in keys.iter().flat_map(|key| shared_groups(cache, key, groups_max)) {
             invalidate_groups(worker, plan, &groups, changed);
         }
     }

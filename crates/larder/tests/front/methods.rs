@@ -112,6 +112,49 @@ fn invalidations_are_counted() {
     assert_eq!(larder.metric("larder_invalidations_total", &["what=\"group\""]), 2.0);
 }
 
+/// A group and its members by either scheme and any port: a proxy in front, or a client inside, makes of one URL several.
+#[test]
+fn a_group_spans_the_schemes_and_ports_of_its_host() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        exchange.read_body();
+        let fields = match exchange.request.method() {
+            "GET" => "Cache-Control: max-age=60\r\nCache-Groups: \"shelf\"\r\n",
+            "PUT" => "Cache-Group-Invalidation: \"shelf\"\r\n",
+            _ => "",
+        };
+        exchange.respond("200 OK", fields, "");
+    });
+    let config = format!(
+        "trusted_proxies = [\"127.0.0.1\"]\n[[site]]\nname = \"a\"\norigin = \"{}\"\n\
+         [[site.rule]]\ngroups_invalidated = \"shared\"\n",
+        origin.url()
+    );
+    let larder = Setup::config(LARDER, &config).start();
+    let ask = |method: &str, (host, proto): (&str, &str), target: &str| {
+        let head = format!(
+            "{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nX-Forwarded-Proto: {proto}\r\n\r\n"
+        );
+        larder.client().send(head).response()
+    };
+    let asked = [("shop.example", "https"), ("shop.example", "http"), ("shop.example:8443", "https")];
+    let elsewhere = ("other.example", "http");
+    for (member, changing) in asked.iter().flat_map(|one| asked.map(|other| (*one, other))) {
+        // The one names the group, the other is of a member.
+        for (method, target) in [("PUT", "/form"), ("DELETE", "/page")] {
+            // A stored response that the request invalidates says which groups it is in.
+            let kept = if method == "DELETE" { "shop.example" } else { member.0 };
+            let page = (kept, member.1);
+            for (who, path) in [(page, "/page"), (member, "/beside"), (elsewhere, "/beside")] {
+                ask("GET", who, path);
+                assert!(ask("GET", who, path).is_hit(), "{who:?} {path}");
+            }
+            assert_eq!(ask(method, changing, target).status(), 200);
+            assert!(!ask("GET", member, "/beside").is_hit(), "{member:?} after {method} by {changing:?}");
+            assert!(ask("GET", elsewhere, "/beside").is_hit(), "{elsewhere:?} after {method}");
+        }
+    }
+}
+
 const QUERY: &str =
     "QUERY / HTTP/1.1\r\nHost: test.example\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\n";
 

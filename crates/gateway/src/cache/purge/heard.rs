@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use serde::Serialize;
 use store::backing::{BackingError, Continuity, LogCursor, LogOffset, LogPart, LogRecord};
 use store::fleet::{Reach, Reached};
-use store::purge::{PurgeId, PurgeMode, PurgeRecord, Selection, UrlScheme, What};
+use store::purge::{PurgeId, PurgeMode, PurgeRecord, Selection, What};
 
 use super::count::doom;
 use super::record;
@@ -19,6 +19,7 @@ use crate::cache::tiers::fleet::FleetLog;
 use crate::clock::now;
 use crate::config::path_of;
 use crate::message::head::Scheme;
+use crate::route::host_of;
 use crate::stores::Store;
 use crate::worker::Shared;
 
@@ -249,18 +250,11 @@ pub(in crate::cache) fn of_url(scheme: Scheme, authority: &str, path_and_query: 
     record(What::Url(url), PurgeMode::Hard)
 }
 
-/// For the others: what of a request's origin has one of these groups was changed by it; all of it where there are none, or more than a
+/// For the others: what of a request's host has one of these groups was changed by it; all of it where there are none, or more than a
 /// purge has.
-pub(in crate::cache) fn of_origin(groups: Vec<String>, scheme: Scheme, authority: &str) -> PurgeRecord {
-    let scheme = match scheme {
-        Scheme::Http => UrlScheme::Http,
-        Scheme::Https => UrlScheme::Https,
-    };
-    let selection = Selection {
-        host: Some(authority.to_ascii_lowercase()),
-        scheme: Some(scheme),
-        ..Selection::default()
-    };
+pub(in crate::cache) fn of_host(groups: Vec<String>, authority: &str) -> PurgeRecord {
+    let host = host_of(authority).to_ascii_lowercase();
+    let selection = Selection { host: Some(host), ..Selection::default() };
     let named = record(What::Selected(Selection { tags: groups, ..selection.clone() }), PurgeMode::Hard);
     match named.what.check() {
         Ok(()) => named,
