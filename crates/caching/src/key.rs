@@ -139,6 +139,8 @@ pub struct KeyPlace<'a> {
     pub authority: &'a [u8],
     /// The path.
     pub path: &'a [u8],
+    /// What stands behind it: query, method and more.
+    pub rest: &'a [u8],
 }
 
 /// Where a key is; `None` for bytes that [`write_key`] did not write.
@@ -153,13 +155,14 @@ fn read_place<'a>(rest: &mut &'a [u8]) -> Option<KeyPlace<'a>> {
         scheme: read_part(rest)?,
         authority: read_part(rest)?,
         path: read_part(rest)?,
+        rest: *rest,
     })
 }
 
 /// A key for people, such as `GET http://a/b?c of site shop`; `None` for bytes that [`write_key`] did not write.
 pub fn describe(key: &[u8]) -> Option<String> {
     let mut rest = key.strip_prefix(&[FORMAT])?;
-    let KeyPlace { site, scheme, authority, path } = read_place(&mut rest)?;
+    let KeyPlace { site, scheme, authority, path, rest: _ } = read_place(&mut rest)?;
     let [site, scheme, authority, path] = [site, scheme, authority, path].map(<[u8]>::escape_ascii);
     let (present, after) = rest.split_first()?;
     rest = after;
@@ -336,7 +339,8 @@ mod tests {
             extra: &[b"x"],
         };
         let key = CacheKey::new(&parts, &KeyRules::default());
-        let expected = KeyPlace { site: b"s", scheme: b"http", authority: b"a.example", path: b"/p" };
+        let rest = b"\x01\x01q\x03GET\x01\x01x";
+        let expected = KeyPlace { site: b"s", scheme: b"http", authority: b"a.example", path: b"/p", rest };
         assert_eq!(place(key.as_bytes()), Some(expected));
         assert_eq!(place(b"else"), None);
     }

@@ -55,7 +55,7 @@ pub(crate) struct Epochs {
 /// Who purges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purgers {
-    /// This instance alone. What lies under the key of a URL is changed when the URL is purged.
+    /// This instance alone. What lies under the key of a URL is changed when the URL is purged, unless it was asked for with a port.
     This,
     /// Others too, and the tier has what was stored before. What lies under a key is judged by purges of its URL.
     Several,
@@ -201,12 +201,12 @@ impl Epochs {
     /// With it, a response is outdated when what lies under this cache key is invalidated. For responses of the same
     /// URI that lie under other keys, of which there is no list. [`Self::watch_keys`] comes first.
     pub(crate) fn with_key(&self, membership: Option<Membership>, key: &[u8]) -> Membership {
-        Membership { key: Some(self.purges.key(key)), ..membership.unwrap_or_default() }
+        Membership { key: Some(self.name(key)), ..membership.unwrap_or_default() }
     }
 
     /// A look-up under the cache key of a URL, or under one that has this one as a part. The stamp is one from before it.
     pub(crate) fn look_up(&self, url_key: &[u8], stamp: Stamp) -> LookUp {
-        LookUp { url: self.purges.key(url_key), stamp }
+        LookUp { url: self.name(url_key), stamp }
     }
 
     /// Whether what the look-up found is to be as if it had never been stored.
@@ -229,12 +229,12 @@ impl Epochs {
         self.keys_watched.load(Ordering::Acquire)
     }
 
-    /// Invalidates what depends on cache keys of one URL. With an id, others are to be told.
-    pub(crate) fn invalidate_keys(&self, keys: &[&[u8]], force: Force, id: Option<PurgeId>) {
+    /// Invalidates what depends on the cache key of a URL, by whatever scheme and port. With an id, others are to be told.
+    pub(crate) fn invalidate_key(&self, key: &[u8], force: Force, id: Option<PurgeId>) {
         if self.watches_keys() || force == Force::Hard {
             self.note(|number| {
                 self.begin_own(id, number);
-                keys.iter().for_each(|key| self.purges.mark_key(self.purges.key(key), force, number));
+                self.purges.mark_key(self.name(key), force, number);
             });
         }
     }
@@ -243,7 +243,7 @@ impl Epochs {
     /// they find by its key.
     pub(crate) fn key_is_removed(&self, key: &[u8]) {
         if self.purgers == Purgers::This {
-            self.invalidate_keys(&[key], Force::Hard, None);
+            self.invalidate_key(key, Force::Hard, None);
         }
     }
 
@@ -259,10 +259,10 @@ impl Epochs {
         self.note(|number| {
             match &reach {
                 Reach::Keys(keys) => {
-                    keys.iter().for_each(|key| self.purges.mark_key(self.purges.key(key), force, number));
+                    keys.iter().for_each(|key| self.purges.mark_key(self.name(key), force, number));
                 }
                 Reach::Url(key) => {
-                    self.purges.mark_key(self.purges.key(key), force, number);
+                    self.purges.mark_key(self.name(key), force, number);
                     self.purges.mark_url(&place_of_key(key), force, number);
                 }
                 Reach::Clauses(clauses) => {
@@ -339,8 +339,15 @@ impl Epochs {
     fn subject<'a>(&self, key: &'a [u8], membership: Option<&'a Membership>) -> Subject<'a> {
         let tags = membership.map_or(Some(&[][..]), Membership::tags);
         let of_url = membership.and_then(|membership| membership.key);
-        let own = || (self.purgers == Purgers::Several).then(|| self.purges.key(key));
-        Subject { place: place_of_key(key), tags, key: of_url.or_else(own) }
+        let place = place_of_key(key);
+        // Who purges a URL can't list the ports that it may have been stored for.
+        let has_port = place.authority.len() > place.host().len();
+        let own = || (has_port || self.purgers == Purgers::Several).then(|| self.purges.key(&place));
+        Subject { place, tags, key: of_url.or_else(own) }
+    }
+
+    fn name(&self, key: &[u8]) -> Name {
+        self.purges.key(&place_of_key(key))
     }
 
     /// Gives the next number away. It counts once all that it stands for can be found: a response that is looked at

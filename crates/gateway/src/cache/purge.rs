@@ -344,13 +344,13 @@ fn found((responses_purged, fills_doomed): (usize, usize), cache: &Cache) -> Pur
 /// The same for the keys of an unsafe request's URL, its own first, which is no purge of an operator. Others know it by its id. There is seldom
 /// anything under the other keys, so the tier is told of none that it does not have here: requests would write several times as much.
 pub(super) fn invalidate_keys(cache: &Cache, keys: &[&[u8]], id: PurgeId, spared: Option<&Waiter>) {
-    cache.epochs().invalidate_keys(keys, Force::Hard, Some(id));
     let Some((own, others)) = keys.split_first() else { return };
-    purge_key(cache, own, PurgeMode::Hard, spared);
+    cache.epochs().invalidate_key(own, Force::Hard, Some(id));
     for key in others {
         cache.invalidate_known(key, spared, |_| Change::Remove);
-        cache.epochs().key_is_removed(key);
     }
+    // It is noted once more that they are gone: all have one name.
+    purge_key(cache, own, PurgeMode::Hard, spared);
 }
 
 /// The same record with every response stale.

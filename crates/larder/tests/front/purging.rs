@@ -500,6 +500,7 @@ fn a_plug_in_inside_purges_what_visitors_see() {
         ("shop.example", ""),
         (&listener[..], ""),
         (&listener[..], "X-Forwarded-Proto: https\r\n"),
+        ("shop.example:8443", "X-Forwarded-Proto: https\r\n"),
     ];
     for (host, proto) in visitors {
         for inside in ["shop.example", "SHOP.example:8080", &listener[..], "shop.example.:80"] {
@@ -512,7 +513,8 @@ fn a_plug_in_inside_purges_what_visitors_see() {
                 let token = if method == "PURGE" { "Authorization: Bearer 0123456789abcdef\r\n" } else { "" };
                 let answer = ask(method, inside, target, token);
                 assert_eq!(answer.status(), 200, "{}", answer.text());
-                if method == "PURGE" {
+                // What is stored for a port that nobody names is purged, and not counted.
+                if method == "PURGE" && host != "shop.example:8443" {
                     assert_eq!(answer.cache_status(), "larder; detail=purged", "{}", answer.text());
                 }
                 assert!(!get().is_hit(), "{host} {proto} after {method} {inside}{target}");
@@ -552,15 +554,22 @@ fn instances_purge_for_each_other_by_either_scheme() {
         let head = format!("{method} /%d2 HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n{fields}\r\n");
         larder.client().send(head).response()
     };
-    for (method, fields) in [("PURGE", "Authorization: Bearer 0123456789abcdef\r\n"), ("POST", "")] {
-        let get = |larder: &Larder| ask(larder, "GET", "shop.example", "X-Forwarded-Proto: https\r\n").text();
+    // One instance alone knows the port of its listener, and none that of a proxy in front.
+    let hosts = ["shop.example".to_owned(), format!("shop.example:{}", larders[1].address().port())];
+    let hosts = hosts.into_iter().chain(["shop.example:8443".to_owned()]);
+    let ways = [("PURGE", "Authorization: Bearer 0123456789abcdef\r\n"), ("POST", "")];
+    for (host, (method, fields)) in hosts.flat_map(|host| ways.map(|way| (host.clone(), way))) {
+        let get = |larder: &Larder| ask(larder, "GET", &host, "X-Forwarded-Proto: https\r\n").text();
         let before = get(&larders[0]);
         instances::is_written(&larders[0]);
         assert_eq!(get(&larders[1]), before, "from the store");
         let answer = ask(&larders[1], method, "shop.example:8080", fields);
-        assert!(method == "POST" || answer.cache_status().contains("purged"), "{}", answer.text());
-        assert_ne!(get(&larders[1]), before, "{method}");
-        wait::until_true("the other instance has heard of it", || get(&larders[0]) != before);
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        assert!(method == "POST" || answer.text().contains("\"complete\":true"), "{}", answer.text());
+        assert_ne!(get(&larders[1]), before, "{method} for {host}");
+        wait::until_true(&format!("the other instance has heard of {method} for {host}"), || {
+            get(&larders[0]) != before
+        });
     }
 }
 

@@ -4,7 +4,7 @@ use super::names::Name;
 use super::record::UrlScheme;
 
 /// Where a stored response is, as its cache key says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Place<'a> {
     /// The name of its site.
     pub site: &'a [u8],
@@ -14,6 +14,8 @@ pub struct Place<'a> {
     pub authority: &'a [u8],
     /// As requested.
     pub path: &'a [u8],
+    /// What its key has behind that, such as the query.
+    pub rest: &'a [u8],
 }
 
 impl<'a> Place<'a> {

@@ -79,9 +79,9 @@ impl PurgeIndex {
         Name(self.hasher.hash_one(text.as_bytes()))
     }
 
-    /// The name of a cache key.
-    pub fn key(&self, key: &[u8]) -> Name {
-        Name(self.hasher.hash_one((b"key", key)))
+    /// The name of a cache key, and of those that differ in scheme and port alone: proxies in front and clients inside ask for one URL by several.
+    pub fn key(&self, place: &Place<'_>) -> Name {
+        Name(self.hasher.hash_one((b"key", place.site, place.host(), place.path, place.rest)))
     }
 
     /// Notes a purge of what is stored with a cache key as a part of its own.

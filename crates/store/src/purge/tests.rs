@@ -62,6 +62,10 @@ fn response() -> impl Strategy<Value = Response> {
     )
 }
 
+fn of_key(key: &[u8]) -> Place<'_> {
+    Place { rest: key, ..Place::default() }
+}
+
 impl Purge {
     /// As it is meant, without any of what is tested.
     fn takes(&self, response: &Response) -> bool {
@@ -82,7 +86,7 @@ impl Purge {
 
     fn note(&self, index: &PurgeIndex, number: u64) {
         if let Some(key) = self.key {
-            return index.mark_key(index.key(&[key]), self.force, number);
+            return index.mark_key(index.key(&of_key(&[key])), self.force, number);
         }
         let limits = Limits {
             site: self.site.map(|site| format!("s{site}").into()),
@@ -103,10 +107,11 @@ impl Response {
             scheme: scheme(self.is_https).as_str().as_bytes(),
             authority: authority.as_bytes(),
             path: self.path.as_bytes(),
+            rest: b"",
         };
         let tags: Option<Vec<Name>> =
             self.tags.as_ref().map(|tags| tags.iter().map(|tag| index.tag(&tag.to_string())).collect());
-        let key = self.key.map(|key| index.key(&[key]));
+        let key = self.key.map(|key| index.key(&of_key(&[key])));
         index.judge(&Subject { place, tags: tags.as_deref(), key }, since)
     }
 }

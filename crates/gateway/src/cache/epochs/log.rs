@@ -30,7 +30,8 @@ pub(crate) enum UrlKeys {
 /// What a purge takes, by what this process has at hand.
 #[derive(Debug)]
 pub(crate) enum Reach {
-    /// What lies under these cache keys: several, where rules of several sites may have written the URL.
+    /// What lies under these cache keys, and under those that differ in scheme and port alone: several, where rules of several sites may have
+    /// written the URL.
     Keys(Box<[Box<[u8]>]>),
     /// What lies under it, and under those that are of the same URL in another site or with another query.
     Url(Box<[u8]>),
@@ -58,7 +59,10 @@ impl Reach {
     /// Whether it takes a response with these tags under this key; `None`: those that any purge wants.
     pub(crate) fn takes(&self, key: &[u8], tags: Option<&[Name]>) -> bool {
         match self {
-            Self::Keys(all) => all.iter().any(|own| **own == *key || key.starts_with(of_any_request(own))),
+            Self::Keys(all) => {
+                let place = place_of_key(key);
+                all.iter().any(|own| is_of_url(&place_of_key(own), &place))
+            }
             Self::Url(own) => place_of_key(own).is_same_url(&place_of_key(key)),
             Self::Clauses(clauses) => {
                 let place = place_of_key(key);
@@ -68,19 +72,21 @@ impl Reach {
     }
 }
 
-/// What the key of a URL has in common with the keys that have more than the URL: all but method and the rest, which end it.
-fn of_any_request(key: &[u8]) -> &[u8] {
-    key.strip_suffix(b"\x03GET\0").unwrap_or(key)
+/// Whether a key has that of a URL as a part, by whatever scheme and port: method and more end it.
+fn is_of_url(own: &Place<'_>, other: &Place<'_>) -> bool {
+    let query = own.rest.strip_suffix(b"\x03GET\0").unwrap_or(own.rest);
+    own.site == other.site && own.is_same_url(other) && other.rest.starts_with(query)
 }
 
 /// What a key says. Bytes that are none have no place, and only a purge of everything takes them.
 pub(super) fn place_of_key(key: &[u8]) -> Place<'_> {
     let place = caching::key::place(key);
-    place.map_or(Place { site: b"", scheme: b"", authority: b"", path: b"" }, |place| Place {
+    place.map_or(Place { rest: key, ..Place::default() }, |place| Place {
         site: place.site,
         scheme: place.scheme,
         authority: place.authority,
         path: place.path,
+        rest: place.rest,
     })
 }
 

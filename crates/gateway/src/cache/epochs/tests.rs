@@ -83,11 +83,11 @@ fn keys_count_once_they_are_watched() {
     epochs.watch_keys();
     let of_key = |key: &[u8]| head(Some(epochs.with_key(None, key)), epochs.stamp());
     let [own, other] = [b"a", b"b"].map(|key| of_key(key));
-    epochs.invalidate_keys(&[b"a"], Force::Soft, None);
+    epochs.invalidate_key(b"a", Force::Soft, None);
     assert_eq!(epochs.judge(KEY, &own), Verdict::Stale(1));
     assert_eq!(epochs.judge(KEY, &other), Verdict::Current);
     assert_eq!(epochs.judge(KEY, &of_key(b"a")), Verdict::Current);
-    epochs.invalidate_keys(&[b"a"], Force::Hard, None);
+    epochs.invalidate_key(b"a", Force::Hard, None);
     assert_eq!(epochs.judge(KEY, &own), Verdict::Removed(2));
 }
 

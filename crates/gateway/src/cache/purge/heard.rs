@@ -10,7 +10,7 @@ use store::purge::{PurgeId, PurgeMode, PurgeRecord, Selection, What};
 
 use super::count::doom;
 use super::record;
-use super::url::{asked_as, split_url};
+use super::url::split_url;
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
 use crate::cache::epochs::shared::LastRecord;
@@ -170,11 +170,7 @@ fn apply((shared, cache): (&Shared, &Cache), LogRecord { bytes, end }: &LogRecor
 fn heard(cache: &Cache, record: PurgeRecord, keys: &[&[u8]], end: LogOffset) {
     let Some(kept) = cache.epochs().hear(record, keys, end) else { return };
     cache.heard_purge();
-    let fetches = cache.fetches();
-    for key in keys {
-        fetches.invalidate(key, None);
-    }
-    fetches.purge(|key, head| doom(&kept.reach, key, head));
+    cache.fetches().purge(|key, head| doom(&kept.reach, key, head));
 }
 
 /// Something was purged, and nobody here understands what.
@@ -190,10 +186,7 @@ fn keys_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<Vec<u8>>> {
     if sites.is_empty() {
         return Some(vec![key_without_site(scheme, authority, path_of(&path_and_query))]);
     }
-    let asked = asked_as(scheme, authority, &live.config);
-    let keys_in = |site| asked.iter().map(move |(scheme, authority)| (site, *scheme, authority));
-    let all = sites.into_iter().flat_map(keys_in);
-    Some(all.map(|(site, scheme, authority)| key_of(site, scheme, authority, &path_and_query)).collect())
+    Some(sites.into_iter().map(|site| key_of(site, scheme, authority, &path_and_query)).collect())
 }
 
 /// How far all instances say that they have read, in each of these stores; to be asked before a purge is told.

@@ -6,8 +6,9 @@ use crate::config::Config;
 use crate::message::head::Scheme;
 use crate::route::host_of;
 
-/// As which scheme and authority clients may have asked for a URL of this one: by either scheme, and with the port that stands there, with none, or
+/// As which scheme and authority clients have probably asked for a URL: by either scheme, and with the port that stands there, with none, or
 /// with that of a listener. Who purges from inside may know neither what a proxy in front has made of the scheme, nor the port that clients see.
+/// What lies under their keys is counted and goes at once; what was stored for other ports is judged by the name of its key, which has none.
 /// The first one is that of the URL.
 pub(in crate::cache) fn asked_as(scheme: Scheme, authority: &str, config: &Config) -> Vec<(Scheme, String)> {
     let ports = config.listeners.iter().map(|listener| listener.address.port());
