@@ -339,17 +339,22 @@ impl Routes {
         self.sites.iter().map(|site| (site.config.name.as_str(), &**site)).collect()
     }
 
-    /// Where the sites store that a host (with or without port) may belong to.
-    pub(crate) fn stores_of_host(&self, authority: &str) -> BTreeSet<StoreIndex> {
-        if self.stores.len() <= 1 {
-            return self.stores.clone();
-        }
+    /// The sites that a host (with or without port) may belong to.
+    pub(crate) fn sites_of_host(&self, authority: &str) -> impl Iterator<Item = &Arc<LiveSite>> {
         let host = host_of(authority);
         // Who is closer to the host and has the prefix of a site has all that is below it.
-        let takes = |(at, site): &(usize, &Arc<LiveSite>)| {
+        let takes = move |(at, site): &(usize, &Arc<LiveSite>)| {
             self.index.closest(host, &site.config.path_prefix) == Some(*at)
         };
-        self.sites.iter().enumerate().filter(takes).map(|(_, site)| site.config.store).collect()
+        self.sites.iter().enumerate().filter(takes).map(|(_, site)| site)
+    }
+
+    /// Where they store.
+    pub(crate) fn stores_of_host(&self, authority: &str) -> BTreeSet<StoreIndex> {
+        match self.stores.len() {
+            0 | 1 => self.stores.clone(),
+            _ => self.sites_of_host(authority).map(|site| site.config.store).collect(),
+        }
     }
 
     /// Whether any URL that begins with a host (with or without port) and a path belongs to a site.

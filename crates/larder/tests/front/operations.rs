@@ -119,6 +119,42 @@ fn a_purge_by_tag_says_that_it_found_nothing() {
     }
 }
 
+/// The same for a host, whatever the sites of other hosts record.
+#[test]
+fn a_purge_by_tag_of_a_host_is_warned_of_its_own_sites() {
+    let origin = stored();
+    let site = |name: &str, keys: &str| {
+        format!("[[site]]\nname = \"{name}\"\norigin = \"{}\"\n{keys}\n", origin.url())
+    };
+    let config = [
+        site("plain", "hosts = [\"plain.example\"]\ntags = []"),
+        site("tagged", "hosts = [\"tagged.example\", \"mixed.example\"]"),
+        site("mixed", "hosts = [\"mixed.example\"]\npath_prefix = \"/x\"\ntags = []"),
+    ];
+    let gateway = Setup::config(LARDER, &config.concat()).start();
+    let admin = gateway.admin().to_string();
+    for (option, named, expected) in [
+        ("--host", "plain.example", Some("plain")),
+        ("--host", "PLAIN.example:8080", Some("plain")),
+        ("--prefix", "https://plain.example/x", Some("plain")),
+        ("--site", "plain", Some("plain")),
+        ("--site", "mixed", Some("mixed")),
+        ("--host", "tagged.example", None),
+        ("--host", "mixed.example", None),
+        ("--site", "tagged", None),
+    ] {
+        let purged = larder(&["purge", "--tag", "news", option, named, "--admin", &admin]);
+        let told = format!("{}{}", String::from_utf8_lossy(&purged.stdout), purged.stderr);
+        match expected {
+            Some(site) => {
+                let warning = format!("set `tags` in the site {site}\n");
+                assert!(told.contains(&warning), "{option} {named}: {told}");
+            }
+            None => assert!(!told.contains("Cache-Groups"), "{option} {named}: {told}"),
+        }
+    }
+}
+
 /// A web page must not reach the admin API through a browser of the operator.
 #[test]
 fn the_admin_api_is_for_its_own_host_only() {

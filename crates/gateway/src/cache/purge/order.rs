@@ -1,11 +1,14 @@
 //! What operators ask for, and what can be made of it.
 
+use std::sync::Arc;
+
 use caching::{authority, target};
 use serde::Serialize;
 use store::purge::{PurgeInvalid, PurgeMode, Selection, TagsMatch, UrlScheme, What};
 
 use super::url::split_url;
 use crate::active::ActiveConfig;
+use crate::config::Site;
 use crate::message::head::Scheme;
 
 /// What to purge: one URL, everything, or what fits all that is said otherwise.
@@ -162,19 +165,20 @@ fn site(order: &PurgeOrder, has_host: bool, live: &ActiveConfig) -> Result<Optio
 
 /// What is purged by tags goes only where a site says which fields have them; `Cache-Groups` has some without.
 pub(super) fn warnings(what: &What, live: &ActiveConfig) -> Vec<String> {
-    let What::Selected(Selection { tags, site, .. }) = what else { return Vec::new() };
-    let has_no_tags = |name: Option<&String>| {
-        let mut asked = live.config.sites.iter().filter(|site| name.is_none_or(|name| site.name == *name));
-        asked.all(|site| site.tags.fields.is_empty())
+    let What::Selected(Selection { tags, site, host, .. }) = what else { return Vec::new() };
+    let is_asked = |named: &&Arc<Site>| site.as_ref().is_none_or(|site| named.name == *site);
+    let asked: Vec<&Arc<Site>> = match host {
+        Some(host) => live.routes.sites_of_host(host).map(|site| &site.config).filter(is_asked).collect(),
+        None => live.config.sites.iter().filter(is_asked).collect(),
     };
-    let warning = match site {
-        _ if tags.is_empty() || !has_no_tags(site.as_ref()) => return Vec::new(),
-        Some(site) if !has_no_tags(None) => {
-            format!("only `Cache-Groups` is read for tags: set `tags` in the site {site}")
-        }
-        Some(_) | None => "only `Cache-Groups` is read for tags: set `tags` in the site".to_owned(),
-    };
-    vec![warning]
+    let has_no_tags = |site: &&Arc<Site>| site.tags.fields.is_empty();
+    // Where there is no site, that is what is said.
+    if tags.is_empty() || asked.is_empty() || !asked.iter().all(has_no_tags) {
+        return Vec::new();
+    }
+    let names =
+        asked.iter().take(SITES_SHOWN_MAX).map(|site| site.name.as_str()).collect::<Vec<_>>().join(", ");
+    vec![format!("only `Cache-Groups` is read for tags: set `tags` in the site {names}")]
 }
 
 /// What a purge misses that takes nothing from any site of now: its host is probably misspelt.
