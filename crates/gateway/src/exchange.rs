@@ -43,7 +43,7 @@ use crate::message::interims::Interims;
 use crate::message::reply::Reply;
 use crate::message::respond::{self, Problem};
 use crate::plan::{Next, Plan, Step};
-use crate::route::{Ambiguity, LiveSite, Readings, Routed, RuleIndex};
+use crate::route::{Ambiguity, LiveSite, Readings, Routed, RuleIndex, spelled_part};
 use crate::steps::admit::Asking;
 use crate::steps::compress::{self, Compressing};
 use crate::steps::hit_for_miss::HitForMiss;
@@ -265,18 +265,18 @@ fn ambiguous(
     readings: &Readings,
 ) -> Option<Problem> {
     misspelt(site, request, readings).or_else(|| {
-        let is_of_another = live.routes.is_of_another(site, request.authority, readings);
-        is_of_another.then(|| refused_path(request, Ambiguity::OtherSite))
+        let read = live.routes.read_as_of_another(site, request.authority, readings)?;
+        Some(refused_path(request, Ambiguity::OtherSite(read)))
     })
 }
 
 /// A path of this site that origins read in several ways, which its rule does not allow.
 fn misspelt(site: &LiveSite, request: &RequestHead<'_>, readings: &Readings) -> Option<Problem> {
-    let is_allowed = site.allows((request.method, request.path_and_query), readings);
-    (!is_allowed).then(|| refused_path(request, Ambiguity::Spelled(readings.spellings)))
+    let spellings = site.refused_spellings((request.method, request.path_and_query), readings)?;
+    Some(refused_path(request, Ambiguity::Spelled(spelled_part(request.path_and_query), spellings)))
 }
 
-fn refused_path(request: &RequestHead<'_>, ambiguity: Ambiguity) -> Problem {
+fn refused_path(request: &RequestHead<'_>, ambiguity: Ambiguity<'_>) -> Problem {
     let problem = Problem::ambiguous_path(ambiguity);
     note(request.record, || {
         Finding::new("route", "origins may read the path otherwise: refused", "").with(

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use self::choice::Chooser;
 pub(crate) use self::choice::{Routed, RuleIndex};
 use self::sites::SiteIndex;
-pub(crate) use self::spelling::Readings;
+pub(crate) use self::spelling::{Readings, spelled_part};
 use crate::allowances::Allowances;
 use crate::config::{
     CacheRule, Config, PathSpellings, Phase, Site, StoreIndex, TransformRule, starts_with_any_case,
@@ -150,10 +150,15 @@ impl LiveSite {
         self.chooser.choose(&self.config, &self.rules, request)
     }
 
-    /// Whether the rule for a path, as it is written, allows how it is spelled.
-    pub(crate) fn allows(&self, request: (&str, &str), readings: &Readings) -> bool {
+    /// The spellings of a path, where its rule, as it is written, does not allow them.
+    pub(crate) fn refused_spellings(
+        &self,
+        request: (&str, &str),
+        readings: &Readings,
+    ) -> Option<PathSpellings> {
         let rule = self.chooser.of_written(&self.rules, request);
-        rule.spellings_allowed.permit(readings.spellings)
+        let spellings = readings.spellings;
+        (!rule.spellings_allowed.permit(spellings)).then_some(spellings)
     }
 
     pub(crate) fn rule_at(&self, index: RuleIndex) -> &CacheRule {
@@ -398,20 +403,26 @@ impl Routes {
         if reads_paths { spelling::readings(path_and_query) } else { None }
     }
 
-    /// Whether origins may take a path for one of another site than that of the path as it is written, or of none.
-    pub(crate) fn is_of_another(&self, site: &Arc<LiveSite>, authority: &str, readings: &Readings) -> bool {
-        let is_own = |read: &String| self.site(authority, read).is_some_and(|other| Arc::ptr_eq(other, site));
-        self.index.has_prefixes() && !readings.others.iter().all(is_own)
+    /// As what origins may read a path that belongs to another site than the path as it is written, or to none.
+    pub(crate) fn read_as_of_another<'a>(
+        &self,
+        site: &Arc<LiveSite>,
+        authority: &str,
+        readings: &'a Readings,
+    ) -> Option<&'a str> {
+        let is_own = |read: &str| self.site(authority, read).is_some_and(|other| Arc::ptr_eq(other, site));
+        let mut others = readings.others.iter().map(String::as_str).filter(|_| self.index.has_prefixes());
+        others.find(|read| !is_own(read))
     }
 }
 
 /// Why nobody can tell which rules a path has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ambiguity {
-    /// Origins read these in several ways, and its rule does not allow them.
-    Spelled(PathSpellings),
-    /// Another site than that of the path as it is written, or none, takes the path as origins may read it.
-    OtherSite,
+pub(crate) enum Ambiguity<'a> {
+    /// Origins read this part in several ways, by its spellings, and its rule does not allow them.
+    Spelled(&'a str, PathSpellings),
+    /// Origins may read it as this one, which another site takes, or none.
+    OtherSite(&'a str),
 }
 
 /// The host of an authority, without port; brackets of IPv6 literals stay.

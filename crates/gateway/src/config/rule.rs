@@ -293,6 +293,11 @@ impl PathSpellings {
         found.0.count_ones() <= 1 && found.0 & !self.0 == 0
     }
 
+    /// Whether a rule may allow a path that has these.
+    pub const fn is_allowable(self) -> bool {
+        self.0.count_ones() == 1 && self.0 & 1 << PathSpelling::Never as u8 == 0
+    }
+
     /// Their names.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let has = move |spelling: &PathSpelling| self.0 & 1 << *spelling as u8 != 0;

@@ -9,7 +9,7 @@ use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
 use crate::cache::record::stored::Hit;
-use crate::config::{ErrorExposure, ErrorPage, Maintenance, Page};
+use crate::config::{ErrorExposure, ErrorPage, Maintenance, Page, PathSpellings};
 use crate::failure;
 use crate::message::fields::PackedFields;
 use crate::message::reply::{Account, Body, Length, Reply, ReplyHead, x_cache};
@@ -44,15 +44,13 @@ impl Problem {
     }
 
     /// Nobody can tell which site, or which rules, the path has as its origin reads it.
-    pub(crate) fn ambiguous_path(ambiguity: Ambiguity) -> Self {
+    pub(crate) fn ambiguous_path(ambiguity: Ambiguity<'_>) -> Self {
         let text = match ambiguity {
-            Ambiguity::Spelled(spellings) => {
-                let names = spellings.names().collect::<Vec<_>>().join(", ");
-                format!("origins read the path in several ways ({names}): write it otherwise")
-            }
-            Ambiguity::OtherSite => {
-                "the path, as some origins read it, belongs to another site: write it without encoded characters".to_owned()
-            }
+            Ambiguity::Spelled(part, spellings) => misspelt(shortened(part), spellings),
+            Ambiguity::OtherSite(read) => format!(
+                "some origins read the path as `{}`, which belongs to another site (`path_prefix`): write it without encoded characters",
+                shortened(read)
+            ),
         };
         Self::new(400, "ambiguous-path", text)
     }
@@ -153,6 +151,28 @@ impl Problem {
         fields
     }
 }
+
+/// What a part of a path has that its rule does not allow, and what allows it.
+fn misspelt(part: &str, spellings: PathSpellings) -> String {
+    let names: Vec<_> = spellings.names().collect();
+    let names = names.join(", ");
+    match spellings.is_allowable() {
+        true => format!(
+            "origins read the path in several ways ({names}), by its part `{part}`: write it otherwise, or allow it with `spellings_allowed = [\"{names}\"]` in its rule"
+        ),
+        false => format!(
+            "origins read the path in several ways ({names}), by its part `{part}`: write it otherwise, `spellings_allowed` can't allow it"
+        ),
+    }
+}
+
+/// So that a text stays one line.
+fn shortened(text: &str) -> &str {
+    let end = text.char_indices().nth(SHOWN_CHARACTERS_MAX).map_or(text.len(), |(end, _)| end);
+    &text[..end]
+}
+
+const SHOWN_CHARACTERS_MAX: usize = 80;
 
 /// The reply to a request that wants nothing to be forwarded, where nothing that is stored answers it.
 pub(crate) fn unavailable(site: &Arc<LiveSite>, started: Instant, worker: &Worker) -> Reply {

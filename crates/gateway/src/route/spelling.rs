@@ -6,7 +6,7 @@
 
 use caching::target::escape;
 
-use crate::config::{PathSpelling, PathSpellings};
+use crate::config::{PathSpelling, PathSpellings, path_of};
 
 /// How an origin may read a path otherwise.
 #[derive(Debug, PartialEq, Eq)]
@@ -72,6 +72,14 @@ fn closer(path_and_query: &str) -> Option<Box<Readings>> {
     }
     (spellings != PathSpellings::default() || !others.is_empty())
         .then(|| Box::new(Readings { spellings, others }))
+}
+
+/// The first part of a path that origins read in several ways: a segment, or the slashes around an empty one.
+pub(crate) fn spelled_part(path_and_query: &str) -> &str {
+    let is_spelled = |segment: &&str| {
+        closer(&format!("/{segment}")).is_some_and(|found| found.spellings != PathSpellings::default())
+    };
+    path_of(path_and_query).split('/').skip(1).find(is_spelled).unwrap_or("//")
 }
 
 fn has_escape(text: &[u8]) -> bool {
@@ -284,6 +292,21 @@ mod tests {
         ] {
             let spellings = readings(path).expect("several readings").spellings;
             assert_eq!(all.permit(spellings), is_allowed, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_part_that_is_read_otherwise_is_named() {
+        for (path, expected) in [
+            ("/a/b%2Fc/d;e", "b%2Fc"),
+            ("/a//b", "//"),
+            ("//a?b", "//"),
+            ("/a/../b", ".."),
+            ("/a/b\\c?d;e", "b\\c"),
+            ("/x/%2561", "%2561"),
+            ("/x/%u0061y", "%u0061y"),
+        ] {
+            assert_eq!(spelled_part(path), expected, "{path}");
         }
     }
 

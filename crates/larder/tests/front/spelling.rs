@@ -272,20 +272,22 @@ fn refusals_name_the_spelling() {
     let rules =
         "[[site.rule]]\nname = \"r\"\npath = { prefix = \"/api/\" }\nttl_default = { 200 = \"1h\" }\n";
     let larder = start(&origin, "", rules);
-    for (target, name) in [
-        ("/a%2fb", "encoded-slash"),
-        ("/a%5cb", "backslash"),
-        ("/a\\b", "backslash"),
-        ("/a%2561", "double-encoding"),
-        ("/a%25%36%31", "double-encoding"),
-        ("/a;b", "semicolon"),
-        ("/a%3bb", "semicolon"),
-        ("/a//b", "empty-segment"),
-        ("//a", "empty-segment"),
-        ("/a/../b", "dot-segment"),
-        ("/a/%2e%2E", "dot-segment"),
-        ("/a%00", "control-character"),
-        ("/a;b%2fc", "encoded-slash, semicolon"),
+    let allow = |name: &str| format!("allow it with `spellings_allowed = [\"{name}\"]`");
+    let never = || "`spellings_allowed` can't allow it".to_owned();
+    for (target, name, part, key) in [
+        ("/a%2fb", "encoded-slash", "a%2Fb", allow("encoded-slash")),
+        ("/x/a%5cb/y", "backslash", "a%5Cb", allow("backslash")),
+        ("/a\\b", "backslash", "a\\b", allow("backslash")),
+        ("/a%2561", "double-encoding", "a%2561", allow("double-encoding")),
+        ("/a%25%36%31", "double-encoding", "a%2561", allow("double-encoding")),
+        ("/a;b", "semicolon", "a;b", allow("semicolon")),
+        ("/a%3bb", "semicolon", "a%3Bb", allow("semicolon")),
+        ("/a//b", "empty-segment", "//", allow("empty-segment")),
+        ("//a", "empty-segment", "//", never()),
+        ("/a/../b", "dot-segment", "..", allow("dot-segment")),
+        ("/a/%2e%2E", "dot-segment", "..", allow("dot-segment")),
+        ("/a%00", "control-character", "a%00", allow("control-character")),
+        ("/a;b%2fc", "encoded-slash, semicolon", "a;b%2Fc", never()),
     ] {
         let refused = larder.get(target);
         assert_eq!(
@@ -293,7 +295,9 @@ fn refusals_name_the_spelling() {
             (400, "larder; detail=ambiguous-path"),
             "{target}"
         );
-        assert!(refused.text().contains(name), "{target}: {}", refused.text());
+        for told in [name, &format!("by its part `{part}`"), &key] {
+            assert!(refused.text().contains(told), "{target}, {told}: {}", refused.text());
+        }
     }
     for target in [
         "/",
@@ -327,7 +331,9 @@ fn refusals_name_the_spelling() {
     let admin = larder.admin().to_string();
     let explained = run(LARDER, ["explain", "http://a/%61%2fb", "--admin", &admin]).text();
     assert!(explained.contains("origins may read the path otherwise: refused"), "{explained}");
-    assert!(explained.contains("encoded-slash"), "{explained}");
+    for told in ["encoded-slash", "by its part `a%2Fb`", &allow("encoded-slash")] {
+        assert!(explained.contains(told), "{told}: {explained}");
+    }
 }
 
 /// Where paths decide nothing, nothing is refused.
