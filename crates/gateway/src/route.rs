@@ -18,13 +18,14 @@ use self::sites::SiteIndex;
 pub(crate) use self::spelling::{Readings, spelled_part};
 use crate::allowances::Allowances;
 use crate::config::{
-    CacheRule, Config, PathSpellings, Phase, Site, StoreIndex, TransformRule, starts_with_any_case,
+    CacheRule, Config, PathSpelling, PathSpellings, Phase, Site, StoreIndex, TransformRule,
+    starts_with_any_case,
 };
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, Protection, whole_seconds};
 use crate::server::pace::{BodyLimits, PaceLimits};
 use crate::trace::{Record, note};
-use crate::transform::rules;
+use crate::transform::{origin_target, rules};
 use crate::upstream::{OriginError, Upstream};
 
 /// A site with the living things that belong to it.
@@ -157,7 +158,11 @@ impl LiveSite {
         readings: &Readings,
     ) -> Option<PathSpellings> {
         let rule = self.chooser.of_written(&self.rules, request);
-        let spellings = readings.spellings;
+        // Two slashes at the beginning may also be left of a path when its prefix is cut off.
+        let spellings = match origin_target(request.1, &self.config).starts_with("//") {
+            true => readings.spellings.with(PathSpelling::Never),
+            false => readings.spellings,
+        };
         (!rule.spellings_allowed.permit(spellings)).then_some(spellings)
     }
 
@@ -306,6 +311,8 @@ pub(crate) struct Routes {
     left: BTreeSet<StoreIndex>,
     /// Sites whose rules may write paths that other sites take, or none.
     rewriting: Vec<usize>,
+    /// Whether the path decides anything in any of them.
+    has_paths: bool,
     /// Request fields that any of them reads by its configuration.
     fields_read: BTreeSet<Box<str>>,
 }
@@ -318,7 +325,8 @@ impl Routes {
         let may_leave = |site: &LiveSite| index.has_prefixes() && site.config.transforms.write_paths();
         let rewriting = (0..sites.len()).filter(|at| may_leave(&sites[*at])).collect();
         let fields_read = sites.iter().flat_map(|site| fields_read(&site.config)).map(Into::into).collect();
-        Self { sites, index, stores, left: BTreeSet::new(), rewriting, fields_read }
+        let has_paths = sites.iter().any(|site| site.chooser.has_paths());
+        Self { sites, index, stores, left: BTreeSet::new(), rewriting, has_paths, fields_read }
     }
 
     /// Whether any site makes keys of a request field, takes it for a credential, or has a rule about it.
@@ -399,7 +407,10 @@ impl Routes {
     /// How origins may read a path otherwise, where the path of a request to a site decides anything.
     #[inline]
     pub(crate) fn readings(&self, site: &LiveSite, path_and_query: &str) -> Option<Box<Readings>> {
-        let reads_paths = self.index.has_prefixes() || site.chooser.has_paths();
+        // Of another host's rules nothing holds here, unless the path names that host to the origin.
+        let reads_paths = self.index.has_prefixes()
+            || site.chooser.has_paths()
+            || (self.has_paths && path_and_query.starts_with("//"));
         if reads_paths { spelling::readings(path_and_query) } else { None }
     }
 

@@ -336,6 +336,34 @@ fn refusals_name_the_spelling() {
     }
 }
 
+/// Two slashes at the beginning are the name of a server to some origins.
+#[test]
+fn a_prefix_that_is_cut_off_leaves_no_slashes() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let target = exchange.request.target().to_owned();
+        exchange.respond("200 OK", "", target);
+    });
+    let site = |keys: &str| {
+        format!("[[site]]\nname = \"a\"\norigin = \"{}\"\nexpose_errors = true\n{keys}", origin.url())
+    };
+    let allowed = "[[site.rule]]\nspellings_allowed = [\"empty-segment\"]\n";
+    let rewrite = "[[site.transform]]\nphase = \"client_request\"\nrewrite = { strip_prefix = \"/shop\" }\n";
+    for config in [
+        site(&format!("path_prefix = \"/shop\"\nstrip_prefix = true\n{allowed}")),
+        site(&format!("{allowed}{rewrite}")),
+    ] {
+        let larder = Setup::config(LARDER, &config).start();
+        assert_eq!(larder.get("/shop/a//b").text(), "/a//b", "{config}");
+        let before = origin.total();
+        for target in ["/shop//evil.example/x", "/shop///x", "/shop//"] {
+            let refused = larder.get(target);
+            assert_eq!(refused.status(), 400, "{target}: {} with {config}", refused.text());
+            assert!(refused.text().contains("can't allow it"), "{}", refused.text());
+        }
+        assert_eq!(origin.total(), before);
+    }
+}
+
 /// Where paths decide nothing, nothing is refused.
 #[test]
 fn without_paths_all_spellings_pass() {
@@ -349,6 +377,41 @@ fn without_paths_all_spellings_pass() {
             let answer = larder.get(target);
             assert_eq!((answer.text(), answer.is_hit()), (target.to_owned(), is_second), "{target}");
         }
+    }
+}
+
+/// To some origins, two slashes at the beginning are a host, whose site may have rules.
+#[test]
+fn no_path_names_the_host_of_another_site() {
+    let origin = ScriptedOrigin::start(|exchange| {
+        let target = exchange.request.target().to_owned();
+        exchange.respond("200 OK", "", target);
+    });
+    let site = |name: &str, more: &str| {
+        format!(
+            "[[site]]\nname = \"{name}\"\nhosts = [\"{name}.example\"]\norigin = \"{}\"\n{more}",
+            origin.url()
+        )
+    };
+    let config =
+        site("open", "") + &site("guarded", "[[site.rule]]\npath = { prefix = \"/admin\" }\ndeny = true\n");
+    let larder = Setup::config(LARDER, &config).start();
+    let ask = |host: &str, target: &str| {
+        larder.client().send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")).response().status()
+    };
+    for (host, target, status) in [
+        ("guarded.example", "/admin", 403),
+        ("GUARDED.example.:8080", "/%61dmin", 403),
+        ("guarded.example:0", "/x//admin", 400),
+        ("open.example", "//guarded.example/admin", 400),
+        ("open.example", "///guarded.example/admin", 400),
+        // Paths decide nothing there.
+        ("open.example", "/x//admin;y/%2561/..%2fz", 200),
+        ("guarded%2eexample", "/admin", 400),
+        ("x@guarded.example", "/admin", 400),
+        ("other.example", "/admin", 421),
+    ] {
+        assert_eq!(ask(host, target), status, "{host}{target}");
     }
 }
 
