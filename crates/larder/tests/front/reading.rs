@@ -669,6 +669,20 @@ fn next_js_is_asked_for_data_below_its_folder_alone() {
     assert_eq!(origin.total(), 6);
 }
 
+/// A base path is the prefix of the site.
+#[test]
+fn next_js_with_a_base_path_is_asked_for_data_below_it() {
+    let (origin, larder) = reflecting(&format!("{SITE}path_prefix = \"/docs\"\n"));
+    let asking = ["X-Nextjs-Data: 1"];
+    let data = "/docs/_next/data/b/page.json";
+    for _ in 0..2 {
+        assert!(get(&larder, Protocol::Http1, data, &asking).contains("x-nextjs-data: 1"));
+        assert!(!get(&larder, Protocol::Http1, data, &[]).contains("x-nextjs-data"), "keyed");
+    }
+    assert!(!get(&larder, Protocol::Http1, "/docs/page", &asking).contains("x-nextjs-data"));
+    assert_eq!(origin.total(), 3);
+}
+
 /// An allow list names what the origin gets, letter by letter.
 #[test]
 fn fields_are_chosen_by_their_exact_names() {
