@@ -9,6 +9,7 @@ const RECORD_HEADER_BYTES = 8
 const RECORD_BYTES_MAX = 65_536
 /** What is read at a time: the longest record as a whole. */
 export const LOG_READ_BYTES = RECORD_BYTES_MAX + RECORD_HEADER_BYTES
+const RECORD_MARK_BYTES = RECORD_HEADER_BYTES + 28
 const MARK = Buffer.from([0x4c, 0x41, 0x52, 1, 0x4c, 0, 0, 0])
 
 export interface LogHeader {
@@ -20,7 +21,27 @@ export interface LogHeader {
 export interface LogRecord {
   readonly bytes: Buffer
   readonly end: number
+  /** Its first bytes as they lie there, which tell it apart: length and checksum, and of a purge its time and its id. */
+  readonly mark: Buffer
 }
+
+/** A log as it lies there. */
+export interface LogState extends LogHeader {
+  readonly end: number
+  /** As many bytes as `Read` has of a record, at its place; `undefined`: that is not known. */
+  readonly there: Buffer | undefined
+}
+
+/** What was read of a log. */
+export interface Read {
+  readonly id: string
+  readonly offset: number
+  /** The mark of the record before that; `undefined`: there is none. */
+  readonly last: Buffer | undefined
+}
+
+/** How a log relates to what was read of it: all that came since can be read; some of it is gone; nobody knows what came. */
+export type Continuity = 'whole' | 'trimmed' | 'lost'
 
 export function newLogHeader(): LogHeader {
   return { id: randomBytes(16).toString('hex'), floor: 0 }
@@ -42,6 +63,13 @@ export function decodeLogHeader(bytes: Buffer): LogHeader | undefined {
   return { id: bytes.subarray(8, 24).toString('hex'), floor: Number(floor) }
 }
 
+/** A log that was set back, and has grown again to where it was, has another record in the place of the one that was read last. */
+export function continuityOf(state: LogState, read: Read): Continuity {
+  if (state.id !== read.id || state.end < read.offset) return 'lost'
+  if (state.floor > read.offset) return 'trimmed'
+  return state.there === undefined || read.last?.equals(state.there) ? 'whole' : 'lost'
+}
+
 export function encodeLogRecord(record: Buffer): Buffer {
   if (record.length > RECORD_BYTES_MAX) throw new FormatError('length', 'a record of the log is too long')
   const header = Buffer.alloc(RECORD_HEADER_BYTES)
@@ -61,7 +89,7 @@ export function decodeLogRecords(read: Buffer, start: number): LogRecord[] {
     if (end > read.length) break
     const bytes = read.subarray(at + RECORD_HEADER_BYTES, end)
     if (checksumOf(bytes) !== read.readUInt32LE(at + 4)) throw new FormatError('checksum', 'a record of the log has a wrong checksum')
-    records.push({ bytes, end: start + end })
+    records.push({ bytes, end: start + end, mark: read.subarray(at, Math.min(end, at + RECORD_MARK_BYTES)) })
     at = end
   }
   // As much was read as the longest record has, so the log ends in the middle of this one.

@@ -6,7 +6,7 @@ import { asError, isMoved, isRefusal, StoreUnavailableError } from './errors.js'
 import type { Names } from './key.js'
 import type { Link } from './link.js'
 import {
-  decodeLogHeader, decodeLogRecords, encodeLogHeader, encodeLogRecord, LOG_HEADER_BYTES, LOG_READ_BYTES, type LogHeader, newLogHeader,
+  continuityOf, decodeLogHeader, decodeLogRecords, encodeLogHeader, encodeLogRecord, LOG_HEADER_BYTES, LOG_READ_BYTES, type LogHeader, type LogState, newLogHeader,
 } from './log-bytes.js'
 import type { Nodes } from './nodes.js'
 import { PurgeIndex, type Subject, type Verdict } from './purge-index.js'
@@ -19,7 +19,15 @@ const LOG_BYTES_MAX = 1 << 20
 /** Purges that wait for a store that is away. */
 const UNSENT_MAX = 1000
 const READS_MAX = 100
+/** A log is left when it was lost. */
+const LEFT_MAX = 64
 const AGAIN_MS = 20
+
+/** The record that was read last. */
+interface Last {
+  readonly begins: number
+  readonly mark: Buffer
+}
 
 interface Unsent {
   readonly purge: PurgeRecord
@@ -33,6 +41,9 @@ export class PurgeLog {
   readonly #index: PurgeIndex
   readonly #onPurges: (purges: readonly PurgeRecord[]) => void
   #cursor: LogCursor | undefined
+  #last: Last | undefined
+  /** Logs that were read before. One that is there again was set back. */
+  #left: readonly string[] = []
   /** Below it nobody here knows what was purged. */
   #knownFrom = 0
   #floor = 0
@@ -84,9 +95,23 @@ export class PurgeLog {
     return this.#cursor && { id: this.#cursor.id, offset: this.#knownFrom }
   }
 
-  /** Commands that tell whether it has grown, for those who are told of no change. */
+  /** Commands that tell whether it has grown, or was set back, for those who are told of no change. */
   stateCommands(): readonly Command[] {
-    return [['STRLEN', this.#names.log], ['GETRANGE', this.#names.log, 0, LOG_HEADER_BYTES - 1]]
+    const state: Command[] = [['STRLEN', this.#names.log], ['GETRANGE', this.#names.log, 0, LOG_HEADER_BYTES - 1]]
+    if (this.#last === undefined) return state
+    const at = this.#placeOf(this.#last.begins)
+    return [...state, ['GETRANGE', this.#names.log, at, at + this.#last.mark.length - 1]]
+  }
+
+  #placeOf(offset: number): number {
+    return LOG_HEADER_BYTES + offset - this.#floor
+  }
+
+  /** What `stateCommands` has answered; `undefined`: there is no log. Where it was trimmed, another place was looked at. */
+  #stateIn([length, header, there]: readonly unknown[]): LogState | undefined {
+    const found = Buffer.isBuffer(header) ? decodeLogHeader(header) : undefined
+    const isSamePlace = found?.floor === this.#floor
+    return found && { ...found, end: found.floor + Number(length) - LOG_HEADER_BYTES, there: isSamePlace ? there as Buffer | undefined : undefined }
   }
 
   get name(): string {
@@ -95,15 +120,14 @@ export class PurgeLog {
 
   /** Looks whether it has grown: what was told of it may have been lost. */
   async look(): Promise<void> {
-    const [length, header] = await this.#link().ask(this.stateCommands())
-    this.noteState(length, header)
+    this.noteState(await this.#link().ask(this.stateCommands()))
   }
 
   /** Takes note of what `stateCommands` has answered. */
-  noteState(length: unknown, header: unknown): void {
-    const found = Buffer.isBuffer(header) ? decodeLogHeader(header) : undefined
-    const isSame = found !== undefined && found.id === this.#cursor?.id && found.floor === this.#floor
-    if (!isSame || found.floor + Number(length) - LOG_HEADER_BYTES !== this.#cursor?.offset) this.#isDirty = true
+  noteState(answers: readonly unknown[]): void {
+    const [state, cursor] = [this.#stateIn(answers), this.#cursor]
+    const isSame = state !== undefined && cursor !== undefined && state.floor === this.#floor && state.end === cursor.offset
+    if (!isSame || continuityOf(state, { ...cursor, last: this.#last?.mark }) !== 'whole') this.#isDirty = true
   }
 
   /** Reads to its end. Whoever comes while that goes on, and was told of a change since it began, waits for the next one. */
@@ -182,24 +206,25 @@ export class PurgeLog {
 
   /** Whether the end is reached. */
   async #readPart(link: Link): Promise<boolean> {
-    if (this.#cursor === undefined) await this.#begin(link)
-    const { id, offset } = this.#cursor!
-    const from = LOG_HEADER_BYTES + offset - this.#floor
+    if (this.#cursor === undefined) return this.#begin(link)
+    const cursor = this.#cursor
+    const from = this.#placeOf(cursor.offset)
     const follow: Command[] = link.isTracking ? [['CLIENT', 'CACHING', 'YES']] : []
     const answers = await link.ask([
       ...follow,
       ['GETRANGE', this.#names.log, from, from + LOG_READ_BYTES - 1],
       ...this.stateCommands(),
     ])
-    const [read, length, header] = answers.slice(follow.length) as [Buffer, number, Buffer]
-    const found = decodeLogHeader(header)
-    if (found === undefined || found.id !== id) return this.#restart()
-    if (found.floor !== this.#floor) return found.floor > offset ? this.#restart() : this.#moveFloor(found.floor)
-    if (found.floor + length - LOG_HEADER_BYTES < offset) return this.#wasSetBack(link)
-    return this.#apply(link, read, id, offset)
+    const [read, ...rest] = answers.slice(follow.length) as [Buffer, ...unknown[]]
+    const state = this.#stateIn(rest)
+    const continuity = state ? continuityOf(state, { ...cursor, last: this.#last?.mark }) : 'lost'
+    if (continuity === 'lost') return this.#leave(cursor.id)
+    if (continuity === 'trimmed') return this.#restart()
+    if (state!.floor !== this.#floor) return this.#moveFloor(state!.floor)
+    return this.#apply(link, read, cursor)
   }
 
-  async #begin(link: Link): Promise<void> {
+  async #begin(link: Link): Promise<false> {
     const header = encodeLogHeader(newLogHeader())
     const [, found] = await link.ask([
       ['SET', this.#names.log, header, 'NX'],
@@ -210,37 +235,52 @@ export class PurgeLog {
       await this.#rewrite(link, () => [newLogHeader(), Buffer.alloc(0)])
       throw new StoreUnavailableError('the purge log was damaged, and is replaced')
     }
+    if (this.#left.includes(begun.id)) {
+      await this.#rename(link, begun.id)
+      return false
+    }
     this.#index.clear()
     this.#floor = begun.floor
     this.#knownFrom = begun.floor
+    this.#last = undefined
     this.#cursor = { id: begun.id, offset: begun.floor }
+    return false
   }
 
-  /** Another log has taken its place, or what was not read yet was trimmed: nobody knows what was purged. */
-  #restart(): boolean {
+  /** Nobody knows what was purged: another log has taken its place, it was set back, or what was not read yet was trimmed. */
+  #restart(): false {
     this.#cursor = undefined
+    this.#last = undefined
     return false
   }
 
-  #moveFloor(floor: number): boolean {
+  #moveFloor(floor: number): false {
     this.#floor = floor
+    if (this.#last !== undefined && this.#last.begins < floor) this.#last = undefined
     return false
   }
 
-  /** A log that was set back grows again, with other purges at the same places. So it gets another id. */
-  async #wasSetBack(link: Link): Promise<boolean> {
-    await this.#rewrite(link, ({ floor }, records) => [{ ...newLogHeader(), floor }, records])
+  #leave(id: string): false {
+    this.#left = [...this.#left, id].slice(-LEFT_MAX)
     return this.#restart()
   }
 
-  async #apply(link: Link, read: Buffer, id: string, offset: number): Promise<boolean> {
+  /** A log that was set back grows again, with other purges at the same places. So it gets another id, if none has taken its place. */
+  async #rename(link: Link, id: string): Promise<void> {
+    await this.#rewrite(link, (header, records) => header.id === id ? [{ ...newLogHeader(), floor: header.floor }, records] : undefined)
+  }
+
+  async #apply(link: Link, read: Buffer, { id, offset }: LogCursor): Promise<boolean> {
     const records = await this.#decode(link, read, offset)
     const purges = records.map(({ bytes, end }) => {
       const purge = understood(bytes)
       this.#index.add(purge, end)
       return purge ?? newPurge('everything', Date.now())
     })
-    this.#cursor = { id, offset: records.at(-1)?.end ?? offset }
+    const last = records.at(-1)
+    // A copy: what was read at once is larger.
+    if (last !== undefined) this.#last = { begins: records.at(-2)?.end ?? offset, mark: Buffer.from(last.mark) }
+    this.#cursor = { id, offset: last?.end ?? offset }
     if (purges.length > 0) this.#onPurges(purges)
     return read.length < LOG_READ_BYTES
   }
@@ -255,12 +295,14 @@ export class PurgeLog {
   }
 
   /** Puts another log in the place of this one, unless it changes meanwhile. */
-  async #rewrite(link: Link, change: (header: LogHeader, records: Buffer) => [LogHeader, Buffer]): Promise<void> {
+  async #rewrite(link: Link, change: (header: LogHeader, records: Buffer) => [LogHeader, Buffer] | undefined): Promise<void> {
     const log = this.#names.log
     const decide = ([found]: unknown[]): readonly Command[] => {
       const bytes = found as Buffer
       const header = decodeLogHeader(bytes) ?? newLogHeader()
-      const [newHeader, records] = change(header, bytes.subarray(LOG_HEADER_BYTES))
+      const changed = change(header, bytes.subarray(LOG_HEADER_BYTES))
+      if (changed === undefined) return []
+      const [newHeader, records] = changed
       return [['SET', log, Buffer.concat([encodeLogHeader(newHeader), records])]]
     }
     await link.change({ watched: [log], reads: [['GETRANGE', log, 0, -1]], decide })

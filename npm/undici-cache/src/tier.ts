@@ -56,7 +56,7 @@ export class Tier {
     const [answers, ofLog] = logLink === link
       ? await link.ask([read, ...state]).then((all) => [all.slice(0, 1), all.slice(1)] as const)
       : await Promise.all([link.ask([read]), logLink.ask(state)])
-    this.#log.noteState(ofLog[0], ofLog[1])
+    this.#log.noteState(ofLog)
     return answers[0]
   }
 

@@ -6,8 +6,9 @@ import { after, before, describe, test } from 'node:test'
 import { Redis } from 'iovalkey'
 import { type CacheKey, LarderCacheStore } from '../src/index.js'
 import { targetOf } from '../src/key.js'
+import { encodeLogRecord } from '../src/log-bytes.js'
 import { PurgeIndex, type Subject, type Verdict } from '../src/purge-index.js'
-import { newPurge, type Purged, type PurgeMode } from '../src/purge-record.js'
+import { encodePurge, newPurge, type Purged, type PurgeMode } from '../src/purge-record.js'
 import { eventually, type Server, startRedis } from './servers.js'
 
 const ORIGIN = 'http://log.test'
@@ -62,16 +63,28 @@ for (const tracking of [true, false]) {
       ['lost', ['DEL', 'larder:log']],
       ['damaged', ['APPEND', 'larder:log', 'rubbish']],
       ['set back', []],
-      ['no string', ['LPUSH', 'larder:log', 'a']],
+      ['set back, and as long again', []],
+      ['set back to one that was lost', []],
+      ['no string', []],
     ] as const) {
       test(`one that is ${what} leaves nothing in use that may have been purged`, async () => {
         await put(one!, '/a')
         assert.ok(await has(other!, '/a'))
-        if (what === 'no string') await redis('DEL', 'larder:log')
-        if (what === 'set back') {
-          const header = await redis('GETRANGE', 'larder:log', '0', '31')
-          await one!.delete(keyOf('/b'))
-          await redis('SET', 'larder:log', header as Buffer)
+        // In one, or somebody begins another one in between.
+        if (what === 'no string') await client.multi().del('larder:log').lpush('larder:log', 'a').exec()
+        else if (what.startsWith('set back')) {
+          const before = await redis('GET', 'larder:log') as Buffer
+          if (what.endsWith('lost')) await redis('DEL', 'larder:log')
+          else for (const path of ['/b', '/c']) await one!.delete(keyOf(path))
+          for (const store of [one!, other!]) await eventually(async () => await has(store, '/a') !== what.endsWith('lost'), 'it has read on')
+          // Who was away for as long sees nothing but the outcome.
+          const others = ['/b', '/a'].map((path) => encodeLogRecord(encodePurge(newPurge({ url: ORIGIN + path }, Date.now()))))
+          await redis('SET', 'larder:log', Buffer.concat(what.endsWith('again') ? [before, ...others] : [before]))
+          await eventually(async () => {
+            await has(other!, '/a')
+            const header = await redis('GETRANGE', 'larder:log', '0', '31') as Buffer
+            return header.length > 0 && !header.subarray(8, 24).equals(before.subarray(8, 24))
+          }, 'it gets another id')
         } else {
           await redis(...damage as unknown as [string, ...string[]])
         }
