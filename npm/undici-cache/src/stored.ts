@@ -53,6 +53,8 @@ export interface Writing {
 }
 
 const CONCLUSIONS = 'larder-undici-cache'
+/** Of what a site of the gateway keys, hides and changes before it judges a response. This package has no such rules, so any imprint is another one's. */
+const IMPRINT = 'larder-imprint'
 const PIECES_MAX = 64
 /** Of a response whose owner named none. */
 export const NO_DIRECTIVES: CacheControlDirectives = {}
@@ -112,7 +114,7 @@ function linesOf(headers: HeaderMap): FieldLine[] {
 
 /** Of a variant that is inside; `undefined` where this process would not have stored it. */
 export function storedOf(variant: Variant, response: Response, tagsHeader: string | undefined, clockAheadMs: number): Stored | undefined {
-  if (response.body.state !== 'complete' || !isText(response)) return undefined
+  if (response.body.state !== 'complete' || !isText(response) || response.judged.some(([name]) => name === IMPRINT)) return undefined
   const headers = headersOf(response.head)
   const received = receivedFields(response)
   const conclusions = conclusionsIn(response)

@@ -9,8 +9,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
+import { Redis } from 'iovalkey'
 import { Agent, request as undiciRequest } from 'undici'
 import { type CacheKey, larderCache, LarderCacheStore } from '../src/index.js'
+import { cacheKeyOf, digestOfKey, Names, targetOf } from '../src/key.js'
 import { eventually, freePort, larderBinary, type Server, startProcess, startRedis } from './servers.js'
 
 const HOST = 'shop.test'
@@ -54,18 +56,18 @@ async function fetchFrom(port: number, path: string, host = HOST): Promise<{ bod
   return { body: Buffer.concat(pieces).toString(), response }
 }
 
-function keyOf(path: string): CacheKey {
-  return { origin: `http://${HOST}`, path, method: 'GET', headers: {} }
+function keyOf(path: string, host = HOST): CacheKey {
+  return { origin: `http://${host}`, path, method: 'GET', headers: {} }
 }
 
-async function bodyOf(store: LarderCacheStore, path: string): Promise<string | undefined> {
-  const result = await store.get(keyOf(path))
+async function bodyOf(store: LarderCacheStore, path: string, host = HOST): Promise<string | undefined> {
+  const result = await store.get(keyOf(path, host))
   return result && Buffer.concat(result.body as Buffer[]).toString()
 }
 
-async function put(store: LarderCacheStore, path: string, body: string): Promise<void> {
+async function put(store: LarderCacheStore, path: string, body: string, host = HOST): Promise<void> {
   const now = Date.now()
-  const stream = store.createWriteStream(keyOf(path), {
+  const stream = store.createWriteStream(keyOf(path, host), {
     statusCode: 200, statusMessage: 'OK', cachedAt: now, staleAt: now + 60_000, deleteAt: now + 120_000,
     headers: { 'cache-control': 'public, max-age=60', 'cache-tags': 'page', 'content-type': 'text/plain', date: new Date(now).toUTCString() },
     cacheControlDirectives: { public: true, 'max-age': 60 },
@@ -129,6 +131,36 @@ describe('with the gateway', { skip: larderBinary() === undefined }, () => {
       await put(store, path, body)
       assert.equal((await fetchFrom(gatewayPort, path)).body, body)
       assert.equal(origin.asked.get(path), undefined)
+    }
+  })
+
+  test('what rules of the gateway have keyed or changed is a miss, and the other way round', async (t) => {
+    const RULES = [
+      ['', true],
+      ['request_fields_keyed = ["x-user"]', false],
+      ['response_fields_hidden = ["x-secret"]', false],
+      ['[[site.transform]]\nname = "public"\nphase = "origin_response"\ncache_control = { 200 = "public, max-age=600" }', false],
+    ] as const
+    const port = await freePort()
+    const file = join(directory, 'rules.toml')
+    const sites = RULES.map(([rule], at) => `[[site]]\nname = "site-${at}"\nhosts = ["site-${at}.test"]\norigin = "http://127.0.0.1:${originPort}"\n${rule}`)
+    await writeFile(file, [`listen = ["127.0.0.1:${port}"]`, '[store.remote]', `url = "redis://127.0.0.1:${redis.port}/0"`, 'prefix = "rules:"', ...sites].join('\n'))
+    t.after(await startProcess(larderBinary()!, ['serve', file], port))
+    const client = new Redis(redis.options.clientOpts!)
+    t.after(() => client.disconnect())
+    for (const [at, [rule, isShared]] of RULES.entries()) {
+      const [site, host, path] = [`site-${at}`, `site-${at}.test`, `/ruled-${at}`]
+      const own = new LarderCacheStore({ ...redis.options, site, prefix: 'rules:' })
+      t.after(() => own.close())
+      const { body } = await fetchFrom(port, path, host)
+      const record = new Names('rules:').record(digestOfKey(cacheKeyOf(site, targetOf(`http://${host}`, path), 'GET')))
+      await eventually(async () => await client.exists(record) === 1, `the gateway has written ${record}`)
+      assert.equal(await bodyOf(own, path, host), isShared ? body : undefined, rule)
+      await put(own, `${path}-own`, 'mine', host)
+      assert.equal((await fetchFrom(port, `${path}-own`, host)).body === 'mine', isShared, rule)
+      // In the place of what is a miss.
+      await put(own, path, 'mine', host)
+      assert.equal(await bodyOf(own, path, host), isShared ? body : 'mine', rule)
     }
   })
 
