@@ -27,8 +27,8 @@ pub use guard::{Deadlines, Guarded};
 pub use health::{Durations, Health, Operation};
 pub use lease::{LEASE_NOTE_BYTES_MAX, Lease, LeaseMode, LeaseRequest, Renewed, Taken, Token};
 pub use log::{
-    Appended, Continuity, LOG_APPEND_BYTES_MAX, LogCursor, LogId, LogOffset, LogPart, LogRecord, LogState,
-    Safety,
+    Appended, Continuity, LOG_APPEND_BYTES_MAX, LastRecord, LogCursor, LogId, LogOffset, LogPart, LogRecord,
+    LogState, Safety,
 };
 pub use record::{
     Expected, KEY_BYTES_MAX, Loaded, Put, RECORD_BYTES_MAX, SEGMENT_FRAME_BYTES_MAX, Tracking, Version,

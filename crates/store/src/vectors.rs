@@ -9,18 +9,20 @@ use std::fmt::{Debug, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
 use crate::backing::double::{Behaviour, DoubleLimits, DoubleServer};
 use crate::backing::suite::json::{hex, text};
 use crate::backing::suite::{Bench, histories};
-use crate::backing::{LogCursor, LogId, LogOffset, LogState};
+use crate::backing::{LastRecord, LogCursor, LogId, LogOffset, LogPart, LogRecord, LogState};
 use crate::fleet::{InstanceId, ListId, MEMBERS_MAX, Member, decode_list, encode_list};
 use crate::format::{
     Body, BodyState, Content, Layout, Note, NoteKind, Record, RecordKind, RequestMarks, Response,
     SegmentFrame, TagKeys, Variant, decode_record, decode_segment, encode_record, encode_segment,
 };
 use crate::purge::{PurgeId, PurgeMode, PurgeRecord, Selection, TagsMatch, UrlScheme, What};
+use crate::remote::log_bytes::RECORD_HEADER_BYTES;
 use crate::{FillId, SegmentId};
 
 /// One file: a line for each vector.
@@ -146,7 +148,46 @@ fn continuity_is_as_written() {
         members.extend([("read_to", &*offset), ("judgement", &*judgement)]);
         file.line(says, &members);
     }
+    continuity_by_the_last_record(&mut file);
     file.compare();
+}
+
+/// Somebody has read a log to the end of a record that begins at 10.
+fn continuity_by_the_last_record(file: &mut File) {
+    let url = |path: &str| purge(PurgeMode::Hard, What::Url(format!("https://a.example{path}")));
+    let last = Bytes::from(url("/x"));
+    let ends_behind = |bytes: &Bytes| LogOffset(10 + RECORD_HEADER_BYTES as u64 + bytes.len() as u64);
+    let read = LogCursor { id: LogId([1; 16]), offset: ends_behind(&last) };
+    let record = |bytes: Bytes| LogRecord { end: ends_behind(&bytes), bytes };
+    let was_read = LastRecord::new(LogOffset(10), &record(last.clone()));
+    let mut another_id = last.to_vec();
+    another_id[12] ^= 1;
+    for (says, floor, end, there) in [
+        ("the last record is there", 10, read.offset.0, Some(last.clone())),
+        ("the last record is there, and more", 10, 200, Some(last.clone())),
+        ("another record of its length", 10, read.offset.0, Some(url("/y").into())),
+        ("the same purge with another id", 10, read.offset.0, Some(another_id.into())),
+        ("a shorter record, and others", 10, 200, Some(url("/").into())),
+        ("a longer record", 10, 200, Some(url("/xyz").into())),
+        ("the last record is below the floor", read.offset.0, 200, None),
+    ] {
+        let state = LogState { id: read.id, floor: LogOffset(floor), end: LogOffset(end) };
+        let there: Option<Bytes> = there;
+        let records = there.iter().cloned().map(record).collect();
+        let judgement = format!("{:?}", LogPart { state, records }.continues(&read, &was_read));
+        let numbers = [floor, end, read.offset.0].map(|number| number.to_string());
+        let [id, last, there] = [&read.id.0[..], &last, there.as_deref().unwrap_or_default()].map(hex);
+        let mut members = vec![("log", &*id), ("floor", &*numbers[0]), ("end", &*numbers[1])];
+        members.extend([
+            ("read_log", &*id),
+            ("read_to", &*numbers[2]),
+            ("last_begins", "10"),
+            ("last", &*last),
+        ]);
+        members.extend((!there.is_empty()).then_some(("there", &*there)));
+        members.push(("judgement", &*judgement));
+        file.line(says, &members);
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ const RECORD_HEADER_BYTES = 8
 const RECORD_BYTES_MAX = 65_536
 /** What is read at a time: the longest record as a whole. */
 export const LOG_READ_BYTES = RECORD_BYTES_MAX + RECORD_HEADER_BYTES
-const RECORD_MARK_BYTES = RECORD_HEADER_BYTES + 28
+export const RECORD_MARK_BYTES = RECORD_HEADER_BYTES + 28
 const MARK = Buffer.from([0x4c, 0x41, 0x52, 1, 0x4c, 0, 0, 0])
 
 export interface LogHeader {

@@ -7,7 +7,7 @@ import { decodeSegment, encodeSegment } from '../src/body.js'
 import { FormatError } from '../src/bytes.js'
 import { Kind } from '../src/frame.js'
 import { cacheKeyOf, targetOf } from '../src/key.js'
-import { decodeLogHeader, decodeLogRecords, LOG_HEADER_BYTES } from '../src/log-bytes.js'
+import { continuityOf, decodeLogHeader, decodeLogRecords, encodeLogRecord, LOG_HEADER_BYTES, RECORD_MARK_BYTES } from '../src/log-bytes.js'
 import { decodeList, decodeMember, encodeList, encodeMember, memberName } from '../src/member-bytes.js'
 import { decodePurge, encodePurge } from '../src/purge-record.js'
 import { decodeRecordOf, encodeRecord } from '../src/record.js'
@@ -19,7 +19,7 @@ interface Vector {
   error?: string
 }
 
-function vectors<T extends Vector>(file: string): T[] {
+function vectors<T = Vector>(file: string): T[] {
   const lines: T[] = JSON.parse(readFileSync(new URL(`../../../../conformance/store/${file}`, import.meta.url), 'utf8'))
   assert.ok(lines.length > 0)
   return lines
@@ -121,5 +121,28 @@ test('the log is read as by the gateway', () => {
       .map((record) => ({ end: record.end, bytes: record.bytes.toString('hex') }))
     if (vector.error === undefined) assert.deepEqual(read(), vector.records, vector.name)
     else assert.throws(read, FormatError, vector.name)
+  }
+})
+
+interface ContinuityVector {
+  name: string
+  log: string
+  floor: string
+  end: string
+  read_log: string
+  read_to: string
+  last?: string
+  there?: string
+  judgement: string
+}
+
+test('a log goes on from what was read of it where it does to the gateway', () => {
+  const markOf = (record: string | undefined): Buffer | undefined => record === undefined
+    ? undefined
+    : encodeLogRecord(Buffer.from(record, 'hex')).subarray(0, RECORD_MARK_BYTES)
+  for (const { name, log, floor, end, read_log, read_to, last, there, judgement } of vectors<ContinuityVector>('log-continuity.json')) {
+    const state = { id: log, floor: Number(floor), end: Number(end), there: markOf(there) }
+    const continuity = continuityOf(state, { id: read_log, offset: Number(read_to), last: markOf(last) })
+    assert.equal(continuity, judgement.toLowerCase(), name)
   }
 })

@@ -1,6 +1,7 @@
 //! The log of a tier: records in an order that is the same for all.
 
 use bytes::Bytes;
+use twox_hash::XxHash3_64;
 
 use crate::Refusal;
 
@@ -100,6 +101,44 @@ pub struct LogPart {
     pub state: LogState,
     /// In order. If the last one ends before the log does, there are more.
     pub records: Vec<LogRecord>,
+}
+
+impl LogPart {
+    /// How it relates to what was read up to `cursor`, where it was read from the beginning of the `last` record before that on: a log that was
+    /// set back, and has grown again to where it was, has another one in its place.
+    pub fn continues(&self, cursor: &LogCursor, last: &LastRecord) -> Continuity {
+        match self.state.continues(cursor) {
+            // Where it was trimmed up to here, there is nothing to compare.
+            Continuity::Whole
+                if self.state.floor <= last.begins
+                    && !self.records.first().is_some_and(|record| last.is(record)) =>
+            {
+                Continuity::Lost
+            }
+            continuity => continuity,
+        }
+    }
+}
+
+/// The record of the log that was read last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastRecord {
+    /// Where it begins.
+    pub begins: LogOffset,
+    end: LogOffset,
+    hash: u64,
+}
+
+impl LastRecord {
+    /// What tells it apart.
+    pub fn new(begins: LogOffset, record: &LogRecord) -> Self {
+        Self { begins, end: record.end, hash: XxHash3_64::oneshot(&record.bytes) }
+    }
+
+    /// Whether it is this one.
+    fn is(&self, record: &LogRecord) -> bool {
+        *self == Self::new(self.begins, record)
+    }
 }
 
 #[cfg(test)]

@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use store::backing::{LogCursor, LogId, LogOffset, LogRecord};
+use store::backing::{LastRecord, LogCursor, LogId, LogOffset};
 use store::purge::{Clause, Force, PurgeId, PurgeRecord};
-use twox_hash::XxHash3_64;
 
 use super::places::Places;
 use super::{Epochs, Kept, Purgers};
@@ -18,25 +17,6 @@ pub(super) struct Shared {
     places: Mutex<Places>,
     own: Mutex<VecDeque<Own>>,
     last: Mutex<Option<LastRecord>>,
-}
-
-/// The record of the log that was read last. A log that was set back, and has grown again to where it was, has another one in its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LastRecord {
-    pub(crate) begins: LogOffset,
-    end: LogOffset,
-    hash: u64,
-}
-
-impl LastRecord {
-    pub(crate) fn new(begins: LogOffset, record: &LogRecord) -> Self {
-        Self { begins, end: record.end, hash: XxHash3_64::oneshot(&record.bytes) }
-    }
-
-    /// Whether it is this one.
-    pub(crate) fn is(&self, record: &LogRecord) -> bool {
-        *self == Self::new(self.begins, record)
-    }
 }
 
 /// A purge of this instance, which has taken effect here before it was written into the log.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde::Serialize;
-use store::backing::{BackingError, Continuity, LogCursor, LogOffset, LogPart, LogRecord};
+use store::backing::{BackingError, Continuity, LastRecord, LogCursor, LogOffset, LogPart, LogRecord};
 use store::fleet::{Reach, Reached};
 use store::purge::{PurgeId, PurgeMode, PurgeRecord, Selection, What};
 
@@ -13,7 +13,6 @@ use super::record;
 use super::url::split_url;
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
-use crate::cache::epochs::shared::LastRecord;
 use crate::cache::key::{key_of, key_without_site};
 use crate::cache::tiers::fleet::FleetLog;
 use crate::clock::now;
@@ -131,18 +130,12 @@ async fn read_behind(
     last: Option<LastRecord>,
 ) -> Result<(LogPart, Continuity), BackingError> {
     if let Some(last) = last {
-        let LogPart { state, mut records } = log.read(LogCursor { offset: last.begins, ..from }).await?;
-        let continuity = state.continues(&from);
-        // Where it was trimmed up to here, there is nothing to compare.
-        if continuity == Continuity::Whole && state.floor <= last.begins {
-            if !records.first().is_some_and(|record| last.is(record)) {
-                return Ok((LogPart { state, records: Vec::new() }, Continuity::Lost));
-            }
-            records.remove(0);
-            // One record may be as much as is read at once.
-            if !records.is_empty() || state.end <= from.offset {
-                return Ok((LogPart { state, records }, continuity));
-            }
+        let mut part = log.read(LogCursor { offset: last.begins, ..from }).await?;
+        let continuity = part.continues(&from, &last);
+        part.records.retain(|record| record.end > from.offset);
+        // One record may be as much as is read at once.
+        if continuity != Continuity::Whole || !part.records.is_empty() || part.state.end <= from.offset {
+            return Ok((part, continuity));
         }
     }
     let part = log.read(from).await?;
