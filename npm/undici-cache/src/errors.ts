@@ -1,6 +1,6 @@
 // What goes wrong between this process and the store. None of it reaches a request: it is given to `errorCallback`, and the look-up is a miss.
 
-import { clearTimeout, setTimeout } from './timers.js'
+import { clearTimeout, setImmediate, setTimeout } from './timers.js'
 
 export class StoreUnavailableError extends Error {
   override readonly name = 'StoreUnavailableError'
@@ -40,11 +40,15 @@ export function isMoved(error: unknown): boolean {
   return /^(MOVED|ASK|CLUSTERDOWN|TRYAGAIN)/.test(asError(error).message)
 }
 
-/** The outcome of `work`, or an error after `ms` milliseconds. */
+/**
+ * The outcome of `work`, or an error after `ms` milliseconds. After a process has stood still, timers come before what has arrived meanwhile: that is read first, or
+ * the store would be blamed for it.
+ */
 export async function within<T>(work: Promise<T>, ms: number): Promise<T> {
   let timer: NodeJS.Timeout | undefined
   const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new StoreTimeoutError(`the store has not answered within ${ms} ms`)), ms)
+    const end = (): void => reject(new StoreTimeoutError(`the store has not answered within ${ms} ms`))
+    timer = setTimeout(() => setImmediate(end), ms)
   })
   try {
     return await Promise.race([work, late])

@@ -108,8 +108,9 @@ export class Membership {
   async #step(): Promise<void> {
     await this.#shared.settled()
     const isTick = this.#told === undefined
+    const askedMs = Date.now()
     if (isTick) await this.#shared.log.look()
-    await this.#tell()
+    await this.#tell(askedMs)
     if (!this.#isListed) return this.#join()
     if (isTick && (this.#ticks % TICKS_TO_LOOK === 0 || !await this.#shared.fleet.lists(this.#id))) await this.#shared.fleet.enlist(this.#id)
   }
@@ -120,18 +121,18 @@ export class Membership {
     this.#isListed = true
     this.#told = undefined
     this.#shared.log.suspect()
-    await this.#tell()
+    await this.#tell(Date.now())
   }
 
-  async #tell(): Promise<void> {
+  /** What was asked for at this time is all that is known: a process that stood still since may have missed what was purged. */
+  async #tell(askedMs: number): Promise<void> {
     await this.#shared.log.readOn()
     const read = this.#shared.log.cursor!
     if (this.#told?.id === read.id && this.#told.offset === read.offset) return
-    const sentMs = Date.now()
     await this.#shared.fleet.say(this.#as(read))
     this.#told = read
     // Before the others stop to wait for it.
-    if (this.#isListed) this.#untilMs = sentMs + LIFETIME_MS - VERIFICATION_MS / 2
+    if (this.#isListed) this.#untilMs = askedMs + LIFETIME_MS - VERIFICATION_MS / 2
   }
 
   #as(read: Member['read']): Member {

@@ -382,7 +382,10 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     if (!membership.isWaitedFor(Date.now())) this.#shared.log.suspect()
   }
 
-  /** One question for all who want the same record. */
+  /**
+   * One question for all who want the same record. Without copies nobody is told that it has been purged since, so only those join who ask in the same turn of the
+   * event loop.
+   */
   #load(text: string, place: Place): Promise<Copy | undefined> {
     const joined = this.#loads.get(place.digest)
     if (joined !== undefined) return joined.copy
@@ -393,6 +396,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
       if (copy !== undefined && this.#options.tracking && !loading.isOutdated && !this.#closed) this.#copies.keep(copy)
     }
     loading.copy.then(ended, () => ended(undefined))
+    if (!this.#options.tracking) process.nextTick(() => this.#loads.delete(place.digest))
     return loading.copy
   }
 

@@ -259,6 +259,38 @@ describe('processes alone on a Redis Cluster', () => {
   })
 })
 
+/** Others have stopped to wait for it when the purge is complete. */
+test('a process that stands still while it reads finds nothing that was purged meanwhile', async (t) => {
+  const server = await startRedis()
+  const modes = [true, false].flatMap((tracking) => Array.from({ length: 3 }, () => tracking))
+  const readers = modes.map((tracking, at) => new Member({ ...server.options, tracking } as ConnectionOptions, `reader ${at}`))
+  const purger = new Member(server.options, 'purger')
+  t.after(async () => {
+    await Promise.all([purger, ...readers].map((member) => member.end()))
+    await server.stop()
+  })
+  await Promise.all([purger, ...readers].map((member) => member.ready()))
+  const path = '/'
+  await purger.get(path)
+  await purger.do({ do: 'put', path })
+  for (const reader of readers) await eventually(async () => await reader.get(path) !== undefined, 'all find it')
+  await Promise.all(readers.map((reader) => reader.do({ do: 'watch', path })))
+  for (const reader of readers) {
+    const { asked } = await reader.do({ do: 'lastFound' }) as { asked: number }
+    await eventually(async () => (await reader.do({ do: 'lastFound' }) as { asked: number }).asked > asked + 10, 'it reads')
+    reader.signal('SIGSTOP')
+  }
+  await eventually(async () => (await purger.do({ do: 'deleteTag', tag: 'page' }) as Reached).isComplete, 'a deletion is complete without them', SOON_MS)
+  const purgedMs = Date.now()
+  for (const reader of readers) reader.signal('SIGCONT')
+  for (const reader of readers) {
+    const { asked } = await reader.do({ do: 'lastFound' }) as { asked: number }
+    await eventually(async () => (await reader.do({ do: 'lastFound' }) as { asked: number }).asked > asked + 50, 'it reads on')
+    const { lastFoundMs } = await reader.do({ do: 'lastFound' }) as { lastFoundMs: number }
+    assert.ok(lastFoundMs > 0 && lastFoundMs <= purgedMs, `${reader.name} found it ${lastFoundMs - purgedMs} ms after it was purged`)
+  }
+})
+
 test('a process that others no longer wait for asks before it uses its copies', async (t) => {
   const server = await startRedis()
   const client = new Redis(server.options.clientOpts!)

@@ -4,7 +4,8 @@ import { once } from 'node:events'
 import { type CacheKey, LarderCacheStore } from '../src/index.js'
 
 export type Request =
-  | { readonly do: 'put' | 'get' | 'delete'; readonly path: string }
+  | { readonly do: 'put' | 'get' | 'delete' | 'watch'; readonly path: string }
+  | { readonly do: 'lastFound' }
   | { readonly do: 'deleteTag'; readonly tag: string }
   | { readonly do: 'close' }
 
@@ -21,11 +22,23 @@ async function put(key: CacheKey): Promise<void> {
   await once(stream!, 'finish')
 }
 
+let [asked, lastFoundMs] = [0, 0]
+
+/** Asks all the time, and notes when it asked last of what it found. */
+async function watch(key: CacheKey): Promise<void> {
+  const begunMs = Date.now()
+  asked += 1
+  if (await store.get(key) !== undefined) lastFoundMs = Math.max(lastFoundMs, begunMs)
+  setTimeout(() => void watch(key), 1)
+}
+
 async function answer(request: Request): Promise<unknown> {
   if (request.do === 'deleteTag') return store.deleteTag(request.tag)
   if (request.do === 'close') return store.close()
+  if (request.do === 'lastFound') return { lastFoundMs, asked }
   const key: CacheKey = { origin: ORIGIN, path: request.path, method: 'GET', headers: {} }
   if (request.do === 'put') return put(key)
+  if (request.do === 'watch') return void [1, 2, 3, 4].forEach(() => void watch(key))
   if (request.do === 'delete') return store.delete(key)
   const before = store.get(key)
   const result = await before
