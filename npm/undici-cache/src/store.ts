@@ -77,6 +77,8 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   readonly #loads = new Map<string, Loading>()
   readonly #writes = new Writes<Pending>((batch) => this.#publishAll(batch))
   readonly #asked = new WeakMap<CacheKey, Asked>()
+  /** By URL: those of the same moment are one. */
+  readonly #deleting = new Map<string, Promise<void>>()
   readonly #fills = new Fills()
   readonly #listings: Listings
   readonly #turns: Turns
@@ -157,7 +159,14 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
    */
   delete(key: CacheKey): Promise<void> {
     assertCacheKey(key)
-    return this.#deletion(async () => void await this.#deleteUrls([key]))
+    // After an unsafe request undici deletes each method of a URL by itself, in one go.
+    const url = `${key.origin}\n${key.path}`
+    const begun = this.#deleting.get(url)
+    if (begun !== undefined) return begun
+    const deletion = this.#deletion(async () => void await this.#deleteUrls([key]))
+    this.#deleting.set(url, deletion)
+    queueMicrotask(() => this.#deleting.delete(url))
+    return deletion
   }
 
   /**

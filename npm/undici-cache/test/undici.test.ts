@@ -4,9 +4,12 @@ import assert from 'node:assert/strict'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import type { IncomingMessage } from 'node:http'
 import { after, before, beforeEach, describe, test } from 'node:test'
+import { Redis } from 'iovalkey'
 import { Agent, cacheStores, type Dispatcher, fetch, Headers, interceptors, Pool, request, upgrade } from 'undici'
 import { type CacheValue, larderCache, type LarderCacheOptions, LarderCacheStore, type LarderCacheStoreOptions } from '../src/index.js'
 import { targetOf } from '../src/key.js'
+import { decodeLogRecords, LOG_HEADER_BYTES } from '../src/log-bytes.js'
+import { decodePurge } from '../src/purge-record.js'
 import { storedOf, variantOf } from '../src/stored.js'
 import { type Answer, Origin } from './origin.js'
 import { eventually, type Server, startRedis } from './servers.js'
@@ -208,6 +211,27 @@ describe('the interceptor is undici\'s', () => {
     for (const one of [own, other]) assert.equal(await statusOf(one, 'b'), 'test; hit')
     await request(url, { dispatcher: own.dispatcher, method: 'POST' }).then(({ body }) => body.dump())
     await eventually(async () => await other.store.get({ ...keyOf(url), headers: { 'x-user': 'b' } }) === undefined, 'all is gone')
+  })
+
+  /** undici deletes each method of each URL by itself. */
+  test('an unsafe request is one purge of each URL', async (t) => {
+    const redis = new Redis(server.options.clientOpts!)
+    t.after(() => redis.disconnect())
+    const purged = async (): Promise<string[]> => {
+      const log = await redis.getBuffer('larder:log') ?? Buffer.alloc(0)
+      return decodeLogRecords(log.subarray(LOG_HEADER_BYTES), 0).map(({ bytes }) => String((decodePurge(bytes).what as { url?: string }).url))
+    }
+    const { store, dispatcher } = client()
+    const plain = new Agent().compose(interceptors.cache({ store }))
+    t.after(() => plain.close())
+    origin.answer = (_, response) => response.writeHead(201, { location: '/made', 'content-location': '/made' }).end()
+    for (const by of [dispatcher, plain]) {
+      const [url, before] = [path(), (await purged()).length]
+      await request(url, { dispatcher: by, method: 'POST' }).then(({ body }) => body.dump())
+      const last = `${base}/last`
+      await store.deleteKeys([{ origin: base, path: '/last', method: 'GET' }])
+      assert.deepEqual((await purged()).slice(before).sort(), [url, `${base}/made`, last].sort())
+    }
   })
 
   test('what is not for all is not stored, whatever undici makes of it', () => {
