@@ -1,8 +1,8 @@
 // One request for all who want the same response at the same time: in this process by a flight that the others join, among processes by a lease on its record.
 
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { CacheKey, GetResult } from './contract.js'
 import type { LarderCacheStore, Turn } from './store.js'
+import { clearTimeout, setTimeout } from './timers.js'
 
 /** So long a request waits for another one of this process at most: that one's client may leave its body unread. */
 const FLIGHT_WAIT_MS = 5000
@@ -41,8 +41,8 @@ export class Flights {
   /** Of those who wait for one that gives up, the next one asks in its place. */
   async join(key: CacheKey, client: Client): Promise<Joined> {
     const text = textOf(key)
-    const late = new AbortController()
-    const tooLate = sleep(FLIGHT_WAIT_MS, undefined, { ref: false, signal: late.signal }).catch(() => undefined)
+    let timer: NodeJS.Timeout | undefined
+    const tooLate = new Promise<undefined>((resolve) => { timer = setTimeout(resolve, FLIGHT_WAIT_MS, undefined).unref() })
     try {
       for (let hasWaited = false; ; hasWaited = true) {
         const landing = this.#landings.get(text)
@@ -52,7 +52,7 @@ export class Flights {
         if (landed !== 'gave-up') return { ...NOTHING, result: await client.until(this.#lookUp(key)) }
       }
     } finally {
-      late.abort()
+      clearTimeout(timer)
     }
   }
 

@@ -2,7 +2,9 @@
 
 import assert from 'node:assert/strict'
 import { after, before, describe, mock, test } from 'node:test'
-import { type CacheKey, type CacheValue, LarderCacheStore, RedisCacheStore } from '../src/index.js'
+import { Agent, request } from 'undici'
+import { type CacheKey, type CacheValue, larderCache, LarderCacheStore, RedisCacheStore } from '../src/index.js'
+import { Origin } from './origin.js'
 import { type Server, startRedis } from './servers.js'
 
 describe('with a clock that is moved by hand', () => {
@@ -39,4 +41,27 @@ describe('with a clock that is moved by hand', () => {
       })
     }
   }
+
+  test('a request does not wait for another one longer than its limit', async (t) => {
+    const origin = new Origin()
+    origin.answer = (_incoming, response, count) => {
+      response.writeHead(200, { 'cache-control': 'public, max-age=60' }).write('part')
+      if (count > 1) response.end()
+    }
+    const url = await origin.listen()
+    const store = new LarderCacheStore({ ...server.options })
+    const agent = new Agent()
+    const dispatcher = agent.compose(larderCache({ store }))
+    t.after(async () => {
+      mock.timers.reset()
+      await store.close()
+      await agent.destroy()
+      origin.close()
+    })
+    mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'setImmediate'] })
+    const first = await request(url, { dispatcher })
+    const second = await request(url, { dispatcher })
+    assert.equal(await second.body.text(), 'part')
+    first.body.on('error', () => undefined).destroy()
+  })
 })

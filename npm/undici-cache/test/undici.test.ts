@@ -26,6 +26,7 @@ describe('the interceptor is undici\'s', () => {
   const usual = origin.answer
   let [base, paths] = ['', 0]
   let server: Server
+  let redis: Redis | undefined
   const open: { store: LarderCacheStore; dispatcher: Dispatcher }[] = []
   const client = (more: LarderCacheStoreOptions = {}, options: Partial<LarderCacheOptions> = {}): { store: LarderCacheStore; dispatcher: Dispatcher } => {
     const store = new LarderCacheStore({ ...server.options, errorCallback: () => undefined, ...more })
@@ -42,6 +43,7 @@ describe('the interceptor is undici\'s', () => {
 
   before(async () => {
     server = await startRedis()
+    redis = new Redis(server.options.clientOpts!)
     base = await origin.listen()
   })
   beforeEach(() => {
@@ -54,6 +56,7 @@ describe('the interceptor is undici\'s', () => {
       await dispatcher.close()
     }))
     origin.close()
+    redis?.disconnect()
     await server.stop()
   })
 
@@ -213,14 +216,14 @@ describe('the interceptor is undici\'s', () => {
     await eventually(async () => await other.store.get({ ...keyOf(url), headers: { 'x-user': 'b' } }) === undefined, 'all is gone')
   })
 
+  /** The URLs that stand in the log. */
+  const purged = async (): Promise<string[]> => {
+    const log = await redis!.getBuffer('larder:log') ?? Buffer.alloc(0)
+    return decodeLogRecords(log.subarray(LOG_HEADER_BYTES), 0).map(({ bytes }) => String((decodePurge(bytes).what as { url?: string }).url))
+  }
+
   /** undici deletes each method of each URL by itself. */
   test('an unsafe request is one purge of each URL', async (t) => {
-    const redis = new Redis(server.options.clientOpts!)
-    t.after(() => redis.disconnect())
-    const purged = async (): Promise<string[]> => {
-      const log = await redis.getBuffer('larder:log') ?? Buffer.alloc(0)
-      return decodeLogRecords(log.subarray(LOG_HEADER_BYTES), 0).map(({ bytes }) => String((decodePurge(bytes).what as { url?: string }).url))
-    }
     const { store, dispatcher } = client()
     const plain = new Agent().compose(interceptors.cache({ store }))
     t.after(() => plain.close())
@@ -293,11 +296,16 @@ describe('the interceptor is undici\'s', () => {
         }
         const plain = new Agent().compose(interceptors.cache({ store }))
         for (const by of [dispatcher, plain]) {
+          assert.ok(!(await purged()).includes(url), 'the bundle purges nothing')
           const { statusCode, body } = await request(url, { dispatcher: by, headers: { 'if-none-match': '"e"' }, signal: AbortSignal.timeout(10_000) })
           await body.text()
           assert.ok([200, 304].includes(statusCode))
         }
         await plain.close()
+        await store.close()
+        // By itself, undici deletes all of a URL after a 304 with Cache-Control, and the store can't tell that from other deletions.
+        const count = (await purged()).filter((one) => one === url).length
+        assert.ok(isThere ? count <= 1 : count === 0, `${count} purges`)
       }
     }
   })
