@@ -156,9 +156,9 @@ impl Body {
         Some(Bytes::from_owner(OfRecord { data, _hit: hit }))
     }
 
-    /// Whether bytes come from the origin for this client alone, so that a client that leaves ends them.
-    pub(crate) fn is_private(&self) -> bool {
-        matches!(self, Self::Origin(_) | Self::Ahead(_))
+    /// Whether bytes are on their way, so that a client that leaves may end them.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !matches!(self, Self::Empty | Self::Inline { .. } | Self::Pieces(_) | Self::Tunnel(_))
     }
 
     /// What a client that does not read on keeps in memory, where that may be much.

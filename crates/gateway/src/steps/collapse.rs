@@ -112,7 +112,12 @@ impl CollapsedRequest<'_> {
             match waiting.learn().await {
                 Learned::Interim(interim) => self.interims.push(interim),
                 Learned::Answer(answer) => match self.next_move(&answer, Role::Waiter) {
-                    Move::Reply(next) => return Ok(next),
+                    Move::Reply(next) => {
+                        if waiting.is_kept(&answer).await {
+                            return Ok(next);
+                        }
+                        self.tell("its body does not come: others go in turn");
+                    }
                     Move::Failed(failed) => break failed,
                     Move::GivenUp => return Ok(Next::Reply(self.given_up())),
                     Move::Again(again) => {

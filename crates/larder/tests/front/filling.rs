@@ -1,6 +1,7 @@
 //! Fills of the cache: collapsed requests, fills that break, clients that are slow or leave, objects too large.
 
 mod herd;
+mod stalls;
 mod turns;
 
 use std::io::Read;

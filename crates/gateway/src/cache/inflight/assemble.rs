@@ -148,7 +148,9 @@ impl Assembly {
                 }
                 Now::Waiting(waiting, job) => match waiting.learn().await {
                     Learned::Answer(answer) => {
-                        self.now = Now::Arriving(self.arriving(&answer).ok_or(RestFailed)?);
+                        if waiting.is_kept(&answer).await {
+                            self.now = Now::Arriving(self.arriving(&answer).ok_or(RestFailed)?);
+                        }
                     }
                     Learned::Turn(leader) => {
                         leader.begins_now();

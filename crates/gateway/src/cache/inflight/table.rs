@@ -25,6 +25,7 @@ pub(crate) use self::purge::Doom;
 
 use crate::cache::epochs::membership::LookUp;
 use crate::cache::inflight::answer::Answer;
+use crate::cache::inflight::fill::Fill;
 use crate::cache::inflight::order::{Exchanged, Order, Turn};
 use crate::cache::inflight::turns::{Effect, Ended};
 use crate::cache::record::stored::StoredHead;
@@ -146,6 +147,15 @@ impl FetchTable {
     fn hand_on(self: &Arc<Self>, crowd: &Arc<Crowd>) {
         let undelivered = self.hand_on_in(&mut self.shard(crowd.primary()).lock(), crowd);
         drop(undelivered);
+    }
+
+    /// A body that all of a crowd were promised does not come: others go in turn.
+    fn withdraw(self: &Arc<Self>, crowd: &Arc<Crowd>, fill: &Arc<Fill>) -> Effect {
+        let effect = crowd.withdraw(fill);
+        if effect == Effect::NextGoes {
+            self.hand_on(crowd);
+        }
+        effect
     }
 
     /// Returns the turns of those who have left just now: they are given up once the shard is free.

@@ -10,6 +10,7 @@
 //! | no connection brought anything | the next one goes; the second time all get the failure | all get the failure |
 //! | it fails otherwise | it is for that request alone: others go, [`AT_ONCE_MAX`] at a time | all get the failure |
 //! | it is late (`wait_max`) | the next one goes beside it, and the others wait for both | the same |
+//! | the body of an answer breaks off, or stands still for `wait_max` | to those who have nothing of it, it has failed otherwise | nothing |
 //!
 //! Who gets no turn within `wait_max` after the first failure asks no more: a stale response answers, or 503. So however many wait, an origin
 //! in trouble has [`AT_ONCE_MAX`] requests for a key at a time from each instance, and one that takes no connections two in all.

@@ -344,8 +344,14 @@ impl Job {
         }
         let _streaming = self.worker.recorder.fill(FillState::Streaming);
         let mut storing = Storing::ToDo;
+        let pause_max = self.site.config.collapse.limits().map(|limits| limits.wait_max);
         let end = loop {
-            match body.frame().await {
+            let frame = tokio::select! {
+                biased;
+                frame = body.frame() => frame,
+                () = fill.deserted(pause_max) => break Err("abandoned"),
+            };
+            match frame {
                 Some(Ok(BodyFrame::Data(data))) => match self.pass((&body, fill), data, &leader).await {
                     Some(Written::All) if has_length => {
                         storing = self.store(&filling, &leader);
@@ -372,7 +378,7 @@ impl Job {
         }
         match end {
             // Which bytes a part of another length than it says has is anybody's guess.
-            Ok(()) if !fill.is_as_announced() => self.abort(fill, "part-length"),
+            Ok(()) if !fill.is_as_announced() => self.abort(fill, "part-length", leader),
             Ok(()) => {
                 if storing == Storing::ToDo {
                     self.store(&filling, &leader);
@@ -383,7 +389,7 @@ impl Job {
                 if storing == Storing::ToDo {
                     self.store_beginning(&filling, &leader);
                 }
-                self.abort(fill, reason);
+                self.abort(fill, reason, leader);
             }
         }
     }
@@ -454,7 +460,9 @@ impl Job {
         Storing::Done
     }
 
-    pub(super) fn abort(&self, fill: &Fill, reason: &'static str) {
+    fn abort(&self, fill: &Fill, reason: &'static str, leader: LeaderGuard) {
+        // Those who have nothing of it know that before they see its end.
+        leader.land(Answer::Failed(Failed::Error(Arc::new(OriginError::BodyTruncated))));
         fill.abort();
         let says = format!("the body broke off ({reason}): not stored as complete");
         self.note(|| Finding::new("store", says, "RFC 9111 section 3.3"));

@@ -145,7 +145,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
 
     async fn next(&mut self, trailers: &mut Option<HeaderMap>) -> Moved {
         let body = &mut self.reply.body;
-        let is_private = body.is_private();
+        let is_awaited = body.is_awaited();
         let data = async {
             match S::SENDS_FILES {
                 true => body.data(trailers, PieceMax::SENT).await,
@@ -175,7 +175,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
             None => tokio::select! {
                 biased;
                 data = &mut data => moved(data),
-                () = connection.client_left(), if is_private => Moved::ClientGone,
+                () = connection.client_left(), if is_awaited => Moved::ClientGone,
             },
         }
     }

@@ -143,10 +143,10 @@ section! {
     /// late. Requests whose response can't be shared (private, or stale at once) are forwarded side by side, within `requests_in_flight_max` of the
     /// origin.
     COLLAPSE_LIMITS = "site.collapse_limits";
-    /// Longest wait for the response's header section before one waiter forwards again, and for a turn once a forward has failed.
+    /// Longest wait for the response's header section before one waiter forwards again, for content that stands still, and for a turn once a forward has failed.
     ///
     /// The others wait for both, and take the answer that comes first. Each forward ends by the time limits of the site, and there are four at a time
-    /// at most. A waiter that had no turn for so long after a failure gets a stale response, if it may, or 503.
+    /// at most. Nobody joins content that has stood still for so long, and it ends if nobody reads it. A waiter that had no turn for so long after a failure gets a stale response, if it may, or 503.
     wait_max = LIMIT.default("10s"),
     /// Waiters per forward; more are forwarded on their own.
     ///

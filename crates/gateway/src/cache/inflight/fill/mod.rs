@@ -25,7 +25,7 @@ use http::HeaderMap;
 use parking_lot::Mutex;
 use store::{Budget, Charge, Place};
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use self::state::{End, Retention, Room, State};
 use crate::upstream::Pacing;
@@ -97,6 +97,7 @@ impl Fill {
                 total_bytes: 0,
                 withheld_from: u64::MAX,
                 uncharged_until: 0,
+                moved_at: Instant::now(),
                 retention,
                 end: End::Filling,
                 because: None,
@@ -137,6 +138,7 @@ impl Fill {
 
     fn append(&self, mut data: Bytes) -> (Written, Retention) {
         let mut state = self.state.lock();
+        state.moved_at = Instant::now();
         let mut written = Written::Kept;
         if state.retention == Retention::Whole {
             let shown_bytes = state.total_bytes;
@@ -176,7 +178,37 @@ impl Fill {
         }
     }
 
-    /// Resolves when the last reader has left. For bodies that are not stored.
+    /// Whether somebody who has got nothing yet gets this body: it has begun and goes on, or is complete. Not where it has broken off, or has
+    /// stood still for `pause_max`.
+    pub(crate) async fn comes(&self, pause_max: Duration) -> bool {
+        loop {
+            let arrived = self.arrived.notified();
+            tokio::pin!(arrived);
+            arrived.as_mut().enable();
+            let (has_begun, moved_at) = {
+                let state = self.state.lock();
+                match state.end {
+                    End::Complete(_) => return true,
+                    End::Aborted => return false,
+                    End::Filling => (state.total_bytes > 0, state.moved_at),
+                }
+            };
+            let pause_left = pause_max.saturating_sub(moved_at.elapsed());
+            if has_begun || pause_left.is_zero() {
+                return !pause_left.is_zero();
+            }
+            let _ = timeout(pause_left, arrived).await;
+        }
+    }
+
+    /// Resolves when nothing has come for `pause_max`, and nobody reads what has.
+    pub(crate) async fn deserted(&self, pause_max: Option<Duration>) {
+        let Some(pause_max) = pause_max else { return std::future::pending().await };
+        sleep(pause_max).await;
+        self.nobody_reads().await;
+    }
+
+    /// Resolves when the last reader has left. For bodies that are not stored, or do not go on.
     pub(crate) async fn nobody_reads(&self) {
         loop {
             let read = self.read.notified();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderMap;
 use store::{Budget, Charge, Place, Segment, Slice};
+use tokio::time::Instant;
 
 use crate::reason::Reason;
 use crate::upstream::UNCHARGED_PIECE_BYTES_MAX;
@@ -50,6 +51,8 @@ pub(super) struct State {
     pub(super) withheld_from: u64,
     /// What comes before is not all charged: readers must pass it before there is more.
     pub(super) uncharged_until: u64,
+    /// When the last bytes came.
+    pub(super) moved_at: Instant,
     pub(super) retention: Retention,
     pub(super) end: End,
     /// What broke it off, where its readers are to tell.

@@ -12,11 +12,12 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{FetchTable, INTERIMS_KEPT_MAX, InFlight, LeaderGuard};
 use crate::cache::epochs::membership::LookUp;
-use crate::cache::inflight::answer::{Answer, Failed};
+use crate::cache::inflight::answer::{Answer, Failed, Filling};
+use crate::cache::inflight::fill::Fill;
 use crate::cache::inflight::turns::{Beside, Effect, Ended, Trouble};
 use crate::client::Client;
 use crate::config::CollapseLimits;
-use crate::upstream::Interim;
+use crate::upstream::{Interim, OriginError};
 
 /// Whose request it is, as far as that is known: all others are one.
 pub(crate) type Asker = Option<Client>;
@@ -43,8 +44,16 @@ struct State {
     failure: Option<Failed>,
     failed_at: Option<Instant>,
     interims: Vec<Arc<Interim>>,
-    /// What all get, and how many are promised it.
-    answer: Option<(Answer, Arc<AtomicUsize>)>,
+    promise: Option<Promise>,
+}
+
+/// What all get.
+struct Promise {
+    answer: Answer,
+    /// Those who get it and don't have it yet.
+    promised: Arc<AtomicUsize>,
+    /// Whose forward brings it.
+    client: Asker,
 }
 
 struct Entry {
@@ -64,6 +73,8 @@ pub(crate) struct Waiting {
     fetch_table: Arc<FetchTable>,
     ticket: u64,
     turn: Option<oneshot::Receiver<LeaderGuard>>,
+    /// Its turn, where that came while it waited for a body.
+    given: Option<LeaderGuard>,
     since: Instant,
     interims_seen: usize,
     knows_failure: bool,
@@ -130,7 +141,7 @@ impl Crowd {
     }
 
     pub(super) fn answer(&self) -> Option<Answer> {
-        self.state.lock().answer.as_ref().map(|(answer, _)| answer.clone())
+        self.state.lock().promise.as_ref().map(|promise| promise.answer.clone())
     }
 
     /// The forwards that are under way for it.
@@ -153,29 +164,51 @@ impl Crowd {
 
     /// Gives all who wait what a forward has brought.
     pub(super) fn answered(&self, in_flight: &Arc<InFlight>, answer: &Answer) {
-        self.state.lock().answered(in_flight, answer);
+        let mut state = self.state.lock();
+        let own = state.under_way.iter().find(|own| own.is(in_flight)).and_then(|own| own.client);
+        state.answered((in_flight, own), answer);
+        drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// The body that all were promised does not come: to those who have nothing of it, its forward has failed.
+    pub(super) fn withdraw(&self, fill: &Arc<Fill>) -> Effect {
+        let mut state = self.state.lock();
+        let Some(promise) = state.promise.as_ref().filter(|promise| promise.is_of(fill)) else {
+            return Effect::NextGoes;
+        };
+        let client = promise.client;
+        let effect = state.trouble.learns(Ended::Failed, client, self.limits.on_failure);
+        if effect == Effect::NextGoes {
+            state.failed(Some(Failed::Error(Arc::new(OriginError::BetweenBytesTimeout))));
+        }
+        effect
     }
 
     /// A forward has ended: what it means to those who wait. Nothing, where they have their answer from another one.
     pub(super) fn ended(&self, in_flight: &Arc<InFlight>, answer: &Answer) -> Option<Effect> {
         let (ended, failed) = end_of(answer);
         let mut state = self.state.lock();
-        let own = state.under_way.iter().position(|known| Arc::ptr_eq(&known.in_flight, in_flight))?;
+        let own = state.under_way.iter().position(|known| known.is(in_flight))?;
         let own = state.under_way.remove(own);
-        if let Some((_, promised)) = &state.answer {
-            return Arc::ptr_eq(promised, &in_flight.waiters).then_some(Effect::AllGetIt);
+        if let Some(promise) = &state.promise {
+            let is_own = Arc::ptr_eq(&promise.promised, &in_flight.waiters);
+            if !is_own || ended != Ended::Failed {
+                return is_own.then_some(Effect::AllGetIt);
+            }
         }
         let effect = state.trouble.learns(ended, own.client, self.limits.on_failure);
         match (effect, failed) {
-            (Effect::AllGetIt, Some(failed)) => state.answered(in_flight, &Answer::Failed(failed)),
-            (Effect::AllGetIt, None) => state.answered(in_flight, answer),
+            (Effect::AllGetIt, failed) => {
+                let answer = failed.map_or_else(|| answer.clone(), Answer::Failed);
+                state.answered((in_flight, own.client), &answer);
+            }
             (Effect::NextGoes, failed) => {
-                if ended == Ended::Failed {
-                    state.failed_at.get_or_insert_with(Instant::now);
-                }
                 let is_first = state.failure.is_none();
-                state.failure = failed.or_else(|| state.failure.take());
+                match ended {
+                    Ended::Failed => state.failed(failed),
+                    _ => state.failure = failed.or_else(|| state.failure.take()),
+                }
                 if !is_first {
                     return Some(effect);
                 }
@@ -192,7 +225,7 @@ impl Crowd {
         let now = Instant::now();
         let are_late = state.under_way.iter().all(|own| own.late_at.is_some_and(|late_at| late_at <= now));
         let beside = Beside { under_way: state.under_way.len(), are_late };
-        if state.answer.is_some() || !state.trouble.may_begin(beside) {
+        if state.promise.is_some() || !state.trouble.may_begin(beside) {
             return None;
         }
         let clients: Vec<Asker> = state.under_way.iter().map(|own| own.client).collect();
@@ -213,10 +246,38 @@ impl State {
     }
 
     /// Each of those who wait is promised what it is.
-    fn answered(&mut self, in_flight: &Arc<InFlight>, answer: &Answer) {
-        if self.answer.is_none() {
-            in_flight.waiters.fetch_add(self.waiting.len(), Ordering::AcqRel);
-            self.answer = Some((answer.clone(), Arc::clone(&in_flight.waiters)));
+    fn answered(&mut self, (in_flight, client): (&Arc<InFlight>, Asker), answer: &Answer) {
+        if self.promise.is_none() {
+            let promised = Arc::clone(&in_flight.waiters);
+            promised.fetch_add(self.waiting.len(), Ordering::AcqRel);
+            self.promise = Some(Promise { answer: answer.clone(), promised, client });
+        }
+    }
+
+    /// It is for its own request alone, whatever was promised.
+    fn failed(&mut self, failed: Option<Failed>) {
+        self.promise.take().iter().for_each(|promise| promise.less(self.waiting.len()));
+        self.failed_at.get_or_insert_with(Instant::now);
+        self.failure = failed.or_else(|| self.failure.take());
+    }
+}
+
+impl UnderWay {
+    fn is(&self, in_flight: &Arc<InFlight>) -> bool {
+        Arc::ptr_eq(&self.in_flight, in_flight)
+    }
+}
+
+impl Promise {
+    fn is_of(&self, fill: &Arc<Fill>) -> bool {
+        matches!(&self.answer, Answer::Filling(filling) if Arc::ptr_eq(&filling.fill, fill))
+    }
+
+    /// So many have it by now, or do without.
+    fn less(&self, count: usize) {
+        self.promised.fetch_sub(count, Ordering::AcqRel);
+        if let Answer::Filling(filling) = &self.answer {
+            filling.fill.promise_kept();
         }
     }
 }
@@ -248,9 +309,7 @@ impl Waiting {
         let ticket = state.tickets;
         state.tickets += 1;
         state.waiting.insert(ticket, Entry { client, turn: sender });
-        if let Some((_, promised)) = &state.answer {
-            promised.fetch_add(1, Ordering::AcqRel);
-        }
+        state.promise.iter().for_each(|promise| _ = promise.promised.fetch_add(1, Ordering::AcqRel));
         let is_first = state.waiting.len() == 1;
         drop(state);
         if is_first {
@@ -258,7 +317,8 @@ impl Waiting {
         }
         let (crowd, fetch_table) = (Arc::clone(crowd), Arc::clone(fetch_table));
         let since = Instant::now();
-        Self { crowd, fetch_table, ticket, turn: Some(turn), since, interims_seen: 0, knows_failure: false }
+        let (turn, given) = (Some(turn), None);
+        Self { crowd, fetch_table, ticket, turn, given, since, interims_seen: 0, knows_failure: false }
     }
 
     /// Where the request is recorded that leads a forward for it.
@@ -269,6 +329,9 @@ impl Waiting {
     /// What comes next. May be dropped, and called again.
     pub(crate) async fn learn(&mut self) -> Learned {
         let crowd = Arc::clone(&self.crowd);
+        if let Some(leader) = self.given.take() {
+            return Learned::Turn(leader);
+        }
         loop {
             let changed = crowd.changed.notified();
             tokio::pin!(changed);
@@ -292,8 +355,8 @@ impl Waiting {
             self.interims_seen += 1;
             return Some(Learned::Interim(Arc::clone(interim)));
         }
-        if let Some((answer, _)) = &state.answer {
-            return Some(Learned::Answer(answer.clone()));
+        if let Some(promise) = &state.promise {
+            return Some(Learned::Answer(promise.answer.clone()));
         }
         if let Some(failure) = state.failure.as_ref().filter(|_| !self.knows_failure) {
             self.knows_failure = true;
@@ -320,6 +383,22 @@ impl Waiting {
         late_at.into_iter().chain(leaves_at).min()
     }
 
+    /// Whether an answer is kept to this one, which has nothing of it yet. Where its body does not come, others go in turn, and this one waits on.
+    pub(crate) async fn is_kept(&mut self, answer: &Answer) -> bool {
+        let Answer::Filling(Filling { fill, .. }) = answer else { return true };
+        tokio::select! {
+            biased;
+            comes = fill.comes(self.crowd.limits.wait_max) => {
+                comes || self.fetch_table.withdraw(&self.crowd, fill) == Effect::AllGetIt
+            }
+            // It may have been given one just before somebody else's answer came.
+            turn = turn_of(&mut self.turn) => {
+                self.given = Some(turn);
+                false
+            }
+        }
+    }
+
     /// Who wants what this answer is about begins anew from now on: it is too old.
     pub(crate) fn make_room(&self) {
         self.fetch_table.close(&self.crowd);
@@ -333,12 +412,7 @@ impl Drop for Waiting {
             return;
         }
         let is_last = state.waiting.is_empty();
-        if let Some((answer, promised)) = &state.answer {
-            promised.fetch_sub(1, Ordering::AcqRel);
-            if let Answer::Filling(filling) = answer {
-                filling.fill.promise_kept();
-            }
-        }
+        state.promise.iter().for_each(|promise| promise.less(1));
         drop(state);
         if is_last {
             self.crowd.notify_forwards();
