@@ -336,6 +336,46 @@ fn refusals_name_the_spelling() {
     }
 }
 
+/// Characters that a path may hold as they are, or escaped: origins take both for the same.
+#[test]
+fn escaped_characters_of_paths_evade_no_rule() {
+    const CHARACTERS: &str = "!$&'()*+,=:@-._~";
+    let path = |kind: &str, character: char| match kind {
+        "regex" => format!("regex = '''^/[{character}]x$'''"),
+        "glob" => format!("glob = '''/\\{character}x'''"),
+        kind => format!("{kind} = \"/{character}x\""),
+    };
+    let rules = [
+        ("deny = true", 403),
+        ("rate_limit = { requests = 1, window = \"1h\", burst = 1 }", 429),
+        ("cache = false", 200),
+    ];
+    for (kind, (rule, status)) in
+        ["exact", "prefix", "regex", "glob"].iter().flat_map(|kind| rules.map(|rule| (*kind, rule)))
+    {
+        let origin = origin();
+        let rules = CHARACTERS
+            .chars()
+            .map(|character| format!("[[site.rule]]\npath = {{ {} }}\n{rule}\n", path(kind, character)));
+        let rest = "[[site.rule]]\nttl_override = { 200 = \"1h\" }\n";
+        let larder = start(&origin, "", &(rules.collect::<String>() + rest));
+        for character in CHARACTERS.chars() {
+            larder.get(&format!("/{character}x"));
+            let digits = format!("{:02x}", u32::from(character));
+            for spelled in [digits.clone(), digits.to_uppercase(), digits.clone()] {
+                let answer = larder.get(&format!("/%{spelled}x"));
+                assert!(
+                    answer.status() == status && !answer.is_hit(),
+                    "%{spelled} with {kind} and {rule}: {}",
+                    answer.status()
+                );
+            }
+            // Of unreserved characters too: the normal form decodes once.
+            assert_eq!(larder.get(&format!("/%25{digits}x")).status(), 400, "%25{digits} with {kind}");
+        }
+    }
+}
+
 /// Two slashes at the beginning are the name of a server to some origins.
 #[test]
 fn a_prefix_that_is_cut_off_leaves_no_slashes() {

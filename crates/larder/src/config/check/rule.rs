@@ -134,6 +134,9 @@ fn check_spelling(scope: &mut Scope<'_>, rule: &Table, allowed: PathSpellings) {
 
 /// Notes what a pattern spells otherwise than paths are when they are compared.
 fn check_form(scope: &mut Scope<'_>, table: &Table, spelling: Spelling) {
+    for node in ["exact", "prefix", "glob", "regex"].into_iter().filter_map(|key| table.node(key)) {
+        check_escapes(scope, node);
+    }
     for node in ["glob", "regex"].into_iter().filter_map(|key| table.node(key)) {
         let text = node.as_text();
         let Some(normal) = target::normal_form(text) else { continue };
@@ -144,6 +147,23 @@ fn check_form(scope: &mut Scope<'_>, table: &Table, spelling: Spelling) {
         }
     }
 }
+
+/// Notes escapes of what clients may also write as it is: an origin takes both for the same, and the pattern is for one of them.
+pub(super) fn check_escapes(scope: &mut Scope<'_>, node: &Node) {
+    let text = node.as_text();
+    let mut escapes =
+        text.match_indices('%').filter_map(|(at, _)| Some((at, target::escape(text.as_bytes(), at)?)));
+    let Some((at, byte)) = escapes.find(|(_, byte)| WRITTEN_BOTH_WAYS.contains(byte)) else { return };
+    let (escape, character) = (&text[at..at + 3], char::from(byte));
+    let message = format!(
+        "paths with `{character}` in the place of `{escape}` don't match: write `{character}`, as which `{escape}` in a path is read too"
+    );
+    scope.warning(node, message);
+}
+
+/// What a path may hold as it is, beside letters, digits and what the normal form decodes; but for `;`, which is refused either way.
+//= RFC 3986 section 3.3: characters of a path
+const WRITTEN_BOTH_WAYS: &[u8] = b"!$&'()*+,=:@";
 
 /// Whether all that a rule overrides becomes stale at once.
 fn takes_lifetimes(rule: &Table) -> bool {

@@ -15,7 +15,7 @@ use super::compression::Offer;
 use super::names::{doubled, field_name, host_pattern, name};
 use super::origin::Origins;
 use super::protection;
-use super::rule::{self, rules};
+use super::rule::{self, check_escapes, rules};
 use super::scope::Scope;
 use super::server::{has_gateway, networks};
 use super::stores::Stores;
@@ -59,6 +59,7 @@ struct OfProcess<'a> {
 fn site(scope: &mut Scope<'_>, table: &Table, origins: &Origins, process: &OfProcess<'_>) -> Option<Site> {
     let name = scope.parsed(table, "name", name);
     let path_prefix = scope.parsed(table, "path_prefix", path_prefix);
+    table.node("path_prefix").into_iter().for_each(|node| check_escapes(scope, node));
     let origin = origins.resolve(scope, table);
     let (store, store_table) = process.stores.of_site(scope, table);
     let offer = Offer::of_site(scope, table);
