@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::cache::epochs::membership::Stamp;
 use crate::cache::inflight::answer::Answer;
-use crate::cache::inflight::table::{Join, LeaderGuard};
+use crate::cache::inflight::table::{Asker, Join, LeaderGuard};
 use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::lookup::Lookup;
 use crate::cache::pacing::InVain;
@@ -37,7 +37,7 @@ pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
     let (fetch_table, stamp) = (cache.fetches(), cache.stamp());
     let place = (&*fetch.key, &*fetch.variant);
     let limits = lookup.site.config.collapse.limits().unwrap_or(NOBODY_WAITS);
-    let who = (client(lookup), limits);
+    let who = (Asker { client: client(lookup), ..Asker::default() }, limits);
     let joined = fetch_table.join(place, who, fetch.look_up.at(stamp), |began| cache.is_overtaken(began));
     // Unless one is under way.
     if let Join::Lead(waiter) = joined {

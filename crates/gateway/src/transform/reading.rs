@@ -28,6 +28,7 @@ use caching::forwarded::{Hop, Node};
 use caching::unkeyed::{self, FieldClass, class_of};
 use caching::{FieldLine, HopByHop, MaxForwards, MethodClass, RequestFacts, hop_by_hop, sharing};
 use http::header::HeaderName;
+use tokio::sync::SetOnce;
 
 use crate::active::ActiveConfig;
 use crate::cache::record::stored::CacheEntry;
@@ -56,6 +57,8 @@ pub(crate) struct Inbound {
     sent: OnceLock<PackedFields>,
     /// Where it went.
     pub(crate) tried: Tried,
+    /// Set when others wait for the place that it takes from the origin.
+    pub(crate) place_wanted: Arc<SetOnce<()>>,
 }
 
 /// What a request is read by.
@@ -88,6 +91,7 @@ impl Inbound {
             rule,
             sent: OnceLock::new(),
             tried: Tried::default(),
+            place_wanted: Arc::default(),
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
+use tokio::sync::SetOnce;
 
 use crate::cache::inflight::answer::Answer;
 use crate::cache::inflight::table::{InFlight, LeaderGuard, News, Waiter};
@@ -33,6 +34,7 @@ struct HeldPermit {
     in_flight: Arc<InFlight>,
     upstream: Arc<Upstream>,
     client: Option<Client>,
+    place_wanted: Arc<SetOnce<()>>,
 }
 
 impl Driven {
@@ -76,6 +78,7 @@ impl HeldPermit {
             in_flight: Arc::clone(leader.shared_in_flight()),
             upstream: Arc::clone(&job.site.upstream),
             client: Client::of_request(&job.request, &job.live.config.trusted_proxies),
+            place_wanted: Arc::clone(&job.request.place_wanted),
         }
     }
 }
@@ -94,7 +97,7 @@ impl Drop for Driven {
 /// Brings a job to its end. One that nobody waits for may bring something to store, but that is worth less than a request that
 /// somebody waits for.
 async fn go_on(mut job: Running, permit: HeldPermit) {
-    let HeldPermit { in_flight, upstream, client } = permit;
+    let HeldPermit { in_flight, upstream, client, place_wanted } = permit;
     let given_up = async {
         loop {
             in_flight.nobody_waits().await;
@@ -104,10 +107,16 @@ async fn go_on(mut job: Running, permit: HeldPermit) {
             }
         }
     };
+    // Nor is it worth the turn of one that waits for the same.
+    let left = async {
+        place_wanted.wait().await;
+        in_flight.client_left().await;
+    };
     tokio::select! {
         biased;
         () = &mut job => return,
         () = given_up => {}
+        () = left => {}
     }
     // The place is free before anybody else is asked for one.
     drop(job);

@@ -1,6 +1,8 @@
 //! Who takes part in which forward.
 
-use crate::cache::inflight::table::{Join, Waiter, Waiting};
+use std::sync::Arc;
+
+use crate::cache::inflight::table::{Asker, Join, Waiter, Waiting};
 use crate::cache::publish::job::Job;
 use crate::client::Client;
 
@@ -27,7 +29,9 @@ pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> Part {
         Some(limits) => {
             let place = (&*job.fetch.key, &*variant_and_scope);
             let client = Client::of_request(&job.request, &job.live.config.trusted_proxies);
-            fetch_table.join(place, (client, limits), now, |began| cache.is_overtaken(began))
+            let place_wanted = Arc::clone(&job.request.place_wanted);
+            fetch_table
+                .join(place, (Asker { client, place_wanted }, limits), now, |began| cache.is_overtaken(began))
         }
     };
     match joined {

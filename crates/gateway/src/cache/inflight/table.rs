@@ -115,7 +115,7 @@ impl FetchTable {
     pub(crate) fn join(
         self: &Arc<Self>,
         (primary, variant): (&[u8], &[u8]),
-        (client, limits): (Asker, CollapseLimits),
+        (asker, limits): (Asker, CollapseLimits),
         now: LookUp,
         is_overtaken: impl Fn(LookUp) -> bool,
     ) -> Join {
@@ -125,21 +125,21 @@ impl FetchTable {
         {
             return match crowd.is_full() {
                 true => Join::Full,
-                false => Join::Wait(Waiting::enter(crowd, self, client)),
+                false => Join::Wait(Waiting::enter(crowd, self, asker)),
             };
         }
         let crowd = Crowd::new((primary, key.into_boxed_slice()), now, limits);
         shard.crowds.insert(crowd.key().into(), Arc::clone(&crowd));
-        let in_flight = self.begin(&mut shard, &crowd, client);
+        let in_flight = self.begin(&mut shard, &crowd, asker);
         Join::Lead(Waiter::new(&in_flight))
     }
 
     /// Lists one more forward for a crowd.
-    fn begin(&self, shard: &mut Listed, crowd: &Arc<Crowd>, client: Asker) -> Arc<InFlight> {
+    fn begin(&self, shard: &mut Listed, crowd: &Arc<Crowd>, asker: Asker) -> Arc<InFlight> {
         let in_flight = InFlight::new(crowd.primary(), self.turn());
         let in_flight = Arc::new(InFlight { crowd: Some(Arc::clone(crowd)), ..in_flight });
         shard.forwards.insert(in_flight.began, Arc::clone(&in_flight));
-        crowd.begins(&in_flight, client);
+        crowd.begins(&in_flight, asker);
         in_flight
     }
 
@@ -161,8 +161,8 @@ impl FetchTable {
     /// Returns the turns of those who have left just now: they are given up once the shard is free.
     fn hand_on_in(self: &Arc<Self>, shard: &mut Listed, crowd: &Arc<Crowd>) -> Vec<LeaderGuard> {
         let mut undelivered = Vec::new();
-        while let Some((client, turn)) = crowd.next() {
-            let in_flight = self.begin(shard, crowd, client);
+        while let Some((asker, turn)) = crowd.next() {
+            let in_flight = self.begin(shard, crowd, asker);
             let leader = LeaderGuard { in_flight, fetch_table: Arc::clone(self) };
             undelivered.extend(turn.send(leader).err());
         }
@@ -427,22 +427,27 @@ impl InFlight {
 
     /// Resolves when nobody waits for an answer that is not there yet.
     pub(crate) async fn nobody_waits(&self) {
-        self.until(|waiters, is_answered| waiters == 0 && !is_answered).await;
+        self.until(|own, others, is_answered| own + others == 0 && !is_answered).await;
+    }
+
+    /// Resolves when the client that leads it has gone before the answer.
+    pub(crate) async fn client_left(&self) {
+        self.until(|own, _, is_answered| own == 0 && !is_answered).await;
     }
 
     /// Resolves when somebody does, or the answer is there.
     pub(crate) async fn somebody_waits(&self) {
-        self.until(|waiters, is_answered| waiters > 0 || is_answered).await;
+        self.until(|own, others, is_answered| own + others > 0 || is_answered).await;
     }
 
-    async fn until(&self, holds: impl Fn(usize, bool) -> bool) {
+    async fn until(&self, holds: impl Fn(usize, usize, bool) -> bool) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             let is_answered = self.progress.lock().answer.is_some();
             let waiting = self.crowd.as_ref().map_or(0, |crowd| crowd.count());
-            if holds(self.waiters.load(Ordering::Acquire) + waiting, is_answered) {
+            if holds(self.waiters.load(Ordering::Acquire), waiting, is_answered) {
                 return;
             }
             changed.await;

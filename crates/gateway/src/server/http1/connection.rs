@@ -50,13 +50,19 @@ pub(super) type Next = Result<Persistence, WireError>;
 
 impl<S: Stream> Connection<S> {
     /// Resolves when the client is gone before its reply, or may be: one that has closed its sending side is believed to wait as
-    /// long as nobody else waits for the place that it takes from the origin.
+    /// long as nobody else waits for the place that it takes from the origin, or for its turn to ask for the same.
     /// So is the forward of an unsafe request: what it has changed is invalidated when it is answered.
     pub(super) async fn client_gave_up(&mut self, plan: &Plan) {
         let may_be_there = matches!(self.input_ended().await, WireError::Closed);
         if may_be_there || plan.facts.method == MethodClass::Unsafe {
             // On the heap: hardly any client goes, and each request would need room for this.
-            Box::pin(plan.site.upstream.permit_wanted(plan.client())).await;
+            Box::pin(async {
+                tokio::select! {
+                    () = plan.site.upstream.permit_wanted(plan.client()) => {}
+                    _ = plan.request.place_wanted.wait() => {}
+                }
+            })
+            .await;
         }
     }
 

@@ -153,6 +153,51 @@ fn a_page_that_expires_under_attack_is_there_for_all_others() {
     assert!(asked > 100 && failed == 0, "{failed} of {asked} failed");
 }
 
+/// How clients leave whose requests hang.
+const CLOSINGS: [(&str, fn(Client) -> Option<Client>); 2] = [
+    ("closes its sending side", |mut client| {
+        client.finish_sending();
+        Some(client)
+    }),
+    ("leaves", |client| {
+        client.reset();
+        None
+    }),
+];
+
+/// Their forwards have all the places for the key, and others of them come before those who are there.
+#[test]
+fn clients_that_close_their_connections_hold_up_nobody() {
+    for (what, closes) in CLOSINGS {
+        let gate = Gate::new();
+        let released = gate.clone();
+        let origin = ScriptedOrigin::start(move |exchange| match exchange.request.field("x-attack") {
+            "" => page(exchange),
+            _ if exchange.request.earlier == 0 => {
+                released.pass();
+                exchange.respond("500 Internal Server Error", "", "attacked");
+            }
+            _ => exchange.wait_for_peer(),
+        });
+        let settings = SITE.replace("\"1s\"", "\"1h\"").replace("\"20s\"", "\"5s\"");
+        let larder = Setup::config(LARDER, &settings.replace("@origin@", &origin.url())).start();
+        let mut closers = vec![asking(client(&larder, 1), "/page", ATTACK)];
+        origin.wait_for("/page", 1);
+        closers.extend((2..=ATTACKERS).map(|number| asking(client(&larder, number), "/page", ATTACK)));
+        wait::until_true("they wait", || waiters(&larder) >= f64::from(ATTACKERS - 1));
+        let honest: Vec<Client> = (0..HONEST).map(|_| asking(client(&larder, 100), "/page", "")).collect();
+        let all = f64::from(ATTACKERS - 1) + HONEST as f64;
+        wait::until_true("all wait", || waiters(&larder) >= all);
+        gate.open();
+        origin.wait_for("/page", 1 + AT_ONCE);
+        let _left: Vec<_> = closers.into_iter().map(closes).collect();
+        for mut client in honest {
+            let response = client.response();
+            assert_eq!(response.status(), 200, "{what}: {:?}", response.head);
+        }
+    }
+}
+
 const CROWD: usize = 1000;
 
 fn crowd(larder: &Larder) -> Vec<Client> {

@@ -7,20 +7,26 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use telemetry::trace::TraceContext;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, SetOnce, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::{FetchTable, INTERIMS_KEPT_MAX, InFlight, LeaderGuard};
 use crate::cache::epochs::membership::LookUp;
 use crate::cache::inflight::answer::{Answer, Failed, Filling};
 use crate::cache::inflight::fill::Fill;
-use crate::cache::inflight::turns::{Beside, Effect, Ended, Trouble};
+use crate::cache::inflight::turns::{AT_ONCE_MAX, Beside, Effect, Ended, Trouble};
 use crate::client::Client;
 use crate::config::CollapseLimits;
 use crate::upstream::{Interim, OriginError};
 
-/// Whose request it is, as far as that is known: all others are one.
-pub(crate) type Asker = Option<Client>;
+/// A request that asks, or would.
+#[derive(Clone, Default)]
+pub(crate) struct Asker {
+    /// Whose it is, as far as that is known: all others are one.
+    pub(crate) client: Option<Client>,
+    /// Set when it asks, all places for the key are taken, and others wait for one: a client that may have gone counts as gone then.
+    pub(crate) place_wanted: Arc<SetOnce<()>>,
+}
 
 /// Those who wait for one response.
 pub(super) struct Crowd {
@@ -39,7 +45,7 @@ struct State {
     waiting: BTreeMap<u64, Entry>,
     tickets: u64,
     under_way: Vec<UnderWay>,
-    trouble: Trouble<Asker>,
+    trouble: Trouble<Option<Client>>,
     /// The last failure of one request, and when the first was.
     failure: Option<Failed>,
     failed_at: Option<Instant>,
@@ -53,17 +59,17 @@ struct Promise {
     /// Those who get it and don't have it yet.
     promised: Arc<AtomicUsize>,
     /// Whose forward brings it.
-    client: Asker,
+    client: Option<Client>,
 }
 
 struct Entry {
-    client: Asker,
+    asker: Asker,
     turn: oneshot::Sender<LeaderGuard>,
 }
 
 struct UnderWay {
     in_flight: Arc<InFlight>,
-    client: Asker,
+    asker: Asker,
     late_at: Option<Instant>,
 }
 
@@ -158,14 +164,14 @@ impl Crowd {
         }
     }
 
-    pub(super) fn begins(&self, in_flight: &Arc<InFlight>, client: Asker) {
-        self.state.lock().begins(in_flight, client, self.limits.wait_max);
+    pub(super) fn begins(&self, in_flight: &Arc<InFlight>, asker: Asker) {
+        self.state.lock().begins(in_flight, asker, self.limits.wait_max);
     }
 
     /// Gives all who wait what a forward has brought.
     pub(super) fn answered(&self, in_flight: &Arc<InFlight>, answer: &Answer) {
         let mut state = self.state.lock();
-        let own = state.under_way.iter().find(|own| own.is(in_flight)).and_then(|own| own.client);
+        let own = state.under_way.iter().find(|own| own.is(in_flight)).and_then(|own| own.asker.client);
         state.answered((in_flight, own), answer);
         drop(state);
         self.changed.notify_waiters();
@@ -197,11 +203,11 @@ impl Crowd {
                 return is_own.then_some(Effect::AllGetIt);
             }
         }
-        let effect = state.trouble.learns(ended, own.client, self.limits.on_failure);
+        let effect = state.trouble.learns(ended, own.asker.client, self.limits.on_failure);
         match (effect, failed) {
             (Effect::AllGetIt, failed) => {
                 let answer = failed.map_or_else(|| answer.clone(), Answer::Failed);
-                state.answered((in_flight, own.client), &answer);
+                state.answered((in_flight, own.asker.client), &answer);
             }
             (Effect::NextGoes, failed) => {
                 let is_first = state.failure.is_none();
@@ -222,16 +228,17 @@ impl Crowd {
     /// The next one whose turn it is, if there is room for one more.
     pub(super) fn next(&self) -> Option<(Asker, oneshot::Sender<LeaderGuard>)> {
         let mut state = self.state.lock();
+        state.tell_wanted();
         let now = Instant::now();
         let are_late = state.under_way.iter().all(|own| own.late_at.is_some_and(|late_at| late_at <= now));
         let beside = Beside { under_way: state.under_way.len(), are_late };
         if state.promise.is_some() || !state.trouble.may_begin(beside) {
             return None;
         }
-        let clients: Vec<Asker> = state.under_way.iter().map(|own| own.client).collect();
-        let next = state.trouble.next(state.waiting.values().map(|entry| entry.client), &clients)?;
+        let clients: Vec<_> = state.under_way.iter().map(|own| own.asker.client).collect();
+        let next = state.trouble.next(state.waiting.values().map(|entry| entry.asker.client), &clients)?;
         let ticket = *state.waiting.keys().nth(next)?;
-        state.waiting.remove(&ticket).map(|entry| (entry.client, entry.turn))
+        state.waiting.remove(&ticket).map(|entry| (entry.asker, entry.turn))
     }
 
     fn notify_forwards(&self) {
@@ -240,13 +247,19 @@ impl Crowd {
 }
 
 impl State {
-    fn begins(&mut self, in_flight: &Arc<InFlight>, client: Asker, wait_max: Duration) {
+    fn begins(&mut self, in_flight: &Arc<InFlight>, asker: Asker, wait_max: Duration) {
         let late_at = Instant::now().checked_add(wait_max);
-        self.under_way.push(UnderWay { in_flight: Arc::clone(in_flight), client, late_at });
+        self.under_way.push(UnderWay { in_flight: Arc::clone(in_flight), asker, late_at });
+    }
+
+    fn tell_wanted(&self) {
+        if self.under_way.len() >= AT_ONCE_MAX && !self.waiting.is_empty() && self.promise.is_none() {
+            self.under_way.iter().for_each(|own| _ = own.asker.place_wanted.set(()));
+        }
     }
 
     /// Each of those who wait is promised what it is.
-    fn answered(&mut self, (in_flight, client): (&Arc<InFlight>, Asker), answer: &Answer) {
+    fn answered(&mut self, (in_flight, client): (&Arc<InFlight>, Option<Client>), answer: &Answer) {
         if self.promise.is_none() {
             let promised = Arc::clone(&in_flight.waiters);
             promised.fetch_add(self.waiting.len(), Ordering::AcqRel);
@@ -303,12 +316,13 @@ pub(super) fn end_of(answer: &Answer) -> (Ended, Option<Failed>) {
 }
 
 impl Waiting {
-    pub(super) fn enter(crowd: &Arc<Crowd>, fetch_table: &Arc<FetchTable>, client: Asker) -> Self {
+    pub(super) fn enter(crowd: &Arc<Crowd>, fetch_table: &Arc<FetchTable>, asker: Asker) -> Self {
         let (sender, turn) = oneshot::channel();
         let mut state = crowd.state.lock();
         let ticket = state.tickets;
         state.tickets += 1;
-        state.waiting.insert(ticket, Entry { client, turn: sender });
+        state.waiting.insert(ticket, Entry { asker, turn: sender });
+        state.tell_wanted();
         state.promise.iter().for_each(|promise| _ = promise.promised.fetch_add(1, Ordering::AcqRel));
         let is_first = state.waiting.len() == 1;
         drop(state);
