@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use engine::{Batch, Database};
-use resp::{Arguments, DecodeError, Limits, Problem, RequestScanner};
+use resp::{Arguments, DecodeError, Limits, Problem, RequestScanner, ShortScanner};
 
 use crate::body::Body;
 use crate::command::{self, Done, Executed, Form, Isolation, Plain};
@@ -349,11 +349,12 @@ impl Conversation {
 
     /// As [`Self::execute_plain`], with a look at the clock now and then.
     fn run_plain(&mut self, input: &[u8], context: &Context<'_>, output: &mut Output) -> usize {
-        if context.shared.slow.wants_all() {
+        let is_text = is_text(input, context);
+        if context.shared.slow.wants_all() || !is_text && !ShortScanner::may_find(input) {
             return 0;
         }
         let (begin, before) = (context.statistics.begin_run(), self.session.tally);
-        let bytes = if is_text(input, context) {
+        let bytes = if is_text {
             if self.messages.is_at_begin() { self.execute_plain(&Text, input, context, output) } else { 0 }
         } else {
             self.scanner.short().map_or(0, |scanner| self.execute_plain(&scanner, input, context, output))

@@ -59,7 +59,12 @@ impl Reply<'_> {
     }
 
     pub(crate) fn integer(&mut self, number: i64) {
-        self.line(b':', itoa::Buffer::new().format(number).as_bytes());
+        self.integer_of(itoa::Buffer::new().format(number).as_bytes());
+    }
+
+    /// One whose digits are known.
+    pub(crate) fn integer_of(&mut self, digits: &[u8]) {
+        self.line(b':', digits);
     }
 
     pub(crate) fn double(&mut self, number: f64) {

@@ -48,6 +48,14 @@ impl ShortScanner {
         Self { bulk_bytes_max: limits.bulk_bytes_max }
     }
 
+    /// Whether `bytes` may begin with a request that it finds: one look, which tells most others.
+    #[inline]
+    #[must_use]
+    pub fn may_find(bytes: &[u8]) -> bool {
+        let head = bytes.first_chunk().map(|head| u64::from_le_bytes(*head));
+        head.is_some_and(|head| head == TWO || head == THREE)
+    }
+
     /// The request with which `bytes` begin. None says nothing: [`RequestScanner::scan`](crate::RequestScanner::scan) is to be asked then.
     #[inline]
     #[must_use]

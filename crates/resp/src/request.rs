@@ -100,7 +100,8 @@ impl<'a> Arguments<'a> {
     /// All in order.
     pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let arguments = *self;
-        (0..self.len()).filter_map(move |index| arguments.at(index))
+        // With its length, so that a list of them is as long from its begin.
+        (0..self.len()).map(move |index| arguments.at(index).unwrap_or_default())
     }
 }
 

@@ -65,27 +65,31 @@ impl<'a> Call<'a> {
 
     /// The arguments from `index` on.
     pub(super) fn from(&self, index: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        self.arguments.iter().skip(index)
+        let arguments = self.arguments;
+        (index..arguments.len()).map(move |index| arguments.at(index).unwrap_or_default())
     }
 }
 
-/// An integer as Redis reads it: no plus sign, no zeros before it, no space.
+/// An integer as Redis reads it: no plus sign, no zeros before it, no space. What is stored may be much longer, and is looked at no further
+/// than there are integers.
 pub(super) fn parse_integer(bytes: &[u8]) -> Result<i64, Refusal> {
-    if bytes.len() > INTEGER_BYTES_MAX {
-        return Err(Refusal::NotInteger);
-    }
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
-    let is_plain = match digits {
-        [b'0'] => digits.len() == bytes.len(),
-        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
-        _ => false,
+    let has_sign = digits.len() < bytes.len();
+    // Downwards: the least integer has no counterpart above zero.
+    let negated = match digits {
+        [b'0'] if !has_sign => Some(0),
+        [b'1'..=b'9', ..] => digits.iter().try_fold(0_i64, |number, digit| {
+            let digit = digit.is_ascii_digit().then(|| i64::from(digit - b'0'))?;
+            number.checked_mul(10)?.checked_sub(digit)
+        }),
+        _ => None,
     };
-    let text = std::str::from_utf8(bytes).ok().filter(|_| is_plain);
-    text.and_then(|text| text.parse().ok()).ok_or(Refusal::NotInteger)
+    let number = if has_sign { negated } else { negated.and_then(i64::checked_neg) };
+    number.ok_or(Refusal::NotInteger)
 }
 
-/// Of the least integer. What is stored may be much longer, and need not be looked at to the end.
-const INTEGER_BYTES_MAX: usize = "-9223372036854775808".len();
+/// Of the least integer.
+pub(super) const INTEGER_BYTES_MAX: usize = "-9223372036854775808".len();
 
 #[cfg(test)]
 mod tests {
@@ -93,11 +97,15 @@ mod tests {
 
     #[test]
     fn integers_are_plain_digits() {
-        let cases: [(&str, Result<i64, Refusal>); 9] = [
+        let cases: [(&str, Result<i64, Refusal>); 13] = [
             ("0", Ok(0)),
             ("-9223372036854775808", Ok(i64::MIN)),
             ("9223372036854775808", Err(Refusal::NotInteger)),
+            ("-9223372036854775809", Err(Refusal::NotInteger)),
             ("-92233720368547758080", Err(Refusal::NotInteger)),
+            ("9223372036854775807", Ok(i64::MAX)),
+            ("1a", Err(Refusal::NotInteger)),
+            ("-", Err(Refusal::NotInteger)),
             ("+1", Err(Refusal::NotInteger)),
             ("01", Err(Refusal::NotInteger)),
             ("-0", Err(Refusal::NotInteger)),

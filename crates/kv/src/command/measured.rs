@@ -23,7 +23,7 @@ impl Call<'_> {
             return outcome;
         }
         // A part of a command counts for itself.
-        let part = self.session.command.filter(|part| part.container() == command.name);
+        let part = self.session.command.filter(|part| part.is_part_of(command));
         let performed = part.unwrap_or(command);
         let counted = self.statistics.command(self.shared.table.number(performed));
         counted.calls.add(1);

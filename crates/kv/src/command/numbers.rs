@@ -1,8 +1,9 @@
 //! Commands of values that are numbers.
 
+use arrayvec::ArrayVec;
 use engine::{Access, Expiry};
 
-use super::arguments::parse_integer;
+use super::arguments::{INTEGER_BYTES_MAX, parse_integer};
 use super::long_double::Number;
 use super::{Call, Change, Outcome, Refusal};
 use crate::reply::Reply;
@@ -27,10 +28,15 @@ pub(super) fn decrby(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
 fn add(call: &Call<'_>, reply: &mut Reply<'_>, more: i64) -> Outcome {
     let sum = replace(call, Change::IncrBy, |value| {
         let number = value.map_or(Ok(0), parse_integer)?;
-        number.checked_add(more).ok_or(Refusal::Overflow)
+        number.checked_add(more).map(digits).ok_or(Refusal::Overflow)
     })?;
-    reply.integer(sum);
+    reply.integer_of(&sum);
     Ok(())
+}
+
+/// The number as it is stored, and told.
+fn digits(number: i64) -> ArrayVec<u8, INTEGER_BYTES_MAX> {
+    itoa::Buffer::new().format(number).bytes().collect()
 }
 
 pub(super) fn incrbyfloat(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome {
@@ -45,7 +51,7 @@ pub(super) fn incrbyfloat(call: &mut Call<'_>, reply: &mut Reply<'_>) -> Outcome
 }
 
 /// Stores what a number becomes, of which nothing is known where there is no key, and leaves its expiry; what it has become.
-fn replace<T: ToString>(
+fn replace<T: AsRef<[u8]>>(
     call: &Call<'_>,
     what: Change,
     change: impl Fn(Option<&[u8]>) -> Result<T, Refusal>,
@@ -57,7 +63,7 @@ fn replace<T: ToString>(
         // What is kept compressed is longer than any number, and as little one as an empty value.
         let changed = change(found.as_ref().map(|found| found.value.plain().unwrap_or_default()));
         if let Ok(number) = &changed {
-            located.set(number.to_string().as_bytes(), Expiry::Keep, call.now_ms)?;
+            located.set(number.as_ref(), Expiry::Keep, call.now_ms)?;
             call.changed(&located, what);
         }
         Ok(changed)

@@ -92,6 +92,11 @@ impl Command {
         self.name.contains('|')
     }
 
+    /// Whether it is a part of that command.
+    pub(super) fn is_part_of(&self, container: &Self) -> bool {
+        self.name.strip_prefix(container.name).is_some_and(|rest| rest.starts_with('|'))
+    }
+
     /// The command that it is a part of, or itself.
     pub(super) fn container(&self) -> &'static str {
         self.name.split_once('|').map_or(self.name, |(container, _)| container)
@@ -187,10 +192,7 @@ impl Table {
     pub(super) fn subcommands(&self, container: &Command) -> &'static [Command] {
         let is_before = |command: &Command| command.name <= container.name;
         let behind = &COMMANDS[COMMANDS.partition_point(is_before)..];
-        let is_part = |command: &Command| {
-            command.name.strip_prefix(container.name).is_some_and(|rest| rest.starts_with('|'))
-        };
-        &behind[..behind.iter().take_while(|command| is_part(command)).count()]
+        &behind[..behind.iter().take_while(|command| command.is_part_of(container)).count()]
     }
 
     /// Also a part of a command, by both words.
