@@ -43,13 +43,34 @@ impl From<io::Error> for RdbError {
     }
 }
 
-/// Reads what is in a file, and sums it up.
+/// Reads what is in a file, or in a payload.
 #[derive(Debug)]
 pub(crate) struct Reader<R> {
-    input: R,
-    read_bytes: u64,
-    checksum: u64,
+    pub(crate) input: R,
     string_bytes_max: usize,
+}
+
+/// Sums up what is read. A payload was summed up before.
+#[derive(Debug)]
+pub(crate) struct Summed<R> {
+    input: R,
+    pub(crate) read_bytes: u64,
+    pub(crate) checksum: u64,
+}
+
+impl<R> Summed<R> {
+    pub(crate) fn new(input: R) -> Self {
+        Self { input, read_bytes: 0, checksum: 0 }
+    }
+}
+
+impl<R: Read> Read for Summed<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read_bytes = self.input.read(to)?;
+        self.read_bytes += read_bytes as u64;
+        self.checksum = checksum(self.checksum, &to[..read_bytes]);
+        Ok(read_bytes)
+    }
 }
 
 /// Of a string, or of how many parts something has.
@@ -62,23 +83,12 @@ enum Length {
 
 impl<R: Read> Reader<R> {
     pub(crate) fn new(input: R, string_bytes_max: usize) -> Self {
-        Self { input, read_bytes: 0, checksum: 0, string_bytes_max: string_bytes_max.min(VALUE_BYTES_MAX) }
-    }
-
-    /// How many were read.
-    pub(crate) fn read_bytes(&self) -> u64 {
-        self.read_bytes
-    }
-
-    /// Of all that was read.
-    pub(crate) fn checksum(&self) -> u64 {
-        self.checksum
+        Self { input, string_bytes_max: string_bytes_max.min(VALUE_BYTES_MAX) }
     }
 
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], RdbError> {
         let mut bytes = [0; N];
         self.input.read_exact(&mut bytes)?;
-        self.sum_up(&bytes);
         Ok(bytes)
     }
 
@@ -125,13 +135,7 @@ impl<R: Read> Reader<R> {
         if read.len() < length {
             return Err(RdbError::Cut);
         }
-        self.sum_up(&read);
         Ok(read)
-    }
-
-    fn sum_up(&mut self, bytes: &[u8]) {
-        self.checksum = checksum(self.checksum, bytes);
-        self.read_bytes += bytes.len() as u64;
     }
 
     fn string_bytes(&self, bytes: u64) -> Result<usize, RdbError> {
@@ -263,8 +267,12 @@ fn unpack(mut packed: &[u8], bytes: usize) -> Option<Vec<u8>> {
             } + 2;
             let back = ((control & 0x1f) << 8) + byte(&mut packed)? + 1;
             let begin = unpacked.len().checked_sub(back)?;
-            // It may reach into what it writes itself.
-            (begin..begin + length).for_each(|at| unpacked.push(unpacked[at]));
+            let end = unpacked.len() + length;
+            while unpacked.len() < end {
+                // It may reach into what it writes itself: each round has twice as much of it.
+                let there = unpacked.len().min(begin + (end - unpacked.len()));
+                unpacked.extend_from_within(begin..there);
+            }
         }
         if unpacked.len() > bytes {
             return None;
@@ -275,20 +283,28 @@ fn unpack(mut packed: &[u8], bytes: usize) -> Option<Vec<u8>> {
 
 /// CRC-64 of Jones, as Redis computes it.
 fn checksum(before: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(before, |sum, byte| CHECKSUMS[usize::from(sum as u8 ^ byte)] ^ (sum >> 8))
+    let (words, rest) = bytes.as_chunks::<8>();
+    let sum = words.iter().fold(before, |sum, word| {
+        let word = (sum ^ u64::from_le_bytes(*word)).to_le_bytes();
+        word.iter().rev().zip(&CHECKSUMS).fold(0, |sum, (byte, sums)| sum ^ sums[usize::from(*byte)])
+    });
+    rest.iter().fold(sum, |sum, byte| CHECKSUMS[0][usize::from(sum as u8 ^ byte)] ^ (sum >> 8))
 }
 
-static CHECKSUMS: [u64; 256] = {
+/// Of each byte, and of each with so many zero bytes behind it: eight bytes are summed up at once, in a quarter of the time.
+static CHECKSUMS: [[u64; 256]; 8] = {
     /// The polynomial, its lowest power first.
     const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
-    let (mut sums, mut byte) = ([0; 256], 0);
+    let (mut sums, mut byte) = ([[0; 256]; 8], 0);
     while byte < 256 {
-        let (mut sum, mut bit) = (byte as u64, 0);
-        while bit < 8 {
+        let (mut sum, mut bits) = (byte as u64, 0);
+        while bits < 8 * sums.len() {
             sum = if sum & 1 == 1 { (sum >> 1) ^ POLYNOMIAL } else { sum >> 1 };
-            bit += 1;
+            bits += 1;
+            if bits % 8 == 0 {
+                sums[bits / 8 - 1][byte] = sum;
+            }
         }
-        sums[byte] = sum;
         byte += 1;
     }
     sums
@@ -300,7 +316,10 @@ mod tests {
 
     #[test]
     fn checksums_are_those_of_redis() {
-        assert_eq!(checksum(0, b"123456789"), 0xe9c6_d914_c4b8_d9ca);
+        let bytes = b"123456789".repeat(5);
+        assert_eq!(checksum(0, &bytes[..9]), 0xe9c6_d914_c4b8_d9ca);
+        let one_by_one = bytes.chunks(1).fold(0, checksum);
+        assert_eq!(checksum(0, &bytes), one_by_one, "eight at once");
     }
 
     #[test]
@@ -350,6 +369,7 @@ mod tests {
         // "abc" as it is, then eight bytes from three before.
         assert_eq!(unpack(b"\x02abc\xc0\x02", 11).as_deref(), Some(&b"abcabcabcab"[..]));
         assert_eq!(unpack(b"\x00a\xe0\x0a\x00", 20), Some(vec![b'a'; 20]), "a long one");
+        assert_eq!(unpack(b"\x03abcd\x20\x03", 7).as_deref(), Some(&b"abcdabc"[..]), "a part of it");
         for broken in [&b"\x02ab"[..], b"\x00a\xc0\x02", b"\x00a\xe0", b"\x00a\xc0"] {
             assert_eq!(unpack(broken, 11), None);
         }

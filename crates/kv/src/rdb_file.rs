@@ -12,7 +12,7 @@ use engine::{Database, Engine, Expiry};
 use crate::cluster::Cluster;
 use crate::command::VALUE_BYTES_MAX;
 use crate::databases::Databases;
-use crate::rdb::{RdbError, Reader};
+use crate::rdb::{RdbError, Reader, Summed};
 use crate::repeated;
 use crate::saved::SaveFile;
 
@@ -69,7 +69,7 @@ pub fn import(
     let file = BufReader::with_capacity(1 << 20, File::open(path).map_err(RdbError::Read)?);
     let mut import = Import {
         // A string without room is left out as any other key: it doesn't end the import.
-        reader: Reader::new(file, VALUE_BYTES_MAX),
+        reader: Reader::new(Summed::new(file), VALUE_BYTES_MAX),
         database: Some(Database::default()),
         expires_at_ms: None,
         imported: Imported::default(),
@@ -89,7 +89,7 @@ struct Place<'a> {
 }
 
 struct Import<R> {
-    reader: Reader<R>,
+    reader: Reader<Summed<R>>,
     database: Option<Database>,
     expires_at_ms: Option<u64>,
     imported: Imported,
@@ -114,7 +114,7 @@ impl<R: Read> Import<R> {
                 STRING => self.take_string(place)?,
                 0xf4..=0xfb => self.reader.skip_about(opcode)?,
                 kind => {
-                    let at = self.reader.read_bytes() - 1;
+                    let at = self.reader.input.read_bytes - 1;
                     let key = self.reader.string()?;
                     let name = type_name(kind).ok_or_else(|| unknown_type(kind, at, &key))?;
                     self.reader.skip_value(kind)?;
@@ -188,15 +188,17 @@ fn unknown_type(kind: u8, at: u64, key: &[u8]) -> RdbError {
 /// Of a key that an error names.
 const KEY_BYTES_TOLD: usize = 128;
 
-/// What stands between keys and values of other types.
-impl<R: Read> Reader<R> {
+impl<R: Read> Reader<Summed<R>> {
     fn check_sum(&mut self) -> Result<(), RdbError> {
-        let expected = self.checksum();
+        let expected = self.input.checksum;
         let sum = u64::from_le_bytes(self.array()?);
         // Zero: whoever wrote it did without.
         if sum == 0 || sum == expected { Ok(()) } else { Err(RdbError::Checksum) }
     }
+}
 
+/// What stands between keys and values of other types.
+impl<R: Read> Reader<R> {
     fn skip_strings(&mut self, count: u64) -> Result<(), RdbError> {
         (0..count).try_for_each(|_| self.string().map(drop))
     }
