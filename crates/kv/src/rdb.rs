@@ -25,6 +25,8 @@ pub enum RdbError {
     Checksum,
     #[error("it ends before it should")]
     Cut,
+    #[error("more follows its end, at byte {0}: the commands of an append-only file, if it is one of these")]
+    GoesOn(u64),
     #[error("it can't be read")]
     Read(#[source] io::Error),
     #[error("it has a string of more than {0} bytes")]
@@ -61,6 +63,14 @@ pub(crate) struct Summed<R> {
 impl<R> Summed<R> {
     pub(crate) fn new(input: R) -> Self {
         Self { input, read_bytes: 0, checksum: 0 }
+    }
+}
+
+impl<R: Read> Summed<R> {
+    /// Fails if more follows.
+    pub(crate) fn end(&mut self) -> Result<(), RdbError> {
+        let at = self.read_bytes;
+        if self.read(&mut [0])? == 0 { Ok(()) } else { Err(RdbError::GoesOn(at)) }
     }
 }
 

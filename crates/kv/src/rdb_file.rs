@@ -101,8 +101,11 @@ impl<R: Read> Import<R> {
         loop {
             let [opcode] = self.reader.array()?;
             match opcode {
-                EOF if version >= CHECKSUM_SINCE => return self.reader.check_sum(),
-                EOF => return Ok(()),
+                EOF if version >= CHECKSUM_SINCE => {
+                    self.reader.check_sum()?;
+                    return self.reader.input.end();
+                }
+                EOF => return self.reader.input.end(),
                 0xfe => {
                     let number = usize::try_from(self.reader.plain_length()?).ok();
                     // Clients of a cluster reach no other than the first.

@@ -233,6 +233,7 @@ fn what_is_no_whole_rdb_file_stops_the_start() {
     for (bytes, expected) in [
         (&whole[..whole.len() - 9], "it ends before it should"),
         (&changed, "its checksum is wrong"),
+        (&[&whole[..], b"*1"].concat(), "more follows its end"),
         (b"something else", "it is no RDB file"),
         (b"", "it ends before it should"),
         (

@@ -55,6 +55,7 @@ pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
     }
     let save_file = save_file(scope, table);
     check_sockets(scope, table, save_file.as_deref());
+    check_reach(scope, table, &listen);
     KvSettings {
         listen,
         unix: unix(scope, table),
@@ -73,6 +74,18 @@ pub(super) fn kv(scope: &mut Scope<'_>, table: &Table) -> KvSettings {
             Some("lz4") => table.get("compress_from"),
             _ => usize::MAX,
         },
+    }
+}
+
+/// Warns of addresses for other machines that let none of their clients in.
+fn check_reach(scope: &mut Scope<'_>, table: &Table, listen: &[Listen]) {
+    let is_for_others = listen.iter().any(|listen| !listen.address.ip().is_loopback());
+    let is_decided = table.given("protected_mode").is_some() || table.given("password_files").is_some();
+    if let (true, false, Some(node)) = (is_for_others, is_decided, table.node("listen")) {
+        scope.warning(
+            node,
+            "clients on other machines are refused without a password: set `password_files`, or `protected_mode = false`",
+        );
     }
 }
 
