@@ -224,7 +224,12 @@ impl Worker {
                 if let Some(connection) = self.connections.get_mut(number) {
                     expect(connection, event);
                 }
-                self.turn(number, Isolation::Turn, now_ms);
+                // Where one has taken long, those who have come meanwhile are let in before the next that may.
+                if self.pass.is_spent() {
+                    self.again.push(number);
+                } else {
+                    self.turn(number, Isolation::Turn, now_ms);
+                }
             }
         }
     }
