@@ -18,12 +18,15 @@ function write(name, lines) {
 /** What a declaration exports by name, types too. */
 function namesIn(module) {
   const text = readFileSync(`${out}/${module}.d.ts`, 'utf8')
-  const listed = [...text.matchAll(/^export (?:type )?\{ (.*) \} from/gm)].flatMap(([, names]) => names.split(', ').map((name) => name.replace(/^type /, '')))
+  const listed = [...text.matchAll(/^export \{ (.*) \} from/gm)].flatMap(([, names]) => names.split(', '))
   return listed.filter((name) => !name.includes(' as '))
 }
 
 rmSync(out, { recursive: true, force: true })
 execFileSync(`${root}node_modules/.bin/tsc`, ['-p', 'tsconfig.build.json', '--outDir', out], { cwd: root, stdio: 'inherit' })
+// TypeScript before 7 takes no alias of what is exported as a type. In declarations that is the same without the word.
+const declarations = `${out}/index.d.ts`
+writeFileSync(declarations, readFileSync(declarations, 'utf8').replace(/^export type \{/gm, 'export {').replace(/([{,]) type /g, '$1 '))
 write('package.json', ['{ "type": "commonjs" }'])
 for (const module of ['index', 'prometheus']) {
   const { default: main, ...others } = require(`${out}/${module}.js`)

@@ -104,11 +104,17 @@ describe('the package', () => {
     test(`is one and the same in ${name}`, async () => assert.equal(await runScript(name, script), 'true true true function\n'))
   }
 
+  /** The compiler here takes both. */
+  test('has declarations that TypeScript 5 takes', async () => {
+    const declarations = await readFile(join(project, 'node_modules/@larder/undici-cache/dist/index.d.ts'), 'utf8')
+    assert.deepEqual(declarations.match(/^export .*\btype\b.*$/gm), null)
+  })
+
   for (const name of ['typed.mts', 'typed.cts']) {
     test(`works with TypeScript, as strict as it gets, in ${name}`, async () => {
       await writeFile(join(project, name), TYPED)
       for (const exact of ['true', 'false']) {
-        const flags = ['--strict', '--exactOptionalPropertyTypes', exact, '--module', 'nodenext', '--target', 'es2022', '--types', 'node', '--skipLibCheck', name]
+        const flags = ['--strict', '--exactOptionalPropertyTypes', exact, '--module', 'nodenext', '--target', 'es2022', '--types', 'node', name]
         await run(join(root, 'node_modules/.bin/tsc'), flags, { cwd: project }).catch((error: { stdout: string }) => assert.fail(error.stdout))
       }
       const { stdout } = await run(process.execPath, [...NO_REQUIRE_OF_MODULES, name.replace('ts', 'js')], { cwd: project })
