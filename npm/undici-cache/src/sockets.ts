@@ -1,7 +1,8 @@
-// Errors of the sockets below the client.
+// Errors of the sockets below the client, and of the client itself about what comes from them.
 
 import type { Duplex } from 'node:stream'
 import type { Redis } from 'iovalkey'
+import { asError } from './errors.js'
 
 interface Connector {
   stream?: Duplex
@@ -18,10 +19,23 @@ export function guardSockets(redis: Redis): Redis {
   const { connect, connectToSentinel } = connector
   connector.connect = async (...args) => {
     const stream = await connect.apply(connector, args)
-    return stream.on('error', ignore)
+    return guardData(stream).on('error', ignore)
   }
   if (connectToSentinel !== undefined) connector.connectToSentinel = (...args) => guardBegun(connectToSentinel.apply(connector, args))
   return redis
+}
+
+/** A client throws where it is told something else than it has asked for: such a connection is ended. */
+function guardData(stream: Duplex): Duplex {
+  const { prependListener } = stream
+  stream.prependListener = (event: string | symbol, listener: (...args: any[]) => void) => prependListener.call(stream, event, event !== 'data' ? listener : (...args) => {
+    try {
+      listener(...args)
+    } catch (error) {
+      stream.destroy(asError(error))
+    }
+  })
+  return stream
 }
 
 /** The client of a sentinel connects as soon as it is made: in the next tick, before this one. */

@@ -232,10 +232,11 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
    */
   async takeTurn(key: CacheKey, isWanted: () => boolean = () => true): Promise<Turn> {
     const place = this.#shared.placeOf(key)
+    const end = this.#turns.waitsUntil
     try {
       while (this.#turns.hasRoom && isWanted()) {
         const lease = await this.#turns.take(place)
-        const result = lease === undefined ? await this.#afterOthers(place, key) : await this.get(key)
+        const result = lease === undefined ? await this.#afterOthers(place, key, end) : await this.get(key)
         if (lease === undefined && result === 'not-shared') return { result: undefined, release: () => Promise.resolve() }
         if (result === undefined && lease !== undefined) return { result, release: (outcome) => this.#release(lease, outcome) }
         if (lease !== undefined) await this.#turns.release(lease, 'stored')
@@ -251,8 +252,8 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     if (!this.#closed) await this.#attempt(() => this.#turns.release(lease, outcome))
   }
 
-  async #afterOthers(place: Place, key: CacheKey): Promise<GetResult | undefined | 'not-shared'> {
-    const isShared = await this.#turns.wait(place)
+  async #afterOthers(place: Place, key: CacheKey, end: number): Promise<GetResult | undefined | 'not-shared'> {
+    const isShared = await this.#turns.wait(place, end)
     return isShared ? this.get(key) : 'not-shared'
   }
 

@@ -71,9 +71,13 @@ export class Turns {
     await Promise.all([...this.#held].map((lease) => this.release(lease, 'gave-up')))
   }
 
+  /** Until when a request waits that begins now. */
+  get waitsUntil(): number {
+    return performance.now() + WAIT_MS_MAX
+  }
+
   /** Waits until the record has changed or the lease has ended. False: others don't get the response of whoever has it, so nobody waits. */
-  async wait(place: Place): Promise<boolean> {
-    const end = performance.now() + WAIT_MS_MAX
+  async wait(place: Place, end: number): Promise<boolean> {
     const before = await this.#look(place)
     for (let seen = before; seen.leaseMs > 0 && performance.now() < end; seen = await this.#look(place)) {
       if (seen.isNotShared) return false
@@ -91,7 +95,8 @@ export class Turns {
       ['GETRANGE', this.#shared.names.record(place.digest), 0, RECORD_BYTES_MAX],
       ['PTTL', this.#shared.names.lease(place.digest)],
     ])
-    const [record, leaseMs] = answers.slice(follow.length) as [Buffer, number]
+    const [record, leaseMs] = answers.slice(follow.length) as [Buffer, unknown]
+    if (typeof leaseMs !== 'number') throw new StoreUnavailableError('the store doesn\'t say how long a lease lasts')
     return { record, leaseMs, isNotShared: isNotShared(record) }
   }
 
