@@ -155,7 +155,7 @@ fn read_place<'a>(rest: &mut &'a [u8]) -> Option<KeyPlace<'a>> {
         scheme: read_part(rest)?,
         authority: read_part(rest)?,
         path: read_part(rest)?,
-        rest: *rest,
+        rest,
     })
 }
 

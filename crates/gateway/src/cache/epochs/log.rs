@@ -80,14 +80,14 @@ fn is_of_url(own: &Place<'_>, other: &Place<'_>) -> bool {
 
 /// What a key says. Bytes that are none have no place, and only a purge of everything takes them.
 pub(super) fn place_of_key(key: &[u8]) -> Place<'_> {
-    let place = caching::key::place(key);
-    place.map_or(Place { rest: key, ..Place::default() }, |place| Place {
+    let Some(place) = caching::key::place(key) else { return Place { rest: key, ..Place::default() } };
+    Place {
         site: place.site,
         scheme: place.scheme,
         authority: place.authority,
         path: place.path,
         rest: place.rest,
-    })
+    }
 }
 
 /// The last purges, the newest last.
