@@ -18,14 +18,14 @@ use self::sites::SiteIndex;
 pub(crate) use self::spelling::{Readings, spelled_part};
 use crate::allowances::Allowances;
 use crate::config::{
-    CacheRule, Config, PathSpelling, PathSpellings, Phase, Site, StoreIndex, TransformRule,
+    CacheRule, Config, PathSpelling, PathSpellings, Phase, PrefixHandling, Site, StoreIndex, TransformRule,
     starts_with_any_case,
 };
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, Protection, whole_seconds};
 use crate::server::pace::{BodyLimits, PaceLimits};
 use crate::trace::{Record, note};
-use crate::transform::{origin_target, rules};
+use crate::transform::rules;
 use crate::upstream::{OriginError, Upstream};
 
 /// A site with the living things that belong to it.
@@ -159,9 +159,12 @@ impl LiveSite {
     ) -> Option<PathSpellings> {
         let rule = self.chooser.of_written(&self.rules, request);
         // Two slashes at the beginning may also be left of a path when its prefix is cut off.
-        let spellings = match origin_target(request.1, &self.config).starts_with("//") {
-            true => readings.spellings.with(PathSpelling::Never),
-            false => readings.spellings,
+        let Site { prefix, path_prefix, .. } = &*self.config;
+        let spellings = match prefix {
+            PrefixHandling::Strip if strip_prefix(request.1, path_prefix).starts_with("//") => {
+                readings.spellings.with(PathSpelling::Never)
+            }
+            PrefixHandling::Strip | PrefixHandling::Keep => readings.spellings,
         };
         (!rule.spellings_allowed.permit(spellings)).then_some(spellings)
     }
