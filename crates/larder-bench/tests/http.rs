@@ -189,7 +189,7 @@ fn what_a_server_spends_is_told() {
 /// Its processor time would be that of another process.
 #[test]
 fn a_server_is_not_started_where_another_one_listens() {
-    let other = testkit::ScriptedOrigin::fixed("", "another");
+    let other = ScriptedOrigin::fixed("", "another");
     let arguments = ["http", "--quiet", &other.url(), "-n", "1", "--server-cmd", "sleep 30", "--json", "-"];
     let output = testkit::run(BENCH, arguments);
     assert_eq!(output.status, 1, "{}", output.stderr);
