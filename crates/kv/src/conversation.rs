@@ -182,11 +182,7 @@ impl Conversation {
             if self.session.is_over {
                 break Pause::Over;
             }
-            if output.len() >= context.output_bytes_max {
-                break Pause::Full;
-            }
-            if self.session.has_taken_long.take() {
-                context.pass.inspect(|pass| pass.spend());
+            if output.len() >= context.output_bytes_max || self.session.has_taken_long.take() {
                 break Pause::Full;
             }
             at += self.run_plain(&input[at..], context, output);

@@ -20,16 +20,6 @@ impl Pass {
         Self { end: Cell::new(Some(now + WITHIN)) }
     }
 
-    /// Something took all of its time, and more.
-    pub(crate) fn spend(&self) {
-        self.end.set(Some(Instant::now()));
-    }
-
-    /// Whether it is over, without a look at the clock where nothing long has begun in it.
-    pub(crate) fn is_spent(&self) -> bool {
-        self.end.get().is_some_and(|end| Instant::now() >= end)
-    }
-
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         let end = self.end.get().unwrap_or(now + WITHIN);
         self.end.set(Some(end));
@@ -46,14 +36,6 @@ mod tests {
         let now = Instant::now();
         let pass = Pass::begin(now);
         assert!(!pass.is_over(now) && !pass.is_over(now + WITHIN / 2) && pass.is_over(now + WITHIN));
-    }
-
-    #[test]
-    fn it_can_be_spent_at_once() {
-        let pass = Pass::default();
-        assert!(!pass.is_spent());
-        pass.spend();
-        assert!(pass.is_spent() && pass.is_over(Instant::now()));
     }
 
     #[test]

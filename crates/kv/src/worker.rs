@@ -224,12 +224,7 @@ impl Worker {
                 if let Some(connection) = self.connections.get_mut(number) {
                     expect(connection, event);
                 }
-                // Where one has taken long, those who have come meanwhile are let in before the next that may.
-                if self.pass.is_spent() {
-                    self.again.push(number);
-                } else {
-                    self.turn(number, Isolation::Turn, now_ms);
-                }
+                self.turn(number, Isolation::Turn, now_ms);
             }
         }
     }

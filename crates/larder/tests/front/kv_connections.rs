@@ -1,19 +1,15 @@
 //! Connections of `larder kv`: clients that read slowly, end half-way, or are there when the server ends.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::thread;
 
-use testkit::{Kv, KvService, Signal, wait};
+use testkit::{Kv, Signal, wait};
 
 use crate::LARDER;
 
 fn connect(kv: &Kv) -> TcpStream {
-    connect_to(kv.address())
-}
-
-fn connect_to(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).expect("it listens");
+    let stream = TcpStream::connect(kv.address()).expect("it listens");
     stream.set_nodelay(true).expect("a socket option");
     stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
     stream.set_write_timeout(Some(wait::DEADLINE)).expect("a time limit");
@@ -39,25 +35,6 @@ fn set_big(kv: &Kv, bytes: usize) -> Vec<u8> {
         .expect("sent");
     read_exactly(&mut stream, b"+OK\r\n");
     format!("${bytes}\r\n{value}\r\n").into_bytes()
-}
-
-/// Commands that come at once and take long each, on connections of their own.
-#[test]
-fn others_have_their_turn_between_long_commands() {
-    let kv = KvService::start(LARDER, "workers = 1\nenable_debug_command = \"yes\"");
-    let mut other = connect_to(kv.address());
-    let mut long: Vec<_> = (0..8).map(|_| connect_to(kv.address())).collect();
-    for stream in &mut long {
-        stream.write_all(b"DEBUG SLEEP 0.2\r\n").expect("sent");
-        stream.set_nonblocking(true).expect("a socket option");
-    }
-    let answered = || long.iter().filter(|stream| stream.peek(&mut [0]).is_ok()).count();
-    // Then the server knows of all of them.
-    wait::until_true("two have slept", || answered() > 1);
-    other.write_all(b"PING\r\n").expect("sent");
-    read_exactly(&mut other, b"+PONG\r\n");
-    assert!(answered() < long.len(), "all of them were before it");
-    wait::until_true("all have slept", || answered() == long.len());
 }
 
 #[test]
