@@ -150,7 +150,7 @@ pub static ROUTES: &[Route] = &[
         answers: &[
             (
                 200,
-                "`{\"keys_matched\":1,\"responses_purged\":2,\"fills_doomed\":0,\"form\":\"url\",\"id\":\"..\"}`; `\"uncounted\":true` where responses are found out as they are \
+                "`{\"keys_matched\":1,\"responses_purged\":2,\"fills_doomed\":0,\"form\":\"url\",\"id\":\"..\"}`: cache keys and stored responses that were purged, and responses on their way that won't be stored; `\"uncounted\":true` where responses are found out as they are \
                  looked up, and zeros say nothing; `\"refreshes\":1` where a fetch was begun; with `\"dry_run\":true` what would go, and \
                  `\"cut\":true` where memory has more than was looked at; with `\"keyed_uncounted\":true` where responses may be out of \
                  use too that were stored for the URL under keys with the content (QUERY) or fields of their requests, which \

@@ -272,7 +272,13 @@ fn kept<'a>(query: &'a [u8], rules: &'a KeyRules) -> impl Iterator<Item = &'a [u
 fn sorted<'a>(query: &'a [u8], rules: &'a KeyRules) -> impl IntoIterator<Item = &'a [u8]> {
     let mut parameters: SmallVec<[(usize, &[u8]); PARAMETERS_INLINE]> =
         kept(query, rules).enumerate().collect();
-    parameters.sort_unstable_by_key(|(index, parameter)| (name_of(parameter), *index));
+    // Names that are read as one another stay in the order in which they came: the last may count. Of other names that can't be told.
+    let is_told = |(_, parameter): &(usize, &[u8])| memchr::memchr2(b'%', b';', name_of(parameter)).is_none();
+    if parameters.iter().all(is_told) {
+        parameters.sort_unstable_by(|(index, one), (other_index, other)| {
+            read_alike(name_of(one)).cmp(read_alike(name_of(other))).then(index.cmp(other_index))
+        });
+    }
     parameters.into_iter().map(|(_, parameter)| parameter)
 }
 
@@ -292,7 +298,14 @@ fn takes_part(parameter: &[u8], parameters: &QueryParameters) -> bool {
         QueryParameters::Ignore(patterns) => !is_listed(patterns, name_of(parameter)) || has_more(),
         QueryParameters::Keep(patterns) => {
             let name = name_of(parameter);
-            is_listed(patterns, name) || has_more() || may_be_read_as_another(name)
+            let is_read_as = |pattern: &[u8]| match pattern {
+                [prefix @ .., b'*'] => read_alike(name).take(prefix.len()).eq(read_alike(prefix)),
+                exact => read_alike(name).eq(read_alike(exact)),
+            };
+            is_listed(patterns, name)
+                || has_more()
+                || may_be_read_as_another(name)
+                || patterns.iter().any(|pattern| is_read_as(pattern))
         }
     }
 }
@@ -300,6 +313,16 @@ fn takes_part(parameter: &[u8], parameters: &QueryParameters) -> bool {
 /// Encoded names are decoded by origins, `w[]` and `w[0]` are `w` to many.
 fn may_be_read_as_another(name: &[u8]) -> bool {
     memchr::memchr3(b'%', b'+', b'[', name).is_some()
+}
+
+/// A name as the most lenient origin reads it: PHP takes `a.b`, `a+b` and `+a_b` for `a_b`, and `w[]` for `w`; ASP.NET takes `A` for `a`.
+fn read_alike(name: &[u8]) -> impl Iterator<Item = u8> {
+    let name = name.split(|byte| *byte == b'[').next().unwrap_or_default();
+    let spaces = name.iter().take_while(|byte| **byte == b'+').count();
+    name[spaces..].iter().map(|byte| match byte {
+        b'.' | b'+' => b'_',
+        other => other.to_ascii_lowercase(),
+    })
 }
 
 fn matches_name(pattern: &[u8], name: &[u8]) -> bool {

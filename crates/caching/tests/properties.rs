@@ -421,17 +421,25 @@ fn normalised_query(query: &[u8], rules: &KeyRules) -> Option<Vec<u8>> {
     let mut parameters: Vec<&[u8]> = query.split(|byte| *byte == b'&').collect();
     let is_ambiguous = |p: &&[u8]| p.contains(&b';');
     let is_respelled = |p: &&[u8]| name(p).iter().any(|byte| b"%+[".contains(byte));
+    let read_alike = |name: &[u8]| {
+        let name = String::from_utf8_lossy(name.split(|byte| *byte == b'[').next().unwrap()).into_owned();
+        name.trim_start_matches('+').replace(['.', '+'], "_").to_ascii_lowercase()
+    };
+    let is_other = |p: &&[u8], n: &[u8]| read_alike(n) == read_alike(&name(p));
     match &rules.parameters {
         QueryParameters::All => {}
         QueryParameters::Ignore(names) => {
             parameters.retain(|p| is_ambiguous(p) || !names.iter().any(|n| **n == *name(p)));
         }
         QueryParameters::Keep(names) => {
-            parameters.retain(|p| is_ambiguous(p) || is_respelled(p) || names.iter().any(|n| **n == *name(p)))
+            parameters.retain(|p| is_ambiguous(p) || is_respelled(p) || names.iter().any(|n| is_other(p, n)))
         }
     }
     if rules.order == QueryOrder::Sorted {
-        parameters.sort_by_key(name);
+        let is_told = |p: &&[u8]| !name(p).iter().any(|byte| b"%;".contains(byte));
+        if parameters.iter().all(is_told) {
+            parameters.sort_by_key(|p| read_alike(&name(p)));
+        }
     }
     (!parameters.is_empty()).then(|| parameters.join(&b'&'))
 }

@@ -137,7 +137,8 @@ async fn invalidate_place(
         // Who else is in its groups, only what is stored tells.
         let rule = site.rule_at(site.rule("GET", path_and_query));
         let groups_max = plan.live.config.store(&site.config).groups_max;
-        join_all(keys.iter().map(|key| cache.load(key, Asker { rule, groups_max, site_key: None }))).await;
+        let loads = keys.iter().map(|key| cache.load(key, Asker { rule, groups_max, site_key: None }));
+        let _loaded = join_all(loads).await;
         for groups in keys.iter().flat_map(|key| shared_groups(cache, key, groups_max)) {
             invalidate_groups(worker, plan, &groups, changed);
         }

@@ -157,7 +157,13 @@ impl CacheRule {
     /// Whether it is for a request.
     pub(crate) fn fits(&self, method: &str, path_and_query: &str) -> bool {
         let fits = |pattern: &PathPattern| pattern.matches(path_and_query, self.spelling);
-        self.methods.contains(method) && self.path.as_ref().is_none_or(fits)
+        self.has_method(method) && self.path.as_ref().is_none_or(fits)
+    }
+
+    /// Many frameworks take `post` for `POST`: what restricts must hold for it, too.
+    fn has_method(&self, method: &str) -> bool {
+        self.methods.contains(method)
+            || self.spelling == Spelling::Lenient && self.methods.contains(&method.to_ascii_uppercase())
     }
 
     /// How the fields of a request select among stored responses.

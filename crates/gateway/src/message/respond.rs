@@ -160,6 +160,9 @@ fn misspelt(part: &str, spellings: PathSpellings) -> String {
         true => format!(
             "origins read the path in several ways ({names}), by its part `{part}`: write it otherwise, or allow it with `spellings_allowed = [\"{names}\"]` in its rule"
         ),
+        false if names.is_empty() => format!(
+            "origins read the path in several ways, by its part `{part}`: write it otherwise, `spellings_allowed` can't allow it"
+        ),
         false => format!(
             "origins read the path in several ways ({names}), by its part `{part}`: write it otherwise, `spellings_allowed` can't allow it"
         ),

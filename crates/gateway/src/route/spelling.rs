@@ -19,7 +19,7 @@ pub(crate) struct Readings {
 }
 
 /// With the one that is as the path is written.
-pub(super) const READINGS_MAX: usize = 7;
+pub(super) const READINGS_MAX: usize = 8;
 
 /// The readings of a path; `None` for most, which are plain and cost one pass.
 #[inline]
@@ -45,7 +45,15 @@ fn is_plain(target: &[u8]) -> bool {
 
 /// Whether an escape, behind its `%`, is of a byte that is no part of a character of ASCII, in an overlong form neither.
 fn is_beyond_ascii(digits: &[u8]) -> bool {
-    matches!(digits, [b'8' | b'9' | b'A'..=b'F', low, ..] if !(digits[0] == b'C' && matches!(low, b'0' | b'1')))
+    match digits {
+        // Forms of two bytes, of three, of four, and of the five and six that UTF-8 had once.
+        [b'C', b'0' | b'1', ..]
+        | [b'E', b'0', b'%', b'8' | b'9', ..]
+        | [b'F', b'0', b'%', b'8', ..]
+        | [b'F', b'8' | b'C', ..] => false,
+        [b'8' | b'9' | b'A'..=b'F', _, ..] => true,
+        _ => false,
+    }
 }
 
 #[cold]
@@ -54,7 +62,9 @@ fn closer(path_and_query: &str) -> Option<Box<Readings>> {
     let (path, query) = path_and_query.split_at(path_bytes);
     let once = decoded(path.as_bytes());
     let twice = decoded(&once);
-    let mut spellings = of_escapes(path.as_bytes()).and(of_escapes(&once)).and(of_segments(&twice));
+    let (cut_off, _) = End::FragmentOrQuery.split(&twice);
+    let of_segments = of_segments(&twice).and(of_segments(cut_off));
+    let mut spellings = of_escapes(path.as_bytes()).and(of_escapes(&once)).and(of_segments);
     if has_escape(&once) {
         spellings = spellings.with(PathSpelling::DoubleEncoding);
     }
@@ -62,12 +72,13 @@ fn closer(path_and_query: &str) -> Option<Box<Readings>> {
         spellings = spellings.with(PathSpelling::Never);
     }
     let mut others = Vec::new();
-    for end in [End::Whole, End::Query, End::FragmentOrQuery] {
-        for name_of in [whole, without_parameters] {
-            let read = written_out(&twice, end, name_of) + query;
-            if read != path_and_query && !others.contains(&read) {
-                others.push(read);
-            }
+    let in_segments = [End::Whole, End::Query, End::FragmentOrQuery]
+        .into_iter()
+        .flat_map(|end| [whole, without_parameters].map(|name_of| (end, name_of)));
+    for (end, name_of) in in_segments.chain([(End::Parameters, whole as NameOf)]) {
+        let read = written_out(&twice, end, name_of) + query;
+        if read != path_and_query && !others.contains(&read) {
+            others.push(read);
         }
     }
     (spellings != PathSpellings::default() || !others.is_empty())
@@ -89,7 +100,16 @@ fn has_escape(text: &[u8]) -> bool {
 /// What some origins decode although it is no escape: `%u0061` of old scripts, which IIS reads, and characters of ASCII in an overlong form of UTF-8.
 fn has_odd_escape(path: &[u8], decoded: &[u8]) -> bool {
     let is_of_script = |text: &[u8]| matches!(text, [b'%', b'u' | b'U', digits @ ..] if digits.iter().all(u8::is_ascii_hexdigit));
-    let is_overlong = |pair: &[u8]| matches!(pair, [0xc0 | 0xc1, 0x80..=0xbf]);
+    let is_overlong = |pair: &[u8]| {
+        matches!(
+            pair,
+            [0xc0 | 0xc1, 0x80..=0xbf]
+                | [0xe0, 0x80..=0x9f]
+                | [0xf0, 0x80..=0x8f]
+                | [0xf8, 0x80..=0x87]
+                | [0xfc, 0x80..=0x83]
+        )
+    };
     [path, decoded].iter().any(|text| text.windows(6).any(is_of_script))
         || decoded.windows(2).any(is_overlong)
 }
@@ -136,6 +156,9 @@ fn decoded(text: &[u8]) -> Vec<u8> {
     out
 }
 
+/// What of a segment is its name.
+type NameOf = fn(&[u8]) -> &[u8];
+
 fn whole(segment: &[u8]) -> &[u8] {
     segment
 }
@@ -154,26 +177,29 @@ enum End {
     Query,
     /// At a `#`, or at a control character, as a URL and a string of C end; and at a `?`.
     FragmentOrQuery,
+    /// At a `;` as well, wherever it stands, as some take the parameters of a URL (RFC 1808).
+    Parameters,
 }
 
 impl End {
     /// The path, and the query that begins in it.
     fn split(self, path: &[u8]) -> (&[u8], Option<&[u8]>) {
-        let cut = |byte: &u8| matches!(byte, b'#' | b'\0'..=b'\x1f' | 0x7f);
-        let path = match self {
-            Self::FragmentOrQuery => &path[..path.iter().position(cut).unwrap_or(path.len())],
-            Self::Whole | Self::Query => path,
+        let cut = |byte: &u8| match self {
+            Self::Whole | Self::Query => false,
+            Self::FragmentOrQuery => matches!(byte, b'#' | b'\0'..=b'\x1f' | 0x7f),
+            Self::Parameters => matches!(byte, b';' | b'#' | b'\0'..=b'\x1f' | 0x7f),
         };
+        let path = &path[..path.iter().position(cut).unwrap_or(path.len())];
         let query = match self {
             Self::Whole => None,
-            Self::Query | Self::FragmentOrQuery => memchr::memchr(b'?', path),
+            Self::Query | Self::FragmentOrQuery | Self::Parameters => memchr::memchr(b'?', path),
         };
         query.map_or((path, None), |at| (&path[..at], Some(&path[at + 1..])))
     }
 }
 
 /// A decoded path as rules are written: without dot segments and empty ones.
-fn written_out(path: &[u8], end: End, name_of: fn(&[u8]) -> &[u8]) -> String {
+fn written_out(path: &[u8], end: End, name_of: NameOf) -> String {
     let (path, query) = end.split(path);
     let mut kept: Vec<&[u8]> = Vec::new();
     let mut ends_open = true;
@@ -238,6 +264,7 @@ mod tests {
             "*",
             "/a/b.jpg?x=//;%2F",
             "/caf%C3%A9/%20",
+            "/%E0%A4%85/%F0%9F%98%80",
             "/.well-known/x",
             "/a/...",
             "/a/",
@@ -264,13 +291,14 @@ mod tests {
         check("/a\\b", &["backslash"], &["/a/b"]);
         check("/%2561", &["double-encoding"], &["/a"]);
         check("/%%361", &["double-encoding"], &["/a"]);
-        check("/a;b/c", &["semicolon"], &["/a/c"]);
+        check("/a;b/c", &["semicolon"], &["/a/c", "/a"]);
         check("/a%3Bb", &["semicolon"], &["/a;b", "/a"]);
+        check("/..%23", &["dot-segment"], &["/"]);
         check("/a//b", &["empty-segment"], &["/a/b"]);
         check("//a", &["empty-segment"], &["/a"]);
         check("/a/../b/.", &["dot-segment"], &["/b/"]);
         check("/a%00b", &["control-character"], &["/a"]);
-        check("/a/..;/b", &["semicolon", "dot-segment"], &["/b"]);
+        check("/a/..;/b", &["semicolon", "dot-segment"], &["/b", "/"]);
         check("/a%2F..%2Fb", &["encoded-slash", "dot-segment"], &["/b"]);
         check("/a%252Fb", &["encoded-slash", "double-encoding"], &["/a/b"]);
     }
@@ -288,6 +316,8 @@ mod tests {
             ("/a;b%2Fc", false),
             ("/%u0061dmin", false),
             ("/x%C0%AFadmin", false),
+            ("/%E0%81%A1dmin", false),
+            ("/x%F0%80%80%AFadmin", false),
             ("/%25u0061", false),
         ] {
             let spellings = readings(path).expect("several readings").spellings;

@@ -89,7 +89,9 @@ fn told(worker: &Worker, plan: &Plan, outcome: &PurgeOutcome) -> Reply {
         fleet.as_ref().map(|reach| format!("\"complete\":{},", reach.complete)).unwrap_or_default();
     let uncounted = if outcome.keyed_uncounted { "\"keyed_uncounted\":true," } else { "" };
     let message = match (*keys_matched, outcome.keyed_uncounted) {
-        (0, false) => "\"message\":\"nothing found: no stored response for this URL\",",
+        (0, false) => {
+            "\"message\":\"nothing found: no stored response for this URL, over http or https, without a port or with that of a listener\","
+        }
         (0, true) => "\"message\":\"nothing found under the key of the URL alone\",",
         _ => "",
     };

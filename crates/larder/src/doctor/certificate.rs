@@ -40,7 +40,7 @@ pub(super) fn expiry(setting: String, certificate: &[u8], now: SystemTime, renew
 
 /// Authorities that renew by themselves do so earlier.
 const LEFT_MIN: Duration = Duration::from_secs(14 * 86_400);
-const OWN: &str = "a renewed certificate, then run `larder reload`";
+const OWN: &str = "a renewed certificate in its file, then run `larder reload`";
 const VALID: &str = "a certificate that is valid now, or the clock of this machine";
 const REFUSED_EARLY: &str = "clients refuse a certificate that is not valid yet";
 const REFUSED: &str = "clients refuse an expired certificate";
@@ -56,7 +56,7 @@ mod tests {
         let line =
             |certificate: &[u8]| expiry("x".to_owned(), certificate, now, OWN).expect("a date").to_string();
         assert_eq!(line(&until(2026, 12, 9)), "good  x = valid until Wed, 09 Dec 2026 00:00:00 GMT");
-        let near = "SET   x = valid until Tue, 08 Dec 2026 00:00:00 GMT: set a renewed certificate, then run `larder reload`; clients refuse an expired certificate";
+        let near = "SET   x = valid until Tue, 08 Dec 2026 00:00:00 GMT: set a renewed certificate in its file, then run `larder reload`; clients refuse an expired certificate";
         assert_eq!(line(&until(2026, 12, 8)), near);
         assert!(
             line(&between(2027, (2028, 1, 1)))

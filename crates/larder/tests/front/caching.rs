@@ -777,6 +777,9 @@ ttl_default = { default = "1h" }
     check("/ignored/b?x=1", "/ignored/b?x=2", "MISS");
     check("/kept/a?z=1&id=7", "/kept/a?id=7&y=2", "HIT");
     check("/kept/b?id=1", "/kept/b?id=2", "MISS");
+    check("/kept/c?id=1&ID=2", "/kept/c?id=1", "MISS");
+    check("/kept/d?id[]=2&id=1", "/kept/d?id=1&id[]=2", "MISS");
+    check("/kept/e?y=1&id=2&id=1", "/kept/e?id=2&id=1", "HIT");
     check("/404/a", "/404/a", "HIT");
     check("/exact", "/exact", "HIT");
     check("/exact/more", "/exact/more", "MISS");

@@ -168,7 +168,8 @@ fn setting(value: Value) -> Option<String> {
 fn version(info: &str) -> Option<String> {
     let of = |name: &str| info.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
     let name = of("server_name").unwrap_or("redis");
-    let version = of("valkey_version").or_else(|| of("redis_version"))?;
+    // Both others also tell a version of Redis, for clients that choose by it what they send.
+    let version = of("larder_version").or_else(|| of("valkey_version")).or_else(|| of("redis_version"))?;
     Some(format!("{name} {version}"))
 }
 
@@ -186,6 +187,7 @@ mod tests {
         for (info, expected) in [
             ("# Server\r\nredis_version:7.0.15\r\n", Some("redis 7.0.15")),
             ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.0\r\n", Some("valkey 8.1.0")),
+            ("redis_version:7.4.0\r\nserver_name:larder\r\nlarder_version:0.1.0\r\n", Some("larder 0.1.0")),
             ("# Server\r\n", None),
         ] {
             assert_eq!(version(info).as_deref(), expected);

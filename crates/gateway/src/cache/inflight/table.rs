@@ -24,7 +24,7 @@ pub(crate) use self::crowd::{Asker, Learned, Waiting};
 pub(crate) use self::purge::Doom;
 
 use crate::cache::epochs::membership::LookUp;
-use crate::cache::inflight::answer::Answer;
+use crate::cache::inflight::answer::{Answer, Filling};
 use crate::cache::inflight::fill::Fill;
 use crate::cache::inflight::order::{Exchanged, Order, Turn};
 use crate::cache::inflight::turns::{Effect, Ended};
@@ -501,6 +501,13 @@ impl LeaderGuard {
             crowd.answered(&self.in_flight, &answer);
         }
         self.in_flight.settle(answer, self.fetch_table.turn());
+    }
+
+    /// Its body has begun: nobody waits for that of another one.
+    pub(crate) fn begun(&self, filling: &Filling) {
+        if let Some(crowd) = &self.in_flight.crowd {
+            crowd.begun(&self.in_flight, filling);
+        }
     }
 
     /// Hides the fetch from requests that come later; those who wait still get the answer.

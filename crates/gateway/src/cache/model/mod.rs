@@ -46,12 +46,12 @@ pub(super) enum Rule {
 /// told by the store a moment later), or that only save work (what waits for the log to have a purge).
 const RULES: &[(Rule, &str, u64)] = &[
     (Rule::PushesMark, "what the store tells of a record reaches nobody", 1),
-    (Rule::PushesOvertakeAnswers, "what it tells while the record is being read is forgotten", 21),
+    (Rule::PushesOvertakeAnswers, "what it tells while the record is being read is forgotten", 10),
     (Rule::SuspectsAreReadAgain, "a mark of suspicion means nothing", 0),
-    (Rule::GenerationsEnd, "copies of an earlier connection are verified", 2),
-    (Rule::ReadsAreFollowed, "what is read is not followed", 0),
+    (Rule::GenerationsEnd, "copies of an earlier connection are verified", 7),
+    (Rule::ReadsAreFollowed, "what is read is not followed", 1),
     (Rule::OthersPurgesCount, "the purges of others have no effect", 2),
-    (Rule::AllAreWaitedFor, "all instances count as having read all of the log", 312),
+    (Rule::AllAreWaitedFor, "all instances count as having read all of the log", 483),
     (Rule::FillsNoteTheirPlace, "a response counts as asked for when it has arrived", 20),
     (Rule::LogIsReadFirst, "the store is used before the log was read", 11),
     (Rule::LostLogsAreNoticed, "another log counts as the same one", 1),

@@ -352,7 +352,7 @@ impl Job {
                 () = fill.deserted(pause_max) => break Err("abandoned"),
             };
             match frame {
-                Some(Ok(BodyFrame::Data(data))) => match self.pass((&body, fill), data, &leader).await {
+                Some(Ok(BodyFrame::Data(data))) => match self.pass((&body, &filling), data, &leader).await {
                     Some(Written::All) if has_length => {
                         storing = self.store(&filling, &leader);
                         fill.release();
@@ -398,11 +398,16 @@ impl Job {
     /// most, and would lose it.
     async fn pass(
         &self,
-        (body, fill): (&OriginBody, &Fill),
+        (body, filling): (&OriginBody, &Filling),
         data: Bytes,
         leader: &LeaderGuard,
     ) -> Option<Written> {
+        let fill = &filling.fill;
+        let begins = fill.has_nothing();
         let written = body.pass_on(fill.write(data, || body.wait_for_client())).await;
+        if begins && filling.storing().is_ok() {
+            leader.begun(filling);
+        }
         let Some(Written::NoLongerKept(reason)) = written else { return written };
         self.stop_keeping(reason, leader);
         let caught_up = body.pass_on(fill.catch_up(|| body.wait_for_client())).await;

@@ -364,8 +364,9 @@ fn a_site_is_protected() {
     let get = |target: String| format!("GET {target} HTTP/1.1\r\nHost: shop.example.org\r\n\r\n");
     client.send(get("/".to_owned()).repeat(100));
     assert!((0..100).all(|_| client.response().is_hit()), "hits don't count");
-    client.send((0..30).map(|number| get(format!("/search?q={number}"))).collect::<String>());
-    let searches: Vec<_> = (0..30).map(|_| client.response()).collect();
+    // The budget grows while they are answered: on a busy machine it takes many to use it up.
+    client.send((0..200).map(|number| get(format!("/search?q={number}"))).collect::<String>());
+    let searches: Vec<_> = (0..200).map(|_| client.response()).collect();
     let refused = searches.iter().find(|answer| answer.status() == 503).expect("more than its budget");
     assert!(refused.cache_status().contains("detail=miss-budget"), "{:?}", refused.head);
     assert_eq!(searches[0].status(), 200);

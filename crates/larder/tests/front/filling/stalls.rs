@@ -72,6 +72,33 @@ fn those_who_wait_for_a_body_that_does_not_come_go_in_turn() {
     all_get_the_page(&mut honest, &larder, &origin);
 }
 
+/// The good response of a forward beside it is for all, although the head of the one that stalls came first.
+#[test]
+fn a_body_that_begins_is_for_those_who_wait_for_one_that_does_not() {
+    let (gate, late) = (Gate::new(), Gate::new());
+    let (stalls, begins) = (gate.clone(), late.clone());
+    let origin = ScriptedOrigin::start(move |exchange| {
+        let fields = "ETag: \"1\"\r\nCache-Control: max-age=600\r\n";
+        if exchange.request.field("x-attack").is_empty() {
+            begins.pass();
+            exchange.respond("200 OK", fields, "page");
+        } else {
+            stalls.pass();
+            exchange.head("200 OK", &format!("{fields}Content-Length: 4\r\n")).wait_for_peer();
+        }
+    });
+    let larder = larder(&origin);
+    let mut attacker = attacker(&larder, &origin);
+    let mut honest = askers(&larder, HONEST, "/page");
+    // The first one is late by then.
+    origin.wait_for("/page", 2);
+    gate.open();
+    assert_eq!(attacker.head().status(), 200);
+    late.open();
+    all_get_the_page(&mut honest, &larder, &origin);
+    assert_eq!(origin.total(), 2, "nobody else asked");
+}
+
 #[test]
 fn nobody_joins_a_body_that_stands_still() {
     for sent in ["", "pa"] {

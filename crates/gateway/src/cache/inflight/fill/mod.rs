@@ -98,6 +98,7 @@ impl Fill {
                 withheld_from: u64::MAX,
                 uncharged_until: 0,
                 moved_at: Instant::now(),
+                bytes_since: 0,
                 retention,
                 end: End::Filling,
                 because: None,
@@ -138,7 +139,7 @@ impl Fill {
 
     fn append(&self, mut data: Bytes) -> (Written, Retention) {
         let mut state = self.state.lock();
-        state.moved_at = Instant::now();
+        state.note_progress(data.len());
         let mut written = Written::Kept;
         if state.retention == Retention::Whole {
             let shown_bytes = state.total_bytes;
@@ -178,6 +179,12 @@ impl Fill {
         }
     }
 
+    /// Whether nothing of it has come, nor its end.
+    pub(crate) fn has_nothing(&self) -> bool {
+        let state = self.state.lock();
+        matches!(state.end, End::Filling) && state.total_bytes == 0
+    }
+
     /// Whether somebody who has got nothing yet gets this body: it has begun and goes on, or is complete. Not where it has broken off, or has
     /// stood still for `pause_max`.
     pub(crate) async fn comes(&self, pause_max: Duration) -> bool {
@@ -201,11 +208,16 @@ impl Fill {
         }
     }
 
-    /// Resolves when nothing has come for `pause_max`, and nobody reads what has.
+    /// Resolves when it has stood still for `pause_max`, and nobody reads it.
     pub(crate) async fn deserted(&self, pause_max: Option<Duration>) {
         let Some(pause_max) = pause_max else { return std::future::pending().await };
-        sleep(pause_max).await;
-        self.nobody_reads().await;
+        loop {
+            let pause_left = pause_max.saturating_sub(self.state.lock().moved_at.elapsed());
+            if pause_left.is_zero() {
+                return self.nobody_reads().await;
+            }
+            sleep(pause_left).await;
+        }
     }
 
     /// Resolves when the last reader has left. For bodies that are not stored, or do not go on.

@@ -51,8 +51,9 @@ pub(super) struct State {
     pub(super) withheld_from: u64,
     /// What comes before is not all charged: readers must pass it before there is more.
     pub(super) uncharged_until: u64,
-    /// When the last bytes came.
+    /// Until when bytes came at [`RATE_MIN`] or faster, and how many have come since.
     pub(super) moved_at: Instant,
+    pub(super) bytes_since: usize,
     pub(super) retention: Retention,
     pub(super) end: End,
     /// What broke it off, where its readers are to tell.
@@ -136,7 +137,19 @@ impl Size {
     }
 }
 
+/// Bytes a second. A body that comes more slowly counts as standing still to those who have nothing of it: a request that makes the origin drip would
+/// hold them as well as one that makes it stall. The same as the least rate of clients.
+const RATE_MIN: u128 = 500;
+
 impl State {
+    /// Notes that so many bytes come.
+    pub(super) fn note_progress(&mut self, bytes: usize) {
+        self.bytes_since += bytes;
+        if self.bytes_since as u128 * 1000 >= self.moved_at.elapsed().as_millis() * RATE_MIN {
+            (self.moved_at, self.bytes_since) = (Instant::now(), 0);
+        }
+    }
+
     /// Adds to the body while all of it is kept. On failure `data` is what was not taken.
     pub(super) fn keep(
         &mut self,

@@ -56,6 +56,23 @@ fn complete(fill: &Fill) -> Option<CompleteBody> {
     body
 }
 
+/// Whoever makes an origin drip holds others no longer than one that makes it stall.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_drips_stands_still() {
+    const PAUSE_MAX: Duration = Duration::from_secs(2);
+    for (piece_bytes, goes_on) in [(1, false), (1_000, true)] {
+        let memory = memory(64 << 20);
+        let fill = fill(&memory, LIMITS);
+        for _ in 0..10 {
+            tokio::time::advance(Duration::from_millis(700)).await;
+            write_all(&fill, &pattern(piece_bytes), piece_bytes).await;
+        }
+        assert_eq!(fill.comes(PAUSE_MAX).await, goes_on, "{piece_bytes} bytes at a time");
+        let is_deserted = timeout(Duration::from_millis(1), fill.deserted(Some(PAUSE_MAX))).await.is_ok();
+        assert_eq!(is_deserted, !goes_on, "{piece_bytes} bytes at a time");
+    }
+}
+
 /// A part may end where the first segment does.
 #[tokio::test]
 async fn a_small_body_that_fills_its_segments() {

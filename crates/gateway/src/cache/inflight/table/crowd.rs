@@ -177,6 +177,21 @@ impl Crowd {
         self.changed.notify_waiters();
     }
 
+    /// The body of a forward has begun: it is for all who wait for one that has not.
+    pub(super) fn begun(&self, in_flight: &Arc<InFlight>, filling: &Filling) {
+        let mut state = self.state.lock();
+        let Some(promise) = state.promise.take_if(|promise| promise.has_nothing()) else { return };
+        promise.less(state.waiting.len());
+        let own = state.under_way.iter().find(|own| own.is(in_flight)).and_then(|own| own.asker.client);
+        state.answered((in_flight, own), &Answer::Filling(filling.clone()));
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn promises(&self, fill: &Arc<Fill>) -> bool {
+        self.state.lock().promise.as_ref().is_some_and(|promise| promise.is_of(fill))
+    }
+
     /// The body that all were promised does not come: to those who have nothing of it, its forward has failed.
     pub(super) fn withdraw(&self, fill: &Arc<Fill>) -> Effect {
         let mut state = self.state.lock();
@@ -284,6 +299,11 @@ impl UnderWay {
 impl Promise {
     fn is_of(&self, fill: &Arc<Fill>) -> bool {
         matches!(&self.answer, Answer::Filling(filling) if Arc::ptr_eq(&filling.fill, fill))
+    }
+
+    /// Whether it is a body of which nothing has come.
+    fn has_nothing(&self) -> bool {
+        matches!(&self.answer, Answer::Filling(filling) if filling.fill.has_nothing())
     }
 
     /// So many have it by now, or do without.
@@ -400,15 +420,26 @@ impl Waiting {
     /// Whether an answer is kept to this one, which has nothing of it yet. Where its body does not come, others go in turn, and this one waits on.
     pub(crate) async fn is_kept(&mut self, answer: &Answer) -> bool {
         let Answer::Filling(Filling { fill, .. }) = answer else { return true };
-        tokio::select! {
-            biased;
-            comes = fill.comes(self.crowd.limits.wait_max) => {
-                comes || self.fetch_table.withdraw(&self.crowd, fill) == Effect::AllGetIt
+        let crowd = Arc::clone(&self.crowd);
+        loop {
+            let changed = crowd.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            // The body of another forward may have begun before this one.
+            if fill.has_nothing() && !crowd.promises(fill) {
+                return false;
             }
-            // It may have been given one just before somebody else's answer came.
-            turn = turn_of(&mut self.turn) => {
-                self.given = Some(turn);
-                false
+            tokio::select! {
+                biased;
+                comes = fill.comes(crowd.limits.wait_max) => {
+                    return comes || self.fetch_table.withdraw(&crowd, fill) == Effect::AllGetIt;
+                }
+                // It may have been given one just before somebody else's answer came.
+                turn = turn_of(&mut self.turn) => {
+                    self.given = Some(turn);
+                    return false;
+                }
+                () = changed => {}
             }
         }
     }
