@@ -153,8 +153,10 @@ fn a_page_that_expires_under_attack_is_there_for_all_others() {
     assert!(asked > 100 && failed == 0, "{failed} of {asked} failed");
 }
 
+type Closing = fn(Client) -> Option<Client>;
+
 /// How clients leave whose requests hang.
-const CLOSINGS: [(&str, fn(Client) -> Option<Client>); 2] = [
+const CLOSINGS: [(&str, Closing); 2] = [
     ("closes its sending side", |mut client| {
         client.finish_sending();
         Some(client)
