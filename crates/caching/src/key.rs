@@ -139,7 +139,7 @@ pub struct KeyPlace<'a> {
     pub authority: &'a [u8],
     /// The path.
     pub path: &'a [u8],
-    /// What stands behind it: query, method and more.
+    /// The rest of the key: query, method and more.
     pub rest: &'a [u8],
 }
 
@@ -272,7 +272,7 @@ fn kept<'a>(query: &'a [u8], rules: &'a KeyRules) -> impl Iterator<Item = &'a [u
 fn sorted<'a>(query: &'a [u8], rules: &'a KeyRules) -> impl IntoIterator<Item = &'a [u8]> {
     let mut parameters: SmallVec<[(usize, &[u8]); PARAMETERS_INLINE]> =
         kept(query, rules).enumerate().collect();
-    // Names that are read as one another stay in the order in which they came: the last may count. Of other names that can't be told.
+    // Names that are read as one another stay in the order in which they came: the last may count. With escapes or semicolons, that can't be told.
     let is_told = |(_, parameter): &(usize, &[u8])| memchr::memchr2(b'%', b';', name_of(parameter)).is_none();
     if parameters.iter().all(is_told) {
         parameters.sort_unstable_by(|(index, one), (other_index, other)| {

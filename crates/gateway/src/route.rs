@@ -410,7 +410,7 @@ impl Routes {
     /// How origins may read a path otherwise, where the path of a request to a site decides anything.
     #[inline]
     pub(crate) fn readings(&self, site: &LiveSite, path_and_query: &str) -> Option<Box<Readings>> {
-        // Of another host's rules nothing holds here, unless the path names that host to the origin.
+        // No rule of another host holds here, unless the path names that host to the origin.
         let reads_paths = self.index.has_prefixes()
             || site.chooser.has_paths()
             || (self.has_paths && path_and_query.starts_with("//"));

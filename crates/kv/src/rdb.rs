@@ -301,7 +301,7 @@ fn checksum(before: u64, bytes: &[u8]) -> u64 {
     rest.iter().fold(sum, |sum, byte| CHECKSUMS[0][usize::from(sum as u8 ^ byte)] ^ (sum >> 8))
 }
 
-/// Of each byte, and of each with so many zero bytes behind it: eight bytes are summed up at once, in a quarter of the time.
+/// Checksums of each byte, and of each with so many zero bytes behind it: eight bytes are summed up at once, in a quarter of the time.
 static CHECKSUMS: [[u64; 256]; 8] = {
     /// The polynomial, its lowest power first.
     const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;

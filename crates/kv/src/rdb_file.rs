@@ -188,7 +188,7 @@ fn unknown_type(kind: u8, at: u64, key: &[u8]) -> RdbError {
     RdbError::Type { kind, at, key: repeated::text_within(key, KEY_BYTES_TOLD) }
 }
 
-/// Of a key that an error names.
+/// Bytes that an error shows of a key.
 const KEY_BYTES_TOLD: usize = 128;
 
 impl<R: Read> Reader<Summed<R>> {
@@ -200,7 +200,7 @@ impl<R: Read> Reader<Summed<R>> {
     }
 }
 
-/// What stands between keys and values of other types.
+/// Skips the parts between keys, and values of other types.
 impl<R: Read> Reader<R> {
     fn skip_strings(&mut self, count: u64) -> Result<(), RdbError> {
         (0..count).try_for_each(|_| self.string().map(drop))

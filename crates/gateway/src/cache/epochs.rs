@@ -55,7 +55,7 @@ pub(crate) struct Epochs {
 /// Who purges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purgers {
-    /// This instance alone. What lies under the key of a URL is changed when the URL is purged, unless it was asked for with a port.
+    /// This instance alone. The records under the keys of a URL are changed when the URL is purged, unless it was asked for with a port.
     This,
     /// Others too, and the tier has what was stored before. What lies under a key is judged by purges of its URL.
     Several,
@@ -340,7 +340,7 @@ impl Epochs {
         let tags = membership.map_or(Some(&[][..]), Membership::tags);
         let of_url = membership.and_then(|membership| membership.key);
         let place = place_of_key(key);
-        // Who purges a URL can't list the ports that it may have been stored for.
+        // A purge of a URL can't list the ports that it may have been stored for.
         let has_port = place.authority.len() > place.host().len();
         let own = || (has_port || self.purgers == Purgers::Several).then(|| self.purges.key(&place));
         Subject { place, tags, key: of_url.or_else(own) }

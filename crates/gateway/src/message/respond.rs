@@ -152,7 +152,7 @@ impl Problem {
     }
 }
 
-/// What a part of a path has that its rule does not allow, and what allows it.
+/// Names the spelling of a path that its rule does not allow, and the key that allows it.
 fn misspelt(part: &str, spellings: PathSpellings) -> String {
     let names: Vec<_> = spellings.names().collect();
     let names = names.join(", ");

@@ -156,7 +156,7 @@ fn decoded(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What of a segment is its name.
+/// Gives the name of a segment.
 type NameOf = fn(&[u8]) -> &[u8];
 
 fn whole(segment: &[u8]) -> &[u8] {

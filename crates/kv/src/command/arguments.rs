@@ -88,7 +88,7 @@ pub(super) fn parse_integer(bytes: &[u8]) -> Result<i64, Refusal> {
     number.ok_or(Refusal::NotInteger)
 }
 
-/// Of the least integer.
+/// Length of the least integer.
 pub(super) const INTEGER_BYTES_MAX: usize = "-9223372036854775808".len();
 
 #[cfg(test)]

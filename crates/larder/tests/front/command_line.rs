@@ -469,7 +469,7 @@ fn many_sites_are_checked_in_seconds() {
     };
     let sites: String = (0..10_000).chain([9_999]).map(site).collect();
     fs::write(&path, sites).expect("a file");
-    // Of the processor, so that others may be busy: four times what it takes without optimisation; comparing all pairs takes longer.
+    // Processor time, so that the machine may be busy: four times what it takes without optimisation; comparing all pairs takes longer.
     let check =
         ["--cpu=50", LARDER, "check"].map(str::to_owned).into_iter().chain([path.display().to_string()]);
     let output = testkit::run("prlimit", check);

@@ -513,7 +513,7 @@ fn a_plug_in_inside_purges_what_visitors_see() {
                 let token = if method == "PURGE" { "Authorization: Bearer 0123456789abcdef\r\n" } else { "" };
                 let answer = ask(method, inside, target, token);
                 assert_eq!(answer.status(), 200, "{}", answer.text());
-                // What is stored for a port that nobody names is purged, and not counted.
+                // A response for a port that nobody names is purged, and not counted.
                 if method == "PURGE" && host != "shop.example:8443" {
                     assert_eq!(answer.cache_status(), "larder; detail=purged", "{}", answer.text());
                 }

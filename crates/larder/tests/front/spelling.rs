@@ -370,7 +370,7 @@ fn escaped_characters_of_paths_evade_no_rule() {
                     answer.status()
                 );
             }
-            // Of unreserved characters too: the normal form decodes once.
+            // Unreserved characters too: the normal form decodes once.
             assert_eq!(larder.get(&format!("/%25{digits}x")).status(), 400, "%25{digits} with {kind}");
         }
     }

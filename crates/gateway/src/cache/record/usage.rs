@@ -108,7 +108,7 @@ impl Mark {
     /// Of what answers every request.
     pub(crate) const ALWAYS: Self = Self { score_s: u32::MAX, owner: Owner::SEVERAL };
 
-    /// Of one that this client brings now.
+    /// The mark of a variant that this client brings now.
     pub(crate) fn of_new(now: Timestamp, owner: Owner) -> Self {
         Self { score_s: seconds(now).saturating_sub(PROBATION_S), owner }
     }

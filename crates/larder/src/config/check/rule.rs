@@ -161,7 +161,7 @@ pub(super) fn check_escapes(scope: &mut Scope<'_>, node: &Node) {
     scope.warning(node, message);
 }
 
-/// What a path may hold as it is, beside letters, digits and what the normal form decodes; but for `;`, which is refused either way.
+/// Characters that a path may hold as they are, beside letters, digits and those that the normal form decodes; but for `;`, which is refused either way.
 //= RFC 3986 section 3.3: characters of a path
 const WRITTEN_BOTH_WAYS: &[u8] = b"!$&'()*+,=:@";
 

@@ -27,7 +27,7 @@ collapse_limits = { wait_max = \"1s\" }
 fn stalling(sent: &'static str, gate: &Gate) -> ScriptedOrigin {
     let released = gate.clone();
     ScriptedOrigin::start(move |exchange| {
-        // Of forwards side by side, nobody knows which one is newer without it.
+        // Without it, nobody knows which of two forwards side by side is newer.
         let fields = "ETag: \"1\"\r\nCache-Control: max-age=600\r\n";
         if exchange.request.field("x-attack").is_empty() {
             exchange.respond("200 OK", fields, "page");

@@ -214,7 +214,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// What has fired while faults were made again, until all of them are told of or the time is over.
+/// Collects the alerts that fire while faults are made again, until all of them are told of or the time is over.
 fn until_all_fired(world: &World, faults: &[Fault], mut make: impl FnMut()) -> BTreeSet<Labels> {
     let (mut fired, end) = (BTreeSet::new(), Instant::now() + PATIENCE);
     while Instant::now() < end && faults.iter().any(|fault| fault.is_silent(&fired)) {

@@ -74,7 +74,7 @@ pub(crate) struct KvServers {
     pub(crate) full: KvService,
     /// Has a password, and room for few clients.
     pub(crate) crowded: KvService,
-    /// Of the thread that crashes it.
+    /// Locked by the thread that crashes it.
     pub(crate) crashing: Mutex<KvService>,
 }
 

@@ -56,7 +56,7 @@ fn complete(fill: &Fill) -> Option<CompleteBody> {
     body
 }
 
-/// Whoever makes an origin drip holds others no longer than one that makes it stall.
+/// A request that makes an origin drip holds others no longer than one that makes it stall.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_drips_stands_still() {
     const PAUSE_MAX: Duration = Duration::from_secs(2);

@@ -53,7 +53,7 @@ struct State {
     promise: Option<Promise>,
 }
 
-/// What all get.
+/// The answer that all get.
 struct Promise {
     answer: Answer,
     /// Those who get it and don't have it yet.
