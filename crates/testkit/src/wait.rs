@@ -14,13 +14,22 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// # Panics
 /// When the deadline passes.
 #[track_caller]
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + DEADLINE;
+pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    until_within(DEADLINE, what, look)
+}
+
+/// The same with a deadline of its own.
+///
+/// # Panics
+/// When the deadline passes.
+#[track_caller]
+pub fn until_within<T>(deadline: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + deadline;
     loop {
         if let Some(value) = look() {
             return value;
         }
-        assert!(Instant::now() < end, "not within {DEADLINE:?}: {what}");
+        assert!(Instant::now() < end, "not within {deadline:?}: {what}");
         thread::park_timeout(PAUSE);
     }
 }

@@ -5,7 +5,10 @@
 //! knows its bytes, with recovery after syntax errors, and this module walks that tree by the option table. A value
 //! that is wrong is noted and its default takes its place, so that the checks that follow can go on and find more.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ops::Range;
+use std::ptr;
 use std::time::Duration;
 
 use serde_spanned::Spanned;
@@ -298,6 +301,22 @@ pub(crate) fn defaults(section: &'static Section) -> Table {
 
 /// The table's default as a node; none where absence has its own meaning.
 fn preset(option: &'static Opt, path: String) -> Option<Node> {
+    if let Some(value) = PRESETS.with_borrow(|presets| presets.get(&ptr::from_ref(option)).cloned()) {
+        return Some(Node { value, place: Place::Preset, path });
+    }
+    let node = read_preset(option, path)?;
+    if !node.value.has_nodes() {
+        PRESETS.with_borrow_mut(|presets| presets.insert(option, node.value.clone()));
+    }
+    Some(node)
+}
+
+thread_local! {
+    /// Defaults that were read before, without paths in them: to read them again for each of 10,000 sites takes a second.
+    static PRESETS: RefCell<HashMap<*const Opt, Value>> = RefCell::default();
+}
+
+fn read_preset(option: &'static Opt, path: String) -> Option<Node> {
     let text = option.default_toml()?;
     let value = DeValue::parse(&text).expect("defaults in the option table are TOML");
     let mut problems = Problems::default();
@@ -434,7 +453,7 @@ fn quoted(words: &[&str]) -> String {
 fn join(path: &str, key: &str) -> String {
     match (path, key) {
         ("", key) => key.to_owned(),
-        (path, key) => format!("{path}.{key}"),
+        (path, key) => [path, ".", key].concat(),
     }
 }
 

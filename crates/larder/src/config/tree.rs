@@ -192,6 +192,16 @@ impl PartialEq for Table {
 }
 
 impl Value {
+    /// Whether there are nodes below it, which have paths of their own.
+    pub(super) fn has_nodes(&self) -> bool {
+        match self {
+            Self::Flag(_) | Self::Number(_) | Self::Duration(_) | Self::Text(_) | Self::Choice(_) => false,
+            Self::List(nodes) => !nodes.is_empty(),
+            Self::Map(entries) => !entries.is_empty(),
+            Self::Table(_) => true,
+        }
+    }
+
     pub(super) fn mismatch(&self, key: &str) -> ! {
         panic!("{key} is read as another type than the option table declares: {self:?}")
     }
