@@ -58,7 +58,7 @@ pub(crate) struct Inbound {
     /// Where it went.
     pub(crate) tried: Tried,
     /// Set when others wait for the place that it takes from the origin.
-    pub(crate) place_wanted: Arc<SetOnce<()>>,
+    pub(crate) place_wanted: SetOnce<()>,
 }
 
 /// What a request is read by.
@@ -91,7 +91,7 @@ impl Inbound {
             rule,
             sent: OnceLock::new(),
             tried: Tried::default(),
-            place_wanted: Arc::default(),
+            place_wanted: SetOnce::new(),
         }
     }
 

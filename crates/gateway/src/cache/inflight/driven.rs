@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
-use tokio::sync::SetOnce;
 
 use crate::cache::inflight::answer::Answer;
 use crate::cache::inflight::table::{InFlight, LeaderGuard, News, Waiter};
 use crate::cache::publish::in_turn::Awaiting;
 use crate::cache::publish::job::Job;
 use crate::client::Client;
+use crate::transform::reading::Inbound;
 use crate::upstream::Upstream;
 
 /// A job without a task.
@@ -34,7 +34,7 @@ struct HeldPermit {
     in_flight: Arc<InFlight>,
     upstream: Arc<Upstream>,
     client: Option<Client>,
-    place_wanted: Arc<SetOnce<()>>,
+    request: Arc<Inbound>,
 }
 
 impl Driven {
@@ -78,7 +78,7 @@ impl HeldPermit {
             in_flight: Arc::clone(leader.shared_in_flight()),
             upstream: Arc::clone(&job.site.upstream),
             client: Client::of_request(&job.request, &job.live.config.trusted_proxies),
-            place_wanted: Arc::clone(&job.request.place_wanted),
+            request: Arc::clone(&job.request),
         }
     }
 }
@@ -97,7 +97,7 @@ impl Drop for Driven {
 /// Brings a job to its end. One that nobody waits for may bring something to store, but that is worth less than a request that
 /// somebody waits for.
 async fn go_on(mut job: Running, permit: HeldPermit) {
-    let HeldPermit { in_flight, upstream, client, place_wanted } = permit;
+    let HeldPermit { in_flight, upstream, client, request } = permit;
     let given_up = async {
         loop {
             in_flight.nobody_waits().await;
@@ -109,7 +109,7 @@ async fn go_on(mut job: Running, permit: HeldPermit) {
     };
     // Nor is it worth the turn of one that waits for the same.
     let left = async {
-        place_wanted.wait().await;
+        request.place_wanted.wait().await;
         in_flight.client_left().await;
     };
     tokio::select! {

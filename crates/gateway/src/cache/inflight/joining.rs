@@ -29,9 +29,8 @@ pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> Part {
         Some(limits) => {
             let place = (&*job.fetch.key, &*variant_and_scope);
             let client = Client::of_request(&job.request, &job.live.config.trusted_proxies);
-            let place_wanted = Arc::clone(&job.request.place_wanted);
-            fetch_table
-                .join(place, (Asker { client, place_wanted }, limits), now, |began| cache.is_overtaken(began))
+            let asker = Asker { client, request: Some(Arc::clone(&job.request)) };
+            fetch_table.join(place, (asker, limits), now, |began| cache.is_overtaken(began))
         }
     };
     match joined {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use telemetry::trace::TraceContext;
-use tokio::sync::{Notify, SetOnce, oneshot};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::{FetchTable, INTERIMS_KEPT_MAX, InFlight, LeaderGuard};
@@ -17,6 +17,7 @@ use crate::cache::inflight::fill::Fill;
 use crate::cache::inflight::turns::{AT_ONCE_MAX, Beside, Effect, Ended, Trouble};
 use crate::client::Client;
 use crate::config::CollapseLimits;
+use crate::transform::reading::Inbound;
 use crate::upstream::{Interim, OriginError};
 
 /// A request that asks, or would.
@@ -24,8 +25,8 @@ use crate::upstream::{Interim, OriginError};
 pub(crate) struct Asker {
     /// Whose it is, as far as that is known: all others are one.
     pub(crate) client: Option<Client>,
-    /// Set when it asks, all places for the key are taken, and others wait for one: a client that may have gone counts as gone then.
-    pub(crate) place_wanted: Arc<SetOnce<()>>,
+    /// None where no client waits for what it asks.
+    pub(crate) request: Option<Arc<Inbound>>,
 }
 
 /// Those who wait for one response.
@@ -267,9 +268,11 @@ impl State {
         self.under_way.push(UnderWay { in_flight: Arc::clone(in_flight), asker, late_at });
     }
 
+    /// Where all places for the key are taken and others wait for one: a client that may have gone counts as gone then.
     fn tell_wanted(&self) {
         if self.under_way.len() >= AT_ONCE_MAX && !self.waiting.is_empty() && self.promise.is_none() {
-            self.under_way.iter().for_each(|own| _ = own.asker.place_wanted.set(()));
+            let requests = self.under_way.iter().filter_map(|own| own.asker.request.as_ref());
+            requests.for_each(|request| _ = request.place_wanted.set(()));
         }
     }
 
