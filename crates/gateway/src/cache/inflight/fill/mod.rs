@@ -5,10 +5,12 @@
 //!
 //! While the body may still be stored, all of it is kept (`Retention::Whole`) and readers don't slow the writer.
 //! Once it turns out too large, or the memory budget has no room, only a window is kept
-//! (`Retention::Window`): the writer then waits for the slowest reader, and stops when nobody is left.
+//! (`Retention::Window`): the writer then waits for the slowest reader, and stops when nobody is left. A reader that is much slower
+//! than the others is cut off, so that it does not set the pace for all.
 //!
 //! The last bytes of a body that will be stored are shown when it is: who has read a response finds it in the cache.
 
+mod pace;
 pub(crate) mod ranges;
 mod reader;
 mod state;
@@ -25,9 +27,10 @@ use http::HeaderMap;
 use parking_lot::Mutex;
 use store::{Budget, Charge, Place};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use self::state::{End, Retention, Room, State};
+use self::pace::Pace;
+use self::state::{End, Reading, Retention, Room, State};
 use crate::upstream::Pacing;
 
 pub(crate) use self::reader::{Aborted, FillReader};
@@ -97,8 +100,7 @@ impl Fill {
                 total_bytes: 0,
                 withheld_from: u64::MAX,
                 uncharged_until: 0,
-                moved_at: Instant::now(),
-                bytes_since: 0,
+                pace: Pace::from(Instant::now()),
                 retention,
                 end: End::Filling,
                 because: None,
@@ -167,14 +169,24 @@ impl Fill {
             tokio::pin!(read);
             read.as_mut().enable();
             let promised = self.promised.load(Ordering::Acquire);
-            match self.state.lock().room(promised) {
-                Room::Full => {}
-                room => return room,
-            }
-            match may_wait() {
-                Pacing::Allowed => read.await,
-                Pacing::Exceeded if timeout(CROWDED_STALL_MAX, read).await.is_err() => return Room::TooSlow,
-                Pacing::Exceeded => {}
+            let cuts_off_at = {
+                let mut state = self.state.lock();
+                match state.room(promised) {
+                    Room::Full => state.cuts_off_at().filter(|_| promised == 0),
+                    room => return room,
+                }
+            };
+            match (may_wait(), cuts_off_at) {
+                (Pacing::Allowed, None) => read.await,
+                (Pacing::Allowed, Some(at)) => {
+                    if timeout_at(at, read).await.is_err() {
+                        self.state.lock().cut_off_slowest(Instant::now());
+                    }
+                }
+                (Pacing::Exceeded, _) if timeout(CROWDED_STALL_MAX, read).await.is_err() => {
+                    return Room::TooSlow;
+                }
+                (Pacing::Exceeded, _) => {}
             }
         }
     }
@@ -192,15 +204,14 @@ impl Fill {
             let arrived = self.arrived.notified();
             tokio::pin!(arrived);
             arrived.as_mut().enable();
-            let (has_begun, moved_at) = {
+            let (has_begun, pause_left) = {
                 let state = self.state.lock();
                 match state.end {
                     End::Complete(_) => return true,
                     End::Aborted => return false,
-                    End::Filling => (state.total_bytes > 0, state.moved_at),
+                    End::Filling => (state.total_bytes > 0, state.pace.pause_left(pause_max)),
                 }
             };
-            let pause_left = pause_max.saturating_sub(moved_at.elapsed());
             if has_begun || pause_left.is_zero() {
                 return !pause_left.is_zero();
             }
@@ -212,7 +223,7 @@ impl Fill {
     pub(crate) async fn deserted(&self, pause_max: Option<Duration>) {
         let Some(pause_max) = pause_max else { return std::future::pending().await };
         loop {
-            let pause_left = pause_max.saturating_sub(self.state.lock().moved_at.elapsed());
+            let pause_left = self.state.lock().pace.pause_left(pause_max);
             if pause_left.is_zero() {
                 return self.nobody_reads().await;
             }
@@ -226,7 +237,7 @@ impl Fill {
             let read = self.read.notified();
             tokio::pin!(read);
             read.as_mut().enable();
-            if self.state.lock().readers.iter().all(Option::is_none) {
+            if self.state.lock().followers().next().is_none() {
                 return;
             }
             read.await;
@@ -340,7 +351,7 @@ impl Fill {
             state.readers.push(None);
             state.readers.len() - 1
         });
-        state.readers[slot] = Some(start);
+        state.readers[slot] = Some(Reading::from(start));
         drop(state);
         Some(FillReader { fill: Arc::clone(self), slot, position: start, end })
     }

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use store::Slice;
 
 use super::Fill;
-use super::state::{End, Retention};
+use super::state::{End, Reading, Retention};
 use crate::message::piece::PieceMax;
 
 /// The body broke off: its readers must make that visible to their clients.
@@ -51,13 +51,16 @@ impl FillReader {
     /// What there is now: bytes, the end, or `None` to wait.
     fn poll_next(&mut self, piece_max: PieceMax) -> Option<Result<Option<Slice>, Aborted>> {
         let mut state = self.fill.state.lock();
+        if state.readers[self.slot].is_some_and(|reading| reading.is_cut_off) {
+            return Some(Err(Aborted { because: Some("write-timeout") }));
+        }
         if let Some(mut data) = state.bytes_at(self.position) {
             if let Some(end) = self.end {
                 data.truncate((end - self.position).min(data.len() as u64) as usize);
             }
             let data = piece_max.limit(data);
             self.position += data.len() as u64;
-            state.readers[self.slot] = Some(self.position);
+            state.note_reading(self.slot, data.len());
             let retention = state.retention;
             drop(state);
             if retention == Retention::Window {
@@ -66,7 +69,10 @@ impl FillReader {
             return Some(Ok(Some(data)));
         }
         match state.end {
-            End::Filling => None,
+            End::Filling => {
+                state.note_caught_up(self.slot);
+                None
+            }
             // A range that begins or ends behind the end of the body can't be served in full.
             End::Complete(_) if self.end.is_some() => Some(Err(Aborted { because: None })),
             End::Complete(_) => Some(Ok(None)),
@@ -79,7 +85,7 @@ impl FillReader {
         debug_assert!(range.first >= self.position, "what is behind may be gone");
         self.position = range.first;
         self.end = Some(range.last + 1);
-        self.fill.state.lock().readers[self.slot] = Some(range.first);
+        self.fill.state.lock().readers[self.slot] = Some(Reading::from(range.first));
         self.fill.read.notify_one();
     }
 

@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
 use store::{Budget, Charge, Place, Segment, Slice};
 use tokio::time::Instant;
 
+use super::pace::Pace;
 use crate::reason::Reason;
 use crate::upstream::UNCHARGED_PIECE_BYTES_MAX;
 
@@ -51,15 +53,30 @@ pub(super) struct State {
     pub(super) withheld_from: u64,
     /// What comes before is not all charged: readers must pass it before there is more.
     pub(super) uncharged_until: u64,
-    /// Until when bytes came at [`RATE_MIN`] or faster, and how many have come since.
-    pub(super) moved_at: Instant,
-    pub(super) bytes_since: usize,
+    /// At which it comes.
+    pub(super) pace: Pace,
     pub(super) retention: Retention,
     pub(super) end: End,
     /// What broke it off, where its readers are to tell.
     pub(super) because: Option<&'static str>,
-    /// Positions of readers; freed places are reused.
-    pub(super) readers: Vec<Option<u64>>,
+    /// Freed places are reused.
+    pub(super) readers: Vec<Option<Reading>>,
+}
+
+/// How far a reader is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    pub(super) position: u64,
+    /// At which it reads what is there.
+    pub(super) pace: Pace,
+    /// Nothing is kept for it any more.
+    pub(super) is_cut_off: bool,
+}
+
+impl Reading {
+    pub(super) fn from(position: u64) -> Self {
+        Self { position, pace: Pace::from(Instant::now()), is_cut_off: false }
+    }
 }
 
 #[derive(Debug)]
@@ -139,15 +156,58 @@ impl Size {
 
 /// Bytes a second. A body that comes more slowly counts as standing still to those who have nothing of it: a request that makes the origin drip would
 /// hold them as well as one that makes it stall. The same as the least rate of clients.
-const RATE_MIN: u128 = 500;
+const RATE_MIN: u64 = 500;
+
+/// Bytes a second. A reader of a body that isn't stored for which others wait has to be faster.
+const SHARED_RATE_MIN: u64 = 16 * 1024;
+/// Slower for so long, it is cut off.
+const SHARED_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 impl State {
     /// Notes that so many bytes come.
     pub(super) fn note_progress(&mut self, bytes: usize) {
-        self.bytes_since += bytes;
-        if self.bytes_since as u128 * 1000 >= self.moved_at.elapsed().as_millis() * RATE_MIN {
-            (self.moved_at, self.bytes_since) = (Instant::now(), 0);
+        self.pace.note(bytes as u64, RATE_MIN, Instant::now());
+    }
+
+    /// Notes that a reader has got so many bytes.
+    pub(super) fn note_reading(&mut self, slot: usize, bytes: usize) {
+        let is_window = self.retention == Retention::Window;
+        if let Some(Some(reading)) = self.readers.get_mut(slot) {
+            reading.position += bytes as u64;
+            if is_window {
+                reading.pace.note(bytes as u64, SHARED_RATE_MIN, Instant::now());
+            }
         }
+    }
+
+    /// Notes that there is nothing more for a reader yet.
+    pub(super) fn note_caught_up(&mut self, slot: usize) {
+        if let Some(Some(reading)) = self.readers.get_mut(slot) {
+            reading.pace = Pace::from(Instant::now());
+        }
+    }
+
+    /// Those that something is kept for.
+    pub(super) fn followers(&self) -> impl Iterator<Item = &Reading> {
+        self.readers.iter().flatten().filter(|reading| !reading.is_cut_off)
+    }
+
+    /// When the slowest reader is cut off, if others have read all that is there by then and wait for it.
+    pub(super) fn cuts_off_at(&self) -> Option<Instant> {
+        let others_wait = self.followers().any(|reading| reading.position >= self.total_bytes);
+        let slowest = self.followers().min_by_key(|reading| reading.position)?;
+        slowest.pace.ends_at(SHARED_PAUSE_MAX).filter(|_| others_wait)
+    }
+
+    /// Cuts those off that are where the slowest is and too slow.
+    pub(super) fn cut_off_slowest(&mut self, now: Instant) {
+        let Some(slowest) = self.followers().map(|reading| reading.position).min() else { return };
+        let is_too_slow = |reading: &Reading| {
+            reading.position == slowest
+                && reading.pace.ends_at(SHARED_PAUSE_MAX).is_some_and(|end| end <= now)
+        };
+        let readers = self.readers.iter_mut().flatten();
+        readers.filter(|reading| is_too_slow(reading)).for_each(|reading| reading.is_cut_off = true);
     }
 
     /// Adds to the body while all of it is kept. On failure `data` is what was not taken.
@@ -209,6 +269,9 @@ impl State {
     /// Changes to window mode: what was kept for storing is let go as its readers pass.
     pub(super) fn stop_keeping(&mut self) {
         self.retention = Retention::Window;
+        // Until now each could read as slowly as it liked.
+        let now = Instant::now();
+        self.readers.iter_mut().flatten().for_each(|reading| reading.pace = Pace::from(now));
         if !self.tail.is_empty() {
             let start = self.tail_start();
             let tail = std::mem::take(&mut self.tail);
@@ -268,9 +331,9 @@ impl State {
 
     /// Lets go of what every reader has passed, and tells whether the writer may go on.
     pub(super) fn room(&mut self, promised: usize) -> Room {
-        let slowest = match self.readers.iter().flatten().min() {
+        let slowest = match self.followers().map(|reading| reading.position).min() {
             _ if promised > 0 => self.first_kept(),
-            Some(position) => *position,
+            Some(position) => position,
             None => return Room::NobodyReads,
         };
         while self.pieces.front().is_some_and(|piece| piece.start + piece.data.len() as u64 <= slowest) {

@@ -243,6 +243,49 @@ async fn a_reader_that_does_not_keep_up_may_be_one_too_many() {
     }
 }
 
+/// One slow reader does not set the pace for all. Alone, or as fast as the others, it has all the time that its connection gives it.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_others_wait_for_is_cut_off() {
+    for (others, bytes_a_second, is_cut_off) in
+        [(0, 0, false), (1, 0, true), (3, 0, true), (1, 8_000, true), (1, 100_000, false)]
+    {
+        let memory = memory(64 << 20);
+        let fill = Fill::window(Arc::clone(memory.budget()));
+        let mut slow = fill.reader(0, None).unwrap();
+        let fast: Vec<_> =
+            (0..others).map(|_| tokio::spawn(read_all(fill.reader(0, None).unwrap()))).collect();
+        let slow = tokio::spawn(async move {
+            loop {
+                let Some(rest) = slow.chunk(PieceMax::SENT).await? else { return Ok(()) };
+                match bytes_a_second {
+                    0 => std::future::pending().await,
+                    rate => sleep(Duration::from_secs(1) * rest.len() as u32 / rate).await,
+                }
+            }
+        });
+        let writing = async {
+            for _ in 0..20 {
+                assert_eq!(
+                    fill.write(Bytes::from(vec![7; 100_000]), || Pacing::Allowed).await,
+                    Written::Kept
+                );
+            }
+            fill.complete(None);
+        };
+        let was_written = timeout(Duration::from_secs(300), writing).await.is_ok();
+        let case = format!("{others} others, {bytes_a_second} bytes a second");
+        assert_eq!(was_written, others > 0, "{case}");
+        for reading in fast {
+            let read: Result<Vec<u8>, _> = reading.await.unwrap();
+            assert_eq!(read.map(|read| read.len()), Ok(2_000_000), "{case}");
+        }
+        if bytes_a_second > 0 {
+            let ended: Result<(), Aborted> = slow.await.unwrap();
+            assert_eq!(ended.is_err(), is_cut_off, "{case}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn rww_slow_writer_does_not_end_its_readers() {
     let memory = memory(64 << 20);
