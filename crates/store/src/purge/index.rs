@@ -1,6 +1,6 @@
 //! Was this response, asked for at offset N, purged since?
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
@@ -81,7 +81,12 @@ impl PurgeIndex {
 
     /// The name of a cache key, and of those that differ in scheme and port alone: proxies in front and clients inside ask for one URL by several.
     pub fn key(&self, place: &Place<'_>) -> Name {
-        Name(self.hasher.hash_one((b"key", place.site, place.host(), place.path, place.rest)))
+        let (site, host) = (place.site, place.host());
+        let mut hasher = self.hasher.build_hasher();
+        // Each look-up of what isn't stored comes here: one number for all lengths takes half the time of one for each.
+        hasher.write_usize(site.len() << 48 ^ host.len() << 32 ^ place.path.len());
+        [site, host, place.path, place.rest].iter().for_each(|part| hasher.write(part));
+        Name(hasher.finish())
     }
 
     /// Notes a purge of what is stored with a cache key as a part of its own.
