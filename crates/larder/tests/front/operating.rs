@@ -180,6 +180,11 @@ fn a_purge_of_a_host_that_no_site_serves_says_so() {
         );
         assert!(!String::from_utf8_lossy(&purged.stderr).contains("warning"), "{purged:?}");
     }
+    let other = purge(&["--site", "Z", "--host", "www.example.org"]);
+    check(&other, 3, "warning: site Z doesn't serve the host www.example.org\n");
+    for host in ["*.b.example", "z.example:99999", "me@z.example"] {
+        check(&purge(&["--host", host]), 1, "is no host: write it as clients send it");
+    }
     // A site for all hosts has this one too, and yet it is hardly meant.
     let larder = Setup::origin(LARDER, &origin.url()).start();
     check(&operate(&larder, &["purge", "--prefix", "assets"]), 0, "write `/assets` for a path");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use caching::{authority, target};
+use http::uri::Authority;
 use serde::Serialize;
 use store::purge::{PurgeInvalid, PurgeMode, Selection, TagsMatch, UrlScheme, What};
 
@@ -136,7 +137,7 @@ pub(super) fn what_of(order: &PurgeOrder, live: &ActiveConfig) -> Result<What, P
 
 fn selection(order: &PurgeOrder, live: &ActiveConfig) -> Result<Selection, PurgeError> {
     let prefix = order.prefix.as_deref().map(prefix).transpose()?.unwrap_or_default();
-    let host = order.host.as_deref().map(host_name);
+    let host = order.host.as_deref().map(host_name).transpose()?;
     if host.is_some() && prefix.host.is_some() {
         return Err(PurgeError::OrderInvalid("the host stands in the prefix already".to_owned()));
     }
@@ -190,16 +191,21 @@ pub(super) struct Miss {
 
 /// Compares the host of an order with those of the sites.
 pub(super) fn miss(order: &PurgeOrder, what: &What, live: &ActiveConfig) -> Miss {
-    let What::Selected(Selection { host: Some(host), prefix, .. }) = what else { return Miss::default() };
+    let What::Selected(Selection { host: Some(host), prefix, site, .. }) = what else {
+        return Miss::default();
+    };
     let path = prefix.as_deref().unwrap_or("/");
-    let is_served = live.routes.serves(host, path);
+    let is_of_site = |name: &String| live.routes.sites_of_host(host).any(|site| site.config.name == *name);
+    let is_served = live.routes.serves(host, path) && site.as_ref().is_none_or(is_of_site);
     let is_path_alike = |text: &&str| !text.starts_with('/') && !text.contains("://");
     let may_be_path = is_bare_word(host) && !live.routes.is_named(host);
     let bare = order.prefix.as_deref().filter(is_path_alike).filter(|_| may_be_path);
     let mut warnings = Vec::new();
     if !is_served {
         let below = prefix.as_ref().map(|path| format!(" below {path}")).unwrap_or_default();
-        warnings.push(format!("no site serves the host {host}{below}"));
+        let who =
+            site.as_ref().map_or("no site serves".to_owned(), |site| format!("site {site} doesn't serve"));
+        warnings.push(format!("{who} the host {host}{below}"));
     }
     warnings.extend(bare.map(|text| format!("`{host}` is taken as a host; write `/{text}` for a path")));
     let hints = (!is_served).then(|| PurgeHints { sites: sites(live) });
@@ -235,12 +241,22 @@ fn prefix(text: &str) -> Result<Prefix, PurgeError> {
         return Ok(Prefix { path: Some(normal(text)), ..Prefix::default() });
     }
     let (host, path) = text.split_at(text.find('/').unwrap_or(text.len()));
-    Ok(Prefix { scheme: None, host: Some(host_name(host)), path: below(&normal(path)) })
+    Ok(Prefix { scheme: None, host: Some(host_name(host)?), path: below(&normal(path)) })
 }
 
 /// As hosts are compared: without a default port, of whatever scheme.
-fn host_name(text: &str) -> String {
-    authority::normalised("https", &authority::normalised("http", text))
+fn host_name(text: &str) -> Result<String, PurgeError> {
+    let parsed = text.parse().ok().filter(|parsed: &Authority| {
+        let is_port = parsed.port().is_none() || parsed.port_u16().is_some();
+        is_port && !text.contains(['@', '*'])
+    });
+    match parsed {
+        Some(_) => Ok(authority::normalised("https", &authority::normalised("http", text))),
+        None => Err(PurgeError::OrderInvalid(format!(
+            "{text:?} is no host: write it as clients send it, such as `shop.example` or `shop.example:8080`, without \
+             wildcards"
+        ))),
+    }
 }
 
 /// All of a host is below `/`.
@@ -270,6 +286,16 @@ mod tests {
         check("/%7ea%2f", None, None, Some("/~a%2F"));
         check("a/%7ea", None, Some("a"), Some("/~a"));
         check("/", None, None, Some("/"));
-        assert!(prefix("ftp://a/").is_err() && prefix("http:///x").is_err());
+        for text in [
+            "ftp://a/",
+            "http:///x",
+            "*.example/x",
+            "a.example:99999",
+            "me@a.example",
+            "caf\u{e9}.example/",
+            "a b/",
+        ] {
+            assert!(prefix(text).is_err(), "{text}");
+        }
     }
 }
