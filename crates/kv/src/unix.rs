@@ -81,10 +81,15 @@ fn check_free(path: &Path) -> io::Result<()> {
         let kind = other_kind(found.file_type()).unwrap_or("a file");
         return Err(io::Error::new(ErrorKind::AlreadyExists, format!("there is {kind}, and no socket")));
     }
-    match net::UnixStream::connect(path) {
-        Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "another process listens there")),
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
-        Err(error) => Err(error),
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?).map_err(|error| (error.kind(), error)) {
+        Err((ErrorKind::ConnectionRefused, _)) => Ok(()),
+        // It would block where as many wait already as the other process lets wait.
+        Ok(()) | Err((ErrorKind::WouldBlock, _)) => {
+            Err(io::Error::new(ErrorKind::AddrInUse, "another process listens there"))
+        }
+        Err((_, error)) => Err(error),
     }
 }
 

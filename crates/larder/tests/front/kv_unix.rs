@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
 
@@ -53,6 +53,23 @@ fn clients_come_by_a_socket_in_the_file_system() {
     assert!(!path.exists(), "it goes with the server");
 }
 
+/// Another server may have more clients that wait for it than it lets wait.
+#[test]
+fn a_socket_of_a_busy_server_is_not_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("kv.sock");
+    let busy = UnixListener::bind(&path).expect("a socket");
+    rustix::net::listen(&busy, 0).expect("one may wait");
+    let _waiting = UnixStream::connect(&path).expect("the one");
+    let output = Command::new(LARDER)
+        .args(["kv", "--save-file", "off", "--listen"])
+        .arg(format!("unix:{}", path.display()))
+        .output()
+        .expect("it runs");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && told.contains("in use by another process"), "{told}");
+}
+
 #[test]
 fn nothing_but_a_socket_is_replaced() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -76,6 +93,7 @@ fn nothing_but_a_socket_is_replaced() {
 fn what_is_no_path_or_mode_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let (file, place) = (folder.path().join("kv.toml"), folder.path().display().to_string());
+    fs::create_dir(folder.path().join("folder")).expect("a folder");
     for (lines, expected) in [
         ("listen = [\"unix:kv.sock\"]", "expected an absolute path"),
         ("listen = [\"unix:/run/kv.sock\"]\nunix_socket_mode = \"68\"", "expected three octal digits"),
@@ -96,6 +114,10 @@ fn what_is_no_path_or_mode_is_refused() {
         (
             "listen = [\"unix:@dir@/a\", \"unix:@dir@/a\"]",
             "listen[2]: @dir@/a is already used by `kv.listen[1]`",
+        ),
+        (
+            "listen = [\"unix:@dir@/a\"]\nsave_file = \"@dir@/folder/../a\"",
+            "listen[1]: @dir@/a is already used by `kv.save_file`",
         ),
         ("listen = [\"unix:@dir@/@long@\"]", "expected a path of at most 102 bytes"),
     ] {

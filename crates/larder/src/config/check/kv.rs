@@ -202,10 +202,10 @@ fn unix(scope: &mut Scope<'_>, table: &Table) -> Vec<UnixListen> {
 /// Checks that each socket has files of its own, in a folder that is there.
 fn check_sockets(scope: &mut Scope<'_>, table: &Table, save_file: Option<&Path>) {
     let saved = save_file.map(SaveFile::paths).into_iter().flatten();
-    let mut taken: Vec<_> = saved.map(|path| (path, "kv.save_file")).collect();
+    let mut taken: Vec<_> = saved.map(|path| (in_real_folder(&path), "kv.save_file")).collect();
     for node in table.list("listen") {
         let Some(path) = node.as_text().strip_prefix(UNIX).map(Path::new) else { continue };
-        let paths = UnixListen::paths(path);
+        let paths = UnixListen::paths(path).map(|path| in_real_folder(&path));
         if let Some((path, owner)) = taken.iter().find(|(path, _)| paths.contains(path)) {
             scope.error(node, format!("{} is already used by `{owner}`", path.display()));
         }
@@ -218,6 +218,15 @@ fn check_sockets(scope: &mut Scope<'_>, table: &Table, save_file: Option<&Path>)
                 format!("the directory {folder} doesn't exist: make it before the server starts"),
             );
         }
+    }
+}
+
+/// The same file without `..` and links in the path of its folder.
+fn in_real_folder(path: &Path) -> PathBuf {
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    match (folder, path.file_name()) {
+        (Some(folder), Some(name)) => folder.join(name),
+        _ => path.to_owned(),
     }
 }
 
