@@ -47,6 +47,16 @@ export function normalForm(target: string): string {
   })
 }
 
+/**
+ * Whether a request asks for what its origin stands for. A `Host` field of its own may get another site's page from the same server, and the key has only the
+ * origin: what it gets is neither stored nor answered from the store.
+ */
+export function isForItsOrigin(origin: string, host: string | string[] | null | undefined): boolean {
+  if (host === undefined || host === null) return true
+  const { scheme, authority } = hostOf(origin)
+  return typeof host === 'string' && normalAuthority(scheme, host) === authority
+}
+
 type Host = Pick<Target, 'scheme' | 'authority'>
 
 /** Of the origins that were asked for last: an application has few, and keeps their names with each response. */

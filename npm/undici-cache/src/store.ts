@@ -14,6 +14,7 @@ import type { Reached } from './fleet.js'
 import { isForAll, isForOthersThan } from './for-all.js'
 import { mayBeForwarded, mayBePersonal } from './freshness.js'
 import type { Digest, Target } from './key.js'
+import { isForItsOrigin } from './key.js'
 import { Listings, type EntryFilter } from './listings.js'
 import type { Link } from './link.js'
 import { Membership } from './membership.js'
@@ -115,7 +116,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
   /** What is stored for a request: at once where there is a local copy. Whatever goes wrong is a miss. */
   get(key: CacheKey): GetResult | Promise<GetResult | undefined> | undefined {
     assertCacheKey(key)
-    if (this.#closed) return undefined
+    if (this.#closed || !isForItsOrigin(key.origin, key.headers?.host)) return undefined
     const text = textOf(key)
     const now = Date.now()
     const isCurrent = this.habits === 'undici-cache-redis' || this.#writes.of(text) === undefined
@@ -146,6 +147,7 @@ export class LarderCacheStore extends QuietEmitter implements CacheStore {
     assertCacheKey(key)
     assertCacheValue(value)
     if (this.#closed || value.cacheControlDirectives?.private === true || value.deleteAt <= Date.now()) return undefined
+    if (!isForItsOrigin(key.origin, key.headers?.host)) return undefined
     if (mayBePersonal(key, value) || !isForOthersThan(key, value) || !isForAll(value.headers ?? {}, value.vary)) return undefined
     const asked = this.#asked.get(key) ?? { cursor: this.#shared.log.cursor, hint: 'unknown' }
     const text = textOf(key)
