@@ -7,11 +7,12 @@ use std::process::{Command, ExitCode};
 use xtask::release::{self, Options, changelog};
 use xtask::requirements::{self, Mode};
 use xtask::vectors::{self, Vectors};
-use xtask::{codegen, structure, tidy};
+use xtask::{codegen, lines, structure, tidy};
 
 const HELP: &str = "cargo xtask <command>
 
   tidy              check the house rules; one line per problem, exit status 1 if there is one
+  lines             print the lines of production code of each crate, without blank ones and comments
   structure         print files, lines, function lengths and import circles of each crate
   structure CRATE   print the imports that close its circles
   codegen           write the generated pages of docs/reference
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
         ["tidy"] => run_tidy(),
+        ["lines"] => lines::report(&root()),
         ["structure"] => structure::report(&root()),
         ["structure", name] => structure::circles_of(&root(), name),
         ["codegen"] => codegen::run(&root()),

@@ -51,7 +51,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(super) fn parse(path: &str, text: String) -> Self {
+    pub(crate) fn parse(path: &str, text: String) -> Self {
         let mut tokens = Vec::new();
         let unreadable = match text.parse::<TokenStream>() {
             Ok(stream) => {
