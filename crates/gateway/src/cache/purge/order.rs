@@ -247,8 +247,9 @@ fn prefix(text: &str) -> Result<Prefix, PurgeError> {
 /// As hosts are compared: without a default port, of whatever scheme.
 fn host_name(text: &str) -> Result<String, PurgeError> {
     let parsed = text.parse().ok().filter(|parsed: &Authority| {
-        let is_port = parsed.port().is_none() || parsed.port_u16().is_some();
-        is_port && !text.contains(['@', '*'])
+        let has_port = parsed.port_u16().is_some();
+        let is_host = has_port || parsed.as_str().trim_end_matches(':') == parsed.host();
+        is_host && !text.contains(['@', '*'])
     });
     match parsed {
         Some(_) => Ok(authority::normalised("https", &authority::normalised("http", text))),

@@ -149,6 +149,8 @@ fn what_is_told_of_a_key_has_the_order_in_which_it_happened() {
         subscriber
             .ask("CONFIG SET notify-keyspace-events KA client-output-buffer-limit \"pubsub 0 0 0\"\r\n");
         subscriber.0.write_all(b"SUBSCRIBE __keyspace@0__:k end\r\n").expect("the server reads");
+        // Else the first change may come before it.
+        subscriber.read_until(|read| read.ends_with(":2\r\n"));
         thread::scope(|scope| {
             for _ in 0..WRITERS {
                 scope.spawn(move || {
