@@ -349,7 +349,7 @@ impl Job {
             let frame = tokio::select! {
                 biased;
                 frame = body.frame() => frame,
-                () = fill.deserted(pause_max) => break Err("abandoned"),
+                () = fill.deserted(pause_max, &self.request.place_wanted) => break Err("abandoned"),
             };
             match frame {
                 Some(Ok(BodyFrame::Data(data))) => match self.pass((&body, &filling), data, &leader).await {

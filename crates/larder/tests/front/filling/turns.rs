@@ -155,22 +155,25 @@ fn a_page_that_expires_under_attack_is_there_for_all_others() {
 
 type Closing = fn(Client) -> Option<Client>;
 
-/// How clients leave whose requests hang.
-const CLOSINGS: [(&str, Closing); 2] = [
-    ("closes its sending side", |mut client| {
+/// What has come of their responses, and how clients leave whose requests hang.
+const CLOSINGS: [(&str, &str, Closing); 3] = [
+    ("", "closes its sending side", |mut client| {
         client.finish_sending();
         Some(client)
     }),
-    ("leaves", |client| {
-        client.reset();
-        None
-    }),
+    ("", "leaves", leave),
+    ("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 10\r\n\r\n", "leaves", leave),
 ];
+
+fn leave(client: Client) -> Option<Client> {
+    client.reset();
+    None
+}
 
 /// Their forwards have all the places for the key, and others of them come before those who are there.
 #[test]
 fn clients_that_close_their_connections_hold_up_nobody() {
-    for (what, closes) in CLOSINGS {
+    for (head, what, closes) in CLOSINGS {
         let gate = Gate::new();
         let released = gate.clone();
         let origin = ScriptedOrigin::start(move |exchange| match exchange.request.field("x-attack") {
@@ -179,7 +182,7 @@ fn clients_that_close_their_connections_hold_up_nobody() {
                 released.pass();
                 exchange.respond("500 Internal Server Error", "", "attacked");
             }
-            _ => exchange.wait_for_peer(),
+            _ => exchange.send(head).wait_for_peer(),
         });
         let settings = SITE.replace("\"1s\"", "\"1h\"").replace("\"20s\"", "\"5s\"");
         let larder = Setup::config(LARDER, &settings.replace("@origin@", &origin.url())).start();
@@ -195,7 +198,12 @@ fn clients_that_close_their_connections_hold_up_nobody() {
         let _left: Vec<_> = closers.into_iter().map(closes).collect();
         for mut client in honest {
             let response = client.response();
-            assert_eq!(response.status(), 200, "{what}: {:?}", response.head);
+            assert_eq!(
+                (response.status(), response.text()),
+                (200, "page".into()),
+                "{what}: {:?}",
+                response.head
+            );
         }
     }
 }

@@ -26,7 +26,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use parking_lot::Mutex;
 use store::{Budget, Charge, Place};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, SetOnce};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use self::pace::Pace;
@@ -38,6 +38,9 @@ pub(crate) use self::state::{CompleteBody, FillLimits, INLINE_BODY_BYTES_MAX, No
 
 /// How long readers may leave the window full where there is no room for one more body that goes at their pace.
 const CROWDED_STALL_MAX: Duration = Duration::from_secs(2);
+
+/// A body of which nothing comes for so long is waited for no longer when the client has left that caused it.
+const LEFT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// A body in progress.
 #[derive(Debug)]
@@ -104,6 +107,7 @@ impl Fill {
                 retention,
                 end: End::Filling,
                 because: None,
+                waited_at: Instant::now(),
                 readers: Vec::new(),
             }),
         })
@@ -198,7 +202,7 @@ impl Fill {
     }
 
     /// Whether somebody who has got nothing yet gets this body: it has begun and goes on, or is complete. Not where it has broken off, or has
-    /// stood still for `pause_max`.
+    /// stood still for `pause_max`; less where all that would read it have got nothing yet, because the client has left that caused it.
     pub(crate) async fn comes(&self, pause_max: Duration) -> bool {
         loop {
             let arrived = self.arrived.notified();
@@ -209,7 +213,11 @@ impl Fill {
                 match state.end {
                     End::Complete(_) => return true,
                     End::Aborted => return false,
-                    End::Filling => (state.total_bytes > 0, state.pace.pause_left(pause_max)),
+                    End::Filling => {
+                        let is_left = self.is_left_to_the_promised(&state);
+                        let pause_max = if is_left { pause_max.min(LEFT_PAUSE_MAX) } else { pause_max };
+                        (state.total_bytes > 0, state.pace.pause_left(pause_max))
+                    }
                 }
             };
             if has_begun || pause_left.is_zero() {
@@ -219,15 +227,33 @@ impl Fill {
         }
     }
 
-    /// Resolves when it has stood still for `pause_max`, and nobody reads it.
-    pub(crate) async fn deserted(&self, pause_max: Option<Duration>) {
+    /// Whether nothing of it has come, and all its readers are requests that were promised it.
+    fn is_left_to_the_promised(&self, state: &State) -> bool {
+        state.total_bytes == 0 && state.followers().count() <= self.promised.load(Ordering::Acquire)
+    }
+
+    /// Resolves when nobody reads it, and it has stood still for `pause_max`, or nothing of it has come while others want its place at the origin.
+    pub(crate) async fn deserted(&self, pause_max: Option<Duration>, place_wanted: &SetOnce<()>) {
         let Some(pause_max) = pause_max else { return std::future::pending().await };
         loop {
-            let pause_left = self.state.lock().pace.pause_left(pause_max);
-            if pause_left.is_zero() {
-                return self.nobody_reads().await;
+            let read = self.read.notified();
+            tokio::pin!(read);
+            read.as_mut().enable();
+            let is_wanted = place_wanted.initialized();
+            let (is_unread, is_worthless, pause_left) = {
+                let state = self.state.lock();
+                let is_promised = self.promised.load(Ordering::Acquire) > 0;
+                let is_worthless = is_wanted && state.total_bytes == 0 && !is_promised;
+                (state.followers().next().is_none(), is_worthless, state.pace.pause_left(pause_max))
+            };
+            if is_unread && (is_worthless || pause_left.is_zero()) {
+                return;
             }
-            sleep(pause_left).await;
+            tokio::select! {
+                () = read => {}
+                () = sleep(pause_left), if !pause_left.is_zero() => {}
+                _ = place_wanted.wait(), if !is_wanted => {}
+            }
         }
     }
 

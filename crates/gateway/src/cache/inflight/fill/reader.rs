@@ -70,7 +70,10 @@ impl FillReader {
         }
         match state.end {
             End::Filling => {
-                state.note_caught_up(self.slot);
+                if state.begins_to_wait(self.slot) {
+                    drop(state);
+                    self.fill.read.notify_one();
+                }
                 None
             }
             // A range that begins or ends behind the end of the body can't be served in full.
@@ -105,7 +108,13 @@ impl FillReader {
 
 impl Drop for FillReader {
     fn drop(&mut self) {
-        self.fill.state.lock().readers[self.slot] = None;
+        let mut state = self.fill.state.lock();
+        state.readers[self.slot] = None;
+        let is_left = self.fill.is_left_to_the_promised(&state);
+        drop(state);
         self.fill.read.notify_one();
+        if is_left {
+            self.fill.arrived.notify_waiters();
+        }
     }
 }

@@ -59,6 +59,8 @@ pub(super) struct State {
     pub(super) end: End,
     /// What broke it off, where its readers are to tell.
     pub(super) because: Option<&'static str>,
+    /// When there was last more for a reader that had waited.
+    pub(super) waited_at: Instant,
     /// Freed places are reused.
     pub(super) readers: Vec<Option<Reading>>,
 }
@@ -69,13 +71,15 @@ pub(super) struct Reading {
     pub(super) position: u64,
     /// At which it reads what is there.
     pub(super) pace: Pace,
+    /// It has got all that has come.
+    pub(super) is_waiting: bool,
     /// Nothing is kept for it any more.
     pub(super) is_cut_off: bool,
 }
 
 impl Reading {
     pub(super) fn from(position: u64) -> Self {
-        Self { position, pace: Pace::from(Instant::now()), is_cut_off: false }
+        Self { position, pace: Pace::from(Instant::now()), is_waiting: false, is_cut_off: false }
     }
 }
 
@@ -162,6 +166,8 @@ const RATE_MIN: u64 = 500;
 const SHARED_RATE_MIN: u64 = 16 * 1024;
 /// Slower for so long, it is cut off.
 const SHARED_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// A reader that has not waited for so long, since it got something, did not wait for others.
+const WAITED_LATELY_MAX: Duration = Duration::from_secs(5);
 
 impl State {
     /// Notes that so many bytes come.
@@ -172,19 +178,41 @@ impl State {
     /// Notes that a reader has got so many bytes.
     pub(super) fn note_reading(&mut self, slot: usize, bytes: usize) {
         let is_window = self.retention == Retention::Window;
-        if let Some(Some(reading)) = self.readers.get_mut(slot) {
-            reading.position += bytes as u64;
-            if is_window {
-                reading.pace.note(bytes as u64, SHARED_RATE_MIN, Instant::now());
-            }
+        let Some(Some(reading)) = self.readers.get_mut(slot) else { return };
+        reading.position += bytes as u64;
+        if is_window {
+            reading.pace.note(bytes as u64, SHARED_RATE_MIN, Instant::now());
         }
     }
 
-    /// Notes that there is nothing more for a reader yet.
-    pub(super) fn note_caught_up(&mut self, slot: usize) {
-        if let Some(Some(reading)) = self.readers.get_mut(slot) {
-            reading.pace = Pace::from(Instant::now());
+    /// Notes that there is more for those who wait.
+    fn end_waits(&mut self) {
+        let now = Instant::now();
+        for reading in self.readers.iter_mut().flatten().filter(|reading| reading.is_waiting) {
+            (reading.pace, reading.is_waiting) = (Pace::from(now), false);
+            self.waited_at = now;
         }
+    }
+
+    /// Notes that there is nothing more for a reader yet; whether it begins to wait for others just now. How slow those are counts from when they
+    /// are waited for.
+    pub(super) fn begins_to_wait(&mut self, slot: usize) -> bool {
+        let now = Instant::now();
+        let is_any_waiting = self.followers().any(|reading| reading.is_waiting);
+        if !is_any_waiting && now.duration_since(self.waited_at) > WAITED_LATELY_MAX {
+            self.restart_paces(now);
+        }
+        match self.readers.get_mut(slot) {
+            Some(Some(reading)) if self.retention == Retention::Window && !reading.is_waiting => {
+                reading.is_waiting = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn restart_paces(&mut self, now: Instant) {
+        self.readers.iter_mut().flatten().for_each(|reading| reading.pace = Pace::from(now));
     }
 
     /// Those that something is kept for.
@@ -192,9 +220,9 @@ impl State {
         self.readers.iter().flatten().filter(|reading| !reading.is_cut_off)
     }
 
-    /// When the slowest reader is cut off, if others have read all that is there by then and wait for it.
+    /// When the slowest reader is cut off, while others wait for it.
     pub(super) fn cuts_off_at(&self) -> Option<Instant> {
-        let others_wait = self.followers().any(|reading| reading.position >= self.total_bytes);
+        let others_wait = self.followers().any(|reading| reading.is_waiting);
         let slowest = self.followers().min_by_key(|reading| reading.position)?;
         slowest.pace.ends_at(SHARED_PAUSE_MAX).filter(|_| others_wait)
     }
@@ -269,9 +297,6 @@ impl State {
     /// Changes to window mode: what was kept for storing is let go as its readers pass.
     pub(super) fn stop_keeping(&mut self) {
         self.retention = Retention::Window;
-        // Until now each could read as slowly as it liked.
-        let now = Instant::now();
-        self.readers.iter_mut().flatten().for_each(|reading| reading.pace = Pace::from(now));
         if !self.tail.is_empty() {
             let start = self.tail_start();
             let tail = std::mem::take(&mut self.tail);
@@ -292,6 +317,7 @@ impl State {
         if data.is_empty() {
             return;
         }
+        self.end_waits();
         let start = self.total_bytes;
         self.total_bytes += data.len() as u64;
         let data = match data.len() {

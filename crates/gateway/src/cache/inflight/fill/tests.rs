@@ -68,7 +68,8 @@ async fn a_body_that_drips_stands_still() {
             write_all(&fill, &pattern(piece_bytes), piece_bytes).await;
         }
         assert_eq!(fill.comes(PAUSE_MAX).await, goes_on, "{piece_bytes} bytes at a time");
-        let is_deserted = timeout(Duration::from_millis(1), fill.deserted(Some(PAUSE_MAX))).await.is_ok();
+        let is_deserted =
+            timeout(Duration::from_millis(1), fill.deserted(Some(PAUSE_MAX), &SetOnce::new())).await.is_ok();
         assert_eq!(is_deserted, !goes_on, "{piece_bytes} bytes at a time");
     }
 }
@@ -283,6 +284,29 @@ async fn a_reader_that_others_wait_for_is_cut_off() {
             let ended: Result<(), Aborted> = slow.await.unwrap();
             assert_eq!(ended.is_err(), is_cut_off, "{case}");
         }
+    }
+}
+
+/// How slow a reader is counts from when it is waited for.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_was_as_slow_as_the_others_has_its_time() {
+    let memory = memory(64 << 20);
+    for (after_s, is_cut_off) in [(20, false), (40, true)] {
+        let fill = Fill::window(Arc::clone(memory.budget()));
+        let [early, late] = [60, 60 + after_s].map(|seconds| {
+            let mut reader = fill.reader(0, None).unwrap();
+            tokio::spawn(async move {
+                reader.chunk(PieceMax::SENT).await?;
+                sleep(Duration::from_secs(seconds)).await;
+                read_all(reader).await.map(drop)
+            })
+        });
+        for _ in 0..20 {
+            fill.write(Bytes::from(vec![7; 100_000]), || Pacing::Allowed).await;
+        }
+        fill.complete(None);
+        assert_eq!(early.await.unwrap(), Ok(()));
+        assert_eq!(late.await.unwrap().is_err(), is_cut_off, "after {after_s} s");
     }
 }
 
