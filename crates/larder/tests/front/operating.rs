@@ -182,7 +182,8 @@ fn a_purge_of_a_host_that_no_site_serves_says_so() {
     }
     let other = purge(&["--site", "Z", "--host", "www.example.org"]);
     check(&other, 3, "warning: site Z doesn't serve the host www.example.org\n");
-    for host in ["*.b.example", "z.example:99999", "me@z.example"] {
+    check(&purge(&["--site", "B", "--prefix", "/img"]), 3, "warning: site B doesn't serve below /img\n");
+    for host in ["*.b.example", "z.example:99999"] {
         check(&purge(&["--host", host]), 1, "is no host: write it as clients send it");
     }
     // A site for all hosts has this one too, and yet it is hardly meant.

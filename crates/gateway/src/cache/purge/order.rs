@@ -189,27 +189,43 @@ pub(super) struct Miss {
     pub(super) hints: Option<PurgeHints>,
 }
 
-/// Compares the host of an order with those of the sites.
+/// Compares the host of an order, and the path where it names a site, with those of the sites.
 pub(super) fn miss(order: &PurgeOrder, what: &What, live: &ActiveConfig) -> Miss {
-    let What::Selected(Selection { host: Some(host), prefix, site, .. }) = what else {
-        return Miss::default();
-    };
+    let What::Selected(Selection { host, prefix, site, .. }) = what else { return Miss::default() };
     let path = prefix.as_deref().unwrap_or("/");
-    let is_of_site = |name: &String| live.routes.sites_of_host(host).any(|site| site.config.name == *name);
-    let is_served = live.routes.serves(host, path) && site.as_ref().is_none_or(is_of_site);
-    let is_path_alike = |text: &&str| !text.starts_with('/') && !text.contains("://");
-    let may_be_path = is_bare_word(host) && !live.routes.is_named(host);
-    let bare = order.prefix.as_deref().filter(is_path_alike).filter(|_| may_be_path);
+    let is_named = |known: &&Arc<Site>| site.as_ref().is_none_or(|name| known.name == *name);
+    let may_have_path = |known: &Arc<Site>| {
+        let own = &*known.path_prefix;
+        own.starts_with(path) || path.starts_with(own)
+    };
+    let is_served = match host {
+        Some(host) if site.is_none() => live.routes.serves(host, path),
+        Some(host) => {
+            let mut sites = live.routes.sites_of_host(host).map(|site| &site.config).filter(is_named);
+            sites.any(may_have_path)
+        }
+        None => live.config.sites.iter().filter(is_named).any(may_have_path),
+    };
     let mut warnings = Vec::new();
     if !is_served {
+        let who = site
+            .as_ref()
+            .map_or_else(|| "no site serves".to_owned(), |name| format!("site {name} doesn't serve"));
+        let host = host.as_ref().map(|host| format!(" the host {host}")).unwrap_or_default();
         let below = prefix.as_ref().map(|path| format!(" below {path}")).unwrap_or_default();
-        let who =
-            site.as_ref().map_or("no site serves".to_owned(), |site| format!("site {site} doesn't serve"));
-        warnings.push(format!("{who} the host {host}{below}"));
+        warnings.push(format!("{who}{host}{below}"));
     }
-    warnings.extend(bare.map(|text| format!("`{host}` is taken as a host; write `/{text}` for a path")));
+    warnings.extend(host.as_ref().and_then(|host| taken_as_host(order, host, live)));
     let hints = (!is_served).then(|| PurgeHints { sites: sites(live) });
     Miss { warnings, hints }
+}
+
+/// A prefix without a slash may be meant as a path.
+fn taken_as_host(order: &PurgeOrder, host: &str, live: &ActiveConfig) -> Option<String> {
+    let is_path_alike = |text: &&str| !text.starts_with('/') && !text.contains("://");
+    let may_be_path = is_bare_word(host) && !live.routes.is_named(host);
+    let bare = order.prefix.as_deref().filter(is_path_alike).filter(|_| may_be_path)?;
+    Some(format!("`{host}` is taken as a host; write `/{bare}` for a path"))
 }
 
 /// Names of hosts on the internet have a dot.
