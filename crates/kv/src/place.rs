@@ -66,7 +66,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 /// Links of links, as many as Linux follows.
 const LINKS_MAX: usize = 40;
 
-fn behind_links(path: &Path) -> io::Result<PathBuf> {
+pub(crate) fn behind_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
         let folder = fs::canonicalize(folder_of(&path))?;

@@ -188,6 +188,14 @@ impl SaveFile {
         place::resolve(path)
     }
 
+    /// The same, whatever is there.
+    ///
+    /// # Errors
+    /// A folder is not there, or links go round in circles.
+    pub fn behind_links(path: &Path) -> io::Result<PathBuf> {
+        place::behind_links(path)
+    }
+
     /// All that a file with this path needs.
     #[must_use]
     pub fn paths(path: &Path) -> [PathBuf; 5] {

@@ -25,6 +25,14 @@ impl UnixListen {
     /// The longest path: with the name that it has at first, the system takes 107 bytes.
     pub const PATH_BYTES_MAX: usize = 107 - PART.len();
 
+    /// Looks whether there is something else in its place.
+    ///
+    /// # Errors
+    /// There is.
+    pub fn check_place(path: &Path) -> io::Result<()> {
+        Self::paths(path).iter().try_for_each(|path| check_kind(path))
+    }
+
     /// All that a socket with this path needs.
     #[must_use]
     pub fn paths(path: &Path) -> [PathBuf; 2] {
@@ -75,11 +83,18 @@ pub(crate) fn listen(wanted: &UnixListen, sockets: Sockets) -> io::Result<(net::
     Ok((socket.into(), file))
 }
 
+fn check_kind(path: &Path) -> io::Result<()> {
+    let Some(found) = fs::symlink_metadata(path).ok().filter(|found| !found.file_type().is_socket()) else {
+        return Ok(());
+    };
+    let kind = other_kind(found.file_type()).unwrap_or("a file");
+    Err(io::Error::new(ErrorKind::AlreadyExists, format!("there is {kind}, and no socket")))
+}
+
 fn check_free(path: &Path) -> io::Result<()> {
-    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
-    if !found.file_type().is_socket() {
-        let kind = other_kind(found.file_type()).unwrap_or("a file");
-        return Err(io::Error::new(ErrorKind::AlreadyExists, format!("there is {kind}, and no socket")));
+    check_kind(path)?;
+    if !path.exists() {
+        return Ok(());
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
@@ -94,8 +94,17 @@ fn what_is_no_path_or_mode_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let (file, place) = (folder.path().join("kv.toml"), folder.path().display().to_string());
     fs::create_dir(folder.path().join("folder")).expect("a folder");
+    symlink("a", folder.path().join("link")).expect("a link");
     for (lines, expected) in [
-        ("listen = [\"unix:kv.sock\"]", "expected an absolute path"),
+        ("listen = [\"unix:kv.sock\"]", "expected the absolute path of a file"),
+        ("listen = [\"unix:/run/kv.sock/\"]", "expected the absolute path of a file"),
+        ("listen = [\"unix:/run/.\"]", "expected the absolute path of a file"),
+        ("listen = [\"unix:/run/kv.sock\"]\nunix_socket_mode = \"+77\"", "expected three octal digits"),
+        ("listen = [\"unix:@dir@/folder\"]", "at @dir@/folder: there is a directory, and no socket"),
+        (
+            "listen = [\"unix:@dir@/a\"]\nsave_file = \"@dir@/link\"",
+            "listen[1]: @dir@/a is already used by `kv.save_file`",
+        ),
         ("listen = [\"unix:/run/kv.sock\"]\nunix_socket_mode = \"68\"", "expected three octal digits"),
         ("listen = [\"unix:/run/kv.sock\"]\nunix_socket_mode = \"689\"", "expected three octal digits"),
         ("[kv.tls]\nlisten = [\"unix:/run/kv.sock\"]", "expected an address and port"),

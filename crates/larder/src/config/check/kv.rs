@@ -179,16 +179,17 @@ const UNIX: &str = "unix:";
 
 fn unix(scope: &mut Scope<'_>, table: &Table) -> Vec<UnixListen> {
     let mode = scope.parsed(table, "unix_socket_mode", |text| {
-        let digits = Some(text).filter(|text| text.len() == 3);
+        let digits =
+            Some(text).filter(|text| text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit()));
         let mode = digits.and_then(|digits| u32::from_str_radix(digits, 8).ok());
         mode.ok_or_else(|| format!("expected three octal digits, such as `660`; found {text:?}"))
     });
     let paths = scope.parsed_list(table, "listen", |text| {
         let path = text.strip_prefix(UNIX).map(Path::new);
         match path {
-            Some(path) if !path.is_absolute() => {
-                Err(format!("expected an absolute path, such as `unix:/run/larder/kv.sock`; found {text:?}"))
-            }
+            Some(path) if !path.is_absolute() || !names_file(text) => Err(format!(
+                "expected the absolute path of a file, such as `unix:/run/larder/kv.sock`; found {text:?}"
+            )),
             Some(path) if path.as_os_str().len() > UnixListen::PATH_BYTES_MAX => {
                 Err(format!("expected a path of at most {} bytes", UnixListen::PATH_BYTES_MAX))
             }
@@ -199,10 +200,16 @@ fn unix(scope: &mut Scope<'_>, table: &Table) -> Vec<UnixListen> {
     paths.into_iter().flatten().map(|path| UnixListen { path, mode }).collect()
 }
 
+fn names_file(text: &str) -> bool {
+    let name = text.rsplit('/').next().unwrap_or_default();
+    !matches!(name, "" | "." | "..") && !text.contains('\0')
+}
+
 /// Checks that each socket has files of its own, in a folder that is there.
 fn check_sockets(scope: &mut Scope<'_>, table: &Table, save_file: Option<&Path>) {
-    let saved = save_file.map(SaveFile::paths).into_iter().flatten();
-    let mut taken: Vec<_> = saved.map(|path| (in_real_folder(&path), "kv.save_file")).collect();
+    let save_file = save_file.map(|path| SaveFile::behind_links(path).unwrap_or_else(|_| path.to_owned()));
+    let saved = save_file.as_deref().map(SaveFile::paths).into_iter().flatten();
+    let mut taken: Vec<_> = saved.map(|path| (path, "kv.save_file")).collect();
     for node in table.list("listen") {
         let Some(path) = node.as_text().strip_prefix(UNIX).map(Path::new) else { continue };
         let paths = UnixListen::paths(path).map(|path| in_real_folder(&path));
@@ -210,6 +217,9 @@ fn check_sockets(scope: &mut Scope<'_>, table: &Table, save_file: Option<&Path>)
             scope.error(node, format!("{} is already used by `{owner}`", path.display()));
         }
         taken.extend(paths.map(|path| (path, node.path.as_str())));
+        if let Err(error) = UnixListen::check_place(path) {
+            scope.error(node, format!("no socket can be made at {}: {error}", path.display()));
+        }
         if let Some(folder) = path.parent().filter(|folder| path.is_absolute() && !folder.is_dir()) {
             let folder = folder.display();
             // A service manager may make it.
