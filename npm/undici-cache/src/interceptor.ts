@@ -5,6 +5,7 @@
 import { type Dispatcher, errors, interceptors } from 'undici'
 import type { CacheKey, CacheStore, CacheValue, GetResult } from './contract.js'
 import { type Client, type Flight, Flights } from './flights.js'
+import { isForItsOrigin } from './key.js'
 import type { LarderCacheStore } from './store.js'
 
 type Dispatch = Dispatcher['dispatch']
@@ -104,6 +105,8 @@ class AskedStore implements CacheStore {
 
   /** With the key of a request that it has looked up, undici means what that was answered with: a 304 may have made it useless. All else is a deletion. */
   delete(key: CacheKey): Promise<void> {
+    // An unsafe request to another host has changed nothing of the origin's.
+    if (!isForItsOrigin(key.origin, key.headers?.host)) return Promise.resolve()
     return this.#exchanges.has(key) ? this.#store.forget(key) : this.#store.delete(key)
   }
 }
@@ -140,7 +143,7 @@ class Exchange implements Handler, OldHandler, Sending {
   #wantsNothing = false
   wasAsked = false
   isStoring = false
-  /** Its response is that of no other request: it has content, or is to become another protocol. */
+  /** Its response is that of no other request: it has content, is to become another protocol, or goes to another host than its origin. */
   isUnlike = false
 
   constructor(around: Surroundings, handler: Handler) {
@@ -174,7 +177,7 @@ class Exchange implements Handler, OldHandler, Sending {
     const { store } = this.#around
     this.wasAsked = true
     this.#key = key
-    this.isUnlike = this.#opts?.body != null || Boolean(this.#opts?.upgrade)
+    this.isUnlike = this.#opts?.body != null || Boolean(this.#opts?.upgrade) || !isForItsOrigin(key.origin, key.headers?.host)
     if (this.isUnlike) return undefined
     const found = store.get(key)
     if (found !== undefined && !(found instanceof Promise)) return this.#note(found)

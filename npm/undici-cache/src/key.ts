@@ -52,7 +52,7 @@ export function normalForm(target: string): string {
  * origin: what it gets is neither stored nor answered from the store.
  */
 export function isForItsOrigin(origin: string, host: string | string[] | null | undefined): boolean {
-  if (host === undefined || host === null) return true
+  if (host === undefined) return true
   const { scheme, authority } = hostOf(origin)
   return typeof host === 'string' && normalAuthority(scheme, host) === authority
 }

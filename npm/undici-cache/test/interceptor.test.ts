@@ -123,6 +123,9 @@ function suite(start: () => Promise<Server>): void {
     await check({ cookie: 'a=b' }, '200 test; hit')
     await check({ 'cache-control': 'no-cache' }, '200 test; fwd=request')
     await check({ 'cache-control': 'no-store' }, '200 test; fwd=request')
+    await check({ host: 'tenant-b.example' }, '200 test; fwd=bypass')
+    await check({ host: 'tenant-b.example' }, '200 test; fwd=method', 'POST')
+    await check({}, '200 test; hit')
     await check({}, '200 test; fwd=method', 'POST')
     const store = new LarderCacheStore({ ...server.options, errorCallback: () => undefined })
     const elsewhere = { store, dispatcher: new Agent().compose(larderCache({ store, cacheStatus: 'test', origins: ['http://elsewhere.test'] })) }
