@@ -10,7 +10,6 @@
 //!
 //! The last bytes of a body that will be stored are shown when it is: who has read a response finds it in the cache.
 
-mod pace;
 pub(crate) mod ranges;
 mod reader;
 mod state;
@@ -29,7 +28,6 @@ use store::{Budget, Charge, Place};
 use tokio::sync::{Notify, SetOnce};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use self::pace::Pace;
 use self::state::{End, Reading, Retention, Room, State};
 use crate::upstream::Pacing;
 
@@ -103,11 +101,12 @@ impl Fill {
                 total_bytes: 0,
                 withheld_from: u64::MAX,
                 uncharged_until: 0,
-                pace: Pace::from(Instant::now()),
+                moved_at: Instant::now(),
+                bytes_since: 0,
                 retention,
                 end: End::Filling,
                 because: None,
-                waited_at: Instant::now(),
+                held_up_from: None,
                 readers: Vec::new(),
             }),
         })
@@ -176,8 +175,11 @@ impl Fill {
             let cuts_off_at = {
                 let mut state = self.state.lock();
                 match state.room(promised) {
-                    Room::Full => state.cuts_off_at().filter(|_| promised == 0),
-                    room => return room,
+                    Room::Full => state.holds_up(Instant::now()).filter(|_| promised == 0),
+                    room => {
+                        state.goes_on(Instant::now());
+                        return room;
+                    }
                 }
             };
             match (may_wait(), cuts_off_at) {
@@ -216,7 +218,7 @@ impl Fill {
                     End::Filling => {
                         let is_left = self.is_left_to_the_promised(&state);
                         let pause_max = if is_left { pause_max.min(LEFT_PAUSE_MAX) } else { pause_max };
-                        (state.total_bytes > 0, state.pace.pause_left(pause_max))
+                        (state.total_bytes > 0, state.pause_left(pause_max))
                     }
                 }
             };
@@ -244,7 +246,7 @@ impl Fill {
                 let state = self.state.lock();
                 let is_promised = self.promised.load(Ordering::Acquire) > 0;
                 let is_worthless = is_wanted && state.total_bytes == 0 && !is_promised;
-                (state.followers().next().is_none(), is_worthless, state.pace.pause_left(pause_max))
+                (state.followers().next().is_none(), is_worthless, state.pause_left(pause_max))
             };
             if is_unread && (is_worthless || pause_left.is_zero()) {
                 return;

@@ -9,7 +9,6 @@ use http::HeaderMap;
 use store::{Budget, Charge, Place, Segment, Slice};
 use tokio::time::Instant;
 
-use super::pace::Pace;
 use crate::reason::Reason;
 use crate::upstream::UNCHARGED_PIECE_BYTES_MAX;
 
@@ -53,14 +52,15 @@ pub(super) struct State {
     pub(super) withheld_from: u64,
     /// What comes before is not all charged: readers must pass it before there is more.
     pub(super) uncharged_until: u64,
-    /// At which it comes.
-    pub(super) pace: Pace,
+    /// Until when bytes came at [`RATE_MIN`] or faster, and how many have come since.
+    pub(super) moved_at: Instant,
+    pub(super) bytes_since: usize,
     pub(super) retention: Retention,
     pub(super) end: End,
     /// What broke it off, where its readers are to tell.
     pub(super) because: Option<&'static str>,
-    /// When there was last more for a reader that had waited.
-    pub(super) waited_at: Instant,
+    /// From when the slowest reader holds up others, as far as that is not on its account.
+    pub(super) held_up_from: Option<Instant>,
     /// Freed places are reused.
     pub(super) readers: Vec<Option<Reading>>,
 }
@@ -69,8 +69,8 @@ pub(super) struct State {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     pub(super) position: u64,
-    /// At which it reads what is there.
-    pub(super) pace: Pace,
+    /// How long it has held up others that wait for more, less what it has read since.
+    held_up_ms: i64,
     /// It has got all that has come.
     pub(super) is_waiting: bool,
     /// Nothing is kept for it any more.
@@ -79,7 +79,7 @@ pub(super) struct Reading {
 
 impl Reading {
     pub(super) fn from(position: u64) -> Self {
-        Self { position, pace: Pace::from(Instant::now()), is_waiting: false, is_cut_off: false }
+        Self { position, held_up_ms: 0, is_waiting: false, is_cut_off: false }
     }
 }
 
@@ -160,59 +160,49 @@ impl Size {
 
 /// Bytes a second. A body that comes more slowly counts as standing still to those who have nothing of it: a request that makes the origin drip would
 /// hold them as well as one that makes it stall. The same as the least rate of clients.
-const RATE_MIN: u64 = 500;
+const RATE_MIN: u128 = 500;
 
-/// Bytes a second. A reader of a body that isn't stored for which others wait has to be faster.
-const SHARED_RATE_MIN: u64 = 16 * 1024;
-/// Slower for so long, it is cut off.
-const SHARED_PAUSE_MAX: Duration = Duration::from_secs(30);
-/// A reader that has not waited for so long, since it got something, did not wait for others.
-const WAITED_LATELY_MAX: Duration = Duration::from_secs(5);
+/// Bytes a second. A reader of a body that isn't stored for which others wait has to be faster: what it reads pays for that much time of theirs.
+const SHARED_RATE_MIN: i64 = 16 * 1024;
+/// A reader that has held up others for so long is cut off.
+const HELD_UP_MS_MAX: i64 = 30_000;
+/// What is taken at once, a window, is paid for later.
+const CREDIT_MS_MAX: i64 = WINDOW_BYTES_MAX as i64 * 1000 / SHARED_RATE_MIN;
 
 impl State {
     /// Notes that so many bytes come.
     pub(super) fn note_progress(&mut self, bytes: usize) {
-        self.pace.note(bytes as u64, RATE_MIN, Instant::now());
+        self.bytes_since += bytes;
+        if self.bytes_since as u128 * 1000 >= self.moved_at.elapsed().as_millis() * RATE_MIN {
+            (self.moved_at, self.bytes_since) = (Instant::now(), 0);
+        }
+    }
+
+    /// How much is left of a pause.
+    pub(super) fn pause_left(&self, pause_max: Duration) -> Duration {
+        pause_max.saturating_sub(self.moved_at.elapsed())
     }
 
     /// Notes that a reader has got so many bytes.
     pub(super) fn note_reading(&mut self, slot: usize, bytes: usize) {
         let is_window = self.retention == Retention::Window;
+        if is_window {
+            self.charge_slowest(Instant::now());
+        }
         let Some(Some(reading)) = self.readers.get_mut(slot) else { return };
         reading.position += bytes as u64;
         if is_window {
-            reading.pace.note(bytes as u64, SHARED_RATE_MIN, Instant::now());
+            let paid_ms = bytes as i64 * 1000 / SHARED_RATE_MIN;
+            reading.held_up_ms = (reading.held_up_ms - paid_ms).max(-CREDIT_MS_MAX);
+            reading.is_waiting = false;
         }
     }
 
-    /// Notes that there is more for those who wait.
-    fn end_waits(&mut self) {
-        let now = Instant::now();
-        for reading in self.readers.iter_mut().flatten().filter(|reading| reading.is_waiting) {
-            (reading.pace, reading.is_waiting) = (Pace::from(now), false);
-            self.waited_at = now;
-        }
-    }
-
-    /// Notes that there is nothing more for a reader yet; whether it begins to wait for others just now. How slow those are counts from when they
-    /// are waited for.
+    /// Notes that there is nothing more for a reader yet; whether it begins to wait just now.
     pub(super) fn begins_to_wait(&mut self, slot: usize) -> bool {
-        let now = Instant::now();
-        let is_any_waiting = self.followers().any(|reading| reading.is_waiting);
-        if !is_any_waiting && now.duration_since(self.waited_at) > WAITED_LATELY_MAX {
-            self.restart_paces(now);
-        }
-        match self.readers.get_mut(slot) {
-            Some(Some(reading)) if self.retention == Retention::Window && !reading.is_waiting => {
-                reading.is_waiting = true;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    fn restart_paces(&mut self, now: Instant) {
-        self.readers.iter_mut().flatten().for_each(|reading| reading.pace = Pace::from(now));
+        let is_window = self.retention == Retention::Window;
+        let reading = self.readers.get_mut(slot).and_then(Option::as_mut);
+        reading.is_some_and(|reading| is_window && !std::mem::replace(&mut reading.is_waiting, true))
     }
 
     /// Those that something is kept for.
@@ -220,22 +210,43 @@ impl State {
         self.readers.iter().flatten().filter(|reading| !reading.is_cut_off)
     }
 
-    /// When the slowest reader is cut off, while others wait for it.
-    pub(super) fn cuts_off_at(&self) -> Option<Instant> {
-        let others_wait = self.followers().any(|reading| reading.is_waiting);
-        let slowest = self.followers().min_by_key(|reading| reading.position)?;
-        slowest.pace.ends_at(SHARED_PAUSE_MAX).filter(|_| others_wait)
+    fn slowest(&self) -> Option<u64> {
+        self.followers().map(|reading| reading.position).min()
     }
 
-    /// Cuts those off that are where the slowest is and too slow.
+    /// Notes that the window is full; when the slowest reader is cut off, if others wait for it.
+    pub(super) fn holds_up(&mut self, now: Instant) -> Option<Instant> {
+        self.charge_slowest(now);
+        let is_any_waiting = self.followers().any(|reading| reading.is_waiting);
+        self.held_up_from = is_any_waiting.then_some(now);
+        let slowest = self.slowest()?;
+        let at_slowest = self.followers().filter(|reading| reading.position == slowest);
+        let left_ms = HELD_UP_MS_MAX - at_slowest.map(|reading| reading.held_up_ms).max()?;
+        self.held_up_from?.checked_add(Duration::from_millis(left_ms.try_into().unwrap_or_default()))
+    }
+
+    /// Notes that nobody is held up.
+    pub(super) fn goes_on(&mut self, now: Instant) {
+        self.charge_slowest(now);
+        self.held_up_from = None;
+    }
+
+    /// Adds to the account of the slowest how long it has held up others.
+    fn charge_slowest(&mut self, now: Instant) {
+        let (Some(from), Some(slowest)) = (self.held_up_from, self.slowest()) else { return };
+        let ms = now.duration_since(from).as_millis().try_into().unwrap_or(i64::MAX);
+        let readers = self.readers.iter_mut().flatten().filter(|reading| reading.position == slowest);
+        readers.for_each(|reading| reading.held_up_ms = reading.held_up_ms.saturating_add(ms));
+        self.held_up_from = Some(now);
+    }
+
+    /// Cuts those off that have held up others for too long.
     pub(super) fn cut_off_slowest(&mut self, now: Instant) {
-        let Some(slowest) = self.followers().map(|reading| reading.position).min() else { return };
-        let is_too_slow = |reading: &Reading| {
-            reading.position == slowest
-                && reading.pace.ends_at(SHARED_PAUSE_MAX).is_some_and(|end| end <= now)
-        };
+        self.charge_slowest(now);
         let readers = self.readers.iter_mut().flatten();
-        readers.filter(|reading| is_too_slow(reading)).for_each(|reading| reading.is_cut_off = true);
+        readers
+            .filter(|reading| reading.held_up_ms >= HELD_UP_MS_MAX)
+            .for_each(|reading| reading.is_cut_off = true);
     }
 
     /// Adds to the body while all of it is kept. On failure `data` is what was not taken.
@@ -317,7 +328,6 @@ impl State {
         if data.is_empty() {
             return;
         }
-        self.end_waits();
         let start = self.total_bytes;
         self.total_bytes += data.len() as u64;
         let data = match data.len() {

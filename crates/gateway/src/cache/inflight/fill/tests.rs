@@ -248,7 +248,7 @@ async fn a_reader_that_does_not_keep_up_may_be_one_too_many() {
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_others_wait_for_is_cut_off() {
     for (others, bytes_a_second, is_cut_off) in
-        [(0, 0, false), (1, 0, true), (3, 0, true), (1, 8_000, true), (1, 100_000, false)]
+        [(0, 0, false), (1, 0, true), (3, 0, true), (1, 8_000, true), (1, 17_000, false), (1, 100_000, false)]
     {
         let memory = memory(64 << 20);
         let fill = Fill::window(Arc::clone(memory.budget()));
@@ -308,6 +308,26 @@ async fn a_reader_that_was_as_slow_as_the_others_has_its_time() {
         assert_eq!(early.await.unwrap(), Ok(()));
         assert_eq!(late.await.unwrap().is_err(), is_cut_off, "after {after_s} s");
     }
+}
+
+/// While the origin pauses, nobody is held up by another reader.
+#[tokio::test(start_paused = true)]
+async fn waits_for_the_origin_count_for_no_reader() {
+    let memory = memory(64 << 20);
+    let fill = Fill::window(Arc::clone(memory.budget()));
+    let fast = tokio::spawn(read_all(fill.reader(0, None).unwrap()));
+    let mut slow = fill.reader(0, None).unwrap();
+    let slow = tokio::spawn(async move {
+        slow.chunk(PieceMax::SENT).await?;
+        sleep(Duration::from_secs(60)).await;
+        read_all(slow).await
+    });
+    for pause in [0, 0, 0, 40].into_iter().chain([0; 16]) {
+        sleep(Duration::from_secs(pause)).await;
+        fill.write(Bytes::from(vec![7; 100_000]), || Pacing::Allowed).await;
+    }
+    fill.complete(None);
+    assert!(fast.await.unwrap().is_ok() && slow.await.unwrap().is_ok());
 }
 
 #[tokio::test]
