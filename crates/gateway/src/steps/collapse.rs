@@ -12,7 +12,7 @@ use crate::cache::findings;
 use crate::cache::inflight::answer::{Answer, Failed};
 use crate::cache::inflight::driven::Driven;
 use crate::cache::inflight::joining::{Part, Role, join_or_lead};
-use crate::cache::inflight::next_move::{self, Ask, Attempts, Move};
+use crate::cache::inflight::next_move::{self, Again, Ask, Attempts};
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::{LeaderGuard, Learned, News, Waiter, Waiting};
 use crate::cache::inflight::wanted::{Fetch, Sharing};
@@ -29,9 +29,10 @@ use crate::timeline::{Stage, measure};
 use crate::trace::note;
 use crate::worker::Worker;
 
-use self::arrived::CollapsedRequest;
+use self::arrived::{CollapsedRequest, Step, Wanted};
 
-type Again = next_move::Again<Vec<u8>, FetchScope>;
+/// Why an attempt has brought no reply, and what the next one wants.
+type Retry = (Again, Wanted);
 
 /// Gets a response for `plan` that may be shared with others.
 pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, interims: &Interims) -> Next {
@@ -39,15 +40,15 @@ pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, i
     let mut attempts = Attempts::new(fetch.sharing);
     let mut variant = fetch.variant.clone();
     let detail = loop {
-        let again = match seeking.attempt(attempts.sharing(), &variant).await {
+        let (again, wanted) = match seeking.attempt(attempts.sharing(), &variant).await {
             Ok(next) => return next,
-            Err(again) => again,
+            Err(retry) => retry,
         };
-        let next = attempts.after(&again);
+        let next = attempts.after(again);
         if let next_move::Next::Forward(detail) = next {
             break detail;
         }
-        seeking.prepare(again, &mut variant);
+        seeking.prepare(again, wanted, &mut variant);
         if next == next_move::Next::GivenUp {
             break Reason::CollapseGivenUp.into();
         }
@@ -74,7 +75,7 @@ pub(crate) async fn follow(
 }
 
 impl CollapsedRequest<'_> {
-    async fn attempt(&self, sharing: Sharing, variant: &[u8]) -> Result<Next, Again> {
+    async fn attempt(&self, sharing: Sharing, variant: &[u8]) -> Result<Next, Retry> {
         match self.take_part(sharing, variant) {
             Part::Leads(waiter) => {
                 let leader = LeaderGuard::new(&waiter, self.cache().fetches());
@@ -85,7 +86,7 @@ impl CollapsedRequest<'_> {
     }
 
     /// Leads a forward to its answer.
-    async fn lead(&self, mut waiter: Waiter, leader: LeaderGuard, sharing: Sharing) -> Result<Next, Again> {
+    async fn lead(&self, mut waiter: Waiter, leader: LeaderGuard, sharing: Sharing) -> Result<Next, Retry> {
         let job = self.begin(leader, sharing);
         let answer = self.answer(&mut waiter, job).await;
         // The waiter keeps its place until its reader stands, so that nothing is let go before.
@@ -93,17 +94,17 @@ impl CollapsedRequest<'_> {
     }
 
     /// The reply to the request that leads.
-    fn reply(&self, answer: &Answer) -> Result<Next, Again> {
-        match self.next_move(answer, Role::Leader) {
-            Move::Reply(next) => Ok(next),
-            Move::Failed(failed) => Ok(Next::Reply(self.failure(&failed, Role::Leader))),
-            Move::GivenUp => Ok(Next::Reply(self.given_up())),
-            Move::Again(again) => Err(again),
+    fn reply(&self, answer: &Answer) -> Result<Next, Retry> {
+        match self.next_step(answer, Role::Leader) {
+            Step::Reply(next) => Ok(next),
+            Step::Failed(failed) => Ok(Next::Reply(self.failure(&failed, Role::Leader))),
+            Step::GivenUp => Ok(Next::Reply(self.given_up())),
+            Step::Again(again, wanted) => Err((again, wanted)),
         }
     }
 
     /// Waits for the forward of another request, and for those that follow where it fails or is late.
-    async fn wait(&self, mut waiting: Waiting) -> Result<Next, Again> {
+    async fn wait(&self, mut waiting: Waiting) -> Result<Next, Retry> {
         self.tell("it waits for the forward of another request, which is under way");
         let gauge = self.worker.recorder.collapsed();
         let mut measuring = measure(self.plan.request.timeline.as_ref(), Stage::Collapse);
@@ -111,20 +112,20 @@ impl CollapsedRequest<'_> {
         let failed = loop {
             match waiting.learn().await {
                 Learned::Interim(interim) => self.interims.push(interim),
-                Learned::Answer(answer) => match self.next_move(&answer, Role::Waiter) {
-                    Move::Reply(next) => {
+                Learned::Answer(answer) => match self.next_step(&answer, Role::Waiter) {
+                    Step::Reply(next) => {
                         if waiting.is_kept(&answer).await {
                             return Ok(next);
                         }
                         self.tell("its body does not come: others go in turn");
                     }
-                    Move::Failed(failed) => break failed,
-                    Move::GivenUp => return Ok(Next::Reply(self.given_up())),
-                    Move::Again(again) => {
-                        if matches!(again, Again::Newer) {
+                    Step::Failed(failed) => break failed,
+                    Step::GivenUp => return Ok(Next::Reply(self.given_up())),
+                    Step::Again(again, wanted) => {
+                        if again == Again::Newer {
                             waiting.make_room();
                         }
-                        return Err(again);
+                        return Err((again, wanted));
                     }
                 },
                 // Who can do without the origin leaves it to those who can't.
@@ -149,7 +150,7 @@ impl CollapsedRequest<'_> {
     }
 
     /// Asks the origin in its turn. Those who have waited for one forward wait for no other instance.
-    async fn take_turn(&self, leader: LeaderGuard) -> Result<Next, Again> {
+    async fn take_turn(&self, leader: LeaderGuard) -> Result<Next, Retry> {
         leader.begins_now();
         self.lead(leader.waiter(), leader, Sharing::Alone).await
     }
@@ -178,35 +179,31 @@ impl CollapsedRequest<'_> {
     }
 
     /// Makes another attempt one for what is wanted now.
-    fn prepare(&mut self, again: Again, variant: &mut Vec<u8>) {
+    fn prepare(&mut self, again: Again, wanted: Wanted, variant: &mut Vec<u8>) {
         match again {
-            Again::Join(known) => {
-                self.tell("the other request's answer is no answer to this one: once more");
-                *variant = known;
-            }
-            Again::Newer => {
-                self.tell("the other request's answer is too old for this one: once more");
-            }
+            Again::Join => self.tell("the other request's answer is no answer to this one: once more"),
+            Again::Newer => self.tell("the other request's answer is too old for this one: once more"),
             Again::Alone => {
                 self.tell("the other request's answer is no answer to this one: forwarded alone");
             }
-            Again::Ask(ask) => {
+            Again::Ask(_) => {
                 self.tell("that answers a part of the request at most: asked for what is missing");
-                self.ask(ask);
             }
             Again::Anew(_) => self
                 .tell("the other request's answer is for that one alone, others may still share: once more"),
             Again::Forward(_) => {}
         }
+        match (again, wanted) {
+            (_, Wanted::Variant(known)) => *variant = known,
+            (_, Wanted::Scope(scope)) => self.ask(scope),
+            (Again::Ask(Ask::Whole), _) => self.ask(FetchScope::Whole),
+            (Again::Ask(Ask::Anew), _) => self.ask(self.ask_anew()),
+            _ => {}
+        }
     }
 
     /// Goes on with a request for other bytes.
-    fn ask(&mut self, ask: Ask<FetchScope>) {
-        let scope = match ask {
-            Ask::Rest(scope) => scope,
-            Ask::Anew => self.ask_anew(),
-            Ask::Whole => FetchScope::Whole,
-        };
+    fn ask(&mut self, scope: FetchScope) {
         let reason =
             if matches!(scope, FetchScope::MissingRange(_)) { NotReused::Partial } else { self.fetch.reason };
         self.fetch = Arc::new(Fetch { reason, ..self.fetch.with_scope(scope) });

@@ -35,6 +35,23 @@ pub(crate) enum Answer {
     GivenUp,
 }
 
+impl Answer {
+    /// How the forward failed, for all but those who can use what came of it.
+    pub(crate) fn failed(&self) -> Option<Failed> {
+        match self {
+            Self::Failed(failed) | Self::Stale(_, _, failed) => Some(failed.clone()),
+            Self::Private(private) if private.status >= 500 => Some(Failed::Status(private.status)),
+            Self::Filling(_)
+            | Self::Freshened(..)
+            | Self::Found(_)
+            | Self::FoundElsewhere(_)
+            | Self::Private(_)
+            | Self::Discarded
+            | Self::GivenUp => None,
+        }
+    }
+}
+
 /// A response whose body is on its way, for everybody whom it answers.
 #[derive(Clone)]
 pub(crate) struct Filling {

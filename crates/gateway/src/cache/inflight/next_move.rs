@@ -11,9 +11,9 @@ use crate::reason::{Detail, Reason};
 /// Forwards that one request may take part in before it goes its own way.
 const ATTEMPTS_MAX: usize = 4;
 
-/// What came of a forward. `F` is how it failed.
+/// What came of a forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Came<F> {
+pub(crate) enum Came {
     /// A response whose body is on its way.
     Filling,
     /// The same, of a part.
@@ -23,20 +23,20 @@ pub(crate) enum Came<F> {
     /// The same, stored by another instance.
     Elsewhere,
     /// A stored response that may stand in for the failure.
-    Stale(F),
+    Stale,
     /// A response for the request that led alone, and why.
-    Private(Status<F>, Detail),
-    /// What the rest of a stored response was asked for is gone.
+    Private(Status, Detail),
+    /// The bytes that a stored response lacked are gone.
     Discarded,
     /// No response.
-    Failed(F),
+    Failed,
     /// The process stops.
     GivenUp,
 }
 
 /// The status code of a response for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Status<F> {
+pub(crate) enum Status {
     /// 200
     Whole,
     /// 206
@@ -44,69 +44,50 @@ pub(crate) enum Status<F> {
     /// 416
     Unsatisfiable,
     /// 500 and above, which is a failure to those who wait.
-    ServerError(F),
+    ServerError,
     Other,
 }
 
-/// What counts in a move. Some of it costs, so that each is asked for when its turn comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fact {
+/// What counts in a move.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
     /// The response is one for the nominated fields of this request.
-    IsSelected,
+    pub(crate) is_selected: bool,
     /// The slowest of those who read its body sets the pace for all.
-    IsInWindow,
+    pub(crate) is_in_window: bool,
     /// It is fresh, for this request.
-    IsFresh,
+    pub(crate) is_fresh: bool,
     /// It has a lifetime: a newer one will be fresh for whoever waits from its beginning.
-    WasFresh,
+    pub(crate) was_fresh: bool,
     /// Others may well share what this request gets, although one got an answer for itself.
-    MayShare,
-    HasIfRange,
+    pub(crate) may_share: bool,
+    pub(crate) has_if_range: bool,
     /// The request has a `Range` that is understood.
-    WantsPart,
-}
-
-/// One answer, as seen by the request.
-pub(crate) trait Trial {
-    type Reply;
-    type Failure;
-    type Variant;
-    type Scope;
-
-    fn holds(&self, fact: Fact) -> bool;
-    /// The reply that the answer makes, if it has what this request wants.
-    fn reply(&mut self) -> Option<Self::Reply>;
-    /// What asks for the bytes that the answer lacks; `None` for several ranges.
-    fn rest(&self) -> Option<Self::Scope>;
-    /// The variant that this request wants, now that it is known what it depends on.
-    fn variant(&self) -> Self::Variant;
+    pub(crate) wants_part: bool,
 }
 
 /// What a request does about an answer.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Move<R, F, V, S> {
-    Reply(R),
-    /// The forward failed. Who waits for another forward goes on waiting.
-    Failed(F),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Move {
+    /// It makes its reply of it, and goes on like this where it lacks what is wanted.
+    Reply(Again),
+    /// The forward failed. A request that waits for another forward goes on waiting.
+    Failed,
     GivenUp,
-    Again(Again<V, S>),
+    Again(Again),
 }
-
-/// The moves of a kind of trial.
-pub(crate) type MoveOf<T> =
-    Move<<T as Trial>::Reply, <T as Trial>::Failure, <T as Trial>::Variant, <T as Trial>::Scope>;
 
 /// What to do after an answer that is not for this request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Again<V, S> {
+pub(crate) enum Again {
     /// Join, or start, the forward for the variant that is now known.
-    Join(V),
+    Join,
     /// Join, or start, one that begins now: this one's answer came too late, or from before a purge.
     Newer,
     /// Start a forward that nobody can join.
     Alone,
     /// Ask for other bytes.
-    Ask(Ask<S>),
+    Ask(Ask),
     /// Nothing to share came of the request that led, which says little about this one: once more, together.
     Anew(Detail),
     /// Forward as it is: the answer won't be stored.
@@ -115,114 +96,86 @@ pub(crate) enum Again<V, S> {
 
 /// Which bytes are asked for next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask<S> {
-    /// Those that a stored response lacks.
-    Rest(S),
+pub(crate) enum Ask {
+    /// Those that a stored response lacks; where several ranges do, [`NO_REST`].
+    Rest,
     /// Those that are wanted where nothing is stored.
     Anew,
     Whole,
 }
 
+/// In place of [`Ask::Rest`] where no one range is all that is lacking.
+pub(crate) const NO_REST: Again = Again::Forward(Detail::Reuse(NotReused::Partial));
+
 /// What a request in `role`, which asked for a scope of this kind, does about what came.
-pub(crate) fn next_move<T: Trial>(
-    role: Role,
-    scope: ScopeKind,
-    came: Came<T::Failure>,
-    trial: &mut T,
-) -> MoveOf<T> {
+pub(crate) fn next_move(role: Role, scope: ScopeKind, came: Came, facts: &Facts) -> Move {
     match came {
-        Came::Filling => filling(role, trial, Again::Alone),
+        Came::Filling => filling(role, facts, Again::Alone),
         // No part is what the client gets in the end: its If-Range does not hold.
-        Came::FillingPart => filling(role, trial, Again::Ask(Ask::Whole)),
-        Came::Stored => stored(role, trial),
-        Came::Elsewhere => elsewhere(role, trial),
-        Came::Stale(failure) => stale(role, trial, failure),
-        Came::Private(status, reason) => private((role, scope), trial, status, reason),
+        Came::FillingPart => filling(role, facts, Again::Ask(Ask::Whole)),
+        Came::Stored => stored(role, facts),
+        Came::Elsewhere => elsewhere(role, facts),
+        // One that waits looks for a stale response of its own.
+        Came::Stale if role == Role::Waiter => Move::Failed,
+        Came::Stale => Move::Reply(Again::Forward(Reason::SegmentEvicted.into())),
+        Came::Private(status, reason) => private((role, scope), facts, status, reason),
         Came::Discarded => Move::Again(Again::Ask(Ask::Anew)),
-        Came::Failed(failure) => Move::Failed(failure),
+        Came::Failed => Move::Failed,
         Came::GivenUp => Move::GivenUp,
     }
 }
 
 //= RFC 9111 section 4: collapsed requests
-fn filling<T: Trial>(role: Role, trial: &mut T, otherwise: Again<T::Variant, T::Scope>) -> MoveOf<T> {
-    if role == Role::Waiter && !trial.holds(Fact::IsSelected) {
-        return Move::Again(Again::Join(trial.variant()));
+fn filling(role: Role, facts: &Facts, otherwise: Again) -> Move {
+    match role {
+        Role::Waiter if !facts.is_selected => Move::Again(Again::Join),
+        Role::Waiter if facts.is_in_window => Move::Again(Again::Alone),
+        Role::Waiter if !facts.is_fresh => Move::Again(instead_of_stale(facts)),
+        Role::Leader | Role::Waiter => Move::Reply(otherwise),
     }
-    if role == Role::Waiter && trial.holds(Fact::IsInWindow) {
-        return Move::Again(Again::Alone);
-    }
-    if role == Role::Waiter && !trial.holds(Fact::IsFresh) {
-        return Move::Again(instead_of_stale(trial));
-    }
-    trial.reply().map_or(Move::Again(otherwise), Move::Reply)
 }
 
-fn stored<T: Trial>(role: Role, trial: &mut T) -> MoveOf<T> {
-    if role == Role::Waiter && !trial.holds(Fact::IsSelected) {
-        return Move::Again(Again::Alone);
-    }
-    if role == Role::Waiter && !trial.holds(Fact::IsFresh) {
-        return Move::Again(instead_of_stale(trial));
-    }
-    match trial.reply() {
-        Some(reply) => Move::Reply(reply),
-        None => Move::Again(match trial.rest() {
-            Some(scope) => Again::Ask(Ask::Rest(scope)),
-            None => Again::Forward(NotReused::Partial.into()),
-        }),
+fn stored(role: Role, facts: &Facts) -> Move {
+    match role {
+        Role::Waiter if !facts.is_selected => Move::Again(Again::Alone),
+        Role::Waiter if !facts.is_fresh => Move::Again(instead_of_stale(facts)),
+        Role::Leader | Role::Waiter => Move::Reply(Again::Ask(Ask::Rest)),
     }
 }
 
 /// A crowd that waits for what is never fresh would wait for one forward after the other.
-fn instead_of_stale<T: Trial>(trial: &T) -> Again<T::Variant, T::Scope> {
-    if trial.holds(Fact::WasFresh) { Again::Newer } else { Again::Alone }
+fn instead_of_stale(facts: &Facts) -> Again {
+    if facts.was_fresh { Again::Newer } else { Again::Alone }
 }
 
 /// Of another variant, too, one instance may fetch what all wait for.
-fn elsewhere<T: Trial>(role: Role, trial: &mut T) -> MoveOf<T> {
+fn elsewhere(role: Role, facts: &Facts) -> Move {
     match role {
-        Role::Waiter if !trial.holds(Fact::IsSelected) => Move::Again(Again::Join(trial.variant())),
-        Role::Leader | Role::Waiter => stored(role, trial),
+        Role::Waiter if !facts.is_selected => Move::Again(Again::Join),
+        Role::Leader | Role::Waiter => stored(role, facts),
     }
 }
 
-fn stale<T: Trial>(role: Role, trial: &mut T, failure: T::Failure) -> MoveOf<T> {
-    // Who waits looks for a stale response of its own.
-    if role == Role::Waiter {
-        return Move::Failed(failure);
-    }
-    let evicted = Again::Forward(Reason::SegmentEvicted.into());
-    trial.reply().map_or(Move::Again(evicted), Move::Reply)
-}
-
-fn private<T: Trial>(
-    (role, scope): (Role, ScopeKind),
-    trial: &mut T,
-    status: Status<T::Failure>,
-    reason: Detail,
-) -> MoveOf<T> {
+fn private((role, scope): (Role, ScopeKind), facts: &Facts, status: Status, reason: Detail) -> Move {
     match (role, status) {
-        (Role::Waiter, Status::ServerError(failure)) => Move::Failed(failure),
-        (Role::Waiter, _) if trial.holds(Fact::MayShare) => Move::Again(Again::Anew(reason)),
-        (Role::Leader, status) if may_have(scope, &status, trial) => {
-            trial.reply().map_or(Move::Again(Again::Forward(reason)), Move::Reply)
-        }
+        (Role::Waiter, Status::ServerError) => Move::Failed,
+        (Role::Waiter, _) if facts.may_share => Move::Again(Again::Anew(reason)),
+        (Role::Leader, status) if may_have(scope, status, facts) => Move::Reply(Again::Forward(reason)),
         _ => Move::Again(Again::Forward(reason)),
     }
 }
 
 /// Whether an answer that isn't stored is one to this very request. Where other bytes were asked for than the
 /// client wants, or its `If-Range` was left out, it shall get its own answer from the origin.
-fn may_have<T: Trial>(scope: ScopeKind, status: &Status<T::Failure>, trial: &T) -> bool {
+fn may_have(scope: ScopeKind, status: Status, facts: &Facts) -> bool {
     let is_of_part = matches!(status, Status::Part | Status::Unsatisfiable);
     match scope {
-        ScopeKind::Range => !(is_of_part && trial.holds(Fact::HasIfRange)),
+        ScopeKind::Range => !(is_of_part && facts.has_if_range),
         // The bytes that something stored lacks are nobody's answer.
         ScopeKind::MissingRange if is_of_part => false,
         ScopeKind::Whole | ScopeKind::AsAsked | ScopeKind::MissingRange => {
-            let is_of_range = is_of_part || matches!(status, Status::Whole);
-            !(is_of_range && trial.holds(Fact::WantsPart))
+            let is_of_range = is_of_part || status == Status::Whole;
+            !(is_of_range && facts.wants_part)
         }
     }
 }
@@ -264,14 +217,14 @@ impl Attempts {
         self.sharing
     }
 
-    pub(crate) fn after<V, S>(&mut self, again: &Again<V, S>) -> Next {
+    pub(crate) fn after(&mut self, again: Again) -> Next {
         match again {
-            Again::Forward(detail) => return Next::Forward(*detail),
-            Again::Anew(detail) if self.renewal == Renewal::Used => return Next::Forward(*detail),
+            Again::Forward(detail) => return Next::Forward(detail),
+            Again::Anew(detail) if self.renewal == Renewal::Used => return Next::Forward(detail),
             Again::Newer if self.renewal == Renewal::Used => self.sharing = Sharing::Alone,
             Again::Anew(_) | Again::Newer => self.renewal = Renewal::Used,
             Again::Alone => self.sharing = Sharing::Alone,
-            Again::Join(_) | Again::Ask(_) => {}
+            Again::Join | Again::Ask(_) => {}
         }
         self.left = self.left.saturating_sub(1);
         if self.left == 0 { Next::GivenUp } else { Next::Attempt }
@@ -287,58 +240,35 @@ mod tests {
     use crate::decision_table::{Column, compare, table};
 
     const WHY: Detail = Detail::Here(Reason::TooLarge);
-    const CAME: [(&str, Came<()>); 13] = [
+    const CAME: [(&str, Came); 13] = [
         ("Filling", Came::Filling),
         ("FillingPart", Came::FillingPart),
         ("Stored", Came::Stored),
         ("Elsewhere", Came::Elsewhere),
-        ("Stale", Came::Stale(())),
+        ("Stale", Came::Stale),
         ("Private 200", Came::Private(Status::Whole, WHY)),
         ("Private 206", Came::Private(Status::Part, WHY)),
         ("Private 416", Came::Private(Status::Unsatisfiable, WHY)),
-        ("Private 5xx", Came::Private(Status::ServerError(()), WHY)),
+        ("Private 5xx", Came::Private(Status::ServerError, WHY)),
         ("Private other", Came::Private(Status::Other, WHY)),
         ("Discarded", Came::Discarded),
-        ("Failed", Came::Failed(())),
+        ("Failed", Came::Failed),
         ("GivenUp", Came::GivenUp),
     ];
     const ROLES: [Role; 2] = [Role::Leader, Role::Waiter];
     const SCOPES: [ScopeKind; 4] =
         [ScopeKind::Whole, ScopeKind::AsAsked, ScopeKind::Range, ScopeKind::MissingRange];
-    const FACTS: [Fact; 7] = [
-        Fact::IsSelected,
-        Fact::IsInWindow,
-        Fact::IsFresh,
-        Fact::WasFresh,
-        Fact::MayShare,
-        Fact::HasIfRange,
-        Fact::WantsPart,
+    type Set = fn(&mut Facts) -> &mut bool;
+    const FACTS: [(&str, Set); 7] = [
+        ("IsSelected", |facts| &mut facts.is_selected),
+        ("IsInWindow", |facts| &mut facts.is_in_window),
+        ("IsFresh", |facts| &mut facts.is_fresh),
+        ("WasFresh", |facts| &mut facts.was_fresh),
+        ("MayShare", |facts| &mut facts.may_share),
+        ("HasIfRange", |facts| &mut facts.has_if_range),
+        ("WantsPart", |facts| &mut facts.wants_part),
     ];
     const NO_YES: [bool; 2] = [false, true];
-
-    /// A trial of which everything is known: the facts, then whether there is a reply and a rest.
-    struct Known<'a>(&'a [usize]);
-
-    impl Trial for Known<'_> {
-        type Reply = ();
-        type Failure = ();
-        type Variant = ();
-        type Scope = ();
-
-        fn holds(&self, fact: Fact) -> bool {
-            NO_YES[self.0[FACTS.iter().position(|known| *known == fact).expect("a column")]]
-        }
-
-        fn reply(&mut self) -> Option<()> {
-            NO_YES[self.0[FACTS.len()]].then_some(())
-        }
-
-        fn rest(&self) -> Option<()> {
-            NO_YES[self.0[FACTS.len() + 1]].then_some(())
-        }
-
-        fn variant(&self) {}
-    }
 
     fn columns() -> Vec<Column> {
         let no_yes =
@@ -348,28 +278,32 @@ mod tests {
             Column::new("role", &ROLES, |role| format!("{role:?}")),
             Column::new("scope", &SCOPES, |scope| format!("{scope:?}")),
         ];
-        columns.extend(FACTS.iter().map(|fact| no_yes(&format!("{fact:?}"))));
+        columns.extend(FACTS.iter().map(|(name, _)| no_yes(name)));
         columns.extend(["makes a reply", "has a rest"].map(no_yes));
         columns
     }
 
     fn moved(at: &[usize]) -> String {
         let (came, role, scope) = (CAME[at[0]].1, ROLES[at[1]], SCOPES[at[2]]);
-        match next_move(role, scope, came, &mut Known(&at[3..])) {
-            Move::Reply(()) => "reply".to_owned(),
-            Move::Failed(()) => "failed".to_owned(),
+        let mut facts = Facts::default();
+        FACTS.iter().zip(&at[3..]).for_each(|((_, set), holds)| *set(&mut facts) = NO_YES[*holds]);
+        let [makes_reply, has_rest] = [0, 1].map(|column| NO_YES[at[3 + FACTS.len() + column]]);
+        match next_move(role, scope, came, &facts) {
+            Move::Reply(_) if makes_reply => "reply".to_owned(),
+            Move::Reply(Again::Ask(Ask::Rest)) if !has_rest => shown(&NO_REST),
+            Move::Reply(again) | Move::Again(again) => shown(&again),
+            Move::Failed => "failed".to_owned(),
             Move::GivenUp => "given up".to_owned(),
-            Move::Again(again) => shown(&again),
         }
     }
 
-    fn shown(again: &Again<(), ()>) -> String {
+    fn shown(again: &Again) -> String {
         let named = |detail: &Detail| if *detail == WHY { "its reason" } else { detail.as_str() };
         match again {
-            Again::Join(()) => "join the variant".to_owned(),
+            Again::Join => "join the variant".to_owned(),
             Again::Newer => "newer".to_owned(),
             Again::Alone => "alone".to_owned(),
-            Again::Ask(Ask::Rest(())) => "ask for the rest".to_owned(),
+            Again::Ask(Ask::Rest) => "ask for the rest".to_owned(),
             Again::Ask(Ask::Anew) => "ask anew".to_owned(),
             Again::Ask(Ask::Whole) => "ask for the whole".to_owned(),
             Again::Anew(detail) => format!("once more: {}", named(detail)),
@@ -391,11 +325,11 @@ mod tests {
             scope: RefusalScope::All,
         }),
     ];
-    const AGAIN: [Again<(), ()>; 8] = [
-        Again::Join(()),
+    const AGAIN: [Again; 8] = [
+        Again::Join,
         Again::Newer,
         Again::Alone,
-        Again::Ask(Ask::Rest(())),
+        Again::Ask(Ask::Rest),
         Again::Ask(Ask::Anew),
         Again::Ask(Ask::Whole),
         Again::Anew(WHY),
@@ -425,7 +359,7 @@ mod tests {
         ];
         let outcome = |at: &[usize]| {
             let mut attempts = state(at[2], at[3], at[1]);
-            match attempts.after(&AGAIN[at[0]]) {
+            match attempts.after(AGAIN[at[0]]) {
                 Next::GivenUp => "given up".to_owned(),
                 Next::Forward(detail) => shown(&Again::Forward(detail)),
                 Next::Attempt => {
@@ -441,7 +375,7 @@ mod tests {
     fn longest(attempts: Attempts) -> usize {
         let follows = AGAIN.iter().map(|again| {
             let mut next = attempts;
-            if next.after(again) == Next::Attempt { longest(next) } else { 0 }
+            if next.after(*again) == Next::Attempt { longest(next) } else { 0 }
         });
         1 + follows.max().unwrap_or_default()
     }

@@ -13,7 +13,7 @@ use crate::cache::Cache;
 use crate::cache::inflight::answer::{Answer, Failed, Filling, PrivateAnswer};
 use crate::cache::inflight::assemble::{Arriving, Assembly};
 use crate::cache::inflight::joining::Role;
-use crate::cache::inflight::next_move::{Came, Fact, MoveOf, Status, Trial, next_move};
+use crate::cache::inflight::next_move::{Again, Ask, Came, Facts, Move, NO_REST, Status, next_move};
 use crate::cache::inflight::scope::{FetchScope, MissingRange};
 use crate::cache::inflight::wanted::{Fetch, Tier};
 use crate::cache::publish::job::Job;
@@ -48,6 +48,21 @@ pub(super) struct CollapsedRequest<'a> {
     unconditional: RequestFacts,
 }
 
+/// What a request does about an answer.
+pub(super) enum Step {
+    Reply(Next),
+    Failed(Failed),
+    GivenUp,
+    Again(Again, Wanted),
+}
+
+/// What it wants then.
+pub(super) enum Wanted {
+    Same,
+    Variant(Vec<u8>),
+    Scope(FetchScope),
+}
+
 /// An answer, as the request sees it.
 pub(super) struct Arrived<'a> {
     seeking: &'a CollapsedRequest<'a>,
@@ -75,13 +90,12 @@ impl CollapsedRequest<'_> {
         self.worker.cache(&self.plan.site)
     }
 
-    pub(super) fn next_move(&self, answer: &Answer, role: Role) -> MoveOf<Arrived<'_>> {
+    pub(super) fn next_step(&self, answer: &Answer, role: Role) -> Step {
         let response = match answer {
             Answer::Private(answer) if role == Role::Leader => answer.response.lock().take(),
             _ => None,
         };
-        let mut arrived = Arrived { seeking: self, answer, role, response };
-        next_move(role, self.fetch.scope.kind(), came(answer), &mut arrived)
+        Arrived { seeking: self, answer, role, response }.step()
     }
 
     /// When the request began, or just before.
@@ -146,29 +160,59 @@ impl CollapsedRequest<'_> {
     }
 }
 
-impl Trial for Arrived<'_> {
-    type Reply = Next;
-    type Failure = Failed;
-    type Variant = Vec<u8>;
-    type Scope = FetchScope;
-
-    fn holds(&self, fact: Fact) -> bool {
-        match fact {
-            Fact::IsSelected => self.head().is_some_and(|head| self.is_selected(head)),
-            Fact::IsFresh => self.head().is_some_and(|head| self.is_fresh(head)),
-            Fact::WasFresh => self.head().is_some_and(|head| {
-                let facts = &head.facts;
-                self.seeking.is_fresh_at(facts.response_time, &facts.awaited(u64::MAX))
-            }),
-            Fact::IsInWindow => {
-                matches!(self.answer, Answer::Filling(filling) if filling.fill.began_in_window())
-            }
-            Fact::MayShare => matches!(self.answer, Answer::Private(answer) if self.may_share(answer)),
-            Fact::HasIfRange => self.seeking.plan.request.fields.value("if-range").is_some(),
-            Fact::WantsPart => self.wants_part(),
+impl Arrived<'_> {
+    fn step(mut self) -> Step {
+        let kind = self.seeking.fetch.scope.kind();
+        let again = match next_move(self.role, kind, came(self.answer), &self.facts()) {
+            Move::Reply(otherwise) => match self.reply() {
+                Some(next) => return Step::Reply(next),
+                None => otherwise,
+            },
+            Move::Failed => return self.answer.failed().map_or(Step::GivenUp, Step::Failed),
+            Move::GivenUp => return Step::GivenUp,
+            Move::Again(again) => again,
+        };
+        match again {
+            Again::Join => Step::Again(again, Wanted::Variant(self.variant())),
+            Again::Ask(Ask::Rest) => match self.rest() {
+                Some(scope) => Step::Again(again, Wanted::Scope(scope)),
+                None => Step::Again(NO_REST, Wanted::Same),
+            },
+            _ => Step::Again(again, Wanted::Same),
         }
     }
 
+    /// What counts in the next move. Some of it costs, and is left out where it does not.
+    fn facts(&self) -> Facts {
+        match (self.role, self.answer) {
+            (Role::Leader, Answer::Private(_)) => Facts {
+                has_if_range: self.seeking.plan.request.fields.value("if-range").is_some(),
+                wants_part: self.wants_part(),
+                ..Facts::default()
+            },
+            (Role::Leader, _) => Facts::default(),
+            (Role::Waiter, Answer::Private(answer)) => {
+                Facts { may_share: self.may_share(answer), ..Facts::default() }
+            }
+            (Role::Waiter, _) => self.head().map_or_else(Facts::default, |head| self.facts_of(head)),
+        }
+    }
+
+    fn facts_of(&self, head: &StoredHead) -> Facts {
+        let (seeking, facts) = (self.seeking, &head.facts);
+        let is_selected = self.is_selected(head);
+        let is_fresh = is_selected && self.is_fresh(head);
+        let was_fresh = || seeking.is_fresh_at(facts.response_time, &facts.awaited(u64::MAX));
+        Facts {
+            is_selected,
+            is_fresh,
+            was_fresh: is_selected && !is_fresh && was_fresh(),
+            is_in_window: matches!(self.answer, Answer::Filling(filling) if filling.fill.began_in_window()),
+            ..Facts::default()
+        }
+    }
+
+    /// The reply that the answer makes, if it has what this request wants.
     fn reply(&mut self) -> Option<Next> {
         match self.answer {
             Answer::Filling(filling) => self.filling(filling).map(Next::Reply),
@@ -188,6 +232,7 @@ impl Trial for Arrived<'_> {
         }
     }
 
+    /// What asks for the bytes that the answer lacks; `None` for several ranges.
     fn rest(&self) -> Option<FetchScope> {
         let (Answer::Found(hit) | Answer::FoundElsewhere(hit) | Answer::Freshened(hit, _)) = self.answer
         else {
@@ -197,6 +242,7 @@ impl Trial for Arrived<'_> {
         self.seeking.with_serving(|serving| FetchScope::for_rest(serving, hit, rule))
     }
 
+    /// The variant that this request wants, now that it is known what it depends on.
     fn variant(&self) -> Vec<u8> {
         let mut variant = Vec::new();
         if let Some(head) = self.head() {
@@ -205,9 +251,7 @@ impl Trial for Arrived<'_> {
         }
         variant
     }
-}
 
-impl Arrived<'_> {
     fn head(&self) -> Option<&StoredHead> {
         match self.answer {
             Answer::Filling(filling) => Some(&filling.head),
@@ -318,26 +362,26 @@ impl Arrived<'_> {
     }
 }
 
-fn came(answer: &Answer) -> Came<Failed> {
+fn came(answer: &Answer) -> Came {
     match answer {
         Answer::Filling(filling) if filling.part.is_some() => Came::FillingPart,
         Answer::Filling(_) => Came::Filling,
         Answer::Found(_) | Answer::Freshened(..) => Came::Stored,
         Answer::FoundElsewhere(_) => Came::Elsewhere,
-        Answer::Stale(_, _, failed) => Came::Stale(failed.clone()),
+        Answer::Stale(..) => Came::Stale,
         Answer::Private(answer) => Came::Private(status(answer.status), answer.reason),
         Answer::Discarded => Came::Discarded,
-        Answer::Failed(failed) => Came::Failed(failed.clone()),
+        Answer::Failed(_) => Came::Failed,
         Answer::GivenUp => Came::GivenUp,
     }
 }
 
-fn status(status: u16) -> Status<Failed> {
+fn status(status: u16) -> Status {
     match status {
         200 => Status::Whole,
         206 => Status::Part,
         416 => Status::Unsatisfiable,
-        500.. => Status::ServerError(Failed::Status(status)),
+        500.. => Status::ServerError,
         _ => Status::Other,
     }
 }

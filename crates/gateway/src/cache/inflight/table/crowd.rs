@@ -320,22 +320,14 @@ impl Promise {
 
 /// What a forward has come to, to those who wait: with how it failed, if it did.
 pub(super) fn end_of(answer: &Answer) -> (Ended, Option<Failed>) {
-    let failed = match answer {
-        Answer::Failed(failed) | Answer::Stale(_, _, failed) => failed.clone(),
-        Answer::Private(private) if private.status >= 500 => Failed::Status(private.status),
-        Answer::GivenUp => return (Ended::GivenUp, None),
-        Answer::Filling(_)
-        | Answer::Freshened(..)
-        | Answer::Found(_)
-        | Answer::FoundElsewhere(_)
-        | Answer::Private(_)
-        | Answer::Discarded => return (Ended::Answered, None),
-    };
+    let failed = answer.failed();
     let ended = match &failed {
-        Failed::Error(error) if error.is_without_connection() => Ended::Unreachable,
-        Failed::Error(_) | Failed::Status(_) => Ended::Failed,
+        None if matches!(answer, Answer::GivenUp) => Ended::GivenUp,
+        None => Ended::Answered,
+        Some(Failed::Error(error)) if error.is_without_connection() => Ended::Unreachable,
+        Some(Failed::Error(_) | Failed::Status(_)) => Ended::Failed,
     };
-    (ended, Some(failed))
+    (ended, failed)
 }
 
 impl Waiting {
