@@ -182,6 +182,16 @@ fn read_part<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 fn read_length(rest: &mut &[u8]) -> Option<usize> {
+    match rest.split_first() {
+        Some((byte, after)) if byte & LENGTH_GOES_ON == 0 => {
+            *rest = after;
+            Some(usize::from(*byte))
+        }
+        _ => read_long_length(rest),
+    }
+}
+
+fn read_long_length(rest: &mut &[u8]) -> Option<usize> {
     let mut length = 0_usize;
     for shift in (0..usize::BITS).step_by(LENGTH_BITS) {
         let (byte, after) = rest.split_first()?;

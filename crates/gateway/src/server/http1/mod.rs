@@ -275,7 +275,12 @@ impl<S: Stream> Connection<S> {
             Framing::Length(bytes) => split(RequestBody::channel(REQUEST_PIECES_MAX, Some(bytes))),
             Framing::Chunked => split(RequestBody::channel(REQUEST_PIECES_MAX, None)),
         };
-        let mut pump = BodyPump::new(traits.framing, &self.codec, plan.body_limits(), sender);
+        let limits = match sender {
+            // Nothing comes that rules could limit.
+            None => plan.live.config.limits.body_limits(),
+            Some(_) => plan.body_limits(),
+        };
+        let mut pump = BodyPump::new(traits.framing, &self.codec, limits, sender);
         let waiting = account::Waiting::new(&self.worker, &plan);
         let answered = self.answer(&plan, body, &mut pump, traits).await;
         waiting.end();
