@@ -4,14 +4,23 @@
 #![no_main]
 #![expect(dead_code, reason = "the binary uses more of its configuration than its checks")]
 
+#[path = "../../crates/larder/src/certificate.rs"]
+mod certificate;
 #[path = "../../crates/larder/src/config/mod.rs"]
 #[expect(unused_imports, reason = "names for the rest of the binary")]
 mod config;
 
+/// What the binary has under this name and the configuration asks for.
+mod tier {
+    pub(crate) fn of_machine() -> String {
+        "fuzzed:1".to_owned()
+    }
+}
+
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use config::{Overrides, Severity};
+use config::{Input, Overrides, Severity};
 use libfuzzer_sys::fuzz_target;
 
 /// One for each process, so that several can run side by side.
@@ -26,7 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     }
     std::fs::write(&*FILE, bytes).expect("a file in the temporary directory");
-    let checked = config::check(Some(&FILE), &Overrides::default());
+    let checked = config::check(Some(Input::of_file(&FILE)), &Overrides::default());
     let has_errors = checked.problems.iter().any(|problem| problem.severity == Severity::Error);
     assert_eq!(checked.settings.is_none(), has_errors);
     let text = String::from_utf8_lossy(bytes);
