@@ -114,7 +114,7 @@ The label has these values too. Where no status is named, the client gets no res
 | `plain-http` | HTTP on an address for TLS (400) |
 | `preface-timeout` | HTTP/2: the connection preface did not arrive within `head_read_timeout` |
 | `tunnel-idle` | no byte went through a tunnel for `tunnel_idle_timeout` |
-| `write-timeout` | the client took nothing of its response for `write_timeout`, or took it too slowly (`write_rate_min`) |
+| `write-timeout` | the client took nothing of its response for `write_timeout`, took it too slowly (`write_rate_min`), or held up other clients that read the same response |
 ";
 
 const CACHE_STATUS_CLOSING: &str = "

@@ -26,6 +26,17 @@ fn options(path: &Path) -> String {
     format!("{listen}\nunix_socket_mode = \"600\"\nworkers = 2")
 }
 
+/// Why a server does not start that is to listen there.
+fn refused(path: &Path) -> String {
+    let output = Command::new(LARDER)
+        .args(["kv", "--save-file", "off", "--listen"])
+        .arg(format!("unix:{}", path.display()))
+        .output()
+        .expect("it runs");
+    assert!(!output.status.success());
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
 #[test]
 fn clients_come_by_a_socket_in_the_file_system() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -39,13 +50,8 @@ fn clients_come_by_a_socket_in_the_file_system() {
     assert!(long == format!("+OK\r\n$300000\r\n{value}\r\n"), "{} bytes", long.len());
     assert_eq!(kv.ask("GET k\r\n"), "$1\r\nv\r\n", "the same keys");
     assert!(ask(&path, "CLIENT INFO\r\n").contains(" addr=127.0.0.1:0 laddr=127.0.0.1:0 "));
-    let second = Command::new(LARDER)
-        .args(["kv", "--save-file", "off", "--listen"])
-        .arg(format!("unix:{}", path.display()))
-        .output()
-        .expect("it runs");
-    let told = String::from_utf8_lossy(&second.stderr);
-    assert!(!second.status.success() && told.contains("in use by another process"), "{told}");
+    let told = refused(&path);
+    assert!(told.contains("in use by another process"), "{told}");
     kv.crash();
     assert_eq!(ask(&path, "PING\r\n"), "+PONG\r\n", "what was left is replaced");
     kv.service.signal(Signal::TERM);
@@ -61,13 +67,8 @@ fn a_socket_of_a_busy_server_is_not_waited_for() {
     let busy = UnixListener::bind(&path).expect("a socket");
     rustix::net::listen(&busy, 0).expect("one may wait");
     let _waiting = UnixStream::connect(&path).expect("the one");
-    let output = Command::new(LARDER)
-        .args(["kv", "--save-file", "off", "--listen"])
-        .arg(format!("unix:{}", path.display()))
-        .output()
-        .expect("it runs");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && told.contains("in use by another process"), "{told}");
+    let told = refused(&path);
+    assert!(told.contains("in use by another process"), "{told}");
 }
 
 #[test]
@@ -77,13 +78,8 @@ fn nothing_but_a_socket_is_replaced() {
     // The second is where a socket gets its permissions before it gets its name.
     for file in [path.clone(), folder.path().join("kv.sock.part")] {
         fs::write(&file, "precious").expect("a file");
-        let output = Command::new(LARDER)
-            .args(["kv", "--save-file", "off", "--listen"])
-            .arg(format!("unix:{}", path.display()))
-            .output()
-            .expect("it runs");
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && told.contains("a file, and no socket"), "{told}");
+        let told = refused(&path);
+        assert!(told.contains("a file, and no socket"), "{told}");
         assert_eq!(fs::read_to_string(&file).expect("a file"), "precious");
         fs::remove_file(&file).expect("it is there");
     }

@@ -166,7 +166,7 @@ const RATE_MIN: u128 = 500;
 const SHARED_RATE_MIN: i64 = 16 * 1024;
 /// A reader that has held up others for so long is cut off.
 const HELD_UP_MS_MAX: i64 = 30_000;
-/// What is taken at once, a window, is paid for later.
+/// A window may be taken at once, and is paid for later.
 const CREDIT_MS_MAX: i64 = WINDOW_BYTES_MAX as i64 * 1000 / SHARED_RATE_MIN;
 
 impl State {
@@ -205,7 +205,7 @@ impl State {
         reading.is_some_and(|reading| is_window && !std::mem::replace(&mut reading.is_waiting, true))
     }
 
-    /// Those that something is kept for.
+    /// Readers for which something is kept.
     pub(super) fn followers(&self) -> impl Iterator<Item = &Reading> {
         self.readers.iter().flatten().filter(|reading| !reading.is_cut_off)
     }
