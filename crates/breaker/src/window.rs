@@ -20,6 +20,9 @@ impl Counts {
     }
 }
 
+/// In so many seats may be the result of a caller; the first that is free, or else the oldest, becomes that of a new one.
+const ROW: usize = 4;
+
 /// A ring: the bucket of a time is its number modulo the length.
 #[derive(Debug)]
 pub(crate) struct Window {
@@ -28,14 +31,14 @@ pub(crate) struct Window {
     /// The number of the latest bucket that was written or read: `now_ms / bucket_ms`.
     latest: u64,
     /// The latest result of each known caller, and in which bucket it is counted. None before there is one.
-    seats: Box<[Seat]>,
+    seats: Box<[Option<Seat>]>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Seat {
     caller: u64,
     bucket: u64,
-    outcome: Option<Outcome>,
+    outcome: Outcome,
 }
 
 /// A bucket is full at four thousand million results, which no bucket sees.
@@ -66,7 +69,7 @@ impl Window {
     pub(crate) fn add(&mut self, caller: Caller, outcome: Outcome, now_ms: u64) {
         self.forget_until(now_ms);
         if let Caller::Known(caller) = caller {
-            self.take_seat(Seat { caller, bucket: self.latest, outcome: Some(outcome) });
+            self.take_seat(Seat { caller, bucket: self.latest, outcome });
         }
         let count = self.bucket(self.latest).count(outcome);
         *count = count.saturating_add(1);
@@ -74,13 +77,19 @@ impl Window {
 
     fn take_seat(&mut self, seat: Seat) {
         if self.seats.is_empty() {
-            self.seats = vec![Seat::default(); Caller::SEATS].into_boxed_slice();
+            self.seats = vec![None; Caller::SEATS].into_boxed_slice();
         }
-        let at = seat.caller % self.seats.len() as u64;
-        let before = std::mem::replace(&mut self.seats[at as usize], seat);
-        let is_counted = self.latest - before.bucket < self.buckets.len() as u64;
-        if let (Some(outcome), true) = (before.outcome, is_counted) {
-            let count = self.bucket(before.bucket).count(outcome);
+        let row = (seat.caller % (Caller::SEATS / ROW) as u64) as usize * ROW;
+        let choice = |place: &&mut Option<Seat>| match place {
+            Some(taken) if taken.caller == seat.caller => (0, 0),
+            None => (1, 0),
+            Some(taken) => (2, taken.bucket),
+        };
+        let place = self.seats[row..row + ROW].iter_mut().min_by_key(choice);
+        let before = place.and_then(|place| place.replace(seat));
+        let length = self.buckets.len() as u64;
+        if let Some(before) = before.filter(|before| self.latest - before.bucket < length) {
+            let count = self.bucket(before.bucket).count(before.outcome);
             *count = count.saturating_sub(1);
         }
     }
@@ -96,7 +105,7 @@ impl Window {
 
     pub(crate) fn clear(&mut self) {
         self.buckets.fill(Bucket::default());
-        self.seats.fill(Seat::default());
+        self.seats.fill(None);
     }
 
     fn bucket(&mut self, number: u64) -> &mut Bucket {

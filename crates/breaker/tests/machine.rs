@@ -3,6 +3,8 @@
 //! Each cell has the state that follows and the effect. A dash stands where the event can't happen: where no call is
 //! under way, or no state came before.
 
+use std::hash::{BuildHasher, RandomState};
+
 use Caller::Anyone;
 use Outcome::{Failure, Success};
 use breaker::{Breaker, Caller, Effect, Options, Outcome, Permit, Refusal, Settings, State};
@@ -269,6 +271,37 @@ fn a_known_caller_counts_once() {
             breaker.report(permit, *outcome, 0)
         });
         assert_eq!(effects.last(), Some(expected), "{reports:?}");
+    }
+}
+
+/// Four callers count wherever their numbers lead them: whether an origin counts as failed is not left to a hash of addresses.
+#[test]
+fn callers_that_meet_in_a_place_all_count() {
+    let seats = Caller::SEATS as u64;
+    for step in [1, 2, seats / 4, seats, seats * 3] {
+        let mut breaker = Stage::new().breaker;
+        let effects = (1..=4).map(|number| {
+            let permit = breaker.admit(Caller::Known(number * step), 0).expect("closed");
+            breaker.report(permit, Failure, 0)
+        });
+        assert_eq!(effects.last(), Some(Effect::Opened { reset_ms: OPTIONS.reset_ms }), "{step}");
+    }
+}
+
+/// The highest minimum is reached by a few more callers than that, by any hash.
+#[test]
+fn a_thousand_callers_have_seats() {
+    for _ in 0..20 {
+        let hasher = RandomState::new();
+        let settings = Settings::new(Options { requests_min: 1_000, ..OPTIONS }).expect("within the ranges");
+        let mut breaker = Breaker::new(settings);
+        for number in 0..1_100 {
+            let permit = breaker.admit(Caller::Known(hasher.hash_one(number)), 0).expect("closed");
+            if breaker.report(permit, Failure, 0) != Effect::Counted {
+                break;
+            }
+        }
+        assert!(matches!(breaker.state(), State::Open { .. }), "{:?}", breaker.counts(0));
     }
 }
 
