@@ -9,9 +9,9 @@ use caching::{
     FwdReason, MethodClass, Miss, NotReused, RequestFacts, Reuse, Timestamp, on_miss, refresh_ahead, reuse,
     reuse_in_doubt, was_shared_lately,
 };
+use twox_hash::XxHash3_64;
 
 use crate::cache::inflight::wanted::Sharing;
-use crate::cache::pacing;
 use crate::cache::record::stored::{CacheEntry, Hit, Uncacheable};
 use crate::cache::using::Use;
 use crate::config::{CacheRule, PreconditionMiss};
@@ -104,6 +104,11 @@ pub(crate) enum Note {
     Refuted,
 }
 
+/// The moment a key draws for [`caching::refresh_ahead`]: the same in each instance of a fleet.
+fn draw(key: &[u8]) -> u16 {
+    (XxHash3_64::oneshot(key) >> 48) as u16
+}
+
 impl Question<'_> {
     /// What the policy has for the stored response that the request selected.
     pub(crate) fn reuse(&self, selected: Option<(&Hit, Standing)>) -> Reuse {
@@ -113,7 +118,7 @@ impl Question<'_> {
             Some((hit, Standing::Valid)) => {
                 let (stored, now) = (&hit.head.facts, self.now);
                 let decided = reuse(self.facts, stored, rules, now);
-                refresh_ahead(decided, self.facts, stored, rules, now, || pacing::draw(self.key))
+                refresh_ahead(decided, self.facts, stored, rules, now, || draw(self.key))
             }
             Some((hit, Standing::Invalidated)) => in_doubt(hit, NotReused::Invalidated),
             Some((hit, Standing::Unverified)) => in_doubt(hit, NotReused::Unverified),

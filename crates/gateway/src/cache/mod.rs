@@ -9,13 +9,13 @@ pub(crate) mod key;
 pub(crate) mod lookup;
 #[cfg(test)]
 pub(crate) mod model;
-pub(crate) mod pacing;
 pub(crate) mod probing;
 pub(crate) mod publish;
 pub(crate) mod purge;
 pub(crate) mod purged;
 pub(crate) mod record;
 pub(crate) mod refresh;
+pub(crate) mod revalidation_backoff;
 pub(crate) mod serve;
 pub(crate) mod stale_if_error;
 pub(crate) mod tiers;
@@ -34,10 +34,10 @@ use self::epochs::membership::{LookUp, Stamp};
 use self::epochs::{Epochs, Kept, Purgers, Verdict};
 use self::inflight::fill::{CompleteBody, INLINE_BODY_BYTES_MAX};
 use self::inflight::table::{FetchTable, Waiter};
-use self::pacing::Pauses;
 use self::record::inputs::KeepInputs;
 use self::record::segmented::Segmented;
 use self::record::stored::{CacheEntry, StoredHead};
+use self::revalidation_backoff::RevalidationBackoff;
 use self::tiers::answer::Answer;
 use self::tiers::counts::TierCounts;
 use self::tiers::fleet::{FleetLog, Posted};
@@ -60,7 +60,7 @@ pub(crate) struct Cache {
     tiers: Option<Tiers>,
     epochs: Arc<Epochs>,
     fetches: Arc<FetchTable>,
-    pauses: Pauses,
+    backoff: RevalidationBackoff,
 }
 
 /// From here on a body is cheaper to send from a file; see `docs/design/large-bodies.md`.
@@ -77,7 +77,13 @@ impl Cache {
         let purgers = if tier.is_some() { Purgers::Several } else { Purgers::This };
         let epochs = Arc::new(Epochs::new(purgers));
         let tiers = tier.map(|tier| Tiers::new(tier, memory.budget(), Arc::clone(&epochs)));
-        Self { memory, tiers, epochs, fetches: Arc::new(FetchTable::new()), pauses: Pauses::new() }
+        Self {
+            memory,
+            tiers,
+            epochs,
+            fetches: Arc::new(FetchTable::new()),
+            backoff: RevalidationBackoff::new(),
+        }
     }
 
     /// What lies under a key, as far as nobody has to be asked.
@@ -409,9 +415,9 @@ impl Cache {
         self.tiers.as_ref().map(Tiers::segments)
     }
 
-    /// Which keys are not validated behind a response for a moment.
-    pub(crate) fn pauses(&self) -> &Pauses {
-        &self.pauses
+    /// The waits after validations in vain.
+    pub(crate) fn backoff(&self) -> &RevalidationBackoff {
+        &self.backoff
     }
 
     /// Fetches in progress.

@@ -8,10 +8,10 @@ use crate::cache::inflight::answer::Answer;
 use crate::cache::inflight::table::{Asker, Join, LeaderGuard};
 use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::lookup::Lookup;
-use crate::cache::pacing::InVain;
 use crate::cache::publish::in_turn::Awaiting;
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Hit;
+use crate::cache::revalidation_backoff::InVain;
 use crate::cache::using::Use;
 use crate::client::{Client, named_address_of};
 use crate::clock::now;
@@ -30,7 +30,7 @@ pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
         Use::StaleWhileRevalidate => "stale",
         Use::Fresh | Use::Stale(_) | Use::Asked { .. } | Use::FoundElsewhere(_) => return,
     };
-    if lookup.cache().pauses().has(key, client(lookup), lookup.now) {
+    if lookup.cache().backoff().holds_back(key, client(lookup), lookup.now) {
         return;
     }
     let (cache, fetch) = (lookup.cache(), Arc::new(lookup.validation(hit, key)));
@@ -120,6 +120,6 @@ async fn run(job: Job, leader: LeaderGuard, client: Option<Client>, probe: Optio
     if fetch.stale.as_ref().is_some_and(is_unchanged) {
         worker.recorder.background_validation("in_vain");
         let refused = client.filter(|_| in_flight.is_answered_in_vain());
-        cache.pauses().begin(&fetch.key, refused.map_or(InVain::ForAll, InVain::For), now());
+        cache.backoff().begin(&fetch.key, refused.map_or(InVain::ForAll, InVain::For), now());
     }
 }
