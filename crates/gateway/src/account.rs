@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
+use message::client::address_of;
+use message::fields::text;
+use message::head::{ClientEnd, OwnedRequest, RequestHead};
+use message::timeline::Timeline;
 use telemetry::{AccessRecord, CacheResult, Method, RequestOutcome, RuleId, SiteId};
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
-use crate::client::address_of;
 use crate::clock::now;
 use crate::events::{self, Event};
-use crate::message::fields::text;
-use crate::message::head::{ClientEnd, OwnedRequest, RequestHead};
-use crate::message::reply::Reply;
-use crate::message::respond::{self, Problem};
 use crate::plan::Plan;
+use crate::request::reply::Reply;
+use crate::request::respond::{self, Problem};
 use crate::route::LiveSite;
-use crate::timeline::Timeline;
 use crate::traces;
 use crate::upstream::Tried;
 use crate::worker::Worker;

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use caching::target;
 use http::Uri;
+use message::fields::map_lines;
+use message::head::{Content, Nominations, Peer, RequestHead, Scheme, Trust, Version};
+use message::piece::PieceMax;
+use message::trace::Record;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use crate::exchange;
-use crate::message::fields::map_lines;
-use crate::message::head::{Content, Nominations, Peer, RequestHead, Scheme, Trust, Version};
-use crate::message::interims::Interims;
-use crate::message::piece::PieceMax;
-use crate::message::reply::Reply;
 use crate::plan::Step;
 use crate::question::{ExplainJob, Explanation, Question};
-use crate::trace::Record;
+use crate::request::interims::Interims;
+use crate::request::reply::Reply;
 use crate::upstream::RequestBody;
 use crate::worker::Worker;
 

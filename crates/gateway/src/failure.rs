@@ -1,8 +1,8 @@
 //! What the failure of an origin means: for a stale response that could stand in, and for the status that a client gets.
 
 use caching::Failure;
+use message::reason::{Detail, Reason};
 
-use crate::reason::{Detail, Reason};
 use crate::upstream::{OriginError, OriginErrorKind};
 
 /// Why a stale response is used.

@@ -4,6 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use caching::RequestFacts;
+use message::client::Client;
+use message::fields::PackedFields;
+use message::head::OwnedRequest;
+use message::reason::Detail;
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
@@ -12,12 +16,8 @@ use crate::cache::inflight::table::Waiter;
 use crate::cache::inflight::wanted::Fetch;
 use crate::cache::record::stored::{CacheEntry, Hit};
 use crate::cache::using::Use;
-use crate::client::Client;
 use crate::failure::FailureCause;
-use crate::message::fields::PackedFields;
-use crate::message::head::OwnedRequest;
-use crate::message::reply::Reply;
-use crate::reason::Detail;
+use crate::request::reply::Reply;
 use crate::route::{LiveSite, RuleIndex};
 use crate::server::pace::BodyLimits;
 use crate::transform::reading::Inbound;

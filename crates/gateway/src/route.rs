@@ -16,6 +16,8 @@ use self::choice::Chooser;
 pub(crate) use self::choice::{Routed, RuleIndex};
 use self::sites::SiteIndex;
 pub(crate) use self::spelling::{Readings, spelled_part};
+use message::trace::{Record, note};
+
 use crate::allowances::Allowances;
 use crate::config::{
     CacheRule, Config, PathSpelling, PathSpellings, Phase, PrefixHandling, Site, StoreIndex, TransformRule,
@@ -24,7 +26,6 @@ use crate::config::{
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, Protection, whole_seconds};
 use crate::server::pace::{BodyLimits, PaceLimits};
-use crate::trace::{Record, note};
 use crate::transform::rules;
 use crate::upstream::{OriginError, Upstream};
 

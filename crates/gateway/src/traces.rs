@@ -3,22 +3,22 @@
 use std::sync::Arc;
 
 use caching::{FieldLine, HopByHop};
+use message::client::address_of;
+use message::fields::text;
+use message::head::{Nominations, RequestHead, Trust};
+use message::timeline::{
+    ASKING_FIELD, Ended, PARENT_FIELD, STATE_FIELD, Standing, Telling, Timeline, method_attributes, span_name,
+};
 use telemetry::CacheResult;
 use telemetry::trace::{Attribute, SpanStatus, TraceContext, TraceFlags, trace_state};
 use tokio::time::Instant;
 
 use crate::account::{Delivered, Sent};
 use crate::active::ActiveConfig;
-use crate::client::address_of;
 use crate::config::{AcceptParent, ServerTiming, TracingConfig};
-use crate::message::fields::text;
-use crate::message::head::{Nominations, RequestHead, Trust};
-use crate::message::reply::Reply;
-use crate::message::respond::CLIENT_LEFT;
 use crate::plan::Step;
-use crate::timeline::{
-    ASKING_FIELD, Ended, PARENT_FIELD, STATE_FIELD, Standing, Telling, Timeline, method_attributes, span_name,
-};
+use crate::request::reply::Reply;
+use crate::request::respond::CLIENT_LEFT;
 use crate::worker::Worker;
 
 /// The timeline of a request that has begun, where there is to be one.

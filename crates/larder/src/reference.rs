@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::Context;
 use caching::{FwdReason, NotReused, NotStored};
 use gateway::upstream::OriginError;
-use gateway::{BodyError, Reason, Refused, RequestError};
+use gateway::{BodyError, RequestError};
+use message::reason::{Reason, Refused};
 use terminal::output;
 
 use crate::config;

@@ -12,7 +12,7 @@ use super::problem::Problem;
 use super::purity::{IMPURE_DEPENDENCIES, PURE_CRATES};
 
 /// Every crate of the house, as in the table.
-pub(super) const OUR_CRATES: [&str; 18] = [
+pub(super) const OUR_CRATES: [&str; 19] = [
     "breaker",
     "caching",
     "http1",
@@ -22,6 +22,7 @@ pub(super) const OUR_CRATES: [&str; 18] = [
     "terminal",
     "otlp",
     "store",
+    "larder-message",
     "gateway",
     "kv",
     "admin",
@@ -34,7 +35,7 @@ pub(super) const OUR_CRATES: [&str; 18] = [
 ];
 
 /// The crates that each crate may use.
-const ALLOWED_EDGES: [(&str, &[&str]); 18] = [
+const ALLOWED_EDGES: [(&str, &[&str]); 19] = [
     ("breaker", &[]),
     ("caching", &[]),
     ("http1", &[]),
@@ -44,7 +45,8 @@ const ALLOWED_EDGES: [(&str, &[&str]); 18] = [
     ("terminal", &[]),
     ("otlp", &["telemetry"]),
     ("store", &["breaker", "telemetry"]),
-    ("gateway", &["breaker", "caching", "http1", "store", "telemetry"]),
+    ("larder-message", &["caching", "http1", "store", "telemetry"]),
+    ("gateway", &["breaker", "caching", "http1", "larder-message", "store", "telemetry"]),
     ("kv", &["resp", "engine", "telemetry"]),
     ("admin", &["caching", "gateway", "kv", "store", "telemetry"]),
     ("bench", &["resp", "telemetry"]),
@@ -57,6 +59,7 @@ const ALLOWED_EDGES: [(&str, &[&str]); 18] = [
             "engine",
             "telemetry",
             "terminal",
+            "larder-message",
             "store",
             "gateway",
             "kv",

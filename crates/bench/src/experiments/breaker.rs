@@ -125,7 +125,7 @@ struct Scene {
 #[derive(Clone, Copy)]
 struct Course {
     begin_s: f64,
-    /// The breaker, as the gateway tells.
+    /// The breaker is open, as the gateway tells, and no earlier request is on its way.
     open_s: f64,
     end_s: f64,
     is_closed: bool,
@@ -248,6 +248,8 @@ impl Scene {
         self.health.store(fault as usize, Ordering::SeqCst);
         let begin = self.begun.elapsed();
         becomes("open")?;
+        // Requests that were sent before may not have arrived.
+        until(&self.sides[0].gateway, "larder_origin_exchanges", 0)?;
         let (open_s, before) = (now_s(), requests());
         pass((begin + lasts).saturating_sub(self.begun.elapsed()));
         let (end_s, after) = (now_s(), requests());

@@ -9,6 +9,7 @@ use caching::{
     FwdReason, MethodClass, Miss, NotReused, RequestFacts, Reuse, Timestamp, on_miss, refresh_ahead, reuse,
     reuse_in_doubt, was_shared_lately,
 };
+use message::reason::Reason;
 use twox_hash::XxHash3_64;
 
 use crate::cache::inflight::wanted::Sharing;
@@ -16,7 +17,6 @@ use crate::cache::record::stored::{CacheEntry, Hit, Uncacheable};
 use crate::cache::using::Use;
 use crate::config::{CacheRule, PreconditionMiss};
 use crate::plan::ForwardReason;
-use crate::reason::Reason;
 
 /// A request, and what is stored under its key.
 #[derive(Clone, Copy)]
@@ -244,10 +244,10 @@ fn origin_judges(facts: &RequestFacts, circumstances: Circumstances) -> bool {
 #[cfg(test)]
 mod tests {
     use caching::RefusalScope;
+    use message::reason::Detail;
 
     use super::*;
     use crate::decision_table::{Column, compare, table};
-    use crate::reason::Detail;
 
     const SELECTED: [Option<()>; 2] = [Some(()), None];
     const METHODS: [MethodClass; 5] = [

@@ -6,6 +6,7 @@ use caching::date;
 use caching::explain::{self, Finding};
 use caching::partial::HoleAnswer;
 use caching::{NotStored, Rules, Selecting, Storable, Timestamp};
+use message::reason::Detail;
 
 use store::purge::{PurgeMode, PurgeRecord};
 
@@ -13,8 +14,7 @@ use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::tiers::answer::Said;
 use crate::cache::using::Use;
 use crate::failure::FailureCause;
-use crate::message::reply::Reply;
-use crate::reason::Detail;
+use crate::request::reply::Reply;
 use crate::transform::reading;
 
 /// The fields of the request that are part of its key. Credentials are named and not shown.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use caching::key::write_key;
 use caching::{CacheKey, KeyParts, KeyRules, MethodClass, RequestFacts};
+use message::head::{OwnedRequest, Scheme};
 
-use crate::message::head::{OwnedRequest, Scheme};
 use crate::route::LiveSite;
 
 /// What of a cache key stands beside path and query.

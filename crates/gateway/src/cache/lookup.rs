@@ -8,6 +8,10 @@ use caching::{
     FwdReason, KeyParts, MethodClass, Miss, NotReused, RequestFacts, Reuse, Selecting, Timestamp,
     key::write_key, on_miss, query, sharing,
 };
+use message::client::{Client, named_address_of};
+use message::head::{Content, RequestHead};
+use message::reason::Reason;
+use message::trace::{Record, note};
 
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
@@ -21,13 +25,9 @@ use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::record::usage::Owner;
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
-use crate::client::{Client, named_address_of};
 use crate::failure::FailureCause;
-use crate::message::head::{Content, RequestHead};
 use crate::plan::{Assemble, ForwardMode, ForwardReason, StandIn};
-use crate::reason::Reason;
 use crate::route::{LiveSite, RuleIndex};
-use crate::trace::{Record, note};
 use crate::transform::reading::{self, Inbound};
 use crate::worker::Worker;
 

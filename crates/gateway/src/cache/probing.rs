@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use caching::explain::Finding;
 use caching::{FwdReason, Outcome, may_serve_stale};
+use message::trace::note;
 use telemetry::CacheResult;
 use tokio::time::Instant;
 
@@ -17,9 +18,8 @@ use crate::cache::using::Use;
 use crate::cache::{findings, refresh};
 use crate::events::{self, Event};
 use crate::failure::FailureCause;
-use crate::message::reply::Reply;
 use crate::plan::{ForwardMode, StandIn};
-use crate::trace::note;
+use crate::request::reply::Reply;
 use crate::upstream::{OriginError, Probe, call};
 
 const OPEN: OriginError = OriginError::CircuitOpen { retry: Duration::ZERO };

@@ -29,6 +29,8 @@ pub use self::order::{PurgeError, PurgeHints, PurgeOrder, SiteUrls};
 use self::concerned::concerned;
 use self::order::{Miss, miss, sites, warnings, what_of};
 pub(in crate::cache) use self::url::asked_as;
+use message::head::Scheme;
+
 use self::url::split_url;
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
@@ -38,7 +40,6 @@ use crate::cache::record::stored::{CacheEntry, StoredResponse};
 use crate::cache::tiers::load::Asker;
 use crate::clock::now;
 use crate::config::Site;
-use crate::message::head::Scheme;
 use crate::question::{ExplainJob, Question};
 use crate::stores::Store;
 use crate::worker::Shared;

@@ -3,6 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use message::client::{Client, named_address_of};
+use message::head::RequestHead;
+use message::trace::Record;
+
 use crate::cache::epochs::membership::Stamp;
 use crate::cache::inflight::answer::Answer;
 use crate::cache::inflight::table::{Asker, Join, LeaderGuard};
@@ -13,11 +17,8 @@ use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Hit;
 use crate::cache::revalidation_backoff::InVain;
 use crate::cache::using::Use;
-use crate::client::{Client, named_address_of};
 use crate::clock::now;
 use crate::config::{CollapseLimits, LeaderFailure};
-use crate::message::head::RequestHead;
-use crate::trace::Record;
 use crate::transform::reading::Inbound;
 use crate::upstream::Probe;
 

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use caching::Timestamp;
 use parking_lot::Mutex;
 
-use crate::client::Client;
+use message::client::Client;
 
 /// The waits after validations in vain. Hits begin such validations, thousands a second for a hot key: an origin that fails is not asked as often.
 ///

@@ -13,6 +13,10 @@ use caching::{
     fields,
 };
 use http::HeaderName;
+use message::fields::PackedFields;
+use message::head::RequestHead;
+use message::reason::Reason;
+use message::trace::note;
 use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
@@ -24,12 +28,8 @@ use crate::cache::record::stored::{Hit, StoredBody, StoredHead};
 use crate::cache::using::{Extent, Use};
 use crate::config::{CacheRule, Compression, PersonalResponses};
 use crate::failure::FailureCause;
-use crate::message::fields::PackedFields;
-use crate::message::head::RequestHead;
-use crate::message::reply::{Account, Body, BodySource, Length, Reply, ReplyHead, has_no_content, x_cache};
-use crate::reason::Reason;
+use crate::request::reply::{Account, Body, BodySource, Length, Reply, ReplyHead, has_no_content, x_cache};
 use crate::route::LiveSite;
-use crate::trace::note;
 
 /// One request that is being answered from what is, or will be, stored.
 pub(crate) struct Serving<'a> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use caching::{Outcome, may_serve_stale};
+use message::trace::note;
 use telemetry::CacheResult;
 
 use crate::cache::findings;
@@ -11,9 +12,8 @@ use crate::cache::record::stored::Hit;
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
 use crate::failure::FailureCause;
-use crate::message::reply::Reply;
 use crate::plan::{ForwardMode, Plan, StandIn};
-use crate::trace::note;
+use crate::request::reply::Reply;
 use crate::upstream::{OriginError, OriginResponse};
 use crate::worker::Worker;
 

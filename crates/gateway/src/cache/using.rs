@@ -3,7 +3,7 @@
 use caching::{ByteRange, Outcome};
 use telemetry::CacheResult;
 
-use crate::reason::Reason;
+use message::reason::Reason;
 
 /// How a stored response came to be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,11 +11,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use message::client::Client;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use crate::client::Client;
 use crate::config::ClientLimits;
 
 /// What all workers share to compress.

@@ -17,7 +17,7 @@ use super::Place;
 use super::encoder::{Encoder, Task};
 use crate::cache::inflight::fill::{Fill, Writer, Written};
 use crate::cache::record::forms::Forms;
-use crate::message::reply::{Body, BrokenBody};
+use crate::request::reply::{Body, BrokenBody};
 use crate::route::LiveSite;
 use crate::upstream::{OriginBody, Pacing};
 use crate::worker::Worker;

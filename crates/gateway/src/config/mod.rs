@@ -49,7 +49,9 @@ pub use transform::{
     Transforms,
 };
 
-use crate::message::head::Version;
+use message::client::{TrustedProxies, is_within};
+use message::head::Version;
+
 use crate::server::pace::{BodyLimits, PaceLimits};
 
 /// Everything the data plane needs to run. Immutable; a reload replaces it as a whole.
@@ -75,21 +77,6 @@ pub struct Config {
     pub trusted_proxies: TrustedProxies,
     /// How long requests in flight may go on after a stop was asked for.
     pub drain_limit: Duration,
-}
-
-/// Peers that tell whose request they forward.
-#[derive(Clone, Debug)]
-pub struct TrustedProxies {
-    /// Where they are.
-    pub networks: Vec<IpNet>,
-    /// How many of the hops that they tell are read and forwarded; at least 1.
-    pub hops_max: usize,
-}
-
-impl TrustedProxies {
-    pub(crate) fn contains(&self, address: IpAddr) -> bool {
-        is_within(&self.networks, address)
-    }
 }
 
 /// Which requests are recorded as spans of a trace.
@@ -328,12 +315,6 @@ impl ClientRules {
     pub(crate) fn admit(&self, client: IpAddr) -> bool {
         !is_within(&self.denied, client) && (self.allowed.is_empty() || is_within(&self.allowed, client))
     }
-}
-
-/// Whether one of the networks has an address. An IPv4 address may be written as one of IPv6.
-pub(crate) fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
-    let address = address.to_canonical();
-    networks.iter().any(|network| network.contains(&address))
 }
 
 /// A set of URLs with one origin and one list of cache rules.

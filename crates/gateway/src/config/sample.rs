@@ -4,11 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use message::client::TrustedProxies;
+
 use super::{
     AddressFamily, AdmissionConfig, Balance, ClientLimits, ClientRules, Collapse, Config, DEFAULT_STORE,
     EndpointConfig, ErrorExposure, OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig,
     PrefixHandling, RetryConfig, ServerConfig, ServerTiming, Site, SiteProtection, Spelling, StoreConfig,
-    StoreIndex, TraceFields, Transforms, TrustedProxies, UnderscoreFields, XCache,
+    StoreIndex, TraceFields, Transforms, UnderscoreFields, XCache,
 };
 
 const LONG: Duration = Duration::from_secs(30);

@@ -9,9 +9,10 @@ pub(crate) mod rate;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use message::client::is_within;
 use tokio::time::Instant;
 
-use crate::config::{CacheRule, CountedRequests, RateLimit, SITE_POLICY, Site, is_within};
+use crate::config::{CacheRule, CountedRequests, RateLimit, SITE_POLICY, Site};
 use crate::protection::budget::Budget;
 use crate::protection::clients::Clients;
 use crate::protection::rate::{Nanoseconds, Verdict};

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::task::AbortHandle;
 
-use crate::client::Client;
+use message::client::Client;
 
 /// All connections, by worker.
 pub(crate) struct Doorway {

@@ -10,6 +10,8 @@ use std::task::Context;
 use std::time::Duration;
 
 use ::http1::proxy_protocol::{ClientTransport, ProxiedPeer, ProxyHeader, parse_proxy_header};
+use message::client::{Client, is_within};
+use message::head::{ClientEnd, Peer, Scheme, Trust};
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use rustls::ServerConfig;
@@ -27,12 +29,10 @@ use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
 use crate::account;
 use crate::active::ActiveConfig;
-use crate::client::Client;
 use crate::clock::now;
-use crate::config::{ClientLimits, Config, Http2, ProxyProtocol, is_within};
-use crate::message::head::{ClientEnd, Peer, Scheme, Trust};
-use crate::message::respond::Problem;
+use crate::config::{ClientLimits, Config, Http2, ProxyProtocol};
 use crate::read_ahead::ReadAhead;
+use crate::request::respond::Problem;
 use crate::worker::{IdleEnd, Worker};
 
 /// Connections that the kernel holds for a worker that is busy.

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use message::client::Client;
 use parking_lot::Mutex;
 use store::Slice;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::cache::inflight::fill::Fill;
-use crate::client::Client;
 
 /// All who wait for their clients.
 #[derive(Default)]

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
+use message::head::TlsSession;
 use rustls::crypto::ring;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -18,7 +19,6 @@ use tokio_rustls::server::TlsStream;
 
 use super::wire::{Ending, Stream};
 use crate::config::{Certificate, Http2, ListenerTls};
-use crate::message::head::TlsSession;
 use crate::read_ahead::ReadAhead;
 
 /// ALPN identifiers (RFC 7301 section 6, RFC 9113 section 3.1).

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use caching::explain::{Finding, seconds};
+use message::client::named_address_of;
+use message::fields::PackedFields;
+use message::head::{Content, RequestHead};
+use message::trace::note;
 use telemetry::RuleId;
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
-use crate::client::named_address_of;
 use crate::config::{CountedRequests, Enforcement, QuotaFields};
-use crate::message::fields::PackedFields;
-use crate::message::head::{Content, RequestHead};
-use crate::message::reply::Reply;
-use crate::message::respond::{self, Problem};
 use crate::plan::{ForwardMode, Plan};
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, whole_seconds};
+use crate::request::reply::Reply;
+use crate::request::respond::{self, Problem};
 use crate::route::{LiveSite, RuleIndex};
-use crate::trace::note;
 use crate::worker::Worker;
 
 /// A request that wants to be admitted.

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use caching::{MethodClass, Miss, NotReused, Reuse, on_miss};
+use message::reason::{Detail, Reason};
 
 use crate::cache::inflight::assemble::Assembly;
 use crate::cache::inflight::scope::{FetchScope, MissingRange, ReplyOfParts};
@@ -14,10 +15,9 @@ use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Hit;
 use crate::cache::serve::Serving;
 use crate::cache::using::Extent;
-use crate::message::reply::Reply;
-use crate::message::respond;
 use crate::plan::{Assemble, ForwardReason, Next, Plan};
-use crate::reason::{Detail, Reason};
+use crate::request::reply::Reply;
+use crate::request::respond;
 use crate::worker::Worker;
 
 /// One request for such a response.

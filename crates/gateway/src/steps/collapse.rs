@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use caching::explain::Finding;
 use caching::{NotReused, Outcome};
+use message::reason::{Detail, Reason};
+use message::timeline::{Stage, measure};
+use message::trace::note;
 use telemetry::CacheResult;
 
 use crate::cache::findings;
@@ -19,14 +22,11 @@ use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::publish::in_turn::Awaiting;
 use crate::cache::record::stored::Hit;
 use crate::cache::using::Use;
-use crate::message::interims::Interims;
-use crate::message::private;
-use crate::message::reply::Reply;
-use crate::message::respond::{self, Problem};
 use crate::plan::{ForwardReason, Next, Plan};
-use crate::reason::{Detail, Reason};
-use crate::timeline::{Stage, measure};
-use crate::trace::note;
+use crate::request::interims::Interims;
+use crate::request::private;
+use crate::request::reply::Reply;
+use crate::request::respond::{self, Problem};
 use crate::worker::Worker;
 
 use self::arrived::{CollapsedRequest, Step, Wanted};

@@ -16,6 +16,11 @@ use caching::compression::{self, Coding, NotEncoded};
 use caching::explain::Finding;
 use caching::{MethodClass, Outcome, RequestFacts, fields};
 use http::HeaderName;
+use message::client::{Client, named_address_of};
+use message::fields::{Fields, PackedFields};
+use message::head::RequestHead;
+use message::trace::note;
+use message::trailers;
 use store::Place as SegmentPlace;
 
 use crate::active::ActiveConfig;
@@ -23,16 +28,11 @@ use crate::cache::inflight::fill::{Fill, FillLimits, FillReader, Writer};
 use crate::cache::record::forms::{Form, Forms};
 use crate::cache::record::stored::StoredHead;
 use crate::cache::serve::is_for_one;
-use crate::client::{Client, named_address_of};
 use crate::compression::encoder::{Encoder, Task};
 use crate::compression::pump::Pump;
 use crate::config::{CacheRule, Compression, PersonalResponses};
-use crate::message::fields::{Fields, PackedFields};
-use crate::message::head::RequestHead;
-use crate::message::reply::{Body, Length, Reply, ReplyHead};
-use crate::message::trailers;
+use crate::request::reply::{Body, Length, Reply, ReplyHead};
 use crate::route::LiveSite;
-use crate::trace::note;
 use crate::worker::Worker;
 
 /// A reply of a rule that compresses, and the request that it answers.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use caching::{Asked, ExchangeTimes, ResponseFacts, may_store_by_directives};
+use message::reason::Detail;
 
 use crate::cache::findings;
 use crate::cache::inflight::order::Turn;
@@ -14,12 +15,11 @@ use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Uncacheable;
 use crate::clock::now;
 use crate::failure::FailureCause;
-use crate::message::interims::Interims;
-use crate::message::private;
-use crate::message::reply::Reply;
-use crate::message::respond::Problem;
 use crate::plan::{ForwardReason, Next, Plan};
-use crate::reason::Detail;
+use crate::request::interims::Interims;
+use crate::request::private;
+use crate::request::reply::Reply;
+use crate::request::respond::Problem;
 use crate::transform::Purpose;
 use crate::upstream::call::{OriginCall, unasked};
 use crate::upstream::{OriginError, OriginResponse};

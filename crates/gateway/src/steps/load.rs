@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use caching::Outcome;
+use message::reason::Reason;
+use message::timeline::{Stage, measure};
+use message::trace::note;
 
 use crate::cache::findings;
 use crate::cache::inflight::wanted::Tier;
@@ -10,10 +13,7 @@ use crate::cache::key::site_key;
 use crate::cache::tiers::answer::{Answer, Said};
 use crate::cache::tiers::load::Asker;
 use crate::plan::{Content, ForwardMode, Next, Plan};
-use crate::reason::Reason;
 use crate::steps::look_up;
-use crate::timeline::{Stage, measure};
-use crate::trace::note;
 use crate::worker::Worker;
 
 /// What is to be done once the tier has been asked, and the plan for it.

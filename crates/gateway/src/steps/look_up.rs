@@ -4,6 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use caching::FwdReason;
+use message::head::RequestHead;
+use message::reason::Reason;
+use message::timeline::{Stage, measure};
+use message::trace::note;
 use tokio::time::Instant;
 
 use crate::cache::inflight::wanted::Tier;
@@ -11,13 +15,9 @@ use crate::cache::lookup::{Found, Lookup};
 use crate::cache::probing::{self, Candidate};
 use crate::cache::serve::Serving;
 use crate::cache::{findings, refresh};
-use crate::message::head::RequestHead;
-use crate::message::reply::Reply;
-use crate::message::respond;
 use crate::plan::{Content, ForwardMode, ForwardReason, Next, Plan};
-use crate::reason::Reason;
-use crate::timeline::{Stage, measure};
-use crate::trace::note;
+use crate::request::reply::Reply;
+use crate::request::respond;
 use crate::upstream::RequestBody;
 use crate::worker::Worker;
 

@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use caching::{CacheStatus, MethodClass, Outcome, fields};
+use message::client::address_of;
+use message::fields::PackedFields;
 use store::purge::PurgeMode;
 use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
 use crate::cache::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
-use crate::client::address_of;
 use crate::config::PurgeMethod;
 use crate::events::{self, Event};
-use crate::message::fields::PackedFields;
-use crate::message::reply::{Account, Body, Length, Reply, ReplyHead};
-use crate::message::respond::{self, Problem};
 use crate::plan::Plan;
+use crate::request::reply::{Account, Body, Length, Reply, ReplyHead};
+use crate::request::respond::{self, Problem};
 use crate::worker::Worker;
 
 /// Who may purge, where this is a request to do so.

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use caching::{FwdReason, query};
+use message::reason::Reason;
 
-use crate::message::respond::{self, Problem};
 use crate::plan::{ForwardReason, Next, Plan};
-use crate::reason::Reason;
+use crate::request::respond::{self, Problem};
 use crate::upstream::{Gathered, RequestBody};
 use crate::worker::Worker;
 

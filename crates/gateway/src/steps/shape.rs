@@ -4,16 +4,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use caching::explain::Finding;
+use message::client::known_address_of;
+use message::head::RequestHead;
+use message::trace::note;
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
-use crate::client::known_address_of;
 use crate::config::{ClientLimits, Phase};
-use crate::message::head::RequestHead;
-use crate::message::reply::Reply;
-use crate::message::respond::{self, Problem};
+use crate::request::reply::Reply;
+use crate::request::respond::{self, Problem};
 use crate::route::LiveSite;
-use crate::trace::note;
 use crate::transform::edit::TooLarge;
 use crate::transform::shape::{self, Shape, Shaped};
 use crate::transform::{cors, overlay as overlays, told};

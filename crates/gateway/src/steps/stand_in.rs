@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use caching::explain::Finding;
 use caching::{MethodClass, Outcome};
+use message::fields::PackedFields;
+use message::reason::Reason;
+use message::trace::{Record, note};
 use telemetry::CacheResult;
 
 use crate::config::{CacheRule, DefaultResponse};
-use crate::message::fields::PackedFields;
-use crate::message::reply::{Body, Length, Reply, ReplyHead, has_no_content};
-use crate::reason::Reason;
-use crate::trace::{Record, note};
+use crate::request::reply::{Body, Length, Reply, ReplyHead, has_no_content};
 use crate::worker::Worker;
 
 /// Who asked, and what its rule says.

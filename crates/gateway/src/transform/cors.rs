@@ -5,9 +5,9 @@
 
 use super::edit::nominate;
 use crate::config::{Cors, CorsHeaders, CorsOrigins, Sharing};
-use crate::message::fields::PackedFields;
 
 use caching::{FieldLine, fields};
+use message::fields::PackedFields;
 
 /// The method of a preflight, and what makes an OPTIONS request one.
 pub(crate) fn is_preflight(method: &str, lines: &[FieldLine<'_>]) -> bool {

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use caching::FieldLine;
 use caching::fields::members;
 
-use crate::message::head::OwnedRequest;
+use message::head::OwnedRequest;
 
 /// Where a gateway finds its own name again.
 pub(crate) const FIELD: &str = "cdn-loop";

@@ -14,13 +14,13 @@ pub(crate) mod trail;
 pub(crate) mod way;
 
 use caching::{FieldLine, Negotiation, Timestamp};
+use message::fields::PackedFields;
+use message::head::Version;
+use message::trailers;
 use smallvec::SmallVec;
 
 use self::loops::Instance;
 use crate::config::{CacheRule, Site, XCache};
-use crate::message::fields::PackedFields;
-use crate::message::head::Version;
-use crate::message::trailers;
 use crate::transform::reading::Inbound;
 use crate::transform::way::via;
 

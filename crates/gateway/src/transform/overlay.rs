@@ -3,14 +3,14 @@
 use std::net::IpAddr;
 
 use http::HeaderName;
+use message::head::RequestHead;
 
 use super::cors;
 use super::edit::{Context, TooLarge, nominate};
 use super::rules::{self, Answer, Matching, Seen, Validated, matching};
 use crate::cache::record::stored::StoredHead;
 use crate::config::{Phase, TransformRule};
-use crate::message::head::RequestHead;
-use crate::message::reply::{OwnHead, Reply, ReplyHead};
+use crate::request::reply::{OwnHead, Reply, ReplyHead};
 use crate::route::LiveSite;
 use crate::upstream::OriginResponse;
 

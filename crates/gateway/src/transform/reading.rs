@@ -28,20 +28,19 @@ use caching::forwarded::{Hop, Node};
 use caching::unkeyed::{self, FieldClass, class_of};
 use caching::{FieldLine, HopByHop, MaxForwards, MethodClass, RequestFacts, hop_by_hop, sharing};
 use http::header::HeaderName;
+use message::client::{Route, TrustedProxies, address_of};
+use message::fields::PackedFields;
+use message::head::{Nominations, OwnedRequest, RequestHead, Trust};
+use message::timeline::{ASKING_FIELD, PARENT_FIELD, STATE_FIELD};
+use message::trailers;
 use tokio::sync::SetOnce;
 
 use crate::active::ActiveConfig;
 use crate::cache::record::stored::CacheEntry;
-use crate::client::{Route, address_of};
 use crate::config::{
-    CacheRule, Config, OverrideFields, Phase, ServerTiming, Site, TraceFields, TrustedProxies,
-    UnderscoreFields,
+    CacheRule, Config, OverrideFields, Phase, ServerTiming, Site, TraceFields, UnderscoreFields,
 };
-use crate::message::fields::PackedFields;
-use crate::message::head::{Nominations, OwnedRequest, RequestHead, Trust};
-use crate::message::trailers;
 use crate::route::{LiveSite, RuleIndex};
-use crate::timeline::{ASKING_FIELD, PARENT_FIELD, STATE_FIELD};
 use crate::transform::edit::Context;
 use crate::transform::loops;
 use crate::transform::rules::{self, Matching, Seen};

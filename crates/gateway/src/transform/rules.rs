@@ -11,11 +11,11 @@ use std::path::Path;
 use caching::FieldLine;
 use globset::GlobMatcher;
 use http::HeaderName;
+use message::fields::Fields;
+use message::head::RequestHead;
 use smallvec::SmallVec;
 
 use crate::config::{Action, Conditions, FieldPattern, Phase, Spelling, TransformRule, Variable, path_of};
-use crate::message::fields::Fields;
-use crate::message::head::RequestHead;
 use crate::route::host_of;
 
 /// The request that a message is, or answers.
@@ -184,10 +184,10 @@ fn is_host(pattern: &str, authority: &str) -> bool {
 mod tests {
     use caching::StatusMatch;
     use globset::Glob;
+    use message::fields::PackedFields;
 
     use super::*;
     use crate::config::{MethodSet, PathPattern};
-    use crate::message::fields::PackedFields;
 
     const LINES: &[FieldLine<'_>] = &[("X-A", b"one"), ("X-A", b"two/three")];
 

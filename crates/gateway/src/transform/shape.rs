@@ -8,12 +8,12 @@ use std::net::IpAddr;
 
 use caching::key::reduced_query;
 use caching::{FieldLine, HopByHop, target};
+use message::fields::PackedFields;
+use message::head::{Nominations, RequestHead};
 
 use super::edit::{Context, TooLarge};
 use super::rules::{Matching, Seen, matching};
 use crate::config::{Action, Phase, Redirect, Rewrite, TransformRule};
-use crate::message::fields::PackedFields;
-use crate::message::head::{Nominations, RequestHead};
 use crate::route;
 
 /// What becomes of a request.

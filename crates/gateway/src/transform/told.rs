@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use caching::explain::Finding;
+use message::trace::{Record, note};
 use telemetry::WorkerRecorder;
 
 use super::edit;
 use super::rules::Matching;
 use crate::config::Phase;
 use crate::route::LiveSite;
-use crate::trace::{Record, note};
 
 /// Counts the rules that a message has matched, and notes what they do.
 pub(crate) fn tell(

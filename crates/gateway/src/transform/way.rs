@@ -20,10 +20,10 @@ use caching::unkeyed::{FieldClass, SchemeForm, class_of, is_spelled_oddly};
 use caching::{FieldLine, authority, fields};
 use http1::Authority;
 
-use crate::client::Route;
-use crate::config::TrustedProxies;
-use crate::message::fields::PackedFields;
-use crate::message::head::{Peer, RequestHead, Scheme, Trust, Version};
+use message::client::Route;
+use message::client::TrustedProxies;
+use message::fields::PackedFields;
+use message::head::{Peer, RequestHead, Scheme, Trust, Version};
 
 /// The scheme of a request: of the connection, or what a trusted peer says.
 pub(crate) fn scheme(peer: Peer, lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Scheme {

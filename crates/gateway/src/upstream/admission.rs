@@ -16,6 +16,9 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use message::client::Client;
+use message::timeline::{Stage, Timeline, measure};
+use message::trace::Record;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout_at};
@@ -24,10 +27,7 @@ use super::error::OriginError;
 use super::line::{Line, Obstacle, Rules};
 use super::stats::{Counters, Gauged};
 use super::tried::Tried;
-use crate::client::Client;
 use crate::config::AdmissionConfig;
-use crate::timeline::{Stage, Timeline, measure};
-use crate::trace::Record;
 
 #[derive(Debug)]
 pub(super) struct Admission {

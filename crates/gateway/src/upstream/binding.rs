@@ -6,7 +6,7 @@
 
 use http1::elements;
 
-use crate::message::fields::PackedFields;
+use message::fields::PackedFields;
 
 /// Whose a connection is after an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

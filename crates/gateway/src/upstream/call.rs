@@ -7,22 +7,22 @@ use caching::Asked;
 use caching::explain::{Finding, seconds};
 use futures_util::future::{self, Either};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
+use message::client::{Client, address_of};
+use message::fields::PackedFields;
+use message::head::Version;
+use message::timeline::{
+    Measuring, PARENT_FIELD, STATE_FIELD, Stage, Timeline, measure, method_attributes, span_name,
+};
+use message::trace::note;
 use telemetry::OriginAnswer;
 use telemetry::trace::{TraceContext, TraceFlags};
 use tokio::time::Instant;
 
 use crate::cache::key::key_of;
 use crate::cache::record::stored::StoredHead;
-use crate::client::{Client, address_of};
 use crate::config::{Balance, OriginAddress, OriginConfig, Phase, ServerConfig, TraceFields};
 use crate::events::{self, Event};
-use crate::message::fields::PackedFields;
-use crate::message::head::Version;
 use crate::route::LiveSite;
-use crate::timeline::{
-    Measuring, PARENT_FIELD, STATE_FIELD, Stage, Timeline, measure, method_attributes, span_name,
-};
-use crate::trace::note;
 use crate::transform::edit::TooLarge;
 use crate::transform::reading::Inbound;
 use crate::transform::rules::Seen;
@@ -150,8 +150,8 @@ impl OriginCall<'_> {
             path_and_query: transform::origin_target(&request.path_and_query, &self.site.config),
             authority: self.authority().ok_or_else(|| invalid("authority"))?,
             scheme: match request.scheme {
-                crate::message::head::Scheme::Http => http::uri::Scheme::HTTP,
-                crate::message::head::Scheme::Https => http::uri::Scheme::HTTPS,
+                message::head::Scheme::Http => http::uri::Scheme::HTTP,
+                message::head::Scheme::Https => http::uri::Scheme::HTTPS,
             },
             fields,
             body,

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use breaker::{Breaker, Caller, Effect, Outcome, Permit, State};
+use message::client::Client;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::admission::Entrance;
 use super::error::OriginError;
 use super::timing::Awaited;
-use crate::client::Client;
 use crate::config::BreakerConfig;
 
 /// A breaker with its clock and its rules.

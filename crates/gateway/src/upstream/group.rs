@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use caching::explain::Finding;
+use message::client::Client;
+use message::trace::{Record, note};
 use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
 use store::Budget;
@@ -26,9 +28,7 @@ use super::servers::{Server, Servers};
 use super::stats::{BreakerStats, Counters, OriginStats};
 use super::timing::{Awaited, HeadWait, Limits};
 use super::tried::Tried;
-use crate::client::Client;
 use crate::config::{OriginConfig, OriginTimeouts};
-use crate::trace::{Record, note};
 
 /// An origin with its policy and its limits. Kept by whoever uses it.
 pub struct Upstream {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::Method;
 use http::header::USER_AGENT;
+use message::fields::PackedFields;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
@@ -21,7 +22,6 @@ use super::request_body::RequestBody;
 use super::servers::Servers;
 use super::timing::{HeadWait, Limits};
 use crate::config::{AdmissionConfig, HealthConfig, OriginConfig, OriginTimeouts};
-use crate::message::fields::PackedFields;
 
 /// From now on the servers are checked as this origin says, whatever was said before.
 pub(super) fn check_servers(servers: &Servers, config: &OriginConfig, background: &Handle) {

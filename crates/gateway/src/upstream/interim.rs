@@ -1,6 +1,6 @@
 //! Interim responses of an origin.
 
-use crate::message::fields::PackedFields;
+use message::fields::PackedFields;
 
 /// An interim (1xx) response other than 101.
 #[derive(Clone, Debug)]

@@ -5,8 +5,9 @@
 
 use std::collections::VecDeque;
 
+use message::client::Client;
+
 use super::parts::{Part, Parts};
-use crate::client::Client;
 
 /// How many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-use crate::client::Client;
+use message::client::Client;
 
 /// What one client has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

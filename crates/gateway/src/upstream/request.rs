@@ -7,17 +7,17 @@ use caching::hop_by_hop;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::Scheme;
 use http1::encode;
+use message::client::Client;
+use message::fields::PackedFields;
+use message::timeline::Timeline;
+use message::trace::Record;
 use smallvec::SmallVec;
 
 use super::binding::Binding;
 use super::circuit::Probe;
 use super::error::OriginError;
 use super::request_body::RequestBody;
-use crate::client::Client;
 use crate::config::{Credentials, OriginConfig};
-use crate::message::fields::PackedFields;
-use crate::timeline::Timeline;
-use crate::trace::Record;
 
 /// One request to forward.
 #[derive(Debug)]

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use caching::hop_by_hop::{self, ends_here};
+use message::fields::PackedFields;
+use message::head::Nominations;
 
 use super::body::OriginBody;
 use super::upgrade::UpgradeHandle;
-use crate::message::fields::PackedFields;
-use crate::message::head::Nominations;
 
 /// The head of a response, and its body to be read.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use caching::explain::Finding;
+use message::trace::{Record, note};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -18,7 +19,6 @@ use super::response::OriginResponse;
 use super::stats::{ServerState, ServerStats};
 use super::timing::Awaited;
 use crate::config::{Balance, EjectionConfig, OriginConfig, ServerConfig};
-use crate::trace::{Record, note};
 
 /// The servers of a group.
 pub(super) struct Servers {

@@ -2,7 +2,7 @@
 
 use caching::NotStored;
 use caching::explain::Finding;
-use gateway::Reason;
+use message::reason::Reason;
 
 /// What to change, by the reason; `{path}` stands for that of the request, quoted. Reasons that are the client's doing, or that pass by themselves, have none.
 const REMEDIES: &[(&str, &str)] = &[

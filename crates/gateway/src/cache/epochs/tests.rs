@@ -4,6 +4,7 @@ use caching::{
     CacheKey, ExchangeTimes, KeyParts, KeyRules, NominatedFields, NominatedValues, RequestFacts,
     ResponseFacts, Rules, StoredFacts,
 };
+use message::fields::PackedFields;
 use store::backing::LogOffset;
 use store::purge::{PurgeId, Selection, What};
 use tokio::time::Instant;
@@ -11,7 +12,6 @@ use tokio::time::Instant;
 use super::*;
 use crate::cache::record::particulars::Particulars;
 use crate::clock::test::{WALL, Wall};
-use crate::message::fields::PackedFields;
 
 const TARGET: Target<'_> = Target { scheme: b"http", authority: b"a.example", path: b"/", query: None };
 const OTHER: Target<'_> = Target { scheme: b"http", authority: b"b.example", path: b"/", query: None };

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use caching::partial::{Description, is_described_alike, may_combine, same_complete_length};
 use caching::{ByteRange, ContentRange};
+use message::piece::PieceMax;
 use store::{Segment, Slice};
 
 use crate::cache::inflight::answer::{Answer, Filling};
@@ -31,8 +32,7 @@ use crate::cache::publish::job::Job;
 use crate::cache::record::segmented::{Absent, Segmented};
 use crate::cache::record::stored::Hit;
 use crate::cache::using::Extent;
-use crate::message::piece::PieceMax;
-use crate::message::reply::{BodySource, BrokenBody, NextData, RestFailed};
+use crate::request::reply::{BodySource, BrokenBody, NextData, RestFailed};
 use crate::server::readers::HeldBody;
 
 use self::from_tier::{FromTier, Turn};

@@ -10,13 +10,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use message::client::Client;
 use tokio::runtime::Handle;
 
 use crate::cache::inflight::answer::Answer;
 use crate::cache::inflight::table::{InFlight, LeaderGuard, News, Waiter};
 use crate::cache::publish::in_turn::Awaiting;
 use crate::cache::publish::job::Job;
-use crate::client::Client;
 use crate::transform::reading::Inbound;
 use crate::upstream::Upstream;
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use message::client::Client;
+
 use crate::cache::inflight::table::{Asker, Join, Waiter, Waiting};
 use crate::cache::publish::job::Job;
-use crate::client::Client;
 
 /// Whether a request started the forward that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 //! `attempts.txt` show all of it.
 
 use caching::NotReused;
+use message::reason::{Detail, Reason};
 
 use crate::cache::inflight::joining::Role;
 use crate::cache::inflight::scope::ScopeKind;
 use crate::cache::inflight::wanted::Sharing;
-use crate::reason::{Detail, Reason};
 
 /// Forwards that one request may take part in before it goes its own way.
 const ATTEMPTS_MAX: usize = 4;

@@ -3,14 +3,14 @@
 use caching::partial::{self, Wanted};
 use caching::range::{RangeSpec, write_range};
 use caching::{ByteRange, FieldLine, MethodClass, RequestFacts};
+use message::fields::PackedFields;
+use message::head::OwnedRequest;
 
 use crate::cache::record::segmented::Segmented;
 use crate::cache::record::stored::Hit;
 use crate::cache::serve::Serving;
 use crate::cache::using::Extent;
 use crate::config::{CacheRule, RangeMiss};
-use crate::message::fields::PackedFields;
-use crate::message::head::OwnedRequest;
 
 /// What is asked for.
 #[derive(Clone, Debug)]

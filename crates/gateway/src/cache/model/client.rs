@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use caching::{ExchangeTimes, FieldLine, RequestFacts, ResponseFacts};
+use message::fields::PackedFields;
+use message::head::{Content, Nominations, Peer, RequestHead, Scheme, Trust, Version};
 use store::Change;
 use tokio::time::{Instant, sleep};
 
@@ -23,8 +25,6 @@ use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{Hit, StoredHead};
 use crate::cache::tiers::load::Asker;
 use crate::clock::now;
-use crate::message::fields::PackedFields;
-use crate::message::head::{Content, Nominations, Peer, RequestHead, Scheme, Trust, Version};
 use crate::plan::{ForwardMode, Plan};
 use crate::route::{LiveSite, RuleIndex};
 use crate::transform::reading::{self, Inbound, Terms};

@@ -10,6 +10,7 @@ use caching::{
     Asked, ContentRange, ExchangeTimes, NotStored, ResponseFacts, Timestamp, Validators, file_type,
     may_serve_stale, may_store,
 };
+use message::reason::{Detail, Reason};
 use telemetry::FillState;
 
 use crate::cache::findings;
@@ -26,7 +27,6 @@ use crate::clock::now;
 use crate::config::CloseDelimited;
 use crate::events::{self, Event};
 use crate::failure::FailureCause;
-use crate::reason::{Detail, Reason};
 use crate::transform::Purpose;
 use crate::upstream::call::{OriginCall, unasked};
 use crate::upstream::{BodyFrame, BodyFraming, OriginBody, OriginError, OriginResponse, Probe};

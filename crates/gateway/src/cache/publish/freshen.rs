@@ -8,6 +8,8 @@ use caching::{
     Storable, StorageFilter, StoredFacts, Timestamp, VaryUnusable, fields, groups, may_store, sharing, tags,
     validation,
 };
+use message::fields::PackedFields;
+use message::head::Version;
 
 use smallvec::SmallVec;
 
@@ -20,8 +22,6 @@ use crate::cache::record::particulars::Particulars;
 use crate::cache::record::portable;
 use crate::cache::record::stored::StoredHead;
 use crate::config::Imprint;
-use crate::message::fields::PackedFields;
-use crate::message::head::Version;
 use crate::route::{LiveSite, RuleIndex};
 use crate::transform;
 use crate::transform::reading::Inbound;

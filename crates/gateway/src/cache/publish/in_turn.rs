@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use caching::explain::Finding;
 use caching::{Reuse, StoredFacts, reuse, sharing};
+use message::timeline::{Stage, measure};
 use store::backing::Version;
 use telemetry::trace::TraceContext;
 use tokio::time::Instant;
@@ -27,7 +28,6 @@ use crate::cache::tiers::load::Asker;
 use crate::cache::tiers::taking::{Awaited, Holder, Taking, Variant};
 use crate::clock::now;
 use crate::config::Collapse;
-use crate::timeline::{Stage, measure};
 
 /// Who waits for the forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use caching::explain::Finding;
 use caching::{RefusalScope, RequestFacts};
+use message::head::{Scheme, Version};
+use message::reason::Detail;
+use message::trace::{OpenRecord, Record, note};
 use store::Place;
 
 use crate::active::ActiveConfig;
@@ -13,11 +16,8 @@ use crate::cache::inflight::fill::FillLimits;
 use crate::cache::inflight::wanted::Fetch;
 use crate::cache::tiers::leases::Held;
 use crate::config::CacheRule;
-use crate::message::head::{Scheme, Version};
 use crate::plan::Plan;
-use crate::reason::Detail;
 use crate::route::{LiveSite, RuleIndex};
-use crate::trace::{OpenRecord, Record, note};
 use crate::transform::reading::Inbound;
 use crate::upstream::OriginError;
 use crate::worker::Worker;

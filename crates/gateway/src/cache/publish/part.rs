@@ -11,6 +11,8 @@ use caching::partial::{
 use caching::{
     ByteRange, ContentRange, ExchangeTimes, NotStored, ResponseFacts, StorageFilter, file_type, may_store,
 };
+use message::fields::PackedFields;
+use message::reason::{Detail, Reason};
 use store::{Applied, Change, Segment};
 
 use crate::cache::findings;
@@ -25,8 +27,6 @@ use crate::cache::record::portable;
 use crate::cache::record::segmented::{CELLS_MAX, cut, first_piece_bytes};
 use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse};
 use crate::config::RangeMiss;
-use crate::message::fields::PackedFields;
-use crate::reason::{Detail, Reason};
 use crate::upstream::OriginResponse;
 
 /// How often a record is read again because another request changed it in between.

@@ -5,6 +5,8 @@ use std::sync::atomic::AtomicUsize;
 
 use caching::partial::may_combine;
 use caching::{ExchangeTimes, FieldLine, NotStored, Storable, Timestamp, VaryUnusable};
+use message::client::Client;
+use message::reason::{Detail, Reason};
 use store::{Applied, Change};
 
 use crate::cache::inflight::answer::Filling;
@@ -14,9 +16,7 @@ use crate::cache::publish::freshen::Freshening;
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse, Uncacheable};
 use crate::cache::record::usage::{self, Mark, Owner};
-use crate::client::Client;
 use crate::clock::now;
-use crate::reason::{Detail, Reason};
 use crate::upstream::OriginResponse;
 
 /// The right to change what lies under one key, on behalf of one forward.

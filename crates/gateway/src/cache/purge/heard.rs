@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use message::head::Scheme;
 use serde::Serialize;
 use store::backing::{BackingError, Continuity, LastRecord, LogCursor, LogOffset, LogPart, LogRecord};
 use store::fleet::{Reach, Reached};
@@ -17,7 +18,6 @@ use crate::cache::key::{key_of, key_without_site};
 use crate::cache::tiers::fleet::FleetLog;
 use crate::clock::now;
 use crate::config::path_of;
-use crate::message::head::Scheme;
 use crate::route::host_of;
 use crate::stores::Store;
 use crate::worker::Shared;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use caching::{authority, target};
 use http::uri::Authority;
+use message::head::Scheme;
 use serde::Serialize;
 use store::purge::{PurgeInvalid, PurgeMode, Selection, TagsMatch, UrlScheme, What};
 
 use super::url::split_url;
 use crate::active::ActiveConfig;
 use crate::config::Site;
-use crate::message::head::Scheme;
 
 /// What to purge: one URL, everything, or what fits all that is said otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! URLs as operators write them, and what clients may have asked for in place of one.
 
 use caching::{authority, target};
+use message::head::Scheme;
 
 use crate::config::Config;
-use crate::message::head::Scheme;
 use crate::route::host_of;
 
 /// As which scheme and authority clients have probably asked for a URL: by either scheme, and with the port that stands there, with none, or

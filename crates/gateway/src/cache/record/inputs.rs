@@ -4,12 +4,12 @@
 use caching::invalidation::Target;
 use caching::tags::names_tags;
 use caching::{FieldLine, RequestFacts, Rules, Timestamp, fields};
+use message::fields::{KeptFields, PackedFields};
 use store::backing::LogCursor;
 use store::format::RequestMarks;
 use store::{FillId, allocated_bytes};
 
 use crate::config::Imprint;
-use crate::message::fields::{KeptFields, PackedFields};
 
 /// Whether inputs are kept with what is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,6 +13,8 @@ use caching::{
     Matching, NominatedFields, NominatedValues, RefusalScope, RequestFacts, Selecting, StoredFacts,
     StoredValidators, Timestamp, Validators,
 };
+use message::fields::{KeptFields, PackedFields};
+use message::reason::Detail;
 use store::backing::LogCursor;
 use store::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, Record, Slice, allocated_bytes};
 
@@ -23,8 +25,6 @@ use crate::cache::record::inputs::Inputs;
 use crate::cache::record::particulars::Particulars;
 use crate::cache::record::segmented::Segmented;
 use crate::cache::record::usage::{Mark, Owner, Usage};
-use crate::message::fields::{KeptFields, PackedFields};
-use crate::reason::Detail;
 
 /// Everything about a stored response except its body. Immutable; freshening makes a new one.
 ///

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use caching::Timestamp;
 
-use crate::client::Client;
+use message::client::Client;
 
 /// Part of a variant's head, and changed while it is shared: 8 bytes.
 #[derive(Debug, Default)]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use caching::MethodClass;
 use http1::{Framing, HeadScanner, Persistence, Version as WireVersion};
+use message::head::ClientEnd;
 
 use super::response::{Chunking, Wanted};
 use crate::active::ActiveConfig;
-use crate::message::head::ClientEnd;
 use crate::plan::Plan;
 use crate::server::doorway::Seat;
 use crate::server::wire::{Farewell, Input, Stream, Wire, WireError};

@@ -4,6 +4,8 @@ use std::pin::pin;
 
 use http::HeaderMap;
 use http1::{Persistence, encode};
+use message::client::Client;
+use message::piece::PieceMax;
 use store::Slice;
 use tokio::time::Instant;
 
@@ -12,9 +14,7 @@ use super::request_body::{BodyProblem, BodyPump, CLIENT_CLOSED, Pumped, Rest};
 use super::response::{BodyFraming, Chunk, Chunking, Http1Head, Wanted, write_framing};
 use crate::account::{self, Asked, Delivered};
 use crate::active::ActiveConfig;
-use crate::client::Client;
-use crate::message::piece::PieceMax;
-use crate::message::reply::{Body, BrokenBody, Reply};
+use crate::request::reply::{Body, BrokenBody, Reply};
 use crate::server::at_once;
 use crate::server::readers::WaitingReader;
 use crate::server::tunnel::{self, TunnelEnd};
@@ -248,7 +248,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
     fn write_last_chunk(&mut self, trailers: Option<HeaderMap>) {
         let accepted = trailers.filter(|_| self.traits.accepts_trailers);
         let passing = accepted.and_then(|trailers| self.reply.passing(trailers));
-        let lines = passing.iter().flat_map(crate::message::fields::map_lines);
+        let lines = passing.iter().flat_map(message::fields::map_lines);
         if encode::write_last_chunk(&mut self.connection.out, lines).is_err() {
             self.connection.out.extend_from_slice(b"0\r\n\r\n");
         }

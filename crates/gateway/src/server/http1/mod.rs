@@ -18,6 +18,8 @@ use caching::{FieldLine, hop_by_hop, sharing, target};
 use http1::{Framing, HeadScanner, Persistence, RequestError, Version as WireVersion, encode};
 
 pub(crate) use self::connection::Connection;
+use message::head::{ClientEnd, Content, Nominations, RequestHead, Version};
+
 use self::connection::{Next, Traits};
 use self::delivery::Delivery;
 use self::request_body::{BodyProblem, BodyPump, CLIENT_CLOSED, Pumped};
@@ -28,11 +30,10 @@ use crate::account::{self, Asked};
 use crate::active::ActiveConfig;
 use crate::config::Config;
 use crate::exchange;
-use crate::message::head::{ClientEnd, Content, Nominations, RequestHead, Version};
-use crate::message::interims::{Awaited, Coming, Interims};
-use crate::message::reply::Reply;
-use crate::message::respond::Problem;
 use crate::plan::{Plan, Step};
+use crate::request::interims::{Awaited, Coming, Interims};
+use crate::request::reply::Reply;
+use crate::request::respond::Problem;
 use crate::route::Routes;
 use crate::traces;
 use crate::transform::way;
@@ -56,7 +57,7 @@ enum Turn {
     Answered(Persistence),
     /// The head is gathered, and the body goes out behind it from where it is.
     Send(Bytes, Persistence),
-    Deliver(Box<Reply>, Box<crate::message::head::OwnedRequest>, Traits),
+    Deliver(Box<Reply>, Box<message::head::OwnedRequest>, Traits),
     Forward(Box<Plan>, Traits),
     Refuse(Problem),
     /// The connection was closed to make room for another.
@@ -356,7 +357,7 @@ impl<S: Stream> Connection<S> {
     async fn deliver(
         &mut self,
         reply: Box<Reply>,
-        request: &crate::message::head::OwnedRequest,
+        request: &message::head::OwnedRequest,
         traits: Traits,
     ) -> Next {
         let _in_flight = self.worker.recorder.in_flight();
@@ -391,8 +392,8 @@ impl<S: Stream> Connection<S> {
         let exposure = crate::config::ErrorExposure::Expose;
         let body = problem.body(exposure);
         let mut head = Http1Head { out: &mut self.out };
-        crate::message::reply::HeadSink::status(&mut head, problem.status, None);
-        crate::message::reply::HeadSink::fields(&mut head, problem.fields(&self.worker.date()).view());
+        crate::request::reply::HeadSink::status(&mut head, problem.status, None);
+        crate::request::reply::HeadSink::fields(&mut head, problem.fields(&self.worker.date()).view());
         encode::write_field_number(&mut self.out, "content-length", body.len() as u64);
         self.out.extend_from_slice(b"connection: close\r\n\r\n");
         self.out.extend_from_slice(&body);

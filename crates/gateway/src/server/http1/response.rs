@@ -4,9 +4,9 @@ use std::num::NonZeroU64;
 
 use caching::{CacheName, CacheStatus};
 use http1::encode;
+use message::fields::Fields;
 
-use crate::message::fields::Fields;
-use crate::message::reply::{HeadSink, Length};
+use crate::request::reply::{HeadSink, Length};
 
 /// Writes a head into the connection's output buffer.
 pub(super) struct Http1Head<'a> {

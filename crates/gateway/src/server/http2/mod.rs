@@ -39,6 +39,7 @@ use bytes::Bytes;
 use h2::server::{Builder, SendResponse};
 use h2::{Reason, RecvStream};
 use http::Request;
+use message::head::{ClientEnd, RequestHead};
 use tokio::time::Instant;
 
 use self::cork::{Cork, Corked};
@@ -56,10 +57,9 @@ use crate::account::{self, Asked, Delivered};
 use crate::active::ActiveConfig;
 use crate::config::ClientLimits;
 use crate::exchange::{self};
-use crate::message::head::{ClientEnd, RequestHead};
-use crate::message::reply::Reply;
-use crate::message::respond::Problem;
 use crate::plan::Step;
+use crate::request::reply::Reply;
+use crate::request::respond::Problem;
 use crate::traces;
 use crate::worker::Worker;
 

@@ -13,7 +13,7 @@ use http::{HeaderMap, Response, StatusCode};
 use super::response::Http2Head;
 use crate::active::ActiveConfig;
 use crate::cache::record::stored::StoredHead;
-use crate::message::reply::{Length, Reply, ReplyHead};
+use crate::request::reply::{Length, Reply, ReplyHead};
 
 /// Heads that a thread keeps: a power of two. A head takes about 2 KiB.
 const SLOTS: usize = 256;

@@ -8,11 +8,11 @@ use caching::{FieldLine, target};
 use http::header::{self, HeaderMap};
 use http::{Method, Request};
 use http1::{Authority, is_field_value};
+use message::head::{ClientEnd, Content, Nominations, RequestHead, Scheme, Version};
 use smallvec::SmallVec;
 
 use crate::config::{ClientLimits, Config};
-use crate::message::head::{ClientEnd, Content, Nominations, RequestHead, Scheme, Version};
-use crate::message::respond::Problem;
+use crate::request::respond::Problem;
 use crate::transform::way;
 
 /// Whether frames with content follow the head.

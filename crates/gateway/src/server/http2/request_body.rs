@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use h2::RecvStream;
+use message::head::Content;
+use message::trailers;
 use store::{Budget, Charge, OverBudget};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::message::head::Content;
-use crate::message::respond::Problem;
-use crate::message::trailers;
+use crate::request::respond::Problem;
 use crate::server::pace::{BodyLimits, Pace};
 use crate::upstream::{RequestBody, RequestBodySender, Room, UNCHARGED_PIECE_BYTES_MAX};
 

@@ -4,7 +4,7 @@ use caching::{CacheName, CacheStatus};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 
-use crate::message::reply::{HeadSink, Length, Reply};
+use crate::request::reply::{HeadSink, Length, Reply};
 use crate::upstream::Interim;
 
 /// Whether this response answers HEAD.

@@ -7,6 +7,8 @@ use caching::{
     ContentRange, FieldLine, Outcome, RequestFacts, Reuse, Selecting, StoredFacts, Timestamp, range, reuse,
     was_shared_lately,
 };
+use message::head::RequestHead;
+use message::reason::{Detail, Reason};
 use telemetry::CacheResult;
 
 use crate::cache::Cache;
@@ -22,12 +24,10 @@ use crate::cache::serve::Serving;
 use crate::cache::using::Use;
 use crate::clock::now;
 use crate::failure::FailureCause;
-use crate::message::head::RequestHead;
-use crate::message::interims::Interims;
-use crate::message::private;
-use crate::message::reply::Reply;
 use crate::plan::{Assemble, ForwardReason, Next, Plan};
-use crate::reason::{Detail, Reason};
+use crate::request::interims::Interims;
+use crate::request::private;
+use crate::request::reply::Reply;
 use crate::upstream::OriginResponse;
 use crate::worker::Worker;
 

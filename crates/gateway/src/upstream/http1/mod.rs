@@ -17,6 +17,8 @@ use http1::{
     Asked, BodyDecoder, Input, Limits, LineSpace, Persistence, ResponseError, ResponseFraming, ResponseHead,
     ResponseReader, TransferCoding,
 };
+use message::fields::PackedFields;
+use message::head::Nominations;
 
 use super::binding::Binding;
 use super::body::OriginBody;
@@ -31,8 +33,6 @@ use super::request_body::RequestBody;
 use super::response::{EndToEnd, OriginResponse};
 use super::timing::{Asking, HeadWait, UploadProgress};
 use super::upgrade::UpgradeHandle;
-use crate::message::fields::PackedFields;
-use crate::message::head::Nominations;
 
 pub(super) use self::connection::{Http1Connection, Readiness};
 pub(super) use self::receiving::Http1Body;

@@ -14,6 +14,9 @@ use h2::{Reason, RecvStream, SendStream};
 use http::Version;
 use http::header::{self, HeaderMap, HeaderName};
 use http::uri::{Authority, Parts, Uri};
+use message::fields::map_lines;
+use message::head::Nominations;
+use message::trailers;
 
 use self::body::UploadTask;
 use self::connection::broken;
@@ -27,9 +30,6 @@ use super::request::RequestHead;
 use super::request_body::{RequestBody, RequestBodyIncomplete};
 use super::response::{EndToEnd, OriginResponse};
 use super::timing::{Asking, HeadWait, UploadProgress};
-use crate::message::fields::map_lines;
-use crate::message::head::Nominations;
-use crate::message::trailers;
 
 pub(super) use self::body::Http2Body;
 pub(super) use self::connection::{Http2Connection, StreamSlot};

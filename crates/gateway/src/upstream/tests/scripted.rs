@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName};
 use http::{HeaderValue, Method};
+use message::fields::PackedFields;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,7 +17,6 @@ use crate::config::{
     AddressFamily, AdmissionConfig, Balance, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol,
     OriginTimeouts, PoolConfig, RetryConfig, ServerConfig,
 };
-use crate::message::fields::PackedFields;
 use crate::upstream::{
     BodyFrame, Interim, OriginError, OriginRequest, OriginResponse, RequestBody, Upstream, Upstreams,
 };

@@ -4,7 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use admin::{AdminConfig, AdminLimits, Reach};
-use gateway::config::{IpNet, PurgeMethod, TrustedProxies};
+use gateway::config::{IpNet, PurgeMethod};
+use message::client::TrustedProxies;
 use telemetry::logging::LogFormat;
 use telemetry::{AccessFormat, AccessTarget};
 

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use caching::ByteRange;
+use message::piece::PieceMax;
 use store::Slice;
 
 use crate::cache::inflight::fill::{Aborted, FillReader};
-use crate::message::piece::PieceMax;
 
 /// One reader that goes from range to range. It never goes back: the bytes before it may be gone.
 #[derive(Debug)]

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use caching::ByteRange;
 use http::HeaderMap;
+use message::piece::PieceMax;
 use store::Slice;
 
 use super::Fill;
 use super::state::{End, Reading, Retention};
-use crate::message::piece::PieceMax;
 
 /// The body broke off: its readers must make that visible to their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

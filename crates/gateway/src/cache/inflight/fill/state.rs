@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use message::reason::Reason;
 use store::{Budget, Charge, Place, Segment, Slice};
 use tokio::time::Instant;
 
-use crate::reason::Reason;
 use crate::upstream::UNCHARGED_PIECE_BYTES_MAX;
 
 /// Bytes between the writer and the slowest reader of a body that isn't stored.

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use message::piece::PieceMax;
 use store::{Memory, MemoryConfig};
 use tokio::time::timeout;
 
 use super::*;
 use crate::cache::record::stored::CacheEntry;
-use crate::message::piece::PieceMax;
 
 const LIMITS: FillLimits = FillLimits {
     body_bytes_max: 1 << 20,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use message::client::Client;
 use parking_lot::Mutex;
 use telemetry::trace::TraceContext;
 use tokio::sync::{Notify, oneshot};
@@ -15,7 +16,6 @@ use crate::cache::epochs::membership::LookUp;
 use crate::cache::inflight::answer::{Answer, Failed, Filling};
 use crate::cache::inflight::fill::Fill;
 use crate::cache::inflight::turns::{AT_ONCE_MAX, Beside, Effect, Ended, Trouble};
-use crate::client::Client;
 use crate::config::CollapseLimits;
 use crate::transform::reading::Inbound;
 use crate::upstream::{Interim, OriginError};

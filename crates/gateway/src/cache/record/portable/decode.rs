@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use caching::{Rules, Timestamp};
+use message::reason::Detail;
 use store::format::{
     FormatError, Note, NoteKind, Record, RecordKind, Response, TagKeys, Variant, decode_record,
 };
@@ -12,7 +13,6 @@ use crate::cache::epochs::Epochs;
 use crate::cache::record::segmented::Absent;
 use crate::cache::record::stored::{CacheEntry, StoredResponse, Uncacheable};
 use crate::config::CacheRule;
-use crate::reason::Detail;
 
 /// A primary record, with the responses apart from it that were found.
 pub(crate) struct Decoded<'a> {

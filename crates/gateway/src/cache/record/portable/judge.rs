@@ -6,6 +6,7 @@ use caching::{
     ExchangeTimes, FieldLine, MethodClass, NominatedFields, NominatedValues, RequestFacts, ResponseFacts,
     StorageFilter, StoredFacts, fields, file_type, groups, may_store, tags,
 };
+use message::fields::PackedFields;
 use store::FillId;
 use store::format::{Content, FieldLine as RawLine, NamedValue, Response, Variant};
 
@@ -17,7 +18,6 @@ use crate::cache::record::particulars::Particulars;
 use crate::cache::record::stored::StoredHead;
 use crate::clock;
 use crate::config::Imprint;
-use crate::message::fields::PackedFields;
 
 /// The head of a response; `None` where the reader would not have stored it, or the record is not what it should be.
 pub(super) fn head(

@@ -4,6 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use caching::{ExchangeTimes, RefusalScope, Rules, Timestamp};
+use message::reason::Reason;
 use store::Change;
 use store::backing::double::{Behaviour, Double, DoubleLimits, DoubleServer};
 use store::backing::{Backing, Tracking};
@@ -20,7 +21,6 @@ use crate::cache::record::stored::{StoredBody, StoredHead, StoredResponse, Uncac
 use crate::cache::tiers::counts::TierCounts;
 use crate::cache::tiers::leases::LeaseLimits;
 use crate::cache::tiers::{Coherence, MemoryUse, StartTier, TIER_WRITERS};
-use crate::reason::Reason;
 
 const VERIFICATION: Duration = Duration::from_secs(2);
 const LEASES: LeaseLimits = LeaseLimits { time: Duration::from_secs(3), wait_max: Duration::from_secs(5) };

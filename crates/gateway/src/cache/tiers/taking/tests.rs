@@ -1,6 +1,7 @@
 //! What becomes of leases, and of what is fetched under them, whatever the tier and the others do.
 
 use caching::RefusalScope;
+use message::reason::Reason;
 use store::Change;
 use store::backing::double::{Behaviour, Double};
 use store::backing::{Backing, Lease, Tracking};
@@ -15,7 +16,6 @@ use crate::cache::record::stored::Uncacheable;
 use crate::cache::tiers::answer::There;
 use crate::cache::tiers::behind::tests::Bench;
 use crate::clock::now;
-use crate::reason::Reason;
 
 const DEADLINE: Duration = Duration::from_millis(50);
 const SILENT: Behaviour = Behaviour { silent_permille: 1000, ..Behaviour::GOOD };

@@ -1,9 +1,9 @@
 use caching::{RefusalScope, Timestamp};
+use message::reason::Reason;
 use store::{Memory, MemoryConfig};
 
 use super::*;
 use crate::cache::record::stored::Uncacheable;
-use crate::reason::Reason;
 
 /// Something that happens to one key.
 #[derive(Clone, Copy, Debug)]

@@ -18,8 +18,9 @@ use tokio::task::JoinHandle;
 
 use crate::config::ClientLimits;
 pub(in crate::server::http2) use crate::config::sample::limits;
+use message::head::{ClientEnd, Peer, Scheme, Trust};
+
 use crate::config::sample::site;
-use crate::message::head::{ClientEnd, Peer, Scheme, Trust};
 use crate::server::doorway::{Holder, Seat};
 use crate::server::wire::Stream;
 use crate::worker::{self, Worker};
@@ -133,7 +134,7 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> String {
 }
 
 pub(super) fn seat(worker: &Worker) -> Arc<Seat> {
-    worker.shared.doorway.enter(0, Holder::Client(crate::client::Client::of(client().peer.ip()))).0
+    worker.shared.doorway.enter(0, Holder::Client(message::client::Client::of(client().peer.ip()))).0
 }
 
 pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use caching::{NotStored, RefusalScope, Rules};
+use message::reason::{Detail, Reason};
 use store::FillId;
 use store::format::{RecordKind, decode_record};
 
 use super::super::{Encoded, Merge, Writing, decode};
 use super::world::{Asked, KEY, NOW, WRITING, World, at, encode_given, gathered, inline, written};
 use crate::cache::record::stored::{CacheEntry, StoredHead, StoredResponse, Uncacheable};
-use crate::reason::{Detail, Reason};
 
 /// A response for requests with a certain `X-Kind`.
 fn of_kind(world: &World, kind: &str, filler_bytes: usize) -> StoredHead {

@@ -10,6 +10,8 @@ use caching::{
     CacheName, ExchangeTimes, FieldLine, MethodClass, RequestFacts, ResponseFacts, Rules, Timestamp,
     may_store,
 };
+use message::fields::PackedFields;
+use message::head::{Content, Nominations, Peer, RequestHead, Scheme, Trust, Version};
 use store::{Memory, MemoryConfig};
 use telemetry::Telemetry;
 use tokio::runtime::{Builder, Runtime};
@@ -25,8 +27,6 @@ use crate::cache::record::segmented::Segmented;
 use crate::cache::record::stored::{CacheEntry, StoredBody, StoredHead, StoredResponse};
 use crate::clock::corrected_by_ms;
 use crate::config::{CacheRule, Site, sample};
-use crate::message::fields::PackedFields;
-use crate::message::head::{Content, Nominations, Peer, RequestHead, Scheme, Trust, Version};
 use crate::route::{LiveSite, Routes, RuleIndex};
 use crate::transform::reading::{self, Inbound, Terms};
 use crate::upstream::{OriginBody, OriginResponse, Upstreams};

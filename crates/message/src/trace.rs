@@ -12,14 +12,15 @@ use tokio::sync::Notify;
 
 /// Decisions noted so far. Shared between the request and the forward that it starts.
 #[derive(Debug, Default)]
-pub(crate) struct Record {
+pub struct Record {
     findings: Mutex<Vec<Finding>>,
     open: AtomicUsize,
     closed: Notify,
 }
 
 impl Record {
-    pub(crate) fn note(&self, finding: Finding) {
+    #[inline]
+    pub fn note(&self, finding: Finding) {
         let mut findings = self.findings.lock();
         if findings.len() < FINDINGS_MAX {
             findings.push(finding);
@@ -27,18 +28,20 @@ impl Record {
     }
 
     /// What was noted, in the order in which it was.
-    pub(crate) fn take(&self) -> Vec<Finding> {
+    #[inline]
+    pub fn take(&self) -> Vec<Finding> {
         std::mem::take(&mut *self.findings.lock())
     }
 
     /// Says that a forward will note more until the guard is dropped.
-    pub(crate) fn open(self: &Arc<Self>) -> OpenRecord {
+    #[inline]
+    pub fn open(self: &Arc<Self>) -> OpenRecord {
         self.open.fetch_add(1, Ordering::AcqRel);
         OpenRecord(Arc::clone(self))
     }
 
     /// Resolves when no forward notes any more.
-    pub(crate) async fn closed(&self) {
+    pub async fn closed(&self) {
         loop {
             let closed = self.closed.notified();
             tokio::pin!(closed);
@@ -52,15 +55,17 @@ impl Record {
 }
 
 /// See [`Record::open`].
-pub(crate) struct OpenRecord(Arc<Record>);
+pub struct OpenRecord(Arc<Record>);
 
 impl Clone for OpenRecord {
+    #[inline]
     fn clone(&self) -> Self {
         self.0.open()
     }
 }
 
 impl Drop for OpenRecord {
+    #[inline]
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::AcqRel);
         self.0.closed.notify_waiters();
@@ -68,7 +73,8 @@ impl Drop for OpenRecord {
 }
 
 /// Notes what `finding` says, where somebody wants to know.
-pub(crate) fn note(record: Option<&Arc<Record>>, finding: impl FnOnce() -> Finding) {
+#[inline]
+pub fn note(record: Option<&Arc<Record>>, finding: impl FnOnce() -> Finding) {
     if let Some(record) = record {
         record.note(finding());
     }

@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use parking_lot::Mutex;
 
-use crate::message::reply::Reply;
+use crate::request::reply::Reply;
 use crate::upstream::Interim;
 
 /// Interim responses that wait for a slow client; more are dropped, because they are only hints.

@@ -4,19 +4,43 @@ use std::net::IpAddr;
 
 use caching::forwarded::{End, Hop, Node};
 use caching::{FieldLine, Hops};
+use ipnet::IpNet;
 
-use crate::config::TrustedProxies;
-use crate::message::head::{OwnedRequest, RequestHead, Trust};
+use crate::head::{OwnedRequest, RequestHead, Trust};
+
+/// Peers that tell whose request they forward.
+#[derive(Clone, Debug)]
+pub struct TrustedProxies {
+    /// Where they are.
+    pub networks: Vec<IpNet>,
+    /// How many of the hops that they tell are read and forwarded; at least 1.
+    pub hops_max: usize,
+}
+
+impl TrustedProxies {
+    #[inline]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        is_within(&self.networks, address)
+    }
+}
+
+/// Whether one of the networks has an address. An IPv4 address may be written as one of IPv6.
+#[inline]
+pub fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    networks.iter().any(|network| network.contains(&address))
+}
 
 /// An address, or a network of IPv6 that one customer usually has: one host alone can have any address of its /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Client {
+pub enum Client {
     V4([u8; 4]),
     V6([u8; 8]),
 }
 
 impl Client {
-    pub(crate) fn of(address: IpAddr) -> Self {
+    #[inline]
+    pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self::V4(address.octets()),
             IpAddr::V6(address) => {
@@ -29,7 +53,8 @@ impl Client {
 
     /// Who made a request: the peer, or whom a trusted proxy names. `None` where that names nobody: all its clients
     /// would share what is meant for one.
-    pub(crate) fn of_request(request: &OwnedRequest, trusted: &TrustedProxies) -> Option<Self> {
+    #[inline]
+    pub fn of_request(request: &OwnedRequest, trusted: &TrustedProxies) -> Option<Self> {
         match request.peer.trust {
             Trust::Untrusted => Some(Self::of(request.peer.ip())),
             Trust::Trusted => named(&request.fields.to_lines(), trusted).ok().flatten().map(Self::of),
@@ -38,12 +63,14 @@ impl Client {
 }
 
 /// Where a request came from, for people to read: the address that a trusted proxy names, or else that of the peer.
-pub(crate) fn address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> IpAddr {
+#[inline]
+pub fn address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> IpAddr {
     known_address_of(request, trusted).unwrap_or_else(|_| request.peer.ip())
 }
 
 /// The same, for what is counted; `None` where a trusted proxy names nobody, or not so that it can be read: it may be anybody behind it.
-pub(crate) fn named_address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> Option<IpAddr> {
+#[inline]
+pub fn named_address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> Option<IpAddr> {
     match request.peer.trust {
         Trust::Untrusted => Some(request.peer.ip()),
         Trust::Trusted => named(request.fields, trusted).ok().flatten(),
@@ -54,7 +81,8 @@ pub(crate) fn named_address_of(request: &RequestHead<'_>, trusted: &TrustedProxi
 ///
 /// # Errors
 /// A trusted proxy names somebody in a way that can't be read.
-pub(crate) fn known_address_of(
+#[inline]
+pub fn known_address_of(
     request: &RequestHead<'_>,
     trusted: &TrustedProxies,
 ) -> Result<IpAddr, UnknownClient> {
@@ -65,13 +93,14 @@ pub(crate) fn known_address_of(
     Ok(named.unwrap_or_else(|| request.peer.ip()))
 }
 
+#[inline]
 fn named(lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Result<Option<IpAddr>, UnknownClient> {
     Route::read(lines, trusted).client
 }
 
 /// Who made a request is told, but not so that it can be read: `unknown`, a name, half a quotation, or behind more hops than are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct UnknownClient;
+pub struct UnknownClient;
 
 /// The hops of a request that came from a trusted proxy, and how far they are to be believed.
 ///
@@ -79,17 +108,17 @@ pub(crate) struct UnknownClient;
 /// are trusted proxies, the first of them made the request. What is said of the request in the element that names the client,
 /// or behind it, trusted proxies have said.
 #[derive(Debug)]
-pub(crate) struct Route<'a> {
-    pub(crate) hops: Hops<'a>,
+pub struct Route<'a> {
+    pub hops: Hops<'a>,
     /// How many of the nearest were written by trusted proxies.
     believed: usize,
-    pub(crate) client: Result<Option<IpAddr>, UnknownClient>,
+    pub client: Result<Option<IpAddr>, UnknownClient>,
     /// Whether what stands before the hops, and is not to be believed, would have named the client.
-    pub(crate) is_cut_off: bool,
+    pub is_cut_off: bool,
 }
 
 impl<'a> Route<'a> {
-    pub(crate) fn read(lines: &'a [FieldLine<'a>], trusted: &TrustedProxies) -> Self {
+    pub fn read(lines: &'a [FieldLine<'a>], trusted: &TrustedProxies) -> Self {
         let hops = Hops::read(lines, trusted.hops_max);
         let address = |hop: &Hop<'_>| hop.node.as_ref().and_then(Node::address);
         let is_trusted = |hop: &Hop<'_>| address(hop).is_some_and(|address| trusted.contains(address));
@@ -106,7 +135,8 @@ impl<'a> Route<'a> {
     }
 
     /// What is believed, from the client on.
-    pub(crate) fn believed(&self) -> impl Iterator<Item = &Hop<'a>> {
+    #[inline]
+    pub fn believed(&self) -> impl Iterator<Item = &Hop<'a>> {
         self.hops.nearest[..self.believed].iter().rev()
     }
 }

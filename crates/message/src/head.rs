@@ -6,19 +6,20 @@ use std::sync::Arc;
 use caching::invalidation::Target;
 use caching::{FieldLine, authority};
 
-use crate::message::fields::PackedFields;
+use crate::fields::PackedFields;
 use crate::timeline::Timeline;
 use crate::trace::Record;
 
 /// The URI scheme of the target, by the connection or a trusted proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scheme {
+pub enum Scheme {
     Http,
     Https,
 }
 
 impl Scheme {
-    pub(crate) fn as_str(self) -> &'static str {
+    #[inline]
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
             Self::Https => "https",
@@ -28,7 +29,7 @@ impl Scheme {
 
 /// Protocol version of a client's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
+pub enum Version {
     Http10,
     Http11,
     Http2,
@@ -36,7 +37,8 @@ pub(crate) enum Version {
 
 impl Version {
     /// The version of an origin's message.
-    pub(crate) fn received(version: http::Version) -> Self {
+    #[inline]
+    pub fn received(version: http::Version) -> Self {
         match version {
             http::Version::HTTP_10 => Self::Http10,
             http::Version::HTTP_2 => Self::Http2,
@@ -45,7 +47,8 @@ impl Version {
     }
 
     /// As in `Via` (RFC 9110 section 7.6.3).
-    pub(crate) fn received_protocol(self) -> &'static str {
+    #[inline]
+    pub fn received_protocol(self) -> &'static str {
         match self {
             Self::Http10 => "1.0",
             Self::Http11 => "1.1",
@@ -54,7 +57,8 @@ impl Version {
     }
 
     /// As in spans.
-    pub(crate) fn of_protocol(self) -> &'static str {
+    #[inline]
+    pub fn of_protocol(self) -> &'static str {
         match self {
             Self::Http10 => "1.0",
             Self::Http11 => "1.1",
@@ -62,7 +66,8 @@ impl Version {
         }
     }
 
-    pub(crate) fn as_str(self) -> &'static str {
+    #[inline]
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Http10 => "HTTP/1.0",
             Self::Http11 => "HTTP/1.1",
@@ -73,72 +78,73 @@ impl Version {
 
 /// A client connection, as long as it lives.
 #[derive(Clone, Debug)]
-pub(crate) struct ClientEnd {
-    pub(crate) peer: Peer,
-    pub(crate) tls: Option<Arc<TlsSession>>,
+pub struct ClientEnd {
+    pub peer: Peer,
+    pub tls: Option<Arc<TlsSession>>,
 }
 
 /// What was agreed on in a handshake. Shared by the requests of a connection, which only refer to it.
 #[derive(Debug)]
-pub(crate) struct TlsSession {
+pub struct TlsSession {
     /// `TLSv1.2`, `TLSv1.3`.
-    pub(crate) version: &'static str,
+    pub version: &'static str,
     /// The server name that the client asked for (RFC 6066 section 3).
-    pub(crate) server_name: Option<Box<str>>,
+    pub server_name: Option<Box<str>>,
 }
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer {
+pub struct Peer {
     /// The client's address, from the PROXY protocol where that is spoken.
-    pub(crate) address: SocketAddr,
+    pub address: SocketAddr,
     /// Whether its forwarding fields are believed.
-    pub(crate) trust: Trust,
+    pub trust: Trust,
     /// Scheme of the connection itself.
-    pub(crate) scheme: Scheme,
+    pub scheme: Scheme,
 }
 
 impl Peer {
-    pub(crate) fn ip(&self) -> IpAddr {
+    #[inline]
+    pub fn ip(&self) -> IpAddr {
         self.address.ip().to_canonical()
     }
 }
 
 /// Whether a peer's `X-Forwarded-*` and `Forwarded` fields are believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trust {
+pub enum Trust {
     Untrusted,
     Trusted,
 }
 
 /// A request head, borrowed from the connection's buffer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestHead<'a> {
-    pub(crate) method: &'a str,
-    pub(crate) scheme: Scheme,
-    pub(crate) authority: &'a str,
+pub struct RequestHead<'a> {
+    pub method: &'a str,
+    pub scheme: Scheme,
+    pub authority: &'a str,
     /// Starts with `/`, or is `*` (only OPTIONS).
-    pub(crate) path_and_query: &'a str,
-    pub(crate) version: Version,
-    pub(crate) fields: &'a [FieldLine<'a>],
+    pub path_and_query: &'a str,
+    pub version: Version,
+    pub fields: &'a [FieldLine<'a>],
     /// Whether `Connection` names any of them.
-    pub(crate) nominations: Nominations,
-    /// What the origin gets of them, where they have been read ([`crate::transform::reading`]).
-    pub(crate) sent: Option<&'a [FieldLine<'a>]>,
+    pub nominations: Nominations,
+    /// What the origin gets of them, where they have been read (after the rewriting of its site).
+    pub sent: Option<&'a [FieldLine<'a>]>,
     /// Field lines that are part of the cache key.
-    pub(crate) keyed: &'a [u8],
-    pub(crate) content: Content,
-    pub(crate) upgrade: Option<&'a str>,
-    pub(crate) peer: Peer,
+    pub keyed: &'a [u8],
+    pub content: Content,
+    pub upgrade: Option<&'a str>,
+    pub peer: Peer,
     /// Where decisions are noted, if anybody wants to know.
-    pub(crate) record: Option<&'a Arc<Record>>,
+    pub record: Option<&'a Arc<Record>>,
     /// What takes how long, if anybody wants to know.
-    pub(crate) timeline: Option<&'a Arc<Timeline>>,
-    pub(crate) tls: Option<&'a Arc<TlsSession>>,
+    pub timeline: Option<&'a Arc<Timeline>>,
+    pub tls: Option<&'a Arc<TlsSession>>,
 }
 
 impl<'a> RequestHead<'a> {
-    pub(crate) fn into_owned(self) -> OwnedRequest {
+    pub fn into_owned(self) -> OwnedRequest {
         OwnedRequest {
             method: self.method.to_owned(),
             scheme: self.scheme,
@@ -160,14 +166,14 @@ impl<'a> RequestHead<'a> {
 
 /// Whether `Connection` names fields that end here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Nominations {
+pub enum Nominations {
     None,
     Some,
 }
 
 /// Whether a request carries content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
+pub enum Content {
     None,
     Length(u64),
     Unknown,
@@ -175,28 +181,28 @@ pub(crate) enum Content {
 
 /// A request head that outlives its connection's buffer.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnedRequest {
-    pub(crate) method: String,
-    pub(crate) scheme: Scheme,
+pub struct OwnedRequest {
+    pub method: String,
+    pub scheme: Scheme,
     /// Normalised, as it is in the cache key.
-    pub(crate) authority: String,
-    pub(crate) path_and_query: String,
-    pub(crate) version: Version,
-    pub(crate) fields: PackedFields,
-    pub(crate) nominations: Nominations,
+    pub authority: String,
+    pub path_and_query: String,
+    pub version: Version,
+    pub fields: PackedFields,
+    pub nominations: Nominations,
     /// Field lines that are part of the cache key.
-    pub(crate) keyed: Vec<u8>,
-    pub(crate) content: Content,
-    pub(crate) upgrade: Option<String>,
-    pub(crate) peer: Peer,
-    pub(crate) record: Option<Arc<Record>>,
-    pub(crate) timeline: Option<Arc<Timeline>>,
-    pub(crate) tls: Option<Arc<TlsSession>>,
+    pub keyed: Vec<u8>,
+    pub content: Content,
+    pub upgrade: Option<String>,
+    pub peer: Peer,
+    pub record: Option<Arc<Record>>,
+    pub timeline: Option<Arc<Timeline>>,
+    pub tls: Option<Arc<TlsSession>>,
 }
 
 impl OwnedRequest {
     /// The borrowed form; `lines` are those of [`Self::fields`].
-    pub(crate) fn borrow<'a>(&'a self, lines: &'a [FieldLine<'a>]) -> RequestHead<'a> {
+    pub fn borrow<'a>(&'a self, lines: &'a [FieldLine<'a>]) -> RequestHead<'a> {
         RequestHead {
             method: &self.method,
             scheme: self.scheme,
@@ -216,12 +222,14 @@ impl OwnedRequest {
         }
     }
 
-    pub(crate) fn is_head(&self) -> bool {
+    #[inline]
+    pub fn is_head(&self) -> bool {
         self.method == "HEAD"
     }
 
     /// The target URI of a self.
-    pub(crate) fn target(&self) -> Target<'_> {
+    #[inline]
+    pub fn target(&self) -> Target<'_> {
         let (path, query) = match self.path_and_query.split_once('?') {
             Some((path, query)) => (path, Some(query.as_bytes())),
             None => (self.path_and_query.as_str(), None),
@@ -236,7 +244,8 @@ impl OwnedRequest {
 
     /// Whether trailers of the response can be used.
     //= RFC 9110 section 10.1.4: TE: trailers
-    pub(crate) fn accepts_trailers(&self) -> bool {
+    #[inline]
+    pub fn accepts_trailers(&self) -> bool {
         let has_trailers = |value: &[u8]| {
             value
                 .split(|byte| *byte == b',')

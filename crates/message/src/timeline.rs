@@ -15,13 +15,13 @@ use telemetry::trace::{
 use tokio::time::Instant;
 
 /// The field by which a client asks for `Server-Timing`. It ends here.
-pub(crate) const ASKING_FIELD: &str = "larder-timing";
-pub(crate) const PARENT_FIELD: &str = "traceparent";
-pub(crate) const STATE_FIELD: &str = "tracestate";
+pub const ASKING_FIELD: &str = "larder-timing";
+pub const PARENT_FIELD: &str = "traceparent";
+pub const STATE_FIELD: &str = "tracestate";
 
 /// What takes time in an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub enum Stage {
     /// A look into memory.
     Local,
     /// A question to the tier behind memory.
@@ -70,17 +70,17 @@ impl Stage {
 
 /// Where a request belongs.
 #[derive(Clone, Debug)]
-pub(crate) struct Standing {
+pub struct Standing {
     /// The span of the exchange; of a trace that is not recorded, the one that was said to have asked.
-    pub(crate) context: TraceContext,
-    pub(crate) parent: Option<SpanId>,
-    pub(crate) state: Option<Box<str>>,
-    pub(crate) links: Vec<TraceContext>,
+    pub context: TraceContext,
+    pub parent: Option<SpanId>,
+    pub state: Option<Box<str>>,
+    pub links: Vec<TraceContext>,
 }
 
 /// What of one exchange took how long.
 #[derive(Debug)]
-pub(crate) struct Timeline {
+pub struct Timeline {
     started: Instant,
     started_unix_ns: u64,
     standing: Option<Standing>,
@@ -116,20 +116,20 @@ enum LastWord {
 
 /// Whether the client is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Telling {
+pub enum Telling {
     Nothing,
     ServerTiming,
 }
 
 /// How an exchange, or a part of it, ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) status: SpanStatus,
-    pub(crate) attributes: Vec<Attribute>,
+pub struct Ended {
+    pub status: SpanStatus,
+    pub attributes: Vec<Attribute>,
 }
 
 impl Timeline {
-    pub(crate) fn new(started: Instant, telling: Telling) -> Self {
+    pub fn new(started: Instant, telling: Telling) -> Self {
         let now_unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let started_unix = now_unix.saturating_sub(started.elapsed());
         Self {
@@ -143,18 +143,13 @@ impl Timeline {
     }
 
     /// It belongs to a trace.
-    pub(crate) fn standing(mut self, standing: Standing) -> Self {
+    pub fn standing(mut self, standing: Standing) -> Self {
         self.standing = Some(standing);
         self
     }
 
     /// It is recorded, as the answer to a request.
-    pub(crate) fn recorded(
-        self,
-        sink: Arc<dyn SpanSink>,
-        name: &'static str,
-        attributes: Vec<Attribute>,
-    ) -> Self {
+    pub fn recorded(self, sink: Arc<dyn SpanSink>, name: &'static str, attributes: Vec<Attribute>) -> Self {
         let open = Open { name, kind: SpanKind::Server, attributes, last_word: LastWord::ClientGone };
         self.recorded_as(sink, open)
     }
@@ -165,7 +160,7 @@ impl Timeline {
     }
 
     /// That of work which a request has begun, and nobody waits for: a trace of its own, which names the request's.
-    pub(crate) fn behind(&self, name: &'static str) -> Option<Self> {
+    pub fn behind(&self, name: &'static str) -> Option<Self> {
         let sink = Arc::clone(&self.recording.as_ref()?.sink);
         let links = self.standing.iter().map(|standing| standing.context).collect();
         let context = TraceContext::root(TraceFlags::SAMPLED);
@@ -175,32 +170,32 @@ impl Timeline {
     }
 
     /// The trace and the span of the exchange.
-    pub(crate) fn context(&self) -> Option<TraceContext> {
+    pub fn context(&self) -> Option<TraceContext> {
         self.standing.as_ref().map(|standing| standing.context)
     }
 
     /// The same, for others who have to do with it.
-    pub(crate) fn recorded_context(&self) -> Option<TraceContext> {
+    pub fn recorded_context(&self) -> Option<TraceContext> {
         self.recording.as_ref().and_then(|_| self.context())
     }
 
     /// The `tracestate` to pass on.
-    pub(crate) fn state(&self) -> Option<&str> {
+    pub fn state(&self) -> Option<&str> {
         self.standing.as_ref()?.state.as_deref()
     }
 
     /// The trace and the span for a line of the log: a trace that nobody else knows of says nothing.
-    pub(crate) fn logged_context(&self) -> Option<TraceContext> {
+    pub fn logged_context(&self) -> Option<TraceContext> {
         let standing = self.standing.as_ref()?;
         (self.is_recorded() || standing.parent.is_some()).then_some(standing.context)
     }
 
-    pub(crate) fn is_recorded(&self) -> bool {
+    pub fn is_recorded(&self) -> bool {
         self.recording.is_some()
     }
 
     /// The exchange is over.
-    pub(crate) fn end(&self, ended: Instant, how: Ended) {
+    pub fn end(&self, ended: Instant, how: Ended) {
         let Some(recording) = &self.recording else { return };
         let open = recording.open.lock().take();
         if let Some(open) = open {
@@ -233,7 +228,7 @@ impl Timeline {
     }
 
     /// The value of `Server-Timing`, where the client is told.
-    pub(crate) fn server_timing(&self, cache: &str, now: Instant) -> Option<String> {
+    pub fn server_timing(&self, cache: &str, now: Instant) -> Option<String> {
         use std::fmt::Write as _;
         if self.telling == Telling::Nothing {
             return None;
@@ -270,7 +265,7 @@ impl Drop for Timeline {
 
 /// A stage that goes on until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Measuring {
+pub struct Measuring {
     timeline: Arc<Timeline>,
     stage: Stage,
     began: Instant,
@@ -282,7 +277,7 @@ pub(crate) struct Measuring {
 }
 
 /// Begins to measure a stage, where somebody wants to know.
-pub(crate) fn measure(timeline: Option<&Arc<Timeline>>, stage: Stage) -> Option<Measuring> {
+pub fn measure(timeline: Option<&Arc<Timeline>>, stage: Stage) -> Option<Measuring> {
     timeline.map(|timeline| Measuring {
         timeline: Arc::clone(timeline),
         stage,
@@ -296,27 +291,27 @@ pub(crate) fn measure(timeline: Option<&Arc<Timeline>>, stage: Stage) -> Option<
 
 impl Measuring {
     /// Its own span, where it is recorded.
-    pub(crate) fn context(&self) -> Option<TraceContext> {
+    pub fn context(&self) -> Option<TraceContext> {
         self.context
     }
 
-    pub(crate) fn named(&mut self, name: &'static str) {
+    pub fn named(&mut self, name: &'static str) {
         self.name = name;
     }
 
-    pub(crate) fn with(&mut self, name: &'static str, value: impl Into<SpanValue>) {
+    pub fn with(&mut self, name: &'static str, value: impl Into<SpanValue>) {
         if self.context.is_some() {
             self.ended.attributes.push((name, value.into()));
         }
     }
 
-    pub(crate) fn failed(&mut self, error: impl Into<SpanValue>) {
+    pub fn failed(&mut self, error: impl Into<SpanValue>) {
         self.ended.status = SpanStatus::Error;
         self.with("error.type", error);
     }
 
     /// It has to do with a span of somebody else.
-    pub(crate) fn linked(&mut self, context: Option<TraceContext>) {
+    pub fn linked(&mut self, context: Option<TraceContext>) {
         self.links.extend(context);
     }
 }
@@ -346,7 +341,7 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 /// Low in number, as names of spans are to be: the method, where it is a known one.
-pub(crate) fn span_name(method: &str) -> &'static str {
+pub fn span_name(method: &str) -> &'static str {
     match method {
         "GET" => "GET",
         "HEAD" => "HEAD",
@@ -362,7 +357,7 @@ pub(crate) fn span_name(method: &str) -> &'static str {
     }
 }
 
-pub(crate) fn method_attributes(method: &str) -> Vec<Attribute> {
+pub fn method_attributes(method: &str) -> Vec<Attribute> {
     match span_name(method) {
         "HTTP" => vec![
             ("http.request.method", "_OTHER".into()),

@@ -9,7 +9,7 @@ use http::header::HeaderName;
 /// Whether a field of this name can be a trailer of any message that is forwarded.
 //= RFC 9110 section 6.5.1: limitations on use of trailers
 //= RFC 9113 section 8.2.2: connection-specific fields are not sent
-pub(crate) fn may_pass(name: &str) -> bool {
+pub fn may_pass(name: &str) -> bool {
     !http1::is_forbidden_trailer(name)
         && !hop_by_hop::ends_here(name)
         && !hop_by_hop::is_written_by_sender(name)
@@ -18,10 +18,7 @@ pub(crate) fn may_pass(name: &str) -> bool {
 
 /// The names in lines of `Trailer` that may pass and are none of `hidden`, if there are any.
 //= RFC 9110 section 6.6.2: Trailer names what may come
-pub(crate) fn announcing<'a>(
-    lines: impl Iterator<Item = &'a [u8]>,
-    hidden: &[HeaderName],
-) -> Option<Vec<u8>> {
+pub fn announcing<'a>(lines: impl Iterator<Item = &'a [u8]>, hidden: &[HeaderName]) -> Option<Vec<u8>> {
     let is_hidden = |name: &str| hidden.iter().any(|hidden| hidden.as_str().eq_ignore_ascii_case(name));
     let passes = |name: &str| may_pass(name) && !is_hidden(name);
     let names = lines.flat_map(http1::elements);
@@ -31,7 +28,7 @@ pub(crate) fn announcing<'a>(
 }
 
 /// The trailers that may pass and are none of `hidden`, if there are any.
-pub(crate) fn passing(mut received: HeaderMap, hidden: &[HeaderName]) -> Option<HeaderMap> {
+pub fn passing(mut received: HeaderMap, hidden: &[HeaderName]) -> Option<HeaderMap> {
     let is_dropped = |name: &&HeaderName| !may_pass(name.as_str()) || hidden.contains(name);
     let dropped: Vec<HeaderName> = received.keys().filter(is_dropped).cloned().collect();
     dropped.iter().for_each(|name| drop(received.remove(name)));
@@ -39,7 +36,7 @@ pub(crate) fn passing(mut received: HeaderMap, hidden: &[HeaderName]) -> Option<
 }
 
 /// The trailers that the head has announced, if there are any.
-pub(crate) fn announced(mut received: HeaderMap, names: &[HeaderName]) -> Option<HeaderMap> {
+pub fn announced(mut received: HeaderMap, names: &[HeaderName]) -> Option<HeaderMap> {
     let unannounced: Vec<HeaderName> =
         received.keys().filter(|name| !names.contains(name)).cloned().collect();
     unannounced.iter().for_each(|name| drop(received.remove(name)));

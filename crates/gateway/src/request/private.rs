@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use caching::partial::received_part;
 use caching::{CacheStatus, FwdReason, Outcome};
+use message::fields::PackedFields;
+use message::head::Version;
+use message::reason::Reason;
 use telemetry::{CacheResult, RuleId};
 
 use crate::clock::now;
-use crate::message::fields::PackedFields;
-use crate::message::head::Version;
-use crate::message::reply::{Account, Body, Length, OwnHead, Reply, ReplyHead, has_no_content, x_cache};
-use crate::message::respond::{self, Problem};
 use crate::plan::{ForwardMode, ForwardReason, Plan};
-use crate::reason::Reason;
+use crate::request::reply::{Account, Body, Length, OwnHead, Reply, ReplyHead, has_no_content, x_cache};
+use crate::request::respond::{self, Problem};
 use crate::transform;
 use crate::upstream::{BodyFraming, OriginResponse};
 use crate::worker::Worker;

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use caching::{CacheStatus, Outcome};
+use message::fields::PackedFields;
+use message::reason::Reason;
 use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
 use crate::cache::record::stored::Hit;
 use crate::config::{ErrorExposure, ErrorPage, Maintenance, Page, PathSpellings};
 use crate::failure;
-use crate::message::fields::PackedFields;
-use crate::message::reply::{Account, Body, Length, Reply, ReplyHead, x_cache};
-use crate::reason::Reason;
+use crate::request::reply::{Account, Body, Length, Reply, ReplyHead, x_cache};
 use crate::route::{Ambiguity, LiveSite};
 use crate::upstream::OriginError;
 use crate::worker::Worker;
@@ -281,5 +281,45 @@ fn plain(problem: &Problem, site: Option<&Arc<LiveSite>>, started: Instant, work
         },
         x_cache: site.and_then(|site| x_cache(&site.config, result)),
         account: Account { site: site.cloned(), rule: RuleId::NONE, result, started },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use message::reason::Refused;
+
+    /// The codes of problems that are made in a file: the second arguments, where they are texts.
+    fn codes(text: &str) -> Vec<&str> {
+        let calls = text.split("Problem::new(").chain(text.split("Self::new(")).map(str::trim_start);
+        let arguments = calls.filter_map(|call| call.split_once(','));
+        let of_status = arguments.filter(|(status, _)| *status == "status" || status.parse::<u16>().is_ok());
+        of_status.filter_map(|(_, rest)| rest.trim_start().strip_prefix('"')?.split('"').next()).collect()
+    }
+
+    fn visit(folder: &Path, check: &dyn Fn(&Path, &str)) {
+        for entry in fs::read_dir(folder).expect("a folder of sources") {
+            let path = entry.expect("an entry").path();
+            match path.is_dir() {
+                true => visit(&path, check),
+                false => check(&path, &fs::read_to_string(&path).expect("a source")),
+            }
+        }
+    }
+
+    /// What operators find in `Cache-Status` they find on the page, which is made from these lists.
+    #[test]
+    fn every_code_is_listed() {
+        let own = Refused::ALL.iter().map(|code| code.as_str());
+        let malformed = http1::RequestError::ALL.map(http1::RequestError::reason);
+        let known: Vec<_> = own.chain(malformed).collect();
+        visit(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &|path, text| {
+            for code in codes(text) {
+                assert!(known.contains(&code), "{code} of {} is in no list", path.display());
+            }
+        });
+        assert!(codes(include_str!("respond.rs")).contains(&"no-site"), "codes are found");
     }
 }

@@ -10,14 +10,14 @@ use smallvec::SmallVec;
 
 /// A header section that is being put together: `name: value\r\n` for each line, plus how long each part is.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PackedFields {
+pub struct PackedFields {
     wire: Vec<u8>,
     spans: Vec<LineSpan>,
 }
 
 /// A header section in as few bytes as it needs, to be kept: one allocation.
 #[derive(Clone, Debug)]
-pub(crate) struct KeptFields {
+pub struct KeptFields {
     /// The wire form, and behind it the spans.
     bytes: Box<[u8]>,
     wire_bytes: u32,
@@ -25,7 +25,7 @@ pub(crate) struct KeptFields {
 
 /// A header section, wherever it is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fields<'a> {
+pub struct Fields<'a> {
     wire: &'a [u8],
     spans: &'a [LineSpan],
 }
@@ -44,6 +44,7 @@ const VALUE_BYTES_MAX: usize = 0xff_ffff;
 const SEPARATOR: &[u8] = b": ";
 const LINE_END: &[u8] = b"\r\n";
 
+#[inline]
 fn span(name: &str, value_bytes: usize) -> LineSpan {
     let lengths = match name.len() <= NAME_BYTES_MAX && value_bytes <= VALUE_BYTES_MAX {
         true => (name.len() as u32) << NAME_SHIFT | value_bytes as u32,
@@ -53,11 +54,13 @@ fn span(name: &str, value_bytes: usize) -> LineSpan {
 }
 
 impl PackedFields {
-    pub(crate) fn with_capacity(lines: usize) -> Self {
+    #[inline]
+    pub fn with_capacity(lines: usize) -> Self {
         Self { wire: Vec::with_capacity(lines * 40), spans: Vec::with_capacity(lines) }
     }
 
-    pub(crate) fn from_lines<'a>(lines: impl IntoIterator<Item = FieldLine<'a>>) -> Self {
+    #[inline]
+    pub fn from_lines<'a>(lines: impl IntoIterator<Item = FieldLine<'a>>) -> Self {
         let lines = lines.into_iter();
         let mut packed = match lines.size_hint() {
             (0, _) => Self::default(),
@@ -69,12 +72,13 @@ impl PackedFields {
 
     /// Appends a line. Names and values come from parsed messages, which contain no CR, LF or NUL.
     #[inline]
-    pub(crate) fn push(&mut self, name: &str, value: &[u8]) {
+    pub fn push(&mut self, name: &str, value: &[u8]) {
         self.push_with(name, value.len(), |wire| wire.extend_from_slice(value));
     }
 
     /// Appends a line whose value consists of several parts.
-    pub(crate) fn push_parts(&mut self, name: &str, value: &[&[u8]]) {
+    #[inline]
+    pub fn push_parts(&mut self, name: &str, value: &[&[u8]]) {
         let value_bytes = value.iter().map(|part| part.len()).sum();
         self.push_with(name, value_bytes, |wire| value.iter().for_each(|part| wire.extend_from_slice(part)));
     }
@@ -93,13 +97,14 @@ impl PackedFields {
     }
 
     /// Whether a line has such a name.
-    pub(crate) fn has_any(&self, is_such: impl Fn(&[u8]) -> bool) -> bool {
+    #[inline]
+    pub fn has_any(&self, is_such: impl Fn(&[u8]) -> bool) -> bool {
         let fields = self.view();
         fields.parts().any(|part| is_such(&fields.wire[part.name()]))
     }
 
     /// Removes the lines whose names don't pass.
-    pub(crate) fn retain(&mut self, is_kept: impl Fn(&[u8]) -> bool) {
+    pub fn retain(&mut self, is_kept: impl Fn(&[u8]) -> bool) {
         let fields = self.view();
         let verdict = |part: Part| (is_kept(&fields.wire[part.name()]), part.end - part.start);
         let lines: SmallVec<[(bool, usize); 32]> = fields.parts().map(verdict).collect();
@@ -120,7 +125,8 @@ impl PackedFields {
     }
 
     /// One line in place of all that are called `name`.
-    pub(crate) fn set(&mut self, name: &str, value: &[u8]) {
+    #[inline]
+    pub fn set(&mut self, name: &str, value: &[u8]) {
         if self.value(name).is_some() {
             self.retain(|other| !other.eq_ignore_ascii_case(name.as_bytes()));
         }
@@ -128,7 +134,8 @@ impl PackedFields {
     }
 
     /// Puts an element behind those of a list.
-    pub(crate) fn append_to_list(&mut self, name: &str, element: &[&[u8]]) {
+    #[inline]
+    pub fn append_to_list(&mut self, name: &str, element: &[&[u8]]) {
         if self.value(name).is_none() {
             return self.push_parts(name, element);
         }
@@ -142,72 +149,86 @@ impl PackedFields {
     }
 
     /// Appends a line whose name may have letters of both cases.
-    pub(crate) fn push_lowercase(&mut self, name: &str, value: &[u8]) {
+    #[inline]
+    pub fn push_lowercase(&mut self, name: &str, value: &[u8]) {
         let start = self.wire.len();
         self.push(name, value);
         self.wire[start..start + name.len()].make_ascii_lowercase();
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    #[inline]
+    pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
     /// How many lines there are.
-    pub(crate) fn len(&self) -> usize {
+    #[inline]
+    pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    pub(crate) fn view(&self) -> Fields<'_> {
+    #[inline]
+    pub fn view(&self) -> Fields<'_> {
         Fields { wire: &self.wire, spans: &self.spans }
     }
 
-    pub(crate) fn lines(&self) -> impl ExactSizeIterator<Item = FieldLine<'_>> + Clone {
+    #[inline]
+    pub fn lines(&self) -> impl ExactSizeIterator<Item = FieldLine<'_>> + Clone {
         self.view().lines()
     }
 
     /// Borrowed lines in the form that `caching` takes.
-    pub(crate) fn to_lines(&self) -> Vec<FieldLine<'_>> {
+    #[inline]
+    pub fn to_lines(&self) -> Vec<FieldLine<'_>> {
         self.lines().collect()
     }
 
     /// The value of the first line called `name`.
-    pub(crate) fn value(&self, name: &str) -> Option<&[u8]> {
+    #[inline]
+    pub fn value(&self, name: &str) -> Option<&[u8]> {
         self.view().value(name)
     }
 
     /// The values of all lines called `name`.
-    pub(crate) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    #[inline]
+    pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.view().values(name)
     }
 }
 
 impl KeptFields {
-    pub(crate) fn view(&self) -> Fields<'_> {
+    #[inline]
+    pub fn view(&self) -> Fields<'_> {
         let (wire, spans) = self.bytes.split_at(self.wire_bytes as usize);
         Fields { wire, spans: spans.as_chunks().0 }
     }
 
-    pub(crate) fn lines(&self) -> impl ExactSizeIterator<Item = FieldLine<'_>> + Clone {
+    #[inline]
+    pub fn lines(&self) -> impl ExactSizeIterator<Item = FieldLine<'_>> + Clone {
         self.view().lines()
     }
 
     /// Borrowed lines in the form that `caching` takes.
-    pub(crate) fn to_lines(&self) -> Vec<FieldLine<'_>> {
+    #[inline]
+    pub fn to_lines(&self) -> Vec<FieldLine<'_>> {
         self.lines().collect()
     }
 
     /// The value of the first line called `name`.
-    pub(crate) fn value(&self, name: &str) -> Option<&[u8]> {
+    #[inline]
+    pub fn value(&self, name: &str) -> Option<&[u8]> {
         self.view().value(name)
     }
 
     /// Heap bytes in use.
-    pub(crate) fn heap_bytes(&self) -> usize {
+    #[inline]
+    pub fn heap_bytes(&self) -> usize {
         store::allocated_bytes(self.bytes.len())
     }
 }
 
 impl From<PackedFields> for KeptFields {
+    #[inline]
     fn from(packed: PackedFields) -> Self {
         let wire_bytes = packed.wire.len();
         // Of exact size: what is left over of a list that grew would be kept too.
@@ -223,12 +244,14 @@ impl From<PackedFields> for KeptFields {
 }
 
 impl<'a> Fields<'a> {
-    /// How many lines there are.
-    pub(crate) fn len(self) -> usize {
+    /// The number of lines.
+    #[inline]
+    pub fn line_count(self) -> usize {
         self.spans.len()
     }
 
-    pub(crate) fn lines(self) -> impl ExactSizeIterator<Item = FieldLine<'a>> + Clone {
+    #[inline]
+    pub fn lines(self) -> impl ExactSizeIterator<Item = FieldLine<'a>> + Clone {
         // To check the whole section costs less than to check each name; only an odd value makes that necessary.
         let text = std::str::from_utf8(self.wire).ok();
         self.parts().map(move |part| {
@@ -238,12 +261,14 @@ impl<'a> Fields<'a> {
     }
 
     /// The lines that a 304 repeats of a response with these fields, which are kept ones.
-    pub(crate) fn lines_of_304(self) -> impl Iterator<Item = FieldLine<'a>> {
+    #[inline]
+    pub fn lines_of_304(self) -> impl Iterator<Item = FieldLine<'a>> {
         self.parts().filter(|part| part.belongs_in_304).map(move |part| self.line(part))
     }
 
     /// The same in wire form, neighbours together.
-    pub(crate) fn wire_of_304(self) -> impl Iterator<Item = &'a [u8]> {
+    #[inline]
+    pub fn wire_of_304(self) -> impl Iterator<Item = &'a [u8]> {
         let mut parts = self.parts();
         std::iter::from_fn(move || {
             let first = parts.find(|part| part.belongs_in_304)?;
@@ -253,34 +278,41 @@ impl<'a> Fields<'a> {
         })
     }
 
+    #[inline]
     fn parts(self) -> Parts<'a> {
         Parts { wire: self.wire, next: 0, spans: self.spans.iter() }
     }
 
     /// The HTTP/1.1 wire form of all lines, without the empty line that ends a head.
-    pub(crate) fn wire(self) -> &'a [u8] {
+    #[inline]
+    pub fn wire(self) -> &'a [u8] {
         self.wire
     }
 
     /// The value of the first line called `name`.
-    pub(crate) fn value(self, name: &str) -> Option<&'a [u8]> {
+    #[inline]
+    pub fn value(self, name: &str) -> Option<&'a [u8]> {
         let part = self.parts().find(|part| self.is_called(*part, name))?;
         Some(self.value_in(part))
     }
 
-    pub(crate) fn values(self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    #[inline]
+    pub fn values(self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.parts().filter(move |part| self.is_called(*part, name)).map(move |part| self.value_in(part))
     }
 
     /// The length first, which most names differ by; and as bytes, since only what leaves here has to be text.
+    #[inline]
     fn is_called(self, part: Part, name: &str) -> bool {
         part.name_bytes == name.len() && self.wire[part.name()].eq_ignore_ascii_case(name.as_bytes())
     }
 
+    #[inline]
     fn value_in(self, part: Part) -> &'a [u8] {
         &self.wire[part.value()]
     }
 
+    #[inline]
     fn line(self, part: Part) -> FieldLine<'a> {
         (std::str::from_utf8(&self.wire[part.name()]).unwrap_or_default(), self.value_in(part))
     }
@@ -296,10 +328,12 @@ struct Part {
 }
 
 impl Part {
+    #[inline]
     fn name(self) -> Range<usize> {
         self.start..self.start + self.name_bytes
     }
 
+    #[inline]
     fn value(self) -> Range<usize> {
         self.start + self.name_bytes + SEPARATOR.len()..self.end - LINE_END.len()
     }
@@ -338,6 +372,7 @@ impl ExactSizeIterator for Parts<'_> {}
 
 /// The lengths of name and value of the first line.
 #[cold]
+#[inline]
 fn measured(wire: &[u8]) -> (usize, usize) {
     let name_bytes = memchr::memchr(b':', wire).unwrap_or_default();
     let line_bytes = memchr::memchr(b'\r', wire).unwrap_or_default();
@@ -345,12 +380,13 @@ fn measured(wire: &[u8]) -> (usize, usize) {
 }
 
 /// The lines of a header map, equal names together.
-pub(crate) fn map_lines(map: &http::HeaderMap) -> impl Iterator<Item = FieldLine<'_>> {
+#[inline]
+pub fn map_lines(map: &http::HeaderMap) -> impl Iterator<Item = FieldLine<'_>> {
     map.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))
 }
 
 /// The value of the first line called `name`, as text.
-pub(crate) fn text<'a>(lines: &[FieldLine<'a>], name: &str) -> Option<&'a str> {
+pub fn text<'a>(lines: &[FieldLine<'a>], name: &str) -> Option<&'a str> {
     let (_, value) = lines.iter().find(|(line_name, _)| line_name.eq_ignore_ascii_case(name))?;
     std::str::from_utf8(value).ok()
 }

@@ -12,6 +12,9 @@ use bytes::Bytes;
 use caching::partial::is_of_one_message;
 use caching::{CacheName, CacheStatus};
 use http::HeaderMap;
+use message::fields::{Fields, PackedFields};
+use message::piece::PieceMax;
+use message::trailers;
 use store::Budget;
 use store::Slice;
 use telemetry::{CacheResult, RuleId};
@@ -21,9 +24,6 @@ use crate::cache::inflight::fill::ranges::FillRanges;
 use crate::cache::inflight::fill::{Aborted, FillReader};
 use crate::cache::record::stored::{Hit, StoredBody, StoredHead};
 use crate::config::{Site, XCache};
-use crate::message::fields::{Fields, PackedFields};
-use crate::message::piece::PieceMax;
-use crate::message::trailers;
 use crate::route::LiveSite;
 use crate::server::readers::HeldBody;
 use crate::upstream::{BodyFrame, OriginBody, OriginError, OriginResponse, UpgradeHandle};
@@ -308,7 +308,7 @@ impl Reply {
             | ReplyHead::Ranges(stored) => stored.fields.view(),
             ReplyHead::Own(own) => own.fields.view(),
         };
-        head.len() + self.extra.len()
+        head.line_count() + self.extra.len()
     }
 
     /// The head as it would be sent, but for the fields that are written at the end: to be changed, while what is stored stays as

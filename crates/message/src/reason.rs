@@ -71,7 +71,7 @@ reason_codes! {
 
 /// A `detail` of `Cache-Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Detail {
+pub enum Detail {
     Reuse(NotReused),
     Store(NotStored),
     Here(Reason),
@@ -81,7 +81,7 @@ pub(crate) enum Detail {
 
 impl Detail {
     /// As it stands in the field.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Reuse(reason) => reason.as_str(),
             Self::Store(reason) => reason.as_str(),
@@ -93,7 +93,7 @@ impl Detail {
 
 impl Detail {
     /// That of a code that stands in a note: why something was not stored.
-    pub(crate) fn of_note(code: &[u8]) -> Option<Self> {
+    pub fn of_note(code: &[u8]) -> Option<Self> {
         let is = |known: &str| known.as_bytes() == code;
         let stored =
             NotStored::ALL.iter().find(|reason| is(reason.as_str())).map(|reason| Self::Store(*reason));
@@ -102,7 +102,7 @@ impl Detail {
     }
 
     /// What it means, in a sentence.
-    pub(crate) fn meaning(self) -> &'static str {
+    pub fn meaning(self) -> &'static str {
         match self {
             Self::Reuse(reason) => reason.meaning(),
             Self::Store(reason) => reason.meaning(),
@@ -112,7 +112,7 @@ impl Detail {
     }
 
     /// The section behind it; empty where none is.
-    pub(crate) fn section(self) -> &'static str {
+    pub fn section(self) -> &'static str {
         match self {
             Self::Reuse(reason) => reason.section(),
             Self::Store(reason) => reason.section(),
@@ -137,45 +137,5 @@ impl From<NotStored> for Detail {
 impl From<Reason> for Detail {
     fn from(reason: Reason) -> Self {
         Self::Here(reason)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::path::Path;
-
-    use super::*;
-
-    /// The codes of problems that are made in a file: the second arguments, where they are texts.
-    fn codes(text: &str) -> Vec<&str> {
-        let calls = text.split("Problem::new(").chain(text.split("Self::new(")).map(str::trim_start);
-        let arguments = calls.filter_map(|call| call.split_once(','));
-        let of_status = arguments.filter(|(status, _)| *status == "status" || status.parse::<u16>().is_ok());
-        of_status.filter_map(|(_, rest)| rest.trim_start().strip_prefix('"')?.split('"').next()).collect()
-    }
-
-    fn visit(folder: &Path, check: &dyn Fn(&Path, &str)) {
-        for entry in fs::read_dir(folder).expect("a folder of sources") {
-            let path = entry.expect("an entry").path();
-            match path.is_dir() {
-                true => visit(&path, check),
-                false => check(&path, &fs::read_to_string(&path).expect("a source")),
-            }
-        }
-    }
-
-    /// What operators find in `Cache-Status` they find on the page, which is made from these lists.
-    #[test]
-    fn every_code_is_listed() {
-        let own = Refused::ALL.iter().map(|code| code.as_str());
-        let malformed = http1::RequestError::ALL.map(http1::RequestError::reason);
-        let known: Vec<_> = own.chain(malformed).collect();
-        visit(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &|path, text| {
-            for code in codes(text) {
-                assert!(known.contains(&code), "{code} of {} is in no list", path.display());
-            }
-        });
-        assert!(codes(include_str!("message/respond.rs")).contains(&"no-site"), "codes are found");
     }
 }
