@@ -6,6 +6,7 @@ use message::client::address_of;
 use message::fields::text;
 use message::head::{ClientEnd, OwnedRequest, RequestHead};
 use message::timeline::Timeline;
+use origin::Tried;
 use telemetry::{AccessRecord, CacheResult, Method, RequestOutcome, RuleId, SiteId};
 use tokio::time::Instant;
 
@@ -17,7 +18,6 @@ use crate::request::reply::Reply;
 use crate::request::respond::{self, Problem};
 use crate::route::LiveSite;
 use crate::traces;
-use crate::upstream::Tried;
 use crate::worker::Worker;
 
 /// What went to the client and came from it.

@@ -3,7 +3,7 @@
 
 use telemetry::Warnings;
 
-use crate::upstream::OriginError;
+use origin::OriginError;
 
 /// What may still be written about one site.
 #[derive(Debug)]

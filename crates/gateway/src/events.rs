@@ -5,11 +5,11 @@
 
 use std::net::IpAddr;
 
+use origin::OriginError;
 use tracing::Level;
 
 use crate::clock::now;
 use crate::route::LiveSite;
-use crate::upstream::OriginError;
 
 /// The log target of site events.
 pub const TARGET: &str = "site";

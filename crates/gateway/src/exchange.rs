@@ -32,6 +32,7 @@ use message::client::{UnknownClient, address_of, known_address_of};
 use message::fields::PackedFields;
 use message::head::RequestHead;
 use message::trace::note;
+use origin::RequestBody;
 use tokio::time::Instant;
 
 use crate::account;
@@ -54,7 +55,6 @@ use crate::traces;
 use crate::transform::reading::{self, Inbound, Terms};
 use crate::transform::rules::Matching;
 use crate::transform::trail;
-use crate::upstream::RequestBody;
 use crate::worker::Worker;
 
 /// Route, key, lookup, and the reply if one is at hand. `key` is scratch space of the connection, `started` is when the

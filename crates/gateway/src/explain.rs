@@ -9,6 +9,7 @@ use message::fields::map_lines;
 use message::head::{Content, Nominations, Peer, RequestHead, Scheme, Trust, Version};
 use message::piece::PieceMax;
 use message::trace::Record;
+use origin::RequestBody;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
@@ -17,7 +18,6 @@ use crate::plan::Step;
 use crate::question::{ExplainJob, Explanation, Question};
 use crate::request::interims::Interims;
 use crate::request::reply::Reply;
-use crate::upstream::RequestBody;
 use crate::worker::Worker;
 
 /// How long the end of a forward is waited for after the response has ended.

@@ -3,7 +3,7 @@
 use caching::Failure;
 use message::reason::{Detail, Reason};
 
-use crate::upstream::{OriginError, OriginErrorKind};
+use origin::{OriginError, OriginErrorKind};
 
 /// Why a stale response is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

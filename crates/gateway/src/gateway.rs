@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use caching::CacheName;
 use futures_util::future::join_all;
+use origin::{OriginStats, Upstreams};
 use store::Usage;
 use store::backing::Health;
 use telemetry::trace::SpanSink;
@@ -35,7 +36,6 @@ use crate::server::listener::{self, Claim, InheritedSockets, Listener, OpenConne
 use crate::server::tls::{self, ServedCertificate};
 use crate::stores::Stores;
 use crate::transform::loops::Instance;
-use crate::upstream::{OriginStats, Upstreams};
 use crate::worker::{Drain, Shared, Worker};
 
 /// What a gateway is started with.

@@ -22,8 +22,6 @@ mod cache;
 mod clock;
 mod compression;
 pub mod config;
-#[cfg(test)]
-mod decision_table;
 pub mod events;
 mod exchange;
 mod explain;
@@ -33,7 +31,6 @@ mod gateway;
 mod plan;
 mod protection;
 mod question;
-mod read_ahead;
 mod request;
 mod route;
 mod server;
@@ -41,7 +38,6 @@ mod steps;
 mod stores;
 mod traces;
 mod transform;
-pub mod upstream;
 mod worker;
 
 pub use cache::purge::{

@@ -8,6 +8,7 @@ use message::client::Client;
 use message::fields::PackedFields;
 use message::head::OwnedRequest;
 use message::reason::Detail;
+use origin::RequestBody;
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
@@ -21,7 +22,6 @@ use crate::request::reply::Reply;
 use crate::route::{LiveSite, RuleIndex};
 use crate::server::pace::BodyLimits;
 use crate::transform::reading::Inbound;
-use crate::upstream::RequestBody;
 
 /// How the first half of an exchange ends. A reply is not boxed: a hit allocates nothing.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation per hit")]

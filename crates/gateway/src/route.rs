@@ -17,6 +17,7 @@ pub(crate) use self::choice::{Routed, RuleIndex};
 use self::sites::SiteIndex;
 pub(crate) use self::spelling::{Readings, spelled_part};
 use message::trace::{Record, note};
+use origin::{OriginError, Upstream};
 
 use crate::allowances::Allowances;
 use crate::config::{
@@ -27,7 +28,6 @@ use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, Protection, whole_seconds};
 use crate::server::pace::{BodyLimits, PaceLimits};
 use crate::transform::rules;
-use crate::upstream::{OriginError, Upstream};
 
 /// A site with the living things that belong to it.
 pub(crate) struct LiveSite {

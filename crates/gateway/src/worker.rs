@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use caching::{Timestamp, date};
+use origin::Upstreams;
 use parking_lot::Mutex;
 use store::Budget;
 use telemetry::trace::SpanSink;
@@ -29,7 +30,6 @@ use crate::route::LiveSite;
 use crate::server::doorway::Doorway;
 use crate::stores::{Store, Stores};
 use crate::transform::loops::Instance;
-use crate::upstream::Upstreams;
 
 /// State of all workers.
 pub(crate) struct Shared {

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, UNIX_EPOCH};
 
-use gateway::upstream::{BreakerStats, ServerState, ServerStats};
 use gateway::{GatewayControl, ServedCertificate, StoreMeasures, TierCounts};
 use kv::CommandMeasures;
+use origin::{BreakerStats, ServerState, ServerStats};
 use parking_lot::Mutex;
 use store::Usage;
 use store::backing::{BreakerState, Health, Operation};

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use anyhow::Context;
 use caching::{FwdReason, NotReused, NotStored};
-use gateway::upstream::OriginError;
 use gateway::{BodyError, RequestError};
 use message::reason::{Reason, Refused};
+use origin::OriginError;
 use terminal::output;
 
 use crate::config;

@@ -118,6 +118,7 @@ pub struct Route<'a> {
 }
 
 impl<'a> Route<'a> {
+    #[inline]
     pub fn read(lines: &'a [FieldLine<'a>], trusted: &TrustedProxies) -> Self {
         let hops = Hops::read(lines, trusted.hops_max);
         let address = |hop: &Hop<'_>| hop.node.as_ref().and_then(Node::address);

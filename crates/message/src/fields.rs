@@ -104,6 +104,7 @@ impl PackedFields {
     }
 
     /// Removes the lines whose names don't pass.
+    #[inline]
     pub fn retain(&mut self, is_kept: impl Fn(&[u8]) -> bool) {
         let fields = self.view();
         let verdict = |part: Part| (is_kept(&fields.wire[part.name()]), part.end - part.start);
@@ -386,6 +387,7 @@ pub fn map_lines(map: &http::HeaderMap) -> impl Iterator<Item = FieldLine<'_>> {
 }
 
 /// The value of the first line called `name`, as text.
+#[inline]
 pub fn text<'a>(lines: &[FieldLine<'a>], name: &str) -> Option<&'a str> {
     let (_, value) = lines.iter().find(|(line_name, _)| line_name.eq_ignore_ascii_case(name))?;
     std::str::from_utf8(value).ok()

@@ -144,6 +144,7 @@ pub struct RequestHead<'a> {
 }
 
 impl<'a> RequestHead<'a> {
+    #[inline]
     pub fn into_owned(self) -> OwnedRequest {
         OwnedRequest {
             method: self.method.to_owned(),
@@ -202,6 +203,7 @@ pub struct OwnedRequest {
 
 impl OwnedRequest {
     /// The borrowed form; `lines` are those of [`Self::fields`].
+    #[inline]
     pub fn borrow<'a>(&'a self, lines: &'a [FieldLine<'a>]) -> RequestHead<'a> {
         RequestHead {
             method: &self.method,

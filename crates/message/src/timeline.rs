@@ -63,6 +63,7 @@ impl Stage {
         }
     }
 
+    #[inline]
     fn kind(self) -> SpanKind {
         if self == Self::Origin { SpanKind::Client } else { SpanKind::Internal }
     }
@@ -143,23 +144,27 @@ impl Timeline {
     }
 
     /// It belongs to a trace.
+    #[inline]
     pub fn standing(mut self, standing: Standing) -> Self {
         self.standing = Some(standing);
         self
     }
 
     /// It is recorded, as the answer to a request.
+    #[inline]
     pub fn recorded(self, sink: Arc<dyn SpanSink>, name: &'static str, attributes: Vec<Attribute>) -> Self {
         let open = Open { name, kind: SpanKind::Server, attributes, last_word: LastWord::ClientGone };
         self.recorded_as(sink, open)
     }
 
+    #[inline]
     fn recorded_as(mut self, sink: Arc<dyn SpanSink>, open: Open) -> Self {
         self.recording = Some(Recording { sink, open: Mutex::new(Some(Box::new(open))) });
         self
     }
 
     /// That of work which a request has begun, and nobody waits for: a trace of its own, which names the request's.
+    #[inline]
     pub fn behind(&self, name: &'static str) -> Option<Self> {
         let sink = Arc::clone(&self.recording.as_ref()?.sink);
         let links = self.standing.iter().map(|standing| standing.context).collect();
@@ -170,31 +175,37 @@ impl Timeline {
     }
 
     /// The trace and the span of the exchange.
+    #[inline]
     pub fn context(&self) -> Option<TraceContext> {
         self.standing.as_ref().map(|standing| standing.context)
     }
 
     /// The same, for others who have to do with it.
+    #[inline]
     pub fn recorded_context(&self) -> Option<TraceContext> {
         self.recording.as_ref().and_then(|_| self.context())
     }
 
     /// The `tracestate` to pass on.
+    #[inline]
     pub fn state(&self) -> Option<&str> {
         self.standing.as_ref()?.state.as_deref()
     }
 
     /// The trace and the span for a line of the log: a trace that nobody else knows of says nothing.
+    #[inline]
     pub fn logged_context(&self) -> Option<TraceContext> {
         let standing = self.standing.as_ref()?;
         (self.is_recorded() || standing.parent.is_some()).then_some(standing.context)
     }
 
+    #[inline]
     pub fn is_recorded(&self) -> bool {
         self.recording.is_some()
     }
 
     /// The exchange is over.
+    #[inline]
     pub fn end(&self, ended: Instant, how: Ended) {
         let Some(recording) = &self.recording else { return };
         let open = recording.open.lock().take();
@@ -223,6 +234,7 @@ impl Timeline {
         });
     }
 
+    #[inline]
     fn unix_ns(&self, at: Instant) -> u64 {
         self.started_unix_ns.saturating_add(nanoseconds(at.saturating_duration_since(self.started)))
     }
@@ -244,6 +256,7 @@ impl Timeline {
         Some(value)
     }
 
+    #[inline]
     fn add(&self, stage: Stage, time: Duration) {
         let sum = &mut self.times.lock()[stage as usize];
         *sum = Some(sum.unwrap_or_default().saturating_add(time));
@@ -291,26 +304,31 @@ pub fn measure(timeline: Option<&Arc<Timeline>>, stage: Stage) -> Option<Measuri
 
 impl Measuring {
     /// Its own span, where it is recorded.
+    #[inline]
     pub fn context(&self) -> Option<TraceContext> {
         self.context
     }
 
+    #[inline]
     pub fn named(&mut self, name: &'static str) {
         self.name = name;
     }
 
+    #[inline]
     pub fn with(&mut self, name: &'static str, value: impl Into<SpanValue>) {
         if self.context.is_some() {
             self.ended.attributes.push((name, value.into()));
         }
     }
 
+    #[inline]
     pub fn failed(&mut self, error: impl Into<SpanValue>) {
         self.ended.status = SpanStatus::Error;
         self.with("error.type", error);
     }
 
     /// It has to do with a span of somebody else.
+    #[inline]
     pub fn linked(&mut self, context: Option<TraceContext>) {
         self.links.extend(context);
     }
@@ -336,6 +354,7 @@ impl Drop for Measuring {
     }
 }
 
+#[inline]
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -357,6 +376,7 @@ pub fn span_name(method: &str) -> &'static str {
     }
 }
 
+#[inline]
 pub fn method_attributes(method: &str) -> Vec<Attribute> {
     match span_name(method) {
         "HTTP" => vec![

@@ -16,6 +16,7 @@ mod client;
 mod collector;
 pub mod conversation;
 mod crowd;
+pub mod decision_table;
 mod delay_line;
 mod documentation;
 mod gate;

@@ -12,7 +12,7 @@ use super::problem::Problem;
 use super::purity::{IMPURE_DEPENDENCIES, PURE_CRATES};
 
 /// Every crate of the house, as in the table.
-pub(super) const OUR_CRATES: [&str; 19] = [
+pub(super) const OUR_CRATES: [&str; 20] = [
     "breaker",
     "caching",
     "http1",
@@ -23,6 +23,7 @@ pub(super) const OUR_CRATES: [&str; 19] = [
     "otlp",
     "store",
     "larder-message",
+    "larder-origin",
     "gateway",
     "kv",
     "admin",
@@ -35,7 +36,7 @@ pub(super) const OUR_CRATES: [&str; 19] = [
 ];
 
 /// The crates that each crate may use.
-const ALLOWED_EDGES: [(&str, &[&str]); 19] = [
+const ALLOWED_EDGES: [(&str, &[&str]); 20] = [
     ("breaker", &[]),
     ("caching", &[]),
     ("http1", &[]),
@@ -46,7 +47,8 @@ const ALLOWED_EDGES: [(&str, &[&str]); 19] = [
     ("otlp", &["telemetry"]),
     ("store", &["breaker", "telemetry"]),
     ("larder-message", &["caching", "http1", "store", "telemetry"]),
-    ("gateway", &["breaker", "caching", "http1", "larder-message", "store", "telemetry"]),
+    ("larder-origin", &["breaker", "caching", "http1", "larder-message", "store", "telemetry"]),
+    ("gateway", &["caching", "http1", "larder-message", "larder-origin", "store", "telemetry"]),
     ("kv", &["resp", "engine", "telemetry"]),
     ("admin", &["caching", "gateway", "kv", "store", "telemetry"]),
     ("bench", &["resp", "telemetry"]),
@@ -59,7 +61,9 @@ const ALLOWED_EDGES: [(&str, &[&str]); 19] = [
             "engine",
             "telemetry",
             "terminal",
+            "breaker",
             "larder-message",
+            "larder-origin",
             "store",
             "gateway",
             "kv",

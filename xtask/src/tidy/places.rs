@@ -81,7 +81,9 @@ fn binary_tests(source: &Source) -> Vec<Problem> {
     if !BINARY_TESTS.iter().any(|folder| source.path.starts_with(folder)) {
         return Vec::new();
     }
-    let is_library = |name: &str| name != "testkit" && OUR_CRATES.contains(&name);
+    // Packages with common names have a prefix that their libraries don't have.
+    let libraries = OUR_CRATES.map(|package| package.strip_prefix("larder-").unwrap_or(package));
+    let is_library = |name: &str| name != "testkit" && libraries.contains(&name);
     let is_client = |words: &[String]| {
         let mut words = words.iter().map(String::as_str);
         CLIENTS.contains(&(words.next().unwrap_or_default(), words.next().unwrap_or_default()))

@@ -245,9 +245,9 @@ fn origin_judges(facts: &RequestFacts, circumstances: Circumstances) -> bool {
 mod tests {
     use caching::RefusalScope;
     use message::reason::Detail;
+    use testkit::decision_table::{Column, compare, table};
 
     use super::*;
-    use crate::decision_table::{Column, compare, table};
 
     const SELECTED: [Option<()>; 2] = [Some(()), None];
     const METHODS: [MethodClass; 5] = [

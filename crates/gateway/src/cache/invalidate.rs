@@ -9,6 +9,7 @@ use caching::{FieldLine, GroupsInvalidated, fields, groups, target};
 use futures_util::future::join_all;
 use message::client::address_of;
 use message::head::RequestHead;
+use origin::OriginResponse;
 
 use crate::cache::Cache;
 use crate::cache::inflight::table::Waiter;
@@ -22,7 +23,6 @@ use crate::config::{Phase, StoreIndex};
 use crate::plan::Plan;
 use crate::route::LiveSite;
 use crate::transform::shape::{self, Shape};
-use crate::upstream::OriginResponse;
 use crate::worker::Worker;
 
 /// Invalidates what an unsafe request has changed, as far as its response tells. `spared` is the forward of the request itself,

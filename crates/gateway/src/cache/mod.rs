@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use caching::groups::Groups;
 use caching::invalidation::Target;
+use origin::ARRIVING_BYTES_MAX;
 use store::backing::{Health, LogCursor, Version, Watcher};
 use store::purge::{PurgeId, PurgeRecord};
 use store::{Applied, Budget, Change, Memory, MemoryConfig, Place, Segment, Usage, Walk};
@@ -48,7 +49,6 @@ use self::tiers::taking::{Awaited, Taking};
 use self::tiers::{Left, StartTier, Tiers};
 use crate::clock::{self, now};
 use crate::config::FileUse;
-use crate::upstream::ARRIVING_BYTES_MAX;
 
 /// What all workers store, fetch and take out of use in one store: the one way to look up, publish, invalidate, purge and count.
 ///

@@ -6,6 +6,7 @@ use std::time::Duration;
 use caching::explain::Finding;
 use caching::{FwdReason, Outcome, may_serve_stale};
 use message::trace::note;
+use origin::{OriginError, Probe};
 use telemetry::CacheResult;
 use tokio::time::Instant;
 
@@ -19,8 +20,8 @@ use crate::cache::{findings, refresh};
 use crate::events::{self, Event};
 use crate::failure::FailureCause;
 use crate::plan::{ForwardMode, StandIn};
+use crate::request::origin_call;
 use crate::request::reply::Reply;
-use crate::upstream::{OriginError, Probe, call};
 
 const OPEN: OriginError = OriginError::CircuitOpen { retry: Duration::ZERO };
 
@@ -68,7 +69,7 @@ pub(crate) fn instead(
         None => return None,
     };
     // The request counts as one that was refused.
-    call::count(lookup.worker, site, request.method, Err(&OPEN), Duration::ZERO);
+    origin_call::count(lookup.worker, site, request.method, Err(&OPEN), Duration::ZERO);
     match leave {
         Ok(probe) => refresh::probe(lookup, probe, hit, key),
         // Nobody was asked.

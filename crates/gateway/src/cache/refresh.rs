@@ -6,6 +6,7 @@ use std::time::Duration;
 use message::client::{Client, named_address_of};
 use message::head::RequestHead;
 use message::trace::Record;
+use origin::Probe;
 
 use crate::cache::epochs::membership::Stamp;
 use crate::cache::inflight::answer::Answer;
@@ -20,7 +21,6 @@ use crate::cache::using::Use;
 use crate::clock::now;
 use crate::config::{CollapseLimits, LeaderFailure};
 use crate::transform::reading::Inbound;
-use crate::upstream::Probe;
 
 /// Starts the validation behind a response that is used while it runs.
 //= RFC 5861 section 3: validation without blocking

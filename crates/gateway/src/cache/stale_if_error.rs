@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use caching::{Outcome, may_serve_stale};
 use message::trace::note;
+use origin::{OriginError, OriginResponse};
 use telemetry::CacheResult;
 
 use crate::cache::findings;
@@ -14,7 +15,6 @@ use crate::cache::using::Use;
 use crate::failure::FailureCause;
 use crate::plan::{ForwardMode, Plan, StandIn};
 use crate::request::reply::Reply;
-use crate::upstream::{OriginError, OriginResponse};
 use crate::worker::Worker;
 
 /// What is stored for a request that is passed on.

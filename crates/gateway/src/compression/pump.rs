@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use caching::compression::DIGEST_FIELDS;
 use http::HeaderMap;
+use origin::{OriginBody, Pacing};
 use tokio::time::sleep;
 
 use super::Place;
@@ -19,7 +20,6 @@ use crate::cache::inflight::fill::{Fill, Writer, Written};
 use crate::cache::record::forms::Forms;
 use crate::request::reply::{Body, BrokenBody};
 use crate::route::LiveSite;
-use crate::upstream::{OriginBody, Pacing};
 use crate::worker::Worker;
 
 /// What has arrived waits so long for more, then it goes out: a page that its origin makes step by step is seen so. Each

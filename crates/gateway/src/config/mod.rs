@@ -7,7 +7,6 @@
 mod answer;
 mod compression;
 mod imprint;
-mod origin;
 mod protection;
 mod rule;
 #[cfg(test)]
@@ -22,15 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use answer::{Cors, CorsHeaders, CorsOrigins, ErrorPage, Maintenance, Page, Sharing};
-pub use breaker::{Options as BreakerOptions, Settings as BreakerSettings};
 pub use compression::{Compression, Levels, PersonalResponses};
 pub use imprint::Imprint;
 pub use ipnet::IpNet;
-pub use origin::{
-    AddressFamily, AdmissionConfig, Balance, BreakerConfig, Credentials, EjectionConfig, EndpointConfig,
-    HealthConfig, OriginAddress, OriginConfig, OriginProtocol, OriginTls, PoolConfig, RetryConfig,
-    ServerConfig, Statuses,
-};
 pub use protection::{
     ClientPrefixes, CountedRequests, DefaultResponse, Enforcement, QuotaFields, Rate, RateLimit,
     RuleProtection, SITE_POLICY, SiteProtection,
@@ -51,6 +44,7 @@ pub use transform::{
 
 use message::client::{TrustedProxies, is_within};
 use message::head::Version;
+use origin::settings::{OriginConfig, OriginTimeouts};
 
 use crate::server::pace::{BodyLimits, PaceLimits};
 
@@ -518,19 +512,6 @@ pub enum LeaderFailure {
     Share,
     /// One of them forwards again, once; the others wait for it, and share its failure.
     HandOver,
-}
-
-/// Time limits towards an origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OriginTimeouts {
-    /// Name resolution, TCP connection and TLS handshake together.
-    pub connect: Duration,
-    /// From the request's end to the response head.
-    pub first_byte: Duration,
-    /// Between two pieces of the response body.
-    pub between_bytes: Duration,
-    /// The whole exchange; absent means unlimited (streams).
-    pub total: Option<Duration>,
 }
 
 /// Where the access log goes; kept beside the data plane's configuration because the data plane writes it.

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use message::client::TrustedProxies;
+use origin::settings::{
+    AddressFamily, AdmissionConfig, Balance, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol,
+    OriginTimeouts, PoolConfig, RetryConfig, ServerConfig,
+};
 
 use super::{
-    AddressFamily, AdmissionConfig, Balance, ClientLimits, ClientRules, Collapse, Config, DEFAULT_STORE,
-    EndpointConfig, ErrorExposure, OriginAddress, OriginConfig, OriginProtocol, OriginTimeouts, PoolConfig,
-    PrefixHandling, RetryConfig, ServerConfig, ServerTiming, Site, SiteProtection, Spelling, StoreConfig,
-    StoreIndex, TraceFields, Transforms, UnderscoreFields, XCache,
+    ClientLimits, ClientRules, Collapse, Config, DEFAULT_STORE, ErrorExposure, PrefixHandling, ServerTiming,
+    Site, SiteProtection, Spelling, StoreConfig, StoreIndex, TraceFields, Transforms, UnderscoreFields,
+    XCache,
 };
 
 const LONG: Duration = Duration::from_secs(30);

@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use origin::Interim;
 use parking_lot::Mutex;
 
 use crate::request::reply::Reply;
-use crate::upstream::Interim;
 
 /// Interim responses that wait for a slow client; more are dropped, because they are only hints.
 const INTERIMS_MAX: usize = 16;

@@ -7,6 +7,7 @@ use caching::{CacheStatus, FwdReason, Outcome};
 use message::fields::PackedFields;
 use message::head::Version;
 use message::reason::Reason;
+use origin::{BodyFraming, OriginResponse};
 use telemetry::{CacheResult, RuleId};
 
 use crate::clock::now;
@@ -14,7 +15,6 @@ use crate::plan::{ForwardMode, ForwardReason, Plan};
 use crate::request::reply::{Account, Body, Length, OwnHead, Reply, ReplyHead, has_no_content, x_cache};
 use crate::request::respond::{self, Problem};
 use crate::transform;
-use crate::upstream::{BodyFraming, OriginResponse};
 use crate::worker::Worker;
 
 /// A reply without a response of the origin.

@@ -15,6 +15,7 @@ use http::HeaderMap;
 use message::fields::{Fields, PackedFields};
 use message::piece::PieceMax;
 use message::trailers;
+use origin::{BodyFrame, OriginBody, OriginError, OriginResponse, UpgradeHandle};
 use store::Budget;
 use store::Slice;
 use telemetry::{CacheResult, RuleId};
@@ -26,7 +27,6 @@ use crate::cache::record::stored::{Hit, StoredBody, StoredHead};
 use crate::config::{Site, XCache};
 use crate::route::LiveSite;
 use crate::server::readers::HeldBody;
-use crate::upstream::{BodyFrame, OriginBody, OriginError, OriginResponse, UpgradeHandle};
 
 /// A response, its body still to be read.
 pub(crate) struct Reply {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use caching::{CacheStatus, Outcome};
 use message::fields::PackedFields;
 use message::reason::Reason;
+use origin::OriginError;
 use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
@@ -15,7 +16,6 @@ use crate::config::{ErrorExposure, ErrorPage, Maintenance, Page, PathSpellings};
 use crate::failure;
 use crate::request::reply::{Account, Body, Length, Reply, ReplyHead, x_cache};
 use crate::route::{Ambiguity, LiveSite};
-use crate::upstream::OriginError;
 use crate::worker::Worker;
 
 /// The status in logs and metrics of a request whose client left before there was a response. No response has it.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use ::http1::proxy_protocol::{ClientTransport, ProxiedPeer, ProxyHeader, parse_proxy_header};
 use message::client::{Client, is_within};
 use message::head::{ClientEnd, Peer, Scheme, Trust};
+use message::read_ahead::ReadAhead;
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use rustls::ServerConfig;
@@ -31,7 +32,6 @@ use crate::account;
 use crate::active::ActiveConfig;
 use crate::clock::now;
 use crate::config::{ClientLimits, Config, Http2, ProxyProtocol};
-use crate::read_ahead::ReadAhead;
 use crate::request::respond::Problem;
 use crate::worker::{IdleEnd, Worker};
 

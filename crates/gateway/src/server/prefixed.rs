@@ -4,11 +4,11 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use message::read_ahead::ReadAhead;
 use store::FileRange;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::wire::{Ending, Stream};
-use crate::read_ahead::ReadAhead;
 
 /// Gives back `early` before it reads on.
 pub(crate) struct Prefixed<S> {

@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use message::head::TlsSession;
+use message::read_ahead::ReadAhead;
 use rustls::crypto::ring;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -19,7 +20,6 @@ use tokio_rustls::server::TlsStream;
 
 use super::wire::{Ending, Stream};
 use crate::config::{Certificate, Http2, ListenerTls};
-use crate::read_ahead::ReadAhead;
 
 /// ALPN identifiers (RFC 7301 section 6, RFC 9113 section 3.1).
 const ALPN_HTTP2: &[u8] = b"h2";

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use caching::{Asked, ExchangeTimes, MethodClass};
+use origin::{Interim, OriginError, RequestBody};
 
 use crate::cache::publish::head_update;
 use crate::cache::publish::post::PostStore;
@@ -10,12 +11,11 @@ use crate::cache::{invalidate, stale_if_error};
 use crate::clock::now;
 use crate::plan::{ForwardReason, Next, Plan};
 use crate::request::interims::Interims;
+use crate::request::origin_call::{OriginCall, unasked};
 use crate::request::private;
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
 use crate::transform::Purpose;
-use crate::upstream::call::{OriginCall, unasked};
-use crate::upstream::{Interim, OriginError, RequestBody};
 use crate::worker::Worker;
 
 /// Forwards a request as it is; the answer goes to its client alone.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use caching::{Asked, ExchangeTimes, ResponseFacts, may_store_by_directives};
 use message::reason::Detail;
+use origin::{OriginError, OriginResponse};
 
 use crate::cache::findings;
 use crate::cache::inflight::order::Turn;
@@ -17,12 +18,11 @@ use crate::clock::now;
 use crate::failure::FailureCause;
 use crate::plan::{ForwardReason, Next, Plan};
 use crate::request::interims::Interims;
+use crate::request::origin_call::{OriginCall, unasked};
 use crate::request::private;
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
 use crate::transform::Purpose;
-use crate::upstream::call::{OriginCall, unasked};
-use crate::upstream::{OriginError, OriginResponse};
 use crate::worker::Worker;
 
 /// A request that nobody is to wait for.

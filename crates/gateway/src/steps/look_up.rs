@@ -8,6 +8,7 @@ use message::head::RequestHead;
 use message::reason::Reason;
 use message::timeline::{Stage, measure};
 use message::trace::note;
+use origin::RequestBody;
 use tokio::time::Instant;
 
 use crate::cache::inflight::wanted::Tier;
@@ -18,7 +19,6 @@ use crate::cache::{findings, refresh};
 use crate::plan::{Content, ForwardMode, ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond;
-use crate::upstream::RequestBody;
 use crate::worker::Worker;
 
 /// Look-up, and the reply if one is at hand.

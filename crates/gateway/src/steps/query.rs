@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use caching::{FwdReason, query};
 use message::reason::Reason;
+use origin::{Gathered, RequestBody};
 
 use crate::plan::{ForwardReason, Next, Plan};
 use crate::request::respond::{self, Problem};
-use crate::upstream::{Gathered, RequestBody};
 use crate::worker::Worker;
 
 /// Reads the content.

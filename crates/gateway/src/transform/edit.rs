@@ -8,13 +8,13 @@ use std::net::IpAddr;
 use caching::sharing;
 use http1::is_field_value;
 use message::fields::PackedFields;
+use origin::{FIELDS_MAX, HEAD_BYTES_MAX};
 use regex::Regex;
 
 use super::rules::{Answer, Matching, Seen};
 use super::way::address_text;
 use crate::config::{Action, CookieChange, Piece, PrefixChange, Template, TransformRule, Variable, path_of};
 use crate::route::host_of;
-use crate::upstream::{FIELDS_MAX, HEAD_BYTES_MAX};
 
 /// What rules are carried out for.
 #[derive(Clone, Copy)]

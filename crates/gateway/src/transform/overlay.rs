@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use http::HeaderName;
 use message::head::RequestHead;
+use origin::OriginResponse;
 
 use super::cors;
 use super::edit::{Context, TooLarge, nominate};
@@ -12,7 +13,6 @@ use crate::cache::record::stored::StoredHead;
 use crate::config::{Phase, TransformRule};
 use crate::request::reply::{OwnHead, Reply, ReplyHead};
 use crate::route::LiveSite;
-use crate::upstream::OriginResponse;
 
 /// Carries out what rules say of a response of the origin, and tells which did.
 ///

@@ -33,6 +33,7 @@ use message::fields::PackedFields;
 use message::head::{Nominations, OwnedRequest, RequestHead, Trust};
 use message::timeline::{ASKING_FIELD, PARENT_FIELD, STATE_FIELD};
 use message::trailers;
+use origin::Tried;
 use tokio::sync::SetOnce;
 
 use crate::active::ActiveConfig;
@@ -45,7 +46,6 @@ use crate::transform::edit::Context;
 use crate::transform::loops;
 use crate::transform::rules::{self, Matching, Seen};
 use crate::transform::way::{self, Told};
-use crate::upstream::Tried;
 
 /// A request as it goes inbound.
 pub(crate) struct Inbound {

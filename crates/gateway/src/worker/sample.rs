@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicUsize;
 
 use arc_swap::ArcSwap;
 use caching::CacheName;
+use origin::Upstreams;
 use telemetry::{AccessFormat, AccessLog, AccessLogOptions, AccessTarget, Redaction, Telemetry};
 use tokio::runtime::Handle;
 
@@ -17,7 +18,6 @@ use crate::route::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
 use crate::stores::Stores;
 use crate::transform::loops::Instance;
-use crate::upstream::Upstreams;
 
 /// A worker of a gateway that has this site alone.
 pub(crate) fn of_site(site: Site, limits: ClientLimits, tier: Option<StartTier>) -> Arc<Worker> {

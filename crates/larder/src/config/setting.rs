@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use caching::QueryOrder;
 use gateway::config::{
-    AdmissionConfig, ClientLimits, CollapseLimits, Enforcement, ErrorExposure, Http2, OriginTimeouts,
-    PersonalResponses, PrefixHandling, ProxyProtocol, RangeMiss, RetryConfig, Sharing, XCache,
+    ClientLimits, CollapseLimits, Enforcement, ErrorExposure, Http2, PersonalResponses, PrefixHandling,
+    ProxyProtocol, RangeMiss, Sharing, XCache,
 };
-use gateway::upstream::tls::Verification;
 use kv::ProtectedMode;
+use origin::settings::{AdmissionConfig, OriginTimeouts, RetryConfig};
+use origin::tls::Verification;
 
 use super::tree::{Table, Value};
 use super::words::Word;

@@ -3,10 +3,11 @@
 use caching::{GroupsInvalidated, HeuristicFor, Negotiation, StoredCredentialed, StoredErrors, TypeMismatch};
 use gateway::Coherence;
 use gateway::config::{
-    AcceptParent, AddressFamily, Balance, CloseDelimited, CountedRequests, InterimResponses, LeaderFailure,
-    OriginProtocol, OverrideFields, Phase, PreconditionMiss, QuotaFields, ServerTiming, UnderscoreFields,
+    AcceptParent, CloseDelimited, CountedRequests, InterimResponses, LeaderFailure, OverrideFields, Phase,
+    PreconditionMiss, QuotaFields, ServerTiming, UnderscoreFields,
 };
 use kv::{DebugCommands, TextProtocol};
+use origin::settings::{AddressFamily, Balance, OriginProtocol};
 use telemetry::AccessFormat;
 use telemetry::logging::LogFormat;
 use tracing::Level;

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use gateway::config::{Config, OriginConfig};
+use gateway::config::Config;
+use origin::settings::OriginConfig;
 
 use super::facts::Facts;
 use crate::config::{KvSettings, Settings, format_size};

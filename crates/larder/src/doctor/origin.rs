@@ -8,15 +8,16 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, anyhow};
 use futures_util::{StreamExt as _, stream};
-use gateway::config::{
-    AddressFamily, Config, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol, OriginTls, Site,
-};
+use gateway::config::{Config, Site};
 use http::header::{ACCEPT_ENCODING, AGE, CONTENT_ENCODING, DATE, HOST, USER_AGENT, VIA};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use origin::settings::{
+    AddressFamily, EndpointConfig, OriginAddress, OriginConfig, OriginProtocol, OriginTls,
+};
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream, UnixStream, lookup_host};

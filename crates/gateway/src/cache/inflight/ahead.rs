@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use origin::{BodyFrame, OriginBody};
 use store::Budget;
 
 use crate::cache::inflight::fill::{Fill, FillReader, Writer, Written};
-use crate::upstream::{BodyFrame, OriginBody};
 
 /// Goes on with a response in a task of its own, which ends when the reader does.
 pub(crate) fn read_ahead(body: OriginBody, budget: &Arc<Budget>) -> Option<FillReader> {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use caching::{ContentRange, RefusalScope};
 use message::fields::PackedFields;
 use message::reason::{Detail, Reason};
+use origin::{OriginError, OriginResponse};
 use parking_lot::Mutex;
 
 use crate::cache::inflight::fill::{Fill, NotKept};
 use crate::cache::record::stored::{Hit, StoredHead};
 use crate::failure::FailureCause;
-use crate::upstream::{OriginError, OriginResponse};
 
 /// What a forward came to, as everybody who waits for it sees it.
 #[derive(Clone)]

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use message::client::Client;
+use origin::Upstream;
 use tokio::runtime::Handle;
 
 use crate::cache::inflight::answer::Answer;
@@ -18,7 +19,6 @@ use crate::cache::inflight::table::{InFlight, LeaderGuard, News, Waiter};
 use crate::cache::publish::in_turn::Awaiting;
 use crate::cache::publish::job::Job;
 use crate::transform::reading::Inbound;
-use crate::upstream::Upstream;
 
 /// A job without a task.
 pub(crate) struct Driven {

@@ -234,10 +234,10 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use caching::{RefusalScope, Timestamp};
+    use testkit::decision_table::{Column, compare, table};
 
     use super::*;
     use crate::cache::record::stored::Uncacheable;
-    use crate::decision_table::{Column, compare, table};
 
     const WHY: Detail = Detail::Here(Reason::TooLarge);
     const CAME: [(&str, Came); 13] = [

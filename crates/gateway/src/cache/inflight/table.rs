@@ -23,6 +23,8 @@ use self::crowd::Crowd;
 pub(crate) use self::crowd::{Asker, Learned, Waiting};
 pub(crate) use self::purge::Doom;
 
+use origin::Interim;
+
 use crate::cache::epochs::membership::LookUp;
 use crate::cache::inflight::answer::{Answer, Filling};
 use crate::cache::inflight::fill::Fill;
@@ -30,7 +32,6 @@ use crate::cache::inflight::order::{Exchanged, Order, Turn};
 use crate::cache::inflight::turns::{Effect, Ended};
 use crate::cache::record::stored::StoredHead;
 use crate::config::CollapseLimits;
-use crate::upstream::Interim;
 
 /// Interim responses of one forward that are kept for those who wait for it: they are hints, and an origin may send
 /// them without end.

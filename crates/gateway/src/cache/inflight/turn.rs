@@ -72,8 +72,9 @@ pub(crate) fn next(happened: Happened, found: Found, patience: Patience) -> Step
 
 #[cfg(test)]
 mod tests {
+    use testkit::decision_table::{Column, compare, table};
+
     use super::*;
-    use crate::decision_table::{Column, compare, table};
 
     const HAPPENED: [Happened; 6] = [
         Happened::Taken,

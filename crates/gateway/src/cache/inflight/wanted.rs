@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use caching::NotReused;
+use origin::RequestBody;
 
 use crate::cache::epochs::membership::LookUp;
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::record::stored::{CacheEntry, Hit, Uncacheable};
-use crate::upstream::RequestBody;
 
 /// What is fetched.
 #[derive(Debug)]

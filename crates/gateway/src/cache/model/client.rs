@@ -7,6 +7,7 @@ use std::time::Duration;
 use caching::{ExchangeTimes, FieldLine, RequestFacts, ResponseFacts};
 use message::fields::PackedFields;
 use message::head::{Content, Nominations, Peer, RequestHead, Scheme, Trust, Version};
+use origin::{OriginBody, OriginResponse};
 use store::Change;
 use tokio::time::{Instant, sleep};
 
@@ -28,7 +29,6 @@ use crate::clock::now;
 use crate::plan::{ForwardMode, Plan};
 use crate::route::{LiveSite, RuleIndex};
 use crate::transform::reading::{self, Inbound, Terms};
-use crate::upstream::{OriginBody, OriginResponse};
 
 /// How long the origin takes.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,7 @@ use caching::{
     may_serve_stale, may_store,
 };
 use message::reason::{Detail, Reason};
+use origin::{BodyFrame, BodyFraming, OriginBody, OriginError, OriginResponse, Probe};
 use telemetry::FillState;
 
 use crate::cache::findings;
@@ -27,9 +28,8 @@ use crate::clock::now;
 use crate::config::CloseDelimited;
 use crate::events::{self, Event};
 use crate::failure::FailureCause;
+use crate::request::origin_call::{OriginCall, unasked};
 use crate::transform::Purpose;
-use crate::upstream::call::{OriginCall, unasked};
-use crate::upstream::{BodyFrame, BodyFraming, OriginBody, OriginError, OriginResponse, Probe};
 
 /// Whether a body was given to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use caching::{
 };
 use message::fields::PackedFields;
 use message::head::Version;
+use origin::{FIELDS_MAX, HEAD_BYTES_MAX, OriginResponse};
 
 use smallvec::SmallVec;
 
@@ -25,7 +26,6 @@ use crate::config::Imprint;
 use crate::route::{LiveSite, RuleIndex};
 use crate::transform;
 use crate::transform::reading::Inbound;
-use crate::upstream::{FIELDS_MAX, HEAD_BYTES_MAX, OriginResponse};
 
 /// The exchange that brings the news.
 pub(crate) struct Freshening<'a> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use caching::head_update::{self, Stored};
 use caching::{ExchangeTimes, HeadUpdate, MethodClass, RequestFacts, ResponseFacts, StoredFacts, sharing};
+use origin::OriginResponse;
 use store::Change;
 
 use crate::cache::epochs::Epochs;
@@ -16,7 +17,6 @@ use crate::cache::record::inputs::KeepInputs;
 use crate::cache::record::stored::{CacheEntry, StoredHead, StoredResponse};
 use crate::clock::now;
 use crate::plan::Plan;
-use crate::upstream::OriginResponse;
 use crate::worker::Worker;
 
 /// A HEAD on its way to the origin. It remembers what was stored when it was sent: what a purge or an invalidation

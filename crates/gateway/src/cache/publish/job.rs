@@ -7,6 +7,7 @@ use caching::{RefusalScope, RequestFacts};
 use message::head::{Scheme, Version};
 use message::reason::Detail;
 use message::trace::{OpenRecord, Record, note};
+use origin::OriginError;
 use store::Place;
 
 use crate::active::ActiveConfig;
@@ -19,7 +20,6 @@ use crate::config::CacheRule;
 use crate::plan::Plan;
 use crate::route::{LiveSite, RuleIndex};
 use crate::transform::reading::Inbound;
-use crate::upstream::OriginError;
 use crate::worker::Worker;
 
 /// A fetch with all it needs to run on its own.

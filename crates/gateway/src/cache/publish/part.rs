@@ -13,6 +13,7 @@ use caching::{
 };
 use message::fields::PackedFields;
 use message::reason::{Detail, Reason};
+use origin::OriginResponse;
 use store::{Applied, Change, Segment};
 
 use crate::cache::findings;
@@ -27,7 +28,6 @@ use crate::cache::record::portable;
 use crate::cache::record::segmented::{CELLS_MAX, cut, first_piece_bytes};
 use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse};
 use crate::config::RangeMiss;
-use crate::upstream::OriginResponse;
 
 /// How often a record is read again because another request changed it in between.
 const STORE_ATTEMPTS: usize = 8;

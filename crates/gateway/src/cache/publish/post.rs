@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use caching::post::may_store_for_get;
 use caching::{ExchangeTimes, NotReused, ResponseFacts};
+use origin::OriginResponse;
 
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::{LeaderGuard, Waiter};
@@ -13,7 +14,6 @@ use crate::cache::key::key_of;
 use crate::cache::publish::job::Job;
 use crate::config::OverrideFields;
 use crate::plan::{Next, Plan};
-use crate::upstream::OriginResponse;
 use crate::worker::Worker;
 
 /// A POST on its way to the origin, whose response may be stored. It is listed under the key of the GET from the

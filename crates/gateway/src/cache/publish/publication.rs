@@ -7,6 +7,7 @@ use caching::partial::may_combine;
 use caching::{ExchangeTimes, FieldLine, NotStored, Storable, Timestamp, VaryUnusable};
 use message::client::Client;
 use message::reason::{Detail, Reason};
+use origin::OriginResponse;
 use store::{Applied, Change};
 
 use crate::cache::inflight::answer::Filling;
@@ -17,7 +18,6 @@ use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse, Uncacheable};
 use crate::cache::record::usage::{self, Mark, Owner};
 use crate::clock::now;
-use crate::upstream::OriginResponse;
 
 /// The right to change what lies under one key, on behalf of one forward.
 pub(crate) struct Publication<'a> {

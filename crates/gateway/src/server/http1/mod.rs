@@ -19,6 +19,7 @@ use http1::{Framing, HeadScanner, Persistence, RequestError, Version as WireVers
 
 pub(crate) use self::connection::Connection;
 use message::head::{ClientEnd, Content, Nominations, RequestHead, Version};
+use origin::{Interim, RequestBody};
 
 use self::connection::{Next, Traits};
 use self::delivery::Delivery;
@@ -37,7 +38,6 @@ use crate::request::respond::Problem;
 use crate::route::Routes;
 use crate::traces;
 use crate::transform::way;
-use crate::upstream::{Interim, RequestBody};
 use crate::worker::{IdleEnd, Worker};
 
 /// Responses gathered for pipelined requests before they are written.
@@ -511,8 +511,8 @@ fn write_at_hand(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live: &Active
 }
 
 fn split(
-    (sender, body): (crate::upstream::RequestBodySender, RequestBody),
-) -> (Option<crate::upstream::RequestBodySender>, RequestBody) {
+    (sender, body): (origin::RequestBodySender, RequestBody),
+) -> (Option<origin::RequestBodySender>, RequestBody) {
     (Some(sender), body)
 }
 

@@ -7,13 +7,13 @@ use std::task::Poll;
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http1::{BodyDecoder, BodyError, Decoded, Framing, Limits};
+use origin::{RequestBodySender, UNCHARGED_PIECE_BYTES_MAX};
 use store::{Budget, OverBudget};
 use tokio::time::Instant;
 
 use super::connection::DRAINED_BYTES_MAX;
 use crate::server::pace::{BodyLimits, Pace, PaceLimits};
 use crate::server::wire::{Input, Stream, Wire, WireError};
-use crate::upstream::{RequestBodySender, UNCHARGED_PIECE_BYTES_MAX};
 use crate::worker::Worker;
 
 /// The reason of a client that left before there was a response.

@@ -8,6 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use h2::RecvStream;
 use message::head::Content;
 use message::trailers;
+use origin::{RequestBody, RequestBodySender, Room, UNCHARGED_PIECE_BYTES_MAX};
 use store::{Budget, Charge, OverBudget};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -15,7 +16,6 @@ use tokio::time::{Instant, timeout};
 
 use crate::request::respond::Problem;
 use crate::server::pace::{BodyLimits, Pace};
-use crate::upstream::{RequestBody, RequestBodySender, Room, UNCHARGED_PIECE_BYTES_MAX};
 
 /// Pieces of a request body between client and origin. Each is at most a frame (16 KiB); what waits beyond is charged.
 const REQUEST_PIECES_MAX: usize = 1;

@@ -3,9 +3,9 @@
 use caching::{CacheName, CacheStatus};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
+use origin::Interim;
 
 use crate::request::reply::{HeadSink, Length, Reply};
-use crate::upstream::Interim;
 
 /// Whether this response answers HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

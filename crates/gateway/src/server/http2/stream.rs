@@ -15,6 +15,7 @@ use http::HeaderMap;
 use message::client::Client;
 use message::head::{ClientEnd, Version};
 use message::piece::PieceMax;
+use origin::{Interim, RequestBody};
 use store::Slice;
 use tokio::time::{Instant, timeout};
 
@@ -33,7 +34,6 @@ use crate::request::reply::{Body, BrokenBody, HeadSink, Length, Reply};
 use crate::request::respond::{self, Problem};
 use crate::server::at_once;
 use crate::server::pace::Pace;
-use crate::upstream::{Interim, RequestBody};
 use crate::worker::Worker;
 
 /// A stream before its response.

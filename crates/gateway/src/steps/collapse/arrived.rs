@@ -9,6 +9,7 @@ use caching::{
 };
 use message::head::RequestHead;
 use message::reason::{Detail, Reason};
+use origin::OriginResponse;
 use telemetry::CacheResult;
 
 use crate::cache::Cache;
@@ -28,7 +29,6 @@ use crate::plan::{Assemble, ForwardReason, Next, Plan};
 use crate::request::interims::Interims;
 use crate::request::private;
 use crate::request::reply::Reply;
-use crate::upstream::OriginResponse;
 use crate::worker::Worker;
 
 /// Whether a response is stored, or on its way there, as far as is known when its head is sent.

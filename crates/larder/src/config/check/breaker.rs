@@ -1,6 +1,6 @@
 //! Circuit breakers.
 
-use gateway::config::{BreakerOptions as Options, BreakerSettings as Settings};
+use breaker::{Options, Settings};
 
 use super::scope::Scope;
 use super::server::millis;

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use admin::AdminConfig;
-use gateway::config::{Config, OriginAddress};
+use gateway::config::Config;
+use origin::settings::OriginAddress;
 
 use super::scope::Scope;
 use crate::config::address::is_local;

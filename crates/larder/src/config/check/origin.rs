@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use caching::StatusMatch;
-use gateway::config::{
-    BreakerConfig, BreakerOptions, Credentials, EjectionConfig, EndpointConfig, HealthConfig, OriginAddress,
-    OriginConfig, OriginProtocol, OriginTls, PoolConfig, ServerConfig, Statuses,
-};
 use http::{HeaderName, HeaderValue};
+use origin::settings::{
+    BreakerConfig, Credentials, EjectionConfig, EndpointConfig, HealthConfig, OriginAddress, OriginConfig,
+    OriginProtocol, OriginTls, PoolConfig, ServerConfig, Statuses,
+};
 use terminal::nearest;
 
 use super::breaker;
@@ -242,11 +242,11 @@ fn health_path(text: &str) -> Result<String, String> {
 }
 
 fn breaker(scope: &mut Scope<'_>, table: &Table) -> Option<BreakerConfig> {
-    let rest = BreakerOptions {
+    let rest = ::breaker::Options {
         probes_max: table.get("probes_max"),
         probe_ms_max: millis(table.get("probe_time_max")),
         successes_to_close: table.get("successes_to_close"),
-        ..BreakerOptions::default()
+        ..::breaker::Options::default()
     };
     let (settings, statuses) = (breaker::breaker(scope, table, rest), statuses(scope, table, "statuses"));
     let settings = settings?;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use gateway::config::OriginProtocol;
-use gateway::upstream::tls::Verification;
 use gateway::{Coherence, LeaseLimits};
+use origin::settings::OriginProtocol;
+use origin::tls::Verification;
 use rustls::ClientConfig;
 use store::backing::{BreakerOptions, BreakerSettings, Deadlines};
 use store::fleet::NAME_BYTES_MAX;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use gateway::config::OriginProtocol;
-use gateway::upstream::tls::{TlsConfigError, TlsOptions, Verification, client_config};
+use origin::settings::OriginProtocol;
+use origin::tls::{TlsConfigError, TlsOptions, Verification, client_config};
 use rustls::ClientConfig;
 
 use super::scope::Scope;

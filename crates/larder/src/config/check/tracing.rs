@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use gateway::config::{OriginProtocol, TracingConfig};
-use gateway::upstream::tls::Verification;
+use gateway::config::TracingConfig;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use origin::settings::OriginProtocol;
+use origin::tls::Verification;
 use otlp::Endpoint;
 use rustls::ClientConfig;
 use telemetry::Redaction;

@@ -1,6 +1,6 @@
 //! Keys of origin servers.
 
-use gateway::config::{AddressFamily, Balance, OriginProtocol};
+use origin::settings::{AddressFamily, Balance, OriginProtocol};
 
 use super::section::*;
 

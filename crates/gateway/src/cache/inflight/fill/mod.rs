@@ -23,13 +23,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use origin::Pacing;
 use parking_lot::Mutex;
 use store::{Budget, Charge, Place};
 use tokio::sync::{Notify, SetOnce};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use self::state::{End, Reading, Retention, Room, State};
-use crate::upstream::Pacing;
 
 pub(crate) use self::reader::{Aborted, FillReader};
 pub(crate) use self::state::{CompleteBody, FillLimits, INLINE_BODY_BYTES_MAX, NotKept};

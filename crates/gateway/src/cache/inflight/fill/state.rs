@@ -10,7 +10,7 @@ use message::reason::Reason;
 use store::{Budget, Charge, Place, Segment, Slice};
 use tokio::time::Instant;
 
-use crate::upstream::UNCHARGED_PIECE_BYTES_MAX;
+use origin::UNCHARGED_PIECE_BYTES_MAX;
 
 /// Bytes between the writer and the slowest reader of a body that isn't stored.
 const WINDOW_BYTES_MAX: u64 = 512 * 1024;

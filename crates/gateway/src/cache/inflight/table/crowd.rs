@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use message::client::Client;
+use origin::{Interim, OriginError};
 use parking_lot::Mutex;
 use telemetry::trace::TraceContext;
 use tokio::sync::{Notify, oneshot};
@@ -18,7 +19,6 @@ use crate::cache::inflight::fill::Fill;
 use crate::cache::inflight::turns::{AT_ONCE_MAX, Beside, Effect, Ended, Trouble};
 use crate::config::CollapseLimits;
 use crate::transform::reading::Inbound;
-use crate::upstream::{Interim, OriginError};
 
 /// A request that asks, or would.
 #[derive(Clone, Default)]

@@ -12,6 +12,7 @@ use caching::{
 };
 use message::fields::PackedFields;
 use message::head::{Content, Nominations, Peer, RequestHead, Scheme, Trust, Version};
+use origin::{OriginBody, OriginResponse, Upstreams};
 use store::{Memory, MemoryConfig};
 use telemetry::Telemetry;
 use tokio::runtime::{Builder, Runtime};
@@ -29,7 +30,6 @@ use crate::clock::corrected_by_ms;
 use crate::config::{CacheRule, Site, sample};
 use crate::route::{LiveSite, Routes, RuleIndex};
 use crate::transform::reading::{self, Inbound, Terms};
-use crate::upstream::{OriginBody, OriginResponse, Upstreams};
 
 pub(crate) const KEY: &[u8] = b"site\0http\0a.example\0/x?y=1";
 pub(crate) const NOW: Timestamp = Timestamp::from_ms(1_800_000_000_123);

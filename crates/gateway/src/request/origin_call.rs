@@ -1,0 +1,312 @@
+//! One request to an origin server, as the steps that need one make it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use caching::Asked;
+use caching::explain::{Finding, seconds};
+use futures_util::future::{self, Either};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use message::client::{Client, address_of};
+use message::fields::PackedFields;
+use message::head::Version;
+use message::timeline::{
+    Measuring, PARENT_FIELD, STATE_FIELD, Stage, Timeline, measure, method_attributes, span_name,
+};
+use message::trace::note;
+use origin::settings::{Balance, OriginAddress, OriginConfig, ServerConfig};
+use origin::{
+    FIELDS_MAX, HEAD_BYTES_MAX, Interim, OriginError, OriginRequest, OriginResponse, Probe, RequestBody,
+    balance,
+};
+use telemetry::OriginAnswer;
+use telemetry::trace::{TraceContext, TraceFlags};
+use tokio::time::Instant;
+
+use crate::cache::key::key_of;
+use crate::cache::record::stored::StoredHead;
+use crate::config::{Phase, TraceFields};
+use crate::events::{self, Event};
+use crate::route::LiveSite;
+use crate::transform::edit::TooLarge;
+use crate::transform::reading::Inbound;
+use crate::transform::rules::Seen;
+use crate::transform::{self, Purpose, overlay, told};
+use crate::worker::Worker;
+
+/// One request to an origin.
+pub(crate) struct OriginCall<'a> {
+    pub(crate) worker: &'a Worker,
+    pub(crate) site: &'a LiveSite,
+    pub(crate) request: &'a Inbound,
+    /// The stored response that is validated, if one is.
+    pub(crate) validated: Option<&'a StoredHead>,
+    /// Leave of the circuit breaker, where that was asked before.
+    pub(crate) probe: Option<Probe>,
+}
+
+impl OriginCall<'_> {
+    pub(crate) fn fields(&self, purpose: Purpose) -> PackedFields {
+        transform::request_fields(self.request, &self.worker.shared.instance, purpose)
+    }
+
+    pub(crate) async fn send(
+        mut self,
+        mut fields: PackedFields,
+        body: RequestBody,
+        interim: &mut (dyn FnMut(Interim) + Send),
+    ) -> Result<Box<OriginResponse>, OriginError> {
+        let (started, tried) = (Instant::now(), &self.request.tried);
+        tried.forget();
+        let timeline = self.request.timeline.as_ref();
+        let mut asking = measure(timeline, Stage::Origin);
+        if self.site.config.trace_fields == TraceFields::Written {
+            let hidden = &self.site.config.request_fields_hidden;
+            write_trace_fields(timeline, asking.as_ref(), hidden, &mut fields);
+        }
+        let asked = self.request.record.as_ref().map(|_| asked_with(&fields));
+        // Made into a future at once: a request that waits beside it would be copied with each miss.
+        let sending = match self.origin_request(fields, body) {
+            Ok(request) => Either::Left(self.site.upstream.send(
+                request,
+                &self.site.config.timeouts,
+                interim,
+                Some(tried),
+            )),
+            Err(error) => Either::Right(future::ready(Err(error))),
+        };
+        let result = sending.await.and_then(|response| self.within_limit(response));
+        self.count(&result, started);
+        let result = result.and_then(|response| self.transformed(response));
+        asking.iter_mut().for_each(|asking| self.describe(asking, &result));
+        note(self.request.record.as_ref(), || self.forwarded(&result, asked, started));
+        result
+    }
+
+    /// The response, if it is not larger than its rules permit; what is found out later breaks its body off.
+    fn within_limit(&self, mut response: Box<OriginResponse>) -> Result<Box<OriginResponse>, OriginError> {
+        if let Some(bytes_max) = self.request.response_body_bytes_max() {
+            response.body.limit(bytes_max)?;
+        }
+        Ok(response)
+    }
+
+    /// The response as the rules of the site have it, for all who judge, store or deliver it.
+    fn transformed(&self, mut response: Box<OriginResponse>) -> Result<Box<OriginResponse>, OriginError> {
+        let (site, record) = (self.site, self.request.record.as_ref());
+        if !site.has_transforms() {
+            return Ok(response);
+        }
+        let request = self.request.borrow(&[]);
+        let client = address_of(&request, &self.request.config().trusted_proxies);
+        let recorder = &self.worker.recorder;
+        let sent = self.request.matching_sent();
+        told::tell(recorder, record, site, Phase::OriginRequest, &sent);
+        let seen = Seen::of(&request, client, Phase::OriginResponse);
+        let rules = site.transforms(Phase::OriginResponse);
+        let matching = overlay::of_origin(rules, &seen, &mut response, self.validated)
+            .map_err(|TooLarge| OriginError::protocol("rules make the header section too large"))?;
+        told::tell(recorder, record, site, Phase::OriginResponse, &matching);
+        Ok(response)
+    }
+
+    /// What the origin said, and what it was asked beyond the client's own words.
+    fn forwarded(
+        &self,
+        result: &Result<Box<OriginResponse>, OriginError>,
+        asked: Option<String>,
+        started: Instant,
+    ) -> Finding {
+        let name = self.site.config.origin.name.as_str();
+        let (says, section) = match result {
+            Ok(response) => {
+                (format!("the origin answers {}", response.status.as_u16()), "RFC 9111 section 4")
+            }
+            Err(error) => (format!("the origin fails: {error}"), "RFC 9209 section 2.3"),
+        };
+        let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mut finding = Finding::new("forward", says, section).with("origin", name, "");
+        if result.is_ok() {
+            finding = finding.with("first byte after", seconds(took_ms), "");
+        }
+        match asked.filter(|asked| !asked.is_empty()) {
+            Some(asked) => finding.with("asked with", asked, "RFC 9111 section 4.3.1"),
+            None => finding,
+        }
+    }
+
+    fn origin_request(
+        &mut self,
+        fields: PackedFields,
+        body: RequestBody,
+    ) -> Result<OriginRequest, OriginError> {
+        let request = self.request;
+        let invalid = |what: &str| OriginError::InvalidRequest(what.into());
+        let is_too_large = fields.len() > FIELDS_MAX || fields.view().wire().len() > HEAD_BYTES_MAX;
+        if self.site.has_transforms() && is_too_large {
+            return Err(invalid("rules make the header section too large"));
+        }
+        Ok(OriginRequest {
+            method: Method::from_bytes(request.method.as_bytes()).map_err(|_| invalid("method"))?,
+            path_and_query: transform::origin_target(&request.path_and_query, &self.site.config),
+            authority: self.authority().ok_or_else(|| invalid("authority"))?,
+            scheme: match request.scheme {
+                message::head::Scheme::Http => http::uri::Scheme::HTTP,
+                message::head::Scheme::Https => http::uri::Scheme::HTTPS,
+            },
+            fields,
+            body,
+            accepts_trailers: request.accepts_trailers(),
+            key: self.key(),
+            client: self.client(),
+            timeline: request.timeline.clone(),
+            record: request.record.clone(),
+            probe: self.probe.take(),
+            upgrade: request.upgrade.as_deref().and_then(|protocol| HeaderValue::from_str(protocol).ok()),
+        })
+    }
+
+    /// Of the URL alone, so that all that is known of one goes to one server, whatever the method.
+    fn key(&self) -> u64 {
+        let OriginConfig { servers, balance, .. } = &*self.site.config.origin;
+        if *balance != Balance::ConsistentHash || servers.len() == 1 {
+            return 0;
+        }
+        let request = self.request;
+        balance::hash(&key_of(self.site, request.scheme, &request.authority, &request.path_and_query))
+    }
+
+    /// Whom it is counted for.
+    pub(crate) fn client(&self) -> Option<Client> {
+        Client::of_request(self.request, &self.request.config().trusted_proxies)
+    }
+
+    /// `Host` for the origin: what the client said, or the name of the origin's first server for HTTP/1.0 clients that say nothing.
+    fn authority(&self) -> Option<HeaderValue> {
+        match (&self.request.authority[..], &self.site.config.origin.servers[0].endpoint.address) {
+            ("", OriginAddress::Tcp { host, port }) => HeaderValue::from_str(&format!("{host}:{port}")).ok(),
+            ("", OriginAddress::Unix(_)) => Some(HeaderValue::from_static("localhost")),
+            (authority, _) => HeaderValue::from_str(authority).ok(),
+        }
+    }
+
+    /// What is known of the request, for its span.
+    fn describe(&self, asking: &mut Measuring, result: &Result<Box<OriginResponse>, OriginError>) {
+        let method = &*self.request.method;
+        asking.named(span_name(method));
+        method_attributes(method).into_iter().for_each(|(name, value)| asking.with(name, value));
+        asking.with("larder.origin", self.site.config.origin.name.clone());
+        let tried = self.request.tried.last();
+        if let Some(server) = tried.as_ref().and_then(|tried| self.server(tried)) {
+            match &server.endpoint.address {
+                OriginAddress::Tcp { host, port } => {
+                    asking.with("server.address", host.clone());
+                    asking.with("server.port", *port);
+                }
+                OriginAddress::Unix(path) => asking.with("server.address", path.display().to_string()),
+            }
+        }
+        tried.iter().for_each(|tried| asking.with("larder.server", tried.to_string()));
+        match result {
+            Ok(response) => {
+                let status = response.status.as_u16();
+                asking.with("http.response.status_code", status);
+                asking.with("network.protocol.version", Version::received(response.version).of_protocol());
+                if status >= 400 {
+                    asking.failed(status.to_string());
+                }
+            }
+            Err(error) => asking.failed(error.reason()),
+        }
+    }
+
+    /// The settings of the server with this URL.
+    fn server(&self, url: &str) -> Option<&ServerConfig> {
+        self.site.config.origin.servers.iter().find(|server| server.endpoint.to_string() == url)
+    }
+
+    fn count(&self, result: &Result<Box<OriginResponse>, OriginError>, started: Instant) {
+        let (worker, site) = (self.worker, self.site);
+        if let Err(error) = result {
+            let server = self.request.tried.last();
+            let event = Event::OriginFailed { error, server: server.as_deref() };
+            events::emit(site, &self.request.path_and_query, &event);
+        }
+        let result = result.as_ref().map(|response| response.status.as_u16());
+        count(worker, site, &self.request.method, result, started.elapsed());
+    }
+}
+
+/// The failure that an answer is of this status that the request has not asked for, counted as one of the origin.
+pub(crate) fn unasked(
+    worker: &Worker,
+    site: &LiveSite,
+    request: &Inbound,
+    (asked, status): (Asked, StatusCode),
+) -> Option<OriginError> {
+    let error = OriginError::protocol(asked.unasked(status.as_u16())?);
+    let server = request.tried.last();
+    site.upstream.count_unusable(&error, server.as_deref());
+    worker.recorder.origin_error(site.origin_metrics, error.reason());
+    let event = Event::OriginFailed { error: &error, server: server.as_deref() };
+    events::emit(site, &request.path_and_query, &event);
+    Some(error)
+}
+
+/// Counts a request to the origin of a site, or one that was not sent because that counts as failed.
+pub(crate) fn count(
+    worker: &Worker,
+    site: &LiveSite,
+    method: &str,
+    result: Result<u16, &OriginError>,
+    took: Duration,
+) {
+    if let Err(error) = result {
+        worker.recorder.origin_error(site.origin_metrics, error.reason());
+    }
+    worker.recorder.origin_request(&OriginAnswer {
+        origin: site.origin_metrics,
+        method: telemetry::Method::from_token(method.as_bytes()),
+        status: result.ok(),
+        duration_ns: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+    });
+}
+
+/// Tells the origin which span asks it. What the client said is not in the fields any more.
+fn write_trace_fields(
+    timeline: Option<&Arc<Timeline>>,
+    asking: Option<&Measuring>,
+    hidden: &[HeaderName],
+    fields: &mut PackedFields,
+) {
+    let own = asking.and_then(Measuring::context);
+    let context = own.or_else(|| timeline?.context());
+    // The origin is not to think that nobody has decided.
+    let context = context.unwrap_or_else(|| TraceContext::root(TraceFlags::NOT_SAMPLED));
+    let mut write = |name: &str, value: &[u8]| {
+        if !hidden.iter().any(|hidden| hidden == name) {
+            fields.push(name, value);
+        }
+    };
+    write(PARENT_FIELD, context.to_traceparent().as_bytes());
+    if let Some(state) = timeline.and_then(|timeline| timeline.state()) {
+        write(STATE_FIELD, state.as_bytes());
+    }
+}
+
+/// A field value for people: quotes stay as they are.
+fn readable(value: &[u8]) -> String {
+    let escaped = |byte: &u8| match byte {
+        b' '..=b'~' => char::from(*byte).to_string(),
+        other => other.escape_ascii().to_string(),
+    };
+    value.iter().map(escaped).collect()
+}
+
+/// The preconditions and ranges of a request to the origin, for people.
+fn asked_with(fields: &PackedFields) -> String {
+    let names =
+        ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "range"];
+    let shown = |name: &str| Some(format!("{name}: {}", readable(fields.value(name)?)));
+    names.into_iter().filter_map(shown).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,337 @@
+//! The limits on what goes on with an origin at the same time, and the bounded queues in front of them. All are global
+//! over the workers.
+//!
+//! | line | who stands in it |
+//! |---|---|
+//! | places | exchanges in which the next step is the origin's |
+//! | uploads | exchanges whose request content goes at the pace of a client |
+//! | deliveries | exchanges whose response content does |
+//! | tunnels | what began with a 101 response |
+//!
+//! An exchange enters by a place or an upload, and moves on to the deliveries when its client does not keep up: what waits
+//! for a client takes no place from those who wait for the origin.
+//!
+//! Locks: that of a line, and what an exchange holds; neither is held while the other is taken.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use message::client::Client;
+use message::timeline::{Stage, Timeline, measure};
+use message::trace::Record;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+use super::error::OriginError;
+use super::line::{Line, Obstacle, Rules};
+use super::stats::{Counters, Gauged};
+use super::tried::Tried;
+use crate::settings::AdmissionConfig;
+
+#[derive(Debug)]
+pub(super) struct Admission {
+    places: Arc<Gate>,
+    uploads: Arc<Gate>,
+    deliveries: Arc<Gate>,
+    tunnels: Arc<Gate>,
+    config: AdmissionConfig,
+}
+
+/// Who wants to enter.
+#[derive(Debug)]
+pub(super) struct Asker<'a> {
+    /// Whom it is counted for.
+    pub(super) client: Option<Client>,
+    /// Where the time in the queue is noted.
+    pub(super) timeline: Option<Arc<Timeline>>,
+    /// Where decisions are noted.
+    pub(super) record: Option<Arc<Record>>,
+    /// Where the server is noted that it goes to.
+    pub(super) tried: Option<&'a Tried>,
+}
+
+/// How a request enters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entrance {
+    /// All of it is here.
+    Permit,
+    /// The rest of its content is still to come from the client.
+    Upload,
+    /// All of it is here, and it asks for an upgrade.
+    Tunnel,
+}
+
+/// What an exchange has; given back on drop.
+#[derive(Debug)]
+pub(super) struct Permit {
+    held: Mutex<Held>,
+    deliveries: Arc<Gate>,
+    /// For a request that may become a tunnel.
+    tunnel: Mutex<Option<Held>>,
+}
+
+/// One line with its gauge.
+#[derive(Debug)]
+struct Gate {
+    line: Mutex<Line<oneshot::Sender<Held>>>,
+    /// Somebody waits who could do with what others hold for nobody.
+    wanted: Notify,
+    counters: Arc<Counters>,
+    gauge: fn(&Counters) -> &AtomicU64,
+    limit: Limit,
+}
+
+/// Which limit refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    Places,
+    Uploads,
+    Deliveries,
+    Tunnels,
+}
+
+/// One more in a line.
+#[derive(Debug)]
+pub(super) struct Held {
+    gate: Arc<Gate>,
+    client: Option<Client>,
+    _gauged: Gauged,
+}
+
+impl Admission {
+    pub(super) fn new(config: AdmissionConfig, counters: &Arc<Counters>) -> Self {
+        let gate = |limit: Limit, gauge| {
+            let line = Mutex::new(Line::new(limit.rules(&config)));
+            let counters = Arc::clone(counters);
+            Arc::new(Gate { line, wanted: Notify::new(), counters, gauge, limit })
+        };
+        Self {
+            places: gate(Limit::Places, |counters| &counters.requests_in_flight),
+            uploads: gate(Limit::Uploads, |counters| &counters.uploads_in_flight),
+            deliveries: gate(Limit::Deliveries, |counters| &counters.deliveries_in_flight),
+            tunnels: gate(Limit::Tunnels, |counters| &counters.tunnels_open),
+            config,
+        }
+    }
+
+    /// The same by other limits, once those are [in force](Self::take_effect): what is in flight counts on, and who waits goes on waiting.
+    pub(super) fn under(&self, config: AdmissionConfig) -> Self {
+        let [places, uploads, deliveries, tunnels] = self.gates().map(Arc::clone);
+        Self { places, uploads, deliveries, tunnels, config }
+    }
+
+    /// From now on the limits of this configuration hold.
+    pub(super) fn take_effect(&self) {
+        self.gates().into_iter().for_each(|gate| gate.change_rules(gate.limit.rules(&self.config)));
+    }
+
+    fn gates(&self) -> [&Arc<Gate>; 4] {
+        [&self.places, &self.uploads, &self.deliveries, &self.tunnels]
+    }
+
+    /// Takes what there is to take, or waits for it in the queue.
+    pub(super) async fn enter(
+        &self,
+        entrance: Entrance,
+        Asker { client, timeline, .. }: &Asker<'_>,
+        total_at: Option<Instant>,
+    ) -> Result<Arc<Permit>, OriginError> {
+        let client = *client;
+        let tunnel = match entrance {
+            Entrance::Tunnel => {
+                let tunnel = self.tunnels.enter(client);
+                Some(tunnel.ok_or_else(|| self.tunnels.refusal(client))?)
+            }
+            Entrance::Permit | Entrance::Upload => None,
+        };
+        let gate = match entrance {
+            Entrance::Permit | Entrance::Tunnel => &self.places,
+            Entrance::Upload => &self.uploads,
+        };
+        let held = match gate.enter(client) {
+            Some(held) => held,
+            // On the heap: most exchanges find a place, and need no room for this.
+            None => {
+                let _queueing = measure(timeline.as_ref(), Stage::Queue);
+                Box::pin(self.queue(gate, client, total_at)).await?
+            }
+        };
+        let deliveries = Arc::clone(&self.deliveries);
+        Ok(Arc::new(Permit { held: Mutex::new(held), deliveries, tunnel: Mutex::new(tunnel) }))
+    }
+
+    async fn queue(
+        &self,
+        gate: &Arc<Gate>,
+        client: Option<Client>,
+        total_at: Option<Instant>,
+    ) -> Result<Held, OriginError> {
+        let queue_at = Instant::now() + self.config.queue_timeout;
+        let mut ticket = gate.queue(client)?;
+        match total_at {
+            Some(total_at) if total_at < queue_at => {
+                timeout_at(total_at, ticket.called()).await.map_err(|_| OriginError::TotalTimeout)
+            }
+            _ => timeout_at(queue_at, ticket.called()).await.map_err(|_| ticket.late()),
+        }
+    }
+
+    /// Resolves when somebody waits who could do with the place of this client.
+    pub(super) async fn permit_wanted(&self, client: Option<Client>) {
+        loop {
+            let wanted = self.places.wanted.notified();
+            tokio::pin!(wanted);
+            wanted.as_mut().enable();
+            if self.places.line.lock().wants_from(client) {
+                return;
+            }
+            wanted.await;
+        }
+    }
+
+    /// Asks the next one for its place, if there is still somebody who wants one.
+    pub(super) fn pass_on(&self, client: Option<Client>) {
+        if self.places.line.lock().wants_from(client) {
+            self.places.wanted.notify_one();
+        }
+    }
+}
+
+impl Permit {
+    /// What a tunnel has instead of a place.
+    pub(super) fn take_tunnel(&self) -> Option<Held> {
+        self.tunnel.lock().take()
+    }
+
+    /// The next step is the client's, who does not keep up. Whether the exchange may go on like that: otherwise it holds a
+    /// place that others need.
+    pub(super) fn wait_for_client(&self) -> Pacing {
+        let mut held = self.held.lock();
+        if Arc::ptr_eq(&held.gate, &self.deliveries) {
+            return Pacing::Allowed;
+        }
+        let client = held.client;
+        let Some(delivery) = self.deliveries.enter(client) else { return Pacing::Exceeded };
+        let before = std::mem::replace(&mut *held, delivery);
+        drop(held);
+        drop(before);
+        Pacing::Allowed
+    }
+}
+
+/// Whether a response may go at the pace of its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pacing {
+    /// It has its place among the deliveries.
+    Allowed,
+    /// All of those are taken, or the client has its share of them.
+    Exceeded,
+}
+
+impl Limit {
+    fn rules(self, config: &AdmissionConfig) -> Rules {
+        let (places_max, queue_max) = match self {
+            Self::Places => (config.requests_in_flight_max, config.queue_max),
+            Self::Uploads => (config.transfers_max, config.queue_max),
+            Self::Deliveries => (config.transfers_max, 0),
+            Self::Tunnels => (config.tunnels_max, 0),
+        };
+        Rules { places_max, queue_max, client_share_percent: config.client_share_percent }
+    }
+}
+
+impl Gate {
+    fn change_rules(self: &Arc<Self>, rules: Rules) {
+        let called = self.line.lock().change_rules(rules);
+        called.into_iter().for_each(|(client, call)| self.call(client, call));
+    }
+
+    /// Gives a place that is counted in the line already to who has waited for it.
+    fn call(self: &Arc<Self>, client: Option<Client>, call: oneshot::Sender<Held>) {
+        // Who has just given up waiting gives it back again.
+        drop(call.send(self.held(client)));
+    }
+
+    fn enter(self: &Arc<Self>, client: Option<Client>) -> Option<Held> {
+        self.line.lock().enter(client).ok()?;
+        Some(self.held(client))
+    }
+
+    /// Counts one that is in the line already.
+    fn held(self: &Arc<Self>, client: Option<Client>) -> Held {
+        Held { gate: Arc::clone(self), client, _gauged: Gauged::new(&self.counters, self.gauge) }
+    }
+
+    fn queue(self: &Arc<Self>, client: Option<Client>) -> Result<Ticket, OriginError> {
+        let (call, called) = oneshot::channel();
+        let queued = {
+            let mut line = self.line.lock();
+            // One may have been given back meanwhile.
+            match line.enter(client) {
+                Ok(()) => Ok(None),
+                Err(_) => line.queue(client, call).map(Some),
+            }
+        };
+        let (number, held) = match queued {
+            Ok(Some(number)) => (Some(number), None),
+            Ok(None) => (None, Some(self.held(client))),
+            Err(Obstacle::Full) => return Err(OriginError::QueueFull),
+            Err(Obstacle::ClientShare) => return Err(OriginError::ClientShare),
+        };
+        self.wanted.notify_one();
+        let gauged = Gauged::new(&self.counters, |counters| &counters.requests_queued);
+        Ok(Ticket { gate: Arc::clone(self), client, number, called, held, _gauged: gauged })
+    }
+
+    /// What is in the way of this client.
+    fn refusal(&self, client: Option<Client>) -> OriginError {
+        match (self.line.lock().obstacle(client), self.limit) {
+            (Some(Obstacle::ClientShare), _) => OriginError::ClientShare,
+            (_, Limit::Places) => OriginError::QueueTimeout,
+            (_, Limit::Uploads | Limit::Deliveries) => OriginError::TransfersFull,
+            (_, Limit::Tunnels) => OriginError::TunnelsFull,
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let next = self.gate.line.lock().leave(self.client);
+        if let Some((client, call)) = next {
+            self.gate.call(client, call);
+        }
+    }
+}
+
+/// A place in a queue; also given back when the waiting request is given up.
+struct Ticket {
+    gate: Arc<Gate>,
+    client: Option<Client>,
+    number: Option<u64>,
+    called: oneshot::Receiver<Held>,
+    held: Option<Held>,
+    _gauged: Gauged,
+}
+
+impl Ticket {
+    async fn called(&mut self) -> Held {
+        match self.held.take() {
+            Some(held) => held,
+            None => (&mut self.called).await.expect("a line keeps who waits in it until it calls"),
+        }
+    }
+
+    fn late(&self) -> OriginError {
+        self.gate.refusal(self.client)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let given_up = self.gate.line.lock().give_up(number);
+            drop(given_up);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Whether a server is healthy, as far as active checks say: a state without clock and tasks.
+
+use tokio::time::Instant;
+
+/// How many checks in a row change what is thought of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Thresholds {
+    pub(super) unhealthy_after: u32,
+    pub(super) healthy_after: u32,
+}
+
+/// What is thought of a server. One that was never checked is healthy: an instance that starts has to serve at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Checked {
+    Healthy {
+        /// Checks that failed since the last that passed.
+        failed: u32,
+        /// Since when, if it was unhealthy before.
+        since: Option<Instant>,
+    },
+    Unhealthy {
+        /// Checks that passed since the last that failed.
+        passed: u32,
+    },
+}
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Check {
+    Passed,
+    Failed,
+}
+
+impl Default for Checked {
+    fn default() -> Self {
+        Self::Healthy { failed: 0, since: None }
+    }
+}
+
+impl Checked {
+    pub(super) fn is_healthy(self) -> bool {
+        matches!(self, Self::Healthy { .. })
+    }
+
+    /// Since when it's healthy again.
+    pub(super) fn back_since(self) -> Option<Instant> {
+        match self {
+            Self::Healthy { since, .. } => since,
+            Self::Unhealthy { .. } => None,
+        }
+    }
+
+    /// What is thought of it after one more check.
+    pub(super) fn after(self, check: Check, thresholds: Thresholds, now: Instant) -> Self {
+        match (self, check) {
+            (Self::Healthy { since, .. }, Check::Passed) => Self::Healthy { failed: 0, since },
+            (Self::Healthy { failed, .. }, Check::Failed) if failed + 1 >= thresholds.unhealthy_after => {
+                Self::Unhealthy { passed: 0 }
+            }
+            (Self::Healthy { failed, since }, Check::Failed) => Self::Healthy { failed: failed + 1, since },
+            (Self::Unhealthy { passed }, Check::Passed) if passed + 1 >= thresholds.healthy_after => {
+                Self::Healthy { failed: 0, since: Some(now) }
+            }
+            (Self::Unhealthy { passed }, Check::Passed) => Self::Unhealthy { passed: passed + 1 },
+            (Self::Unhealthy { .. }, Check::Failed) => Self::Unhealthy { passed: 0 },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::decision_table::{Column, compare, table};
+
+    use super::*;
+
+    const THRESHOLDS: Thresholds = Thresholds { unhealthy_after: 3, healthy_after: 2 };
+
+    #[test]
+    fn the_whole_table_is_as_written() {
+        let (now, before) = (Instant::now(), Instant::now());
+        let states = [
+            Checked::default(),
+            Checked::Healthy { failed: 1, since: None },
+            Checked::Healthy { failed: 2, since: None },
+            Checked::Healthy { failed: 0, since: Some(before) },
+            Checked::Healthy { failed: 2, since: Some(before) },
+            Checked::Unhealthy { passed: 0 },
+            Checked::Unhealthy { passed: 1 },
+        ];
+        let checks = [Check::Passed, Check::Failed];
+        let shown = |state: &Checked| match state {
+            Checked::Healthy { failed, since: None } => format!("healthy, {failed} failed"),
+            Checked::Healthy { failed, .. } => format!("healthy again, {failed} failed"),
+            Checked::Unhealthy { passed } => format!("unhealthy, {passed} passed"),
+        };
+        let columns = [
+            Column::new("state", &states, shown),
+            Column::new("check", &checks, |check| format!("{check:?}")),
+        ];
+        let text = table(&columns, |at| shown(&states[at[0]].after(checks[at[1]], THRESHOLDS, now)));
+        compare(&text, include_str!("checks.txt"));
+    }
+}

@@ -1,0 +1,272 @@
+//! The circuit breaker of a group: whether anything is sent to it at all.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use breaker::{Breaker, Caller, Effect, Outcome, Permit, State};
+use message::client::Client;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::admission::Entrance;
+use super::error::OriginError;
+use super::timing::Awaited;
+use crate::settings::BreakerConfig;
+
+/// A breaker with its clock and its rules.
+pub struct Circuit {
+    config: BreakerConfig,
+    begun: Instant,
+    /// A secret decides which clients meet in a place of the breaker.
+    hasher: RandomState,
+    /// Shared with those of earlier configurations, whose exchanges go on.
+    breaker: Arc<Mutex<Breaker>>,
+}
+
+/// Leave to try an origin that counts as failed, for a request that nobody waits for.
+#[derive(Debug)]
+pub struct Probe(Permit);
+
+impl Circuit {
+    pub(super) fn new(config: BreakerConfig) -> Self {
+        let breaker = Arc::new(Mutex::new(Breaker::new(config.settings)));
+        Self { config, begun: Instant::now(), hasher: RandomState::new(), breaker }
+    }
+
+    /// The same breaker, by the rules of another configuration once that is [in force](Self::take_effect).
+    pub(super) fn under(&self, config: &BreakerConfig) -> Self {
+        let (hasher, breaker) = (self.hasher.clone(), Arc::clone(&self.breaker));
+        Self { config: config.clone(), begun: self.begun, hasher, breaker }
+    }
+
+    /// From now on the settings of this configuration hold.
+    pub(super) fn take_effect(&self) {
+        self.breaker.lock().change(self.config.settings);
+    }
+
+    /// Whether nothing is sent for the time being, whatever it is; nobody needs to wait for content that goes nowhere.
+    pub(super) fn refuse_at_once(&self) -> Result<(), OriginError> {
+        let State::Open { until_ms } = self.breaker.lock().state() else { return Ok(()) };
+        match until_ms.saturating_sub(self.now_ms()) {
+            0 => Ok(()),
+            retry_ms => Err(is_open(retry_ms)),
+        }
+    }
+
+    /// Whether everything is sent.
+    pub(super) fn is_closed(&self) -> bool {
+        self.breaker.lock().state() == State::Closed
+    }
+
+    /// Leave to try the origin behind a stale response.
+    ///
+    /// # Errors
+    /// What a request gets that is refused: it isn't time to, or others do.
+    pub fn probe(&self, client: Option<Client>) -> Result<Probe, OriginError> {
+        self.admit(Entrance::Permit, client).map(Probe)
+    }
+
+    /// Leave to send a request; without it, the origin counts as failed. An upload takes as long as its client likes, and must
+    /// not keep others from finding out that the origin is well again. Those that nobody can name are one client: what fails for one of them
+    /// may be its own fault as well.
+    pub(super) fn admit(&self, entrance: Entrance, client: Option<Client>) -> Result<Permit, OriginError> {
+        let caller = Caller::Known(self.hasher.hash_one(client));
+        let (mut breaker, now_ms) = (self.breaker.lock(), self.now_ms());
+        let admitted = match entrance {
+            Entrance::Upload => breaker.admit_apart(caller, now_ms),
+            Entrance::Permit | Entrance::Tunnel => breaker.admit(caller, now_ms),
+        };
+        admitted.map_err(|refusal| match breaker.state() {
+            State::HalfOpen => {
+                OriginError::CircuitHalfOpen { retry: Duration::from_millis(refusal.retry_ms) }
+            }
+            State::Open { .. } | State::Closed => is_open(refusal.retry_ms),
+        })
+    }
+
+    /// The same for a request that may have it already.
+    pub(super) fn admit_with(
+        &self,
+        probe: Option<Probe>,
+        entrance: Entrance,
+        client: Option<Client>,
+    ) -> Result<Permit, OriginError> {
+        probe.map_or_else(|| self.admit(entrance, client), |Probe(permit)| Ok(permit))
+    }
+
+    /// Takes in how the request ended, its retries included. A failure while its client was waited for says nothing. For how long the breaker is open, if this opened it.
+    pub(super) fn report(
+        &self,
+        permit: Permit,
+        answered: Result<u16, &OriginError>,
+        awaited: Awaited,
+    ) -> Option<Duration> {
+        let outcome = outcome(answered, &self.config)?;
+        if (outcome, awaited) == (Outcome::Failure, Awaited::Client) {
+            return None;
+        }
+        match self.breaker.lock().report(permit, outcome, self.now_ms()) {
+            Effect::Opened { reset_ms } => Some(Duration::from_millis(reset_ms)),
+            Effect::Ignored | Effect::Counted | Effect::Closed => None,
+        }
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.breaker.lock().state()
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+fn is_open(retry_ms: u64) -> OriginError {
+    OriginError::CircuitOpen { retry: Duration::from_millis(retry_ms) }
+}
+
+/// What the end of a request says of the origin; nothing where it was the client's fault or the limits of this side, or a
+/// response that says more about a URL than about a server.
+fn outcome(answered: Result<u16, &OriginError>, config: &BreakerConfig) -> Option<Outcome> {
+    match answered {
+        Ok(status) if config.statuses.contains(status) => Some(Outcome::Failure),
+        Ok(_) => Some(Outcome::Success),
+        Err(error) if error.is_unreachable() => Some(Outcome::Failure),
+        Err(OriginError::Protocol(_) | OriginError::InterimResponses { .. }) => Some(Outcome::Failure),
+        Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use testkit::decision_table::{Column, compare, table};
+
+    use super::*;
+    use crate::settings::Statuses;
+
+    #[test]
+    fn the_whole_table_is_as_written() {
+        let config = BreakerConfig {
+            settings: breaker::Settings::default(),
+            statuses: Statuses::new(vec![502..=504]),
+        };
+        let errors = [
+            OriginError::Resolve("".into()),
+            OriginError::Connect(io::ErrorKind::ConnectionRefused),
+            OriginError::ConnectTimeout,
+            OriginError::Tls("".into()),
+            OriginError::FirstByteTimeout,
+            OriginError::TotalTimeout,
+            OriginError::ClosedBeforeResponse,
+            OriginError::StreamRefused,
+            OriginError::UpgradeFailed("".into()),
+            OriginError::protocol(""),
+            OriginError::InterimResponses { max: 1 },
+            OriginError::QueueFull,
+            OriginError::QueueTimeout,
+            OriginError::ClientShare,
+            OriginError::TransfersFull,
+            OriginError::TunnelsFull,
+            OriginError::RequestBody,
+            OriginError::invalid_request(""),
+        ];
+        let statuses = [200, 304, 404, 429, 500, 502, 503, 504].map(Ok);
+        let ends: Vec<_> = statuses.into_iter().chain(errors.iter().map(Err)).collect();
+        let shown = |end: &Result<u16, &OriginError>| match end {
+            Ok(status) => status.to_string(),
+            Err(error) => error.reason().to_owned(),
+        };
+        let columns = [Column::new("end", &ends, shown)];
+        let text = table(&columns, |at| match outcome(ends[at[0]], &config) {
+            Some(outcome) => format!("{outcome:?}"),
+            None => "nothing".to_owned(),
+        });
+        compare(&text, include_str!("circuit.txt"));
+    }
+
+    /// What a breaker has seen before a request.
+    #[derive(Clone, Copy, Debug)]
+    enum Before {
+        Nothing,
+        Failure,
+        FailureLongAgo,
+        ProbeThatIsOver,
+        ProbeThatGoesOn,
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Request {
+        WithStale,
+        WithNothing,
+        Upload,
+    }
+
+    const RESET: Duration = Duration::from_secs(5);
+
+    /// A breaker, and what keeps the place of a probe.
+    async fn circuit(before: Before) -> (Circuit, Option<Permit>) {
+        let options = breaker::Options { requests_min: 1, ..breaker::Options::default() };
+        let settings = breaker::Settings::new(options).expect("within their ranges");
+        let circuit = Circuit::new(BreakerConfig { settings, statuses: Statuses::new(Vec::new()) });
+        let admit = |entrance| circuit.admit(entrance, None).expect("there is a place");
+        if !matches!(before, Before::Nothing) {
+            let refused = OriginError::ClosedBeforeResponse;
+            assert_eq!(circuit.report(admit(Entrance::Permit), Err(&refused), Awaited::Origin), Some(RESET));
+        }
+        if !matches!(before, Before::Nothing | Before::Failure) {
+            tokio::time::advance(RESET).await;
+        }
+        let probe = match before {
+            Before::ProbeThatIsOver => {
+                circuit.report(admit(Entrance::Permit), Ok(200), Awaited::Origin);
+                None
+            }
+            Before::ProbeThatGoesOn => Some(admit(Entrance::Permit)),
+            Before::Nothing | Before::Failure | Before::FailureLongAgo => None,
+        };
+        (circuit, probe)
+    }
+
+    fn course(circuit: &Circuit, request: Request) -> &'static str {
+        let entrance = match request {
+            Request::WithStale if !circuit.is_closed() => {
+                let probe = circuit.probe(None);
+                return if probe.is_ok() { "stale, a probe behind" } else { "stale" };
+            }
+            Request::WithStale | Request::WithNothing => Entrance::Permit,
+            Request::Upload => Entrance::Upload,
+        };
+        match circuit.refuse_at_once().and_then(|()| circuit.admit(entrance, None)) {
+            Err(_) => "refused",
+            Ok(_) if circuit.is_closed() => "sent",
+            Ok(_) => "sent, a probe",
+        }
+    }
+
+    #[test]
+    fn who_waits_for_the_origin_is_as_written() {
+        let before = [
+            Before::Nothing,
+            Before::Failure,
+            Before::FailureLongAgo,
+            Before::ProbeThatIsOver,
+            Before::ProbeThatGoesOn,
+        ];
+        let requests = [Request::WithStale, Request::WithNothing, Request::Upload];
+        let columns = [
+            Column::new("before", &before, |before| format!("{before:?}")),
+            Column::new("request", &requests, |request| format!("{request:?}")),
+        ];
+        let text = table(&columns, |at| {
+            let mut paused = tokio::runtime::Builder::new_current_thread();
+            let runtime = paused.enable_time().start_paused(true).build().expect("a runtime without IO");
+            runtime.block_on(async {
+                let (circuit, _probe) = circuit(before[at[0]]).await;
+                course(&circuit, requests[at[1]]).to_owned()
+            })
+        });
+        compare(&text, include_str!("probes.txt"));
+    }
+}

@@ -1,0 +1,242 @@
+//! One server of an upstream: the connections to it, and what is known of it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use http::HeaderValue;
+use http::uri::Scheme;
+use parking_lot::Mutex;
+use store::Budget;
+use tokio::time::Instant;
+
+use super::binding::Binding;
+use super::checker::Checker;
+use super::checks::Checked;
+use super::connect::{Connector, Negotiated, Offer, Opened};
+use super::ejection::Standing;
+use super::error::OriginError;
+use super::exchange::Kept;
+use super::http1::Http1Connection;
+use super::http2::{Http2Connection, StreamSlot};
+use super::known::Known;
+use super::pool::Pool;
+use super::request::RequestHead;
+use super::resolve::Resolver;
+use super::stats::{Counters, Work};
+use super::timing::Limits;
+use crate::settings::{EndpointConfig, OriginAddress};
+
+/// A server with its connections. Whoever uses it keeps it, over reloads too.
+pub(super) struct Endpoint {
+    config: EndpointConfig,
+    label: Arc<str>,
+    known: Arc<Known>,
+    connector: Connector,
+    pool: Arc<Pool>,
+    /// Whether ALPN last chose HTTP/1: then a burst of requests needs as many connections.
+    chose_http1: AtomicBool,
+    memory: Option<Arc<Budget>>,
+    counters: Arc<Counters>,
+}
+
+/// Which connections may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Eligible {
+    /// Kept ones first. The time is now.
+    Any(Instant),
+    /// One opened since the first attempt began: the kept one turned out dead, and others may be too.
+    OpenedSince(Instant),
+}
+
+/// Who may use a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Users {
+    /// The exchange that it is opened for.
+    One,
+    /// Others beside it, or after it.
+    Many,
+}
+
+/// A connection ready for a request.
+pub(super) enum Connection {
+    Http1(Http1Connection),
+    Http2(StreamSlot),
+}
+
+impl Endpoint {
+    pub(super) fn new(
+        config: EndpointConfig,
+        known: Arc<Known>,
+        resolver: Arc<Resolver>,
+        memory: Option<Arc<Budget>>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            label: config.to_string().into(),
+            known,
+            connector: Connector::new(&config, resolver),
+            pool: Arc::new(Pool::new(config.pool, Arc::clone(&counters))),
+            chose_http1: AtomicBool::new(false),
+            memory,
+            counters,
+            config,
+        }
+    }
+
+    /// Whether its connections are as good for this configuration.
+    pub(super) fn is_for(&self, config: &EndpointConfig) -> bool {
+        self.config == *config
+    }
+
+    /// What is known of the server, if this configuration is of the same one, whatever it says of connections.
+    pub(super) fn known_of(&self, config: &EndpointConfig) -> Option<&Arc<Known>> {
+        let identity =
+            |config: &EndpointConfig| (config.address.clone(), config.protocol, config.tls.clone());
+        (identity(&self.config) == identity(config)).then_some(&self.known)
+    }
+
+    /// Its URL.
+    pub(super) fn label(&self) -> &Arc<str> {
+        &self.label
+    }
+
+    pub(super) fn work(&self) -> &Arc<Work> {
+        &self.known.work
+    }
+
+    pub(super) fn standing(&self) -> &Mutex<Standing> {
+        &self.known.standing
+    }
+
+    pub(super) fn checked(&self) -> &Mutex<Checked> {
+        &self.known.checked
+    }
+
+    pub(super) fn checker(&self) -> &Mutex<Option<Checker>> {
+        &self.known.checker
+    }
+
+    /// What it is called where nobody says another name.
+    pub(super) fn authority(&self) -> HeaderValue {
+        match (&self.config.address, self.label.split_once("//")) {
+            (OriginAddress::Tcp { .. }, Some((_, authority))) => {
+                HeaderValue::from_str(authority).expect("it was part of a URL")
+            }
+            _ => HeaderValue::from_static("localhost"),
+        }
+    }
+
+    pub(super) fn scheme(&self) -> Scheme {
+        if self.config.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP }
+    }
+
+    pub(super) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// A connection for this request.
+    pub(super) async fn acquire(
+        &self,
+        eligible: Eligible,
+        head: &RequestHead<'_>,
+        limits: Limits,
+    ) -> Result<(Connection, Kept), OriginError> {
+        let offer = self.offer(head);
+        if head.binding == Binding::Exchange {
+            let alone = async { self.open(offer, Users::One).await };
+            return Box::pin(limits.connected(alone)).await;
+        }
+        if let Some(connection) = self.kept(eligible, offer) {
+            return Ok((connection, Kept::Yes));
+        }
+        // On the heap: most exchanges find a kept connection, and need no room for this.
+        Box::pin(limits.connected(self.opened(eligible, offer))).await
+    }
+
+    /// A new connection, or one that another request opens meanwhile.
+    async fn opened(&self, eligible: Eligible, offer: Offer) -> Result<(Connection, Kept), OriginError> {
+        if offer == Offer::Http1 || offer == Offer::Either && self.chose_http1.load(Relaxed) {
+            return self.open(offer, Users::Many).await;
+        }
+        let _opening = self.pool.opening.lock().await;
+        match self.kept(eligible, offer) {
+            Some(connection) => Ok((connection, Kept::Yes)),
+            None => self.open(offer, Users::Many).await,
+        }
+    }
+
+    /// An upgrade goes over HTTP/1.1, because HTTP/2 has none.
+    //= RFC 9113 section 8.6: HTTP/2 has no 101 (Switching Protocols)
+    fn offer(&self, head: &RequestHead<'_>) -> Offer {
+        match head.upgrade {
+            None => self.usual_offer(),
+            Some(_) => Offer::Http1,
+        }
+    }
+
+    fn usual_offer(&self) -> Offer {
+        self.connector.offer(self.config.protocol)
+    }
+
+    /// What a failure is where the request needs another protocol than the others: servers that speak nothing but HTTP/2 break off, each in
+    /// another way. It says nothing of how well they are, and clients choose what they ask for.
+    pub(super) fn failure_of(&self, head: &RequestHead<'_>, error: OriginError) -> OriginError {
+        let is_unusual = head.upgrade.is_some() && self.usual_offer() != Offer::Http1;
+        match error {
+            OriginError::Tls(_) | OriginError::Protocol(_) | OriginError::ClosedBeforeResponse
+                if is_unusual =>
+            {
+                OriginError::UpgradeFailed(error.to_string().into())
+            }
+            error => error,
+        }
+    }
+
+    fn kept(&self, eligible: Eligible, offer: Offer) -> Option<Connection> {
+        let opened_since = match eligible {
+            Eligible::Any(_) => None,
+            Eligible::OpenedSince(since) => Some(since),
+        };
+        let now = match eligible {
+            Eligible::Any(now) => now,
+            Eligible::OpenedSince(_) => Instant::now(),
+        };
+        let lead = self.connector.addresses(now);
+        let shared = match offer {
+            Offer::Http1 => None,
+            Offer::Http2 | Offer::Either => self.pool.reserve_stream(opened_since, &lead),
+        };
+        let kept = match (shared, eligible) {
+            (Some(slot), _) => Connection::Http2(slot),
+            (None, Eligible::Any(now)) if offer != Offer::Http2 => {
+                Connection::Http1(self.pool.checkout(now, &lead)?)
+            }
+            (None, _) => return None,
+        };
+        self.counters.connections_reused.fetch_add(1, Relaxed);
+        Some(kept)
+    }
+
+    async fn open(&self, offer: Offer, users: Users) -> Result<(Connection, Kept), OriginError> {
+        let (Opened { stream, address }, negotiated) = self.connector.connect(offer).await?;
+        if offer == Offer::Either {
+            self.chose_http1.store(negotiated == Negotiated::Http1, Relaxed);
+        }
+        let connection = match negotiated {
+            Negotiated::Http1 => {
+                let memory = self.memory.clone();
+                Connection::Http1(Http1Connection::open(stream, address, memory, &self.counters))
+            }
+            Negotiated::Http2 => {
+                let connection = Http2Connection::open(stream, address, &self.counters).await?;
+                let slot = connection.reserve_first();
+                if users == Users::Many {
+                    self.pool.share(&connection);
+                }
+                Connection::Http2(slot)
+            }
+        };
+        Ok((connection, Kept::No))
+    }
+}

@@ -1,0 +1,287 @@
+//! What can go wrong between the gateway and an origin server.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why there is no (complete) response from the origin server.
+///
+/// Cheap to clone: the waiters of a collapsed forward share one failure. Texts never hold field values,
+/// targets or credentials.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OriginError {
+    /// The name has no usable address, and none is known from before.
+    #[error("name resolution failed: {0}")]
+    Resolve(Arc<str>),
+    /// Every address refused or could not be reached; the last failure.
+    #[error("connection failed: {0}")]
+    Connect(io::ErrorKind),
+    /// Resolution, connection and TLS handshake took longer than allowed.
+    #[error("connection not established in time")]
+    ConnectTimeout,
+    /// The TLS handshake failed.
+    #[error("TLS handshake failed: {0}")]
+    Tls(Arc<str>),
+    /// The origin's certificate is not trusted or is for another name.
+    #[error("TLS certificate refused: {0}")]
+    TlsCertificate(Arc<str>),
+    /// No response head in time after the request was sent.
+    #[error("no response head in time")]
+    FirstByteTimeout,
+    /// Too long a pause within the response body.
+    #[error("response body stalled")]
+    BetweenBytesTimeout,
+    /// The whole exchange took longer than allowed.
+    #[error("exchange took too long")]
+    TotalTimeout,
+    /// The connection ended before a response head came.
+    #[error("connection closed before a response")]
+    ClosedBeforeResponse,
+    /// The origin has not begun with the request: over HTTP/2 it takes no more streams.
+    #[error("the origin refused the stream")]
+    StreamRefused,
+    /// The origin speaks HTTP/2, in which there are no upgrades, and gave no answer over HTTP/1.1.
+    #[error("an upgrade needs HTTP/1.1, which the origin does not speak: {0}")]
+    UpgradeFailed(Arc<str>),
+    /// The response body ended early: what was received is not the whole.
+    #[error("response body incomplete")]
+    BodyTruncated,
+    /// The response body is larger than the rule permits.
+    #[error("response body larger than {bytes_max} bytes")]
+    BodyTooLarge {
+        /// The limit.
+        bytes_max: u64,
+    },
+    /// The origin broke HTTP.
+    #[error("invalid response: {0}")]
+    Protocol(Arc<str>),
+    /// The origin sends interim responses without end.
+    #[error("more than {max} interim responses before the response")]
+    InterimResponses {
+        /// The limit.
+        max: u32,
+    },
+    /// Too many requests wait for this origin.
+    #[error("too many requests wait for the origin")]
+    QueueFull,
+    /// Waited too long for a place among the requests in flight.
+    #[error("waited too long for the origin")]
+    QueueTimeout,
+    /// The client has its share of what there is of the origin for all.
+    #[error("this client has too many requests to the origin in progress")]
+    ClientShare,
+    /// The rule has used up what its misses may cost the origin.
+    #[error("the miss budget is used up")]
+    MissBudget {
+        /// When there is room for another one.
+        retry_after_s: u64,
+    },
+    /// Too many exchanges with the origin go at the pace of their clients.
+    #[error("too many transfers are in progress")]
+    TransfersFull,
+    /// Too many tunnels to the origin are open.
+    #[error("too many tunnels are open")]
+    TunnelsFull,
+    /// Most requests to this origin failed, so it gets none for a while.
+    #[error("the circuit breaker of the origin is open for another {:.1} s", .retry.as_secs_f64())]
+    CircuitOpen {
+        /// When another try may be worth it.
+        retry: Duration,
+    },
+    /// The same, and other requests try it now.
+    #[error("the circuit breaker of the origin is half-open: other requests try the origin")]
+    CircuitHalfOpen {
+        /// When another try may be worth it.
+        retry: Duration,
+    },
+    /// The request body could not be read to its end, so the forward was given up.
+    #[error("request body incomplete")]
+    RequestBody,
+    /// The request can't be expressed towards this origin.
+    #[error("request can't be forwarded: {0}")]
+    InvalidRequest(Arc<str>),
+}
+
+/// Who is at fault, which decides the status and whether a stale stored response may stand in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OriginErrorKind {
+    /// No usable connection (502).
+    Unreachable,
+    /// No answer in time (504).
+    TimedOut,
+    /// An answer that can't be used (502).
+    InvalidResponse,
+    /// Our own limits towards the origin, its circuit breaker among them (503).
+    Overloaded,
+    /// The client's request (400, or nothing when the client is gone).
+    Request,
+}
+
+impl OriginError {
+    /// All that [`Self::reason`] can say.
+    pub const REASONS: [&'static str; 26] = [
+        "dns-error",
+        "connection-refused",
+        "destination-ip-unroutable",
+        "destination-unavailable",
+        "connection-timeout",
+        "tls-protocol-error",
+        "tls-certificate-error",
+        "http-response-timeout",
+        "connection-read-timeout",
+        "total-timeout",
+        "connection-terminated",
+        "stream-refused",
+        "http-upgrade-failed",
+        "http-response-incomplete",
+        "http-response-body-size",
+        "http-protocol-error",
+        "interim-responses-max",
+        "connection-limit-reached",
+        "queue-timeout",
+        "client-share",
+        "miss-budget",
+        "transfers-max",
+        "tunnels-max",
+        "circuit-open",
+        "request-body-incomplete",
+        "http-request-error",
+    ];
+
+    /// Short fixed name for `Cache-Status` details, metrics and logs: the error types of RFC 9209
+    /// section 2.3, in kebab case, where one fits.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Resolve(_) => "dns-error",
+            Self::Connect(io::ErrorKind::ConnectionRefused) => "connection-refused",
+            Self::Connect(io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable) => {
+                "destination-ip-unroutable"
+            }
+            Self::Connect(_) => "destination-unavailable",
+            Self::ConnectTimeout => "connection-timeout",
+            Self::Tls(_) => "tls-protocol-error",
+            Self::TlsCertificate(_) => "tls-certificate-error",
+            Self::FirstByteTimeout => "http-response-timeout",
+            Self::BetweenBytesTimeout => "connection-read-timeout",
+            Self::TotalTimeout => "total-timeout",
+            Self::ClosedBeforeResponse => "connection-terminated",
+            Self::StreamRefused => "stream-refused",
+            Self::UpgradeFailed(_) => "http-upgrade-failed",
+            Self::BodyTruncated => "http-response-incomplete",
+            Self::BodyTooLarge { .. } => "http-response-body-size",
+            Self::Protocol(_) => "http-protocol-error",
+            Self::InterimResponses { .. } => "interim-responses-max",
+            Self::QueueFull => "connection-limit-reached",
+            Self::QueueTimeout => "queue-timeout",
+            Self::ClientShare => "client-share",
+            Self::MissBudget { .. } => "miss-budget",
+            Self::TransfersFull => "transfers-max",
+            Self::TunnelsFull => "tunnels-max",
+            Self::CircuitOpen { .. } | Self::CircuitHalfOpen { .. } => "circuit-open",
+            Self::RequestBody => "request-body-incomplete",
+            Self::InvalidRequest(_) => "http-request-error",
+        }
+    }
+
+    /// Who is at fault.
+    #[must_use]
+    pub fn kind(&self) -> OriginErrorKind {
+        match self {
+            Self::Resolve(_)
+            | Self::Connect(_)
+            | Self::Tls(_)
+            | Self::TlsCertificate(_)
+            | Self::ClosedBeforeResponse
+            | Self::StreamRefused => OriginErrorKind::Unreachable,
+            Self::ConnectTimeout
+            | Self::FirstByteTimeout
+            | Self::BetweenBytesTimeout
+            | Self::TotalTimeout => OriginErrorKind::TimedOut,
+            Self::UpgradeFailed(_)
+            | Self::BodyTruncated
+            | Self::BodyTooLarge { .. }
+            | Self::Protocol(_)
+            | Self::InterimResponses { .. } => OriginErrorKind::InvalidResponse,
+            Self::QueueFull
+            | Self::QueueTimeout
+            | Self::ClientShare
+            | Self::MissBudget { .. }
+            | Self::TransfersFull
+            | Self::TunnelsFull
+            | Self::CircuitOpen { .. }
+            | Self::CircuitHalfOpen { .. } => OriginErrorKind::Overloaded,
+            Self::RequestBody | Self::InvalidRequest(_) => OriginErrorKind::Request,
+        }
+    }
+
+    /// Whether no answer came or could be asked for, so that the cache counts as disconnected from the origin. A full
+    /// queue is no forward path either, and most welcome to an origin in trouble is who doesn't wait in it.
+    //= RFC 9111 section 2: disconnected
+    #[must_use]
+    pub fn is_disconnection(&self) -> bool {
+        self.is_unreachable() || self.kind() == OriginErrorKind::Overloaded
+    }
+
+    /// Whether there was no connection that could have brought anything: the request was not sent, so it is not to blame.
+    #[must_use]
+    pub fn is_without_connection(&self) -> bool {
+        matches!(
+            self,
+            Self::Resolve(_)
+                | Self::Connect(_)
+                | Self::ConnectTimeout
+                | Self::Tls(_)
+                | Self::TlsCertificate(_)
+                | Self::CircuitOpen { .. }
+        )
+    }
+
+    /// After how many seconds another try may be worth it, for who is told 503.
+    #[must_use]
+    pub fn retry_after_s(&self) -> u64 {
+        match self {
+            Self::CircuitOpen { retry } | Self::CircuitHalfOpen { retry } => {
+                retry.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX).max(1)
+            }
+            Self::MissBudget { retry_after_s } => *retry_after_s,
+            _ => 1,
+        }
+    }
+
+    /// Whether the origin gave no answer at all.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self.kind(), OriginErrorKind::Unreachable | OriginErrorKind::TimedOut)
+    }
+
+    pub fn protocol(cause: &str) -> Self {
+        Self::Protocol(cause.into())
+    }
+
+    pub(super) fn invalid_request(cause: &str) -> Self {
+        Self::InvalidRequest(cause.into())
+    }
+}
+
+/// What of an error is worth showing: fixed texts of the protocol libraries, no field values.
+pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Arc<str> {
+    match error.source() {
+        Some(source) => format!("{error}: {source}").into(),
+        None => error.to_string().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_all_listed() {
+        let (_, rest) = include_str!("error.rs").split_once("pub fn reason(&self)").expect("it is here");
+        let (body, _) = rest.split_once("\n    }\n").expect("it ends");
+        let told: Vec<_> = body.split('"').skip(1).step_by(2).collect();
+        assert_eq!(told, OriginError::REASONS);
+    }
+}

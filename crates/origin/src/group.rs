@@ -1,0 +1,302 @@
+//! What a site refers to: an origin with its servers, its policy, its limits and its connections.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use caching::explain::Finding;
+use message::client::Client;
+use message::trace::{Record, note};
+use parking_lot::Mutex;
+use smallvec::{SmallVec, smallvec};
+use store::Budget;
+use tokio::time::{Instant, sleep};
+
+use super::admission::{Admission, Asker, Entrance};
+use super::attempt::{Attempt, FailedAttempt, Outcome};
+use super::circuit::{Circuit, Probe};
+use super::ejection::Verdict;
+use super::endpoint::Eligible;
+use super::error::OriginError;
+use super::interim::Interim;
+use super::request::{OriginRequest, RequestHead, RequestParts};
+use super::request_body::{Arrival, RequestBody};
+use super::response::OriginResponse;
+use super::retry::{Anew, Cause, Elsewhere, Failed, Next, Repeatable, Replay, RetryBudget, next};
+use super::servers::{Server, Servers};
+use super::stats::{BreakerStats, Counters, OriginStats};
+use super::timing::{Awaited, HeadWait, Limits};
+use super::tried::Tried;
+use crate::settings::{OriginConfig, OriginTimeouts};
+
+/// An origin with its policy and its limits. Kept by whoever uses it.
+pub struct Upstream {
+    pub(super) config: OriginConfig,
+    pub(super) servers: Arc<Servers>,
+    pub(super) budget: Mutex<RetryBudget>,
+    pub(super) circuit: Option<Circuit>,
+    pub(super) admission: Admission,
+    pub(super) memory: Option<Arc<Budget>>,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// As much of a request's content is waited for before the request takes a place among those in flight: most forms and calls
+/// of an API are less. What takes longer, or is more, goes at the pace of its client.
+const ARRIVED_BYTES_MAX: usize = 64 * 1024;
+/// Long enough for content that is sent at once, over any distance; short enough for calls that go back and forth.
+const ARRIVAL_MAX: Duration = Duration::from_millis(250);
+
+/// The way of a request from server to server.
+struct Course {
+    key: u64,
+    began: Instant,
+    server: usize,
+    /// This one, and those before it.
+    tried: SmallVec<[usize; 4]>,
+    eligible: Eligible,
+    /// The last pause after a refusal.
+    pause: Duration,
+}
+
+/// Before a request that was refused is sent again: so much after the first refusal, and twice as much after each other one.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(160);
+
+impl Course {
+    fn turn_to(&mut self, server: usize, now: Instant) {
+        self.server = server;
+        self.tried.push(server);
+        self.eligible = Eligible::Any(now);
+    }
+
+    /// What is refused waits for the origin as what waits for a connection does.
+    fn anew(&self, cause: Cause, limits: Limits, now: Instant) -> Anew {
+        match self.eligible {
+            _ if cause == Cause::Refused => {
+                match now.saturating_duration_since(self.began) < limits.connect {
+                    true => Anew::Free,
+                    false => Anew::Taken,
+                }
+            }
+            Eligible::Any(_) => Anew::Free,
+            Eligible::OpenedSince(_) => Anew::Taken,
+        }
+    }
+
+    /// Waits before the next attempt at a server that refused one.
+    async fn pause(&mut self) {
+        self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+        sleep(self.pause).await;
+        self.eligible = Eligible::Any(Instant::now());
+    }
+}
+
+impl Upstream {
+    /// Counts of this origin.
+    #[must_use]
+    pub fn stats(&self) -> OriginStats {
+        let opened = self.counters.breaker_opened.load(Relaxed);
+        let breaker = self.circuit.as_ref().map(|circuit| BreakerStats { state: circuit.state(), opened });
+        OriginStats { breaker, servers: self.servers.stats(), ..self.counters.snapshot() }
+    }
+
+    /// Sends a request and waits for the response head; interim responses are handed over as they come.
+    /// Given up when dropped. The response is on the heap, because many hands pass it on. `tried` is told which server is asked.
+    ///
+    /// # Errors
+    /// There is no response, or none in time.
+    pub fn send<'a>(
+        &'a self,
+        mut request: OriginRequest,
+        timeouts: &OriginTimeouts,
+        interim: &'a mut (dyn FnMut(Interim) + Send),
+        tried: Option<&'a Tried>,
+    ) -> impl Future<Output = Result<Box<OriginResponse>, OriginError>> + Send + use<'a> {
+        let now = Instant::now();
+        let mut waiting =
+            HeadWait::new(Limits::new(timeouts, self.config.interim_responses_max, now), interim);
+        let (key, probe) = (request.key, request.probe.take());
+        let OriginRequest { client, timeline, record, .. } = &request;
+        let asker = Asker { client: *client, timeline: timeline.clone(), record: record.clone(), tried };
+        // Here, so that the future has no room for the request as it came.
+        let request = RequestParts::new(&self.config, request).map(|(parts, body)| (Box::new(parts), body));
+        async move {
+            let sent = match request {
+                Ok((parts, body)) => {
+                    self.send_guarded(&parts, (body, key), probe, &asker, &mut waiting).await
+                }
+                Err(error) => Err(error),
+            };
+            sent.inspect_err(|error| self.counters.count_error(error))
+        }
+    }
+
+    /// The circuit breaker, around all that follows: what it refuses takes no place, and what is retried counts once. A probe
+    /// begins when the content has arrived, because no client may hold the place of a probe.
+    async fn send_guarded(
+        &self,
+        parts: &RequestParts,
+        (mut body, key): (RequestBody, u64),
+        probe: Option<Probe>,
+        asker: &Asker<'_>,
+        waiting: &mut HeadWait<'_>,
+    ) -> Result<Box<OriginResponse>, OriginError> {
+        let circuit = self.circuit.as_ref();
+        if probe.is_none() {
+            circuit.map_or(Ok(()), Circuit::refuse_at_once)?;
+        }
+        let entrance = self.entrance(parts, &mut body).await?;
+        let admit = |circuit: &'_ Circuit| circuit.admit_with(probe, entrance, asker.client);
+        let admitted = circuit.map(|circuit| Ok((circuit, admit(circuit)?))).transpose()?;
+        let sent = self.send_admitted((parts, entrance), (body, key), asker, waiting).await;
+        if let Some((circuit, permit)) = admitted {
+            let answered = sent.as_ref().map(|response| response.status.as_u16());
+            if let Some(time) = circuit.report(permit, answered, waiting.awaited) {
+                self.counters.breaker_opened.fetch_add(1, Relaxed);
+                tracing::warn!(origin = %self.config.name, ?time, "the circuit breaker of an origin is open");
+            }
+        }
+        sent
+    }
+
+    /// Admission, pick, attempt, and what its outcome says: again or the end.
+    async fn send_admitted(
+        &self,
+        (parts, entrance): (&RequestParts, Entrance),
+        (mut body, key): (RequestBody, u64),
+        asker: &Asker<'_>,
+        waiting: &mut HeadWait<'_>,
+    ) -> Result<Box<OriginResponse>, OriginError> {
+        let permit = self.admission.enter(entrance, asker, waiting.limits.total_at).await?;
+        let now = Instant::now();
+        self.counters.requests.fetch_add(1, Relaxed);
+        let mut course = self.begin(key, now, asker.record.as_ref());
+        loop {
+            let endpoint = &*self.servers.list()[course.server].endpoint;
+            asker.tried.iter().for_each(|tried| tried.note(endpoint.label()));
+            let head = RequestHead::new(&self.config, parts, &body);
+            let work = endpoint.work();
+            let attempt = Attempt { endpoint, eligible: course.eligible, permit: &permit, work };
+            let failed = match attempt.run(&head, body, waiting).await {
+                Outcome::Answered(mut response) => {
+                    self.servers.note_answer((course.server, waiting.awaited), &mut response);
+                    return Ok(response);
+                }
+                Outcome::Failed(failed) => *failed,
+            };
+            let method = Repeatable::of(head.method);
+            let (next, again) = self.after(failed, (method, waiting), &mut course, asker.record.as_ref())?;
+            self.counters.retries.fetch_add(1, Relaxed);
+            body = again;
+            if next == Next::Later {
+                // On the heap: most requests are never refused, and need no room for this.
+                Box::pin(course.pause()).await;
+            }
+        }
+    }
+
+    /// Counts an answer that was no use to whoever asked for it. Whether servers and breaker are well is not decided by it: it says more about a URL
+    /// than about a server, and clients choose URLs.
+    pub fn count_unusable(&self, error: &OriginError, tried: Option<&str>) {
+        self.counters.count_error(error);
+        let is_tried = |server: &&Server| tried == Some(&**server.endpoint.label());
+        if let Some(server) = self.servers.list().iter().find(is_tried) {
+            server.endpoint.work().count_failure(error);
+        }
+    }
+
+    /// Picks the first server.
+    fn begin(&self, key: u64, now: Instant, record: Option<&Arc<Record>>) -> Course {
+        let server =
+            self.servers.pick(key, &[], now).expect("one takes requests, as the configuration demands");
+        self.servers.note_pick(server, now, record);
+        if self.servers.list().len() > 1 {
+            self.budget.lock().count_request(now);
+        }
+        Course {
+            key,
+            began: now,
+            server,
+            tried: smallvec![server],
+            eligible: Eligible::Any(now),
+            pause: Duration::ZERO,
+        }
+    }
+
+    /// What a failed attempt says of its server, and where the request goes next with its body. The error, if nowhere.
+    fn after(
+        &self,
+        failed: FailedAttempt,
+        (method, waiting): (Repeatable, &HeadWait<'_>),
+        course: &mut Course,
+        record: Option<&Arc<Record>>,
+    ) -> Result<(Next, RequestBody), OriginError> {
+        let now = Instant::now();
+        let FailedAttempt { error, body, processing, kept } = failed;
+        self.servers.list()[course.server].endpoint.work().count_failure(&error);
+        let replay = if body.is_some() { Replay::Whole } else { Replay::Gone };
+        let failed = Failed { cause: Cause::of(&error), processing, kept, method, body: replay };
+        let verdict = match waiting.awaited {
+            Awaited::Client => Verdict::Silent,
+            Awaited::Origin => Verdict::of(&failed, course.tried.len()),
+        };
+        self.servers.note_verdict((course.server, verdict), &error, now);
+        let is_last = course.tried.len() >= self.config.retries.attempts_max;
+        let other = if is_last { None } else { self.servers.pick(course.key, &course.tried, now) };
+        let elsewhere = match other {
+            None => Elsewhere::Closed,
+            Some(_) if self.budget.lock().has_room(&self.config.retries, now) => Elsewhere::Free,
+            Some(_) => Elsewhere::OverBudget,
+        };
+        let anew = course.anew(failed.cause, waiting.limits, now);
+        match (next(failed, elsewhere, anew), other, body) {
+            (next @ Next::Elsewhere, Some(server), Some(body)) => {
+                self.budget.lock().count_retry(now);
+                course.turn_to(server, now);
+                note(record, || self.retried(&error, server));
+                Ok((next, body))
+            }
+            (next @ Next::Anew, _, Some(body)) => {
+                course.eligible = Eligible::OpenedSince(course.began);
+                Ok((next, body))
+            }
+            (next @ Next::Later, _, Some(body)) => Ok((next, body)),
+            (Next::FailOverBudget, ..) => {
+                self.counters.retries_over_budget.fetch_add(1, Relaxed);
+                Err(error)
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn retried(&self, error: &OriginError, server: usize) -> Finding {
+        let server = self.servers.list()[server].endpoint.label();
+        Finding::new("retry", format!("{error}: the request goes to {server}"), "RFC 9110 section 9.2.2")
+    }
+
+    /// How the request enters, once as much of its content is here as is waited for.
+    async fn entrance(&self, parts: &RequestParts, body: &mut RequestBody) -> Result<Entrance, OriginError> {
+        let arrival = body.arrive(ARRIVED_BYTES_MAX, ARRIVAL_MAX, self.memory.as_ref()).await?;
+        Ok(match arrival {
+            Arrival::Partial => Entrance::Upload,
+            Arrival::Whole if parts.asks_for_upgrade() => Entrance::Tunnel,
+            Arrival::Whole => Entrance::Permit,
+        })
+    }
+
+    /// Its circuit breaker, where that isn't closed: it counts as an origin that failed, and gets probes at most.
+    pub fn open_circuit(&self) -> Option<&Circuit> {
+        self.circuit.as_ref().filter(|circuit| !circuit.is_closed())
+    }
+
+    /// Resolves when a request waits for a place that one of this client takes away from it.
+    pub async fn permit_wanted(&self, client: Option<Client>) {
+        self.admission.permit_wanted(client).await;
+    }
+
+    /// To be called after the end of an exchange because of [`Upstream::permit_wanted`]: another one may have to end too.
+    pub fn permit_given_up(&self, client: Option<Client>) {
+        self.admission.pass_on(client);
+    }
+}

@@ -1,0 +1,147 @@
+//! Active checks: requests to each server in the background, and what is thought of the server after them.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use http::Method;
+use http::header::USER_AGENT;
+use message::fields::PackedFields;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep_until};
+
+use super::admission::{Admission, Asker, Entrance};
+use super::attempt::{Attempt, Outcome};
+use super::binding::Binding;
+use super::checker::Checker;
+use super::checks::{Check, Checked, Thresholds};
+use super::endpoint::{Eligible, Endpoint};
+use super::interim::Interim;
+use super::request::{OriginRequest, RequestHead, RequestParts};
+use super::request_body::RequestBody;
+use super::servers::Servers;
+use super::timing::{HeadWait, Limits};
+use crate::settings::{AdmissionConfig, HealthConfig, OriginConfig, OriginTimeouts};
+
+/// From now on the servers are checked as this origin says, whatever was said before.
+pub(super) fn check_servers(servers: &Servers, config: &OriginConfig, background: &Handle) {
+    for endpoint in servers.list().iter().map(|server| &server.endpoint) {
+        let mut checker = endpoint.checker().lock();
+        if checker.as_ref().is_some_and(|checker| *checker.config == *config) {
+            continue;
+        }
+        *checker = config.health.as_ref().map(|health| {
+            let config = Arc::new(config.clone());
+            let checking = keep_checking(Arc::downgrade(endpoint), Arc::clone(&config), health.clone());
+            Checker { config, task: background.spawn(checking).abort_handle() }
+        });
+        if checker.is_none() {
+            *endpoint.checked().lock() = Checked::default();
+        }
+    }
+}
+
+async fn keep_checking(endpoint: Weak<Endpoint>, config: Arc<OriginConfig>, health: HealthConfig) {
+    let mut at = Instant::now();
+    loop {
+        // Not over the pause: a check must not keep what nobody uses any more.
+        let Some(endpoint) = endpoint.upgrade() else { return };
+        let check = check(&endpoint, &config, &health).await;
+        note_check(&endpoint, &config, &health, check);
+        drop(endpoint);
+        at = (at + health.interval).max(Instant::now());
+        sleep_until(at).await;
+    }
+}
+
+/// Asks a server once. A check has a connection of its own, because it is to show that the server accepts some.
+///
+/// # Errors
+/// Why it fails, for people.
+async fn check(endpoint: &Endpoint, config: &OriginConfig, health: &HealthConfig) -> Result<(), String> {
+    let (parts, body) =
+        RequestParts::new(config, request(endpoint, health)).map_err(|error| error.to_string())?;
+    let mut head = RequestHead::new(config, &parts, &body);
+    head.binding = Binding::Exchange;
+    // What is checked takes no place from those who wait for the origin.
+    let admission = Admission::new(ONE, &Arc::default());
+    let asker = Asker { client: None, timeline: None, record: None, tried: None };
+    let entered = admission.enter(Entrance::Permit, &asker, None).await;
+    let permit = entered.map_err(|error| error.to_string())?;
+    let now = Instant::now();
+    let mut on_interim = |_: Interim| {};
+    let limits = Limits::new(&timeouts(health), config.interim_responses_max, now);
+    let mut waiting = HeadWait::new(limits, &mut on_interim);
+    let work = &Arc::default();
+    let attempt = Attempt { endpoint, eligible: Eligible::Any(now), permit: &permit, work };
+    match attempt.run(&head, body, &mut waiting).await {
+        Outcome::Answered(response) if health.statuses.contains(response.status.as_u16()) => Ok(()),
+        Outcome::Answered(response) => Err(format!("status {}", response.status.as_u16())),
+        Outcome::Failed(failed) => Err(failed.error.to_string()),
+    }
+}
+
+fn note_check(
+    endpoint: &Endpoint,
+    config: &OriginConfig,
+    health: &HealthConfig,
+    outcome: Result<(), String>,
+) {
+    let check = if outcome.is_ok() { Check::Passed } else { Check::Failed };
+    let thresholds =
+        Thresholds { unhealthy_after: health.unhealthy_after, healthy_after: health.healthy_after };
+    let counter = match check {
+        Check::Passed => &endpoint.work().checks_passed,
+        Check::Failed => &endpoint.work().checks_failed,
+    };
+    counter.fetch_add(1, Relaxed);
+    let mut checked = endpoint.checked().lock();
+    let before = *checked;
+    *checked = before.after(check, thresholds, Instant::now());
+    let (origin, server) = (&config.name, endpoint.label());
+    match (before.is_healthy(), checked.is_healthy()) {
+        (true, false) => {
+            let reason = outcome.err().unwrap_or_default();
+            tracing::warn!(%origin, %server, %reason, "a server fails its checks");
+        }
+        (false, true) => tracing::info!(%origin, %server, "a server passes its checks again"),
+        _ => {}
+    }
+}
+
+fn request(endpoint: &Endpoint, health: &HealthConfig) -> OriginRequest {
+    let mut fields = PackedFields::with_capacity(1);
+    fields.push(
+        USER_AGENT.as_str(),
+        concat!("larder/", env!("CARGO_PKG_VERSION"), " (health check)").as_bytes(),
+    );
+    OriginRequest {
+        method: Method::GET,
+        path_and_query: health.path.clone(),
+        authority: endpoint.authority(),
+        scheme: endpoint.scheme(),
+        fields,
+        body: RequestBody::Empty,
+        accepts_trailers: false,
+        upgrade: None,
+        key: 0,
+        client: None,
+        timeline: None,
+        record: None,
+        probe: None,
+    }
+}
+
+fn timeouts(health: &HealthConfig) -> OriginTimeouts {
+    let limit = health.timeout;
+    OriginTimeouts { connect: limit, first_byte: limit, between_bytes: limit, total: Some(limit) }
+}
+
+const ONE: AdmissionConfig = AdmissionConfig {
+    requests_in_flight_max: 1,
+    queue_max: 0,
+    queue_timeout: Duration::ZERO,
+    transfers_max: 1,
+    tunnels_max: 0,
+    client_share_percent: 100,
+};

@@ -1,0 +1,162 @@
+//! A connection that carries many exchanges, and places on it.
+
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{Builder, Connection, SendRequest};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::connect::Stream;
+use crate::driver::{self, DriverState};
+use crate::error::{OriginError, cause};
+use crate::stats::Counters;
+
+/// Flow-control window of one response body: what an origin may send ahead of a slow reader. It is memory, so the requests
+/// in flight bound it: 256 MiB for 1024 of them that nobody reads. At 20 ms to the origin it is 12 MiB/s for each body.
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// Flow-control window of a connection: all that there can be. The windows of the streams bound what it holds; a smaller
+/// one would be used up by readers that do not read, and others on the connection would wait for them.
+const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
+/// Streams of a connection, so that their windows never add up to more than its own.
+const STREAMS_MAX: usize = (CONNECTION_WINDOW_BYTES / STREAM_WINDOW_BYTES) as usize;
+/// Header section of a response, by the count of RFC 9113 section 10.5.1.
+const FIELD_SECTION_BYTES_MAX: u32 = 128 * 1024;
+
+/// A connection that carries many exchanges.
+#[derive(Debug)]
+pub(crate) struct Http2Connection {
+    sender: SendRequest<Bytes>,
+    driver: Arc<DriverState>,
+    active: AtomicUsize,
+    /// Set when the peer stopped answering: a dead connection must not swallow request after request.
+    suspect: AtomicBool,
+    opened_at: Instant,
+    /// The address that a name led to.
+    address: Option<IpAddr>,
+    idle_since: Mutex<Instant>,
+}
+
+/// A place for one exchange on a connection; given back on drop.
+#[derive(Debug)]
+pub(crate) struct StreamSlot {
+    connection: Arc<Http2Connection>,
+}
+
+impl Http2Connection {
+    /// Starts HTTP/2 on a stream, and waits for the SETTINGS of its peer: until they are here nobody knows how many streams it takes, and
+    /// what is above its limit is refused.
+    //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
+    pub(crate) async fn open(
+        stream: Stream,
+        address: Option<IpAddr>,
+        counters: &Arc<Counters>,
+    ) -> Result<Arc<Self>, OriginError> {
+        let (sender, mut connection) = Builder::new()
+            .enable_push(false)
+            .initial_max_send_streams(0)
+            .initial_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_header_list_size(FIELD_SECTION_BYTES_MAX)
+            .handshake::<_, Bytes>(stream)
+            .await
+            .map_err(|error| broken(&error))?;
+        poll_fn(|cx| poll_first_place(&sender, &mut connection, cx)).await?;
+        let driven = async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "origin connection ended");
+            }
+        };
+        Ok(Arc::new(Self {
+            sender,
+            driver: driver::spawn(Box::pin(driven), driver::opened(counters)),
+            active: AtomicUsize::new(0),
+            suspect: AtomicBool::new(false),
+            opened_at: Instant::now(),
+            address,
+            idle_since: Mutex::new(Instant::now()),
+        }))
+    }
+
+    /// Whether new streams may be opened: false after GOAWAY, an error, or a time-out.
+    pub(crate) fn is_usable(&self) -> bool {
+        if self.suspect.load(Ordering::Relaxed) || self.driver.is_over() {
+            return false;
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        !matches!(self.sender.clone().poll_ready(&mut cx), Poll::Ready(Err(_)))
+    }
+
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
+
+    pub(crate) fn opened_at(&self) -> Instant {
+        self.opened_at
+    }
+
+    /// A place within the peer's limit on concurrent streams (RFC 9113 section 5.1.2).
+    pub(crate) fn reserve(self: &Arc<Self>) -> Option<StreamSlot> {
+        let streams_max = self.sender.current_max_send_streams().min(STREAMS_MAX);
+        self.active
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |active| {
+                (active < streams_max).then_some(active + 1)
+            })
+            .ok()?;
+        Some(StreamSlot { connection: Arc::clone(self) })
+    }
+
+    /// The opener's own place. If the peer has lowered its limit to none meanwhile, h2 holds the stream back.
+    pub(crate) fn reserve_first(self: &Arc<Self>) -> StreamSlot {
+        self.active.fetch_add(1, Ordering::AcqRel);
+        StreamSlot { connection: Arc::clone(self) }
+    }
+
+    pub(crate) fn is_idle_for(&self, now: Instant, limit: Duration) -> bool {
+        self.active.load(Ordering::Acquire) == 0 && now.duration_since(*self.idle_since.lock()) >= limit
+    }
+}
+
+impl StreamSlot {
+    /// Opens streams, as far as the peer lets it.
+    pub(super) fn sender(&self) -> SendRequest<Bytes> {
+        self.connection.sender.clone()
+    }
+
+    /// No new streams on this connection: its peer stopped answering.
+    pub(super) fn suspect(&self) {
+        self.connection.suspect.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Goes on with a connection until its peer lets a stream be opened.
+fn poll_first_place(
+    sender: &SendRequest<Bytes>,
+    connection: &mut Connection<Stream, Bytes>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), OriginError>> {
+    match Pin::new(connection).poll(cx) {
+        Poll::Pending if sender.current_max_send_streams() > 0 => Poll::Ready(Ok(())),
+        Poll::Pending => Poll::Pending,
+        Poll::Ready(Ok(())) => Poll::Ready(Err(OriginError::ClosedBeforeResponse)),
+        Poll::Ready(Err(error)) => Poll::Ready(Err(broken(&error))),
+    }
+}
+
+/// What the end of a connection says of its peer.
+pub(super) fn broken(error: &h2::Error) -> OriginError {
+    if error.is_library() { OriginError::Protocol(cause(error)) } else { OriginError::ClosedBeforeResponse }
+}
+
+impl Drop for StreamSlot {
+    fn drop(&mut self) {
+        *self.connection.idle_since.lock() = Instant::now();
+        self.connection.active.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,67 @@
+//! Origin servers: connections to them, requests on those, and what comes back.
+//!
+//! Decides which server of an origin gets a request, how it is reached, when a connection is used again, when a request
+//! may be sent twice, and whether a response body is complete. Never decides what is forwarded, stored or answered to clients.
+//!
+//! [`Upstreams`] is one per process and shared by all workers. [`Upstream::send`] runs on the caller's runtime;
+//! a connection gets its events from the runtime that opened it and may be borrowed by others. Limits are global.
+
+mod admission;
+mod attempt;
+pub mod balance;
+mod binding;
+mod body;
+mod checker;
+mod checks;
+mod circuit;
+mod connect;
+mod driver;
+mod ejection;
+mod endpoint;
+mod error;
+mod exchange;
+mod frame;
+mod group;
+mod health;
+mod http1;
+mod http2;
+mod interim;
+mod known;
+mod limits;
+mod line;
+mod parts;
+mod pool;
+mod registry;
+mod request;
+mod request_body;
+mod resolve;
+mod response;
+mod retry;
+mod servers;
+pub mod settings;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod timing;
+pub mod tls;
+mod tried;
+mod upgrade;
+
+pub use self::admission::Pacing;
+pub use self::body::OriginBody;
+pub use self::circuit::Probe;
+pub use self::error::{OriginError, OriginErrorKind};
+pub use self::frame::{BodyFrame, BodyFraming};
+pub use self::group::Upstream;
+pub use self::interim::Interim;
+pub use self::limits::{ARRIVING_BYTES_MAX, FIELDS_MAX, HEAD_BYTES_MAX, UNCHARGED_PIECE_BYTES_MAX};
+pub use self::registry::Upstreams;
+pub use self::request::OriginRequest;
+pub use self::request_body::Room;
+pub use self::request_body::{
+    ChannelBody, Gathered, RequestBody, RequestBodyClosed, RequestBodyIncomplete, RequestBodySender,
+};
+pub use self::response::OriginResponse;
+pub use self::stats::{BreakerStats, OriginStats, ServerState, ServerStats};
+pub use self::tried::Tried;
+pub use self::upgrade::{OriginTunnel, UpgradeHandle};

@@ -1,0 +1,308 @@
+//! Connections kept between requests.
+//!
+//! Idle HTTP/1 connections are kept by the runtime that drives them: a worker takes its own newest
+//! first and borrows from others when it has none. HTTP/2 connections are shared by all.
+//! Locks: `idle` and `shared` are never held together, nor over an await; what is taken out is dropped
+//! after the lock.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::{Handle, Id};
+use tokio::time::{Instant, sleep_until};
+
+use super::http1::{Http1Connection, Readiness};
+use super::http2::{Http2Connection, StreamSlot};
+use super::request::KeepAlive;
+use super::resolve::Lead;
+use super::stats::{Counters, Gauged};
+use crate::settings::PoolConfig;
+
+/// Kept connections of one origin.
+#[derive(Debug)]
+pub(super) struct Pool {
+    idle: Mutex<IdleConnections>,
+    shared: Mutex<Vec<Arc<Http2Connection>>>,
+    /// Held while an HTTP/2 connection is opened, so that a burst of requests opens one and not many.
+    pub(super) opening: tokio::sync::Mutex<()>,
+    config: PoolConfig,
+    counters: Arc<Counters>,
+}
+
+/// Whether an exchange left its connection fit for the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reuse {
+    Allowed,
+    Forbidden,
+}
+
+#[derive(Debug)]
+struct Idle {
+    connection: Http1Connection,
+    since: Instant,
+    _gauged: Gauged,
+}
+
+/// What an idle connection is kept by.
+struct Terms<'a> {
+    now: Instant,
+    idle_timeout: Duration,
+    lead: &'a Lead,
+}
+
+#[derive(Debug, Default)]
+struct IdleConnections {
+    /// One per runtime, which are few; the newest connection last.
+    by_home: Vec<(Id, Vec<Idle>)>,
+    len: usize,
+    reaper: Reaper,
+}
+
+/// The task that closes what stays idle too long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Reaper {
+    #[default]
+    Stopped,
+    Running,
+}
+
+impl Pool {
+    pub(super) fn new(config: PoolConfig, counters: Arc<Counters>) -> Self {
+        Self {
+            idle: Mutex::default(),
+            shared: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            config,
+            counters,
+        }
+    }
+
+    pub(super) fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    pub(super) fn keep_alive(&self) -> KeepAlive {
+        if self.config.idle_connections_max == 0 { KeepAlive::Off } else { KeepAlive::On }
+    }
+
+    /// Takes an idle HTTP/1 connection to one of these addresses, this runtime's own first. Those to others end.
+    pub(super) fn checkout(&self, now: Instant, lead: &Lead) -> Option<Http1Connection> {
+        let home = Handle::current().id();
+        let mut removed = Vec::new();
+        let found = {
+            let mut idle = self.idle.lock();
+            idle.take(home, &self.terms(now, lead), &mut removed)
+        };
+        drop(removed);
+        found
+    }
+
+    /// Keeps a connection whose response was read to its end.
+    //= RFC 9112 section 6.3: bytes after the response are not its
+    pub(super) fn release(self: &Arc<Self>, mut connection: Http1Connection) {
+        if connection.readiness() == Readiness::Closed {
+            return;
+        }
+        let now = Instant::now();
+        let gauged = Gauged::new(&self.counters, |counters| &counters.connections_idle);
+        let released = Idle { connection, since: now, _gauged: gauged };
+        let mut removed = Vec::new();
+        let reaper = {
+            let mut idle = self.idle.lock();
+            if idle.len >= self.config.idle_connections_max {
+                idle.prune(&self.terms(now, &Lead::Anywhere), &mut removed);
+            }
+            if idle.len < self.config.idle_connections_max {
+                idle.put(released);
+            } else {
+                removed.push(released);
+            }
+            std::mem::replace(&mut idle.reaper, Reaper::Running)
+        };
+        drop(removed);
+        if reaper == Reaper::Stopped {
+            self.start_reaper();
+        }
+    }
+
+    fn terms<'a>(&self, now: Instant, lead: &'a Lead) -> Terms<'a> {
+        Terms { now, idle_timeout: self.config.idle_timeout, lead }
+    }
+
+    /// A place on an HTTP/2 connection to one of these addresses, with streams to spare. Those to others get no more.
+    //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
+    pub(super) fn reserve_stream(&self, opened_since: Option<Instant>, lead: &Lead) -> Option<StreamSlot> {
+        let mut closed = Vec::new();
+        let mut shared = self.shared.lock();
+        shared.retain(|connection| {
+            let usable = connection.is_usable() && lead.leads_to(connection.address());
+            if !usable {
+                closed.push(Arc::clone(connection));
+            }
+            usable
+        });
+        let slot = shared
+            .iter()
+            .filter(|connection| opened_since.is_none_or(|since| connection.opened_at() >= since))
+            .find_map(Http2Connection::reserve);
+        drop(shared);
+        slot
+    }
+
+    /// Shares a new HTTP/2 connection, unless connections aren't kept.
+    pub(super) fn share(self: &Arc<Self>, connection: &Arc<Http2Connection>) {
+        if self.keep_alive() == KeepAlive::Off {
+            return;
+        }
+        self.shared.lock().push(Arc::clone(connection));
+        let reaper = std::mem::replace(&mut self.idle.lock().reaper, Reaper::Running);
+        if reaper == Reaper::Stopped {
+            self.start_reaper();
+        }
+    }
+
+    fn start_reaper(self: &Arc<Self>) {
+        let guard = ReaperGuard { pool: Arc::downgrade(self) };
+        let Ok(runtime) = Handle::try_current() else { return };
+        let pause = self.config.idle_timeout.clamp(REAPER_PAUSE_MIN, REAPER_PAUSE_MAX);
+        runtime.spawn(reap(guard, pause));
+    }
+
+    /// Closes what has been idle too long; whether anything is left.
+    fn reap(&self, now: Instant) -> Remaining {
+        let mut removed = Vec::new();
+        let mut quiet = Vec::new();
+        let some_shared = {
+            let mut shared = self.shared.lock();
+            let (kept, gone) = shared.drain(..).partition(|connection| {
+                connection.is_usable() && !connection.is_idle_for(now, self.config.idle_timeout)
+            });
+            *shared = kept;
+            quiet.extend::<Vec<_>>(gone);
+            !shared.is_empty()
+        };
+        let mut idle = self.idle.lock();
+        idle.prune(&self.terms(now, &Lead::Anywhere), &mut removed);
+        if idle.len > 0 || some_shared { Remaining::Some } else { Remaining::None }
+    }
+}
+
+const REAPER_PAUSE_MIN: Duration = Duration::from_millis(10);
+const REAPER_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+enum Remaining {
+    None,
+    Some,
+}
+
+/// Marks the reaper as stopped when its task ends, also when its runtime goes away: the next release starts
+/// one elsewhere.
+struct ReaperGuard {
+    pool: Weak<Pool>,
+}
+
+impl Drop for ReaperGuard {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.upgrade() {
+            pool.idle.lock().reaper = Reaper::Stopped;
+        }
+    }
+}
+
+/// Looks at the pool now and then until it's empty or gone. A release between the last look and the guard's
+/// drop stays without a reaper until the next one: such a connection is still checked at checkout.
+async fn reap(guard: ReaperGuard, pause: Duration) {
+    loop {
+        sleep_until(Instant::now() + pause).await;
+        let Some(pool) = guard.pool.upgrade() else { return };
+        if let Remaining::None = pool.reap(Instant::now()) {
+            return;
+        }
+    }
+}
+
+impl IdleConnections {
+    fn put(&mut self, idle: Idle) {
+        let home = idle.connection.home();
+        self.len += 1;
+        match self.by_home.iter_mut().find(|(id, _)| *id == home) {
+            Some((_, connections)) => connections.push(idle),
+            None => self.by_home.push((home, vec![idle])),
+        }
+    }
+
+    fn take(&mut self, home: Id, terms: &Terms<'_>, removed: &mut Vec<Idle>) -> Option<Http1Connection> {
+        let own = self.by_home.iter().position(|(id, _)| *id == home);
+        let others = (0..self.by_home.len()).filter(|index| Some(*index) != own);
+        let before = removed.len();
+        let found = own
+            .into_iter()
+            .chain(others)
+            .find_map(|index| take_newest(&mut self.by_home[index].1, terms, removed));
+        self.len -= removed.len() - before + usize::from(found.is_some());
+        found
+    }
+
+    fn prune(&mut self, terms: &Terms<'_>, removed: &mut Vec<Idle>) {
+        let before = removed.len();
+        for (_, connections) in &mut self.by_home {
+            let (kept, gone): (Vec<_>, Vec<_>) =
+                partition(connections, |idle| idle.usefulness(terms) != Usefulness::Gone);
+            *connections = kept;
+            removed.extend(gone);
+        }
+        self.by_home.retain(|(_, connections)| !connections.is_empty());
+        self.len -= removed.len() - before;
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Usefulness {
+    Ready,
+    Later,
+    Gone,
+}
+
+impl Idle {
+    fn usefulness(&mut self, terms: &Terms<'_>) -> Usefulness {
+        let is_too_old = terms.now.duration_since(self.since) >= terms.idle_timeout;
+        if is_too_old || !terms.lead.leads_to(self.connection.address()) {
+            return Usefulness::Gone;
+        }
+        match self.connection.readiness() {
+            Readiness::Ready if self.connection.is_quiet() => Usefulness::Ready,
+            Readiness::Ready | Readiness::Busy => Usefulness::Later,
+            Readiness::Closed => Usefulness::Gone,
+        }
+    }
+}
+
+/// What is kept, and what not.
+fn partition(
+    connections: &mut Vec<Idle>,
+    mut is_kept: impl FnMut(&mut Idle) -> bool,
+) -> (Vec<Idle>, Vec<Idle>) {
+    let (mut kept, mut gone) = (Vec::with_capacity(connections.len()), Vec::new());
+    for mut idle in connections.drain(..) {
+        if is_kept(&mut idle) { kept.push(idle) } else { gone.push(idle) }
+    }
+    (kept, gone)
+}
+
+fn take_newest(
+    connections: &mut Vec<Idle>,
+    terms: &Terms<'_>,
+    removed: &mut Vec<Idle>,
+) -> Option<Http1Connection> {
+    let mut index = connections.len();
+    while index > 0 {
+        index -= 1;
+        match connections[index].usefulness(terms) {
+            Usefulness::Ready => return Some(connections.remove(index).connection),
+            Usefulness::Later => {}
+            Usefulness::Gone => removed.push(connections.remove(index)),
+        }
+    }
+    None
+}

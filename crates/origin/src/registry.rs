@@ -1,0 +1,153 @@
+//! All upstreams of the process, found again over reloads.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use store::Budget;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use super::admission::Admission;
+use super::circuit::Circuit;
+use super::endpoint::Endpoint;
+use super::group::Upstream;
+use super::health::check_servers;
+use super::known::Known;
+use super::resolve::{Resolver, system_settings};
+use super::retry::RetryBudget;
+use super::servers::{Server, Servers};
+use super::stats::{Counters, OriginStats};
+use crate::settings::{BreakerConfig, EndpointConfig, OriginConfig, ServerConfig};
+
+/// All upstreams of the process.
+pub struct Upstreams {
+    resolver: Arc<Resolver>,
+    memory: Option<Arc<Budget>>,
+    /// A start with thousands would search through all of them for each.
+    by_name: Mutex<HashMap<String, Named>>,
+}
+
+/// What goes by the name of one origin.
+#[derive(Default)]
+struct Named {
+    /// They go on over a reload that changes the origin.
+    counters: Arc<Counters>,
+    /// Of earlier configurations whose exchanges go on, and last of the one in force.
+    used: Vec<Weak<Upstream>>,
+}
+
+impl Upstreams {
+    /// Names are looked up on the background runtime, which must outlive the workers.
+    #[must_use]
+    pub fn new(background: Handle) -> Self {
+        Self::with_resolver(Resolver::new(system_settings(), background))
+    }
+
+    pub(super) fn with_resolver(resolver: Arc<Resolver>) -> Self {
+        Self { resolver, memory: None, by_name: Mutex::default() }
+    }
+
+    /// Charges what is read of large bodies, or waited for of requests, to a budget.
+    #[must_use]
+    pub fn charged_to(self, budget: &Arc<Budget>) -> Self {
+        Self { memory: Some(Arc::clone(budget)), ..self }
+    }
+
+    /// The upstream of a configuration. As long as somebody uses an earlier one of this name, what the two have in common is
+    /// taken over: what is known of each server, its connections too where it is reached in the same way, the circuit breaker unless there is a new
+    /// server, and what is in flight.
+    pub fn upstream(&self, config: &OriginConfig) -> Arc<Upstream> {
+        // Before the lock, so that the last use of one doesn't end under it.
+        let mut used = Vec::new();
+        let mut by_name = self.by_name.lock();
+        let named = by_name.entry(config.name.clone()).or_default();
+        used.extend(named.used.iter().filter_map(Weak::upgrade));
+        let upstream = match used.iter().find(|upstream| upstream.config == *config) {
+            Some(same) => Arc::clone(same),
+            None => Arc::new(self.succeeding(&used, config, &named.counters)),
+        };
+        let in_force = Arc::downgrade(&upstream);
+        named.used.retain(|other| !other.ptr_eq(&in_force));
+        named.used.push(in_force);
+        upstream
+    }
+
+    fn succeeding(
+        &self,
+        used: &[Arc<Upstream>],
+        config: &OriginConfig,
+        counters: &Arc<Counters>,
+    ) -> Upstream {
+        let known = || used.iter().flat_map(|upstream| upstream.servers.list());
+        let server = |config: &ServerConfig| {
+            let endpoint = match known().find(|known| known.endpoint.is_for(&config.endpoint)) {
+                Some(known) => Arc::clone(&known.endpoint),
+                None => {
+                    let known = known().find_map(|known| known.endpoint.known_of(&config.endpoint));
+                    self.endpoint(&config.endpoint, known.map(Arc::clone).unwrap_or_default(), counters)
+                }
+            };
+            Server::new(endpoint, config.weight)
+        };
+        // What failed at other addresses says nothing of a server that has come since.
+        let of_these = |upstream: &&Arc<Upstream>| upstream.servers.are_known(&config.servers);
+        let circuit = |config: &BreakerConfig| {
+            // One that was switched off meanwhile knows nothing, though exchanges of an earlier configuration may go on.
+            let known = used.iter().rev().find(of_these).and_then(|upstream| upstream.circuit.as_ref());
+            known.map_or_else(|| Circuit::new(config.clone()), |known| known.under(config))
+        };
+        Upstream {
+            circuit: config.breaker.as_ref().map(circuit),
+            config: config.clone(),
+            servers: Arc::new(Servers::new(config.servers.iter().map(server).collect(), config)),
+            admission: match used.last() {
+                Some(upstream) => upstream.admission.under(config.admission),
+                None => Admission::new(config.admission, counters),
+            },
+            budget: Mutex::new(RetryBudget::new(Instant::now())),
+            memory: self.memory.clone(),
+            counters: Arc::clone(counters),
+        }
+    }
+
+    /// From now on the servers of this upstream are checked as it says, if at all, and its limits and the settings of its circuit breaker hold.
+    pub fn take_effect(&self, upstream: &Arc<Upstream>) {
+        upstream.admission.take_effect();
+        upstream.circuit.iter().for_each(Circuit::take_effect);
+        check_servers(&upstream.servers, &upstream.config, self.resolver.background());
+    }
+
+    fn endpoint(
+        &self,
+        config: &EndpointConfig,
+        known: Arc<Known>,
+        counters: &Arc<Counters>,
+    ) -> Arc<Endpoint> {
+        let (resolver, counters) = (Arc::clone(&self.resolver), Arc::clone(counters));
+        Arc::new(Endpoint::new(config.clone(), known, resolver, self.memory.clone(), counters))
+    }
+
+    /// Forgets the upstreams that nobody uses any more, but not what they counted.
+    pub fn forget_unused(&self) {
+        for named in self.by_name.lock().values_mut() {
+            named.used.retain(|upstream| upstream.strong_count() > 0);
+        }
+    }
+
+    /// Counts by origin name.
+    pub fn stats(&self) -> Vec<(String, OriginStats)> {
+        // Before the lock, as above.
+        let mut in_force = Vec::new();
+        let by_name = self.by_name.lock();
+        let latest = |named: &Named| named.used.iter().rev().find_map(Weak::upgrade);
+        in_force.extend(by_name.values().map(latest));
+        let counted = by_name.iter().zip(&in_force).map(|((name, named), upstream)| {
+            let unused = || named.counters.snapshot();
+            (name.clone(), upstream.as_ref().map_or_else(unused, |upstream| upstream.stats()))
+        });
+        let mut stats: Vec<_> = counted.collect();
+        stats.sort_by(|(a, _), (b, _)| a.cmp(b));
+        stats
+    }
+}

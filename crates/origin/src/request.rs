@@ -1,0 +1,301 @@
+//! Requests to an origin: what is asked for, and the head as either protocol sends it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use caching::hop_by_hop;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::uri::Scheme;
+use http1::encode;
+use message::client::Client;
+use message::fields::PackedFields;
+use message::timeline::Timeline;
+use message::trace::Record;
+use smallvec::SmallVec;
+
+use super::binding::Binding;
+use super::circuit::Probe;
+use super::error::OriginError;
+use super::request_body::RequestBody;
+use crate::settings::{Credentials, OriginConfig};
+
+/// One request to forward.
+#[derive(Debug)]
+pub struct OriginRequest {
+    /// Method.
+    pub method: http::Method,
+    /// Path and query in origin form, or `*`. The origin's base path is put before it.
+    pub path_and_query: String,
+    /// `Host` or `:authority`, unless the origin overrides it.
+    pub authority: HeaderValue,
+    /// `:scheme`.
+    pub scheme: Scheme,
+    /// End-to-end fields only: the caller has removed those that belong to the client's connection.
+    /// Framing fields and `Host` in here are ignored. Names are sent as they are.
+    pub fields: PackedFields,
+    /// Content.
+    pub body: RequestBody,
+    /// Whether trailers of the response can be used (`TE: trailers`).
+    pub accepts_trailers: bool,
+    /// Protocol to upgrade to. Asks for an HTTP/1.1 connection.
+    pub upgrade: Option<HeaderValue>,
+    /// A hash of the cache key, where servers are picked by it.
+    pub key: u64,
+    /// Whom it is counted for; absent: nobody in particular.
+    pub client: Option<Client>,
+    /// Where the time is noted that it waits for a place.
+    pub timeline: Option<Arc<Timeline>>,
+    /// Where decisions are noted, for whoever wants to know.
+    pub record: Option<Arc<Record>>,
+    /// Leave of the circuit breaker; without it, the breaker is asked when the request is sent.
+    pub probe: Option<Probe>,
+}
+
+/// Everything of a request but its body, as it came: what each attempt makes its head of.
+#[derive(Debug)]
+pub(super) struct RequestParts {
+    method: http::Method,
+    /// Of [`is_target`] behind the base path.
+    path_and_query: String,
+    authority: HeaderValue,
+    scheme: Scheme,
+    fields: PackedFields,
+    accepts_trailers: bool,
+    upgrade: Option<HeaderValue>,
+}
+
+/// The head of a request as one attempt sends it: what was asked for, and over it what the origin's policy says.
+/// Nothing is copied for it but a target behind a base path.
+#[derive(Debug)]
+pub(super) struct RequestHead<'a> {
+    pub(super) method: &'a http::Method,
+    pub(super) target: Cow<'a, str>,
+    pub(super) authority: &'a HeaderValue,
+    pub(super) scheme: &'a Scheme,
+    pub(super) upgrade: Option<&'a HeaderValue>,
+    pub(super) framing: RequestFraming,
+    pub(super) binding: Binding,
+    accepts_trailers: bool,
+    given: Given<'a>,
+    policy: &'a OriginConfig,
+}
+
+/// The fields of the request.
+#[derive(Clone, Copy, Debug)]
+enum Given<'a> {
+    /// All of them are sent.
+    AsTheyAre(&'a PackedFields),
+    /// Some are ours to write.
+    Filtered(&'a PackedFields),
+}
+
+/// How the request body's end is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RequestFraming {
+    Bodyless,
+    Length(u64),
+    Unknown,
+}
+
+impl RequestParts {
+    /// With what is left of the request: its body.
+    pub(super) fn new(
+        policy: &OriginConfig,
+        request: OriginRequest,
+    ) -> Result<(Self, RequestBody), OriginError> {
+        let OriginRequest { method, path_and_query, authority, scheme, fields, body, .. } = request;
+        if !is_target(&policy.base_path, &path_and_query) {
+            return Err(OriginError::invalid_request("characters in the target"));
+        }
+        let parts = Self {
+            method,
+            path_and_query,
+            authority,
+            scheme,
+            fields,
+            accepts_trailers: request.accepts_trailers,
+            upgrade: request.upgrade,
+        };
+        Ok((parts, body))
+    }
+
+    pub(super) fn asks_for_upgrade(&self) -> bool {
+        self.upgrade.is_some()
+    }
+}
+
+impl<'a> RequestHead<'a> {
+    /// `body` is what is left to be sent: its length may have become known after the request came.
+    pub(super) fn new(policy: &'a OriginConfig, parts: &'a RequestParts, body: &RequestBody) -> Self {
+        // Hardly ever: what forwards has left out its own.
+        let is_filtered = parts.fields.has_any(|name| is_replaced(policy, name));
+        let mut head = Self {
+            method: &parts.method,
+            target: target(&policy.base_path, &parts.path_and_query),
+            authority: policy.host_override.as_ref().unwrap_or(&parts.authority),
+            scheme: &parts.scheme,
+            upgrade: parts.upgrade.as_ref(),
+            framing: request_framing(&parts.method, body),
+            binding: Binding::None,
+            accepts_trailers: parts.accepts_trailers,
+            given: if is_filtered { Given::Filtered(&parts.fields) } else { Given::AsTheyAre(&parts.fields) },
+            policy,
+        };
+        head.binding = Binding::of_request(head.values("authorization"));
+        head
+    }
+
+    /// All fields but `Host`.
+    fn lines(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let (Given::AsTheyAre(fields) | Given::Filtered(fields)) = self.given;
+        let is_filtered = matches!(self.given, Given::Filtered(_));
+        let given = fields.lines();
+        given
+            .filter(move |(name, _)| !(is_filtered && is_replaced(self.policy, name.as_bytes())))
+            .chain(self.set_lines())
+    }
+
+    fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+        self.lines().filter(move |(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// What the policy sets, over what the client says.
+    fn set_lines(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let policy = self.policy;
+        let fixed = policy.fixed_fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let fixed = fixed.filter(|(name, _)| !is_own(policy, name.as_bytes()));
+        let credentials =
+            policy.credentials.iter().map(|Credentials(value)| ("authorization", value.as_bytes()));
+        fixed.chain(credentials)
+    }
+
+    /// Appends the head as HTTP/1.1 sends it.
+    //= RFC 9112 section 3: request-line = method SP request-target SP HTTP-version
+    pub(super) fn write_http1(&self, out: &mut Vec<u8>, connection: KeepAlive) {
+        for part in [self.method.as_str(), " ", &self.target, " HTTP/1.1\r\n"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+        //= RFC 9112 section 3.2: Host is the first field
+        write_line(out, "host", self.authority.as_bytes());
+        match self.given {
+            Given::AsTheyAre(fields) => {
+                out.extend_from_slice(fields.view().wire());
+                self.set_lines().for_each(|(name, value)| write_line(out, name, value));
+            }
+            Given::Filtered(_) => self.lines().for_each(|(name, value)| write_line(out, name, value)),
+        }
+        match self.framing {
+            RequestFraming::Bodyless => {}
+            RequestFraming::Length(length) => encode::write_field_number(out, "content-length", length),
+            RequestFraming::Unknown => write_line(out, "transfer-encoding", b"chunked"),
+        }
+        self.write_connection_options(out, connection);
+        encode::end_head(out);
+    }
+
+    fn write_connection_options(&self, out: &mut Vec<u8>, connection: KeepAlive) {
+        let mut options: SmallVec<[&[u8]; 3]> = SmallVec::new();
+        if let Some(protocol) = self.upgrade {
+            write_line(out, "upgrade", protocol.as_bytes());
+            options.push(b"upgrade");
+        }
+        if self.accepts_trailers {
+            //= RFC 9110 section 10.1.4: TE needs the TE connection option
+            write_line(out, "te", b"trailers");
+            options.push(b"TE");
+        }
+        if connection == KeepAlive::Off {
+            options.push(b"close");
+        }
+        if !options.is_empty() {
+            write_line(out, "connection", &options.join(&b", "[..]));
+        }
+    }
+
+    /// The names in `Trailer`.
+    //= RFC 9110 section 6.6.2: Trailer names what may come
+    pub(super) fn announced_trailers(&self) -> Vec<HeaderName> {
+        let names = self.values("trailer").flat_map(http1::elements);
+        names.filter_map(|name| HeaderName::from_bytes(name).ok()).collect()
+    }
+
+    /// The header section as HTTP/2 sends it: no connection-specific fields (RFC 9113 section 8.2.2).
+    pub(super) fn http2_fields(&self) -> HeaderMap {
+        let (Given::AsTheyAre(given) | Given::Filtered(given)) = self.given;
+        let mut fields = HeaderMap::with_capacity(given.len() + 2);
+        for (name, value) in self.lines() {
+            if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_bytes(value)) {
+                fields.append(name, value);
+            }
+        }
+        if let RequestFraming::Length(length) = self.framing {
+            fields.insert(header::CONTENT_LENGTH, length.into());
+        }
+        if self.accepts_trailers {
+            fields.insert(header::TE, HeaderValue::from_static("trailers"));
+        }
+        fields
+    }
+}
+
+/// Whether an HTTP/1 connection is to be kept after the response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeepAlive {
+    Off,
+    On,
+}
+
+/// Whether fields of this name are written by us, whoever says them.
+fn is_own(policy: &OriginConfig, name: &[u8]) -> bool {
+    hop_by_hop::is_connection_specific(name)
+        || hop_by_hop::is_written_by_sender(name)
+        || policy.credentials.is_some() && name.eq_ignore_ascii_case(b"authorization")
+}
+
+/// Whether what a client says in fields of this name is left out.
+fn is_replaced(policy: &OriginConfig, name: &[u8]) -> bool {
+    let is_fixed =
+        |(fixed, _): &(HeaderName, HeaderValue)| fixed.as_str().as_bytes().eq_ignore_ascii_case(name);
+    is_own(policy, name) || policy.fixed_fields.iter().any(is_fixed)
+}
+
+fn request_framing(method: &http::Method, body: &RequestBody) -> RequestFraming {
+    let expects_content = ["POST", "PUT", "PATCH", "QUERY"].iter().any(|known| *known == method.as_str());
+    match body.length_bytes() {
+        //= RFC 9110 section 8.6: Content-Length 0 where the method gives content a meaning
+        Some(0) if !expects_content => RequestFraming::Bodyless,
+        Some(bytes) => RequestFraming::Length(bytes),
+        None => RequestFraming::Unknown,
+    }
+}
+
+/// The target to send.
+fn target<'a>(base_path: &str, path_and_query: &'a str) -> Cow<'a, str> {
+    match path_and_query {
+        target if base_path.is_empty() || target == "*" => target.into(),
+        path if path.starts_with('/') => format!("{base_path}{path}").into(),
+        query => format!("{base_path}/{query}").into(),
+    }
+}
+
+/// Whether this can be sent as a target: a path with or without a query, or `*`, and no byte that ends it early for
+/// somebody, a fragment among them.
+fn is_target(base_path: &str, path_and_query: &str) -> bool {
+    let can_stand = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'#' | b'<' | b'>');
+    if path_and_query == "*" {
+        return true;
+    }
+    let begins_with_a_slash = path_and_query.starts_with('/') || !base_path.is_empty();
+    if !begins_with_a_slash || !base_path.bytes().chain(path_and_query.bytes()).all(can_stand) {
+        return false;
+    }
+    let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
+    !base_path.contains('`') && !path.contains('`') && !query.contains('"')
+}
+
+/// Appends a line whose parts have been looked at.
+fn write_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}

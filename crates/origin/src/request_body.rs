@@ -1,0 +1,384 @@
+//! The content of a request, from the client's connection to the origin's.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::HeaderMap;
+use store::{Budget, Charge};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::error::OriginError;
+use super::frame::BodyFrame;
+use super::limits::UNCHARGED_PIECE_BYTES_MAX;
+
+/// Content of a request.
+#[derive(Debug)]
+pub enum RequestBody {
+    /// None.
+    Empty,
+    /// All of it at hand.
+    Full(Bytes),
+    /// Arrives piece by piece from a [`RequestBodySender`].
+    Channel(ChannelBody),
+}
+
+/// The receiving end of a request body that arrives piece by piece.
+#[derive(Debug)]
+pub struct ChannelBody {
+    parts: mpsc::Receiver<BodyPart>,
+    /// Received, and given back by whoever read it: the first piece of the body.
+    unread: Option<Bytes>,
+    /// What has arrived ahead and is behind `unread`, in one place: pieces may be of one byte.
+    arrived: BytesMut,
+    charge: Option<Charge>,
+    /// The trailers, where they have arrived ahead.
+    trailers: Option<HeaderMap>,
+    remaining_bytes: Option<u64>,
+    state: ChannelState,
+}
+
+/// How much of a body has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    Whole,
+    Partial,
+}
+
+/// What comes of reading a body to its end.
+#[derive(Debug)]
+pub enum Gathered {
+    /// All of it. Trailers are discarded.
+    Whole(Bytes),
+    /// It is larger than wanted, or there is no room for it; nothing of it is lost.
+    TooLarge(RequestBody),
+    /// It broke off.
+    Incomplete,
+}
+
+/// The sending end of a request body. Dropping it without [`RequestBodySender::finish`] tells that the
+/// body is incomplete: the forward is then broken off, never ended as if it were whole.
+#[derive(Debug)]
+pub struct RequestBodySender {
+    parts: mpsc::Sender<BodyPart>,
+}
+
+/// Room for one piece of a request body.
+#[derive(Debug)]
+pub struct Room<'a>(mpsc::Permit<'a, BodyPart>);
+
+/// The forward doesn't read the request body any more; the rest is not needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the request body is no longer read")]
+pub struct RequestBodyClosed;
+
+/// The request body could not be read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the request body is incomplete")]
+pub struct RequestBodyIncomplete;
+
+#[derive(Debug)]
+enum BodyPart {
+    Data(Bytes),
+    Trailers(HeaderMap),
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChannelState {
+    Open,
+    Ended,
+}
+
+impl RequestBody {
+    /// A body that arrives through the sender, at most `parts_max` pieces ahead. With `length_bytes` it's
+    /// sent with `Content-Length`, without in chunks.
+    #[must_use]
+    pub fn channel(parts_max: usize, length_bytes: Option<u64>) -> (RequestBodySender, Self) {
+        let (sender, parts) = mpsc::channel(parts_max.max(1));
+        let body = ChannelBody {
+            parts,
+            unread: None,
+            arrived: BytesMut::new(),
+            charge: None,
+            trailers: None,
+            remaining_bytes: length_bytes,
+            state: ChannelState::Open,
+        };
+        (RequestBodySender { parts: sender }, Self::Channel(body))
+    }
+
+    /// Reads the body to its end, if that is not more than `bytes_max` away and `memory` has room for it.
+    pub async fn gather(self, bytes_max: u64, memory: &Arc<Budget>) -> Gathered {
+        match self {
+            Self::Empty => Gathered::Whole(Bytes::new()),
+            Self::Full(bytes) if bytes.len() as u64 <= bytes_max => Gathered::Whole(bytes),
+            Self::Channel(channel) if channel.remaining_bytes.is_none_or(|bytes| bytes <= bytes_max) => {
+                channel.gather(bytes_max, memory).await
+            }
+            body @ (Self::Full(_) | Self::Channel(_)) => Gathered::TooLarge(body),
+        }
+    }
+
+    /// Waits until all of it is here, or so many bytes are, or so much time has passed.
+    ///
+    /// # Errors
+    /// It breaks off.
+    pub(super) async fn arrive(
+        &mut self,
+        bytes_max: usize,
+        at_most: Duration,
+        memory: Option<&Arc<Budget>>,
+    ) -> Result<Arrival, OriginError> {
+        let Self::Channel(channel) = self else { return Ok(Arrival::Whole) };
+        if channel.is_whole() {
+            return Ok(Arrival::Whole);
+        }
+        // On the heap: most requests are here as a whole, and need no room for this.
+        match Box::pin(timeout(at_most, channel.arrive(bytes_max, memory))).await {
+            Ok(arrival) => arrival.map_err(|RequestBodyIncomplete| OriginError::RequestBody),
+            Err(_) => Ok(Arrival::Partial),
+        }
+    }
+
+    /// Another copy for a retry, where the body is at hand as a whole.
+    pub(super) fn replay(&mut self) -> Option<Self> {
+        match self {
+            Self::Empty => Some(Self::Empty),
+            Self::Full(bytes) => Some(Self::Full(bytes.clone())),
+            Self::Channel(channel) => channel.replay().map(Self::Full),
+        }
+    }
+
+    /// The length of what is to be sent, where it is known: what was said of it, or that all of it is here. What has trailers is sent in
+    /// chunks, because there they have a place.
+    pub(super) fn length_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Empty => Some(0),
+            Self::Full(bytes) => Some(bytes.len() as u64),
+            Self::Channel(channel) => channel.length_bytes(),
+        }
+    }
+
+    /// Whether nothing more comes.
+    pub(super) fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Full(bytes) => bytes.is_empty(),
+            Self::Channel(channel) => {
+                channel.is_whole() && channel.unread.is_none() && channel.has_nothing_ahead()
+            }
+        }
+    }
+
+    /// The next piece; `None` at the end.
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<BodyFrame, RequestBodyIncomplete>>> {
+        match self {
+            Self::Empty => Poll::Ready(None),
+            Self::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *self = Self::Empty;
+                Poll::Ready((!bytes.is_empty()).then_some(Ok(BodyFrame::Data(bytes))))
+            }
+            Self::Channel(channel) => channel.poll_part(cx),
+        }
+    }
+
+    /// Takes back a piece that was read and not used.
+    pub(super) fn give_back(&mut self, data: Bytes) {
+        match self {
+            _ if data.is_empty() => {}
+            Self::Empty | Self::Full(_) => *self = Self::Full(data),
+            Self::Channel(channel) => {
+                debug_assert!(channel.unread.is_none(), "one piece is read at a time");
+                channel.unread = Some(data);
+            }
+        }
+    }
+}
+
+impl From<Bytes> for RequestBody {
+    fn from(bytes: Bytes) -> Self {
+        if bytes.is_empty() { Self::Empty } else { Self::Full(bytes) }
+    }
+}
+
+impl RequestBodySender {
+    /// Hands over a piece, waiting while the origin is slower than the client.
+    ///
+    /// # Errors
+    /// The forward has ended.
+    pub async fn send_data(&mut self, data: Bytes) -> Result<(), RequestBodyClosed> {
+        self.parts.send(BodyPart::Data(data)).await.map_err(|_| RequestBodyClosed)
+    }
+
+    /// Waits for room for a piece. May be dropped and called again.
+    ///
+    /// # Errors
+    /// The forward has ended.
+    pub async fn room(&self) -> Result<Room<'_>, RequestBodyClosed> {
+        self.parts.reserve().await.map(Room).map_err(|_| RequestBodyClosed)
+    }
+
+    /// Room for a piece, if there is some.
+    pub fn room_at_once(&self) -> Option<Room<'_>> {
+        self.parts.try_reserve().ok().map(Room)
+    }
+
+    /// Ends the body. Trailers go out on a chunked HTTP/1 request only for the names in its `Trailer` field.
+    ///
+    /// # Errors
+    /// The forward has ended.
+    pub async fn finish(self, trailers: Option<HeaderMap>) -> Result<(), RequestBodyClosed> {
+        let last = trailers.map_or(BodyPart::End, BodyPart::Trailers);
+        self.parts.send(last).await.map_err(|_| RequestBodyClosed)
+    }
+
+    /// Resolves when the forward doesn't read the body any more.
+    pub async fn closed(&self) {
+        self.parts.closed().await;
+    }
+}
+
+impl Room<'_> {
+    pub fn fill(self, data: Bytes) {
+        self.0.send(BodyPart::Data(data));
+    }
+}
+
+impl ChannelBody {
+    async fn gather(mut self, bytes_max: u64, memory: &Arc<Budget>) -> Gathered {
+        match self.arrive(usize::try_from(bytes_max).unwrap_or(usize::MAX), Some(memory)).await {
+            Ok(Arrival::Whole) if self.arrived.len() as u64 <= bytes_max => {
+                Gathered::Whole(self.take_arrived())
+            }
+            Ok(Arrival::Whole | Arrival::Partial) => Gathered::TooLarge(RequestBody::Channel(self)),
+            Err(RequestBodyIncomplete) => Gathered::Incomplete,
+        }
+    }
+
+    /// Waits until all of it is here, or more than so many bytes are. May be dropped and called again.
+    async fn arrive(
+        &mut self,
+        bytes_max: usize,
+        memory: Option<&Arc<Budget>>,
+    ) -> Result<Arrival, RequestBodyIncomplete> {
+        while !self.is_whole() {
+            if self.arrived.len() > bytes_max || !self.is_charged(memory) {
+                return Ok(Arrival::Partial);
+            }
+            match poll_fn(|cx| self.poll_next(cx)).await {
+                Some(Ok(BodyFrame::Data(data))) => self.arrived.extend_from_slice(&data),
+                Some(Ok(BodyFrame::Trailers(trailers))) => self.trailers = Some(trailers),
+                Some(Err(error)) => return Err(error),
+                None => {}
+            }
+        }
+        Ok(Arrival::Whole)
+    }
+
+    /// Whether what has arrived is charged, as far as it has to be.
+    fn is_charged(&mut self, memory: Option<&Arc<Budget>>) -> bool {
+        let Some(budget) = memory else { return true };
+        // Memory grows ahead of what arrives.
+        let bytes = self.arrived.capacity();
+        match &mut self.charge {
+            None if bytes < UNCHARGED_PIECE_BYTES_MAX => true,
+            None => {
+                self.charge = budget.reserve(bytes).ok();
+                self.charge.is_some()
+            }
+            Some(charge) if charge.bytes() >= bytes => true,
+            Some(charge) => charge.grow(bytes - charge.bytes()).is_ok(),
+        }
+    }
+
+    /// All of it, where it has arrived before anything was read; both have the same bytes.
+    fn replay(&mut self) -> Option<Bytes> {
+        if !self.is_whole() || self.unread.is_some() || self.trailers.is_some() {
+            return None;
+        }
+        if self.arrived.is_empty() {
+            return Some(Bytes::new());
+        }
+        let bytes = self.take_arrived();
+        self.unread = Some(bytes.clone());
+        Some(bytes)
+    }
+
+    /// What has arrived, charged as long as anybody has it.
+    fn take_arrived(&mut self) -> Bytes {
+        let arrived = std::mem::take(&mut self.arrived);
+        match self.charge.take() {
+            Some(charge) => charge.hold(arrived),
+            None => arrived.freeze(),
+        }
+    }
+
+    fn length_bytes(&self) -> Option<u64> {
+        let is_over = self.state == ChannelState::Ended && self.trailers.is_none();
+        let to_come = match self.remaining_bytes {
+            None if is_over => 0,
+            remaining_bytes => remaining_bytes?,
+        };
+        let unread_bytes = self.unread.as_ref().map_or(0, Bytes::len) + self.arrived.len();
+        Some(unread_bytes as u64 + to_come)
+    }
+
+    /// Whether nothing more is to be received.
+    fn is_whole(&self) -> bool {
+        self.state == ChannelState::Ended || self.remaining_bytes == Some(0)
+    }
+
+    fn has_nothing_ahead(&self) -> bool {
+        self.arrived.is_empty() && self.trailers.is_none()
+    }
+
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, RequestBodyIncomplete>>> {
+        if let Some(data) = self.unread.take() {
+            return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
+        }
+        if !self.arrived.is_empty() {
+            return Poll::Ready(Some(Ok(BodyFrame::Data(self.take_arrived()))));
+        }
+        if let Some(trailers) = self.trailers.take() {
+            return Poll::Ready(Some(Ok(BodyFrame::Trailers(trailers))));
+        }
+        self.poll_next(cx)
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, RequestBodyIncomplete>>> {
+        if self.state == ChannelState::Ended {
+            return Poll::Ready(None);
+        }
+        let Poll::Ready(part) = self.parts.poll_recv(cx) else { return Poll::Pending };
+        Poll::Ready(match part {
+            Some(BodyPart::Data(data)) => Some(self.take_data(data)),
+            Some(BodyPart::Trailers(_) | BodyPart::End) | None if self.remaining_bytes.unwrap_or(0) > 0 => {
+                Some(Err(RequestBodyIncomplete))
+            }
+            Some(BodyPart::Trailers(trailers)) => {
+                self.state = ChannelState::Ended;
+                Some(Ok(BodyFrame::Trailers(trailers)))
+            }
+            Some(BodyPart::End) => {
+                self.state = ChannelState::Ended;
+                None
+            }
+            None => Some(Err(RequestBodyIncomplete)),
+        })
+    }
+
+    fn take_data(&mut self, data: Bytes) -> Result<BodyFrame, RequestBodyIncomplete> {
+        if let Some(remaining_bytes) = &mut self.remaining_bytes {
+            *remaining_bytes = remaining_bytes.checked_sub(data.len() as u64).ok_or(RequestBodyIncomplete)?;
+        }
+        Ok(BodyFrame::Data(data))
+    }
+}

@@ -1,0 +1,91 @@
+//! Responses of an origin: the head, and which of its fields go beyond the connection.
+
+use bytes::Bytes;
+use caching::hop_by_hop::{self, ends_here};
+use message::fields::PackedFields;
+use message::head::Nominations;
+
+use super::body::OriginBody;
+use super::upgrade::UpgradeHandle;
+
+/// The head of a response, and its body to be read.
+#[derive(Debug)]
+pub struct OriginResponse {
+    /// Status.
+    pub status: http::StatusCode,
+    /// Reason phrase of HTTP/1, which may be empty; HTTP/2 has none.
+    pub reason: Option<Bytes>,
+    /// Version that the origin answered with.
+    pub version: http::Version,
+    /// Fields without those of the origin's connection (RFC 9110 section 7.6.1), their names in lower case. A 101
+    /// response keeps `Upgrade`.
+    pub fields: PackedFields,
+    /// Content and how it's framed.
+    pub body: OriginBody,
+    /// The connection after a 101 response.
+    pub upgraded: Option<UpgradeHandle>,
+    /// Whether a transfer coding other than chunked was applied: the content can't be understood, so the
+    /// response is never stored.
+    pub unknown_transfer_coding: bool,
+}
+
+/// Which fields of a response go beyond the origin's connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum EndToEnd {
+    /// All that belong neither to the connection nor to a proxy, which this is.
+    AsTheyAre,
+    /// With one `Content-Length` line of one number in place of all.
+    //= RFC 9110 section 8.6: a list of equal numbers is replaced by one before forwarding
+    WithLength(u64),
+    /// Without `Content-Length`.
+    //= RFC 9112 section 6.3: Content-Length beside Transfer-Encoding is removed before forwarding
+    //= RFC 9110 section 15.2: a 1xx response ends with its header section
+    WithoutLength,
+}
+
+impl EndToEnd {
+    /// These of the lines that were received, with names in lower case.
+    //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
+    pub(super) fn of<'a, V: AsRef<[u8]>, I: Iterator<Item = (&'a str, V)>>(
+        mut self,
+        nominations: Nominations,
+        received: impl Fn() -> I,
+    ) -> PackedFields {
+        let nominated = match nominations {
+            Nominations::None => Vec::new(),
+            Nominations::Some => nominated(received()),
+        };
+        let lines = received();
+        let is_nominated =
+            |name: &str| nominated.iter().any(|other| other.eq_ignore_ascii_case(name.as_bytes()));
+        let mut packed = PackedFields::with_capacity(lines.size_hint().0);
+        for (name, value) in lines {
+            let is_kept = !(ends_here(name) || is_nominated(name));
+            if is_kept && !name.eq_ignore_ascii_case("content-length") {
+                packed.push_lowercase(name, value.as_ref());
+            } else if is_kept {
+                self.push_length(&mut packed, value.as_ref());
+            }
+        }
+        packed
+    }
+
+    fn push_length(&mut self, packed: &mut PackedFields, value: &[u8]) {
+        match *self {
+            Self::AsTheyAre => packed.push("content-length", value),
+            Self::WithLength(bytes) => {
+                packed.push("content-length", itoa::Buffer::new().format(bytes).as_bytes());
+                *self = Self::WithoutLength;
+            }
+            Self::WithoutLength => {}
+        }
+    }
+}
+
+fn nominated<'a, V: AsRef<[u8]>>(lines: impl Iterator<Item = (&'a str, V)>) -> Vec<Box<[u8]>> {
+    let mut nominated = Vec::new();
+    for (_, value) in lines.filter(|(name, _)| name.eq_ignore_ascii_case("connection")) {
+        nominated.extend(hop_by_hop::nominated(value.as_ref()).map(Box::from));
+    }
+    nominated
+}

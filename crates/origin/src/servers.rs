@@ -1,0 +1,233 @@
+//! The servers of a group, and the pick among them.
+
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use caching::explain::Finding;
+use message::trace::{Record, note};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::balance::{Candidates, Lot, Presence, Seen, Turns, candidates, hash, mix, pick};
+use super::ejection::{Leave, Verdict, leave, share_percent};
+use super::endpoint::Endpoint;
+use super::exchange::{Ending, Watch};
+use super::response::OriginResponse;
+use super::stats::{ServerState, ServerStats};
+use super::timing::Awaited;
+use crate::settings::{Balance, EjectionConfig, OriginConfig, ServerConfig};
+
+/// The servers of a group.
+pub(super) struct Servers {
+    list: Vec<Server>,
+    balance: Balance,
+    turns: Mutex<Turns>,
+    /// Counts picks; with the seed each makes another number of it.
+    picks: AtomicU64,
+    seed: u64,
+    slow_start: Duration,
+    ejection: Option<Ejection>,
+}
+
+/// The rules of ejection, and what it takes to keep them.
+struct Ejection {
+    config: EjectionConfig,
+    /// Held while it is found out whether one more server can be spared, so that two don't leave at once.
+    leaving: Mutex<()>,
+    origin: String,
+}
+
+/// A server as one group uses it.
+pub(super) struct Server {
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) weight: u32,
+    identity: u64,
+}
+
+impl Servers {
+    /// There is at least one.
+    pub(super) fn new(list: Vec<Server>, config: &OriginConfig) -> Self {
+        // The only server never goes.
+        let ejection = config.ejection.clone().filter(|_| list.len() > 1);
+        let of = |rules| Ejection { config: rules, leaving: Mutex::default(), origin: config.name.clone() };
+        Self {
+            list,
+            balance: config.balance,
+            slow_start: config.slow_start,
+            ejection: ejection.map(of),
+            turns: Mutex::default(),
+            picks: AtomicU64::default(),
+            seed: RandomState::new().hash_one(()),
+        }
+    }
+
+    pub(super) fn list(&self) -> &[Server] {
+        &self.list
+    }
+
+    /// Whether all of these servers are among them, whatever is said of connections to them.
+    pub(super) fn are_known(&self, servers: &[ServerConfig]) -> bool {
+        let is_known = |server: &ServerConfig| {
+            self.list.iter().any(|known| known.endpoint.known_of(&server.endpoint).is_some())
+        };
+        servers.iter().all(is_known)
+    }
+
+    /// The server that a request with this key goes to.
+    pub(super) fn pick(&self, key: u64, tried: &[usize], now: Instant) -> Option<usize> {
+        // Most origins have one, and pay for no more.
+        if let ([_], []) = (&self.list[..], tried) {
+            return Some(0);
+        }
+        let candidates = self.candidates(tried, now);
+        let chance = mix(self.picks.fetch_add(1, Relaxed), self.seed);
+        pick(self.balance, &candidates, &mut Lot { turns: &mut self.turns.lock(), chance, key })
+    }
+
+    fn candidates(&self, tried: &[usize], now: Instant) -> Candidates {
+        candidates(self.list.iter().map(|server| server.seen(self.slow_start, now)), tried)
+    }
+
+    /// Takes in that a server answered. That it is well shows only where all of the answer has come, or as much as anybody wants. One that
+    /// gives up waiting for a client's content may say so with any status.
+    pub(super) fn note_answer(
+        self: &Arc<Self>,
+        (server, awaited): (usize, Awaited),
+        response: &mut OriginResponse,
+    ) {
+        let Some(ejection) = &self.ejection else { return };
+        let status = response.status.as_u16();
+        if ejection.config.statuses.contains(status) {
+            if awaited == Awaited::Client {
+                return;
+            }
+            self.note(
+                ejection,
+                (server, Verdict::Failure),
+                &format_args!("it answered {status}"),
+                Instant::now(),
+            );
+        } else if response.body.is_over() {
+            self.note(ejection, (server, Verdict::Success), &"", Instant::now());
+        } else {
+            let servers = Arc::clone(self);
+            response.body.watch(Watch::new(move |ending| {
+                let verdict = match ending {
+                    Ending::Fine => Verdict::Success,
+                    Ending::Broken => Verdict::Failure,
+                    Ending::Late => Verdict::Silent,
+                };
+                servers.note_verdict((server, verdict), &"its response broke off", Instant::now());
+            }));
+        }
+    }
+
+    /// Takes in what a request says of its server, and why.
+    pub(super) fn note_verdict(&self, said: (usize, Verdict), why: &dyn fmt::Display, now: Instant) {
+        if let Some(ejection) = &self.ejection {
+            self.note(ejection, said, why, now);
+        }
+    }
+
+    fn note(
+        &self,
+        ejection: &Ejection,
+        (server, verdict): (usize, Verdict),
+        why: &dyn fmt::Display,
+        now: Instant,
+    ) {
+        let (_leaving, leave) = match verdict {
+            Verdict::Failure => (Some(ejection.leaving.lock()), self.leave(&ejection.config, now)),
+            Verdict::Success | Verdict::Silent => (None, Leave::Refused),
+        };
+        let endpoint = &self.list[server].endpoint;
+        let ejected = endpoint.standing().lock().note(verdict, &ejection.config, leave, now);
+        if let Some(time) = ejected {
+            endpoint.work().ejections.fetch_add(1, Relaxed);
+            let (origin, server) = (&ejection.origin, endpoint.label());
+            tracing::warn!(%origin, %server, ?time, last_failure = %why, "a server is ejected");
+        }
+    }
+
+    /// Whether one more server can be spared.
+    fn leave(&self, config: &EjectionConfig, now: Instant) -> Leave {
+        let taking = || self.list.iter().filter(|server| server.weight > 0);
+        let out = taking().filter(|server| server.presence(now) == Presence::Out).count();
+        leave(taking().count(), out, config.servers_percent_max)
+    }
+
+    /// Nothing is to be told where there is no choice.
+    pub(super) fn note_pick(&self, server: usize, now: Instant, record: Option<&Arc<Record>>) {
+        if self.list.len() == 1 {
+            return;
+        }
+        note(record, || {
+            let taking = self.candidates(&[], now).len();
+            Finding::new("pick", format!("the request goes to {}", self.list[server].endpoint.label()), "")
+                .with("balance", self.balance.name(), "")
+                .with("servers that take requests", format!("{taking} of {}", self.list.len()), "")
+        });
+    }
+
+    pub(super) fn stats(&self) -> Vec<ServerStats> {
+        let now = Instant::now();
+        self.list.iter().map(|server| server.stats(self.slow_start, now)).collect()
+    }
+}
+
+impl Server {
+    pub(super) fn new(endpoint: Arc<Endpoint>, weight: u32) -> Self {
+        Self { identity: hash(endpoint.label().as_bytes()), endpoint, weight }
+    }
+
+    fn seen(&self, slow_start: Duration, now: Instant) -> Seen {
+        Seen {
+            identity: self.identity,
+            weight: self.weight * self.share_percent(slow_start, now),
+            in_flight: self.endpoint.work().in_flight(),
+            presence: self.presence(now),
+        }
+    }
+
+    fn presence(&self, now: Instant) -> Presence {
+        let is_in = self.is_healthy() && self.endpoint.standing().lock().is_in(now);
+        if is_in { Presence::In } else { Presence::Out }
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.endpoint.checked().lock().is_healthy()
+    }
+
+    fn share_percent(&self, slow_start: Duration, now: Instant) -> u32 {
+        let ejected = self.endpoint.standing().lock().back_since(now);
+        let unhealthy = self.endpoint.checked().lock().back_since();
+        share_percent(ejected.max(unhealthy), slow_start, now)
+    }
+
+    fn state(&self, slow_start: Duration, now: Instant) -> ServerState {
+        match self.presence(now) {
+            _ if self.weight == 0 => ServerState::Drained,
+            Presence::Out if !self.is_healthy() => ServerState::Unhealthy,
+            Presence::Out => ServerState::Ejected,
+            Presence::In if self.share_percent(slow_start, now) < 100 => ServerState::SlowStart,
+            Presence::In => ServerState::Up,
+        }
+    }
+
+    fn stats(&self, slow_start: Duration, now: Instant) -> ServerStats {
+        let work = self.endpoint.work();
+        ServerStats {
+            server: Arc::clone(self.endpoint.label()),
+            requests: work.requests(),
+            requests_in_flight: work.in_flight(),
+            failures: work.failures(),
+            ejections: work.ejections.load(Relaxed),
+            checks_passed: work.checks_passed.load(Relaxed),
+            checks_failed: work.checks_failed.load(Relaxed),
+            state: self.state(slow_start, now),
+        }
+    }
+}
