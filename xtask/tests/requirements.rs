@@ -74,7 +74,7 @@ fn code_and_tests_are_told_apart() {
 #[test]
 fn tools_prove_nothing() {
     let code = "//= RFC 9111 section 4.2.3: current age\nfn sum() {}\n";
-    for path in ["crates/larder/src/mock_origin/age.rs", "crates/caching/tests/model/mod.rs"] {
+    for path in ["crates/mock-origin/src/age.rs", "crates/caching/tests/model/mod.rs"] {
         check_row(&[(path, code)], " |  | ");
     }
 }

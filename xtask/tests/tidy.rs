@@ -277,6 +277,10 @@ fn tests_of_the_binary_use_the_binary() {
         &["crates/larder/tests/serve.rs:2: binary-tests", "crates/larder/tests/serve.rs:3: binary-tests"],
     );
     check(
+        &[("crates/larder/tests/serve.rs", "use mock_origin::run;\n")],
+        &["crates/larder/tests/serve.rs:1: binary-tests"],
+    );
+    check(
         &[("crates/larder-bench/tests/http.rs", "use bench::http::Url;\n")],
         &["crates/larder-bench/tests/http.rs:1: binary-tests"],
     );

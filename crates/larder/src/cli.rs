@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use mock_origin::OriginOptions;
 use terminal::command_line::{self, variables};
 use terminal::quantity::whole_number;
 use terminal::{OwnCommand, nearest, output};
 
-use crate::config::{Overrides, WORKERS, parse_address};
+use crate::config::{Overrides, WORKERS, parse_address, parse_listen_address};
 use crate::default_file::{self, FileArguments};
-use crate::mock_origin::OriginOptions;
 
 /// HTTP cache gateway (`larder serve`) and Redis-compatible cache server (`larder kv`)
 #[derive(Debug, Parser)]
@@ -67,7 +67,10 @@ pub(crate) fn parse() -> Cli {
 
 /// All commands and options, with their variables.
 pub(crate) fn definition() -> clap::Command {
-    command_line::with_variables(Cli::command())
+    // The mock origin reads IP addresses alone: host names are looked up as those of the gateway are.
+    let listen = |argument: clap::Arg| argument.value_parser(parse_listen_address);
+    let origin = |command: clap::Command| command.mut_arg("listen", listen).mut_arg("tls_listen", listen);
+    command_line::with_variables(Cli::command().mut_subcommand("origin", origin))
 }
 
 /// Ends the process as the parser does where something is missing: the default file would have said it.
@@ -448,7 +451,19 @@ mod tests {
 
     #[test]
     fn definition_is_sound() {
-        Cli::command().debug_assert();
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn the_mock_origin_listens_on_host_names() {
+        let parsed = |option: &str, address: &str| {
+            definition().try_get_matches_from(["larder", "origin", option, address])
+        };
+        for option in ["--listen", "--tls-listen"] {
+            assert!(parsed(option, "localhost:80").is_ok(), "{option}");
+            let refused = parsed(option, ":80").unwrap_err().to_string();
+            assert!(refused.contains("for every address write `0.0.0.0:80`"), "{refused}");
+        }
     }
 
     /// What the pages tell people to type.
@@ -456,7 +471,7 @@ mod tests {
     fn commands_of_the_documentation_are_accepted() {
         let commands = testkit::documented_commands("larder");
         for (page, words) in &commands {
-            let parsed = Cli::try_parse_from(words);
+            let parsed = definition().try_get_matches_from(words);
             assert!(parsed.is_ok(), "{page}: {}", parsed.unwrap_err());
         }
         assert!(commands.len() > 20, "{} commands", commands.len());

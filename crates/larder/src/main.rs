@@ -16,7 +16,6 @@ mod inherited;
 mod kv;
 mod lifecycle;
 mod measures;
-mod mock_origin;
 mod notify;
 mod operate;
 mod predecessor;

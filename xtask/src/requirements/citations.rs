@@ -47,7 +47,7 @@ pub(super) struct Found {
 }
 
 /// The mock origin server, and the model cache that plays conversations without the gateway.
-const TOOLS: [&str; 2] = ["/mock_origin/", "/tests/model/"];
+const TOOLS: [&str; 2] = ["/mock-origin/", "/tests/model/"];
 const MARK: &str = "//=";
 const FORM: &str = "`RFC <number> section <number>: <title>`";
 

@@ -83,7 +83,7 @@ fn binary_tests(source: &Source) -> Vec<Problem> {
     }
     // Packages with common names have a prefix that their libraries don't have.
     let libraries = OUR_CRATES.map(|package| package.strip_prefix("larder-").unwrap_or(package));
-    let is_library = |name: &str| name != "testkit" && libraries.contains(&name);
+    let is_library = |name: &str| name != "testkit" && libraries.contains(&name.replace('_', "-").as_str());
     let is_client = |words: &[String]| {
         let mut words = words.iter().map(String::as_str);
         CLIENTS.contains(&(words.next().unwrap_or_default(), words.next().unwrap_or_default()))

@@ -9,7 +9,7 @@ use http::StatusCode;
 use http::header::{CACHE_CONTROL, HeaderName, VARY};
 use serde_json::{Value, json};
 
-use crate::mock_origin::{
+use crate::{
     answer::Answer,
     content::{Content, fingerprint, scramble},
     products::{CATEGORIES, Product, find, products},

@@ -20,7 +20,7 @@ use super::OriginOptions;
 /// Why TLS cannot be offered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum TlsError {
+pub enum TlsError {
     /// The file is missing or holds no PEM of the kind that is needed.
     #[error("cannot read {path}: {cause}")]
     UnreadablePem { path: PathBuf, cause: pem::Error },

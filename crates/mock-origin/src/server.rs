@@ -40,7 +40,7 @@ use super::{
 /// Why the mock origin does not run (any more).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum OriginError {
+pub enum OriginError {
     /// The address is in use, not of this machine, or needs more rights.
     #[error("can't listen on {address}")]
     Bind { address: SocketAddr, source: io::Error },
@@ -60,14 +60,14 @@ pub(crate) enum OriginError {
 
 /// Where the origin listens, with the ports that the system chose.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BoundAddresses {
+pub struct BoundAddresses {
     pub(crate) plain: Vec<SocketAddr>,
     pub(crate) tls: Vec<SocketAddr>,
 }
 
 impl BoundAddresses {
     /// Those without TLS first.
-    pub(crate) fn urls(&self) -> impl Iterator<Item = String> {
+    pub fn urls(&self) -> impl Iterator<Item = String> {
         let plain = self.plain.iter().map(|address| format!("http://{address}"));
         plain.chain(self.tls.iter().map(|address| format!("https://{address}")))
     }
@@ -78,7 +78,7 @@ impl BoundAddresses {
 ///
 /// # Errors
 /// When an address cannot be bound, TLS cannot be set up, or a worker cannot start or panics.
-pub(crate) async fn run(
+pub async fn run(
     options: OriginOptions,
     announce: impl FnOnce(&BoundAddresses),
     shutdown: impl Future<Output = ()>,

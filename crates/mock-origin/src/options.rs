@@ -3,17 +3,16 @@
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
 
 use super::prefix::Prefix;
-use crate::config::parse_listen_address;
 
 /// Options of `larder origin`.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct OriginOptions {
+pub struct OriginOptions {
     /// Address for HTTP/1.1 and HTTP/2 without TLS; repeatable; port 0 picks a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3030", value_parser = parse_listen_address)]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3030")]
     pub(crate) listen: Vec<SocketAddr>,
 
     /// Address for HTTP/1.1 and HTTP/2 over TLS; repeatable; self-signed without --tls-cert
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen_address)]
+    #[arg(long, value_name = "ADDRESS")]
     pub(crate) tls_listen: Vec<SocketAddr>,
 
     /// Certificate chain (PEM) for --tls-listen

@@ -5,7 +5,7 @@ use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{StatusCode, request::Parts};
 use serde_json::json;
 
-use crate::mock_origin::answer::Answer;
+use crate::answer::Answer;
 
 /// `/private/basic/...`: any user whose password is `password`.
 pub(super) fn basic(head: &Parts) -> Answer {

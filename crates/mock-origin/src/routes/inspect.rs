@@ -4,7 +4,7 @@ use http::header::CACHE_CONTROL;
 use http::{HeaderName, StatusCode};
 use serde_json::json;
 
-use crate::mock_origin::{answer::Answer, content::Content, state::State};
+use crate::{answer::Answer, content::Content, state::State};
 
 use super::call::{Call, target};
 

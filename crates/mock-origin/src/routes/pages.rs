@@ -3,7 +3,7 @@
 use http::header::{ACCEPT_ENCODING, VARY};
 use http::{HeaderMap, StatusCode};
 
-use crate::mock_origin::{
+use crate::{
     answer::{Answer, Coding},
     content::Content,
 };

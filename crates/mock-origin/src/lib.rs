@@ -30,5 +30,6 @@ mod state;
 mod tests;
 mod tls;
 
-pub(crate) use options::OriginOptions;
-pub(crate) use server::{BoundAddresses, run};
+pub use options::OriginOptions;
+pub use server::{BoundAddresses, OriginError, run};
+pub use tls::TlsError;

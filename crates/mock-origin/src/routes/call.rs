@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 
-use super::super::{knobs::Knobs, state::State};
+use crate::{knobs::Knobs, state::State};
 
 /// A request with its body read.
 pub(super) struct Call<'a> {

@@ -13,7 +13,7 @@ use tokio_tungstenite::{
     tungstenite::{self, handshake::derive_accept_key, protocol::Role},
 };
 
-use crate::mock_origin::answer::Answer;
+use crate::answer::Answer;
 
 /// 101 for a proper handshake, otherwise 426 with what is missing.
 //= RFC 6455 section 4.2.1: reading the client's opening handshake

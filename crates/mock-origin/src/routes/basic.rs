@@ -6,7 +6,7 @@ use http::header::{CACHE_CONTROL, LAST_MODIFIED};
 use http::{Method, StatusCode};
 use serde_json::json;
 
-use crate::mock_origin::{
+use crate::{
     answer::{Answer, date_value},
     conditional::Ranges,
     content::{Content, fingerprint, scramble},
