@@ -10,12 +10,12 @@ use std::{
 use http::{Method, StatusCode, Version};
 use parking_lot::Mutex;
 
-/// Where access lines go.
+/// The log that access lines go to.
 pub(crate) struct AccessLog {
     sink: Option<Mutex<Box<dyn Write + Send>>>,
 }
 
-/// What one line says.
+/// The values of one line.
 pub(crate) struct AccessLine<'a> {
     pub(crate) peer: SocketAddr,
     pub(crate) method: &'a Method,

@@ -1,75 +1,37 @@
-//! From what a route says and what the knobs ask for to the response that is sent.
+//! From the answer of a route and the knobs to the response that is sent.
 
-use std::{
-    io::Write,
-    time::{Duration, SystemTime},
-};
+use std::time::SystemTime;
 
-use flate2::{Compression, write::GzEncoder};
 use http::header::{
-    ACCEPT_RANGES, AGE, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    DATE, ETAG, EXPIRES, HeaderName, LAST_MODIFIED, TRAILER, VARY,
+    ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, HeaderName,
+    LAST_MODIFIED, VARY,
 };
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, request::Parts};
 
 use super::{
-    body::{BodyPlan, OriginBody, Witness},
+    body::{BodyPlan, OriginBody},
     conditional::{self, Outcome, Ranges, Validators},
+    connection::Flushes,
     content::Content,
-    knobs::{DateKnob, EtagKnob, Framing, KnobError, Knobs, LastModifiedKnob},
+    knobs::{KnobError, Knobs},
 };
 
-/// What a route answers, before the knobs.
+/// The answer of a route, before the knobs.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) fields: HeaderMap,
     pub(crate) content: Content,
-    pub(crate) etag: DefaultEtag,
-    pub(crate) coding: Coding,
-    pub(crate) ranges: Ranges,
-    pub(crate) framing: Framing,
+    /// Whether there is an ETag, of the content, when no knob asks for another.
+    pub(crate) has_etag: bool,
     /// Bytes per chunk unless the `chunk` knob says otherwise.
     pub(crate) chunk_bytes: usize,
-    pub(crate) sleep_between: Duration,
-}
-
-/// Whether the route sends an ETag when no knob asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DefaultEtag {
-    None,
-    FromContent,
-}
-
-/// Content coding of the representation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Coding {
-    Identity,
-    Gzip,
-}
-
-/// The request as far as an answer depends on it.
-pub(crate) struct Asked<'a> {
-    pub(crate) method: &'a Method,
-    pub(crate) headers: &'a HeaderMap,
-    pub(crate) now: SystemTime,
-    pub(crate) started_at: SystemTime,
 }
 
 impl Answer {
     pub(crate) fn new(status: StatusCode, content_type: &'static str, content: Content) -> Self {
         let mut fields = HeaderMap::new();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        Self {
-            status,
-            fields,
-            content,
-            etag: DefaultEtag::None,
-            coding: Coding::Identity,
-            ranges: Ranges::Served,
-            framing: Framing::ContentLength,
-            chunk_bytes: CHUNK_BYTES,
-            sleep_between: Duration::ZERO,
-        }
+        Self { status, fields, content, has_etag: false, chunk_bytes: CHUNK_BYTES }
     }
 
     pub(crate) fn text(status: StatusCode, text: impl Into<String>) -> Self {
@@ -108,20 +70,17 @@ impl Answer {
 
     /// Cacheable for so long, with an ETag from the bytes.
     pub(crate) fn cacheable(mut self, cache_control: &'static str) -> Self {
-        self.etag = DefaultEtag::FromContent;
+        self.has_etag = true;
         self.with(CACHE_CONTROL, cache_control)
     }
 
     /// Obeys the knobs and the request's conditions.
-    pub(crate) fn finish(mut self, knobs: &Knobs, asked: &Asked<'_>) -> Finished {
-        self.vary(knobs, asked.headers);
+    pub(crate) fn finish(mut self, knobs: &Knobs, head: &Parts, flushes: Flushes) -> Response<OriginBody> {
+        self.vary(knobs, &head.headers);
         self.content = self.content.padded_to(knobs.size_bytes);
-        self.encode();
-        self.validators(knobs, asked);
-        self.other_fields(knobs, asked);
-        self.replace_fields(&knobs.headers);
-        let outcome = self.outcome(asked);
-        self.respond(knobs, asked, outcome)
+        self.fields(knobs, head);
+        let outcome = self.outcome(head);
+        self.respond(knobs, head, outcome, flushes)
     }
 
     fn vary(&mut self, knobs: &Knobs, headers: &HeaderMap) {
@@ -137,33 +96,20 @@ impl Answer {
         self.content = content.varied_by(&note, |text, note| style.write(text, note));
     }
 
-    fn encode(&mut self) {
-        if self.coding == Coding::Identity {
-            return;
-        }
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        let encoded = encoder.write_all(&self.content.materialised()).and_then(|()| encoder.finish());
-        self.content = Content::of(encoded.expect("a Vec accepts every write"));
-        self.fields.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    }
-
-    fn validators(&mut self, knobs: &Knobs, asked: &Asked<'_>) {
-        let etag = match (&knobs.etag, self.etag) {
-            (EtagKnob::Given(value), _) => Some(value.clone()),
-            (EtagKnob::Auto, _) | (EtagKnob::Untouched, DefaultEtag::FromContent) => {
-                Some(self.content_etag())
-            }
-            (EtagKnob::Off, _) | (EtagKnob::Untouched, DefaultEtag::None) => None,
-        };
+    fn fields(&mut self, knobs: &Knobs, head: &Parts) {
+        let etag = knobs.etag.clone().or_else(|| self.has_etag.then(|| self.content_etag()));
         self.fields.extend(etag.map(|etag| (ETAG, etag)));
-        let modified = match knobs.last_modified {
-            LastModifiedKnob::Untouched => return,
-            LastModifiedKnob::Off => None,
-            LastModifiedKnob::Before(ago) => asked.started_at.checked_sub(ago),
-            LastModifiedKnob::At(date) => Some(date),
-        };
-        self.fields.remove(LAST_MODIFIED);
-        self.fields.extend(modified.map(|modified| (LAST_MODIFIED, date_value(modified))));
+        if let Some(lines) = &knobs.cache_control {
+            self.fields.remove(CACHE_CONTROL);
+            self.fields.extend(lines.iter().map(|line| (CACHE_CONTROL, line.clone())));
+        }
+        if self.status == StatusCode::OK && is_read(&head.method) {
+            self.fields.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        }
+        // The HTTP library would add a Date by itself, also where none is wanted; it is told not to.
+        if !knobs.without_date {
+            self.fields.insert(DATE, date_value(SystemTime::now()));
+        }
     }
 
     fn content_etag(&self) -> HeaderValue {
@@ -171,49 +117,25 @@ impl Answer {
             .expect("quotes and hexadecimal digits are valid in a field value")
     }
 
-    fn other_fields(&mut self, knobs: &Knobs, asked: &Asked<'_>) {
-        if let Some(lines) = &knobs.cache_control {
-            self.fields.remove(CACHE_CONTROL);
-            self.fields.extend(lines.iter().map(|line| (CACHE_CONTROL, line.clone())));
-        }
-        if let Some(seconds) = knobs.expires_in_s {
-            let distance = Duration::from_secs(seconds.unsigned_abs());
-            let expires =
-                if seconds < 0 { asked.now.checked_sub(distance) } else { asked.now.checked_add(distance) };
-            self.fields.insert(EXPIRES, date_value(expires.unwrap_or(asked.now)));
-        }
-        if let Some(age_s) = knobs.age_s {
-            self.fields.insert(AGE, HeaderValue::from(age_s));
-        }
-        if self.ranges == Ranges::Served && self.status == StatusCode::OK && is_read(asked.method) {
-            self.fields.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        }
-        // The HTTP library would add a Date by itself, also where none is wanted; it is told not to.
-        if knobs.date == DateKnob::On {
-            self.fields.insert(DATE, date_value(asked.now));
-        }
-    }
-
-    fn replace_fields(&mut self, given: &HeaderMap) {
-        for name in given.keys() {
-            self.fields.remove(name);
-            self.fields.extend(given.get_all(name).iter().map(|value| (name.clone(), value.clone())));
-        }
-    }
-
-    fn outcome(&self, asked: &Asked<'_>) -> Outcome {
-        if self.status != StatusCode::OK || !is_read(asked.method) {
+    fn outcome(&self, head: &Parts) -> Outcome {
+        if self.status != StatusCode::OK || !is_read(&head.method) {
             return Outcome::Full;
         }
         let text = |name| self.fields.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
         let last_modified = text(LAST_MODIFIED).and_then(|date| httpdate::parse_http_date(date).ok());
         let current = Validators { etag: text(ETAG), last_modified };
         //= RFC 9110 section 14.2: Range is for GET, and for what would be a 200
-        let ranges = if asked.method == Method::GET { self.ranges } else { Ranges::Ignored };
-        conditional::evaluate(asked.headers, current, self.content.len_bytes(), ranges)
+        let ranges = if head.method == Method::GET { Ranges::Served } else { Ranges::Ignored };
+        conditional::evaluate(&head.headers, current, self.content.len_bytes(), ranges)
     }
 
-    fn respond(mut self, knobs: &Knobs, asked: &Asked<'_>, outcome: Outcome) -> Finished {
+    fn respond(
+        mut self,
+        knobs: &Knobs,
+        head: &Parts,
+        outcome: Outcome,
+        flushes: Flushes,
+    ) -> Response<OriginBody> {
         let len_bytes = self.content.len_bytes();
         let mut range = 0..len_bytes;
         match outcome {
@@ -234,16 +156,26 @@ impl Answer {
                 range = 0..0;
             }
         }
+        //= RFC 9110 section 15.4.5: fields of a 304 response
+        if [StatusCode::SWITCHING_PROTOCOLS, StatusCode::NOT_MODIFIED].contains(&self.status) {
+            for name in [CONTENT_TYPE, ACCEPT_RANGES] {
+                self.fields.remove(name);
+            }
+            range = 0..0;
+        } else {
+            self.fields.insert(CONTENT_LENGTH, HeaderValue::from(range.end - range.start));
+        }
         let plan = BodyPlan {
-            range,
-            framing: knobs.framing.max(self.framing),
+            range: if head.method == Method::HEAD { 0..0 } else { range },
             chunk_bytes: knobs.chunk_bytes.unwrap_or(self.chunk_bytes),
-            sleep_between: knobs.sleep_between.unwrap_or(self.sleep_between),
+            sleep_between: knobs.sleep_between,
             break_after_bytes: knobs.close_after_bytes,
-            trailers: knobs.trailers.clone(),
             content: self.content,
         };
-        Finished::framed(self.status, self.fields, plan, asked.method)
+        let mut response = Response::new(OriginBody::new(plan, flushes));
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.fields;
+        response
     }
 
     fn set_content_range(&mut self, range: &str) {
@@ -252,43 +184,7 @@ impl Answer {
     }
 }
 
-/// A response that only lacks its connection.
-pub(crate) struct Finished {
-    pub(crate) status: StatusCode,
-    fields: HeaderMap,
-    plan: BodyPlan,
-}
-
-impl Finished {
-    fn framed(status: StatusCode, mut fields: HeaderMap, plan: BodyPlan, method: &Method) -> Self {
-        //= RFC 9110 section 15.4.5: fields of a 304 response
-        let without_content =
-            [StatusCode::SWITCHING_PROTOCOLS, StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED];
-        if without_content.contains(&status) {
-            for name in [CONTENT_TYPE, CONTENT_ENCODING, ACCEPT_RANGES] {
-                fields.remove(name);
-            }
-            return Self { status, fields, plan: BodyPlan::empty() };
-        }
-        if plan.framing == Framing::ContentLength {
-            fields.insert(CONTENT_LENGTH, HeaderValue::from(plan.range.end - plan.range.start));
-        }
-        for name in plan.trailers.keys() {
-            fields.append(TRAILER, HeaderValue::from(name.clone()));
-        }
-        let plan = if method == Method::HEAD { BodyPlan::empty() } else { plan };
-        Self { status, fields, plan }
-    }
-
-    pub(crate) fn into_response(self, witness: Witness) -> Response<OriginBody> {
-        let mut response = Response::new(OriginBody::new(self.plan, witness));
-        *response.status_mut() = self.status;
-        *response.headers_mut() = self.fields;
-        response
-    }
-}
-
-/// How a text says which values of the nominated fields it was made for.
+/// The form in which a text names the values of the nominated fields that it was made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NoteStyle {
     JsonMember,
@@ -300,9 +196,8 @@ impl NoteStyle {
         let content_type = fields.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         match content_type.split(';').next().unwrap_or_default() {
             "application/json" => Self::JsonMember,
-            "text/html" | "text/xml" | "image/svg+xml" => Self::Comment("<!-- ", " -->\n"),
+            "text/html" | "image/svg+xml" => Self::Comment("<!-- ", " -->\n"),
             "text/css" => Self::Comment("/* ", " */\n"),
-            "text/event-stream" => Self::Comment(": ", "\n\n"),
             _ => Self::Comment("", "\n"),
         }
     }

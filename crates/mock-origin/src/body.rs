@@ -3,57 +3,30 @@
 use std::{
     ops::Range,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::sleep;
 
-use super::{connection::Flushes, content::Content, knobs::Framing, state::State};
+use super::{connection::Flushes, content::Content};
 
-/// What to send.
+/// A body that is not under way yet.
 pub(crate) struct BodyPlan {
     pub(crate) content: Content,
-    /// Which bytes of the content.
+    /// The bytes of the content that are sent.
     pub(crate) range: Range<u64>,
-    pub(crate) framing: Framing,
     pub(crate) chunk_bytes: usize,
     pub(crate) sleep_between: Duration,
     pub(crate) break_after_bytes: Option<u64>,
-    pub(crate) trailers: HeaderMap,
-}
-
-impl BodyPlan {
-    /// No body at all.
-    pub(crate) fn empty() -> Self {
-        Self {
-            content: Content::of(""),
-            range: 0..0,
-            framing: Framing::ContentLength,
-            chunk_bytes: 1,
-            sleep_between: Duration::ZERO,
-            break_after_bytes: None,
-            trailers: HeaderMap::new(),
-        }
-    }
-}
-
-/// Whom to tell about what was sent.
-#[derive(Clone)]
-pub(crate) struct Witness {
-    pub(crate) state: Arc<State>,
-    pub(crate) url: Arc<str>,
-    pub(crate) flushes: Flushes,
 }
 
 /// The body that the HTTP library polls.
 pub(crate) struct OriginBody {
     plan: BodyPlan,
-    witness: Witness,
+    flushes: Flushes,
     sent_bytes: u64,
     next: Next,
     wait: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -61,7 +34,7 @@ pub(crate) struct OriginBody {
 
 /// The body was broken on purpose; never seen by a client other than as a truncated message.
 #[derive(Debug, thiserror::Error)]
-#[error("broken by the `close` or `fail` knob")]
+#[error("broken by the `close` knob")]
 pub(crate) struct Broken;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,12 +47,11 @@ enum Next {
 }
 
 impl OriginBody {
-    pub(crate) fn new(mut plan: BodyPlan, witness: Witness) -> Self {
+    pub(crate) fn new(mut plan: BodyPlan, flushes: Flushes) -> Self {
+        // With every byte sent that Content-Length promises there is nothing left to break.
         let len_bytes = plan.range.end - plan.range.start;
-        // With Content-Length and every byte sent there is nothing left to break.
-        plan.break_after_bytes =
-            plan.break_after_bytes.filter(|after| plan.framing == Framing::Chunked || *after < len_bytes);
-        Self { plan, witness, sent_bytes: 0, next: Next::Chunk, wait: None }
+        plan.break_after_bytes = plan.break_after_bytes.filter(|after| *after < len_bytes);
+        Self { plan, flushes, sent_bytes: 0, next: Next::Chunk, wait: None }
     }
 
     fn rest_bytes(&self) -> u64 {
@@ -87,8 +59,7 @@ impl OriginBody {
     }
 
     fn break_is_due(&self) -> bool {
-        let limit = self.plan.break_after_bytes;
-        limit.is_some_and(|after| self.sent_bytes >= after || self.rest_bytes() == 0)
+        self.plan.break_after_bytes.is_some_and(|after| self.sent_bytes >= after)
     }
 
     fn pause_is_due(&self) -> bool {
@@ -102,17 +73,12 @@ impl OriginBody {
         self.plan.range.start += chunk.len() as u64;
         self.sent_bytes += chunk.len() as u64;
         self.next = Next::Chunk;
-        self.witness.state.metrics.add_response_body_bytes(chunk.len());
         chunk
     }
 
     fn wait_for(&mut self, wait: impl Future<Output = ()> + Send + 'static, next: Next) {
         self.wait = Some(Box::pin(wait));
         self.next = next;
-    }
-
-    fn take_trailers(&mut self) -> Option<HeaderMap> {
-        Some(std::mem::take(&mut self.plan.trailers)).filter(|trailers| !trailers.is_empty())
     }
 }
 
@@ -130,16 +96,15 @@ impl Body for OriginBody {
                 self.wait = None;
             }
             if self.next == Next::Break {
-                self.witness.state.counters.count_broken(&self.witness.url);
                 return Poll::Ready(Some(Err(Broken)));
             }
             if self.break_is_due() {
-                let flushed = drained(self.witness.flushes.clone());
+                let flushed = drained(self.flushes.clone());
                 self.wait_for(flushed, Next::Break);
                 continue;
             }
             if self.rest_bytes() == 0 {
-                return Poll::Ready(self.take_trailers().map(|trailers| Ok(Frame::trailers(trailers))));
+                return Poll::Ready(None);
             }
             if self.pause_is_due() {
                 let pause = sleep(self.plan.sleep_between);
@@ -151,14 +116,11 @@ impl Body for OriginBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest_bytes() == 0 && self.plan.break_after_bytes.is_none() && self.plan.trailers.is_empty()
+        self.rest_bytes() == 0
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self.plan.framing {
-            Framing::ContentLength => SizeHint::with_exact(self.rest_bytes()),
-            Framing::Chunked => SizeHint::default(),
-        }
+        SizeHint::with_exact(self.rest_bytes())
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Validators<'a> {
     pub(crate) last_modified: Option<SystemTime>,
 }
 
-/// What a 200 turns into.
+/// The answer that a 200 turns into.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// 200, everything.
@@ -30,7 +30,7 @@ pub(crate) enum Outcome {
     Unsatisfiable,
 }
 
-/// Which requests may select a part.
+/// Whether a request may select a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ranges {
     Served,

@@ -10,7 +10,7 @@ pub(crate) struct Content {
     len_bytes: u64,
 }
 
-/// What follows the head.
+/// Filler behind the head.
 #[derive(Debug, Clone, Copy)]
 enum Fill {
     /// Spaces: JSON, HTML, XML and CSS stay valid after them.
@@ -64,14 +64,7 @@ impl Content {
         self.fill.bytes(start - head_len, count as usize)
     }
 
-    /// All bytes at once; only for content known to be small.
-    pub(crate) fn materialised(&self) -> Vec<u8> {
-        let mut all = self.head.to_vec();
-        all.extend_from_slice(&self.slice(self.head.len() as u64, usize::MAX));
-        all
-    }
-
-    /// A number that changes with the bytes, for `etag=auto`.
+    /// A number that changes with the bytes, for the ETag.
     pub(crate) fn fingerprint(&self) -> u64 {
         let seed = match self.fill {
             Fill::Spaces => 0,
@@ -114,6 +107,14 @@ pub(crate) fn scramble(n: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Content {
+        fn materialised(&self) -> Vec<u8> {
+            let mut all = self.head.to_vec();
+            all.extend_from_slice(&self.slice(self.head.len() as u64, usize::MAX));
+            all
+        }
+    }
 
     #[test]
     fn any_slice_equals_the_same_part_of_the_whole() {

@@ -1,92 +1,89 @@
-//! Requests per URL, so that a test can prove what reached the origin.
+//! Counts of requests, so that a test can prove what reached the origin.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write};
 
-use http::HeaderMap;
-use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE};
+use http::{Method, StatusCode};
 use parking_lot::Mutex;
-use serde::Serialize;
 
-/// What happened to one URL.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct UrlCounts {
-    /// All requests, whatever the method and the answer.
-    pub(crate) requests: u64,
-    /// Requests with any conditional field except If-Range.
-    pub(crate) conditional: u64,
-    /// Requests with a Range field.
-    pub(crate) range: u64,
-    /// Responses that the `close` or `fail=drop` knob broke.
-    pub(crate) connections_broken: u64,
-}
-
-/// A bounded map from URL (path and query, as received) to counts.
+/// Requests by URL, for `/counters`, and by route, for `/metrics`.
 pub(crate) struct Counters {
     urls_max: usize,
-    table: Mutex<Table>,
+    urls: Mutex<Urls>,
+    answers: Mutex<BTreeMap<AnswerLabels, u64>>,
 }
 
 #[derive(Default)]
-struct Table {
-    by_url: BTreeMap<String, UrlCounts>,
+struct Urls {
+    /// Keyed by path and query, as received.
+    requests: BTreeMap<String, u64>,
     overflow: u64,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct AnswerLabels {
+    route: &'static str,
+    method: &'static str,
+    status: u16,
 }
 
 impl Counters {
     pub(crate) fn new(urls_max: usize) -> Self {
-        Self { urls_max, table: Mutex::default() }
+        Self { urls_max, urls: Mutex::default(), answers: Mutex::default() }
     }
 
-    /// Counts one request for `url`.
-    pub(crate) fn count_request(&self, url: &str, headers: &HeaderMap) {
-        let conditions = [IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE];
-        let conditional = conditions.iter().any(|name| headers.contains_key(name));
-        let range = headers.contains_key(RANGE);
-        self.update(url, |counts| {
-            counts.requests += 1;
-            counts.conditional += u64::from(conditional);
-            counts.range += u64::from(range);
-        });
+    /// Counts one request for `url`, whatever its method and answer.
+    pub(crate) fn count_request(&self, url: &str) {
+        let mut urls = self.urls.lock();
+        if let Some(requests) = urls.requests.get_mut(url) {
+            *requests += 1;
+        } else if urls.requests.len() < self.urls_max {
+            urls.requests.insert(url.to_owned(), 1);
+        } else {
+            urls.overflow += 1;
+        }
     }
 
-    /// Counts one response that was broken on purpose.
-    pub(crate) fn count_broken(&self, url: &str) {
-        self.update(url, |counts| counts.connections_broken += 1);
+    /// Counts one answer of a route.
+    pub(crate) fn count_answer(&self, route: &'static str, method: &Method, status: StatusCode) {
+        let labels = AnswerLabels { route, method: method_label(method), status: status.as_u16() };
+        *self.answers.lock().entry(labels).or_default() += 1;
     }
 
-    /// The counts of one URL; all zero when it was never asked for.
-    pub(crate) fn of(&self, url: &str) -> UrlCounts {
-        self.table.lock().by_url.get(url).copied().unwrap_or_default()
+    /// Requests for one URL.
+    pub(crate) fn requests(&self, url: &str) -> u64 {
+        self.urls.lock().requests.get(url).copied().unwrap_or_default()
     }
 
-    /// Every URL with its counts, as JSON.
-    pub(crate) fn to_json(&self) -> String {
-        serde_json::to_string_pretty(&self.table.lock().by_url)
-            .expect("a map from strings to plain numbers always has a JSON form")
-    }
-
-    /// Events that found the map full.
+    /// Requests for URLs beyond the limit.
     pub(crate) fn overflow(&self) -> u64 {
-        self.table.lock().overflow
+        self.urls.lock().overflow
     }
 
-    /// Forgets everything.
-    pub(crate) fn reset(&self) {
-        let forgotten = std::mem::take(&mut *self.table.lock());
-        drop(forgotten);
+    /// Every URL with its requests, as JSON.
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string_pretty(&self.urls.lock().requests)
+            .expect("a map from strings to numbers always has a JSON form")
     }
 
-    fn update(&self, url: &str, change: impl FnOnce(&mut UrlCounts)) {
-        let mut table = self.table.lock();
-        if let Some(counts) = table.by_url.get_mut(url) {
-            return change(counts);
+    /// The answers in Prometheus text form.
+    pub(crate) fn to_prometheus(&self) -> String {
+        let mut page = "# HELP mock_origin_requests_total Requests by route, method and status.\n\
+                        # TYPE mock_origin_requests_total counter\n"
+            .to_owned();
+        for (AnswerLabels { route, method, status }, total) in &*self.answers.lock() {
+            let series = format!("route=\"{route}\",method=\"{method}\",status=\"{status}\"");
+            writeln!(page, "mock_origin_requests_total{{{series}}} {total}")
+                .expect("a String accepts every write");
         }
-        if table.by_url.len() >= self.urls_max {
-            table.overflow += 1;
-            return;
-        }
-        change(table.by_url.entry(url.to_owned()).or_default());
+        page
     }
+}
+
+/// The label of a method. Methods come from clients: all but the usual ones share a label, or the page could grow
+/// without limit.
+fn method_label(method: &Method) -> &'static str {
+    const USUAL: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT"];
+    USUAL.into_iter().find(|usual| *usual == method.as_str()).unwrap_or("other")
 }
 
 #[cfg(test)]
@@ -97,24 +94,20 @@ mod tests {
     fn urls_beyond_the_limit_count_as_overflow() {
         let counters = Counters::new(1);
         for url in ["/a", "/b", "/a", "/c"] {
-            counters.count_request(url, &HeaderMap::new());
+            counters.count_request(url);
         }
-        assert_eq!(counters.of("/a").requests, 2);
-        assert_eq!(counters.of("/b"), UrlCounts::default());
+        assert_eq!(["/a", "/b"].map(|url| counters.requests(url)), [2, 0]);
         assert_eq!(counters.overflow(), 2);
-        counters.reset();
-        assert_eq!((counters.of("/a").requests, counters.overflow()), (0, 0));
     }
 
     #[test]
-    fn conditional_and_range_requests_are_told_apart() {
-        let counters = Counters::new(10);
-        let mut headers = HeaderMap::new();
-        headers.insert(IF_NONE_MATCH, "\"a\"".parse().unwrap());
-        counters.count_request("/a", &headers);
-        headers.insert(RANGE, "bytes=0-".parse().unwrap());
-        counters.count_request("/a", &headers);
-        let expected = UrlCounts { requests: 2, conditional: 2, range: 1, connections_broken: 0 };
-        assert_eq!(counters.of("/a"), expected);
+    fn unusual_methods_share_one_label() {
+        let counters = Counters::new(1);
+        for name in ["BREW", "WHEN", "GET"] {
+            counters.count_answer("/items/:id", &name.parse().unwrap(), StatusCode::OK);
+        }
+        let page = counters.to_prometheus();
+        let brewed = "mock_origin_requests_total{route=\"/items/:id\",method=\"other\",status=\"200\"} 2";
+        assert!(page.contains(brewed), "{page}");
     }
 }

@@ -1,11 +1,10 @@
 //! The mock origin server behind `larder origin`: for demos, tests and experiments.
 //!
-//! It decides what an origin server would answer, from the path (which resource) and from query
-//! knobs (how it behaves: slow, failing, truncated, cacheable or not). It counts what reached it, so
-//! that a test can prove what a gateway forwarded. It is never part of the data plane and stores nothing
-//! that a request sends.
+//! Decides what an origin server would answer, from the path (which resource) and from query
+//! knobs (how it behaves: slow, truncated, cacheable or not). Counts what reached it, so that a test
+//! can prove what a gateway forwarded. Stores nothing that a request sends.
 //!
-//! Main types: [`OriginOptions`] (what to listen on), [`run`] (the whole server), `server::BoundAddresses`
+//! Main types: [`OriginOptions`] (addresses and behaviour of the process), [`run`] (the whole server), [`BoundAddresses`]
 //! (where it listens in fact), and inside `knobs::Knobs`, `answer::Answer`, `content::Content`.
 //!
 //! Each worker is one thread with a runtime of its own, all of them accepting from the same sockets.
@@ -19,13 +18,9 @@ mod connection;
 mod content;
 mod counters;
 mod knobs;
-mod metrics;
 mod options;
-mod prefix;
-mod products;
 mod routes;
 mod server;
-mod state;
 #[cfg(test)]
 mod tests;
 mod tls;

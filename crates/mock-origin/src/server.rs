@@ -8,7 +8,7 @@ use std::{
     path::PathBuf,
     sync::Arc,
     thread,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use hyper::service::service_fn;
@@ -31,13 +31,11 @@ use super::{
     access_log::AccessLog,
     connection::Watched,
     counters::Counters,
-    metrics::Metrics,
-    routes::{self, Caller},
-    state::{Draws, State},
+    routes::{self, Caller, State},
     tls::{self, TlsError},
 };
 
-/// Why the mock origin does not run (any more).
+/// The error that keeps the mock origin from running, or ends it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OriginError {
@@ -58,7 +56,7 @@ pub enum OriginError {
     WorkerPanicked,
 }
 
-/// Where the origin listens, with the ports that the system chose.
+/// The addresses that the origin listens on, with the ports that the system chose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoundAddresses {
     pub(crate) plain: Vec<SocketAddr>,
@@ -66,7 +64,7 @@ pub struct BoundAddresses {
 }
 
 impl BoundAddresses {
-    /// Those without TLS first.
+    /// URLs of the addresses, those without TLS first.
     pub fn urls(&self) -> impl Iterator<Item = String> {
         let plain = self.plain.iter().map(|address| format!("http://{address}"));
         plain.chain(self.tls.iter().map(|address| format!("https://{address}")))
@@ -106,13 +104,10 @@ fn state_of(options: &OriginOptions) -> Result<State, OriginError> {
     })?;
     Ok(State {
         counters: Counters::new(options.counters_max),
-        metrics: Metrics::default(),
         access_log,
         prefix: options.prefix.clone(),
         cpu: Duration::from_millis(options.cpu_ms),
         delay_slots: delay_slots(options.delay_slots),
-        started_at: SystemTime::now(),
-        draws: Draws::default(),
     })
 }
 
@@ -121,7 +116,7 @@ fn delay_slots(limit: Option<NonZeroUsize>) -> Semaphore {
     Semaphore::new(slots.min(Semaphore::MAX_PERMITS))
 }
 
-/// What connections to a socket speak.
+/// The protocol of connections to a socket.
 #[derive(Clone)]
 enum Transport {
     Plain,

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use clap::Parser;
 use futures_util::{SinkExt, StreamExt};
-use http::{HeaderMap, Request, StatusCode};
+use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::{
@@ -89,11 +89,6 @@ impl Origin {
         _ = stream.read_to_end(&mut answer).await;
         Reply::of(&answer)
     }
-
-    async fn count(&self, target: &str, counter: &str) -> u64 {
-        let all: serde_json::Value = serde_json::from_slice(&self.get("/counters").await.body).unwrap();
-        all[target][counter].as_u64().unwrap_or_default()
-    }
 }
 
 /// An answer as it was on the wire, with the head in one text.
@@ -155,46 +150,15 @@ async fn items_are_the_same_each_time_and_head_equals_get_without_content() {
 }
 
 #[tokio::test]
-async fn statuses_answer_and_bodiless_ones_have_no_content() {
-    let origin = Origin::start().await;
-    let cases = [
-        ("200", 200, 7),
-        ("204", 204, 0),
-        ("304", 304, 0),
-        ("503", 503, 24),
-        ("999", 999, 0),
-        ("100", 400, 0),
-    ];
-    for (code, status, least_bytes) in cases {
-        let reply = origin.get(&format!("/status/{code}")).await;
-        assert_eq!(reply.status(), status, "{code}");
-        assert!(reply.body.len() >= least_bytes, "{code}: {reply:?}");
-    }
-    assert_eq!(origin.get("/status/204").await.body, b"");
-    assert_eq!(origin.get("/status/503").await.field("cache-control"), "");
-    assert_eq!(origin.ask("POST", "/status/201", &[], "x").await.status(), 201);
-}
-
-#[tokio::test]
 async fn knobs_set_fields_verbatim() {
     let origin = Origin::start().await;
-    let query =
-        "cc=max-age=5&cc=public&etag=W/abc&age=7&header=X-A:1&header=X-A:2&header=Content-Type:a/b&date=off";
-    let reply = origin.get(&format!("/items/1?{query}")).await;
+    let reply = origin.get("/items/1?cc=max-age=5&cc=public&etag=abc&date=off").await;
     assert_eq!(reply.all("cache-control"), ["max-age=5", "public"]);
-    assert_eq!(reply.all("etag"), ["W/\"abc\""]);
-    assert_eq!(reply.all("x-a"), ["1", "2"]);
-    assert_eq!(reply.all("content-type"), ["a/b"]);
-    assert_eq!(reply.all("age"), ["7"]);
+    assert_eq!(reply.all("etag"), ["\"abc\""]);
     assert_eq!(reply.all("date"), [""; 0]);
-    let bare = origin.get("/items/1?cc=&etag=&lm=").await;
-    for name in ["cache-control", "etag", "last-modified"] {
-        assert_eq!(bare.all(name), [""; 0], "{name}");
-    }
-    let date = |reply: &Reply, name: &str| httpdate::parse_http_date(reply.field(name)).unwrap();
-    let reply = origin.get("/items/1?expires=60&lm=100").await;
-    assert_eq!(date(&reply, "expires"), date(&reply, "date") + Duration::from_secs(60));
-    assert!(date(&reply, "last-modified") + Duration::from_secs(100) <= date(&reply, "date"));
+    assert_eq!(origin.get("/items/1?cc=").await.all("cache-control"), [""; 0]);
+    let dated = origin.get("/items/1").await;
+    httpdate::parse_http_date(dated.field("date")).unwrap();
 }
 
 #[tokio::test]
@@ -249,10 +213,6 @@ async fn conditions_and_ranges() {
     let changed = origin.get_with("/items/1", &["Range: bytes=2-5", "If-Range: \"old\""]).await;
     assert_eq!((changed.status(), changed.body), (200, full.body));
     assert_eq!(origin.get_with("/items/1", &["If-Match: \"old\""]).await.status(), 412);
-    assert_eq!(
-        (origin.count("/items/1", "conditional").await, origin.count("/items/1", "range").await),
-        (3, 3)
-    );
 }
 
 #[tokio::test]
@@ -269,12 +229,17 @@ async fn close_breaks_after_exactly_so_many_bytes() {
     for (target, sent) in [("/bytes/3000000?close=0", 0), ("/bytes/3000000?close=2500000", 2_500_000)] {
         let reply = origin.get(target).await;
         assert_eq!((reply.field("content-length"), reply.body.len()), ("3000000", sent), "{target}");
-        assert_eq!(origin.count(target, "connections_broken").await, 1, "{target}");
     }
-    let chunked = origin.get("/stream/2?close=100").await.text();
-    assert!(chunked.contains("chunk 000002 of 000002") && !chunked.contains("\r\n0\r\n"), "{chunked}");
-    let whole = origin.get("/bytes/10?close=10").await;
-    assert_eq!((whole.body.len(), origin.count("/bytes/10?close=10", "connections_broken").await), (10, 0));
+    assert_eq!(origin.get("/bytes/10?close=10").await.body.len(), 10);
+}
+
+#[tokio::test]
+async fn chunks_leave_one_after_another() {
+    let origin = Origin::start().await;
+    let begun = Instant::now();
+    let reply = origin.get("/bytes/50?chunk=10&sleep_between=20").await;
+    assert_eq!(reply.body, origin.get("/bytes/50").await.body);
+    assert!(begun.elapsed() >= Duration::from_millis(80), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
@@ -286,66 +251,10 @@ async fn close_resets_the_stream_on_http2_and_leaves_the_others() {
     assert!(broken.unwrap_err().to_string().contains("error"), "a truncated stream must not end cleanly");
     let (status, body) = client.get("/bytes/1000").await;
     assert_eq!((status, body.unwrap().to_bytes().len()), (StatusCode::OK, 1000));
-    assert_eq!(origin.count("/bytes/1000?close=100", "connections_broken").await, 1);
 }
 
 #[tokio::test]
-async fn fail_answers_or_drops() {
-    let origin = Origin::start().await;
-    assert_eq!(origin.get("/items/1?fail=1").await.status(), 500);
-    assert_eq!(origin.get("/items/1?fail=503:1").await.status(), 503);
-    assert_eq!(origin.get("/items/1?fail=503:0").await.status(), 200);
-    assert_eq!(origin.get("/items/1?fail=drop:1").await.head, "");
-    assert_eq!(origin.count("/items/1?fail=drop:1", "connections_broken").await, 1);
-}
-
-#[tokio::test]
-async fn chunks_and_trailers() {
-    let origin = Origin::start().await;
-    let stream = origin.get("/stream/2?sleep_between=1").await;
-    let expected = "17\r\nchunk 000001 of 000002\n\r\n17\r\nchunk 000002 of 000002\n\r\n0\r\n\r\n";
-    assert_eq!((stream.field("transfer-encoding"), &*stream.text()), ("chunked", expected));
-    let trailed = origin.get_with("/status/200?trailer=X-Sum:abc", &["TE: trailers"]).await;
-    assert_eq!(
-        (trailed.field("trailer"), &*trailed.text()),
-        ("x-sum", "7\r\n200 OK\n\r\n0\r\nx-sum: abc\r\n\r\n")
-    );
-}
-
-#[tokio::test]
-async fn gzip_follows_accept_encoding_with_its_own_etag() {
-    let origin = Origin::start().await;
-    let plain = origin.get("/gzip").await;
-    let packed = origin.get_with("/gzip", &["Accept-Encoding: gzip"]).await;
-    assert_eq!((plain.field("content-encoding"), packed.field("content-encoding")), ("", "gzip"));
-    assert_eq!((plain.field("vary"), packed.field("vary")), ("Accept-Encoding", "Accept-Encoding"));
-    assert_ne!(plain.field("etag"), packed.field("etag"));
-    let mut unpacked = Vec::new();
-    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&packed.body[..]), &mut unpacked).unwrap();
-    assert_eq!(unpacked, plain.body);
-}
-
-#[tokio::test]
-async fn private_resources_need_credentials_and_name_the_user() {
-    let origin = Origin::start().await;
-    let cases = [
-        ("/private/basic/a", "Authorization: Basic am9lOnBhc3N3b3Jk", 200, "\"user\":\"joe\""),
-        ("/private/basic/a", "Authorization: Basic am9lOndyb25n", 401, "credentials needed"),
-        ("/private/basic/a", "X-Nothing: 1", 401, "credentials needed"),
-        ("/private/bearer/a", "Authorization: bearer token", 200, "\"user\":\"bearer\""),
-        ("/private/bearer/a", "Authorization: Bearer token-eva", 200, "\"user\":\"eva\""),
-        ("/private/bearer/a", "Authorization: Bearer tokens", 401, "credentials needed"),
-    ];
-    for (target, field, status, text) in cases {
-        let reply = origin.get_with(target, &[field]).await;
-        assert_eq!(reply.status(), status, "{field}");
-        assert!(reply.text().contains(text), "{field}: {}", reply.text());
-        assert_eq!(reply.field("www-authenticate").is_empty(), status == 200, "{field}");
-    }
-}
-
-#[tokio::test]
-async fn echo_soap_and_methods() {
+async fn echo_and_methods() {
     let origin = Origin::start().await;
     let echo = origin.ask("PATCH", "/echo/a?b=c", &["X-A: 1", "X-A: 2"], "hello").await;
     let echo: serde_json::Value = serde_json::from_slice(&echo.body).unwrap();
@@ -355,11 +264,8 @@ async fn echo_soap_and_methods() {
     );
     let headers = echo["headers"].to_string();
     assert!(headers.contains(r#"["x-a","1"],["x-a","2"]"#), "{headers}");
-    let soap = origin.ask("POST", "/soap", &[], "<?xml version=\"1.0\"?><q/>").await;
-    assert_eq!(soap.field("content-type"), "text/xml; charset=utf-8");
-    assert!(soap.text().contains("<EchoResponse xmlns=\"urn:example:mock-origin\"><q/></EchoResponse>"));
-    let refused = origin.get("/soap").await;
-    assert_eq!((refused.status(), refused.field("allow")), (405, "POST"));
+    let refused = origin.ask("POST", "/counters", &[], "").await;
+    assert_eq!((refused.status(), refused.field("allow")), (405, "GET, HEAD"));
     assert_eq!(origin.ask("DELETE", "/items/1", &[], "").await.status(), 200);
     assert_eq!(origin.get("/nothing").await.status(), 404);
 }
@@ -386,10 +292,6 @@ async fn the_products_api_has_lifetimes_and_tags() {
         assert_eq!(reply.field("vary"), "x-some-header", "{target}");
     }
     assert_eq!(origin.get("/api/products/502").await.status(), 404);
-    let updated = origin.ask("PUT", "/api/products/7", &[], "{}").await;
-    assert_eq!(updated.field("x-cache-invalidate"), "products, product:7, category:electronics");
-    let echoed = origin.ask("POST", "/api/admin/invalidate-cache", &[], "{\"tags\":[\"a\"]}").await;
-    assert_eq!(echoed.text(), "{\"received\":{\"tags\":[\"a\"]}}\n");
 }
 
 #[tokio::test]
@@ -406,8 +308,7 @@ async fn counters_and_metrics_tell_what_arrived() {
         page.contains("mock_origin_requests_total{route=\"/items/:id\",method=\"GET\",status=\"200\"} 3"),
         "{page}"
     );
-    assert_eq!(origin.ask("POST", "/counters/reset", &[], "").await.status(), 204);
-    assert_eq!(origin.get("/counters").await.text(), "{}");
+    assert_eq!(origin.get("/counters").await.text(), "{\n  \"/items/1?x\": 2\n}");
 }
 
 #[tokio::test]
@@ -418,13 +319,7 @@ async fn every_resource_stands_below_the_prefix_and_nowhere_else() {
         "/style.css",
         "/image.svg",
         "/items/1",
-        "/status/200",
         "/bytes/10",
-        "/stream/1",
-        "/gzip",
-        "/users",
-        "/users/1",
-        "/sse?events=1",
         "/echo/a",
         "/counters",
         "/metrics",
@@ -440,14 +335,10 @@ async fn every_resource_stands_below_the_prefix_and_nowhere_else() {
         assert_eq!(outside.status(), 404, "{path}");
         assert_eq!(outside.text(), "no such resource; /mocks/ lists what there is\n", "{path}");
     }
-    for path in ["/private/basic", "/private/bearer"] {
-        assert_eq!(origin.get(&format!("/mocks{path}")).await.status(), 401, "{path}");
-    }
-    assert_eq!(origin.ask("POST", "/mocks/soap", &[], "a").await.status(), 200);
     assert_eq!(origin.get("/mocks/ws").await.status(), 426);
     let page = origin.get("/mocks").await.text();
     let links: Vec<_> = page.split("=\"/").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
-    assert!(links.len() > 15 && links.iter().all(|link| link.starts_with("mocks/")), "{links:?}");
+    assert!(links.len() > 7 && links.iter().all(|link| link.starts_with("mocks/")), "{links:?}");
     assert_eq!(origin.get("/mocks/counters?url=/mocks/items/1").await.text(), "1");
 }
 
@@ -467,11 +358,11 @@ async fn tls_offers_both_versions_with_a_certificate_that_clients_can_trust() {
         let mut stream = TlsConnector::from(Arc::new(config.clone())).connect(name, tcp).await.unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(protocol.as_bytes()));
         if protocol == "h2" {
-            let (status, body) = Http2::connect(TokioIo::new(stream)).await.get("/users/1").await;
+            let (status, body) = Http2::connect(TokioIo::new(stream)).await.get("/items/1").await;
             assert_eq!((status, body.is_ok()), (StatusCode::OK, true));
             continue;
         }
-        stream.write_all(b"GET /users/1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
+        stream.write_all(b"GET /items/1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.unwrap();
         assert_eq!(Reply::of(&answer).status(), 200);
@@ -479,12 +370,11 @@ async fn tls_offers_both_versions_with_a_certificate_that_clients_can_trust() {
 }
 
 #[tokio::test]
-async fn http2_by_prior_knowledge_with_trailers() {
+async fn http2_by_prior_knowledge() {
     let origin = Origin::start().await;
     let mut client = Http2::connect(TokioIo::new(origin.connect().await)).await;
-    let (status, body) = client.get("/items/1?trailer=X-Sum:abc").await;
-    let expected: HeaderMap = [("x-sum".parse().unwrap(), "abc".parse().unwrap())].into_iter().collect();
-    assert_eq!((status, body.unwrap().trailers()), (StatusCode::OK, Some(&expected)));
+    let (status, body) = client.get("/items/1").await;
+    assert_eq!((status, body.is_ok()), (StatusCode::OK, true));
 }
 
 #[tokio::test]
@@ -507,12 +397,12 @@ async fn websocket_messages_come_back() {
 async fn stopping_lets_a_running_exchange_end() {
     let origin = Origin::start().await;
     let mut stream = origin.connect().await;
-    stream.write_all(b"GET /stream/50?sleep_between=2 HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    stream.write_all(b"GET /bytes/50?chunk=1&sleep_between=2 HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     let mut answer = vec![0; 20];
     stream.read_exact(&mut answer).await.unwrap();
     origin.stop.send(()).unwrap();
     stream.read_to_end(&mut answer).await.unwrap();
-    assert!(answer.ends_with(b"chunk 000050 of 000050\n\r\n0\r\n\r\n"));
+    assert_eq!(Reply::of(&answer).body.len(), 50);
     timeout(Duration::from_secs(10), origin.end).await.unwrap().unwrap().unwrap();
 }
 

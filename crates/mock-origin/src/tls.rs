@@ -17,7 +17,7 @@ use rustls::{
 
 use super::OriginOptions;
 
-/// Why TLS cannot be offered.
+/// The error that keeps TLS from being offered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {

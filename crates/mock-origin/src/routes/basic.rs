@@ -1,19 +1,36 @@
-//! Plain resources: items, statuses, bytes, chunks, users, SOAP, events.
+//! Plain resources: a page that a browser loads, items, bytes, and what reached the origin.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::header::{CACHE_CONTROL, LAST_MODIFIED};
-use http::{Method, StatusCode};
+use http::{HeaderName, Method, StatusCode};
 use serde_json::json;
 
 use crate::{
     answer::{Answer, date_value},
-    conditional::Ranges,
-    content::{Content, fingerprint, scramble},
-    knobs::{BODY_BYTES_MAX, Framing, Knobs},
+    content::{Content, fingerprint},
+    knobs::BODY_BYTES_MAX,
 };
 
-use super::call::Call;
+use super::call::{Call, State, target};
+
+/// `GET /`, with links that have the prefix.
+pub(super) fn index(call: &Call<'_>) -> Answer {
+    let prefix = call.state.prefix.as_str();
+    let page = INDEX.replace("=\"/", &format!("=\"{prefix}/"));
+    Answer::new(StatusCode::OK, "text/html; charset=utf-8", Content::of(page)).cacheable("public, max-age=60")
+}
+
+/// `GET /style.css`.
+pub(super) fn style() -> Answer {
+    Answer::new(StatusCode::OK, "text/css; charset=utf-8", Content::of(STYLE))
+        .cacheable("public, max-age=3600")
+}
+
+/// `GET /image.svg`.
+pub(super) fn image() -> Answer {
+    Answer::new(StatusCode::OK, "image/svg+xml", Content::of(IMAGE)).cacheable("public, max-age=3600")
+}
 
 /// `GET /items/:id` is the same for ever; unsafe methods are acknowledged and change nothing, which is
 /// enough to see a gateway invalidate.
@@ -36,15 +53,6 @@ pub(super) fn item(call: &Call<'_>, id: &str) -> Answer {
     answer
 }
 
-/// `/status/:code` with a line of text, and no Cache-Control by itself.
-pub(super) fn status(code: &str) -> Answer {
-    let status = code.parse().ok().filter(|code| (200..1000).contains(code));
-    let Some(status) = status.and_then(|code| StatusCode::from_u16(code).ok()) else {
-        return Answer::refusal(StatusCode::BAD_REQUEST, "/status/:code takes a code from 200 to 999");
-    };
-    Answer::text(status, format!("{status}\n"))
-}
-
 /// `GET /bytes/:n`.
 pub(super) fn bytes(count: &str) -> Answer {
     let Some(count) = count.parse().ok().filter(|count| *count <= BODY_BYTES_MAX) else {
@@ -58,79 +66,43 @@ pub(super) fn bytes(count: &str) -> Answer {
     answer.cacheable("public, max-age=60")
 }
 
-/// `GET /stream/:chunks`: one line per chunk.
-pub(super) fn stream(chunks: &str) -> Answer {
-    let Some(chunks) = chunks.parse::<usize>().ok().filter(|chunks| *chunks <= CHUNKS_MAX) else {
-        return Answer::refusal(
-            StatusCode::BAD_REQUEST,
-            format!("/stream/:chunks takes a number up to {CHUNKS_MAX}"),
-        );
-    };
-    let lines = numbered(chunks, |number| format!("chunk {number:06} of {chunks:06}\n"));
-    let mut answer = Answer::text(StatusCode::OK, lines.text);
-    answer.framing = Framing::Chunked;
-    answer.chunk_bytes = lines.each_bytes;
-    answer
-}
-
-/// `GET /sse`: numbered events, one chunk each.
-pub(super) fn events(knobs: &Knobs) -> Answer {
-    let lines = numbered(knobs.events.unwrap_or(EVENTS), |number| {
-        format!("id: {number:06}\nevent: tick\ndata: tick {number:06}\n\n")
+/// Any method on `/echo`: the request as JSON. Names are in lower case: the HTTP library keeps no others.
+pub(super) fn echo(call: &Call<'_>) -> Answer {
+    let head = call.head;
+    let headers: Vec<_> = head
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .collect();
+    let value = json!({
+        "method": head.method.as_str(),
+        "target": &*target(head),
+        "authority": head.uri.authority().map(ToString::to_string),
+        "version": format!("{:?}", head.version),
+        "headers": headers,
+        "body_bytes": call.body.len(),
+        "body": String::from_utf8_lossy(&call.body),
     });
-    let mut answer = Answer::new(StatusCode::OK, "text/event-stream", Content::of(lines.text));
-    answer.framing = Framing::Chunked;
-    answer.ranges = Ranges::Ignored;
-    answer.chunk_bytes = lines.each_bytes;
-    answer.sleep_between = EVENT_PAUSE;
-    answer.with(CACHE_CONTROL, "no-cache")
+    Answer::json(StatusCode::OK, &value).with(CACHE_CONTROL, "no-store")
 }
 
-/// Parts of equal length, so that a chunk size splits them again.
-struct Numbered {
-    text: String,
-    each_bytes: usize,
+/// `GET /metrics`.
+pub(super) fn metrics(state: &State) -> Answer {
+    let page = Content::of(state.counters.to_prometheus());
+    Answer::new(StatusCode::OK, "text/plain; version=0.0.4", page).with(CACHE_CONTROL, "no-store")
 }
 
-fn numbered(count: usize, part: impl Fn(usize) -> String) -> Numbered {
-    Numbered { text: (1..=count).map(&part).collect(), each_bytes: part(1).len() }
-}
-
-/// `GET /users`.
-pub(super) fn users() -> Answer {
-    let users: Vec<_> = (1..=USERS).map(user_json).collect();
-    Answer::json(StatusCode::OK, &json!({ "users": users })).cacheable("public, max-age=30")
-}
-
-/// `GET /users/:id`.
-pub(super) fn user(id: &str) -> Answer {
-    let Some(id) = id.parse().ok().filter(|id| (1..=USERS).contains(id)) else {
-        return Answer::refusal(StatusCode::NOT_FOUND, format!("users have the numbers 1 to {USERS}"));
+/// `GET /counters`: all URLs; with `?url=`, the requests for one URL as a plain number.
+pub(super) fn counters(call: &Call<'_>) -> Answer {
+    let query = call.head.uri.query().unwrap_or_default();
+    let url = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "url");
+    let counters = &call.state.counters;
+    let answer = match url {
+        Some((_, url)) => Answer::text(StatusCode::OK, counters.requests(&url).to_string()),
+        None => Answer::new(StatusCode::OK, "application/json", Content::of(counters.to_json())),
     };
-    Answer::json(StatusCode::OK, &user_json(id)).cacheable("public, max-age=30")
-}
-
-fn user_json(id: u64) -> serde_json::Value {
-    let name = GIVEN_NAMES[pick(scramble(id), GIVEN_NAMES.len())];
-    json!({ "id": id, "name": name, "email": format!("{}{id}@example.com", name.to_lowercase()) })
-}
-
-/// `POST /soap`: the body inside an envelope.
-pub(super) fn soap(call: &Call<'_>) -> Answer {
-    let text = String::from_utf8_lossy(&call.body);
-    let text = text.trim_start_matches('\u{feff}').trim();
-    // A declaration is only allowed at the very start of a document.
-    let inner = text
-        .strip_prefix("<?xml")
-        .and_then(|rest| rest.split_once("?>"))
-        .map_or(text, |(_, rest)| rest.trim());
-    let envelope = format!(
-        "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
-         <soap:Envelope xmlns:soap=\"http://schemas.xmlsoap.org/soap/envelope/\">\
-         <soap:Body><EchoResponse xmlns=\"urn:example:mock-origin\">{inner}</EchoResponse></soap:Body>\
-         </soap:Envelope>\n"
-    );
-    Answer::new(StatusCode::OK, "text/xml; charset=utf-8", Content::of(envelope))
+    let overflow = HeaderName::from_static("x-counters-overflow");
+    answer.with(CACHE_CONTROL, "no-store").with(overflow, &counters.overflow().to_string())
 }
 
 fn pick(number: u64, count: usize) -> usize {
@@ -139,11 +111,41 @@ fn pick(number: u64, count: usize) -> usize {
 
 const ADJECTIVES: [&str; 8] = ["Blue", "Quiet", "Sturdy", "Bright", "Small", "Folding", "Woollen", "Copper"];
 const NOUNS: [&str; 8] = ["lamp", "kettle", "basket", "chair", "blanket", "clock", "ladder", "jar"];
-const GIVEN_NAMES: [&str; 8] = ["Ada", "Bruno", "Chen", "Dora", "Emil", "Farah", "Goran", "Hana"];
-const USERS: u64 = 100;
-const CHUNKS_MAX: usize = 100_000;
-const EVENTS: usize = 5;
-const EVENT_PAUSE: Duration = Duration::from_secs(1);
 /// 2024-01-01; items were last modified during the year after it.
 const ITEMS_SINCE_S: u64 = 1_704_067_200;
 const YEAR_S: u64 = 31_536_000;
+
+const INDEX: &str = r#"<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>Mock origin</title>
+<link rel="stylesheet" href="/style.css">
+</head>
+<body>
+<h1><img src="/image.svg" alt="" width="48" height="48"> Mock origin</h1>
+<table>
+<tr><td><a href="/items/1">/items/:id</a><td>an item; unsafe methods are acknowledged
+<tr><td><a href="/bytes/1000">/bytes/:n</a><td>pseudo-random bytes, the same for the same n
+<tr><td>/ws<td>WebSocket echo
+<tr><td><a href="/echo">/echo/...</a><td>any method: the request as JSON
+<tr><td><a href="/api/products/1">/api/products/:id</a><td>and /api/products, /api/products/category/:category,
+/api/recommendations/:userId, /api/stats, /health
+<tr><td><a href="/counters">/counters</a>, <a href="/metrics">/metrics</a><td>what reached this origin
+</table>
+<p>Knobs for every resource: delay, sleep_between, chunk, close, size, cc, etag, vary, date.</p>
+</body>
+</html>
+"#;
+
+const STYLE: &str = "body { font-family: sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+td { padding: 0.2rem 1rem 0.2rem 0; vertical-align: top }
+h1 img { vertical-align: middle }
+";
+
+const IMAGE: &str = r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 48 48">
+<rect x="6" y="10" width="36" height="32" rx="3" fill="#c96"/>
+<path d="M6 20h36M6 31h36" stroke="#853" stroke-width="3"/>
+<circle cx="24" cy="26" r="2.5" fill="#853"/>
+</svg>
+"##;

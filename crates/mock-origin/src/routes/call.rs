@@ -1,17 +1,28 @@
-//! What a resource is asked.
+//! A request, with the state that all workers share.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::request::Parts;
+use tokio::sync::Semaphore;
 
-use crate::{knobs::Knobs, state::State};
+use crate::{access_log::AccessLog, counters::Counters, options::Prefix};
+
+/// State of the whole origin. Its locks are leaves and never held over an await.
+pub(crate) struct State {
+    pub(crate) counters: Counters,
+    pub(crate) access_log: AccessLog,
+    pub(crate) prefix: Prefix,
+    /// Busy work per handler of the products API.
+    pub(crate) cpu: Duration,
+    /// Held by a request that sits out its `delay`.
+    pub(crate) delay_slots: Semaphore,
+}
 
 /// A request with its body read.
 pub(super) struct Call<'a> {
     pub(super) head: &'a Parts,
     pub(super) body: Bytes,
-    pub(super) knobs: &'a Knobs,
     pub(super) state: &'a State,
 }
 

@@ -2,35 +2,24 @@
 
 mod basic;
 mod call;
-mod inspect;
-mod pages;
-mod private;
 mod products;
 mod websocket;
 
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
-use http::{Method, Request, Response, StatusCode, request::Parts};
+use http::{Request, Response, StatusCode, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::time::sleep;
 
 use super::{
-    access_log::AccessLine,
-    answer::{Answer, Asked, Finished},
-    body::{Broken, OriginBody, Witness},
-    connection::Flushes,
-    knobs::{Failure, Knobs},
-    prefix::Prefix,
-    state::State,
+    access_log::AccessLine, answer::Answer, body::OriginBody, connection::Flushes, knobs::Knobs,
+    options::Prefix,
 };
+pub(crate) use call::State;
 use call::{Call, target};
 
-/// What an exchange knows besides its request.
+/// The surroundings of an exchange, besides its request.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) state: Arc<State>,
@@ -39,84 +28,51 @@ pub(crate) struct Caller {
 }
 
 /// Answers one request.
-///
-/// # Errors
-/// [`Broken`] when the `fail=drop` knob wants no answer at all.
 pub(crate) async fn respond(
     caller: Caller,
     request: Request<Incoming>,
-) -> Result<Response<OriginBody>, Broken> {
+) -> Result<Response<OriginBody>, Infallible> {
     let Caller { state, peer, flushes } = caller;
     let (mut head, body) = request.into_parts();
     let url = target(&head);
     let route = Route::below(&state.prefix, head.uri.path());
     if !route.is_about_the_origin() {
-        state.counters.count_request(&url, &head.headers);
+        state.counters.count_request(&url);
     }
     let upgrade = head.extensions.remove::<hyper::upgrade::OnUpgrade>();
-    let witness = Witness { state: Arc::clone(&state), url: Arc::clone(&url), flushes };
-    let finished = match answer(&state, &head, body, &route).await {
-        Reply::Drop => {
-            state.counters.count_broken(&url);
-            return Err(Broken);
-        }
-        Reply::Finished(finished) => *finished,
-    };
-    if finished.status == StatusCode::SWITCHING_PROTOCOLS {
+    let (answer, knobs) = answer(&state, &head, body, &route).await;
+    let response = answer.finish(&knobs, &head, flushes);
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         websocket::spawn_echo(upgrade);
     }
-    state.metrics.count_request(route.label(), &head.method, finished.status);
+    state.counters.count_answer(route.label(), &head.method, response.status());
     let Parts { method, version, .. } = head;
     state.access_log.write(&AccessLine {
         peer,
         method: &method,
         target: &url,
         version,
-        status: finished.status,
+        status: response.status(),
     });
-    Ok(finished.into_response(witness))
+    Ok(response)
 }
 
-enum Reply {
-    Finished(Box<Finished>),
-    /// Break the connection instead of answering.
-    Drop,
-}
-
-async fn answer(state: &State, head: &Parts, body: Incoming, route: &Route<'_>) -> Reply {
-    let finish = |answer: Answer, knobs: &Knobs| {
-        let asked = Asked {
-            method: &head.method,
-            headers: &head.headers,
-            now: SystemTime::now(),
-            started_at: state.started_at,
-        };
-        Reply::Finished(Box::new(answer.finish(knobs, &asked)))
-    };
-    let plain = Knobs::default();
+/// The answer of a route, and the knobs that it obeys: none, if it refuses the request.
+async fn answer(state: &State, head: &Parts, body: Incoming, route: &Route<'_>) -> (Answer, Knobs) {
     let knobs = match Knobs::parse(head.uri.query().unwrap_or_default()) {
         Ok(knobs) => knobs,
-        Err(error) => return finish(Answer::bad_knob(&error), &plain),
+        Err(error) => return (Answer::bad_knob(&error), Knobs::default()),
     };
     let Ok(body) = Limited::new(body, REQUEST_BODY_BYTES_MAX).collect().await else {
         let reason = format!("the request body broke off or has more than {REQUEST_BODY_BYTES_MAX} bytes");
-        return finish(Answer::refusal(StatusCode::PAYLOAD_TOO_LARGE, reason), &plain);
+        return (Answer::refusal(StatusCode::PAYLOAD_TOO_LARGE, reason), Knobs::default());
     };
-    let body = body.to_bytes();
-    state.metrics.add_request_body_bytes(body.len());
     sit_out(state, knobs.delay).await;
-    match knobs.fail.filter(|fail| state.draws.hit(fail.probability)).map(|fail| fail.with) {
-        Some(Failure::Drop) => return Reply::Drop,
-        Some(Failure::Status(status)) => {
-            return finish(Answer::text(status, "failed by the `fail` knob\n"), &plain);
-        }
-        None => {}
-    }
-    let answer = route.answer(&Call { head, body, knobs: &knobs, state });
-    finish(answer, &knobs)
+    let answer = route.answer(&Call { head, body: body.to_bytes(), state });
+    (answer, knobs)
 }
 
-/// Whoever finds no free slot queues; whoever has no delay needs none.
+/// Waits for a free slot and then for the delay. A request without delay needs no slot.
 async fn sit_out(state: &State, delay: Duration) {
     if !delay.is_zero() {
         let _slot = state.delay_slots.acquire().await;
@@ -131,27 +87,16 @@ enum Route<'a> {
     Style,
     Image,
     Item(&'a str),
-    Status(&'a str),
     Bytes(&'a str),
-    Stream(&'a str),
-    Gzip,
-    Users,
-    User(&'a str),
-    Soap,
-    Sse,
     WebSocket,
-    PrivateBasic,
-    PrivateBearer,
     Echo,
     Metrics,
     Counters,
-    CountersReset,
     Products,
     Product(&'a str),
     ProductsOf(&'a str),
     Recommendations(&'a str),
     Stats,
-    InvalidateCache,
     Health,
     Unknown,
 }
@@ -174,16 +119,10 @@ impl<'a> Route<'a> {
         }
         match segments[..] {
             ["api", ref rest @ ..] => Self::of_api(rest),
-            ["private", "basic", ..] => Self::PrivateBasic,
-            ["private", "bearer", ..] => Self::PrivateBearer,
             ["echo", ..] => Self::Echo,
             [one] => Self::of_one(one),
             ["items", id] => Self::Item(id),
-            ["status", code] => Self::Status(code),
             ["bytes", count] => Self::Bytes(count),
-            ["stream", chunks] => Self::Stream(chunks),
-            ["users", id] => Self::User(id),
-            ["counters", "reset"] => Self::CountersReset,
             _ => Self::Unknown,
         }
     }
@@ -193,10 +132,6 @@ impl<'a> Route<'a> {
             "" => Self::Index,
             "style.css" => Self::Style,
             "image.svg" => Self::Image,
-            "gzip" => Self::Gzip,
-            "users" => Self::Users,
-            "soap" => Self::Soap,
-            "sse" => Self::Sse,
             "ws" => Self::WebSocket,
             "metrics" => Self::Metrics,
             "counters" => Self::Counters,
@@ -212,7 +147,6 @@ impl<'a> Route<'a> {
             ["products", id] => Self::Product(id),
             ["recommendations", user] => Self::Recommendations(user),
             ["stats"] => Self::Stats,
-            ["admin", "invalidate-cache"] => Self::InvalidateCache,
             _ => Self::Unknown,
         }
     }
@@ -224,27 +158,16 @@ impl<'a> Route<'a> {
             Self::Style => "/style.css",
             Self::Image => "/image.svg",
             Self::Item(_) => "/items/:id",
-            Self::Status(_) => "/status/:code",
             Self::Bytes(_) => "/bytes/:n",
-            Self::Stream(_) => "/stream/:chunks",
-            Self::Gzip => "/gzip",
-            Self::Users => "/users",
-            Self::User(_) => "/users/:id",
-            Self::Soap => "/soap",
-            Self::Sse => "/sse",
             Self::WebSocket => "/ws",
-            Self::PrivateBasic => "/private/basic",
-            Self::PrivateBearer => "/private/bearer",
             Self::Echo => "/echo",
             Self::Metrics => "/metrics",
             Self::Counters => "/counters",
-            Self::CountersReset => "/counters/reset",
             Self::Products => "/api/products",
             Self::Product(_) => "/api/products/:id",
             Self::ProductsOf(_) => "/api/products/category/:category",
             Self::Recommendations(_) => "/api/recommendations/:userId",
             Self::Stats => "/api/stats",
-            Self::InvalidateCache => "/api/admin/invalidate-cache",
             Self::Health => "/health",
             Self::Unknown => "unknown",
         }
@@ -253,17 +176,15 @@ impl<'a> Route<'a> {
     /// Allowed methods; none listed means all.
     fn methods(self) -> &'static [&'static str] {
         match self {
-            Self::Echo | Self::Status(_) | Self::Unknown => &[],
-            Self::Soap | Self::CountersReset | Self::InvalidateCache => &["POST"],
+            Self::Echo | Self::Unknown => &[],
             Self::Item(_) => &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
-            Self::Product(_) => &["GET", "HEAD", "PUT"],
             _ => &["GET", "HEAD"],
         }
     }
 
     /// Requests about the origin itself are not counted, or reading a counter would change it.
     fn is_about_the_origin(self) -> bool {
-        matches!(self, Self::Metrics | Self::Counters | Self::CountersReset)
+        matches!(self, Self::Metrics | Self::Counters)
     }
 
     fn answer(self, call: &Call<'_>) -> Answer {
@@ -272,32 +193,20 @@ impl<'a> Route<'a> {
             return Answer::method_not_allowed(methods);
         }
         match self {
-            Self::Index => pages::index(call),
-            Self::Style => pages::style(),
-            Self::Image => pages::image(),
+            Self::Index => basic::index(call),
+            Self::Style => basic::style(),
+            Self::Image => basic::image(),
             Self::Item(id) => basic::item(call, id),
-            Self::Status(code) => basic::status(code),
             Self::Bytes(count) => basic::bytes(count),
-            Self::Stream(chunks) => basic::stream(chunks),
-            Self::Gzip => pages::gzip(call),
-            Self::Users => basic::users(),
-            Self::User(id) => basic::user(id),
-            Self::Soap => basic::soap(call),
-            Self::Sse => basic::events(call.knobs),
             Self::WebSocket => websocket::handshake(call.head),
-            Self::PrivateBasic => private::basic(call.head),
-            Self::PrivateBearer => private::bearer(call.head),
-            Self::Echo => inspect::echo(call),
-            Self::Metrics => inspect::metrics(call.state),
-            Self::Counters => inspect::counters(call),
-            Self::CountersReset => inspect::reset_counters(call.state),
+            Self::Echo => basic::echo(call),
+            Self::Metrics => basic::metrics(call.state),
+            Self::Counters => basic::counters(call),
             Self::Products => products::list(call),
-            Self::Product(id) if call.head.method == Method::PUT => products::update(call, id),
             Self::Product(id) => products::one(call, id),
             Self::ProductsOf(category) => products::of_category(call, category),
             Self::Recommendations(user) => products::recommendations(call, user),
             Self::Stats => products::stats(call),
-            Self::InvalidateCache => products::invalidate_cache(call),
             Self::Health => products::health(call),
             Self::Unknown => Answer::refusal(StatusCode::NOT_FOUND, unknown(call.state)),
         }
@@ -322,14 +231,10 @@ mod tests {
             ("/items/7/", Route::Item("7")),
             ("/items", Route::Unknown),
             ("/items/7/8", Route::Unknown),
-            ("/private/basic", Route::PrivateBasic),
-            ("/private/bearer/a/b", Route::PrivateBearer),
-            ("/private", Route::Unknown),
             ("/echo/a/b", Route::Echo),
             ("/api/products", Route::Products),
             ("/api/products/5", Route::Product("5")),
             ("/api/products/category/books", Route::ProductsOf("books")),
-            ("/counters/reset", Route::CountersReset),
             ("*", Route::Unknown),
         ];
         for (path, expected) in cases {

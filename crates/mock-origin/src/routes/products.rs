@@ -1,7 +1,8 @@
-//! The products API: pages that cost CPU, with lifetimes and tags.
+//! The products API: pages that cost CPU, with lifetimes and tags, about 501 products that are made once.
 
 use std::{
     hint,
+    sync::LazyLock,
     time::{Duration, Instant},
 };
 
@@ -12,14 +13,13 @@ use serde_json::{Value, json};
 use crate::{
     answer::Answer,
     content::{Content, fingerprint, scramble},
-    products::{CATEGORIES, Product, find, products},
 };
 
 use super::call::Call;
 
 /// `GET /api/products`.
 pub(super) fn list(call: &Call<'_>) -> Answer {
-    page(call, &listing(products()), "public, max-age=300", "products")
+    page(call, &listing(PRODUCTS.iter()), "public, max-age=300", "products")
 }
 
 /// `GET /api/products/:id`.
@@ -37,47 +37,25 @@ pub(super) fn of_category(call: &Call<'_>, category: &str) -> Answer {
     if !CATEGORIES.contains(&category) {
         return missing(call);
     }
-    let chosen = products().iter().filter(|product| product.category == category);
+    let chosen = PRODUCTS.iter().filter(|product| product.category == category);
     page(call, &listing(chosen), "public, max-age=300", &format!("products, category:{category}"))
 }
 
 /// `GET /api/recommendations/:userId`: ten products, the same for the same user.
 pub(super) fn recommendations(call: &Call<'_>, user: &str) -> Answer {
     let seed = fingerprint([user.as_bytes()]);
-    let all = products();
+    let all = &*PRODUCTS;
     let chosen = (0..10).map(|turn| &all[(scramble(seed ^ turn) % all.len() as u64) as usize]);
     page(call, &listing(chosen), "public, max-age=60", "recommendations")
 }
 
 /// `GET /api/stats`.
 pub(super) fn stats(call: &Call<'_>) -> Answer {
-    let count = |category: &str| products().iter().filter(|product| product.category == category).count();
+    let count = |category: &str| PRODUCTS.iter().filter(|product| product.category == category).count();
     let by_category: serde_json::Map<String, Value> =
         CATEGORIES.iter().map(|category| ((*category).to_owned(), count(category).into())).collect();
-    let value = json!({ "products": products().len(), "by_category": by_category });
+    let value = json!({ "products": PRODUCTS.len(), "by_category": by_category });
     page(call, &value.to_string(), "public, max-age=900", "stats")
-}
-
-/// `PUT /api/products/:id`: says what a cache should invalidate; stores nothing.
-pub(super) fn update(call: &Call<'_>, id: &str) -> Answer {
-    let Some(product) = find(id) else {
-        return missing(call);
-    };
-    if serde_json::from_slice::<Value>(&call.body).is_err() {
-        return uncached(call, StatusCode::BAD_REQUEST, &json!({ "error": "the body must be JSON" }));
-    }
-    let hint = format!("products, product:{}, category:{}", product.id, product.category);
-    let answer = uncached(call, StatusCode::OK, &json!({ "id": product.id, "updated": true }));
-    answer.with(HeaderName::from_static("x-cache-invalidate"), &hint)
-}
-
-/// `POST /api/admin/invalidate-cache`: echoes the body.
-pub(super) fn invalidate_cache(call: &Call<'_>) -> Answer {
-    let received: Value = match serde_json::from_slice(&call.body) {
-        Ok(value) => value,
-        Err(_) => String::from_utf8_lossy(&call.body).into(),
-    };
-    uncached(call, StatusCode::OK, &json!({ "received": received }))
 }
 
 /// `GET /health`.
@@ -114,5 +92,71 @@ fn burn(cpu: Duration) {
     let mut work = 0;
     while started.elapsed() < cpu {
         work = (0..64).fold(work, |n, _| hint::black_box(scramble(n)));
+    }
+}
+
+/// One product, already in its JSON form.
+struct Product {
+    id: u64,
+    category: &'static str,
+    json: String,
+}
+
+/// The categories; every product has one.
+const CATEGORIES: [&str; 5] = ["books", "clothing", "electronics", "home", "toys"];
+
+/// The product with this number, if the text is one.
+fn find(id: &str) -> Option<&'static Product> {
+    let index = id.parse::<usize>().ok()?.checked_sub(1)?;
+    PRODUCTS.get(index)
+}
+
+/// All products; their numbers are 1 to 501.
+static PRODUCTS: LazyLock<Vec<Product>> = LazyLock::new(|| (1..=PRODUCT_COUNT).map(product).collect());
+
+fn product(id: u64) -> Product {
+    let draw = scramble(id);
+    let category = CATEGORIES[(id % CATEGORIES.len() as u64) as usize];
+    let json = json!({
+        "id": id,
+        "name": format!("Product {id}"),
+        "category": category,
+        "price_cents": 500 + draw % 49_500,
+        "stock": (draw >> 20) % 200,
+        "description": description(id),
+    });
+    Product { id, category, json: json.to_string() }
+}
+
+fn description(id: u64) -> String {
+    let mut text = String::new();
+    let mut turn = scramble(id);
+    while text.len() < DESCRIPTION_BYTES {
+        turn = scramble(turn);
+        text.push_str(WORDS[(turn % WORDS.len() as u64) as usize]);
+        text.push(' ');
+    }
+    text.truncate(DESCRIPTION_BYTES);
+    text
+}
+
+const PRODUCT_COUNT: u64 = 501;
+const DESCRIPTION_BYTES: usize = 3_500;
+const WORDS: [&str; 16] = [
+    "warm", "plain", "durable", "every", "room", "gift", "made", "careful", "cotton", "light", "season",
+    "friend", "simple", "bright", "carry", "long",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_501_products_of_about_3500_bytes() {
+        assert_eq!(PRODUCTS.len(), 501);
+        assert!(PRODUCTS.iter().all(|product| (3_500..3_800).contains(&product.json.len())));
+        let outside = ["0", "502", "-1", "x", ""].map(find);
+        assert!(outside.iter().all(Option::is_none));
+        assert_eq!(find("501").map(|product| product.id), Some(501));
     }
 }
