@@ -6,8 +6,8 @@ use http::{Method, StatusCode};
 use parking_lot::Mutex;
 
 /// Requests by URL, for `/counters`, and by route, for `/metrics`.
+#[derive(Default)]
 pub(crate) struct Counters {
-    urls_max: usize,
     urls: Mutex<Urls>,
     answers: Mutex<BTreeMap<AnswerLabels, u64>>,
 }
@@ -27,16 +27,12 @@ struct AnswerLabels {
 }
 
 impl Counters {
-    pub(crate) fn new(urls_max: usize) -> Self {
-        Self { urls_max, urls: Mutex::default(), answers: Mutex::default() }
-    }
-
     /// Counts one request for `url`, whatever its method and answer.
     pub(crate) fn count_request(&self, url: &str) {
         let mut urls = self.urls.lock();
         if let Some(requests) = urls.requests.get_mut(url) {
             *requests += 1;
-        } else if urls.requests.len() < self.urls_max {
+        } else if urls.requests.len() < URLS_MAX {
             urls.requests.insert(url.to_owned(), 1);
         } else {
             urls.overflow += 1;
@@ -86,23 +82,27 @@ fn method_label(method: &Method) -> &'static str {
     USUAL.into_iter().find(|usual| *usual == method.as_str()).unwrap_or("other")
 }
 
+/// Distinct URLs that are kept.
+const URLS_MAX: usize = 10_000;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn urls_beyond_the_limit_count_as_overflow() {
-        let counters = Counters::new(1);
-        for url in ["/a", "/b", "/a", "/c"] {
+        let counters = Counters::default();
+        (0..URLS_MAX).for_each(|number| counters.count_request(&format!("/{number}")));
+        for url in ["/0", "/b", "/c"] {
             counters.count_request(url);
         }
-        assert_eq!(["/a", "/b"].map(|url| counters.requests(url)), [2, 0]);
+        assert_eq!(["/0", "/b"].map(|url| counters.requests(url)), [2, 0]);
         assert_eq!(counters.overflow(), 2);
     }
 
     #[test]
     fn unusual_methods_share_one_label() {
-        let counters = Counters::new(1);
+        let counters = Counters::default();
         for name in ["BREW", "WHEN", "GET"] {
             counters.count_answer("/items/:id", &name.parse().unwrap(), StatusCode::OK);
         }

@@ -10,7 +10,6 @@
 //! Each worker is one thread with a runtime of its own, all of them accepting from the same sockets.
 //! The caller's runtime therefore stays free while a handler burns CPU.
 
-mod access_log;
 mod answer;
 mod body;
 mod conditional;

@@ -21,10 +21,6 @@ pub struct OriginOptions {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// Write the certificate in use (PEM) to this file, so that clients can trust it
-    #[arg(long, value_name = "FILE", requires = "tls_listen")]
-    pub(crate) tls_cert_out: Option<PathBuf>,
-
     /// Path prefix of all resources, such as /mocks; other paths get 404
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub(crate) prefix: Prefix,
@@ -40,14 +36,6 @@ pub struct OriginOptions {
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<NonZeroUsize>,
-
-    /// Write one line per request to FILE, or to standard error without FILE
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    pub(crate) access_log: Option<PathBuf>,
-
-    /// Distinct URLs that /counters keeps; requests for further URLs only count as overflow
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    pub(crate) counters_max: usize,
 }
 
 /// The path below which all resources stand: `/mocks`, or nothing. Never with a slash at its end, so that a path of a

@@ -5,7 +5,6 @@ use std::{
     io,
     net::{SocketAddr, TcpListener as StdListener},
     num::NonZeroUsize,
-    path::PathBuf,
     sync::Arc,
     thread,
     time::Duration,
@@ -28,7 +27,6 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{
     OriginOptions,
-    access_log::AccessLog,
     connection::Watched,
     counters::Counters,
     routes::{self, Caller, State},
@@ -45,9 +43,6 @@ pub enum OriginError {
     /// Certificate or key.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The access log cannot be opened.
-    #[error("cannot open the access log {path}: {cause}")]
-    AccessLog { path: PathBuf, cause: io::Error },
     /// The system refuses a thread or its event queue.
     #[error("cannot start a worker: {0}")]
     Worker(io::Error),
@@ -81,7 +76,7 @@ pub async fn run(
     announce: impl FnOnce(&BoundAddresses),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), OriginError> {
-    let state = Arc::new(state_of(&options)?);
+    let state = Arc::new(state_of(&options));
     let listeners = bind_all(&options)?;
     let (stop, stopped) = watch::channel(());
     let workers = start_workers(&options, &listeners, &state, &stopped)?;
@@ -96,19 +91,13 @@ pub async fn run(
     first_end.await
 }
 
-fn state_of(options: &OriginOptions) -> Result<State, OriginError> {
-    let log = options.access_log.as_deref();
-    let access_log = AccessLog::open(log).map_err(|cause| OriginError::AccessLog {
-        path: log.map(PathBuf::from).unwrap_or_default(),
-        cause,
-    })?;
-    Ok(State {
-        counters: Counters::new(options.counters_max),
-        access_log,
+fn state_of(options: &OriginOptions) -> State {
+    State {
+        counters: Counters::default(),
         prefix: options.prefix.clone(),
         cpu: Duration::from_millis(options.cpu_ms),
         delay_slots: delay_slots(options.delay_slots),
-    })
+    }
 }
 
 fn delay_slots(limit: Option<NonZeroUsize>) -> Semaphore {
@@ -320,7 +309,7 @@ async fn serve_connection(
     watcher: hyper_util::server::graceful::Watcher,
 ) {
     let (stream, flushes) = Watched::new(stream);
-    let caller = Caller { state, peer, flushes };
+    let caller = Caller { state, flushes };
     let service = service_fn(move |request| routes::respond(caller.clone(), request));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder

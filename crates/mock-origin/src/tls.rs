@@ -1,7 +1,6 @@
 //! The certificate and the TLS settings of the listeners.
 
 use std::{
-    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -33,23 +32,17 @@ pub enum TlsError {
     /// The key does not belong to the certificate, or its kind is not supported.
     #[error("certificate and key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
-    /// The file for `--tls-cert-out` cannot be written.
-    #[error("cannot write the certificate to {path}: {cause}")]
-    Unwritable { path: PathBuf, cause: io::Error },
 }
 
 /// The settings for every TLS listener: HTTP/2 and HTTP/1.1 by ALPN.
 ///
 /// # Errors
-/// When the files cannot be read, do not fit each other, or the certificate cannot be written out.
+/// When the files cannot be read or do not fit each other.
 pub(crate) fn server_config(options: &OriginOptions) -> Result<Arc<ServerConfig>, TlsError> {
     let identity = match (&options.tls_cert, &options.tls_key) {
         (Some(cert), Some(key)) => Identity::read(cert, key)?,
         _ => Identity::self_signed()?,
     };
-    if let Some(path) = &options.tls_cert_out {
-        identity.write_chain(path)?;
-    }
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
@@ -61,31 +54,24 @@ pub(crate) fn server_config(options: &OriginOptions) -> Result<Arc<ServerConfig>
 struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-    /// Only known for the self-signed certificate; a chain from a file is copied as it is.
-    pem: String,
 }
 
 impl Identity {
     fn read(cert: &Path, key: &Path) -> Result<Self, TlsError> {
         let unreadable = |path: &Path, cause| TlsError::UnreadablePem { path: path.to_owned(), cause };
-        let pem = fs::read_to_string(cert).map_err(|cause| unreadable(cert, pem::Error::Io(cause)))?;
-        let chain = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
+        let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let chain = chain.map_err(|cause| unreadable(cert, cause))?;
         if chain.is_empty() {
             return Err(TlsError::EmptyChain { path: cert.to_owned() });
         }
         let key = PrivateKeyDer::from_pem_file(key).map_err(|cause| unreadable(key, cause))?;
-        Ok(Self { chain, key, pem })
+        Ok(Self { chain, key })
     }
 
     fn self_signed() -> Result<Self, TlsError> {
         let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
         let made = rcgen::generate_simple_self_signed(names)?;
         let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-        Ok(Self { chain: vec![made.cert.der().clone()], key: key.into(), pem: made.cert.pem() })
-    }
-
-    fn write_chain(&self, path: &Path) -> Result<(), TlsError> {
-        fs::write(path, &self.pem).map_err(|cause| TlsError::Unwritable { path: path.to_owned(), cause })
+        Ok(Self { chain: vec![made.cert.der().clone()], key: key.into() })
     }
 }

@@ -6,12 +6,11 @@ use bytes::Bytes;
 use http::request::Parts;
 use tokio::sync::Semaphore;
 
-use crate::{access_log::AccessLog, counters::Counters, options::Prefix};
+use crate::{counters::Counters, options::Prefix};
 
 /// State of the whole origin. Its locks are leaves and never held over an await.
 pub(crate) struct State {
     pub(crate) counters: Counters,
-    pub(crate) access_log: AccessLog,
     pub(crate) prefix: Prefix,
     /// Busy work per handler of the products API.
     pub(crate) cpu: Duration,

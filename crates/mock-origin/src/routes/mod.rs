@@ -5,17 +5,14 @@ mod call;
 mod products;
 mod websocket;
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use http::{Request, Response, StatusCode, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::time::sleep;
 
-use super::{
-    access_log::AccessLine, answer::Answer, body::OriginBody, connection::Flushes, knobs::Knobs,
-    options::Prefix,
-};
+use super::{answer::Answer, body::OriginBody, connection::Flushes, knobs::Knobs, options::Prefix};
 pub(crate) use call::State;
 use call::{Call, target};
 
@@ -23,7 +20,6 @@ use call::{Call, target};
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) state: Arc<State>,
-    pub(crate) peer: SocketAddr,
     pub(crate) flushes: Flushes,
 }
 
@@ -32,12 +28,11 @@ pub(crate) async fn respond(
     caller: Caller,
     request: Request<Incoming>,
 ) -> Result<Response<OriginBody>, Infallible> {
-    let Caller { state, peer, flushes } = caller;
+    let Caller { state, flushes } = caller;
     let (mut head, body) = request.into_parts();
-    let url = target(&head);
     let route = Route::below(&state.prefix, head.uri.path());
     if !route.is_about_the_origin() {
-        state.counters.count_request(&url);
+        state.counters.count_request(&target(&head));
     }
     let upgrade = head.extensions.remove::<hyper::upgrade::OnUpgrade>();
     let (answer, knobs) = answer(&state, &head, body, &route).await;
@@ -46,14 +41,6 @@ pub(crate) async fn respond(
         websocket::spawn_echo(upgrade);
     }
     state.counters.count_answer(route.label(), &head.method, response.status());
-    let Parts { method, version, .. } = head;
-    state.access_log.write(&AccessLine {
-        peer,
-        method: &method,
-        target: &url,
-        version,
-        status: response.status(),
-    });
     Ok(response)
 }
 
