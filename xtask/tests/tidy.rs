@@ -290,7 +290,7 @@ fn tests_of_the_binary_use_the_binary() {
 #[test]
 fn tiers_stand_behind_the_facade() {
     let text = "use store::{Budget, Memory};\nfn f(memory: &store::Memory<u8>, budget: &Budget) {}\n";
-    let outside = "crates/gateway/src/steps/look_up.rs";
+    let outside = "crates/gateway/src/request/steps/look_up.rs";
     check(&[(outside, text)], &[&format!("{outside}:1: tiers"), &format!("{outside}:2: tiers")]);
     check(&[("crates/gateway/src/cache/mod.rs", text), ("crates/store/src/lib.rs", text)], &[]);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use caching::CacheName;
 
 use crate::config::{Config, ListenerConfig};
-use crate::route::Routes;
+use crate::routing::Routes;
 
 /// The configuration in force and what was built from it. Replaced as a whole by a reload; a request keeps the
 /// one that it began with.

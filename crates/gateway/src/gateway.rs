@@ -27,15 +27,15 @@ use crate::cache::tiers::{StartTier, TIER_WRITERS};
 use crate::clock::now;
 use crate::compression::Compressor;
 use crate::config::{CacheRule, Config, ListenerConfig, ServerTiming, Site, StoreIndex};
-use crate::explain;
 use crate::fleet;
-use crate::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
-use crate::route::{LiveSite, Routes};
+use crate::observe::explain;
+use crate::observe::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
+use crate::rewrite::loops::Instance;
+use crate::routing::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
 use crate::server::listener::{self, Claim, InheritedSockets, Listener, OpenConnections, SocketOwner};
 use crate::server::tls::{self, ServedCertificate};
 use crate::stores::Stores;
-use crate::transform::loops::Instance;
 use crate::worker::{Drain, Shared, Worker};
 
 /// What a gateway is started with.

@@ -5,7 +5,7 @@
 //! is decided in `store`. This crate acts. It never reads arguments, files or the environment: a checked
 //! [`config::Config`] comes in whole.
 //!
-//! A newcomer reads `exchange.rs` first: the life of a request as a list of steps. Then `cache/lookup.rs`
+//! A newcomer reads `request/exchange.rs` first: the life of a request as a list of steps. Then `cache/lookup.rs`
 //! (what is there?), `cache/publish/fetch.rs` (ask the origin), `cache/inflight/table.rs` (who waits for it), `cache/inflight/fill/`
 //! (a body on its way).
 //!
@@ -15,29 +15,21 @@
 //!
 //! Locks, none of them held across an await: a shard of the table of fetches, then one fetch's progress; a fill's state.
 
-mod account;
 mod active;
 mod allowances;
 mod cache;
 mod clock;
 mod compression;
 pub mod config;
-pub mod events;
-mod exchange;
-mod explain;
-mod failure;
 mod fleet;
 mod gateway;
-mod plan;
+pub mod observe;
 mod protection;
-mod question;
 mod request;
-mod route;
+mod rewrite;
+mod routing;
 mod server;
-mod steps;
 mod stores;
-mod traces;
-mod transform;
 mod worker;
 
 pub use cache::purge::{
@@ -48,8 +40,8 @@ pub use cache::tiers::leases::LeaseLimits;
 pub use cache::tiers::{Coherence, MemoryUse, StartTier};
 pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError, StoreMeasures};
 pub use http1::{BodyError, RequestError};
-pub use question::{ExplainError, Explanation, Question};
-pub use route::{path_spellings, route_of};
+pub use observe::question::{ExplainError, Explanation, Question};
+pub use routing::{path_spellings, route_of};
 pub use server::listener::SocketOwner;
 pub use server::tls::ServedCertificate;
 pub use store::purge::{PurgeMode, TagsMatch};

@@ -24,12 +24,12 @@ use crate::cache::Cache;
 use crate::clock::now;
 use crate::compression::Compressor;
 use crate::config::ClientLimits;
-use crate::question::ExplainJob;
+use crate::observe::question::ExplainJob;
 use crate::request::reply::Account;
-use crate::route::LiveSite;
+use crate::rewrite::loops::Instance;
+use crate::routing::LiveSite;
 use crate::server::doorway::Doorway;
 use crate::stores::{Store, Stores};
-use crate::transform::loops::Instance;
 
 /// State of all workers.
 pub(crate) struct Shared {

@@ -16,7 +16,7 @@ use crate::cache::inflight::wanted::Sharing;
 use crate::cache::record::stored::{CacheEntry, Hit, Uncacheable};
 use crate::cache::using::Use;
 use crate::config::{CacheRule, PreconditionMiss};
-use crate::plan::ForwardReason;
+use crate::request::plan::ForwardReason;
 
 /// A request, and what is stored under its key.
 #[derive(Clone, Copy)]

@@ -13,9 +13,9 @@ use store::purge::{PurgeMode, PurgeRecord};
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::tiers::answer::Said;
 use crate::cache::using::Use;
-use crate::failure::FailureCause;
+use crate::request::failure::FailureCause;
 use crate::request::reply::Reply;
-use crate::transform::reading;
+use crate::rewrite::reading;
 
 /// The fields of the request that are part of its key. Credentials are named and not shown.
 pub(crate) fn keyed(finding: Finding, keyed: &[u8], rules: &Rules) -> Finding {

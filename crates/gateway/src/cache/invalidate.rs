@@ -20,9 +20,9 @@ use crate::cache::record::stored::StoredHead;
 use crate::cache::tiers::load::Asker;
 use crate::config::path_of;
 use crate::config::{Phase, StoreIndex};
-use crate::plan::Plan;
-use crate::route::LiveSite;
-use crate::transform::shape::{self, Shape};
+use crate::request::plan::Plan;
+use crate::rewrite::shape::{self, Shape};
+use crate::routing::LiveSite;
 use crate::worker::Worker;
 
 /// Invalidates what an unsafe request has changed, as far as its response tells. `spared` is the forward of the request itself,

@@ -6,7 +6,7 @@ use caching::key::write_key;
 use caching::{CacheKey, KeyParts, KeyRules, MethodClass, RequestFacts};
 use message::head::{OwnedRequest, Scheme};
 
-use crate::route::LiveSite;
+use crate::routing::LiveSite;
 
 /// What of a cache key stands beside path and query.
 #[derive(Clone, Copy)]

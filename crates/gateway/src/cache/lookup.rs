@@ -25,10 +25,10 @@ use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::record::usage::Owner;
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
-use crate::failure::FailureCause;
-use crate::plan::{Assemble, ForwardMode, ForwardReason, StandIn};
-use crate::route::{LiveSite, RuleIndex};
-use crate::transform::reading::{self, Inbound};
+use crate::request::failure::FailureCause;
+use crate::request::plan::{Assemble, ForwardMode, ForwardReason, StandIn};
+use crate::rewrite::reading::{self, Inbound};
+use crate::routing::{LiveSite, RuleIndex};
 use crate::worker::Worker;
 
 /// One look-up.

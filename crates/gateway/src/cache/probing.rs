@@ -17,10 +17,10 @@ use crate::cache::record::stored::Hit;
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
 use crate::cache::{findings, refresh};
-use crate::events::{self, Event};
-use crate::failure::FailureCause;
-use crate::plan::{ForwardMode, StandIn};
+use crate::observe::events::{self, Event};
+use crate::request::failure::FailureCause;
 use crate::request::origin_call;
+use crate::request::plan::{ForwardMode, StandIn};
 use crate::request::reply::Reply;
 
 const OPEN: OriginError = OriginError::CircuitOpen { retry: Duration::ZERO };

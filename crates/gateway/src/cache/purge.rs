@@ -40,7 +40,7 @@ use crate::cache::record::stored::{CacheEntry, StoredResponse};
 use crate::cache::tiers::load::Asker;
 use crate::clock::now;
 use crate::config::Site;
-use crate::question::{ExplainJob, Question};
+use crate::observe::question::{ExplainJob, Question};
 use crate::stores::Store;
 use crate::worker::Shared;
 

@@ -20,7 +20,7 @@ use crate::cache::revalidation_backoff::InVain;
 use crate::cache::using::Use;
 use crate::clock::now;
 use crate::config::{CollapseLimits, LeaderFailure};
-use crate::transform::reading::Inbound;
+use crate::rewrite::reading::Inbound;
 
 /// Starts the validation behind a response that is used while it runs.
 //= RFC 5861 section 3: validation without blocking

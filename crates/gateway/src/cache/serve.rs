@@ -27,9 +27,9 @@ use crate::cache::inflight::fill::ranges::FillRanges;
 use crate::cache::record::stored::{Hit, StoredBody, StoredHead};
 use crate::cache::using::{Extent, Use};
 use crate::config::{CacheRule, Compression, PersonalResponses};
-use crate::failure::FailureCause;
+use crate::request::failure::FailureCause;
 use crate::request::reply::{Account, Body, BodySource, Length, Reply, ReplyHead, has_no_content, x_cache};
-use crate::route::LiveSite;
+use crate::routing::LiveSite;
 
 /// One request that is being answered from what is, or will be, stored.
 pub(crate) struct Serving<'a> {

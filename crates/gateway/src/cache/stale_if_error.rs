@@ -12,8 +12,8 @@ use crate::cache::key::key_of;
 use crate::cache::record::stored::Hit;
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
-use crate::failure::FailureCause;
-use crate::plan::{ForwardMode, Plan, StandIn};
+use crate::request::failure::FailureCause;
+use crate::request::plan::{ForwardMode, Plan, StandIn};
 use crate::request::reply::Reply;
 use crate::worker::Worker;
 

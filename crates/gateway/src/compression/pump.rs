@@ -19,7 +19,7 @@ use super::encoder::{Encoder, Task};
 use crate::cache::inflight::fill::{Fill, Writer, Written};
 use crate::cache::record::forms::Forms;
 use crate::request::reply::{Body, BrokenBody};
-use crate::route::LiveSite;
+use crate::routing::LiveSite;
 use crate::worker::Worker;
 
 /// What has arrived waits so long for more, then it goes out: a page that its origin makes step by step is seen so. Each

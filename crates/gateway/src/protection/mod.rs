@@ -1,6 +1,6 @@
 //! What protects a site, with what was counted: how fast each client may ask, and for how much.
 //!
-//! [`rate`] decides, [`clients`] remembers, and [`crate::steps::admit`] answers.
+//! [`rate`] decides, [`clients`] remembers, and [`crate::request::steps::admit`] answers.
 
 pub(crate) mod budget;
 pub(crate) mod clients;

@@ -26,12 +26,12 @@ use tokio::time::Instant;
 use crate::cache::key::key_of;
 use crate::cache::record::stored::StoredHead;
 use crate::config::{Phase, TraceFields};
-use crate::events::{self, Event};
-use crate::route::LiveSite;
-use crate::transform::edit::TooLarge;
-use crate::transform::reading::Inbound;
-use crate::transform::rules::Seen;
-use crate::transform::{self, Purpose, overlay, told};
+use crate::observe::events::{self, Event};
+use crate::rewrite::edit::TooLarge;
+use crate::rewrite::reading::Inbound;
+use crate::rewrite::rules::Seen;
+use crate::rewrite::{self, Purpose, overlay, told};
+use crate::routing::LiveSite;
 use crate::worker::Worker;
 
 /// One request to an origin.
@@ -47,7 +47,7 @@ pub(crate) struct OriginCall<'a> {
 
 impl OriginCall<'_> {
     pub(crate) fn fields(&self, purpose: Purpose) -> PackedFields {
-        transform::request_fields(self.request, &self.worker.shared.instance, purpose)
+        rewrite::request_fields(self.request, &self.worker.shared.instance, purpose)
     }
 
     pub(crate) async fn send(
@@ -148,7 +148,7 @@ impl OriginCall<'_> {
         }
         Ok(OriginRequest {
             method: Method::from_bytes(request.method.as_bytes()).map_err(|_| invalid("method"))?,
-            path_and_query: transform::origin_target(&request.path_and_query, &self.site.config),
+            path_and_query: rewrite::origin_target(&request.path_and_query, &self.site.config),
             authority: self.authority().ok_or_else(|| invalid("authority"))?,
             scheme: match request.scheme {
                 message::head::Scheme::Http => http::uri::Scheme::HTTP,

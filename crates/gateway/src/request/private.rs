@@ -11,10 +11,10 @@ use origin::{BodyFraming, OriginResponse};
 use telemetry::{CacheResult, RuleId};
 
 use crate::clock::now;
-use crate::plan::{ForwardMode, ForwardReason, Plan};
+use crate::request::plan::{ForwardMode, ForwardReason, Plan};
 use crate::request::reply::{Account, Body, Length, OwnHead, Reply, ReplyHead, has_no_content, x_cache};
 use crate::request::respond::{self, Problem};
-use crate::transform;
+use crate::rewrite;
 use crate::worker::Worker;
 
 /// A reply without a response of the origin.
@@ -34,7 +34,7 @@ pub(crate) fn reply(plan: &Plan, mut response: Box<OriginResponse>, reason: Forw
         if plan.request.is_head() { response.fields.value("content-length").and_then(number) } else { None };
     let part_bytes = part_bytes(&response);
     let (fields, received) = (std::mem::take(&mut response.fields), Version::received(response.version));
-    let fields = transform::response_fields(fields, site, received, server_name, now);
+    let fields = rewrite::response_fields(fields, site, received, server_name, now);
     let status = response.status.as_u16();
     let was_looked_up = match plan.mode {
         ForwardMode::Alone { .. } => reason.detail == Reason::KnownUncacheable.into(),

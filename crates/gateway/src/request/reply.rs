@@ -25,7 +25,7 @@ use crate::cache::inflight::fill::ranges::FillRanges;
 use crate::cache::inflight::fill::{Aborted, FillReader};
 use crate::cache::record::stored::{Hit, StoredBody, StoredHead};
 use crate::config::{Site, XCache};
-use crate::route::LiveSite;
+use crate::routing::LiveSite;
 use crate::server::readers::HeldBody;
 
 /// A response, its body still to be read.
@@ -405,7 +405,7 @@ fn write_selected(sink: &mut impl HeadSink, stored: &StoredHead, belongs: impl F
 #[derive(Clone)]
 pub(crate) struct Account {
     pub(crate) site: Option<Arc<LiveSite>>,
-    /// Set by [`crate::exchange`], when a rule was chosen.
+    /// Set by [`crate::request::exchange`], when a rule was chosen.
     pub(crate) rule: RuleId,
     pub(crate) result: CacheResult,
     pub(crate) started: tokio::time::Instant,

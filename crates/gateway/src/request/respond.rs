@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 use crate::cache::record::stored::Hit;
 use crate::config::{ErrorExposure, ErrorPage, Maintenance, Page, PathSpellings};
-use crate::failure;
+use crate::request::failure;
 use crate::request::reply::{Account, Body, Length, Reply, ReplyHead, x_cache};
-use crate::route::{Ambiguity, LiveSite};
+use crate::routing::{Ambiguity, LiveSite};
 use crate::worker::Worker;
 
 /// The status in logs and metrics of a request whose client left before there was a response. No response has it.

@@ -28,10 +28,10 @@ use super::doorway::{Holder, Place, Seat, WaitingAtDoor};
 use super::prefixed::Prefixed;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
-use crate::account;
 use crate::active::ActiveConfig;
 use crate::clock::now;
 use crate::config::{ClientLimits, Config, Http2, ProxyProtocol};
+use crate::observe::account;
 use crate::request::respond::Problem;
 use crate::worker::{IdleEnd, Worker};
 

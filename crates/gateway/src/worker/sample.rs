@@ -14,10 +14,10 @@ use crate::active::ActiveConfig;
 use crate::cache::tiers::StartTier;
 use crate::compression::Compressor;
 use crate::config::{ClientLimits, Site, sample};
-use crate::route::{LiveSite, Routes};
+use crate::rewrite::loops::Instance;
+use crate::routing::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
 use crate::stores::Stores;
-use crate::transform::loops::Instance;
 
 /// A worker of a gateway that has this site alone.
 pub(crate) fn of_site(site: Site, limits: ClientLimits, tier: Option<StartTier>) -> Arc<Worker> {

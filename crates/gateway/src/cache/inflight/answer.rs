@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::cache::inflight::fill::{Fill, NotKept};
 use crate::cache::record::stored::{Hit, StoredHead};
-use crate::failure::FailureCause;
+use crate::request::failure::FailureCause;
 
 /// What a forward came to, as everybody who waits for it sees it.
 #[derive(Clone)]

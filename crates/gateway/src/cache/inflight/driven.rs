@@ -18,7 +18,7 @@ use crate::cache::inflight::answer::Answer;
 use crate::cache::inflight::table::{InFlight, LeaderGuard, News, Waiter};
 use crate::cache::publish::in_turn::Awaiting;
 use crate::cache::publish::job::Job;
-use crate::transform::reading::Inbound;
+use crate::rewrite::reading::Inbound;
 
 /// A job without a task.
 pub(crate) struct Driven {

@@ -26,9 +26,9 @@ use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{Hit, StoredHead};
 use crate::cache::tiers::load::Asker;
 use crate::clock::now;
-use crate::plan::{ForwardMode, Plan};
-use crate::route::{LiveSite, RuleIndex};
-use crate::transform::reading::{self, Inbound, Terms};
+use crate::request::plan::{ForwardMode, Plan};
+use crate::rewrite::reading::{self, Inbound, Terms};
+use crate::routing::{LiveSite, RuleIndex};
 
 /// How long the origin takes.
 #[derive(Clone, Copy, Debug)]

@@ -26,10 +26,10 @@ use crate::cache::record::portable;
 use crate::cache::record::stored::{Hit, Uncacheable};
 use crate::clock::now;
 use crate::config::CloseDelimited;
-use crate::events::{self, Event};
-use crate::failure::FailureCause;
+use crate::observe::events::{self, Event};
+use crate::request::failure::FailureCause;
 use crate::request::origin_call::{OriginCall, unasked};
-use crate::transform::Purpose;
+use crate::rewrite::Purpose;
 
 /// Whether a body was given to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

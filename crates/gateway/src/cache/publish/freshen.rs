@@ -23,9 +23,9 @@ use crate::cache::record::particulars::Particulars;
 use crate::cache::record::portable;
 use crate::cache::record::stored::StoredHead;
 use crate::config::Imprint;
-use crate::route::{LiveSite, RuleIndex};
-use crate::transform;
-use crate::transform::reading::Inbound;
+use crate::rewrite;
+use crate::rewrite::reading::Inbound;
+use crate::routing::{LiveSite, RuleIndex};
 
 /// The exchange that brings the news.
 pub(crate) struct Freshening<'a> {
@@ -116,7 +116,7 @@ impl Freshening<'_> {
     pub(crate) fn end_to_end(&self, response: &OriginResponse, arrived: Timestamp) -> PackedFields {
         let (received, server_name) = (Version::received(response.version), &self.live.config.server_name);
         let fields = response.fields.clone();
-        transform::response_fields(fields, &self.site.config, received, server_name, || arrived)
+        rewrite::response_fields(fields, &self.site.config, received, server_name, || arrived)
     }
 
     /// The head that a response is stored with, and the fields that only go to the request which caused the forward.

@@ -16,7 +16,7 @@ use crate::cache::publish::freshen::Freshening;
 use crate::cache::record::inputs::KeepInputs;
 use crate::cache::record::stored::{CacheEntry, StoredHead, StoredResponse};
 use crate::clock::now;
-use crate::plan::Plan;
+use crate::request::plan::Plan;
 use crate::worker::Worker;
 
 /// A HEAD on its way to the origin. It remembers what was stored when it was sent: what a purge or an invalidation

@@ -17,9 +17,9 @@ use crate::cache::inflight::fill::FillLimits;
 use crate::cache::inflight::wanted::Fetch;
 use crate::cache::tiers::leases::Held;
 use crate::config::CacheRule;
-use crate::plan::Plan;
-use crate::route::{LiveSite, RuleIndex};
-use crate::transform::reading::Inbound;
+use crate::request::plan::Plan;
+use crate::rewrite::reading::Inbound;
+use crate::routing::{LiveSite, RuleIndex};
 use crate::worker::Worker;
 
 /// A fetch with all it needs to run on its own.

@@ -13,7 +13,7 @@ use crate::cache::inflight::wanted::{Fetch, Sharing, Tier};
 use crate::cache::key::key_of;
 use crate::cache::publish::job::Job;
 use crate::config::OverrideFields;
-use crate::plan::{Next, Plan};
+use crate::request::plan::{Next, Plan};
 use crate::worker::Worker;
 
 /// A POST on its way to the origin, whose response may be stored. It is listed under the key of the GET from the

@@ -18,7 +18,7 @@ use crate::cache::key::{key_of, key_without_site};
 use crate::cache::tiers::fleet::FleetLog;
 use crate::clock::now;
 use crate::config::path_of;
-use crate::route::host_of;
+use crate::routing::host_of;
 use crate::stores::Store;
 use crate::worker::Shared;
 

@@ -4,7 +4,7 @@ use caching::{authority, target};
 use message::head::Scheme;
 
 use crate::config::Config;
-use crate::route::host_of;
+use crate::routing::host_of;
 
 /// As which scheme and authority clients have probably asked for a URL: by either scheme, and with the port that stands there, with none, or
 /// with that of a listener. Who purges from inside may know neither what a proxy in front has made of the scheme, nor the port that clients see.

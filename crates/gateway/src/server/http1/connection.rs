@@ -8,7 +8,7 @@ use message::head::ClientEnd;
 
 use super::response::{Chunking, Wanted};
 use crate::active::ActiveConfig;
-use crate::plan::Plan;
+use crate::request::plan::Plan;
 use crate::server::doorway::Seat;
 use crate::server::wire::{Farewell, Input, Stream, Wire, WireError};
 use crate::worker::{IdleEnd, Worker};

@@ -27,17 +27,17 @@ use self::request_body::{BodyProblem, BodyPump, CLIENT_CLOSED, Pumped};
 use self::response::{Http1Head, Wanted};
 use super::doorway::Seat;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
-use crate::account::{self, Asked};
 use crate::active::ActiveConfig;
 use crate::config::Config;
-use crate::exchange;
-use crate::plan::{Plan, Step};
+use crate::observe::account::{self, Asked};
+use crate::observe::traces;
+use crate::request::exchange;
 use crate::request::interims::{Awaited, Coming, Interims};
+use crate::request::plan::{Plan, Step};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
-use crate::route::Routes;
-use crate::traces;
-use crate::transform::way;
+use crate::rewrite::way;
+use crate::routing::Routes;
 use crate::worker::{IdleEnd, Worker};
 
 /// Responses gathered for pipelined requests before they are written.

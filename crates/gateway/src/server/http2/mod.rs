@@ -53,14 +53,14 @@ use self::stream::{Exchange, Responder};
 use super::deadline::Deadline;
 use super::doorway::Seat;
 use super::wire::Stream;
-use crate::account::{self, Asked, Delivered};
 use crate::active::ActiveConfig;
 use crate::config::ClientLimits;
-use crate::exchange::{self};
-use crate::plan::Step;
+use crate::observe::account::{self, Asked, Delivered};
+use crate::observe::traces;
+use crate::request::exchange::{self};
+use crate::request::plan::Step;
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
-use crate::traces;
 use crate::worker::Worker;
 
 /// What a client may send of one request body before the origin has taken any of it. It is memory that a slow

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::config::{ClientLimits, Config};
 use crate::request::respond::Problem;
-use crate::transform::way;
+use crate::rewrite::way;
 
 /// Whether frames with content follow the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

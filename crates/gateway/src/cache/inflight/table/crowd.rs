@@ -18,7 +18,7 @@ use crate::cache::inflight::answer::{Answer, Failed, Filling};
 use crate::cache::inflight::fill::Fill;
 use crate::cache::inflight::turns::{AT_ONCE_MAX, Beside, Effect, Ended, Trouble};
 use crate::config::CollapseLimits;
-use crate::transform::reading::Inbound;
+use crate::rewrite::reading::Inbound;
 
 /// A request that asks, or would.
 #[derive(Clone, Default)]

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use self::harness::*;
 use super::*;
-use crate::route::Routes;
+use crate::routing::Routes;
 
 pub(super) use self::harness::{Counted, client, limits};
 

@@ -28,8 +28,8 @@ use crate::cache::record::segmented::Segmented;
 use crate::cache::record::stored::{CacheEntry, StoredBody, StoredHead, StoredResponse};
 use crate::clock::corrected_by_ms;
 use crate::config::{CacheRule, Site, sample};
-use crate::route::{LiveSite, Routes, RuleIndex};
-use crate::transform::reading::{self, Inbound, Terms};
+use crate::rewrite::reading::{self, Inbound, Terms};
+use crate::routing::{LiveSite, Routes, RuleIndex};
 
 pub(crate) const KEY: &[u8] = b"site\0http\0a.example\0/x?y=1";
 pub(crate) const NOW: Timestamp = Timestamp::from_ms(1_800_000_000_123);

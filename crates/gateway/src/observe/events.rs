@@ -1,0 +1,100 @@
+//! Events of one site, logged as far as the site's `log_level` says.
+//!
+//! They have a log target of their own, [`TARGET`], which the process lets through at every level: the site decides,
+//! so that one noisy or new site can be quiet or talkative while the others are not.
+
+use std::net::IpAddr;
+
+use origin::OriginError;
+use tracing::Level;
+
+use crate::clock::now;
+use crate::routing::LiveSite;
+
+/// The log target of site events.
+pub const TARGET: &str = "site";
+
+/// Something worth a line.
+pub(crate) enum Event<'a> {
+    /// The origin gave no response: the server that was tried last, if one was.
+    OriginFailed { error: &'a OriginError, server: Option<&'a str> },
+    /// A request came back to this gateway.
+    Loop,
+    /// A response body broke off.
+    FillAborted(&'static str),
+    /// The method PURGE was refused to a client, for this reason.
+    PurgeRefused { client: IpAddr, reason: &'static str },
+    /// The content of a request did not keep its limits.
+    UploadCut { client: IpAddr, reason: &'static str },
+    /// A response was passed on without being stored.
+    NotStored(&'static str),
+}
+
+impl Event<'_> {
+    fn level(&self) -> Level {
+        match self {
+            Self::OriginFailed { .. }
+            | Self::Loop
+            | Self::FillAborted(_)
+            | Self::PurgeRefused { .. }
+            | Self::UploadCut { .. } => Level::WARN,
+            Self::NotStored(_) => Level::DEBUG,
+        }
+    }
+
+    /// What it shares an allowance with.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::OriginFailed { error, .. } => error.reason(),
+            Self::Loop => "loop",
+            Self::PurgeRefused { .. } => "purge-refused",
+            Self::UploadCut { .. } => "upload-broken-off",
+            Self::FillAborted(_) | Self::NotStored(_) => "body-broken-off",
+        }
+    }
+}
+
+/// Writes a line about a request's target unless the site wants to hear less, or has heard enough for now. The query stays
+/// out: it may hold secrets.
+pub(crate) fn emit(live: &LiveSite, path_and_query: &str, event: &Event<'_>) {
+    let site = &live.config;
+    if event.level() > site.log_level {
+        return;
+    }
+    if event.level() == Level::WARN {
+        match live.warnings.take(event.kind(), now().whole_seconds().unsigned_abs()) {
+            None => return,
+            Some(0) => {}
+            Some(left_out) => {
+                let (site, kind) = (&site.name, event.kind());
+                tracing::warn!(target: TARGET, %site, kind, left_out, "more warnings than are written");
+            }
+        }
+    }
+    let path = path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path);
+    let (name, origin) = (&site.name, &site.origin.name);
+    match event {
+        Event::OriginFailed { error, server } => {
+            let reason = error.reason();
+            tracing::warn!(target: TARGET, site = %name, %origin, server, path, reason, %error, "the origin gave no response");
+        }
+        Event::Loop => {
+            tracing::warn!(
+                target: TARGET, site = %name, %origin, path,
+                "a request that was forwarded came back: the origin is this gateway, or forwards to it"
+            );
+        }
+        Event::FillAborted(reason) => {
+            tracing::warn!(target: TARGET, site = %name, %origin, path, reason, "a response body broke off");
+        }
+        Event::PurgeRefused { client, reason } => {
+            tracing::warn!(target: TARGET, site = %name, path, %client, reason, "a PURGE was refused");
+        }
+        Event::UploadCut { client, reason } => {
+            tracing::warn!(target: TARGET, site = %name, path, %client, reason, "a request body was broken off");
+        }
+        Event::NotStored(reason) => {
+            tracing::debug!(target: TARGET, site = %name, path, reason, "a response was not stored");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Admission: whether a client may have what it asks for, before anything stored is looked at, and again before the origin is asked.
+
+use std::sync::Arc;
+
+use caching::explain::{Finding, seconds};
+use message::client::named_address_of;
+use message::fields::PackedFields;
+use message::head::{Content, RequestHead};
+use message::trace::note;
+use telemetry::RuleId;
+use tokio::time::Instant;
+
+use crate::active::ActiveConfig;
+use crate::config::{CountedRequests, Enforcement, QuotaFields};
+use crate::protection::rate::Verdict;
+use crate::protection::{Limiter, whole_seconds};
+use crate::request::plan::{ForwardMode, Plan};
+use crate::request::reply::Reply;
+use crate::request::respond::{self, Problem};
+use crate::routing::{LiveSite, RuleIndex};
+use crate::worker::Worker;
+
+/// A request that wants to be admitted.
+pub(crate) struct Asking<'a> {
+    pub(crate) worker: &'a Worker,
+    pub(crate) live: &'a ActiveConfig,
+    pub(crate) site: &'a Arc<LiveSite>,
+    pub(crate) rule: RuleIndex,
+    pub(crate) request: &'a RequestHead<'a>,
+    pub(crate) started: Instant,
+}
+
+/// Counts the request of a plan that goes to the origin after all.
+///
+/// # Errors
+/// As of [`Asking::admit_forward`].
+pub(crate) fn late(worker: &Worker, plan: &Plan, quota: &mut PackedFields) -> Result<(), Box<Reply>> {
+    let lines = plan.request.fields.to_lines();
+    let asking = Asking {
+        worker,
+        live: &plan.live,
+        site: &plan.site,
+        rule: plan.rule,
+        request: &plan.request.borrow(&lines),
+        started: plan.started,
+    };
+    add_quota(&asking.admit(CountedRequests::Forwarded)?, quota);
+    Ok(())
+}
+
+impl Asking<'_> {
+    /// Before anything stored is looked at. What the client is to be told of limits with its response.
+    ///
+    /// # Errors
+    /// The refusal of what is too often or too much.
+    #[inline]
+    pub(crate) fn admit_request(&self) -> Result<PackedFields, Box<Reply>> {
+        let told = match self.site.protection {
+            None => PackedFields::default(),
+            Some(_) => {
+                self.admit_by_rule()?;
+                self.admit(CountedRequests::All)?
+            }
+        };
+        if let Content::Length(bytes) = self.request.content {
+            self.admit_content(bytes)?;
+        }
+        Ok(told)
+    }
+
+    /// # Errors
+    /// The refusal, where a rule denies the path in one of the ways in which origins may read it.
+    fn admit_by_rule(&self) -> Result<(), Box<Reply>> {
+        let denying = self.site.limiting_rules(self.rule).find(|rule| rule.protection.is_denied);
+        let Some(rule) = denying else { return Ok(()) };
+        note(self.request.record, || {
+            Finding::new("deny", "refused: the rule has `deny = true`", "RFC 9110 section 15.5.4").with(
+                "rule",
+                rule.name.as_str(),
+                "",
+            )
+        });
+        Err(self.refused(&Problem::rule_denied()))
+    }
+
+    /// Once it is known that nothing stored answers.
+    ///
+    /// # Errors
+    /// The refusal of what is too often.
+    pub(crate) fn admit_forward(
+        &self,
+        mode: &ForwardMode,
+        quota: &mut PackedFields,
+    ) -> Result<(), Box<Reply>> {
+        if self.site.protection.is_some() && mode.asks_origin() {
+            add_quota(&self.admit(CountedRequests::Forwarded)?, quota);
+        }
+        Ok(())
+    }
+
+    /// Counts the request under the limits that count such ones. What the client is to be told of them with its response.
+    ///
+    /// # Errors
+    /// The refusal, where the request is beyond a limit. It has counted under those that were asked before.
+    fn admit(&self, counted: CountedRequests) -> Result<PackedFields, Box<Reply>> {
+        let mut told = PackedFields::default();
+        if !self.site.limiters(self.rule).any(|(_, limiter)| limiter.limit.count == counted) {
+            return Ok(told);
+        }
+        let Some(client) = named_address_of(self.request, &self.live.config.trusted_proxies) else {
+            return Ok(told);
+        };
+        for (rule, limiter) in self.site.limiters(self.rule) {
+            let Some(verdict) = limiter.count(counted, client, self.started) else { continue };
+            self.note(limiter, verdict);
+            if let Verdict::Refused { retry_after_ns } = verdict {
+                self.count(rule, limiter);
+                if limiter.limit.enforcement == Enforcement::Refuse {
+                    return Err(self.refusal(limiter, verdict, whole_seconds(retry_after_ns)));
+                }
+            }
+            if limiter.limit.fields == QuotaFields::Always {
+                tell(limiter, verdict, &mut told);
+            }
+        }
+        Ok(told)
+    }
+
+    /// Looks at the length that the content says that it has, before the origin or anybody else sees any of it.
+    ///
+    /// # Errors
+    /// The refusal, where it is more than the rule, or anybody, takes.
+    fn admit_content(&self, bytes: u64) -> Result<(), Box<Reply>> {
+        let of_rule = self.site.request_body_bytes_max(self.rule);
+        let bytes_max = of_rule.unwrap_or(u64::MAX).min(self.live.config.limits.body_bytes_max);
+        if bytes <= bytes_max {
+            return Ok(());
+        }
+        let problem = Problem::request_body_too_large(bytes_max);
+        self.worker.recorder.client_error(problem.reason);
+        Err(self.refused(&problem))
+    }
+
+    fn refused(&self, problem: &Problem) -> Box<Reply> {
+        let mut reply = respond::reply(problem, Some(self.site), self.started, self.worker).locally();
+        reply.account.rule = self.site.rule_metrics(self.rule);
+        Box::new(reply)
+    }
+
+    //= RFC 6585 section 4: 429 for too many requests
+    //= RFC 6585 section 4: 429 with Retry-After
+    fn refusal(&self, limiter: &Limiter, verdict: Verdict, retry_after_s: u64) -> Box<Reply> {
+        let mut reply = self.refused(&Problem::rate_limited());
+        reply.extra.push("retry-after", retry_after_s.to_string().as_bytes());
+        tell(limiter, verdict, &mut reply.extra);
+        reply
+    }
+
+    /// At the rule whose limit it is: where a path can be read in several ways, the request may belong to another one.
+    fn count(&self, rule: RuleId, limiter: &Limiter) {
+        let outcome = match limiter.limit.enforcement {
+            Enforcement::DryRun => "dry_run",
+            Enforcement::Refuse => "refused",
+        };
+        self.worker.recorder.rate_limited(self.site.metrics, rule, outcome);
+    }
+
+    fn note(&self, limiter: &Limiter, verdict: Verdict) {
+        note(self.request.record, || {
+            let rate = limiter.limit.rate;
+            let (says, name, value) = match (verdict, limiter.limit.enforcement) {
+                (Verdict::Admitted(quota), _) => {
+                    ("within the rate limit of the client", "left", quota.remaining.to_string())
+                }
+                (Verdict::Refused { retry_after_ns }, enforcement) => {
+                    let says = match enforcement {
+                        Enforcement::DryRun => "beyond the rate limit of the client; `dry_run` lets it pass",
+                        Enforcement::Refuse => "beyond the rate limit of the client: refused",
+                    };
+                    (says, "admitted after", seconds(retry_after_ns / 1_000_000))
+                }
+            };
+            let limit = format!("{} requests in {} s", rate.requests, rate.window.as_secs());
+            Finding::new("limit", says, "RFC 6585 section 4")
+                .with("policy", limiter.policy.as_str(), "")
+                .with("limit", limit, "")
+                .with("burst", rate.burst.to_string(), "")
+                .with(name, value, "")
+        });
+    }
+}
+
+/// What is left, in fields that several limits share.
+fn tell(limiter: &Limiter, verdict: Verdict, fields: &mut PackedFields) {
+    for (name, member) in limiter.fields(verdict) {
+        fields.append_to_list(name, &[member.as_bytes()]);
+    }
+}
+
+/// Joins what limits say that were asked later.
+fn add_quota(more: &PackedFields, quota: &mut PackedFields) {
+    more.lines().for_each(|(name, member)| quota.append_to_list(name, &[member]));
+}
+
+/// Says what is left with a response, whoever made it.
+pub(crate) fn tell_quota(quota: &PackedFields, mut reply: Reply) -> Reply {
+    quota.lines().for_each(|(name, members)| reply.extra.push(name, members));
+    reply
+}

@@ -1,0 +1,143 @@
+//! Answers with a stored response of whose body memory lacks bytes that the tier behind it may have.
+//!
+//! Where the origin could be asked for what the tier turns out to lack, the reply begins with the first of them and goes on loading.
+//! Where it could not, all bytes are loaded before: a reply does not begin that nobody might be able to end.
+
+use std::sync::Arc;
+
+use caching::{MethodClass, Miss, NotReused, Reuse, on_miss};
+use message::reason::{Detail, Reason};
+
+use crate::cache::inflight::assemble::Assembly;
+use crate::cache::inflight::scope::{FetchScope, MissingRange, ReplyOfParts};
+use crate::cache::inflight::wanted::{Fetch, Tier};
+use crate::cache::publish::job::Job;
+use crate::cache::record::stored::Hit;
+use crate::cache::serve::Serving;
+use crate::cache::using::Extent;
+use crate::request::plan::{Assemble, ForwardReason, Next, Plan};
+use crate::request::reply::Reply;
+use crate::request::respond;
+use crate::worker::Worker;
+
+/// One request for such a response.
+struct Assembling<'a> {
+    worker: &'a Arc<Worker>,
+    plan: &'a Plan,
+    asked: &'a Assemble,
+}
+
+/// Answers from memory and the tier, or says how to get what the tier lacks.
+pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, asked: &Assemble) -> Next {
+    let assembling = Assembling { worker, plan, asked };
+    let extent = assembling.with_serving(|serving| serving.extent(&asked.hit));
+    let next = match assembling.may_ask_for_rest(extent) {
+        true => assembling.begin(extent).await,
+        false => assembling.load_all().await,
+    };
+    // A purge may have come while the tier was asked.
+    if assembling.is_taken_away() { assembling.without() } else { next }
+}
+
+impl Assembling<'_> {
+    /// Whether what the tier lacks could still be fetched while the reply is on its way.
+    fn may_ask_for_rest(&self, extent: Extent) -> bool {
+        let (facts, rules) = (&self.plan.facts, &self.plan.site.rule_at(self.plan.rule).caching);
+        extent.bytes().is_some()
+            && facts.method == MethodClass::Get
+            && MissingRange::can_be_part_of(&self.asked.hit)
+            && !(facts.directives.no_store && rules.honour_request_directives)
+            && self.is_forwarding_allowed()
+    }
+
+    /// Not when the request wants nothing to be forwarded.
+    fn is_forwarding_allowed(&self) -> bool {
+        let rules = &self.plan.site.rule_at(self.plan.rule).caching;
+        !matches!(on_miss(&self.plan.facts, rules, Miss::Bytes), Reuse::Unavailable(_))
+    }
+
+    async fn begin(&self, extent: Extent) -> Next {
+        let job = Job::new(self.worker, self.plan, Arc::clone(&self.asked.fetch));
+        let Some(mut assembly) = Assembly::new(job, self.asked.hit.clone(), extent, None) else {
+            return self.without();
+        };
+        if let Err(range) = assembly.begin().await {
+            let (hit, reply) = (self.asked.hit.clone(), ReplyOfParts::ToCome);
+            let hole = MissingRange { hit, range, reply };
+            return self.ask(FetchScope::MissingRange(hole));
+        }
+        let (hit, used) = (&self.asked.hit, self.asked.used);
+        let Some(bytes) = hit.body.complete_bytes() else { return self.without() };
+        let source = (extent, Box::new(assembly) as _);
+        let reply = self.with_serving(|serving| serving.assembled(&hit.head, bytes, source, used));
+        self.described(reply)
+    }
+
+    async fn load_all(&self) -> Next {
+        let Some(hit) = self.loaded().await else { return self.without() };
+        let reply = self.with_serving(|serving| serving.stored(&hit, self.asked.used));
+        self.described(reply)
+    }
+
+    /// The response with all bytes that this request needs.
+    async fn loaded(&self) -> Option<Hit> {
+        let (hit, cache) = (&self.asked.hit, self.worker.cache(&self.plan.site));
+        let wanted = self.with_serving(|serving| serving.wanted(hit));
+        let place = Job::new(self.worker, self.plan, Arc::clone(&self.asked.fetch)).place();
+        let body = cache.segments()?.complete(hit.body.segmented()?, &wanted, place).await?;
+        hit.with_body(cache.budget(), body).ok()
+    }
+
+    fn described(&self, reply: Option<Reply>) -> Next {
+        let Some(mut reply) = reply else { return self.without() };
+        if let Some(cause) = self.asked.cause {
+            reply.cache_status.detail = Some(cause.detail.as_str());
+        }
+        Next::Reply(reply)
+    }
+
+    /// As if there were no tier.
+    fn without(&self) -> Next {
+        if !self.is_forwarding_allowed() {
+            return Next::Reply(respond::unavailable(&self.plan.site, self.plan.started, self.worker));
+        }
+        let rule = self.plan.site.rule_at(self.plan.rule);
+        let scope = self.with_serving(|serving| match self.is_taken_away() {
+            true => {
+                Some(FetchScope::on_miss(serving.facts, serving.request.fields, rule.range_miss, || None))
+            }
+            false => FetchScope::for_rest(serving, &self.asked.hit, rule),
+        });
+        match scope.filter(|_| self.plan.facts.method == MethodClass::Get) {
+            Some(scope) => self.ask(scope),
+            None => self.forward(NotReused::Partial.into()),
+        }
+    }
+
+    fn is_taken_away(&self) -> bool {
+        self.worker.cache(&self.plan.site).is_taken_away(self.asked.fetch.look_up)
+    }
+
+    fn ask(&self, scope: FetchScope) -> Next {
+        // The origin has just failed, and this response stood in for it.
+        if self.asked.cause.is_some() {
+            return self.forward(Reason::SegmentEvicted.into());
+        }
+        let fetch = self.asked.fetch.with_scope(scope);
+        Next::Fetch(Arc::new(Fetch { reason: NotReused::Partial, tier: Tier::Asked, ..fetch }))
+    }
+
+    fn forward(&self, detail: Detail) -> Next {
+        let reason = ForwardReason { fwd: self.asked.fetch.reason.fwd(), detail };
+        Next::Forward { body: self.asked.fetch.body(), reason }
+    }
+
+    fn with_serving<T>(&self, act: impl FnOnce(&Serving<'_>) -> T) -> T {
+        let plan = self.plan;
+        let lines = plan.request.fields.to_lines();
+        let request = &plan.request.borrow(&lines);
+        let (site, facts, started) = (&plan.site, &plan.facts, plan.started);
+        let rule = site.rule_at(plan.rule);
+        act(&Serving { site, rule, request, facts, now: self.worker.now(), started })
+    }
+}

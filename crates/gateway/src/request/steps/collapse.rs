@@ -1,0 +1,303 @@
+//! One request among those that want the same response: it starts the forward, or waits for others, until its turn comes.
+
+mod arrived;
+
+use std::sync::Arc;
+
+use caching::explain::Finding;
+use caching::{NotReused, Outcome};
+use message::reason::{Detail, Reason};
+use message::timeline::{Stage, measure};
+use message::trace::note;
+use telemetry::CacheResult;
+
+use crate::cache::findings;
+use crate::cache::inflight::answer::{Answer, Failed};
+use crate::cache::inflight::driven::Driven;
+use crate::cache::inflight::joining::{Part, Role, join_or_lead};
+use crate::cache::inflight::next_move::{self, Again, Ask, Attempts};
+use crate::cache::inflight::scope::FetchScope;
+use crate::cache::inflight::table::{LeaderGuard, Learned, News, Waiter, Waiting};
+use crate::cache::inflight::wanted::{Fetch, Sharing};
+use crate::cache::publish::in_turn::Awaiting;
+use crate::cache::record::stored::Hit;
+use crate::cache::using::Use;
+use crate::request::interims::Interims;
+use crate::request::plan::{ForwardReason, Next, Plan};
+use crate::request::private;
+use crate::request::reply::Reply;
+use crate::request::respond::{self, Problem};
+use crate::worker::Worker;
+
+use self::arrived::{CollapsedRequest, Step, Wanted};
+
+/// Why an attempt has brought no reply, and what the next one wants.
+type Retry = (Again, Wanted);
+
+/// Gets a response for `plan` that may be shared with others.
+pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, interims: &Interims) -> Next {
+    let mut seeking = CollapsedRequest::new(worker, plan, fetch, interims);
+    let mut attempts = Attempts::new(fetch.sharing);
+    let mut variant = fetch.variant.clone();
+    let detail = loop {
+        let (again, wanted) = match seeking.attempt(attempts.sharing(), &variant).await {
+            Ok(next) => return next,
+            Err(retry) => retry,
+        };
+        let next = attempts.after(again);
+        if let next_move::Next::Forward(detail) = next {
+            break detail;
+        }
+        seeking.prepare(again, wanted, &mut variant);
+        if next == next_move::Next::GivenUp {
+            break Reason::CollapseGivenUp.into();
+        }
+    };
+    let reason = ForwardReason { fwd: fetch.reason.fwd(), detail };
+    note(plan.request.record.as_ref(), || {
+        findings::because("pass", "forwarded for this client alone", detail)
+    });
+    Next::Forward { body: fetch.body(), reason }
+}
+
+/// The reply to a request whose own forward has brought a response already, and is never repeated.
+pub(crate) async fn follow(
+    worker: &Arc<Worker>,
+    plan: &Plan,
+    fetch: &Arc<Fetch>,
+    mut waiter: Waiter,
+    interims: &Interims,
+) -> Next {
+    let seeking = CollapsedRequest::new(worker, plan, fetch, interims);
+    let answer = seeking.answer(&mut waiter, None).await;
+    // The waiter keeps its place until its reader stands, so that nothing is let go before.
+    seeking.reply(&answer).unwrap_or_else(|_| Next::Reply(seeking.given_up()))
+}
+
+impl CollapsedRequest<'_> {
+    async fn attempt(&self, sharing: Sharing, variant: &[u8]) -> Result<Next, Retry> {
+        match self.take_part(sharing, variant) {
+            Part::Leads(waiter) => {
+                let leader = LeaderGuard::new(&waiter, self.cache().fetches());
+                self.lead(waiter, leader, sharing).await
+            }
+            Part::Waits(waiting) => self.wait(waiting).await,
+        }
+    }
+
+    /// Leads a forward to its answer.
+    async fn lead(&self, mut waiter: Waiter, leader: LeaderGuard, sharing: Sharing) -> Result<Next, Retry> {
+        let job = self.begin(leader, sharing);
+        let answer = self.answer(&mut waiter, job).await;
+        // The waiter keeps its place until its reader stands, so that nothing is let go before.
+        self.reply(&answer)
+    }
+
+    /// The reply to the request that leads.
+    fn reply(&self, answer: &Answer) -> Result<Next, Retry> {
+        match self.next_step(answer, Role::Leader) {
+            Step::Reply(next) => Ok(next),
+            Step::Failed(failed) => Ok(Next::Reply(self.failure(&failed, Role::Leader))),
+            Step::GivenUp => Ok(Next::Reply(self.given_up())),
+            Step::Again(again, wanted) => Err((again, wanted)),
+        }
+    }
+
+    /// Waits for the forward of another request, and for those that follow where it fails or is late.
+    async fn wait(&self, mut waiting: Waiting) -> Result<Next, Retry> {
+        self.tell("it waits for the forward of another request, which is under way");
+        let gauge = self.worker.recorder.collapsed();
+        let mut measuring = measure(self.plan.request.timeline.as_ref(), Stage::Collapse);
+        measuring.iter_mut().for_each(|measuring| measuring.linked(waiting.leader_trace()));
+        let failed = loop {
+            match waiting.learn().await {
+                Learned::Interim(interim) => self.interims.push(interim),
+                Learned::Answer(answer) => match self.next_step(&answer, Role::Waiter) {
+                    Step::Reply(next) => {
+                        if waiting.is_kept(&answer).await {
+                            return Ok(next);
+                        }
+                        self.tell("its body does not come: others go in turn");
+                    }
+                    Step::Failed(failed) => break failed,
+                    Step::GivenUp => return Ok(Next::Reply(self.given_up())),
+                    Step::Again(again, wanted) => {
+                        if again == Again::Newer {
+                            waiting.make_room();
+                        }
+                        return Err((again, wanted));
+                    }
+                },
+                // Who can do without the origin leaves it to those who can't.
+                Learned::Failure(failed) => {
+                    if let Some(next) = self.stale_instead(&failed) {
+                        return Ok(next);
+                    }
+                }
+                Learned::Turn(leader) => {
+                    self.tell("that failed, or takes too long: this request is forwarded, for all who wait");
+                    drop((gauge, measuring, waiting));
+                    return self.take_turn(leader).await;
+                }
+                Learned::NoTurn(failed) => {
+                    let stale = failed.as_ref().and_then(|failed| self.stale_instead(failed));
+                    return Ok(stale.unwrap_or_else(|| Next::Reply(self.no_turn())));
+                }
+            }
+        };
+        let stale = self.stale_instead(&failed);
+        Ok(stale.unwrap_or_else(|| Next::Reply(self.failure(&failed, Role::Waiter))))
+    }
+
+    /// Asks the origin in its turn. Those who have waited for one forward wait for no other instance.
+    async fn take_turn(&self, leader: LeaderGuard) -> Result<Next, Retry> {
+        leader.begins_now();
+        self.lead(leader.waiter(), leader, Sharing::Alone).await
+    }
+
+    /// A stored response in place of a failure, where this request permits it. The permission that another request brought is its own.
+    //= RFC 5861 section 4: of a request or of a response
+    fn stale_instead(&self, failed: &Failed) -> Option<Next> {
+        let cause = failed.cause();
+        let stale = self.fetch.stale.as_ref()?;
+        if !self.job().may_stand_in(stale, cause, self.worker.now()) {
+            return None;
+        }
+        let reason = self.fetch.reason.fwd();
+        let outcome = Outcome::Forwarded { reason, status: cause.status, stored: false, collapsed: true };
+        self.stored(stale, Use::Asked { outcome, result: CacheResult::Stale }, Some(cause))
+    }
+
+    /// A place in the forward.
+    fn take_part(&self, sharing: Sharing, variant: &[u8]) -> Part {
+        match sharing {
+            Sharing::Joined => join_or_lead(&self.job(), variant),
+            Sharing::Alone | Sharing::Unlikely(_) => {
+                Part::Leads(self.cache().fetches().alone(&self.fetch.key))
+            }
+        }
+    }
+
+    /// Makes another attempt one for what is wanted now.
+    fn prepare(&mut self, again: Again, wanted: Wanted, variant: &mut Vec<u8>) {
+        match again {
+            Again::Join => self.tell("the other request's answer is no answer to this one: once more"),
+            Again::Newer => self.tell("the other request's answer is too old for this one: once more"),
+            Again::Alone => {
+                self.tell("the other request's answer is no answer to this one: forwarded alone");
+            }
+            Again::Ask(_) => {
+                self.tell("that answers a part of the request at most: asked for what is missing");
+            }
+            Again::Anew(_) => self
+                .tell("the other request's answer is for that one alone, others may still share: once more"),
+            Again::Forward(_) => {}
+        }
+        match (again, wanted) {
+            (_, Wanted::Variant(known)) => *variant = known,
+            (_, Wanted::Scope(scope)) => self.ask(scope),
+            (Again::Ask(Ask::Whole), _) => self.ask(FetchScope::Whole),
+            (Again::Ask(Ask::Anew), _) => self.ask(self.ask_anew()),
+            _ => {}
+        }
+    }
+
+    /// Goes on with a request for other bytes.
+    fn ask(&mut self, scope: FetchScope) {
+        let reason =
+            if matches!(scope, FetchScope::MissingRange(_)) { NotReused::Partial } else { self.fetch.reason };
+        self.fetch = Arc::new(Fetch { reason, ..self.fetch.with_scope(scope) });
+    }
+
+    /// The job of a forward that this request leads.
+    fn begin(&self, leader: LeaderGuard, sharing: Sharing) -> Option<Driven> {
+        let timeline = self.plan.request.timeline.as_ref();
+        leader.in_flight().is_led_by(timeline.and_then(|timeline| timeline.recorded_context()));
+        // Between the look-up and the join another forward may have ended and stored what we want.
+        if let Some(hit) = self.stored_meanwhile() {
+            self.tell("another request has just stored what this one wants");
+            leader.land(Answer::Found(hit));
+            return None;
+        }
+        let job = self.job();
+        Some(match job.takes_turn(sharing, Awaiting::Answer) {
+            false => Driven::new(job, leader),
+            true => Driven::in_turn(job, leader),
+        })
+    }
+
+    fn tell(&self, says: &str) {
+        note(self.plan.request.record.as_ref(), || Finding::new("collapse", says, "RFC 9111 section 4"));
+    }
+
+    fn stored_meanwhile(&self) -> Option<Hit> {
+        let entry = self.cache().look_up(&self.fetch.key)?;
+        if entry.variants().is_empty() {
+            return None;
+        }
+        let hit = entry.select(self.selecting(&self.plan.request.sent().to_lines()))?;
+        // What the look-up has found, and would not use as it is, was there before.
+        let is_new = self.fetch.stale.as_ref().is_none_or(|found| !Arc::ptr_eq(&found.head, &hit.head));
+        let is_usable = self.is_fresh_for_this(&hit.head) && self.stored(&hit, Use::Fresh, None).is_some();
+        (is_new && is_usable).then_some(hit)
+    }
+
+    /// The answer of the forward that this request leads.
+    async fn answer(&self, waiter: &mut Waiter, job: Option<Driven>) -> Answer {
+        let mut news = match job {
+            Some(job) => job.first_news(waiter).await,
+            None => waiter.news().await,
+        };
+        loop {
+            match news {
+                News::Answer(answer) => return answer,
+                News::Interim(interim) => self.interims.push(interim),
+            }
+            news = waiter.news().await;
+        }
+    }
+
+    /// What to ask for where what is stored turned out to be of no use.
+    fn ask_anew(&self) -> FetchScope {
+        let range_miss = self.plan.site.rule_at(self.plan.rule).range_miss;
+        FetchScope::on_miss(&self.plan.facts, &self.plan.request.fields.to_lines(), range_miss, || None)
+    }
+
+    /// A reply to a request whose forward, or the one that it waited for, failed.
+    fn failure(&self, failed: &Failed, role: Role) -> Reply {
+        let (problem, detail) = match failed {
+            Failed::Error(error) => {
+                (Problem::origin(error, self.fetch.stale.as_ref()), Detail::Origin(error.reason()))
+            }
+            // The response itself is for the request that led.
+            Failed::Status(status) => (Problem::shared(*status), Reason::CollapseFailed.into()),
+        };
+        let reason = ForwardReason { fwd: self.fetch.reason.fwd(), detail };
+        let mut reply = private::failed(self.worker, self.plan, &problem, reason);
+        if role == Role::Waiter {
+            set_collapsed(&mut reply.cache_status.outcome);
+        }
+        reply
+    }
+
+    /// A reply to a request that has waited for so long, and was given no turn.
+    fn no_turn(&self) -> Reply {
+        let text = "the origin has failed for others, and this request had no turn to ask it";
+        let problem = Problem::new(503, Reason::CollapseFailed.as_str(), text);
+        let reason = ForwardReason { fwd: self.fetch.reason.fwd(), detail: Reason::CollapseFailed.into() };
+        let mut reply = private::failed(self.worker, self.plan, &problem, reason);
+        set_collapsed(&mut reply.cache_status.outcome);
+        reply
+    }
+
+    fn given_up(&self) -> Reply {
+        let problem = Problem::new(503, "forward-given-up", "the forward was given up");
+        respond::reply(&problem, Some(&self.plan.site), self.plan.started, self.worker)
+    }
+}
+
+fn set_collapsed(outcome: &mut Outcome) {
+    if let Outcome::Forwarded { collapsed, .. } = outcome {
+        *collapsed = true;
+    }
+}

@@ -1,0 +1,387 @@
+//! One answer of a forward, as a request sees it that took part: the facts that count in its next move, and the reply that
+//! the answer makes.
+
+use std::sync::Arc;
+
+use caching::{
+    ContentRange, FieldLine, Outcome, RequestFacts, Reuse, Selecting, StoredFacts, Timestamp, range, reuse,
+    was_shared_lately,
+};
+use message::head::RequestHead;
+use message::reason::{Detail, Reason};
+use origin::OriginResponse;
+use telemetry::CacheResult;
+
+use crate::cache::Cache;
+use crate::cache::inflight::answer::{Answer, Failed, Filling, PrivateAnswer};
+use crate::cache::inflight::assemble::{Arriving, Assembly};
+use crate::cache::inflight::joining::Role;
+use crate::cache::inflight::next_move::{Again, Ask, Came, Facts, Move, NO_REST, Status, next_move};
+use crate::cache::inflight::scope::{FetchScope, MissingRange};
+use crate::cache::inflight::wanted::{Fetch, Tier};
+use crate::cache::publish::job::Job;
+use crate::cache::record::stored::{Hit, StoredHead};
+use crate::cache::serve::Serving;
+use crate::cache::using::Use;
+use crate::clock::now;
+use crate::request::failure::FailureCause;
+use crate::request::interims::Interims;
+use crate::request::plan::{Assemble, ForwardReason, Next, Plan};
+use crate::request::private;
+use crate::request::reply::Reply;
+use crate::worker::Worker;
+
+/// Whether a response is stored, or on its way there, as far as is known when its head is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Storing {
+    Yes,
+    No,
+}
+
+/// A request on its way to a shared response.
+pub(super) struct CollapsedRequest<'a> {
+    pub(super) worker: &'a Arc<Worker>,
+    pub(super) plan: &'a Plan,
+    pub(super) fetch: Arc<Fetch>,
+    pub(super) interims: &'a Interims,
+    /// Those of the request, but without preconditions.
+    unconditional: RequestFacts,
+}
+
+/// What a request does about an answer.
+pub(super) enum Step {
+    Reply(Next),
+    Failed(Failed),
+    GivenUp,
+    Again(Again, Wanted),
+}
+
+/// What it wants then.
+pub(super) enum Wanted {
+    Same,
+    Variant(Vec<u8>),
+    Scope(FetchScope),
+}
+
+/// An answer, as the request sees it.
+pub(super) struct Arrived<'a> {
+    seeking: &'a CollapsedRequest<'a>,
+    answer: &'a Answer,
+    role: Role,
+    /// Of a private answer to the request that led.
+    response: Option<Box<OriginResponse>>,
+}
+
+impl<'a> CollapsedRequest<'a> {
+    pub(super) fn new(
+        worker: &'a Arc<Worker>,
+        plan: &'a Plan,
+        fetch: &Arc<Fetch>,
+        interims: &'a Interims,
+    ) -> Self {
+        let unconditional = RequestFacts { has_conditions: false, ..plan.facts };
+        Self { worker, plan, fetch: Arc::clone(fetch), interims, unconditional }
+    }
+}
+
+impl CollapsedRequest<'_> {
+    /// That of its site.
+    pub(super) fn cache(&self) -> &Cache {
+        self.worker.cache(&self.plan.site)
+    }
+
+    pub(super) fn next_step(&self, answer: &Answer, role: Role) -> Step {
+        let response = match answer {
+            Answer::Private(answer) if role == Role::Leader => answer.response.lock().take(),
+            _ => None,
+        };
+        Arrived { seeking: self, answer, role, response }.step()
+    }
+
+    /// When the request began, or just before.
+    fn came(&self) -> Timestamp {
+        let ago_ms = i64::try_from(self.plan.started.elapsed().as_millis()).unwrap_or(i64::MAX - 1);
+        now().plus_ms(-(ago_ms + 1))
+    }
+
+    pub(super) fn job(&self) -> Job {
+        Job::new(self.worker, self.plan, Arc::clone(&self.fetch))
+    }
+
+    pub(super) fn selecting<'b>(&'b self, request: &'b [FieldLine<'b>]) -> Selecting<'b> {
+        self.plan.site.rule_at(self.plan.rule).selecting(request)
+    }
+
+    pub(super) fn is_fresh_for_this(&self, head: &StoredHead) -> bool {
+        self.is_fresh_at(self.worker.now(), &head.facts)
+            && !self.cache().is_invalidated(&self.fetch.key, head)
+    }
+
+    fn is_fresh_at(&self, now: Timestamp, stored: &StoredFacts) -> bool {
+        let rules = &self.plan.site.rule_at(self.plan.rule).caching;
+        reuse(&self.plan.facts, stored, rules, now) == Reuse::Fresh
+    }
+
+    /// The reply that a stored response makes, or how what memory lacks of it is loaded for that. `cause` is the failure that it
+    /// stands in for.
+    pub(super) fn stored(&self, hit: &Hit, used: Use, cause: Option<FailureCause>) -> Option<Next> {
+        self.with_serving(|serving| {
+            let reply = match cause {
+                Some(cause) => serving.stale(hit, cause, used),
+                None => serving.stored(hit, used),
+            };
+            reply.map(Next::Reply).or_else(|| {
+                // What the tier was found to lack is the origin's to give.
+                let may_load = self.fetch.tier == Tier::Unasked && serving.is_within_reach(hit);
+                let (hit, fetch) = (may_load.then(|| hit.clone())?, &self.fetch);
+                Some(Next::Assemble(Arc::new(Assemble { hit, used, cause, fetch: Arc::clone(fetch) })))
+            })
+        })
+    }
+
+    fn with_serving<T>(&self, act: impl FnOnce(&Serving<'_>) -> T) -> T {
+        let lines = self.plan.request.fields.to_lines();
+        act(&self.serving(&self.plan.request.borrow(&lines)))
+    }
+
+    fn serving<'b>(&'b self, request: &'b RequestHead<'b>) -> Serving<'b> {
+        Serving {
+            site: &self.plan.site,
+            rule: self.plan.site.rule_at(self.plan.rule),
+            request,
+            //= RFC 9111 section 4.3.2: preconditions where nothing is stored
+            facts: match self.fetch.scope {
+                FetchScope::AsAsked => &self.unconditional,
+                FetchScope::Whole | FetchScope::Range(_) | FetchScope::MissingRange(_) => &self.plan.facts,
+            },
+            now: self.worker.now(),
+            started: self.plan.started,
+        }
+    }
+}
+
+impl Arrived<'_> {
+    fn step(mut self) -> Step {
+        let kind = self.seeking.fetch.scope.kind();
+        let again = match next_move(self.role, kind, came(self.answer), &self.facts()) {
+            Move::Reply(otherwise) => match self.reply() {
+                Some(next) => return Step::Reply(next),
+                None => otherwise,
+            },
+            Move::Failed => return self.answer.failed().map_or(Step::GivenUp, Step::Failed),
+            Move::GivenUp => return Step::GivenUp,
+            Move::Again(again) => again,
+        };
+        match again {
+            Again::Join => Step::Again(again, Wanted::Variant(self.variant())),
+            Again::Ask(Ask::Rest) => match self.rest() {
+                Some(scope) => Step::Again(again, Wanted::Scope(scope)),
+                None => Step::Again(NO_REST, Wanted::Same),
+            },
+            _ => Step::Again(again, Wanted::Same),
+        }
+    }
+
+    /// What counts in the next move. Some of it costs, and is left out where it does not.
+    fn facts(&self) -> Facts {
+        match (self.role, self.answer) {
+            (Role::Leader, Answer::Private(_)) => Facts {
+                has_if_range: self.seeking.plan.request.fields.value("if-range").is_some(),
+                wants_part: self.wants_part(),
+                ..Facts::default()
+            },
+            (Role::Leader, _) => Facts::default(),
+            (Role::Waiter, Answer::Private(answer)) => {
+                Facts { may_share: self.may_share(answer), ..Facts::default() }
+            }
+            (Role::Waiter, _) => self.head().map_or_else(Facts::default, |head| self.facts_of(head)),
+        }
+    }
+
+    fn facts_of(&self, head: &StoredHead) -> Facts {
+        let (seeking, facts) = (self.seeking, &head.facts);
+        let is_selected = self.is_selected(head);
+        let is_fresh = is_selected && self.is_fresh(head);
+        let was_fresh = || seeking.is_fresh_at(facts.response_time, &facts.awaited(u64::MAX));
+        Facts {
+            is_selected,
+            is_fresh,
+            was_fresh: is_selected && !is_fresh && was_fresh(),
+            is_in_window: matches!(self.answer, Answer::Filling(filling) if filling.fill.began_in_window()),
+            ..Facts::default()
+        }
+    }
+
+    /// The reply that the answer makes, if it has what this request wants.
+    fn reply(&mut self) -> Option<Next> {
+        match self.answer {
+            Answer::Filling(filling) => self.filling(filling).map(Next::Reply),
+            Answer::Found(hit) => self.seeking.stored(hit, Use::Fresh, None),
+            Answer::FoundElsewhere(hit) => self.found_elsewhere(hit),
+            Answer::Freshened(hit, storing) => self.freshened(hit, *storing),
+            Answer::Stale(hit, cause, _) => {
+                let used = self.asked(cause.status, CacheResult::Stale, Storing::No);
+                self.seeking.stored(hit, used, Some(*cause))
+            }
+            Answer::Private(answer) => {
+                let fwd = self.seeking.fetch.reason.fwd();
+                let reason = ForwardReason { fwd, detail: answer.reason };
+                Some(Next::Reply(private::reply(self.seeking.plan, self.response.take()?, reason)))
+            }
+            Answer::Discarded | Answer::Failed(_) | Answer::GivenUp => None,
+        }
+    }
+
+    /// What asks for the bytes that the answer lacks; `None` for several ranges.
+    fn rest(&self) -> Option<FetchScope> {
+        let (Answer::Found(hit) | Answer::FoundElsewhere(hit) | Answer::Freshened(hit, _)) = self.answer
+        else {
+            return None;
+        };
+        let rule = self.seeking.plan.site.rule_at(self.seeking.plan.rule);
+        self.seeking.with_serving(|serving| FetchScope::for_rest(serving, hit, rule))
+    }
+
+    /// The variant that this request wants, now that it is known what it depends on.
+    fn variant(&self) -> Vec<u8> {
+        let mut variant = Vec::new();
+        if let Some(head) = self.head() {
+            let sent = self.seeking.plan.request.sent().to_lines();
+            head.nominated().write_variant_key(self.seeking.selecting(&sent), &mut variant);
+        }
+        variant
+    }
+
+    fn head(&self) -> Option<&StoredHead> {
+        match self.answer {
+            Answer::Filling(filling) => Some(&filling.head),
+            Answer::Found(hit)
+            | Answer::FoundElsewhere(hit)
+            | Answer::Freshened(hit, _)
+            | Answer::Stale(hit, ..) => Some(&hit.head),
+            Answer::Private(_) | Answer::Discarded | Answer::Failed(_) | Answer::GivenUp => None,
+        }
+    }
+
+    fn is_selected(&self, head: &StoredHead) -> bool {
+        let sent = || self.seeking.plan.request.sent().to_lines();
+        head.nominated().is_empty() || head.is_selected_by(self.seeking.selecting(&sent()))
+    }
+
+    /// Whether it was fresh when this request came, as far as anybody can tell, and is no older than that by more than it had to wait. What was
+    /// purged while this request waited is for those who waited, and for nobody else.
+    fn is_fresh(&self, head: &StoredHead) -> bool {
+        let CollapsedRequest { worker, fetch, .. } = self.seeking;
+        let waited_ms = head.facts.response_time.ms_since(self.seeking.came()).max(0).unsigned_abs();
+        self.seeking.is_fresh_at(worker.now(), &head.facts.awaited(waited_ms))
+            && self.seeking.cache().answers(fetch.look_up, &fetch.key, head)
+    }
+
+    //= RFC 9110 section 14.2: an invalid or unknown Range is ignored
+    fn wants_part(&self) -> bool {
+        let plan = self.seeking.plan;
+        let range = plan.request.fields.value("range").filter(|_| plan.facts.has_range);
+        range.is_some_and(|range| range::parse(range).is_some())
+    }
+
+    /// What one client sends must not send all others to the origin side by side.
+    fn may_share(&self, answer: &PrivateAnswer) -> bool {
+        let seeking = self.seeking;
+        let lately_ms = seeking.plan.site.config.collapse.uncacheable_for_ms().unsigned_abs();
+        let stale = seeking.fetch.stale.as_ref().map(|hit| &hit.head.facts);
+        !answer.scope.has(&seeking.plan.facts) || was_shared_lately(stale, seeking.worker.now(), lately_ms)
+    }
+
+    /// A 304 that says `private`, say, answers the request that asked, and nothing stays of it.
+    fn freshened(&self, hit: &Hit, storing: Result<(), Detail>) -> Option<Next> {
+        let stored = if storing.is_ok() { Storing::Yes } else { Storing::No };
+        let used = self.asked(Some(304), CacheResult::Revalidated, stored);
+        let mut next = self.seeking.stored(hit, used, None);
+        if let (Some(Next::Reply(reply)), Err(why_not)) = (&mut next, storing) {
+            reply.cache_status.detail = Some(why_not.as_str());
+        }
+        next
+    }
+
+    /// All who want it have waited for the other instance, this request among them.
+    //= RFC 9211 section 2.6: collapsed
+    fn found_elsewhere(&self, hit: &Hit) -> Option<Next> {
+        let reason = self.seeking.fetch.reason.fwd();
+        let outcome = Outcome::Forwarded { reason, status: None, stored: true, collapsed: true };
+        self.seeking.stored(hit, Use::FoundElsewhere(outcome), None)
+    }
+
+    fn filling(&self, filling: &Filling) -> Option<Reply> {
+        let result = if self.role == Role::Leader { CacheResult::Miss } else { CacheResult::Collapsed };
+        let why_not = filling.storing().err();
+        let storing = if why_not.is_none() { Storing::Yes } else { Storing::No };
+        let used = self.asked(Some(filling.status), result, storing);
+        let mut reply =
+            self.seeking.with_serving(|serving| match (&filling.part, &self.seeking.fetch.scope) {
+                (None, _) => serving.filling(filling, used),
+                (Some(part), FetchScope::MissingRange(hole)) => {
+                    self.assembled(serving, hole, filling, part, used)
+                }
+                (Some(_), _) => {
+                    serving.filling(filling, used).or_else(|| serving.shorter_part(filling, used))
+                }
+            })?;
+        if let Some(why_not) = why_not {
+            reply.cache_status.detail = why_not.map(Reason::as_str);
+        }
+        if self.role == Role::Leader {
+            filling.unshared.lines().for_each(|(name, value)| reply.extra.push(name, value));
+        }
+        Some(reply)
+    }
+
+    /// A reply from what is held and what is arriving.
+    fn assembled(
+        &self,
+        serving: &Serving<'_>,
+        hole: &MissingRange,
+        filling: &Filling,
+        part: &ContentRange,
+        used: Use,
+    ) -> Option<Reply> {
+        if self.seeking.cache().is_taken_away(self.seeking.fetch.look_up) {
+            return None;
+        }
+        let extent = serving.extent(&hole.hit);
+        let first = Arriving::new(filling, part, extent.bytes()?.last + 1)?;
+        let assembly = Assembly::new(self.seeking.job(), hole.hit.clone(), extent, Some(first))?;
+        serving.assembled(&filling.head, hole.hit.body.complete_bytes()?, (extent, Box::new(assembly)), used)
+    }
+
+    //= RFC 9211 section 2.5: stored
+    fn asked(&self, status: Option<u16>, result: CacheResult, storing: Storing) -> Use {
+        let reason = self.seeking.fetch.reason.fwd();
+        let stored = storing == Storing::Yes;
+        let outcome = Outcome::Forwarded { reason, status, stored, collapsed: self.role == Role::Waiter };
+        Use::Asked { outcome, result }
+    }
+}
+
+fn came(answer: &Answer) -> Came {
+    match answer {
+        Answer::Filling(filling) if filling.part.is_some() => Came::FillingPart,
+        Answer::Filling(_) => Came::Filling,
+        Answer::Found(_) | Answer::Freshened(..) => Came::Stored,
+        Answer::FoundElsewhere(_) => Came::Elsewhere,
+        Answer::Stale(..) => Came::Stale,
+        Answer::Private(answer) => Came::Private(status(answer.status), answer.reason),
+        Answer::Discarded => Came::Discarded,
+        Answer::Failed(_) => Came::Failed,
+        Answer::GivenUp => Came::GivenUp,
+    }
+}
+
+fn status(status: u16) -> Status {
+    match status {
+        200 => Status::Whole,
+        206 => Status::Part,
+        416 => Status::Unsatisfiable,
+        500.. => Status::ServerError,
+        _ => Status::Other,
+    }
+}

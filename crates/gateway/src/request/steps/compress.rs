@@ -1,0 +1,321 @@
+//! Compresses what goes out: chooses the coding, and gives the reply the head and the body that it has in it.
+//!
+//! | the reply | its form |
+//! |---|---|
+//! | a stored response | the one that is kept beside it, or the one that somebody makes just now; else it is made, and kept |
+//! | a response on its way into the store | likewise, piece by piece as it arrives |
+//! | a response for this client alone | made piece by piece, and not kept |
+//! | 304 | has the entity tag that the client named |
+//! | a part, and any reply to a request with `Range` | goes as it came: bytes of one form are never mixed with those of another |
+//!
+//! Whatever may have a form says `Vary: Accept-Encoding`, in whichever it goes.
+
+use std::sync::Arc;
+
+use caching::compression::{self, Coding, NotEncoded};
+use caching::explain::Finding;
+use caching::{MethodClass, Outcome, RequestFacts, fields};
+use http::HeaderName;
+use message::client::{Client, named_address_of};
+use message::fields::{Fields, PackedFields};
+use message::head::RequestHead;
+use message::trace::note;
+use message::trailers;
+use store::Place as SegmentPlace;
+
+use crate::active::ActiveConfig;
+use crate::cache::inflight::fill::{Fill, FillLimits, FillReader, Writer};
+use crate::cache::record::forms::{Form, Forms};
+use crate::cache::record::stored::StoredHead;
+use crate::cache::serve::is_for_one;
+use crate::compression::encoder::{Encoder, Task};
+use crate::compression::pump::Pump;
+use crate::config::{CacheRule, Compression, PersonalResponses};
+use crate::request::reply::{Body, Length, Reply, ReplyHead};
+use crate::routing::LiveSite;
+use crate::worker::Worker;
+
+/// A reply of a rule that compresses, and the request that it answers.
+pub(crate) struct Compressing<'a> {
+    pub(crate) worker: &'a Arc<Worker>,
+    pub(crate) live: &'a ActiveConfig,
+    pub(crate) site: &'a Arc<LiveSite>,
+    pub(crate) rule: &'a CacheRule,
+    pub(crate) compression: &'a Compression,
+    pub(crate) request: &'a RequestHead<'a>,
+    pub(crate) facts: &'a RequestFacts,
+}
+
+/// What becomes of a reply that may have a form.
+enum Made {
+    /// It goes out in this coding.
+    Encoded(Coding),
+    /// It has no body that could be in one.
+    WithoutBody,
+}
+
+/// The request as it is read: with the origin's own entity tags beside those of the forms that its client names. `None` for most.
+pub(crate) fn with_tags_of_origin(
+    request: &RequestHead<'_>,
+    facts: &RequestFacts,
+    compression: &Compression,
+) -> Option<PackedFields> {
+    if !(facts.has_conditions || facts.has_origin_conditions) {
+        return None;
+    }
+    let tags = |name, codings: &[Coding]| {
+        compression::with_tags_of_origin(fields::values(request.fields, name), codings)
+    };
+    // A copy in one coding is no answer for a request that gets another.
+    let chosen = compression.compressible.choose(facts, request.fields).ok();
+    let if_none_match = chosen.and_then(|coding| tags("if-none-match", &[coding]));
+    let if_match = tags("if-match", &Coding::ALL);
+    if if_none_match.is_none() && if_match.is_none() {
+        return None;
+    }
+    let mut read = PackedFields::from_lines(request.fields.iter().copied());
+    if_none_match.into_iter().for_each(|value| read.set("if-none-match", &value));
+    if_match.into_iter().for_each(|value| read.set("if-match", &value));
+    Some(read)
+}
+
+impl Compressing<'_> {
+    /// Gives a reply the form that its client is to get.
+    pub(crate) fn apply(&self, reply: &mut Reply) {
+        // What the gateway writes itself is short.
+        if reply.cache_status.outcome == Outcome::Generated {
+            return;
+        }
+        self.vary_as_whole(reply);
+        let made = self.may_encode(reply).and_then(|()| self.encode(reply));
+        match &made {
+            Ok(Made::Encoded(coding)) => self.worker.recorder.compression(Ok(coding.name())),
+            Ok(Made::WithoutBody) => {}
+            Err(reason) => self.worker.recorder.compression(Err(reason.as_str())),
+        }
+        note(self.request.record, || finding(&made));
+    }
+
+    /// Whether anybody might get it in a coding.
+    fn may_encode(&self, reply: &Reply) -> Result<(), NotEncoded> {
+        let may_encode = |status, fields: Fields<'_>, bytes| {
+            let rules = &self.rule.caching;
+            self.compression.compressible.may_encode(status, fields.lines(), bytes, rules)
+        };
+        let bytes = if let Length::Known(bytes) = reply.length { Some(bytes) } else { None };
+        match &reply.head {
+            ReplyHead::Whole(head) => may_encode(reply.status, head.fields.view(), bytes),
+            ReplyHead::NotModified(head) | ReplyHead::Range(head) | ReplyHead::Ranges(head) => {
+                may_encode(head.facts.status, head.fields.view(), head.declared_bytes())
+            }
+            // Of what it stands for nothing is known but its tag.
+            ReplyHead::Own(_) if reply.status == 304 => Ok(()),
+            ReplyHead::Own(own) => may_encode(reply.status, own.fields.view(), bytes),
+        }
+    }
+
+    /// A 304 or a part of what is not stored varies as the whole does.
+    fn vary_as_whole(&self, reply: &mut Reply) {
+        let ReplyHead::Own(own) = &reply.head else { return };
+        let compressible = &self.compression.compressible;
+        if matches!(reply.status, 206 | 304)
+            && compressible.whole_may_be_encoded(own.fields.lines(), &self.rule.caching)
+        {
+            add_vary(reply);
+        }
+    }
+
+    fn encode(&self, reply: &mut Reply) -> Result<Made, NotEncoded> {
+        match &reply.head {
+            ReplyHead::Own(_) if reply.status == 304 => {
+                self.tell_form(reply);
+                return Ok(Made::WithoutBody);
+            }
+            ReplyHead::NotModified(_) => {
+                add_vary(reply);
+                self.tell_form(reply);
+                return Ok(Made::WithoutBody);
+            }
+            _ => add_vary(reply),
+        }
+        let coding = self.compression.compressible.choose(self.facts, self.request.fields)?;
+        if self.is_personal(&reply.head) {
+            return Err(NotEncoded::Personal);
+        }
+        match &reply.head {
+            ReplyHead::Range(_) | ReplyHead::Ranges(_) | ReplyHead::NotModified(_) => {
+                return Err(NotEncoded::Range);
+            }
+            ReplyHead::Whole(head) => {
+                let head = Arc::clone(head);
+                self.encode_stored(reply, &head, coding)?;
+            }
+            ReplyHead::Own(_) => self.encode_private(reply, coding)?,
+        }
+        give_head(reply, coding);
+        Ok(Made::Encoded(coding))
+    }
+
+    /// Whether it may have secrets of its client beside what others chose, and so stays as it came.
+    fn is_personal(&self, head: &ReplyHead) -> bool {
+        if self.compression.personal == PersonalResponses::Compressed {
+            return false;
+        }
+        let rules = &self.rule.caching;
+        match head {
+            ReplyHead::Own(own) => compression::is_personal(self.facts, own.fields.lines(), rules),
+            ReplyHead::Whole(head)
+            | ReplyHead::Range(head)
+            | ReplyHead::Ranges(head)
+            | ReplyHead::NotModified(head) => is_for_one(self.site, self.rule, self.facts, head),
+        }
+    }
+
+    /// A 304 has the tag of the form that the client has named.
+    fn tell_form(&self, reply: &mut Reply) {
+        let Ok(coding) = self.compression.compressible.choose(self.facts, self.request.fields) else {
+            return;
+        };
+        let tag = match &reply.head {
+            ReplyHead::NotModified(head) => head.fields.value("etag"),
+            ReplyHead::Own(own) => own.fields.value("etag"),
+            ReplyHead::Whole(_) | ReplyHead::Range(_) | ReplyHead::Ranges(_) => None,
+        };
+        let Some(form) = tag.and_then(|tag| compression::tag_in(coding, tag)) else { return };
+        if !compression::names_form(fields::values(self.request.fields, "if-none-match"), &form) {
+            return;
+        }
+        add_vary(reply);
+        let mut own = reply.own_head();
+        own.fields.set("etag", &form);
+        reply.take_head(own);
+    }
+
+    fn is_head(&self) -> bool {
+        self.facts.method == MethodClass::Head
+    }
+
+    /// Its form is one for all who ask for this coding.
+    fn encode_stored(&self, reply: &mut Reply, head: &StoredHead, coding: Coding) -> Result<(), NotEncoded> {
+        let forms = head.forms(self.worker.cache(self.site).budget()).map_err(|_| NotEncoded::Busy)?;
+        let body = match forms.find(coding) {
+            Form::NoGain => return Err(NotEncoded::NoGain),
+            Form::Kept { pieces, bytes } => {
+                reply.length = Length::Known(bytes);
+                reply.body = if self.is_head() { Body::Empty } else { Body::Pieces(pieces) };
+                return Ok(());
+            }
+            _ if self.is_head() => Body::Empty,
+            Form::Underway(fill) => Body::Fill(fill.reader(0, None).ok_or(NotEncoded::Busy)?),
+            Form::Absent => Body::Fill(self.start(reply, coding, Some(forms))?),
+        };
+        reply.length = Length::Unknown;
+        reply.body = body;
+        Ok(())
+    }
+
+    /// Its form is for this client alone.
+    fn encode_private(&self, reply: &mut Reply, coding: Coding) -> Result<(), NotEncoded> {
+        match &reply.body {
+            Body::Empty if self.is_head() => {}
+            Body::Origin(_) | Body::Ahead(_) => reply.body = Body::Ahead(self.start(reply, coding, None)?),
+            _ => return Err(NotEncoded::Status),
+        }
+        reply.length = Length::Unknown;
+        Ok(())
+    }
+
+    /// Begins to encode the body of a reply.
+    fn start(
+        &self,
+        reply: &mut Reply,
+        coding: Coding,
+        forms: Option<Arc<Forms>>,
+    ) -> Result<FillReader, NotEncoded> {
+        let (worker, site) = (Arc::clone(self.worker), Arc::clone(self.site));
+        let bytes = if let Length::Known(bytes) = reply.length { Some(bytes) } else { None };
+        let task = Task { coding, level: self.compression.levels.of(coding), bytes };
+        let budget = worker.cache(&site).budget();
+        let (config, limits) = (&self.live.config, &self.live.config.limits);
+        let client = named_address_of(self.request, &config.trusted_proxies).map(Client::of);
+        let place = worker.shared.compressor.place(limits, client).ok_or(NotEncoded::Busy)?;
+        let charge = budget.reserve(task.memory_bytes()).map_err(|_| {
+            worker.make_room(&site, limits);
+            NotEncoded::Busy
+        })?;
+        let encoder = Encoder::new(task).map_err(|_| NotEncoded::Busy)?;
+        let fill = match &forms {
+            Some(_) => Fill::new(Arc::clone(budget), self.fill_limits(), None, Arc::default()),
+            None => Fill::window(Arc::clone(budget)),
+        };
+        let reader = fill.reader(0, None).ok_or(NotEncoded::Busy)?;
+        fill.has_encoder(charge);
+        forms.iter().for_each(|forms| forms.begin(coding, &fill));
+        let source = std::mem::replace(&mut reply.body, Body::Empty);
+        let writer = Writer(fill);
+        let pump = Pump { worker, site, source, task, encoder, writer, forms, place };
+        drop(tokio::spawn(pump.run()));
+        Ok(reader)
+    }
+
+    fn fill_limits(&self) -> FillLimits {
+        let cache = self.worker.cache(self.site);
+        FillLimits {
+            body_bytes_max: cache.body_bytes_max(),
+            segment_bytes: cache.segment_bytes_max(),
+            first_segment_bytes: cache.segment_bytes_max(),
+            place: SegmentPlace::Heap,
+        }
+    }
+}
+
+/// Says that the answer depends on `Accept-Encoding`.
+fn add_vary(reply: &mut Reply) {
+    let names = |value: &[u8]| {
+        let mut members = fields::Members::new(value);
+        members.any(|name| name == b"*" || name.eq_ignore_ascii_case(b"accept-encoding"))
+    };
+    let is_said = match &reply.head {
+        ReplyHead::Whole(head)
+        | ReplyHead::NotModified(head)
+        | ReplyHead::Range(head)
+        | ReplyHead::Ranges(head) => head.fields.view().values("vary").any(names),
+        ReplyHead::Own(own) => own.fields.values("vary").any(names),
+    };
+    if !is_said {
+        reply.extra.push("vary", b"Accept-Encoding");
+    }
+}
+
+/// The head that goes with the body in a coding. No range of it is sent, since its bytes may be others the next time.
+//= RFC 9110 section 8.8.3.3: entity tags vary on content coding
+fn give_head(reply: &mut Reply, coding: Coding) {
+    let mut own = reply.own_head();
+    let tag = own.fields.value("etag").and_then(|tag| compression::tag_in(coding, tag));
+    // Digests of the bytes as they came don't go out behind others.
+    let digests = compression::DIGEST_FIELDS.map(HeaderName::from_static);
+    let announced = trailers::announcing(own.fields.values("trailer"), &digests);
+    own.fields.retain(|name| {
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        !(is(b"accept-ranges") || is(b"content-encoding") || is(b"trailer") || (tag.is_some() && is(b"etag")))
+    });
+    own.fields.push("content-encoding", coding.name().as_bytes());
+    tag.into_iter().for_each(|tag| own.fields.push("etag", &tag));
+    announced.into_iter().for_each(|names| own.fields.push("trailer", &names));
+    reply.take_head(own);
+}
+
+fn finding(made: &Result<Made, NotEncoded>) -> Finding {
+    match made {
+        Ok(Made::Encoded(coding)) => {
+            let says = "the client gets the response in a coding that it accepts";
+            Finding::new("compress", says, "RFC 9110 section 12.5.3").with("coding", coding.name(), "")
+        }
+        Ok(Made::WithoutBody) => Finding::new("compress", "there is no body to be compressed", ""),
+        Err(reason) => Finding::new("compress", "the response goes out as it came", reason.section()).with(
+            "because",
+            reason.meaning(),
+            "",
+        ),
+    }
+}

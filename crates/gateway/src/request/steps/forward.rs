@@ -1,0 +1,84 @@
+//! Forwards a request as it is.
+
+use std::sync::Arc;
+
+use caching::{Asked, ExchangeTimes, MethodClass};
+use origin::{Interim, OriginError, RequestBody};
+
+use crate::cache::publish::head_update;
+use crate::cache::publish::post::PostStore;
+use crate::cache::{invalidate, stale_if_error};
+use crate::clock::now;
+use crate::request::interims::Interims;
+use crate::request::origin_call::{OriginCall, unasked};
+use crate::request::plan::{ForwardReason, Next, Plan};
+use crate::request::private;
+use crate::request::reply::Reply;
+use crate::request::respond::Problem;
+use crate::rewrite::Purpose;
+use crate::worker::Worker;
+
+/// Forwards a request as it is; the answer goes to its client alone.
+//= RFC 9111 section 4: unsafe methods are written through
+pub(crate) async fn run(
+    worker: &Arc<Worker>,
+    plan: &Plan,
+    body: RequestBody,
+    reason: ForwardReason,
+    interims: &Interims,
+) -> Next {
+    let call = OriginCall { worker, site: &plan.site, request: &plan.request, validated: None, probe: None };
+    let fields = call.fields(Purpose::PassOn);
+    // A client that expects 100 gets it from this side, which never passes the expectation on.
+    let expects = plan.request.fields.value("expect").is_some();
+    //= RFC 9110 section 15.2: informational responses
+    let mut interim = |interim: Interim| {
+        if !(expects && interim.status == http::StatusCode::CONTINUE) {
+            interims.push(Arc::new(interim));
+        }
+    };
+    // Whatever it asks for beside a response that could be stored, it costs the origin as much.
+    if plan.facts.method.is_reusing()
+        && let Err(error) = plan.site.spend(plan.rule, &worker.recorder, plan.request.record.as_ref())
+    {
+        return Next::Reply(failed(worker, plan, &error, reason));
+    }
+    let written = PostStore::begin(worker, plan);
+    let updating = head_update::Asked::begin(worker, plan);
+    let (asked, sent) = (Asked::by(|name| fields.value(name).is_some()), now());
+    match call.send(fields, body, &mut interim).await {
+        Ok(response) => {
+            let times = ExchangeTimes {
+                request: sent,
+                response: now(),
+                clock_ahead_ms: worker.cache(&plan.site).clock_ahead_ms(),
+            };
+            let spared = written.as_ref().map(PostStore::waiter);
+            if plan.facts.method == MethodClass::Unsafe {
+                // Boxed: all others would carry its room along.
+                Box::pin(invalidate::apply(worker, plan, &response, spared)).await;
+            }
+            // What it has done is done, but nobody can use the answer.
+            if let Some(error) = unasked(worker, &plan.site, &plan.request, (asked, response.status)) {
+                return Next::Reply(failed(worker, plan, &error, reason));
+            }
+            if let Some(updating) = updating {
+                updating.apply(worker, plan, &response, times);
+            }
+            if let Some(reply) = stale_if_error::for_response(worker, plan, &response) {
+                return Next::Reply(reply);
+            }
+            match written.filter(|written| written.may_store(&response, times)) {
+                Some(written) => written.take(response, times),
+                None => Next::Reply(private::reply(plan, response, reason)),
+            }
+        }
+        Err(error) => Next::Reply(failed(worker, plan, &error, reason)),
+    }
+}
+
+fn failed(worker: &Arc<Worker>, plan: &Plan, error: &OriginError, reason: ForwardReason) -> Reply {
+    stale_if_error::for_error(worker, plan, error).unwrap_or_else(|| {
+        private::failed(worker, plan, &Problem::origin(error, stale_if_error::candidate(plan)), reason)
+    })
+}

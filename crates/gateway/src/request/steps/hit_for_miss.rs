@@ -1,0 +1,121 @@
+//! Hit-for-miss: forwards for a key whose responses aren't stored, as a note under it says. Each is for its request alone,
+//! without a place among the fetches in progress and all else that only storing needs. A response that may be stored after all goes the usual way from there on.
+
+use std::sync::Arc;
+
+use caching::{Asked, ExchangeTimes, ResponseFacts, may_store_by_directives};
+use message::reason::Detail;
+use origin::{OriginError, OriginResponse};
+
+use crate::cache::findings;
+use crate::cache::inflight::order::Turn;
+use crate::cache::inflight::scope::FetchScope;
+use crate::cache::inflight::table::{Invalidations, LeaderGuard};
+use crate::cache::inflight::wanted::{Fetch, Sharing};
+use crate::cache::publish::job::Job;
+use crate::cache::record::stored::Uncacheable;
+use crate::clock::now;
+use crate::request::failure::FailureCause;
+use crate::request::interims::Interims;
+use crate::request::origin_call::{OriginCall, unasked};
+use crate::request::plan::{ForwardReason, Next, Plan};
+use crate::request::private;
+use crate::request::reply::Reply;
+use crate::request::respond::Problem;
+use crate::rewrite::Purpose;
+use crate::worker::Worker;
+
+/// A request that nobody is to wait for.
+pub(crate) struct HitForMiss<'a> {
+    plan: &'a Plan,
+    job: Job,
+    known: Uncacheable,
+    /// When the origin was asked, and how often the key was invalidated then.
+    began: Turn,
+    invalidations: Invalidations,
+}
+
+impl<'a> HitForMiss<'a> {
+    /// `None` where the answer may well be stored, or takes more than to judge it.
+    pub(crate) fn new(worker: &Arc<Worker>, plan: &'a Plan, fetch: &Arc<Fetch>) -> Option<Self> {
+        let Sharing::Unlikely(known) = fetch.sharing else { return None };
+        let is_plain = fetch.stale.is_none() && fetch.candidates.is_empty();
+        if !is_plain || !matches!(fetch.scope, FetchScope::Whole) {
+            return None;
+        }
+        let fetch_table = worker.cache(&plan.site).fetches();
+        let (began, invalidations) = (fetch_table.turn(), fetch_table.invalidations(&fetch.key));
+        Some(Self { plan, job: Job::new(worker, plan, Arc::clone(fetch)), known, began, invalidations })
+    }
+
+    pub(crate) async fn run(self, interims: &Interims) -> Next {
+        if let Err(error) = self.job.spend() {
+            return Next::Reply(self.failed(&error));
+        }
+        let Job { worker, site, request, fetch, .. } = &self.job;
+        let call = OriginCall { worker, site, request, validated: None, probe: None };
+        let fields = call.fields(Purpose::Store);
+        let mut interim = |interim| interims.push(Arc::new(interim));
+        let (asked, asked_at) = (Asked::by(|name| fields.value(name).is_some()), now());
+        match call.send(fields, fetch.body(), &mut interim).await {
+            Err(error) => Next::Reply(self.failed(&error)),
+            Ok(response) => {
+                // It is no answer to anybody.
+                if let Some(error) = unasked(worker, site, request, (asked, response.status)) {
+                    return Next::Reply(self.failed(&error));
+                }
+                let times = ExchangeTimes {
+                    request: asked_at,
+                    response: now(),
+                    clock_ahead_ms: self.job.cache().clock_ahead_ms(),
+                };
+                match self.judge(&response, times) {
+                    Err(reason) => Next::Reply(self.refused(response, reason, times)),
+                    Ok(()) => self.stored(response, times),
+                }
+            }
+        }
+    }
+
+    fn judge(&self, response: &OriginResponse, times: ExchangeTimes) -> Result<(), Detail> {
+        let (status, lines) = (response.status.as_u16(), response.fields.to_lines());
+        let rules = &self.job.rule().caching;
+        // What was refused before mostly is again, and for the same reason.
+        let storable = match may_store_by_directives(&self.job.facts, status, &lines, rules) {
+            Err(reason) => Err(reason.into()),
+            Ok(()) => {
+                let facts = ResponseFacts::parse(status, &lines, times, rules);
+                self.job.storable(&facts, response, times)
+            }
+        };
+        self.job.note(|| findings::storing(storable.as_ref().map_err(|reason| *reason), times.response));
+        storable.map(drop)
+    }
+
+    fn refused(self, response: Box<OriginResponse>, reason: Detail, times: ExchangeTimes) -> Reply {
+        let is_outdated =
+            || self.job.cache().fetches().invalidations(&self.job.fetch.key) != self.invalidations;
+        self.job.remember_refusal(reason, times.response, Some(self.known), is_outdated);
+        self.job.not_stored(reason);
+        let reason = ForwardReason { fwd: self.job.fetch.reason.fwd(), detail: reason };
+        private::reply(self.plan, response, reason)
+    }
+
+    /// Goes on as a forward that others may follow. What was invalidated since the origin was asked is not stored.
+    fn stored(self, response: Box<OriginResponse>, times: ExchangeTimes) -> Next {
+        let Self { job, began, invalidations, .. } = self;
+        let (fetch_table, fetch) = (job.cache().fetches(), Arc::clone(&job.fetch));
+        let waiter = fetch_table.alone_since(&fetch.key, began, invalidations);
+        let leader = LeaderGuard::new(&waiter, fetch_table);
+        drop(tokio::spawn(async move { job.take(response, times, leader).await }));
+        Next::Follow { fetch, waiter }
+    }
+
+    fn failed(&self, error: &OriginError) -> Reply {
+        let cause = FailureCause::of_error(error);
+        self.job.note(|| findings::failure(None, false, cause, now()));
+        let reason =
+            ForwardReason { fwd: self.job.fetch.reason.fwd(), detail: Detail::Origin(error.reason()) };
+        private::failed(&self.job.worker, self.plan, &Problem::origin(error, None), reason)
+    }
+}

@@ -1,0 +1,63 @@
+//! Asks the tier behind memory, and looks the request up again: what the tier has is used as if memory had had it.
+
+use std::sync::Arc;
+
+use caching::Outcome;
+use message::reason::Reason;
+use message::timeline::{Stage, measure};
+use message::trace::note;
+
+use crate::cache::findings;
+use crate::cache::inflight::wanted::Tier;
+use crate::cache::key::site_key;
+use crate::cache::tiers::answer::{Answer, Said};
+use crate::cache::tiers::load::Asker;
+use crate::request::plan::{Content, ForwardMode, Next, Plan};
+use crate::request::steps::look_up;
+use crate::worker::Worker;
+
+/// What is to be done once the tier has been asked, and the plan for it.
+pub(crate) async fn run(
+    worker: &Arc<Worker>,
+    plan: &Plan,
+    key: &[u8],
+    content: Content,
+) -> (Box<Plan>, Next) {
+    let site_key = site_key(&plan.site, &plan.request, &plan.facts);
+    let asker = Asker {
+        rule: plan.site.rule_at(plan.rule),
+        groups_max: plan.live.config.store(&plan.site.config).groups_max,
+        site_key: site_key.as_deref(),
+    };
+    let mut asking = measure(plan.request.timeline.as_ref(), Stage::Store);
+    let Answer { entry, said, .. } = worker.cache(&plan.site).load(key, asker).await;
+    asking.iter_mut().for_each(|asking| asking.with("larder.store.result", said.word()));
+    drop(asking);
+    note(plan.request.record.as_ref(), || findings::tier(said, plan.started.elapsed()));
+    let (plan, next) = match content {
+        Content::Read(content) => {
+            let plan = plan.with(ForwardMode::Query, entry);
+            let next = look_up::by_content(worker, &plan, content, Tier::Asked);
+            (plan, next)
+        }
+        Content::Unread(body) => match look_up::again(worker, plan, None, Tier::Asked) {
+            Ok(reply) => (plan.with(ForwardMode::Query, entry), Next::Reply(reply)),
+            Err(mode) => {
+                let plan = plan.with(mode, entry);
+                let next = plan.first(body);
+                (plan, next)
+            }
+        },
+    };
+    (plan, named(next, said))
+}
+
+/// Tells in `Cache-Status` where a hit came from. A reason for its use says more, and stays.
+fn named(mut next: Next, said: Said) -> Next {
+    if let (Next::Reply(reply), Said::Found) = (&mut next, said)
+        && reply.cache_status.outcome == Outcome::Hit
+    {
+        reply.cache_status.detail.get_or_insert(Reason::SharedStore.as_str());
+    }
+    next
+}

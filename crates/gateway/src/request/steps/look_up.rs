@@ -1,0 +1,114 @@
+//! Look-up: what the cache has for a request, and the reply if that answers it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use caching::FwdReason;
+use message::head::RequestHead;
+use message::reason::Reason;
+use message::timeline::{Stage, measure};
+use message::trace::note;
+use origin::RequestBody;
+use tokio::time::Instant;
+
+use crate::cache::inflight::wanted::Tier;
+use crate::cache::lookup::{Found, Lookup};
+use crate::cache::probing::{self, Candidate};
+use crate::cache::serve::Serving;
+use crate::cache::{findings, refresh};
+use crate::request::plan::{Content, ForwardMode, ForwardReason, Next, Plan};
+use crate::request::reply::Reply;
+use crate::request::respond;
+use crate::worker::Worker;
+
+/// Look-up, and the reply if one is at hand.
+///
+/// # Errors
+/// The way to go for one, where none is.
+pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -> Result<Reply, ForwardMode> {
+    let Lookup { site, request, facts, now, .. } = *lookup;
+    let unavailable = || respond::unavailable(site, started, lookup.worker);
+    let looking = measure(request.timeline, Stage::Local);
+    let found = lookup.run(key);
+    drop(looking);
+    match found {
+        Found::Forward(reason, stale) => {
+            let candidate = stale.as_ref().map(|stale| Candidate::of_stand_in(stale, reason.fwd));
+            if let Some(way) = probing::instead(lookup, candidate, key, started) {
+                return way;
+            }
+            note(request.record, || {
+                findings::because("pass", "forwarded for this client alone", reason.detail)
+            });
+            Err(ForwardMode::Alone { reason, stale })
+        }
+        Found::Use(hit, use_) => {
+            let rule = site.rule_at(lookup.rule);
+            let serving = Serving { site, rule, request, facts, now, started };
+            match serving.stored(&hit, use_) {
+                Some(reply) => {
+                    refresh::behind(lookup, use_, &hit, key);
+                    Ok(reply)
+                }
+                None => match lookup.mode_for_rest(&serving, &hit, use_, key) {
+                    Some(mode) => {
+                        if matches!(mode, ForwardMode::Assemble(_)) {
+                            refresh::behind(lookup, use_, &hit, key);
+                        }
+                        Err(mode)
+                    }
+                    None => Ok(unavailable()),
+                },
+            }
+        }
+        Found::Fetch(fetch) => {
+            let instead = probing::instead(lookup, Candidate::of_fetch(&fetch), key, started);
+            instead.unwrap_or_else(|| Err(ForwardMode::Fetch(fetch)))
+        }
+        Found::NeedContent => Err(ForwardMode::Query),
+        Found::Unavailable => Ok(unavailable()),
+        Found::Load => Err(ForwardMode::Load(key.as_slice().into())),
+    }
+}
+
+/// Looks the request of a plan up, with its content if that is part of its key.
+///
+/// # Errors
+/// As of [`settle`].
+pub(crate) fn again(
+    worker: &Arc<Worker>,
+    plan: &Plan,
+    content: Option<&Bytes>,
+    tier: Tier,
+) -> Result<Reply, ForwardMode> {
+    let (lines, sent) = (plan.request.fields.to_lines(), plan.request.sent().to_lines());
+    let lookup = Lookup {
+        worker,
+        live: &plan.live,
+        site: &plan.site,
+        rule: plan.rule,
+        request: &RequestHead { sent: Some(&sent), ..plan.request.borrow(&lines) },
+        facts: &plan.facts,
+        now: worker.now(),
+        stamp: worker.cache(&plan.site).stamp(),
+        content,
+        tier,
+    };
+    settle(&lookup, &mut Vec::new(), plan.started)
+}
+
+/// Looks a QUERY up, whose content is read.
+pub(crate) fn by_content(worker: &Arc<Worker>, plan: &Plan, content: Bytes, tier: Tier) -> Next {
+    worker.cache(&plan.site).watch_keys();
+    let reason = match again(worker, plan, Some(&content), tier) {
+        Ok(reply) => return Next::Reply(reply),
+        Err(ForwardMode::Fetch(fetch)) => return Next::Fetch(fetch),
+        Err(ForwardMode::Assemble(asked)) => return Next::Assemble(asked),
+        Err(ForwardMode::Load(key)) => return Next::Load { key, content: Content::Read(content) },
+        Err(ForwardMode::Alone { reason, .. }) => reason,
+        Err(ForwardMode::Query) => {
+            ForwardReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() }
+        }
+    };
+    Next::Forward { body: RequestBody::from(content), reason }
+}

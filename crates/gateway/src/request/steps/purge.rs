@@ -1,0 +1,131 @@
+//! The method PURGE, where it is configured: purges the URL that it is for, and is never forwarded.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use caching::{CacheStatus, MethodClass, Outcome, fields};
+use message::client::address_of;
+use message::fields::PackedFields;
+use store::purge::PurgeMode;
+use telemetry::{CacheResult, RuleId};
+use tokio::time::Instant;
+
+use crate::cache::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
+use crate::config::PurgeMethod;
+use crate::observe::events::{self, Event};
+use crate::request::plan::Plan;
+use crate::request::reply::{Account, Body, Length, Reply, ReplyHead};
+use crate::request::respond::{self, Problem};
+use crate::worker::Worker;
+
+/// Who may purge, where this is a request to do so.
+pub(crate) fn method(plan: &Plan) -> Option<&PurgeMethod> {
+    let is_purge = plan.facts.method == MethodClass::Unsafe && plan.request.method == "PURGE";
+    plan.live.config.purge_method.as_ref().filter(|_| is_purge)
+}
+
+/// Purges, for whoever may.
+pub(crate) async fn answer(worker: &Arc<Worker>, plan: &Plan, method: &PurgeMethod) -> Reply {
+    let lines = plan.request.fields.to_lines();
+    if let Err(problem) = check(fields::only(&lines, "authorization"), method) {
+        let mut reply = refused(worker, plan, &problem);
+        reply.extra.push("www-authenticate", b"Bearer realm=\"larder\"");
+        return reply;
+    }
+    let mode = match fields::only(&lines, "fastly-soft-purge") {
+        Some(b"1") => PurgeMode::Soft,
+        _ => PurgeMode::Hard,
+    };
+    let request = &plan.request;
+    let (scheme, authority) = (request.scheme.as_str(), &request.authority);
+    let url = format!("{scheme}://{authority}{}", request.path_and_query);
+    let order = PurgeOrder { url: Some(url), mode, ..PurgeOrder::default() };
+    let begun = Instant::now();
+    match purge::purge(&worker.shared, &order).await {
+        Ok(outcome) => {
+            worker.recorder.purge(&outcome.counted(mode, begun.elapsed()));
+            outcome.log(&order, client(plan));
+            told(worker, plan, &outcome)
+        }
+        Err(error) => refused(worker, plan, &problem(&error)),
+    }
+}
+
+fn refused(worker: &Worker, plan: &Plan, problem: &Problem) -> Reply {
+    worker.recorder.purge_refused(problem.reason);
+    let event = Event::PurgeRefused { client: client(plan), reason: problem.reason };
+    events::emit(&plan.site, &plan.request.path_and_query, &event);
+    respond::reply(problem, Some(&plan.site), plan.started, worker).locally()
+}
+
+/// Who asks, as far as proxies are believed.
+fn client(plan: &Plan) -> IpAddr {
+    let lines = plan.asked().fields.to_lines();
+    address_of(&plan.asked().borrow(&lines), &plan.live.config.trusted_proxies)
+}
+
+fn check(authorization: Option<&[u8]>, method: &PurgeMethod) -> Result<(), Problem> {
+    let text = "send `Authorization: Bearer` with the token for PURGE";
+    let authorization = authorization.ok_or_else(|| Problem::new(401, "purge-token-missing", text))?;
+    let (scheme, token) = authorization.split_at_checked(BEARER.len()).unwrap_or((authorization, b""));
+    if scheme.eq_ignore_ascii_case(BEARER) && method.is_token(token.trim_ascii()) {
+        return Ok(());
+    }
+    Err(Problem::new(403, "purge-token-wrong", "wrong token for PURGE"))
+}
+
+const BEARER: &[u8] = b"Bearer ";
+
+fn problem(error: &PurgeError) -> Problem {
+    Problem::new(400, "purge-invalid", error.to_string())
+}
+
+/// The counts, named as in the answer of the admin API; in a fleet, whether all instances have reached it.
+fn told(worker: &Worker, plan: &Plan, outcome: &PurgeOutcome) -> Reply {
+    let PurgeOutcome { keys_matched, responses_purged, fills_doomed, fleet, .. } = outcome;
+    let complete =
+        fleet.as_ref().map(|reach| format!("\"complete\":{},", reach.complete)).unwrap_or_default();
+    let uncounted = if outcome.keyed_uncounted { "\"keyed_uncounted\":true," } else { "" };
+    let message = match (*keys_matched, outcome.keyed_uncounted) {
+        (0, false) => {
+            "\"message\":\"nothing found: no stored response for this URL, over http or https, without a port or with that of a listener\","
+        }
+        (0, true) => "\"message\":\"nothing found under the key of the URL alone\",",
+        _ => "",
+    };
+    let body = Bytes::from(format!(
+        "{{\"keys_matched\":{keys_matched},\"responses_purged\":{responses_purged},\"fills_doomed\":{fills_doomed},{uncounted}{complete}{message}\"id\":\"{}\"}}\n",
+        outcome.id.as_deref().unwrap_or_default()
+    ));
+    let mut fields = PackedFields::with_capacity(3);
+    fields.push("date", &worker.date());
+    fields.push("content-type", b"application/json");
+    fields.push("cache-control", b"no-store");
+    Reply {
+        status: 200,
+        head: ReplyHead::own(fields),
+        extra: PackedFields::default(),
+        length: Length::Known(body.len() as u64),
+        body: Body::Pieces(VecDeque::from([body.into()])),
+        age_s: None,
+        cache_status: CacheStatus {
+            outcome: Outcome::Generated,
+            ttl_s: None,
+            key: None,
+            detail: Some(match (*keys_matched, outcome.keyed_uncounted) {
+                (0, false) => "nothing-found",
+                (0, true) => "purge-uncounted",
+                _ => "purged",
+            }),
+        },
+        x_cache: None,
+        account: Account {
+            site: Some(Arc::clone(&plan.site)),
+            rule: RuleId::NONE,
+            result: CacheResult::Local,
+            started: plan.started,
+        },
+    }
+}

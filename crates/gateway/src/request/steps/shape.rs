@@ -1,0 +1,120 @@
+//! What the transformation rules of a site make of a client's request, and of the reply to it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use caching::explain::Finding;
+use message::client::known_address_of;
+use message::head::RequestHead;
+use message::trace::note;
+use tokio::time::Instant;
+
+use crate::active::ActiveConfig;
+use crate::config::{ClientLimits, Phase};
+use crate::request::reply::Reply;
+use crate::request::respond::{self, Problem};
+use crate::rewrite::edit::TooLarge;
+use crate::rewrite::shape::{self, Shape, Shaped};
+use crate::rewrite::{cors, overlay as overlays, told};
+use crate::routing::LiveSite;
+use crate::worker::Worker;
+
+/// How a request goes on.
+pub(crate) enum Shaping {
+    /// No rule has changed it.
+    AsSent,
+    /// This takes its place.
+    Changed(Box<Shaped>),
+    /// It is answered.
+    Reply(Box<Reply>),
+}
+
+/// Changes the request of a client.
+pub(crate) fn run(
+    worker: &Worker,
+    (live, site): (&ActiveConfig, &Arc<LiveSite>),
+    (request, client): (&RequestHead<'_>, IpAddr),
+    started: Instant,
+) -> Shaping {
+    if let Some(reply) = answered(worker, (live, site), request, started) {
+        return Shaping::Reply(Box::new(reply));
+    }
+    let rules = site.transforms(Phase::ClientRequest);
+    let matching = shape::matching_client(rules, request, client);
+    if matching.is_empty() {
+        return Shaping::AsSent;
+    }
+    told::tell(&worker.recorder, request.record, site, Phase::ClientRequest, &matching);
+    let refused = |status| {
+        let problem = Problem::transformed(status);
+        Shaping::Reply(Box::new(respond::reply(&problem, Some(site), started, worker).locally()))
+    };
+    match shape::shape(rules, &matching, request, client) {
+        Err(TooLarge) => refused(431),
+        Ok(Shape::Redirect { status, location }) => {
+            Shaping::Reply(Box::new(respond::redirect((status, &location), site, started, worker)))
+        }
+        Ok(Shape::Request(shaped)) => match excess(&shaped, request, &live.config.limits) {
+            Some(status) => refused(status),
+            None => Shaping::Changed(Box::new(shaped)),
+        },
+    }
+}
+
+/// What the site answers itself: preflights of other web origins, and during maintenance all clients but those that it knows
+/// and admits. Preflights go first: a browser shows a script no answer at all without them.
+fn answered(
+    worker: &Worker,
+    (live, site): (&ActiveConfig, &Arc<LiveSite>),
+    request: &RequestHead<'_>,
+    started: Instant,
+) -> Option<Reply> {
+    if let Some(cors) = &site.config.cors
+        && cors::is_preflight(request.method, request.fields)
+    {
+        let fields = cors::preflight(cors, request.fields);
+        note(request.record, || Finding::new("transform", "answers the preflight of a web origin", ""));
+        return Some(respond::preflight(&fields, site, started, worker));
+    }
+    let maintenance = site.config.maintenance.as_ref()?;
+    let client = known_address_of(request, &live.config.trusted_proxies);
+    if !maintenance.admitted.are_open() && client.is_ok_and(|client| maintenance.admitted.admit(client)) {
+        return None;
+    }
+    note(request.record, || Finding::new("transform", "the site is in maintenance", ""));
+    Some(respond::maintenance(maintenance, site, started, worker))
+}
+
+/// The status for a request that rules have made larger than clients may send.
+fn excess(shaped: &Shaped, request: &RequestHead<'_>, limits: &ClientLimits) -> Option<u16> {
+    let target_bytes = shaped.path_and_query.len();
+    let (lines, bytes) = (shaped.fields.len(), shaped.fields.view().wire().len());
+    let is_longer = lines > request.fields.len() && lines > limits.fields_max;
+    if target_bytes > request.path_and_query.len() && target_bytes > limits.target_bytes_max {
+        return Some(414);
+    }
+    (is_longer || bytes > limits.head_bytes_max).then_some(431)
+}
+
+/// Lays the rules for responses over a reply; what is stored stays as it is.
+pub(crate) fn overlay(worker: &Worker, asked: (&RequestHead<'_>, IpAddr), reply: &mut Reply) {
+    let Some(site) = reply.account.site.clone() else { return };
+    let is_preflight = reply.cache_status.detail == Some(respond::PREFLIGHT);
+    let has_any = !site.transforms(Phase::ClientResponse).is_empty()
+        || site.config.cors.is_some()
+        || site.answers_by_fields();
+    if is_preflight || !has_any {
+        return;
+    }
+    let (request, _) = asked;
+    match overlays::of_reply(&site, asked, reply) {
+        Ok(matching) => {
+            told::tell(&worker.recorder, request.record, &site, Phase::ClientResponse, &matching);
+        }
+        Err(TooLarge) => {
+            let (rule, started) = (reply.account.rule, reply.account.started);
+            *reply = respond::reply(&Problem::transformed(500), Some(&site), started, worker);
+            reply.account.rule = rule;
+        }
+    }
+}

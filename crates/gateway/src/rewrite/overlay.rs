@@ -1,0 +1,85 @@
+//! What the rules of a site make of responses: those of the origin before they are judged, and any on its way to a client.
+
+use std::net::IpAddr;
+
+use http::HeaderName;
+use message::head::RequestHead;
+use origin::OriginResponse;
+
+use super::cors;
+use super::edit::{Context, TooLarge, nominate};
+use super::rules::{self, Answer, Matching, Seen, Validated, matching};
+use crate::cache::record::stored::StoredHead;
+use crate::config::{Phase, TransformRule};
+use crate::request::reply::{OwnHead, Reply, ReplyHead};
+use crate::routing::LiveSite;
+
+/// Carries out what rules say of a response of the origin, and tells which did.
+///
+/// # Errors
+/// Where its header section becomes larger than any may be.
+pub(crate) fn of_origin(
+    rules: &[TransformRule],
+    seen: &Seen<'_>,
+    response: &mut OriginResponse,
+    validated: Option<&StoredHead>,
+) -> Result<Matching, TooLarge> {
+    let validated = validated.map(|head| Validated { status: head.facts.status, fields: head.fields.view() });
+    let status = response.status.as_u16();
+    let mut fields = std::mem::take(&mut response.fields);
+    let answer = Answer { status, fields: fields.view(), validated };
+    let matching = matching(rules, seen, Some(&answer));
+    let context = Context::of_answer(seen, &answer);
+    let applied = context.apply(rules, &matching, &mut fields);
+    response.fields = fields;
+    applied.map(|()| matching)
+}
+
+/// The same of a reply. Its head becomes one of its own: what is stored stays as it is.
+///
+/// # Errors
+/// As of [`of_origin`].
+pub(crate) fn of_reply(
+    site: &LiveSite,
+    (request, client): (&RequestHead<'_>, IpAddr),
+    reply: &mut Reply,
+) -> Result<Matching, TooLarge> {
+    let (rules, cors) = (site.transforms(Phase::ClientResponse), site.config.cors.as_ref());
+    let seen = Seen::of(request, client, Phase::ClientResponse);
+    let has_others = cors.is_some() || site.answers_by_fields();
+    if !has_others && matching(rules, &seen, None).is_empty() {
+        return Ok(Matching::new());
+    }
+    let own = reply.own_head();
+    let validated = match &reply.head {
+        ReplyHead::NotModified(head) => {
+            Some(Validated { status: head.facts.status, fields: head.fields.view() })
+        }
+        _ => None,
+    };
+    let answer = Answer { status: reply.status, fields: own.fields.view(), validated };
+    let matching = matching(rules, &seen, Some(&answer));
+    let deciding = match site.answers_by_fields() {
+        true => deciding(site, &seen, &answer),
+        false => Vec::new(),
+    };
+    if cors.is_none() && deciding.is_empty() && matching.is_empty() {
+        return Ok(matching);
+    }
+    let context = Context::of_answer(&seen, &answer);
+    let mut fields = own.fields.clone();
+    cors.iter().for_each(|cors| cors::lay_over(cors, request.fields, &mut fields));
+    deciding.iter().for_each(|name| nominate(name.as_str(), &mut fields));
+    context.apply(rules, &matching, &mut fields)?;
+    reply.take_head(OwnHead { fields, ..own });
+    Ok(matching)
+}
+
+/// What tells this answer from those that others get here: caches between here and the client are to keep them apart.
+fn deciding<'a>(site: &'a LiveSite, seen: &Seen<'_>, answer: &Answer<'_>) -> Vec<&'a HeaderName> {
+    let of_requests =
+        rules::deciding(site.transforms(Phase::ClientRequest), Phase::ClientRequest, seen, None);
+    let of_answers =
+        rules::deciding(site.transforms(Phase::ClientResponse), Phase::ClientResponse, seen, Some(answer));
+    of_requests.chain(of_answers).collect()
+}

@@ -1,0 +1,510 @@
+//! One reading of a request: what the origin is sent.
+//!
+//! The cache key, the values of nominated fields (`Vary`) and what is said of the client's credentials come from the same
+//! reading. So what the origin sees and the key lacks does not change an answer that others get, and a field that was
+//! taken out on the way is one that was not sent.
+//!
+//! | field | from a trusted peer | from anybody else |
+//! |---|---|---|
+//! | named in `Connection`, connection-specific, `Proxy`, `Proxy-Authorization` | taken out | taken out |
+//! | with `_` or the like in its name | taken out, unless the site forwards them | likewise |
+//! | the client's address in other fields than the next ones | forwarded | taken out |
+//! | scheme, host, port, `Forwarded`, `X-Forwarded-For` | read, and written anew ([`crate::rewrite::way`]) | taken out, and written |
+//! | other `X-Forwarded-*` | forwarded, and part of the key | taken out |
+//! | replaces the method | as the rule says, where the answer may be stored | likewise |
+//! | replaces host or target | as the rule says, where the answer may be stored | as the rule says |
+//! | listed in `request_fields_keyed` | forwarded, and part of the key | likewise |
+//! | any other | forwarded | forwarded |
+//! | set by rules of the phase `origin_request` | forwarded | likewise |
+//!
+//! Most requests have nothing of all that, and most stored responses nominate nothing that it would make a difference to:
+//! a hit looks at the lines as they came.
+
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use caching::forwarded::{Hop, Node};
+use caching::unkeyed::{self, FieldClass, class_of};
+use caching::{FieldLine, HopByHop, MaxForwards, MethodClass, RequestFacts, hop_by_hop, sharing};
+use http::header::HeaderName;
+use message::client::{Route, TrustedProxies, address_of};
+use message::fields::PackedFields;
+use message::head::{Nominations, OwnedRequest, RequestHead, Trust};
+use message::timeline::{ASKING_FIELD, PARENT_FIELD, STATE_FIELD};
+use message::trailers;
+use origin::Tried;
+use tokio::sync::SetOnce;
+
+use crate::active::ActiveConfig;
+use crate::cache::record::stored::CacheEntry;
+use crate::config::{
+    CacheRule, Config, OverrideFields, Phase, ServerTiming, Site, TraceFields, UnderscoreFields,
+};
+use crate::rewrite::edit::Context;
+use crate::rewrite::loops;
+use crate::rewrite::rules::{self, Matching, Seen};
+use crate::rewrite::way::{self, Told};
+use crate::routing::{LiveSite, RuleIndex};
+
+/// A request as it goes inbound.
+pub(crate) struct Inbound {
+    client: OwnedRequest,
+    live: Arc<ActiveConfig>,
+    site: Arc<LiveSite>,
+    rule: RuleIndex,
+    sent: OnceLock<PackedFields>,
+    /// Where it went.
+    pub(crate) tried: Tried,
+    /// Set when others wait for the place that it takes from the origin.
+    pub(crate) place_wanted: SetOnce<()>,
+}
+
+/// What a request is read by.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    pub(crate) site: &'a Site,
+    pub(crate) rule: &'a CacheRule,
+}
+
+impl Deref for Inbound {
+    type Target = OwnedRequest;
+
+    /// As the client sent it.
+    fn deref(&self) -> &OwnedRequest {
+        &self.client
+    }
+}
+
+impl Inbound {
+    pub(crate) fn new(
+        request: &RequestHead<'_>,
+        live: &Arc<ActiveConfig>,
+        site: &Arc<LiveSite>,
+        rule: RuleIndex,
+    ) -> Self {
+        Self {
+            client: request.into_owned(),
+            live: Arc::clone(live),
+            site: Arc::clone(site),
+            rule,
+            sent: OnceLock::new(),
+            tried: Tried::default(),
+            place_wanted: SetOnce::new(),
+        }
+    }
+
+    /// The field lines that the origin gets, before anything is left out or added to ask for less or more.
+    pub(crate) fn sent(&self) -> &PackedFields {
+        self.sent.get_or_init(|| self.read())
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn to_sent(&self) -> PackedFields {
+        self.sent.get().cloned().unwrap_or_else(|| self.read())
+    }
+
+    /// The configuration with which the exchange began.
+    pub(crate) fn config(&self) -> &Config {
+        &self.live.config
+    }
+
+    pub(crate) fn rule(&self) -> &CacheRule {
+        self.site.rule_at(self.rule)
+    }
+
+    /// The largest content that a response may have, as far as rules say.
+    pub(crate) fn response_body_bytes_max(&self) -> Option<u64> {
+        self.site.response_body_bytes_max(self.rule)
+    }
+
+    /// Whether fields that replace method, host or target reach the origin though the key does not have them.
+    pub(crate) fn has_unkeyed_overrides(&self) -> bool {
+        self.with_fates(|fates, lines| {
+            let is_override =
+                |name: &str| matches!(class_of(name), FieldClass::Override | FieldClass::Method);
+            let is_unkeyed = |name: &str| is_override(name) && fates.of(name) == Fate::Sent;
+            lines.iter().any(|(name, _)| is_unkeyed(name))
+        })
+    }
+
+    fn read(&self) -> PackedFields {
+        let mut fields = self.with_fates(|fates, lines| fates.sent_fields(lines, &self.live.config));
+        let rules = self.site.transforms(Phase::OriginRequest);
+        if !rules.is_empty() {
+            let before = fields.clone();
+            let lines = before.to_lines();
+            let (seen, matching) = self.seen_sent(&lines);
+            // One that outgrows what origins take is refused where it would be sent.
+            let _ = Context::of_request(&seen).apply(rules, &matching, &mut fields);
+        }
+        fields
+    }
+
+    /// The rules that the request to the origin matches.
+    pub(crate) fn matching_sent(&self) -> Matching {
+        if self.site.transforms(Phase::OriginRequest).is_empty() {
+            return Matching::new();
+        }
+        let before = self.with_fates(|fates, lines| fates.sent_fields(lines, &self.live.config));
+        self.seen_sent(&before.to_lines()).1
+    }
+
+    /// The request as rules for the origin see it, with what strangers must not say gone from it.
+    fn seen_sent<'a>(&'a self, lines: &'a [FieldLine<'a>]) -> (Seen<'a>, Matching) {
+        let (request, trusted) = (self.client.fields.to_lines(), &self.live.config.trusted_proxies);
+        let client = address_of(&self.client.borrow(&request), trusted);
+        let seen = Seen::of(&self.client.borrow(lines), client, Phase::OriginRequest);
+        let matching = rules::matching(self.site.transforms(Phase::OriginRequest), &seen, None);
+        (seen, matching)
+    }
+
+    fn with_fates<T>(&self, judge: impl FnOnce(&Fates<'_>, &[FieldLine<'_>]) -> T) -> T {
+        let lines = self.client.fields.to_lines();
+        let request = self.client.borrow(&lines);
+        let terms = Terms { site: &self.site.config, rule: self.site.rule_at(self.rule) };
+        judge(&Fates::new(&request, MethodClass::parse(request.method), terms), &lines)
+    }
+}
+
+/// Whether a look-up has to read the request first: its lines differ from what is sent in what this record's `Vary`
+/// nominates.
+pub(crate) fn differs_for(record: &CacheEntry, request: &RequestHead<'_>, site: &Site) -> bool {
+    let differs = || request.nominations == Nominations::Some || changes_fields(site);
+    record.variants().iter().any(|variant| {
+        variant.head.nominates_rewritten().is_some_and(|nominates_rewritten| nominates_rewritten || differs())
+    })
+}
+
+/// Whether the site says which fields are forwarded.
+fn selects_fields(site: &Site) -> bool {
+    !site.request_fields_hidden.is_empty() || !site.request_fields_forwarded.is_empty()
+}
+
+/// Whether what the origin is sent differs from what the client sent in more than a gateway always writes.
+fn changes_fields(site: &Site) -> bool {
+    selects_fields(site) || !site.transforms.origin_request.is_empty()
+}
+
+/// The facts of a request, its credentials as the origin sees them.
+pub(crate) fn facts(request: &RequestHead<'_>, site: &Site) -> RequestFacts {
+    let facts = RequestFacts::parse(request.method, request.fields);
+    if !selects_fields(site) && site.underscore_fields == UnderscoreFields::Drop {
+        return facts;
+    }
+    let has = |is_such: fn(&str) -> bool| {
+        let is_such = |name: &str| is_such(&unkeyed::plain_name(name));
+        request.fields.iter().any(|(name, _)| is_such(name) && is_forwarded_by(site, name))
+    };
+    RequestFacts {
+        has_authorization: has(|name| name.eq_ignore_ascii_case("authorization")),
+        has_credentials: has(sharing::is_credential),
+        ..facts
+    }
+}
+
+/// The same, with the credentials that only the operator knows as such.
+pub(crate) fn with_credentials(
+    facts: RequestFacts,
+    request: &RequestHead<'_>,
+    terms: Terms<'_>,
+) -> RequestFacts {
+    let Terms { site, rule } = terms;
+    if rule.caching.credential_fields.is_empty() || facts.has_credentials {
+        return facts;
+    }
+    let is_seen = |name: &str| rule.caching.is_credential(name) && is_forwarded_by(site, name);
+    RequestFacts { has_credentials: request.fields.iter().any(|(name, _)| is_seen(name)), ..facts }
+}
+
+/// The field lines that are part of the cache key, for [`caching::KeyParts::extra`]; empty for most requests.
+pub(crate) fn keyed_fields(
+    request: &RequestHead<'_>,
+    method: MethodClass,
+    terms: Terms<'_>,
+    trusted: &TrustedProxies,
+) -> Vec<u8> {
+    let mut keyed = Vec::new();
+    let may_have_any = is_next_data(terms.site, request.path_and_query)
+        || request.peer.trust == Trust::Trusted
+        || terms.rule.override_fields == OverrideFields::Key
+        || !terms.site.request_fields_keyed.is_empty();
+    if !may_have_any {
+        return keyed;
+    }
+    let told = Told::read(request.peer.trust, request.fields, trusted);
+    told.each_unkeyed(request, |name, value| write_keyed(name, value, &mut keyed));
+    let fates = Fates::new(request, method, terms);
+    for (name, value) in request.fields {
+        if fates.of(name) == Fate::Keyed {
+            write_keyed(name, value, &mut keyed);
+        }
+    }
+    keyed
+}
+
+/// With its lengths, so that no line can pretend to be two.
+fn write_keyed(name: &str, value: &[u8], out: &mut Vec<u8>) {
+    for length in [name.len(), value.len()] {
+        out.extend_from_slice(&(length as u64).to_be_bytes());
+    }
+    let start = out.len();
+    out.extend_from_slice(name.as_bytes());
+    out[start..].make_ascii_lowercase();
+    out.extend_from_slice(value);
+}
+
+/// The lines that [`keyed_fields`] wrote.
+pub(crate) fn keyed_lines(keyed: &[u8]) -> Vec<(String, &[u8])> {
+    let mut rest = keyed;
+    std::iter::from_fn(|| take_keyed(&mut rest)).collect()
+}
+
+fn take_keyed<'a>(rest: &mut &'a [u8]) -> Option<(String, &'a [u8])> {
+    let (name_bytes, after) = rest.split_first_chunk()?;
+    let (value_bytes, after) = after.split_first_chunk()?;
+    let length = |bytes: &[u8; 8]| usize::try_from(u64::from_be_bytes(*bytes)).ok();
+    let (name, after) = after.split_at_checked(length(name_bytes)?)?;
+    let (value, after) = after.split_at_checked(length(value_bytes)?)?;
+    *rest = after;
+    Some((String::from_utf8_lossy(name).into_owned(), value))
+}
+
+/// What becomes of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It ends here.
+    Dropped,
+    /// It is forwarded, and part of the key.
+    Keyed,
+    /// It is forwarded.
+    Sent,
+}
+
+struct Fates<'a> {
+    request: &'a RequestHead<'a>,
+    method: MethodClass,
+    terms: Terms<'a>,
+    hop_by_hop: HopByHop<'a>,
+}
+
+impl<'a> Fates<'a> {
+    fn new(request: &'a RequestHead<'a>, method: MethodClass, terms: Terms<'a>) -> Self {
+        Self { request, method, terms, hop_by_hop: HopByHop::of(request.fields) }
+    }
+
+    /// The end-to-end fields that are forwarded, with those that the gateway writes.
+    fn sent_fields(&self, lines: &[FieldLine<'_>], config: &Config) -> PackedFields {
+        let mut out = PackedFields::with_capacity(lines.len() + 8);
+        for (name, value) in lines.iter().filter(|(name, _)| self.of(name) != Fate::Dropped) {
+            match name.eq_ignore_ascii_case("trailer") {
+                true => self.announce_trailers(value, &mut out),
+                false => out.push_lowercase(name, value),
+            }
+        }
+        if let MaxForwards::Forward(left) = MaxForwards::parse(self.request.method, lines)
+            && is_forwarded_by(self.terms.site, "max-forwards")
+        {
+            out.set("max-forwards", itoa::Buffer::new().format(left).as_bytes());
+        }
+        describe_the_way(self.request, (self.terms.site, config), &mut out);
+        out
+    }
+
+    /// Which trailers go on is known before they come: those that `Trailer` names, and that would be forwarded in the head. One that is part
+    /// of the key comes too late for that, and credentials for what was decided by them.
+    //= RFC 9110 section 6.6.2: Trailer names what may come
+    //= RFC 9110 section 6.5.1: limitations on use of trailers
+    fn announce_trailers(&self, names: &[u8], out: &mut PackedFields) {
+        let is_credential = |name: &str| self.terms.rule.caching.is_credential(name);
+        let passes =
+            |name: &str| trailers::may_pass(name) && self.of(name) == Fate::Sent && !is_credential(name);
+        let names = http1::elements(names).filter(|name| std::str::from_utf8(name).is_ok_and(passes));
+        let names: Vec<&[u8]> = names.collect();
+        if !names.is_empty() {
+            out.push("trailer", &names.join(&b", "[..]));
+        }
+    }
+
+    fn of(&self, name: &str) -> Fate {
+        let Terms { site, .. } = self.terms;
+        let is_hidden = is_listed(&site.request_fields_hidden, name)
+            || is_written_later(name)
+            || is_for_timelines(site, name);
+        if is_hidden || self.hop_by_hop.contains(name) || is_dropped_spelling(site, name) {
+            return Fate::Dropped;
+        }
+        let is_trusted = self.request.peer.trust == Trust::Trusted;
+        match class_of(name) {
+            FieldClass::Address | FieldClass::Way if !is_forwarded_by(site, name) => Fate::Dropped,
+            FieldClass::Address if is_trusted => Fate::Sent,
+            FieldClass::Way if is_trusted => Fate::Keyed,
+            FieldClass::Method => self.of_override(name),
+            FieldClass::Override if self.asks_for_next_data(name) => match self.as_listed(name) {
+                Fate::Sent => Fate::Keyed,
+                fate => fate,
+            },
+            // A stranger would choose what the origin does past all that rules say of the target.
+            FieldClass::Override
+                if !is_trusted && self.terms.rule.override_fields == OverrideFields::Drop =>
+            {
+                Fate::Dropped
+            }
+            FieldClass::Override => self.of_override(name),
+            FieldClass::Ordinary => self.as_listed(name),
+            _ => Fate::Dropped,
+        }
+    }
+
+    /// Next.js answers its own router otherwise than others, and only below one folder: elsewhere the field would have a page answered as data.
+    fn asks_for_next_data(&self, name: &str) -> bool {
+        name.eq_ignore_ascii_case("x-nextjs-data")
+            && is_next_data(self.terms.site, self.request.path_and_query)
+    }
+
+    fn of_override(&self, name: &str) -> Fate {
+        let rule = self.terms.rule;
+        let may_be_stored = rule.caching.enabled && self.method.is_reusing();
+        match (rule.override_fields, self.as_listed(name)) {
+            (OverrideFields::Drop, _) if may_be_stored => Fate::Dropped,
+            (OverrideFields::Key, Fate::Sent) if may_be_stored => Fate::Keyed,
+            (_, fate) => fate,
+        }
+    }
+
+    //= RFC 9110 section 5.1: unrecognized fields are forwarded
+    //= RFC 9110 section 11.6.2: Authorization stays as it is
+    //= RFC 9111 section 5.2: directives are passed through
+    fn as_listed(&self, name: &str) -> Fate {
+        let site = self.terms.site;
+        match () {
+            () if !is_forwarded_by(site, name) => Fate::Dropped,
+            () if is_listed(&site.request_fields_keyed, name) => Fate::Keyed,
+            () => Fate::Sent,
+        }
+    }
+}
+
+/// Whether a path is one that the router of Next.js asks for data.
+#[inline]
+fn is_next_data(site: &Site, path_and_query: &str) -> bool {
+    let prefix = &site.path_prefix[..];
+    let path = if prefix.len() > 1 { path_and_query.strip_prefix(prefix) } else { Some(path_and_query) };
+    path.is_some_and(|path| path.starts_with("/_next/data/"))
+}
+
+/// CGI and WSGI write `_` for `-` and other bytes, so that such a name stands for another one that may be known here. Where the site forwards
+/// such names, it drops those that stand for one that is read, written or dropped here under its right name, or that only trusted peers know:
+/// they overwrite what strangers say under the right name alone.
+fn is_dropped_spelling(site: &Site, name: &str) -> bool {
+    unkeyed::is_spelled_oddly(name)
+        && (site.underscore_fields == UnderscoreFields::Drop || {
+            let plain = unkeyed::plain_name(name);
+            http1::is_end_to_end(plain.as_bytes())
+                || hop_by_hop::ends_here(&plain)
+                || is_written_later(&plain)
+                || is_for_timelines(site, &plain)
+                || stands_for_another(site, name)
+                || !matches!(
+                    class_of(&plain),
+                    FieldClass::Ordinary | FieldClass::Method | FieldClass::Override
+                )
+        })
+}
+
+/// Whether it stands for a field that rules read or write, or that the origin always gets: what these do is done to the field of the right name
+/// alone.
+fn stands_for_another(site: &Site, name: &str) -> bool {
+    let fixed = site.origin.fixed_fields.iter().map(|(name, _)| name);
+    let of_rules = site.transforms.request_fields_read().chain(site.transforms.request_fields_written());
+    let mut alike = fixed
+        .chain(of_rules)
+        .map(HeaderName::as_str)
+        .filter(|known| unkeyed::are_read_alike(known, name))
+        .peekable();
+    alike.peek().is_some() && alike.all(|known| !known.eq_ignore_ascii_case(name))
+}
+
+pub(crate) fn is_forwarded_by(site: &Site, name: &str) -> bool {
+    let is_chosen = || {
+        let mut chosen = site.request_fields_forwarded.iter();
+        chosen.any(|chosen| chosen.as_str().eq_ignore_ascii_case(name))
+            || name.eq_ignore_ascii_case(loops::FIELD)
+    };
+    !is_listed(&site.request_fields_hidden, name)
+        && (site.request_fields_forwarded.is_empty() || is_chosen())
+        && !is_dropped_spelling(site, name)
+}
+
+/// What is said of traces is written for each request to the origin; the wish to be told of times is for this gateway.
+fn is_for_timelines(site: &Site, name: &str) -> bool {
+    let is_one_of = |fields: &[&str]| fields.iter().any(|field| name.eq_ignore_ascii_case(field));
+    (site.trace_fields == TraceFields::Written && is_one_of(&[PARENT_FIELD, STATE_FIELD]))
+        || (site.server_timing != ServerTiming::Off && is_one_of(&[ASKING_FIELD]))
+}
+
+/// Whether a field is part of the key, as far as the site says so.
+pub(crate) fn is_keyed(site: &Site, name: &str) -> bool {
+    is_listed(&site.request_fields_keyed, name)
+}
+
+/// Whether the site lists a field, in a spelling that origins may read alike.
+fn is_listed(names: &[HeaderName], name: &str) -> bool {
+    names.iter().any(|listed| unkeyed::are_read_alike(listed.as_str(), name))
+}
+
+/// The origin client writes its own, and an expectation is met on this side.
+fn is_written_later(name: &str) -> bool {
+    hop_by_hop::is_written_by_sender(name) || name.eq_ignore_ascii_case("expect")
+}
+
+/// `Via`, `Forwarded` and the `X-Forwarded-*` family.
+fn describe_the_way(request: &RequestHead<'_>, (site, config): (&Site, &Config), out: &mut PackedFields) {
+    let told = Told::read(request.peer.trust, request.fields, &config.trusted_proxies);
+    let authority = told.authority(request);
+    let scheme = request.scheme.as_str().as_bytes();
+    let way: [&[u8]; 4] = [b";host=\"", authority.as_bytes(), b"\";proto=", scheme];
+    match request.peer.trust {
+        // What it says itself is not forwarded.
+        Trust::Untrusted => describe_client(request.peer.ip(), way, out),
+        Trust::Trusted => describe_hops(request, (site, config), &way.concat(), out),
+    }
+    way::describe(request, &authority, &told, |name| is_forwarded_by(site, name), out);
+    // Written here or not, it is not for the origin. `Via` has to be (RFC 9110 section 7.6.3).
+    if !site.request_fields_hidden.is_empty() {
+        out.retain(|name| {
+            !std::str::from_utf8(name).is_ok_and(|name| is_listed(&site.request_fields_hidden, name))
+        });
+    }
+    //= RFC 9110 section 7.6.3: Via
+    out.append_to_list("via", &way::via(request.version, &config.server_name).map(str::as_bytes));
+}
+
+/// A client that asks for itself.
+fn describe_client(client: IpAddr, way: [&[u8]; 4], out: &mut PackedFields) {
+    let address = way::address_text(client);
+    let (open, close): (&[u8], &[u8]) = if client.is_ipv6() { (b"\"[", b"]\"") } else { (b"", b"") };
+    let [host, authority, proto, scheme] = way;
+    out.push("x-forwarded-for", address.as_bytes());
+    let address = address.as_bytes();
+    out.push_parts("forwarded", &[b"for=", open, address, close, host, authority, proto, scheme]);
+}
+
+/// The hops that a trusted proxy tells, and this proxy.
+fn describe_hops(
+    request: &RequestHead<'_>,
+    (site, config): (&Site, &Config),
+    way: &[u8],
+    out: &mut PackedFields,
+) {
+    let Route { mut hops, is_cut_off, .. } = Route::read(request.fields, &config.trusted_proxies);
+    if is_listed(&site.request_fields_hidden, hops.source.name()) {
+        hops.nearest.clear();
+    } else if is_cut_off {
+        // Otherwise a proxy would stand where recipients look for the client.
+        hops.nearest.push(Hop { node: Some(way::UNKNOWN.clone()), ..Hop::default() });
+    }
+    hops.nearest.reverse();
+    hops.nearest.push(Hop { node: Some(Node::of(request.peer.ip())), ..Hop::default() });
+    way::write_hops(&hops.nearest, way, out);
+}

@@ -1,0 +1,270 @@
+//! Which transformation rules a message matches. Pure: a function of the message and the rules.
+//!
+//! All rules of a phase are compared with the message as it is when the phase begins, whatever the rules before them
+//! change. So one rule can be read without the others.
+
+use std::ffi::OsStr;
+use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use caching::FieldLine;
+use globset::GlobMatcher;
+use http::HeaderName;
+use message::fields::Fields;
+use message::head::RequestHead;
+use smallvec::SmallVec;
+
+use crate::config::{Action, Conditions, FieldPattern, Phase, Spelling, TransformRule, Variable, path_of};
+use crate::routing::host_of;
+
+/// The request that a message is, or answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) scheme: &'static str,
+    pub(crate) authority: &'a str,
+    /// As far as rules may look at it.
+    pub(crate) path_and_query: &'a str,
+    pub(crate) fields: &'a [FieldLine<'a>],
+    pub(crate) client: IpAddr,
+}
+
+/// The response, where the message is one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer<'a> {
+    pub(crate) status: u16,
+    pub(crate) fields: Fields<'a>,
+    /// The stored response that a 304 is about, where one is known.
+    pub(crate) validated: Option<Validated<'a>>,
+}
+
+/// What is known of a stored response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Validated<'a> {
+    pub(crate) status: u16,
+    pub(crate) fields: Fields<'a>,
+}
+
+/// The rules that match, by their places.
+pub(crate) type Matching = SmallVec<[u16; 8]>;
+
+impl<'a> Seen<'a> {
+    /// A request as the rules of a phase see it. What the origin says is stored under the key, which has the path but may
+    /// lack parameters of the query, and no fields. An answer to HEAD brings news of what is stored for GET, so it is changed as
+    /// one to GET.
+    pub(crate) fn of(request: &RequestHead<'a>, client: IpAddr, phase: Phase) -> Self {
+        let whole = request.path_and_query;
+        let is_shared = phase == Phase::OriginResponse;
+        Self {
+            method: if is_shared && request.method == "HEAD" { "GET" } else { request.method },
+            scheme: request.scheme.as_str(),
+            authority: request.authority,
+            path_and_query: if is_shared { path_of(whole) } else { whole },
+            fields: if is_shared { &[] } else { request.fields },
+            client,
+        }
+    }
+}
+
+impl Answer<'_> {
+    /// The status that rules go by: a 304 is about a response of another status, 200 if nobody knows better, and a 206 is a
+    /// part of a 200, stored under the head of the whole.
+    pub(crate) fn status_meant(&self) -> u16 {
+        match self.status {
+            206 => 200,
+            304 => self.validated.map_or(200, |validated| validated.status),
+            status => status,
+        }
+    }
+
+    /// The values of a field: a 304 leaves out what has not changed.
+    fn values<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b [u8]> {
+        let own = self.fields.values(name);
+        let is_absent = self.fields.value(name).is_none();
+        let stored = self.validated.filter(|_| self.status == 304 && is_absent);
+        own.chain(stored.into_iter().flat_map(move |stored| stored.fields.values(name)))
+    }
+}
+
+/// The rules that a message matches.
+pub(crate) fn matching(rules: &[TransformRule], seen: &Seen<'_>, answer: Option<&Answer<'_>>) -> Matching {
+    let fits = |(_, rule): &(u16, &TransformRule)| fits(&rule.on, seen, answer);
+    (0..).zip(rules).filter(fits).map(|(place, _)| place).collect()
+}
+
+fn fits(on: &Conditions, seen: &Seen<'_>, answer: Option<&Answer<'_>>) -> bool {
+    fits_but_for_fields(on, seen, answer)
+        && on
+            .request_fields
+            .iter()
+            .all(|field| has_value(field, caching::fields::values(seen.fields, field.name.as_str())))
+}
+
+fn fits_but_for_fields(on: &Conditions, seen: &Seen<'_>, answer: Option<&Answer<'_>>) -> bool {
+    on.methods.contains(seen.method)
+        && on.scheme.is_none_or(|scheme| scheme == seen.scheme)
+        && (on.hosts.is_empty() || on.hosts.iter().any(|pattern| is_host(pattern, seen.authority)))
+        && on.path.as_ref().is_none_or(|pattern| pattern.matches(seen.path_and_query, Spelling::AsWritten))
+        && answer.is_none_or(|answer| fits_answer(on, answer))
+}
+
+/// The request fields that an answer depends on because rules of the client's phases look at them: to see whether they
+/// apply, and for what they write into it.
+pub(crate) fn deciding<'a>(
+    rules: &'a [TransformRule],
+    phase: Phase,
+    seen: &Seen<'_>,
+    answer: Option<&Answer<'_>>,
+) -> impl Iterator<Item = &'a HeaderName> {
+    let fitting = rules.iter().filter(move |rule| fits_but_for_fields(&rule.on, seen, answer));
+    fitting.flat_map(move |rule| deciding_of(rule, phase))
+}
+
+/// The same of one rule. What is only forwarded with other fields is the origin's to say.
+pub(crate) fn deciding_of(rule: &TransformRule, phase: Phase) -> Vec<&HeaderName> {
+    let mut names = Vec::new();
+    let is_answer = |action: &Action| matches!(action, Action::Redirect(_) | Action::Rewrite(_));
+    if phase == Phase::ClientResponse || rule.actions.iter().any(is_answer) {
+        names.extend(rule.on.request_fields.iter().map(|field| &field.name));
+    }
+    for action in &rule.actions {
+        let value = match action {
+            Action::Set(_, value) | Action::Add(_, value) if phase == Phase::ClientResponse => value,
+            Action::Redirect(redirect) => &redirect.to,
+            _ => continue,
+        };
+        names.extend(value.variables().filter_map(|variable| match variable {
+            Variable::Field(name) if phase == Phase::ClientRequest => Some(name),
+            Variable::RequestField(name) => Some(name),
+            _ => None,
+        }));
+    }
+    names
+}
+
+fn fits_answer(on: &Conditions, answer: &Answer<'_>) -> bool {
+    let (status, meant) = (answer.status, answer.status_meant());
+    let is_type = |pattern: &GlobMatcher| {
+        answer.values("content-type").next().is_some_and(|value| is_glob(pattern, &media_type(value)))
+    };
+    (on.statuses.is_empty() || on.statuses.iter().any(|known| known.matches(status) || known.matches(meant)))
+        && on.response_fields.iter().all(|field| has_value(field, answer.values(field.name.as_str())))
+        && (on.content_types.is_empty() || on.content_types.iter().any(is_type))
+}
+
+fn has_value<'a>(field: &FieldPattern, mut values: impl Iterator<Item = &'a [u8]>) -> bool {
+    values.any(|value| is_glob(&field.value, value))
+}
+
+fn is_glob(pattern: &GlobMatcher, value: &[u8]) -> bool {
+    pattern.is_match(Path::new(OsStr::from_bytes(value)))
+}
+
+/// A media type without its parameters, in lower case.
+fn media_type(value: &[u8]) -> Vec<u8> {
+    let essence = value.split(|byte| *byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().to_ascii_lowercase()
+}
+
+/// Whether an authority names the host of a pattern.
+fn is_host(pattern: &str, authority: &str) -> bool {
+    let host = host_of(authority);
+    match pattern.strip_prefix('*') {
+        None => host.eq_ignore_ascii_case(pattern),
+        Some(domain) => host
+            .len()
+            .checked_sub(domain.len())
+            .and_then(|at| host.get(at..).filter(|_| at > 0))
+            .is_some_and(|end| end.eq_ignore_ascii_case(domain)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use caching::StatusMatch;
+    use globset::Glob;
+    use message::fields::PackedFields;
+
+    use super::*;
+    use crate::config::{MethodSet, PathPattern};
+
+    const LINES: &[FieldLine<'_>] = &[("X-A", b"one"), ("X-A", b"two/three")];
+
+    fn seen() -> Seen<'static> {
+        Seen {
+            method: "GET",
+            scheme: "http",
+            authority: "Shop.Example:8080",
+            path_and_query: "/a/b?c=1",
+            fields: LINES,
+            client: [127, 0, 0, 1].into(),
+        }
+    }
+
+    fn glob(text: &str) -> GlobMatcher {
+        Glob::new(text).unwrap().compile_matcher()
+    }
+
+    fn field(name: &'static str, value: &str) -> Vec<FieldPattern> {
+        vec![FieldPattern { name: HeaderName::from_static(name), value: glob(value) }]
+    }
+
+    fn hosts(pattern: &str) -> Conditions {
+        Conditions { hosts: vec![pattern.to_owned()], ..Conditions::default() }
+    }
+
+    #[test]
+    fn requests_are_compared_with_all_conditions() {
+        let check = |name: &str, on: Conditions, expected: bool| {
+            assert_eq!(fits(&on, &seen(), None), expected, "{name}");
+        };
+        let none = Conditions::default;
+        let method = |name: &str| MethodSet::Only([name.to_owned()].into());
+        check("nothing", none(), true);
+        check("host", hosts("shop.example"), true);
+        check("other host", hosts("example"), false);
+        check("below a domain", hosts("*.example"), true);
+        check("the domain itself", hosts("*.shop.example"), false);
+        check("method", Conditions { methods: method("GET"), ..none() }, true);
+        check("other method", Conditions { methods: method("HEAD"), ..none() }, false);
+        check("scheme", Conditions { scheme: Some("http"), ..none() }, true);
+        check("other scheme", Conditions { scheme: Some("https"), ..none() }, false);
+        let path = |text: &str| Conditions { path: Some(PathPattern::Prefix(text.to_owned())), ..none() };
+        check("path", path("/a/"), true);
+        check("other path", path("/b"), false);
+        check("one of two lines", Conditions { request_fields: field("x-a", "two*"), ..none() }, true);
+        check("any value", Conditions { request_fields: field("x-a", "*"), ..none() }, true);
+        check("other value", Conditions { request_fields: field("x-a", "four"), ..none() }, false);
+        check("absent field", Conditions { request_fields: field("x-b", "*"), ..none() }, false);
+        check("all of them", Conditions { scheme: Some("https"), ..path("/a/") }, false);
+    }
+
+    #[test]
+    fn a_304_is_compared_as_what_it_validates() {
+        let own = PackedFields::from_lines([("x-b", &b"new"[..])]);
+        let stored =
+            PackedFields::from_lines([("content-type", &b"Text/HTML; charset=utf-8"[..]), ("x-b", b"old")]);
+        let validated = Some(Validated { status: 404, fields: stored.view() });
+        let check = |status: u16, validated: Option<Validated<'_>>, on: Conditions, expected: bool| {
+            let answer = Answer { status, fields: own.view(), validated };
+            assert_eq!(fits(&on, &seen(), Some(&answer)), expected, "{status} {on:?}");
+        };
+        let statuses = |status| Conditions { statuses: vec![status], ..Conditions::default() };
+        check(200, None, statuses(StatusMatch::Class(2)), true);
+        check(304, None, statuses(StatusMatch::Exact(200)), true);
+        check(304, None, statuses(StatusMatch::Exact(304)), true);
+        check(304, validated, statuses(StatusMatch::Exact(404)), true);
+        check(304, validated, statuses(StatusMatch::Exact(200)), false);
+        check(206, None, statuses(StatusMatch::Exact(200)), true);
+        check(206, None, statuses(StatusMatch::Exact(206)), true);
+        check(500, None, statuses(StatusMatch::Exact(304)), false);
+        let content = || Conditions { content_types: vec![glob("text/*")], ..Conditions::default() };
+        check(304, validated, content(), true);
+        check(304, None, content(), false);
+        check(200, validated, content(), false);
+        let fields = |value| Conditions { response_fields: field("x-b", value), ..Conditions::default() };
+        check(304, validated, fields("new"), true);
+        check(304, validated, fields("old"), false);
+    }
+}

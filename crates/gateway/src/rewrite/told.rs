@@ -1,0 +1,43 @@
+//! What is counted and noted of the transformation rules that messages match.
+
+use std::sync::Arc;
+
+use caching::explain::Finding;
+use message::trace::{Record, note};
+use telemetry::WorkerRecorder;
+
+use super::edit;
+use super::rules::Matching;
+use crate::config::Phase;
+use crate::routing::LiveSite;
+
+/// Counts the rules that a message has matched, and notes what they do.
+pub(crate) fn tell(
+    recorder: &WorkerRecorder,
+    record: Option<&Arc<Record>>,
+    site: &LiveSite,
+    phase: Phase,
+    matching: &Matching,
+) {
+    let rules = site.config.transforms.of(phase);
+    for place in matching {
+        let place = usize::from(*place);
+        let (Some(rule), Some(id)) = (rules.get(place), site.transform_metrics(phase, place)) else {
+            continue;
+        };
+        recorder.transform(site.metrics, id);
+        note(record, || {
+            let finding = Finding::new("transform", said(phase), "").with("rule", rule.name.as_str(), "");
+            edit::changes(rule).into_iter().fold(finding, |finding, (what, how)| finding.with(what, how, ""))
+        });
+    }
+}
+
+fn said(phase: Phase) -> &'static str {
+    match phase {
+        Phase::ClientRequest => "a rule changes the request of the client",
+        Phase::OriginRequest => "a rule changes the request to the origin",
+        Phase::OriginResponse => "a rule changes the response of the origin",
+        Phase::ClientResponse => "a rule changes the response to the client",
+    }
+}

@@ -1,0 +1,499 @@
+//! Which site, and which of its cache rules, a request belongs to.
+
+mod choice;
+mod sites;
+mod spelling;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use caching::explain::Finding;
+use caching::{StoredCredentialed, Timestamp, target, unkeyed};
+use telemetry::{OriginId, RuleId, SiteId, Telemetry, WorkerRecorder};
+use tokio::time::Instant;
+
+use self::choice::Chooser;
+pub(crate) use self::choice::{Routed, RuleIndex};
+use self::sites::SiteIndex;
+pub(crate) use self::spelling::{Readings, spelled_part};
+use message::trace::{Record, note};
+use origin::{OriginError, Upstream};
+
+use crate::allowances::Allowances;
+use crate::config::{
+    CacheRule, Config, PathSpelling, PathSpellings, Phase, PrefixHandling, Site, StoreIndex, TransformRule,
+    starts_with_any_case,
+};
+use crate::protection::rate::Verdict;
+use crate::protection::{Limiter, Protection, whole_seconds};
+use crate::rewrite::rules;
+use crate::server::pace::{BodyLimits, PaceLimits};
+
+/// A site with the living things that belong to it.
+pub(crate) struct LiveSite {
+    pub(crate) config: Arc<Site>,
+    /// As [`Chooser::all_rules`] lists them.
+    rules: Vec<CacheRule>,
+    chooser: Chooser,
+    /// What each of them is counted as.
+    rule_metrics: Vec<RuleId>,
+    /// Absent where nothing limits what clients may have.
+    pub(crate) protection: Option<Box<Protection>>,
+    /// What its transformation rules are counted as; absent where it changes nothing.
+    transforms: Option<Box<LiveTransforms>>,
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) metrics: SiteId,
+    pub(crate) origin_metrics: OriginId,
+    pub(crate) warnings: Allowances,
+}
+
+/// What the transformation rules of each phase are counted as.
+#[derive(Default)]
+struct LiveTransforms {
+    client_request: Vec<RuleId>,
+    origin_request: Vec<RuleId>,
+    origin_response: Vec<RuleId>,
+    client_response: Vec<RuleId>,
+    /// Whether rules give one answer to clients that send a field, and another to others.
+    answers_by_fields: bool,
+}
+
+impl LiveTransforms {
+    fn new(config: &Site, telemetry: &Telemetry) -> Option<Box<Self>> {
+        let transforms = &config.transforms;
+        let of = |phase| {
+            let rules = transforms.of(phase).iter();
+            rules.map(|rule| telemetry.register_rule(&rule.name)).collect::<Vec<_>>()
+        };
+        let live = Self {
+            client_request: of(Phase::ClientRequest),
+            origin_request: of(Phase::OriginRequest),
+            origin_response: of(Phase::OriginResponse),
+            client_response: of(Phase::ClientResponse),
+            answers_by_fields: [Phase::ClientRequest, Phase::ClientResponse].into_iter().any(|phase| {
+                transforms.of(phase).iter().any(|rule| !rules::deciding_of(rule, phase).is_empty())
+            }),
+        };
+        let has_any =
+            [Phase::ClientRequest, Phase::OriginRequest, Phase::OriginResponse, Phase::ClientResponse]
+                .into_iter()
+                .any(|phase| !live.of(phase).is_empty());
+        (has_any || config.cors.is_some() || config.maintenance.is_some()).then(|| Box::new(live))
+    }
+
+    fn of(&self, phase: Phase) -> &[RuleId] {
+        match phase {
+            Phase::ClientRequest => &self.client_request,
+            Phase::OriginRequest => &self.origin_request,
+            Phase::OriginResponse => &self.origin_response,
+            Phase::ClientResponse => &self.client_response,
+        }
+    }
+}
+
+impl LiveSite {
+    pub(crate) fn new(config: &Arc<Site>, upstream: Arc<Upstream>, telemetry: &Telemetry) -> Self {
+        let chooser = Chooser::new(config);
+        let rules = chooser.all_rules(config);
+        Self {
+            config: Arc::clone(config),
+            rule_metrics: rules.iter().map(|rule| telemetry.register_rule(&rule.name)).collect(),
+            protection: Protection::new(config, chooser.distinct(&rules)).map(Box::new),
+            chooser,
+            rules,
+            transforms: LiveTransforms::new(config, telemetry),
+            upstream,
+            metrics: telemetry.register_site(&config.name),
+            origin_metrics: telemetry.register_origin(&config.origin.name),
+            warnings: Allowances::default(),
+        }
+    }
+
+    /// With what was counted of clients, and the time since when its rules say which requests have credentials: that of the site it replaces, if both have one
+    /// answer for all requests and it is the same; otherwise that of the reload.
+    pub(crate) fn replacing(mut self, before: Option<&Self>, now: Timestamp) -> Self {
+        let answer = credentials_of_all(&self.rules);
+        let same = before.filter(|before| answer.is_some() && credentials_of_all(&before.rules) == answer);
+        let judged_since = match same {
+            Some(before) => before.rules[0].caching.judged_since,
+            None => now,
+        };
+        self.rules.iter_mut().for_each(|rule| rule.caching.judged_since = judged_since);
+        if let (Some(protection), Some(before)) = (&mut self.protection, before) {
+            before.protection.iter().for_each(|before| protection.take_over(before));
+        }
+        self
+    }
+
+    /// Whether it gives the same URLs the same keys.
+    fn has_keys_of(&self, other: &Self) -> bool {
+        let place = |site: &Self| {
+            let config = &site.config;
+            (config.name.clone(), config.hosts.clone(), config.path_prefix.clone(), config.spelling)
+        };
+        let rules = |site: &Self| {
+            let of_rule = |rule: &CacheRule| {
+                (rule.path.clone(), rule.spelling, rule.methods.clone(), rule.query.clone())
+            };
+            site.rules.iter().map(of_rule).collect::<Vec<_>>()
+        };
+        // What other rules have rewritten is looked for in each site that rewrites.
+        let is_looked_for = self.config.transforms.write_paths() || !other.config.transforms.write_paths();
+        place(self) == place(other) && rules(self) == rules(other) && is_looked_for
+    }
+
+    /// The first rule that fits, in the order of the file, for a path as it is written.
+    pub(crate) fn rule(&self, method: &str, path_and_query: &str) -> RuleIndex {
+        self.rule_for(&Routed::plain(method, path_and_query))
+    }
+
+    /// The rule of a request.
+    pub(crate) fn rule_for(&self, request: &Routed<'_>) -> RuleIndex {
+        self.chooser.choose(&self.config, &self.rules, request)
+    }
+
+    /// The spellings of a path, where its rule, as it is written, does not allow them.
+    pub(crate) fn refused_spellings(
+        &self,
+        request: (&str, &str),
+        readings: &Readings,
+    ) -> Option<PathSpellings> {
+        let rule = self.chooser.of_written(&self.rules, request);
+        // Two slashes at the beginning may also be left of a path when its prefix is cut off.
+        let Site { prefix, path_prefix, .. } = &*self.config;
+        let spellings = match prefix {
+            PrefixHandling::Strip if strip_prefix(request.1, path_prefix).starts_with("//") => {
+                readings.spellings.with(PathSpelling::Never)
+            }
+            PrefixHandling::Strip | PrefixHandling::Keep => readings.spellings,
+        };
+        (!rule.spellings_allowed.permit(spellings)).then_some(spellings)
+    }
+
+    pub(crate) fn rule_at(&self, index: RuleIndex) -> &CacheRule {
+        &self.rules[index.place()]
+    }
+
+    /// The rules whose limits hold: those of all readings of the path.
+    pub(crate) fn limiting_rules(&self, index: RuleIndex) -> impl Iterator<Item = &CacheRule> {
+        index.limiting().map(|rule| &self.rules[rule])
+    }
+
+    /// The largest content that a request may have, as far as the site and its rules say.
+    pub(crate) fn request_body_bytes_max(&self, index: RuleIndex) -> Option<u64> {
+        self.limiting_rules(index).filter_map(|rule| rule.protection.request_body_bytes_max).min()
+    }
+
+    /// What the content of a request may take, by the strictest of its rules. `limits` are those of all clients.
+    pub(crate) fn body_limits(&self, index: RuleIndex, limits: BodyLimits) -> BodyLimits {
+        let rules = || self.limiting_rules(index).map(|rule| &rule.protection);
+        let stall_max = rules().map(|rule| rule.body_read_timeout.unwrap_or(limits.pace.stall_max)).min();
+        let rate_min = rules().map(|rule| rule.body_rate_min.unwrap_or(limits.pace.rate_min)).max();
+        BodyLimits {
+            bytes_max: self
+                .request_body_bytes_max(index)
+                .map_or(limits.bytes_max, |max| max.min(limits.bytes_max)),
+            pace: PaceLimits {
+                stall_max: stall_max.unwrap_or(limits.pace.stall_max),
+                rate_min: rate_min.unwrap_or(limits.pace.rate_min),
+            },
+            ..limits
+        }
+    }
+
+    /// The largest content that a response may have, as far as its rules say.
+    pub(crate) fn response_body_bytes_max(&self, index: RuleIndex) -> Option<u64> {
+        self.limiting_rules(index).filter_map(|rule| rule.protection.response_body_bytes_max).min()
+    }
+
+    /// The limits of what clients may ask, by rule, with what each counts as.
+    pub(crate) fn limiters(&self, rule: RuleIndex) -> impl Iterator<Item = (RuleId, &Limiter)> {
+        let limiters =
+            self.protection.iter().flat_map(move |protection| protection.limiters(rule.limiting()));
+        limiters.map(|(rule, limiter)| (rule.map_or(RuleId::NONE, |place| self.rule_metrics[place]), limiter))
+    }
+
+    /// Takes a forward out of what the requests of a rule may cost the origin.
+    ///
+    /// # Errors
+    /// [`OriginError::MissBudget`], where nothing is left.
+    pub(crate) fn spend(
+        &self,
+        rule: RuleIndex,
+        recorder: &WorkerRecorder,
+        record: Option<&Arc<Record>>,
+    ) -> Result<(), OriginError> {
+        let Some(protection) = &self.protection else { return Ok(()) };
+        let mut budgets = rule.limiting().filter_map(|rule| Some((rule, protection.budget(rule)?)));
+        let refused = budgets.find_map(|(rule, budget)| match budget.spend(Instant::now()) {
+            Verdict::Refused { retry_after_ns } => Some((rule, retry_after_ns)),
+            Verdict::Admitted(_) => None,
+        });
+        let Some((refusing, retry_after_ns)) = refused else { return Ok(()) };
+        recorder.miss_refused(self.metrics, self.rule_metrics[refusing]);
+        note(record, || Finding::new("limit", "the miss budget of the rule is used up: not forwarded", ""));
+        Err(OriginError::MissBudget { retry_after_s: whole_seconds(retry_after_ns) })
+    }
+
+    /// Whether it changes messages at all, or answers itself.
+    #[inline]
+    pub(crate) fn has_transforms(&self) -> bool {
+        self.transforms.is_some()
+    }
+
+    /// The transformation rules of a phase; none for most sites, at the price of one comparison.
+    #[inline]
+    pub(crate) fn transforms(&self, phase: Phase) -> &[TransformRule] {
+        if self.transforms.is_some() { self.config.transforms.of(phase) } else { &[] }
+    }
+
+    /// Whether its rules give one answer to clients that send a field, and another to others.
+    pub(crate) fn answers_by_fields(&self) -> bool {
+        self.transforms.as_ref().is_some_and(|transforms| transforms.answers_by_fields)
+    }
+
+    /// What a transformation rule is counted as.
+    pub(crate) fn transform_metrics(&self, phase: Phase, place: usize) -> Option<RuleId> {
+        self.transforms.as_ref()?.of(phase).get(place).copied()
+    }
+
+    /// What the requests of a rule are counted as.
+    pub(crate) fn rule_metrics(&self, index: RuleIndex) -> RuleId {
+        self.rule_metrics[index.place()]
+    }
+}
+
+/// The request fields that a site names for keys and credentials, and those that its rules ask for or use.
+fn fields_read(site: &Site) -> impl Iterator<Item = &str> {
+    let credentials = site.rules.iter().flat_map(|rule| &rule.caching.credential_fields);
+    let of_rules = site.transforms.request_fields_read();
+    let names = site.request_fields_keyed.iter().chain(of_rules).map(http::HeaderName::as_str);
+    names.chain(credentials.map(|name| &**name))
+}
+
+/// Which requests have credentials and what becomes of their answers, if all rules say the same.
+fn credentials_of_all(rules: &[CacheRule]) -> Option<(StoredCredentialed, BTreeSet<String>)> {
+    let names = |rule: &CacheRule| {
+        rule.caching.credential_fields.iter().map(|name| name.to_ascii_lowercase()).collect::<BTreeSet<_>>()
+    };
+    let mut answers = rules.iter().map(|rule| (rule.caching.credentialed, names(rule)));
+    let first = answers.next()?;
+    answers.all(|answer| answer == first).then_some(first)
+}
+
+/// What a path in normal form has that origins read in several ways.
+pub fn path_spellings(path: &str) -> PathSpellings {
+    spelling::readings(path).map(|readings| readings.spellings).unwrap_or_default()
+}
+
+/// The name of the site that a request belongs to under a configuration, and the cache rule.
+pub fn route_of(
+    config: &Config,
+    authority: &str,
+    method: &str,
+    path_and_query: &str,
+) -> Option<(String, CacheRule)> {
+    let sites = SiteIndex::new(config.sites.iter().map(AsRef::as_ref));
+    let normal = target::normal_form(path_and_query);
+    let path_and_query = normal.as_deref().unwrap_or(path_and_query);
+    let site = &config.sites[sites.closest(host_of(authority), path_and_query)?];
+    let chooser = Chooser::new(site);
+    let mut rules = chooser.all_rules(site);
+    let readings = spelling::readings(path_and_query);
+    let request = Routed { readings: readings.as_deref(), ..Routed::plain(method, path_and_query) };
+    let rule = chooser.choose(site, &rules, &request);
+    Some((site.name.clone(), rules.swap_remove(rule.place())))
+}
+
+/// All sites, and which of them is for whom.
+pub(crate) struct Routes {
+    sites: Vec<Arc<LiveSite>>,
+    index: SiteIndex,
+    /// Where any of them stores.
+    stores: BTreeSet<StoreIndex>,
+    /// Where sites have stored that reloads since have taken away, or given other URLs or keys.
+    left: BTreeSet<StoreIndex>,
+    /// Sites whose rules may write paths that other sites take, or none.
+    rewriting: Vec<usize>,
+    /// Whether the path decides anything in any of them.
+    has_paths: bool,
+    /// Request fields that any of them reads by its configuration.
+    fields_read: BTreeSet<Box<str>>,
+}
+
+impl Routes {
+    pub(crate) fn new(sites: Vec<Arc<LiveSite>>) -> Self {
+        let index = SiteIndex::new(sites.iter().map(|site| &*site.config));
+        let stores = sites.iter().map(|site| site.config.store).collect();
+        // Without prefixes a site has all paths of its hosts.
+        let may_leave = |site: &LiveSite| index.has_prefixes() && site.config.transforms.write_paths();
+        let rewriting = (0..sites.len()).filter(|at| may_leave(&sites[*at])).collect();
+        let fields_read = sites.iter().flat_map(|site| fields_read(&site.config)).map(Into::into).collect();
+        let has_paths = sites.iter().any(|site| site.chooser.has_paths());
+        Self { sites, index, stores, left: BTreeSet::new(), rewriting, has_paths, fields_read }
+    }
+
+    /// Whether any site makes keys of a request field, takes it for a credential, or has a rule about it.
+    pub(crate) fn read_field(&self, name: &str) -> bool {
+        self.fields_read.iter().any(|known| unkeyed::are_read_alike(known, name))
+    }
+
+    /// After a reload of those that were in force.
+    pub(crate) fn replacing(self, before: &Self) -> Self {
+        let is_kept = |site: &LiveSite| self.sites.iter().any(|other| other.has_keys_of(site));
+        let changed = before.sites.iter().filter(|site| !is_kept(site)).map(|site| site.config.store);
+        let left = changed.chain(before.left.iter().copied()).collect();
+        Self { left, ..self }
+    }
+
+    /// Whether a store may have what no site of now would find there.
+    pub(crate) fn may_hold_more(&self, store: StoreIndex) -> bool {
+        self.left.contains(&store) || !self.stores.contains(&store)
+    }
+
+    /// All sites by name.
+    pub(crate) fn by_name(&self) -> HashMap<&str, &LiveSite> {
+        self.sites.iter().map(|site| (site.config.name.as_str(), &**site)).collect()
+    }
+
+    /// The sites that a host (with or without port) may belong to.
+    pub(crate) fn sites_of_host(&self, authority: &str) -> impl Iterator<Item = &Arc<LiveSite>> {
+        let host = host_of(authority);
+        // Who is closer to the host and has the prefix of a site has all that is below it.
+        let takes = move |(at, site): &(usize, &Arc<LiveSite>)| {
+            self.index.closest(host, &site.config.path_prefix) == Some(*at)
+        };
+        self.sites.iter().enumerate().filter(takes).map(|(_, site)| site)
+    }
+
+    /// Where they store.
+    pub(crate) fn stores_of_host(&self, authority: &str) -> BTreeSet<StoreIndex> {
+        match self.stores.len() {
+            0 | 1 => self.stores.clone(),
+            _ => self.sites_of_host(authority).map(|site| site.config.store).collect(),
+        }
+    }
+
+    /// Whether any URL that begins with a host (with or without port) and a path belongs to a site.
+    pub(crate) fn serves(&self, authority: &str, path: &str) -> bool {
+        let host = host_of(authority);
+        let below =
+            self.sites.iter().map(|site| &*site.config.path_prefix).filter(|prefix| prefix.starts_with(path));
+        let is_served = [path].into_iter().chain(below).any(|path| self.index.closest(host, path).is_some());
+        is_served || !self.sites_storing(authority, path).is_empty()
+    }
+
+    /// Whether a site names a host (with or without port), or a domain that it lies in.
+    pub(crate) fn is_named(&self, authority: &str) -> bool {
+        let named = |site: &&Arc<LiveSite>| !site.config.hosts.is_empty();
+        let closest = |site: &Arc<LiveSite>| {
+            self.site(authority, &site.config.path_prefix).is_some_and(|found| named(&found))
+        };
+        self.sites.iter().filter(named).any(closest)
+    }
+
+    /// The site for a host (with or without port) and a path; a query behind it makes no difference.
+    pub(crate) fn site(&self, authority: &str, path_and_query: &str) -> Option<&Arc<LiveSite>> {
+        self.index.closest(host_of(authority), path_and_query).map(|at| &self.sites[at])
+    }
+
+    /// The sites that may have stored something for a URL, as rules have rewritten it: its own, and those of its host whose rules may have
+    /// made it of one of theirs.
+    pub(crate) fn sites_storing(&self, authority: &str, path_and_query: &str) -> Vec<&Arc<LiveSite>> {
+        let host = host_of(authority);
+        let own = self.index.closest(host, path_and_query);
+        let has_host =
+            |at: &usize| self.index.closest(host, &self.sites[*at].config.path_prefix) == Some(*at);
+        let others = self.rewriting.iter().copied().filter(|at| Some(*at) != own && has_host(at));
+        own.into_iter().chain(others).map(|at| &self.sites[at]).collect()
+    }
+
+    /// How origins may read a path otherwise, where the path of a request to a site decides anything.
+    #[inline]
+    pub(crate) fn readings(&self, site: &LiveSite, path_and_query: &str) -> Option<Box<Readings>> {
+        // No rule of another host holds here, unless the path names that host to the origin.
+        let reads_paths = self.index.has_prefixes()
+            || site.chooser.has_paths()
+            || (self.has_paths && path_and_query.starts_with("//"));
+        if reads_paths { spelling::readings(path_and_query) } else { None }
+    }
+
+    /// As what origins may read a path that belongs to another site than the path as it is written, or to none.
+    pub(crate) fn read_as_of_another<'a>(
+        &self,
+        site: &Arc<LiveSite>,
+        authority: &str,
+        readings: &'a Readings,
+    ) -> Option<&'a str> {
+        let is_own = |read: &str| self.site(authority, read).is_some_and(|other| Arc::ptr_eq(other, site));
+        let mut others = readings.others.iter().map(String::as_str).filter(|_| self.index.has_prefixes());
+        others.find(|read| !is_own(read))
+    }
+}
+
+/// Why nobody can tell which rules a path has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ambiguity<'a> {
+    /// Origins read this part in several ways, by its spellings, and its rule does not allow them.
+    Spelled(&'a str, PathSpellings),
+    /// Origins may read it as this one, which another site takes, or none.
+    OtherSite(&'a str),
+}
+
+/// The host of an authority, without port; brackets of IPv6 literals stay.
+pub(crate) fn host_of(authority: &str) -> &str {
+    if authority.starts_with('[') {
+        return authority.find(']').map_or(authority, |end| &authority[..=end]);
+    }
+    // From the end: few names end in digits, and those soon show what stands before them.
+    let before_digits = authority.bytes().rposition(|byte| !byte.is_ascii_digit());
+    let host = match before_digits {
+        Some(at) if authority.as_bytes()[at] == b':' => &authority[..at],
+        _ => authority,
+    };
+    // The same name, written as one that nothing is added to. Origins take it for the same.
+    if host.ends_with('.') { host.trim_end_matches('.') } else { host }
+}
+
+/// `path_and_query` without the site's prefix, in whatever case the site was found by; always starts with `/`.
+pub(crate) fn strip_prefix(path_and_query: &str, prefix: &str) -> String {
+    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+    match starts_with_any_case(path_and_query, prefix).then(|| &path_and_query[prefix.len()..]) {
+        Some(rest) if rest.starts_with('/') => rest.to_owned(),
+        Some(rest) => format!("/{rest}"),
+        None => path_and_query.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripped_paths_start_with_a_slash() {
+        for (path, prefix, expected) in [
+            ("/shop/x?y=/shop", "/shop", "/x?y=/shop"),
+            ("/shop", "/shop", "/"),
+            ("/shop?q", "/shop/", "/?q"),
+            ("/SHOP/x", "/shop", "/x"),
+            ("/shöp", "/shop", "/shöp"),
+            ("/x", "/", "/x"),
+        ] {
+            assert_eq!(strip_prefix(path, prefix), expected);
+        }
+    }
+
+    #[test]
+    fn hosts_lose_their_port() {
+        for (authority, host) in [
+            ("a:80", "a"),
+            ("a", "a"),
+            ("[::1]:80", "[::1]"),
+            ("[::1]", "[::1]"),
+            ("a.:80", "a"),
+            ("a.", "a"),
+        ] {
+            assert_eq!(host_of(authority), host);
+        }
+    }
+}
