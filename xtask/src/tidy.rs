@@ -5,6 +5,7 @@
 
 mod circles;
 mod edges;
+mod floors;
 pub(crate) mod layout;
 mod links;
 mod markdown;
@@ -48,6 +49,7 @@ pub fn check(root: &Path) -> anyhow::Result<Report> {
         problems.extend(places::check(file));
     }
     problems.extend(circles::check(root, &layout.sources)?);
+    problems.extend(floors::check(root, &layout.sources)?);
     problems.extend(links::check(&layout));
     problems.sort();
     problems.dedup();

@@ -151,6 +151,46 @@ fn circles_that_are_written_down_only_shrink() {
     check_circle("engine", 9, "engine = 9\n", &["xtask/circles.toml:1: circles"]);
 }
 
+/// A crate whose room `above` uses `below`, and `below/part.rs` uses `above` where it says so; what is written of floors, and the problems expected.
+#[track_caller]
+fn check_floors(part: &str, written: &str, expected: &[&str]) {
+    let files = [
+        ("crates/store/src/above.rs", "use crate::below::Below;\npub struct Above(Below);\n"),
+        ("crates/store/src/below/mod.rs", "pub struct Below;\n"),
+        ("crates/store/src/below/part.rs", part),
+        ("xtask/floors.txt", written),
+    ];
+    check(&files, expected);
+}
+
+#[test]
+fn rooms_import_what_stands_below_them() {
+    const FLOORS: &str = "[store]\nabove # a comment\nbelow lib\n";
+    const UPWARDS: [&str; 3] = [
+        "pub struct Part(crate::above::Above);\n",
+        "use crate::above::Above;\npub struct Part(Above);\n",
+        "use super::super::above::Above;\npub struct Part(Above);\n",
+    ];
+    check_floors("", FLOORS, &[]);
+    for part in UPWARDS {
+        check_floors(part, FLOORS, &["crates/store/src/below/part.rs:1: floors"]);
+        check_floors(part, &format!("{FLOORS}up below above\n"), &[]);
+    }
+    // Rooms of one floor don't know each other.
+    check_floors("", "[store]\nabove below lib\n", &["crates/store/src/above.rs:1: floors"]);
+    check_floors(
+        "",
+        "[store]\nabove lib\n",
+        &["crates/store/src/below/mod.rs:1: floors", "crates/store/src/below/part.rs:1: floors"],
+    );
+    check_floors(
+        "",
+        &format!("{FLOORS}up below above\ncellar\n"),
+        &["xtask/floors.txt:4: floors", "xtask/floors.txt:5: floors"],
+    );
+    check_floors("", &format!("{FLOORS}[pantry]\n"), &["xtask/floors.txt:4: floors"]);
+}
+
 const CACHING: &str = "crates/caching/src/age.rs";
 
 #[test]

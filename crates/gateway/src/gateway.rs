@@ -22,20 +22,20 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::active::ActiveConfig;
 use crate::cache::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
+use crate::cache::stores::Stores;
 use crate::cache::tiers::counts::TierCounts;
 use crate::cache::tiers::{StartTier, TIER_WRITERS};
 use crate::clock::now;
-use crate::compression::Compressor;
 use crate::config::{CacheRule, Config, ListenerConfig, ServerTiming, Site, StoreIndex};
 use crate::fleet;
+use crate::loops::Instance;
 use crate::observe::explain;
-use crate::observe::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
-use crate::rewrite::loops::Instance;
+use crate::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
+use crate::request::compression::Compressor;
 use crate::routing::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
 use crate::server::listener::{self, Claim, InheritedSockets, Listener, OpenConnections, SocketOwner};
 use crate::server::tls::{self, ServedCertificate};
-use crate::stores::Stores;
 use crate::worker::{Drain, Shared, Worker};
 
 /// What a gateway is started with.

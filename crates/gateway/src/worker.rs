@@ -21,15 +21,15 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
+use crate::cache::stores::{Store, Stores};
 use crate::clock::now;
-use crate::compression::Compressor;
 use crate::config::ClientLimits;
-use crate::observe::question::ExplainJob;
+use crate::loops::Instance;
+use crate::question::ExplainJob;
+use crate::request::compression::Compressor;
 use crate::request::reply::Account;
-use crate::rewrite::loops::Instance;
 use crate::routing::LiveSite;
 use crate::server::doorway::Doorway;
-use crate::stores::{Store, Stores};
 
 /// State of all workers.
 pub(crate) struct Shared {

@@ -10,10 +10,10 @@ use message::reason::Detail;
 
 use store::purge::{PurgeMode, PurgeRecord};
 
+use crate::cache::failure::FailureCause;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::tiers::answer::Said;
 use crate::cache::using::Use;
-use crate::request::failure::FailureCause;
 use crate::request::reply::Reply;
 use crate::rewrite::reading;
 

@@ -9,7 +9,7 @@ use caching::{
     key::write_key, on_miss, query, sharing,
 };
 use message::client::{Client, named_address_of};
-use message::head::{Content, RequestHead};
+use message::head::{Content, Nominations, RequestHead};
 use message::reason::Reason;
 use message::trace::{Record, note};
 
@@ -17,6 +17,7 @@ use crate::active::ActiveConfig;
 use crate::cache::Cache;
 use crate::cache::decide::{AskedFor, Asking, Decision, Question, Standing};
 use crate::cache::epochs::membership::{LookUp, Stamp};
+use crate::cache::failure::FailureCause;
 use crate::cache::findings;
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::wanted::{Fetch, Sharing, Tier};
@@ -25,7 +26,7 @@ use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::record::usage::Owner;
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
-use crate::request::failure::FailureCause;
+use crate::config::Site;
 use crate::request::plan::{Assemble, ForwardMode, ForwardReason, StandIn};
 use crate::rewrite::reading::{self, Inbound};
 use crate::routing::{LiveSite, RuleIndex};
@@ -90,7 +91,7 @@ impl Lookup<'_> {
         }
         let (site, request) = (&self.site.config, self.request);
         match &entry {
-            Some(record) if request.sent.is_none() && reading::differs_for(record, request, site) => {
+            Some(record) if request.sent.is_none() && differs_for(record, request, site) => {
                 let inbound = Inbound::new(request, self.live, self.site, self.rule);
                 let request = RequestHead { sent: Some(&inbound.sent().to_lines()), ..*request };
                 Lookup { request: &request, ..*self }.decide(entry.as_ref(), key)
@@ -372,4 +373,13 @@ impl Lookup<'_> {
         }
         None
     }
+}
+
+/// Whether a look-up has to read the request first: its lines differ from what is sent in what this record's `Vary`
+/// nominates.
+fn differs_for(record: &CacheEntry, request: &RequestHead<'_>, site: &Site) -> bool {
+    let differs = || request.nominations == Nominations::Some || reading::changes_fields(site);
+    record.variants().iter().any(|variant| {
+        variant.head.nominates_rewritten().is_some_and(|nominates_rewritten| nominates_rewritten || differs())
+    })
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod decide;
 pub(crate) mod epochs;
+pub(crate) mod failure;
 pub(crate) mod findings;
 pub(crate) mod inflight;
 pub(crate) mod invalidate;
@@ -13,11 +14,13 @@ pub(crate) mod probing;
 pub(crate) mod publish;
 pub(crate) mod purge;
 pub(crate) mod purged;
+pub(crate) mod readers;
 pub(crate) mod record;
 pub(crate) mod refresh;
 pub(crate) mod revalidation_backoff;
 pub(crate) mod serve;
 pub(crate) mod stale_if_error;
+pub(crate) mod stores;
 pub(crate) mod tiers;
 pub(crate) mod using;
 

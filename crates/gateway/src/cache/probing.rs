@@ -11,14 +11,14 @@ use telemetry::CacheResult;
 use tokio::time::Instant;
 
 use crate::cache::epochs::membership::LookUp;
+use crate::cache::failure::FailureCause;
 use crate::cache::inflight::wanted::Fetch;
 use crate::cache::lookup::Lookup;
 use crate::cache::record::stored::Hit;
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
 use crate::cache::{findings, refresh};
-use crate::observe::events::{self, Event};
-use crate::request::failure::FailureCause;
+use crate::events::{self, Event};
 use crate::request::origin_call;
 use crate::request::plan::{ForwardMode, StandIn};
 use crate::request::reply::Reply;

@@ -37,11 +37,11 @@ use crate::cache::Cache;
 use crate::cache::inflight::table::Waiter;
 use crate::cache::key::key_of;
 use crate::cache::record::stored::{CacheEntry, StoredResponse};
+use crate::cache::stores::Store;
 use crate::cache::tiers::load::Asker;
 use crate::clock::now;
 use crate::config::Site;
-use crate::observe::question::{ExplainJob, Question};
-use crate::stores::Store;
+use crate::question::{ExplainJob, Question};
 use crate::worker::Shared;
 
 /// What a purge found.

@@ -20,6 +20,7 @@ use message::trace::note;
 use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
+use crate::cache::failure::FailureCause;
 use crate::cache::findings;
 use crate::cache::inflight::answer::Filling;
 use crate::cache::inflight::fill::FillReader;
@@ -27,7 +28,6 @@ use crate::cache::inflight::fill::ranges::FillRanges;
 use crate::cache::record::stored::{Hit, StoredBody, StoredHead};
 use crate::cache::using::{Extent, Use};
 use crate::config::{CacheRule, Compression, PersonalResponses};
-use crate::request::failure::FailureCause;
 use crate::request::reply::{Account, Body, BodySource, Length, Reply, ReplyHead, has_no_content, x_cache};
 use crate::routing::LiveSite;
 

@@ -7,12 +7,12 @@ use message::trace::note;
 use origin::{OriginError, OriginResponse};
 use telemetry::CacheResult;
 
+use crate::cache::failure::FailureCause;
 use crate::cache::findings;
 use crate::cache::key::key_of;
 use crate::cache::record::stored::Hit;
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
-use crate::request::failure::FailureCause;
 use crate::request::plan::{ForwardMode, Plan, StandIn};
 use crate::request::reply::Reply;
 use crate::worker::Worker;

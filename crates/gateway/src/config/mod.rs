@@ -46,7 +46,7 @@ use message::client::{TrustedProxies, is_within};
 use message::head::Version;
 use origin::settings::{OriginConfig, OriginTimeouts};
 
-use crate::server::pace::{BodyLimits, PaceLimits};
+use crate::pace::{BodyLimits, PaceLimits};
 
 /// Everything the data plane needs to run. Immutable; a reload replaces it as a whole.
 #[derive(Clone, Debug)]

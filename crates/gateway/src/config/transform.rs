@@ -45,6 +45,31 @@ pub struct TransformRule {
     pub actions: Vec<Action>,
 }
 
+impl TransformRule {
+    /// The request fields that decide what the rule makes of a message in a phase. A field that is only forwarded with another value is the
+    /// origin's to name.
+    pub(crate) fn deciding_fields(&self, phase: Phase) -> Vec<&HeaderName> {
+        let mut names = Vec::new();
+        let is_answer = |action: &Action| matches!(action, Action::Redirect(_) | Action::Rewrite(_));
+        if phase == Phase::ClientResponse || self.actions.iter().any(is_answer) {
+            names.extend(self.on.request_fields.iter().map(|field| &field.name));
+        }
+        for action in &self.actions {
+            let value = match action {
+                Action::Set(_, value) | Action::Add(_, value) if phase == Phase::ClientResponse => value,
+                Action::Redirect(redirect) => &redirect.to,
+                _ => continue,
+            };
+            names.extend(value.variables().filter_map(|variable| match variable {
+                Variable::Field(name) if phase == Phase::ClientRequest => Some(name),
+                Variable::RequestField(name) => Some(name),
+                _ => None,
+            }));
+        }
+        names
+    }
+}
+
 /// What a message must have, all of it. An empty list asks for nothing.
 #[derive(Clone, Debug)]
 pub struct Conditions {

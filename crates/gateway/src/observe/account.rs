@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
 use crate::clock::now;
-use crate::observe::events::{self, Event};
+use crate::events::{self, Event};
 use crate::observe::traces;
 use crate::request::plan::Plan;
 use crate::request::reply::Reply;

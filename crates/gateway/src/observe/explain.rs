@@ -13,7 +13,7 @@ use origin::RequestBody;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-use crate::observe::question::{ExplainJob, Explanation, Question};
+use crate::question::{ExplainJob, Explanation, Question};
 use crate::request::exchange;
 use crate::request::interims::Interims;
 use crate::request::plan::Step;

@@ -26,11 +26,12 @@ use tokio::time::Instant;
 use crate::cache::key::key_of;
 use crate::cache::record::stored::StoredHead;
 use crate::config::{Phase, TraceFields};
-use crate::observe::events::{self, Event};
+use crate::events::{self, Event};
+use crate::request::overlay;
 use crate::rewrite::edit::TooLarge;
 use crate::rewrite::reading::Inbound;
 use crate::rewrite::rules::Seen;
-use crate::rewrite::{self, Purpose, overlay, told};
+use crate::rewrite::{self, Purpose, told};
 use crate::routing::LiveSite;
 use crate::worker::Worker;
 

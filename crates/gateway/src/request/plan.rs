@@ -13,15 +13,15 @@ use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
 use crate::cache::epochs::membership::LookUp;
+use crate::cache::failure::FailureCause;
 use crate::cache::inflight::table::Waiter;
 use crate::cache::inflight::wanted::Fetch;
 use crate::cache::record::stored::{CacheEntry, Hit};
 use crate::cache::using::Use;
-use crate::request::failure::FailureCause;
+use crate::pace::BodyLimits;
 use crate::request::reply::Reply;
 use crate::rewrite::reading::Inbound;
 use crate::routing::{LiveSite, RuleIndex};
-use crate::server::pace::BodyLimits;
 
 /// How the first half of an exchange ends. A reply is not boxed: a hit allocates nothing.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation per hit")]

@@ -23,10 +23,10 @@ use telemetry::{CacheResult, RuleId};
 use crate::cache::inflight::ahead::read_ahead;
 use crate::cache::inflight::fill::ranges::FillRanges;
 use crate::cache::inflight::fill::{Aborted, FillReader};
+use crate::cache::readers::HeldBody;
 use crate::cache::record::stored::{Hit, StoredBody, StoredHead};
 use crate::config::{Site, XCache};
 use crate::routing::LiveSite;
-use crate::server::readers::HeldBody;
 
 /// A response, its body still to be read.
 pub(crate) struct Reply {

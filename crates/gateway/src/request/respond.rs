@@ -11,9 +11,9 @@ use origin::OriginError;
 use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
+use crate::cache::failure;
 use crate::cache::record::stored::Hit;
 use crate::config::{ErrorExposure, ErrorPage, Maintenance, Page, PathSpellings};
-use crate::request::failure;
 use crate::request::reply::{Account, Body, Length, Reply, ReplyHead, x_cache};
 use crate::routing::{Ambiguity, LiveSite};
 use crate::worker::Worker;

@@ -4,8 +4,6 @@
 
 pub(crate) mod cors;
 pub(crate) mod edit;
-pub(crate) mod loops;
-pub(crate) mod overlay;
 pub(crate) mod reading;
 pub(crate) mod rules;
 pub(crate) mod shape;
@@ -19,8 +17,8 @@ use message::head::Version;
 use message::trailers;
 use smallvec::SmallVec;
 
-use self::loops::Instance;
 use crate::config::{CacheRule, Site, XCache};
+use crate::loops::{self, Instance};
 use crate::rewrite::reading::Inbound;
 use crate::rewrite::way::via;
 

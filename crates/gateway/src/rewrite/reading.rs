@@ -30,19 +30,18 @@ use caching::{FieldLine, HopByHop, MaxForwards, MethodClass, RequestFacts, hop_b
 use http::header::HeaderName;
 use message::client::{Route, TrustedProxies, address_of};
 use message::fields::PackedFields;
-use message::head::{Nominations, OwnedRequest, RequestHead, Trust};
+use message::head::{OwnedRequest, RequestHead, Trust};
 use message::timeline::{ASKING_FIELD, PARENT_FIELD, STATE_FIELD};
 use message::trailers;
 use origin::Tried;
 use tokio::sync::SetOnce;
 
 use crate::active::ActiveConfig;
-use crate::cache::record::stored::CacheEntry;
 use crate::config::{
     CacheRule, Config, OverrideFields, Phase, ServerTiming, Site, TraceFields, UnderscoreFields,
 };
+use crate::loops;
 use crate::rewrite::edit::Context;
-use crate::rewrite::loops;
 use crate::rewrite::rules::{self, Matching, Seen};
 use crate::rewrite::way::{self, Told};
 use crate::routing::{LiveSite, RuleIndex};
@@ -167,22 +166,13 @@ impl Inbound {
     }
 }
 
-/// Whether a look-up has to read the request first: its lines differ from what is sent in what this record's `Vary`
-/// nominates.
-pub(crate) fn differs_for(record: &CacheEntry, request: &RequestHead<'_>, site: &Site) -> bool {
-    let differs = || request.nominations == Nominations::Some || changes_fields(site);
-    record.variants().iter().any(|variant| {
-        variant.head.nominates_rewritten().is_some_and(|nominates_rewritten| nominates_rewritten || differs())
-    })
-}
-
 /// Whether the site says which fields are forwarded.
 fn selects_fields(site: &Site) -> bool {
     !site.request_fields_hidden.is_empty() || !site.request_fields_forwarded.is_empty()
 }
 
 /// Whether what the origin is sent differs from what the client sent in more than a gateway always writes.
-fn changes_fields(site: &Site) -> bool {
+pub(crate) fn changes_fields(site: &Site) -> bool {
     selects_fields(site) || !site.transforms.origin_request.is_empty()
 }
 

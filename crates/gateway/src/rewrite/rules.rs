@@ -15,7 +15,7 @@ use message::fields::Fields;
 use message::head::RequestHead;
 use smallvec::SmallVec;
 
-use crate::config::{Action, Conditions, FieldPattern, Phase, Spelling, TransformRule, Variable, path_of};
+use crate::config::{Conditions, FieldPattern, Phase, Spelling, TransformRule, path_of};
 use crate::routing::host_of;
 
 /// The request that a message is, or answers.
@@ -118,29 +118,7 @@ pub(crate) fn deciding<'a>(
     answer: Option<&Answer<'_>>,
 ) -> impl Iterator<Item = &'a HeaderName> {
     let fitting = rules.iter().filter(move |rule| fits_but_for_fields(&rule.on, seen, answer));
-    fitting.flat_map(move |rule| deciding_of(rule, phase))
-}
-
-/// The same of one rule. What is only forwarded with other fields is the origin's to say.
-pub(crate) fn deciding_of(rule: &TransformRule, phase: Phase) -> Vec<&HeaderName> {
-    let mut names = Vec::new();
-    let is_answer = |action: &Action| matches!(action, Action::Redirect(_) | Action::Rewrite(_));
-    if phase == Phase::ClientResponse || rule.actions.iter().any(is_answer) {
-        names.extend(rule.on.request_fields.iter().map(|field| &field.name));
-    }
-    for action in &rule.actions {
-        let value = match action {
-            Action::Set(_, value) | Action::Add(_, value) if phase == Phase::ClientResponse => value,
-            Action::Redirect(redirect) => &redirect.to,
-            _ => continue,
-        };
-        names.extend(value.variables().filter_map(|variable| match variable {
-            Variable::Field(name) if phase == Phase::ClientRequest => Some(name),
-            Variable::RequestField(name) => Some(name),
-            _ => None,
-        }));
-    }
-    names
+    fitting.flat_map(move |rule| rule.deciding_fields(phase))
 }
 
 fn fits_answer(on: &Conditions, answer: &Answer<'_>) -> bool {

@@ -24,10 +24,9 @@ use crate::config::{
     CacheRule, Config, PathSpelling, PathSpellings, Phase, PrefixHandling, Site, StoreIndex, TransformRule,
     starts_with_any_case,
 };
+use crate::pace::{BodyLimits, PaceLimits};
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, Protection, whole_seconds};
-use crate::rewrite::rules;
-use crate::server::pace::{BodyLimits, PaceLimits};
 
 /// A site with the living things that belong to it.
 pub(crate) struct LiveSite {
@@ -70,9 +69,9 @@ impl LiveTransforms {
             origin_request: of(Phase::OriginRequest),
             origin_response: of(Phase::OriginResponse),
             client_response: of(Phase::ClientResponse),
-            answers_by_fields: [Phase::ClientRequest, Phase::ClientResponse].into_iter().any(|phase| {
-                transforms.of(phase).iter().any(|rule| !rules::deciding_of(rule, phase).is_empty())
-            }),
+            answers_by_fields: [Phase::ClientRequest, Phase::ClientResponse]
+                .into_iter()
+                .any(|phase| transforms.of(phase).iter().any(|rule| !rule.deciding_fields(phase).is_empty())),
         };
         let has_any =
             [Phase::ClientRequest, Phase::OriginRequest, Phase::OriginResponse, Phase::ClientResponse]

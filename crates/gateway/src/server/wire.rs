@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::deadline::Deadline;
-use super::pace::{Pace, PaceLimits};
+use crate::pace::{Pace, PaceLimits};
 
 /// A byte stream in both directions.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {

@@ -8,9 +8,9 @@ use message::reason::{Detail, Reason};
 use origin::{OriginError, OriginResponse};
 use parking_lot::Mutex;
 
+use crate::cache::failure::FailureCause;
 use crate::cache::inflight::fill::{Fill, NotKept};
 use crate::cache::record::stored::{Hit, StoredHead};
-use crate::request::failure::FailureCause;
 
 /// What a forward came to, as everybody who waits for it sees it.
 #[derive(Clone)]

@@ -29,11 +29,11 @@ use crate::cache::inflight::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::cache::inflight::table::{LeaderGuard, Learned, News, Waiter, Waiting};
 use crate::cache::inflight::wanted::Fetch;
 use crate::cache::publish::job::Job;
+use crate::cache::readers::HeldBody;
 use crate::cache::record::segmented::{Absent, Segmented};
 use crate::cache::record::stored::Hit;
 use crate::cache::using::Extent;
 use crate::request::reply::{BodySource, BrokenBody, NextData, RestFailed};
-use crate::server::readers::HeldBody;
 
 use self::from_tier::{FromTier, Turn};
 

@@ -14,6 +14,7 @@ use message::reason::{Detail, Reason};
 use origin::{BodyFrame, BodyFraming, OriginBody, OriginError, OriginResponse, Probe};
 use telemetry::FillState;
 
+use crate::cache::failure::FailureCause;
 use crate::cache::findings;
 use crate::cache::inflight::answer::{Answer, Failed, Filling, PrivateAnswer};
 use crate::cache::inflight::fill::{Fill, NotKept, Writer, Written};
@@ -26,8 +27,7 @@ use crate::cache::record::portable;
 use crate::cache::record::stored::{Hit, Uncacheable};
 use crate::clock::now;
 use crate::config::CloseDelimited;
-use crate::observe::events::{self, Event};
-use crate::request::failure::FailureCause;
+use crate::events::{self, Event};
 use crate::request::origin_call::{OriginCall, unasked};
 use crate::rewrite::Purpose;
 

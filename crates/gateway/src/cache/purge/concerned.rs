@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use store::purge::{Selection, What};
 
 use crate::active::ActiveConfig;
+use crate::cache::stores::{Store, Stores};
 use crate::config::{Site, StoreIndex};
-use crate::stores::{Store, Stores};
 
 /// All of them, where no site has what is purged any more: it may have been stored when one had it. For the same reason those that no site
 /// uses, and those whose sites a reload has changed.

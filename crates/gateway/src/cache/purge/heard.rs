@@ -15,11 +15,11 @@ use super::url::split_url;
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
 use crate::cache::key::{key_of, key_without_site};
+use crate::cache::stores::Store;
 use crate::cache::tiers::fleet::FleetLog;
 use crate::clock::now;
 use crate::config::path_of;
 use crate::routing::host_of;
-use crate::stores::Store;
 use crate::worker::Shared;
 
 /// How far a purge came among the instances that share a tier.

@@ -7,6 +7,7 @@ use caching::{Asked, ExchangeTimes, ResponseFacts, may_store_by_directives};
 use message::reason::Detail;
 use origin::{OriginError, OriginResponse};
 
+use crate::cache::failure::FailureCause;
 use crate::cache::findings;
 use crate::cache::inflight::order::Turn;
 use crate::cache::inflight::scope::FetchScope;
@@ -15,7 +16,6 @@ use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Uncacheable;
 use crate::clock::now;
-use crate::request::failure::FailureCause;
 use crate::request::interims::Interims;
 use crate::request::origin_call::{OriginCall, unasked};
 use crate::request::plan::{ForwardReason, Next, Plan};

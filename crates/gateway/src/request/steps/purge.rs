@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::cache::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
 use crate::config::PurgeMethod;
-use crate::observe::events::{self, Event};
+use crate::events::{self, Event};
 use crate::request::plan::Plan;
 use crate::request::reply::{Account, Body, Length, Reply, ReplyHead};
 use crate::request::respond::{self, Problem};

@@ -11,11 +11,12 @@ use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
 use crate::config::{ClientLimits, Phase};
+use crate::request::overlay as overlays;
 use crate::request::reply::Reply;
 use crate::request::respond::{self, Problem};
 use crate::rewrite::edit::TooLarge;
 use crate::rewrite::shape::{self, Shape, Shaped};
-use crate::rewrite::{cors, overlay as overlays, told};
+use crate::rewrite::{cors, told};
 use crate::routing::LiveSite;
 use crate::worker::Worker;
 

@@ -13,10 +13,10 @@ use super::connection::{Connection, DRAINED_BYTES_MAX, Next, Traits};
 use super::request_body::{BodyProblem, BodyPump, CLIENT_CLOSED, Pumped, Rest};
 use super::response::{BodyFraming, Chunk, Chunking, Http1Head, Wanted, write_framing};
 use crate::active::ActiveConfig;
+use crate::cache::readers::WaitingReader;
 use crate::observe::account::{self, Asked, Delivered};
 use crate::request::reply::{Body, BrokenBody, Reply};
 use crate::server::at_once;
-use crate::server::readers::WaitingReader;
 use crate::server::tunnel::{self, TunnelEnd};
 use crate::server::wire::{Ending, Stream, WireError};
 

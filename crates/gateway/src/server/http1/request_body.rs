@@ -12,7 +12,7 @@ use store::{Budget, OverBudget};
 use tokio::time::Instant;
 
 use super::connection::DRAINED_BYTES_MAX;
-use crate::server::pace::{BodyLimits, Pace, PaceLimits};
+use crate::pace::{BodyLimits, Pace, PaceLimits};
 use crate::server::wire::{Input, Stream, Wire, WireError};
 use crate::worker::Worker;
 

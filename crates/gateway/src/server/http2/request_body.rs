@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+use crate::pace::{BodyLimits, Pace};
 use crate::request::respond::Problem;
-use crate::server::pace::{BodyLimits, Pace};
 
 /// Pieces of a request body between client and origin. Each is at most a frame (16 KiB); what waits beyond is charged.
 const REQUEST_PIECES_MAX: usize = 1;

@@ -27,13 +27,13 @@ use super::send_memory::{Counted, SendMemory};
 use crate::active::ActiveConfig;
 use crate::config::ErrorExposure;
 use crate::observe::account::{self, Asked, Delivered, Sent};
+use crate::pace::Pace;
 use crate::request::exchange;
 use crate::request::interims::{Awaited, Coming, Interims};
 use crate::request::plan::Plan;
 use crate::request::reply::{Body, BrokenBody, HeadSink, Length, Reply};
 use crate::request::respond::{self, Problem};
 use crate::server::at_once;
-use crate::server::pace::Pace;
 use crate::worker::Worker;
 
 /// A stream before its response.

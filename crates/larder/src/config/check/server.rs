@@ -31,7 +31,7 @@ impl LogSettings {
     /// The level of the process; events of sites go by the level of their site. None of theirs is below `debug`, and to
     /// ask for more would make each start of a release build say that it has no more.
     pub(crate) fn levels(&self) -> String {
-        format!("{},{}=debug", self.level, gateway::observe::events::TARGET)
+        format!("{},{}=debug", self.level, gateway::events::TARGET)
     }
 }
 

@@ -13,6 +13,7 @@ use origin::OriginResponse;
 use telemetry::CacheResult;
 
 use crate::cache::Cache;
+use crate::cache::failure::FailureCause;
 use crate::cache::inflight::answer::{Answer, Failed, Filling, PrivateAnswer};
 use crate::cache::inflight::assemble::{Arriving, Assembly};
 use crate::cache::inflight::joining::Role;
@@ -24,7 +25,6 @@ use crate::cache::record::stored::{Hit, StoredHead};
 use crate::cache::serve::Serving;
 use crate::cache::using::Use;
 use crate::clock::now;
-use crate::request::failure::FailureCause;
 use crate::request::interims::Interims;
 use crate::request::plan::{Assemble, ForwardReason, Next, Plan};
 use crate::request::private;

@@ -6,12 +6,12 @@ use http::HeaderName;
 use message::head::RequestHead;
 use origin::OriginResponse;
 
-use super::cors;
-use super::edit::{Context, TooLarge, nominate};
-use super::rules::{self, Answer, Matching, Seen, Validated, matching};
 use crate::cache::record::stored::StoredHead;
 use crate::config::{Phase, TransformRule};
 use crate::request::reply::{OwnHead, Reply, ReplyHead};
+use crate::rewrite::cors;
+use crate::rewrite::edit::{Context, TooLarge, nominate};
+use crate::rewrite::rules::{self, Answer, Matching, Seen, Validated, matching};
 use crate::routing::LiveSite;
 
 /// Carries out what rules say of a response of the origin, and tells which did.

@@ -4,9 +4,9 @@
 use std::iter;
 
 use crate::cache::Cache;
+use crate::cache::readers::Readers;
 use crate::cache::tiers::StartTier;
 use crate::config::{Config, DEFAULT_STORE, Site, StoreIndex};
-use crate::server::readers::Readers;
 
 /// All of them, in the order of the configuration; they stay as long as the process.
 pub(crate) struct Stores(Box<[Store]>);

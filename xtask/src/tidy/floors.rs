@@ -1,0 +1,123 @@
+//! Rooms of a crate stand on floors: a room imports only rooms of lower floors.
+//!
+//! A room is a folder, or a file beside `lib.rs`. `xtask/floors.txt` has the floors of each crate from the top down, with the rooms of each.
+//! Imports that still run upwards are listed there one by one, so that they only become fewer.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use super::problem::Problem;
+use super::source::Source;
+use crate::structure::imports::Imports;
+use crate::structure::{crate_of, roots};
+
+const WRITTEN: &str = "xtask/floors.txt";
+
+pub(super) fn check(root: &Path, sources: &[Source]) -> anyhow::Result<Vec<Problem>> {
+    let text = match std::fs::read_to_string(root.join(WRITTEN)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).context(WRITTEN),
+    };
+    let houses = houses(&text);
+    let of = |house: &House<'_>| {
+        let root = roots(sources).into_iter().find(|root| crate_of(root) == house.name)?;
+        Some(house.check(&Imports::read(sources, root), root))
+    };
+    Ok(houses.iter().flat_map(|house| of(house).unwrap_or_else(|| vec![house.unknown()])).collect())
+}
+
+/// The floors of a crate.
+struct House<'a> {
+    name: &'a str,
+    line: usize,
+    /// Rooms, each with the line of its floor.
+    rooms: Vec<(&'a str, usize)>,
+    /// Imports that run upwards, from and to, with their lines.
+    upwards: Vec<(&'a str, &'a str, usize)>,
+}
+
+fn houses(text: &str) -> Vec<House<'_>> {
+    let mut houses: Vec<House<'_>> = Vec::new();
+    for (index, words) in text.lines().map(|line| line.split('#').next().unwrap_or_default()).enumerate() {
+        let line = index + 1;
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let name = words.first().and_then(|word| word.strip_prefix('[')?.strip_suffix(']'));
+        match (name, houses.last_mut(), &words[..]) {
+            (Some(name), ..) => houses.push(House { name, line, rooms: Vec::new(), upwards: Vec::new() }),
+            (None, Some(house), ["up", from, to]) => house.upwards.push((from, to, line)),
+            (None, Some(house), rooms) => house.rooms.extend(rooms.iter().map(|room| (*room, line))),
+            (None, None, _) => {}
+        }
+    }
+    houses
+}
+
+impl House<'_> {
+    fn check(&self, imports: &Imports, root: &str) -> Vec<Problem> {
+        let room = |file: usize| room_of(&imports.files[file], root);
+        let mut used: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        let mut problems = Vec::new();
+        for (file, uses) in imports.uses.iter().enumerate() {
+            for (target, paths) in uses {
+                let (from, to) = (room(file), room(*target));
+                if from == to || !self.is_upwards(from, to) {
+                    continue;
+                }
+                *used.entry((from, to)).or_default() += 1;
+                if !self.upwards.iter().any(|(known, above, _)| (*known, *above) == (from, to)) {
+                    let paths = paths.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+                    let what = format!("`{from}` imports `{to}`, which isn't below it: {paths}");
+                    problems.push(problem(
+                        &imports.files[file],
+                        1,
+                        what,
+                        "rooms of lower floors, as in xtask/floors.txt",
+                    ));
+                }
+            }
+        }
+        let missing = |file: usize| !self.rooms.iter().any(|(name, _)| *name == room(file));
+        let missing = (0..imports.files.len()).filter(|file| missing(*file));
+        problems.extend(missing.map(|file| {
+            let what = format!("the room `{}` has no floor", room(file));
+            problem(&imports.files[file], 1, what, "write it into xtask/floors.txt")
+        }));
+        let is_used = |from: &str, to: &str| used.contains_key(&(from, to));
+        let outdated = self.upwards.iter().filter(|(from, to, _)| !is_used(from, to));
+        problems.extend(outdated.map(|(from, to, line)| {
+            problem(WRITTEN, *line, format!("`{from}` doesn't import `{to}`"), "take the line out")
+        }));
+        let has_files = |name: &str| (0..imports.files.len()).any(|file| room(file) == name);
+        let empty = self.rooms.iter().filter(|(name, _)| !has_files(name));
+        problems.extend(
+            empty.map(|(name, line)| {
+                problem(WRITTEN, *line, format!("no room `{name}`"), "take the line out")
+            }),
+        );
+        problems
+    }
+
+    fn is_upwards(&self, from: &str, to: &str) -> bool {
+        let floor = |room: &str| self.rooms.iter().find(|(name, _)| *name == room).map(|(_, line)| *line);
+        matches!((floor(from), floor(to)), (Some(from), Some(to)) if to <= from)
+    }
+
+    fn unknown(&self) -> Problem {
+        problem(WRITTEN, self.line, format!("no crate `{}`", self.name), "take its lines out")
+    }
+}
+
+/// The folder or file below the crate's root that a path is in; `lib` is the root itself.
+fn room_of<'p>(path: &'p str, root: &str) -> &'p str {
+    let below = path.strip_prefix(root).unwrap_or(path).trim_start_matches('/');
+    let first = below.split('/').next().unwrap_or(below);
+    first.strip_suffix(".rs").unwrap_or(first)
+}
+
+fn problem(file: &str, line: usize, what: String, allowed: &str) -> Problem {
+    Problem { file: file.to_owned(), line, rule: "floors", what, allowed: allowed.to_owned() }
+}
