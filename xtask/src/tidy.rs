@@ -16,6 +16,7 @@ mod purity;
 mod shape;
 pub(crate) mod source;
 pub(crate) mod statistics;
+mod words;
 
 use std::path::Path;
 
@@ -47,7 +48,9 @@ pub fn check(root: &Path) -> anyhow::Result<Report> {
         problems.extend(shape::check(file));
         problems.extend(purity::check(file));
         problems.extend(places::check(file));
+        problems.extend(words::check(file));
     }
+    problems.extend(words::check_type_names(&layout.sources));
     problems.extend(circles::check(root, &layout.sources)?);
     problems.extend(floors::check(root, &layout.sources)?);
     problems.extend(links::check(&layout));

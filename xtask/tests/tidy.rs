@@ -309,6 +309,64 @@ fn modules_have_a_noun() {
     );
 }
 
+const ANSWER: &str = "crates/mock-origin/src/answer.rs";
+
+#[test]
+fn doc_comments_name_the_thing() {
+    for opening in
+        ["Of", "Who", "Whoever", "What", "That", "Those", "Whose", "It", "It's", "The same", "  What"]
+    {
+        let text = format!(
+            "//! {opening} is here.\n\n    /// {opening}, and more.\n    /// A second line.\nfn f() {{}}\n"
+        );
+        check(
+            &[(ANSWER, &text)],
+            &[
+                "crates/mock-origin/src/answer.rs:1: doc-words",
+                "crates/mock-origin/src/answer.rs:3: doc-words",
+            ],
+        );
+        check(&[("crates/gateway/src/answer.rs", &text)], &[]);
+    }
+    let fine = "//! Its answers.\n//! What follows is a second line.\n\n/// Often empty.\n/// It has no end.\n\
+                // What is no doc comment.\n//// Of four slashes.\n/// The sameness of `What`.\nfn f() {}\n";
+    check(&[(ANSWER, fine)], &[]);
+}
+
+#[test]
+fn predicates_answer_yes_or_no() {
+    let broken = [
+        "fn is_called(&self, name: &str) {}\n",
+        "async fn has_answered() -> Result<bool, Error> { f() }\n",
+        "trait Peer {\n    fn can_wait(&self) -> usize;\n}\n",
+        "fn is_open<F: Fn(u8) -> bool>(f: F) where F: Clone {}\n",
+    ];
+    for text in broken {
+        let line = if text.starts_with("trait") { 2 } else { 1 };
+        check(&[(ANSWER, text)], &[&format!("{ANSWER}:{line}: predicates")]);
+        check(&[("crates/gateway/src/answer.rs", text)], &[]);
+    }
+    let fine = "fn is_open(&self) -> bool { true }\nfn has_room<F: Fn(u8) -> u8>(f: F) -> Option<u8> where F: Clone { None }\n\
+                trait Peer { async fn can_wait(&self) -> bool; }\nfn issue() {}\n#[test]\nfn is_empty_at_first() {}\n";
+    check(&[(ANSWER, fine)], &[]);
+}
+
+#[test]
+fn type_names_of_a_crate_mean_one_thing() {
+    let [a, b, c] = ["a", "b", "c"].map(|name| format!("crates/message/src/{name}.rs"));
+    let first = "struct Place;\nimpl Iterator for Place {\n    type Item = u8;\n}\n";
+    let second = "pub enum Place {}\nimpl Iterator for Place {\n    type Item = u8;\n}\n";
+    let third =
+        "impl Iterator for T {\n    type Item = u8;\n}\n#[cfg(test)]\nmod tests {\n    struct Place;\n}\n";
+    let message = ("crates/message/Cargo.toml", &*manifest("larder-message", ""));
+    check(&[message, (&a, first), (&b, second), (&c, third)], &[]);
+    for third in ["\ntype Place = u8;\n", "\ntrait Place {}\n", "\nfn f() -> impl Copy {}\nstruct Place;"] {
+        let line = if third.contains("fn") { 3 } else { 2 };
+        check(&[message, (&a, first), (&b, second), (&c, third)], &[&format!("{c}:{line}: type-names")]);
+        check(&[message, (&a, first), (&b, second), ("crates/store/src/c.rs", third)], &[]);
+    }
+}
+
 #[test]
 fn tests_of_the_binary_use_the_binary() {
     let text = "use testkit::Origin;\nuse gateway::Exchange;\nfn f() { store::open() }\n";

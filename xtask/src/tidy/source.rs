@@ -110,6 +110,11 @@ impl Source {
         closing(&self.tokens, at, delimiter)
     }
 
+    /// The last token of the item that begins at `at`: `;` or the closing brace of its body.
+    pub(super) fn item_end(&self, at: usize) -> Option<usize> {
+        item_end(&self.tokens, at)
+    }
+
     /// Every function with a body, those inside macros and functions too.
     pub(crate) fn functions(&self) -> Vec<Function> {
         (0..self.tokens.len()).filter_map(|at| self.function(at)).collect()
