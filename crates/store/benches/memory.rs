@@ -15,7 +15,7 @@ use store::{Change, Memory, MemoryConfig, Place, Segment};
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// What is measured, so that another cache can be measured by the same code.
+/// Interface of a measured cache, so that others can be measured by the same code.
 trait Subject: Sync {
     fn new(bytes_max: u64, entry_bytes: u64) -> Self;
     fn get(&self, key: &[u8]) -> bool;
@@ -43,7 +43,7 @@ impl Subject for Memory<SampleRecord> {
     }
 }
 
-/// Each part runs in a process of its own, so that none measures the memory that another has left.
+/// Each part runs in a process of its own, so that none measures memory that another has left.
 fn main() {
     let parts: [(&str, fn()); 4] = [
         ("overhead", overhead::<Memory<SampleRecord>>),
@@ -159,7 +159,7 @@ fn hit_ratio<S: Subject>(scan_share: f64) -> f64 {
     hits as f64 / asked as f64
 }
 
-/// What an entry of the hit ratio runs weighs: a body of 700 bytes, its record, key and table entry.
+/// Weight of an entry in the hit ratio runs: a body of 700 bytes, its record, key and table entry.
 const ENTRY_BYTES: u64 = 1000;
 
 /// Bytes of 100,000 entries beyond their bodies of 1 KiB, per entry: by resident memory and as counted.

@@ -1,23 +1,23 @@
-//! The addresses of segments, and how large one may be.
+//! Addresses of segments, and their size limit.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The largest segment. It bounds what one eviction frees, what one reader pins and what one write copies.
+/// Largest size of a segment. It bounds what one eviction frees, what one reader pins and what one write copies.
 pub const SEGMENT_BYTES_MAX: usize = 1 << 20;
 
-/// Names one fill, and so the body that it brought: no two fills share an id, in this process or another.
+/// Id of one fill, and so of the body that it fetched. No two fills share an id, in this process or another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FillId {
-    /// Drawn once per process.
+    /// Random number of the process, drawn once.
     pub process: u64,
-    /// Counts the fills of the process.
+    /// Number of the fill within the process.
     pub sequence: u64,
 }
 
 impl FillId {
-    /// An id that was never used before.
+    /// Returns an id that was never used before.
     pub fn next() -> Self {
         static PROCESS: OnceLock<u64> = OnceLock::new();
         static SEQUENCE: AtomicU64 = AtomicU64::new(0);
@@ -26,11 +26,11 @@ impl FillId {
     }
 }
 
-/// The address of a segment: the fill that brought it, and its place in the body.
+/// Address of a segment: the fill that fetched it, and its position in the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SegmentId {
     /// The fill.
     pub fill: FillId,
-    /// Counted from 0.
+    /// Position in the body, in segments from 0.
     pub index: u32,
 }

@@ -1,7 +1,7 @@
-//! Tiers behind memory: asynchronous, of bytes with versions, shared with other processes.
+//! Tiers behind memory: asynchronous stores of bytes with versions, shared with other processes.
 //!
-//! [`Backing`] is their contract, [`Guarded`] keeps its deadlines. With the feature `test-double` there are `double`, a
-//! tier for tests, and `suite`, the tests of any tier.
+//! [`Backing`] is their contract, [`Guarded`] enforces its deadlines. With the feature `test-double` there are `double`, a tier for tests,
+//! and `suite`, the tests of any tier.
 
 #[cfg(any(test, feature = "test-double"))]
 mod chance;

@@ -1,4 +1,4 @@
-//! The count of all live bytes, and the right to hold some.
+//! Accounting of live bytes, and reservations.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -7,18 +7,18 @@ use std::sync::{Arc, OnceLock, Weak};
 use bytes::Bytes;
 
 use crate::files::Files;
-/// There is no room, although the memory tier gave way. The caller passes the bytes through instead of keeping them.
+/// A reservation was refused: it doesn't fit even after eviction. The caller passes the bytes through instead of storing them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no room for {bytes} bytes within the memory budget")]
 pub struct OverBudget {
-    /// What was asked for.
+    /// Size of the reservation.
     pub bytes: usize,
 }
 
 /// Counts live bytes against one limit, in the classes filling, stored and pinned.
 ///
-/// `live` is the truth: it is raised by compare-and-swap only while the result stays within the limit, so no
-/// interleaving passes it. The classes say how it is made up; they move separately and agree with it at rest.
+/// `live` is authoritative: it is raised by compare-and-swap only while the result stays within the limit, so no interleaving exceeds it.
+/// The classes divide it; they move separately and add up to it at rest.
 pub struct Budget {
     bytes_max: u64,
     filling_bytes_max: u64,
@@ -26,7 +26,7 @@ pub struct Budget {
     filling: AtomicI64,
     stored: AtomicI64,
     pinned: AtomicI64,
-    /// Table memory beyond what the entries pay for: tables never shrink.
+    /// Table memory beyond the overhead that entries are charged: tables never shrink.
     slack: AtomicI64,
     refused: AtomicU64,
     evictor: OnceLock<Weak<dyn GiveWay>>,
@@ -34,16 +34,16 @@ pub struct Budget {
     files_failed: AtomicU64,
 }
 
-/// Large segments go into files.
+/// Files for large segments.
 pub(crate) struct LargeInFiles {
     pub(crate) files: Arc<Files>,
-    /// What is large.
+    /// Smallest segment that goes into a file.
     pub(crate) bytes_min: usize,
 }
 
-/// Something that can evict to make room.
+/// A tier that evicts to make room.
 pub(crate) trait GiveWay: Send + Sync {
-    /// Evicts until `bytes` more fit, as far as that is possible.
+    /// Evicts until `bytes` more fit, as far as possible.
     fn give_way(&self, bytes: u64);
 }
 
@@ -72,7 +72,7 @@ impl Budget {
     /// Reserves room for bytes of a fill in progress.
     ///
     /// # Errors
-    /// When fills and pinned bytes would pass their share of the limit, or eviction does not make room.
+    /// When fills and pinned bytes would exceed their share of the limit, or eviction doesn't make room.
     pub fn reserve(self: &Arc<Self>, bytes: usize) -> Result<Charge, OverBudget> {
         let held = self.filling_bytes().saturating_add(self.pinned_bytes());
         if held.saturating_add(bytes as u64) > self.filling_bytes_max {
@@ -81,11 +81,11 @@ impl Budget {
         self.reserve_record(bytes)
     }
 
-    /// The same for a small body, which may use half of what is left to the stored bytes too: a few large fills and slow
-    /// readers never keep all that is small from being stored.
+    /// Reserves room for bytes of a small body. Like [`Budget::reserve`], but with half of the share of the stored bytes too, so that a few
+    /// large fills and slow readers never keep all small bodies from being stored.
     ///
     /// # Errors
-    /// When fills and pinned bytes would pass that, or eviction does not make room.
+    /// When fills and pinned bytes would exceed that share, or eviction doesn't make room.
     pub fn reserve_small(self: &Arc<Self>, bytes: usize) -> Result<Charge, OverBudget> {
         let small_bytes_max = self.bytes_max.midpoint(self.filling_bytes_max);
         let held = self.filling_bytes().saturating_add(self.pinned_bytes());
@@ -95,13 +95,13 @@ impl Budget {
         self.reserve_record(bytes)
     }
 
-    /// Share of the limit that fills and pinned bytes may take.
+    /// Returns the share of the limit that fills and pinned bytes may take.
     pub fn filling_bytes_max(&self) -> u64 {
         self.filling_bytes_max
     }
 
-    /// Reserves room for a record. Unlike [`Budget::reserve`] this may use the share of the stored bytes too, so
-    /// that large fills never keep a stored response from being freshened.
+    /// Reserves room for a record. Unlike [`Budget::reserve`] this may use the share of the stored bytes too, so that large fills never
+    /// keep a stored response from being freshened.
     ///
     /// # Errors
     /// When eviction does not make room.
@@ -111,42 +111,42 @@ impl Budget {
         Ok(Charge { budget: Arc::clone(self), bytes: bytes as u64, holders: AtomicU32::new(FILLING) })
     }
 
-    /// The limit on the sum of all classes.
+    /// Returns the limit on the sum of all classes.
     pub fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
 
-    /// All bytes of all classes.
+    /// Returns the bytes of all classes together.
     pub fn live_bytes(&self) -> u64 {
         self.live.load(Relaxed)
     }
 
-    /// Bytes of fills in progress and of records that are not stored yet.
+    /// Returns the bytes of fills in progress and of records that aren't stored yet.
     pub fn filling_bytes(&self) -> u64 {
         clamped(&self.filling)
     }
 
-    /// Bytes that the memory tier holds, with its keys and tables.
+    /// Returns the bytes that the memory tier holds, with its keys and tables.
     pub fn stored_bytes(&self) -> u64 {
         clamped(&self.stored).saturating_add(self.slack_bytes())
     }
 
-    /// Table memory that no entry pays for, a part of the stored bytes.
+    /// Returns the table memory that no entry is charged for, a part of the stored bytes.
     pub fn slack_bytes(&self) -> u64 {
         clamped(&self.slack)
     }
 
-    /// Bytes that left the memory tier and are still being read.
+    /// Returns the bytes that left the memory tier and are still being read.
     pub fn pinned_bytes(&self) -> u64 {
         clamped(&self.pinned)
     }
 
-    /// How many reservations were refused.
+    /// Returns the number of refused reservations.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
-    /// The files for a segment of `len` bytes, if it belongs there.
+    /// Returns the files for a segment of `len` bytes, if it belongs there.
     pub(crate) fn files_for(&self, len: usize) -> Option<&Arc<Files>> {
         self.files.as_ref().filter(|large| len >= large.bytes_min).map(|large| &large.files)
     }
@@ -155,22 +155,22 @@ impl Budget {
         self.files_failed.fetch_add(1, Relaxed);
     }
 
-    /// Bytes that are in files, of whatever class.
+    /// Returns the bytes in files, of any class.
     pub fn file_bytes(&self) -> u64 {
         self.files.as_ref().map_or(0, |large| large.files.held_bytes())
     }
 
-    /// How many segments went to the heap because a file could not take them.
+    /// Returns the number of segments that went to the heap because writing them to a file failed.
     pub fn files_failed(&self) -> u64 {
         self.files_failed.load(Relaxed)
     }
 
-    /// Live bytes that eviction cannot free.
+    /// Returns the live bytes that eviction can't free.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.live_bytes().saturating_sub(clamped(&self.stored))
     }
 
-    /// Takes `bytes` for the key and the table entry of something that is about to be stored.
+    /// Acquires `bytes` for the key and the table entry of a value that is about to be stored.
     pub(crate) fn acquire_stored(&self, bytes: u64) -> Result<(), OverBudget> {
         self.acquire(bytes)?;
         self.stored.fetch_add(bytes as i64, Relaxed);
@@ -181,7 +181,7 @@ impl Budget {
         self.release(&self.stored, bytes);
     }
 
-    /// States how much table memory no entry pays for. It exists already, so it is counted even beyond the limit.
+    /// Sets the table memory that no entry is charged for. It is allocated already, so it is counted even beyond the limit.
     pub(crate) fn set_slack(&self, bytes: u64) {
         let before = self.slack.swap(bytes as i64, Relaxed) as u64;
         self.live.fetch_add(bytes, Relaxed);
@@ -193,7 +193,7 @@ impl Budget {
             if self.try_acquire(bytes) {
                 return Ok(());
             }
-            // What eviction cannot make fit must not empty the tier.
+            // A reservation that can't fit must not empty the tier.
             if self.held_bytes().saturating_add(bytes) > self.bytes_max {
                 break;
             }
@@ -233,23 +233,23 @@ impl fmt::Debug for Budget {
     }
 }
 
-/// The right to hold some bytes. It is filling at first, stored while a table holds its owner, pinned afterwards, and
-/// leaves the budget when dropped.
+/// A reservation of bytes. It is filling at first, stored while a table holds its owner, pinned afterwards, and leaves the budget when
+/// dropped.
 #[derive(Debug)]
 pub struct Charge {
     budget: Arc<Budget>,
     bytes: u64,
-    /// How many table entries hold the owner, or [`FILLING`] before the first.
+    /// Number of table entries that hold the owner, or [`FILLING`] before the first.
     holders: AtomicU32,
 }
 
 impl Charge {
-    /// The size of the charge.
+    /// Returns the reserved bytes.
     pub fn bytes(&self) -> usize {
         self.bytes as usize
     }
 
-    /// The bytes, charged until the last slice of them is gone.
+    /// Wraps `bytes` so that they stay charged until the last slice of them is dropped.
     pub fn hold(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         Bytes::from_owner(Held { bytes, _charge: self })
     }
@@ -260,7 +260,7 @@ impl Charge {
     /// When the budget has no room; the charge is unchanged then.
     ///
     /// # Panics
-    /// When the owner has been stored already: its weight is fixed from then on.
+    /// When the owner is stored already: its size is fixed from then on.
     pub fn grow(&mut self, bytes: usize) -> Result<(), OverBudget> {
         let more = self.budget.reserve(bytes)?;
         self.join(more);
@@ -270,7 +270,7 @@ impl Charge {
     /// Adds the bytes of another charge of a fill in progress.
     ///
     /// # Panics
-    /// When the owner has been stored already.
+    /// When the owner is stored already.
     pub fn join(&mut self, mut more: Self) {
         assert_eq!(*self.holders.get_mut(), FILLING, "only a fill in progress grows");
         self.bytes += std::mem::take(&mut more.bytes);
@@ -286,7 +286,7 @@ impl Charge {
         Arc::ptr_eq(&self.budget, budget)
     }
 
-    /// One more table entry holds the owner.
+    /// Records that one more table entry holds the owner.
     pub(crate) fn enter(&self) {
         let next = |holders| Some(if holders == FILLING { 1 } else { holders + 1 });
         let from = match self.holders.fetch_update(Relaxed, Relaxed, next) {
@@ -297,7 +297,7 @@ impl Charge {
         self.shift(from, &self.budget.stored);
     }
 
-    /// One table entry less holds the owner.
+    /// Records that one table entry less holds the owner.
     pub(crate) fn leave(&self) {
         let before = self.holders.fetch_sub(1, Relaxed);
         debug_assert!(before != 0 && before != FILLING, "left more often than entered");
@@ -334,11 +334,11 @@ impl Drop for Charge {
     }
 }
 
-/// The two counts of an `Arc`, beside what it holds.
+/// Size of the two counters of an `Arc`, beside its content.
 pub const ARC_HEADER_BYTES: usize = 16;
 
-/// What an allocator takes for a block of `len` bytes: common ones have four size classes to each doubling, and the
-/// waste, a tenth on average, is as resident as the bytes. Whoever reserves for something boxed reserves this.
+/// Returns the bytes that an allocator takes for a block of `len` bytes. Common allocators have four size classes to each doubling, and the
+/// waste, a tenth on average, is as resident as the bytes. Reserve this for boxed data.
 pub fn allocated_bytes(len: usize) -> usize {
     let class_bytes = match len {
         0 => return 0,
@@ -348,10 +348,10 @@ pub fn allocated_bytes(len: usize) -> usize {
     len.checked_next_multiple_of(class_bytes).unwrap_or(usize::MAX)
 }
 
-/// `Charge::holders` of something that no table has held yet.
+/// Value of `Charge::holders` before the first table entry.
 const FILLING: u32 = u32::MAX;
 
-/// Evicting what is being read frees nothing at once, so one round may not be enough; a few are.
+/// Evicting a value that is being read frees nothing at once, so one round may not be enough; a few are.
 const GIVE_WAY_ROUNDS: usize = 8;
 
 /// Two threads that move the same charge may show a class below zero for an instant.

@@ -1,11 +1,11 @@
-//! Memory from which the kernel can send: anonymous files for large segments.
+//! Memory that the kernel can send from: anonymous files for large segments.
 //!
-//! A few files hold all of them, each segment in a slot of its own, so that the number of file descriptors does not
-//! grow with the store. A file is sparse: a slot that holds nothing costs nothing.
+//! A few files hold all segments, each in a slot of its own, so that the number of file descriptors doesn't grow with the store. The files
+//! are sparse: an empty slot costs nothing.
 //!
-//! A slot is given back by punching a hole, never by writing over it. A response that was sent with `sendfile` and is
-//! still on its way to the client refers to the pages themselves. A hole takes the pages out of the file and leaves
-//! them to whoever still refers to them; a write into them would change what that client receives.
+//! A slot is freed by punching a hole, never by overwriting it. A response that was sent with `sendfile` and hasn't reached the client yet
+//! refers to the pages themselves. A hole takes the pages out of the file and leaves them to their other users; a write into them would
+//! change what that client receives.
 
 use std::fmt;
 use std::fs;
@@ -23,30 +23,30 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::SEGMENT_BYTES_MAX;
 
-/// Why large segments are kept on the heap although files were wanted.
+/// Reason that large segments are on the heap although files are configured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilesUnavailable {
-    /// The system does not allow or does not know anonymous files, or there are too many open files.
+    /// The OS doesn't support or allow anonymous files, or too many files are open.
     #[error("the system refuses to create an anonymous file for them")]
     System(#[from] Errno),
-    /// A file limit would end the process when it writes far into a sparse file.
+    /// A file size limit would end the process when it writes far into a sparse file.
     #[error("the file size of the process is limited to {bytes} bytes (RLIMIT_FSIZE)")]
     FileSizeLimited {
         /// The limit.
         bytes: u64,
     },
-    /// A huge page takes more than what is counted, and a part of one cannot be given back.
+    /// Huge pages are enabled for shared memory: one takes more than the counted bytes, and a part of one can't be freed.
     #[error(
         "{HUGE_PAGES} says {setting}: they would take more memory than is counted; it must be advise, never or deny"
     )]
     HugePages {
-        /// What it says.
+        /// Value of the setting.
         setting: String,
     },
 }
 
-/// The files and which of their slots are free.
+/// Files and their free slots.
 pub(crate) struct Files {
     files: Box<[OwnedFd]>,
     slots: Mutex<Slots>,
@@ -56,11 +56,11 @@ pub(crate) struct Files {
 #[derive(Default)]
 struct Slots {
     free: Vec<u32>,
-    /// The first slot that was never used.
+    /// First slot that was never used.
     next: u32,
 }
 
-/// A slot and the bytes in it. Dropping it gives the slot back.
+/// A slot and the bytes in it. Dropping it frees the slot.
 pub(crate) struct Extent {
     files: Arc<Files>,
     slot: u32,
@@ -70,7 +70,7 @@ pub(crate) struct Extent {
 
 impl Files {
     /// # Errors
-    /// When the system has none, or has them in a way that can't be counted.
+    /// When the OS has no anonymous files, or their memory can't be counted.
     pub(crate) fn open() -> Result<Arc<Self>, FilesUnavailable> {
         if let Some(bytes) = getrlimit(Resource::Fsize).current {
             return Err(FilesUnavailable::FileSizeLimited { bytes });
@@ -82,7 +82,7 @@ impl Files {
         Ok(Arc::new(Self { files, slots: Mutex::default(), held_bytes: AtomicU64::new(0) }))
     }
 
-    /// What the segments in the files take.
+    /// Returns the bytes that the segments in the files take.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Relaxed)
     }
@@ -95,7 +95,7 @@ impl Files {
         })
     }
 
-    /// The file of a slot and where in it the slot begins.
+    /// Returns the file of a slot and the offset of the slot in it.
     fn place(&self, slot: u32) -> (BorrowedFd<'_>, u64) {
         let file = &self.files[slot as usize % self.files.len()];
         (file.as_fd(), u64::from(slot) / self.files.len() as u64 * SLOT_BYTES)
@@ -103,15 +103,15 @@ impl Files {
 }
 
 impl Extent {
-    /// What `len` bytes take: whole pages.
+    /// Returns the memory that `len` bytes take: whole pages.
     pub(crate) fn resident_bytes(len: usize) -> usize {
         len.checked_next_multiple_of(page_size()).unwrap_or(usize::MAX)
     }
 
-    /// Writes `parts` one behind the other into a free slot.
+    /// Writes `parts` one after the other into a free slot.
     ///
     /// # Errors
-    /// When the system has no memory for them. Nothing is kept then.
+    /// When the OS has no memory for them. Nothing is kept then.
     pub(crate) fn write(files: &Arc<Files>, parts: &[impl AsRef<[u8]>]) -> Result<Self, Errno> {
         let mut extent = Self { files: Arc::clone(files), slot: files.take_slot(), len: 0, counted_bytes: 0 };
         for part in parts {
@@ -137,7 +137,7 @@ impl Extent {
         self.len
     }
 
-    /// The file, and where in it the bytes begin.
+    /// Returns the file, and the offset of the bytes in it.
     pub(crate) fn place(&self) -> (BorrowedFd<'_>, u64) {
         self.files.place(self.slot)
     }
@@ -145,7 +145,7 @@ impl Extent {
     /// Copies the bytes from `start` to `end`.
     ///
     /// # Errors
-    /// When the system cannot bring back what it has swapped out.
+    /// When the OS can't read swapped-out pages back.
     pub(crate) fn read(&self, start: usize, end: usize) -> io::Result<Vec<u8>> {
         assert!(start <= end && end <= self.len, "within the segment");
         let (file, place) = self.place();
@@ -157,7 +157,7 @@ impl Extent {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
-        // The vector may have had more room than it was asked for.
+        // The vector may have more capacity than was asked for.
         data.truncate(wanted);
         Ok(data)
     }
@@ -167,7 +167,7 @@ impl Drop for Extent {
     fn drop(&mut self) {
         let (file, start) = self.place();
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // What can't be given back must not be written again either.
+        // A slot that can't be freed must not be reused either.
         if again(|| fallocate(file, hole, start, SLOT_BYTES)).is_ok() {
             self.files.slots.lock().free.push(self.slot);
             self.files.held_bytes.fetch_sub(self.counted_bytes, Relaxed);
@@ -183,7 +183,7 @@ impl fmt::Debug for Files {
 
 fn open_one() -> Result<OwnedFd, Errno> {
     let file = memfd_create("larder-segments", MemfdFlags::CLOEXEC)?;
-    // Found out now, not when the first segment is evicted.
+    // Fails now, not when the first segment is evicted.
     fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, SLOT_BYTES)?;
     Ok(file)
 }
@@ -197,7 +197,7 @@ fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// The setting in force, if files don't fit it. The kernel puts it in brackets.
+/// Returns the setting in force if files can't be used with it. The kernel puts it in brackets.
 fn unusable(text: &str) -> Option<String> {
     let setting = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
     (!["advise", "never", "deny"].contains(&setting)).then(|| setting.to_owned())
@@ -205,11 +205,10 @@ fn unusable(text: &str) -> Option<String> {
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
-/// Writes into one file take turns in the kernel, so cores that fill should rarely meet in one.
+/// The kernel serialises writes into one file, so cores that fill should rarely meet in one.
 const FILES: usize = 16;
 
-/// The distance between two segments: a huge page of the usual size. A hole over a part of a huge page would overwrite
-/// the bytes in it.
+/// Distance between two segments: a huge page of the usual size. A hole over a part of a huge page would overwrite the bytes in it.
 const SLOT_BYTES: u64 = 2 << 20;
 
 const _: () = assert!(SEGMENT_BYTES_MAX as u64 <= SLOT_BYTES, "a segment fits its slot");
@@ -243,7 +242,7 @@ mod tests {
         assert_eq!(files.slots.lock().next, 40);
     }
 
-    /// What was handed to a socket or a pipe before the slot was given back must not change.
+    /// Bytes in a socket or a pipe when their slot is freed must not change.
     #[test]
     fn bytes_on_their_way_outlive_their_slot() {
         let files = Files::open().unwrap();

@@ -1,10 +1,10 @@
-//! Who shares a tier, and how far each has read its log: what an acknowledgement of a purge rests on.
+//! Membership of the instances that share a tier, and how far each has read its log, which acknowledgements of purges depend on.
 //!
-//! Each instance keeps a record of its own with a time to live, and its id in a list that all share. A tier may forget anything, so an
-//! instance that was seen lately counts until its record has ended, whether the list has it or not; and a list that was begun anew
-//! says nothing until all had time to come back to it.
+//! Each instance writes a record of its own with a time to live, and its id into a shared list. A tier may forget anything, so an instance
+//! that was seen recently counts until its record has expired, whether it is in the list or not; and a new list is incomplete until all
+//! instances had time to enter it.
 //!
-//! The bytes are in `docs/design/coherence.md`.
+//! `docs/design/coherence.md` specifies the bytes.
 
 mod bytes;
 
@@ -22,75 +22,75 @@ pub(crate) use self::bytes::{decode_list, encode_list};
 
 use crate::backing::{Backing, BackingError, Expected, Loaded, LogCursor, Put, Tracking, Write};
 
-/// Names one instance, from its start to its end.
+/// Id of one instance, from its start to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InstanceId(pub [u8; 16]);
 
-/// One instance among those that share a tier.
+/// This instance among those that share a tier.
 pub struct Fleet {
     backing: Arc<dyn Backing>,
     me: InstanceId,
     name: Box<str>,
     verification: Duration,
-    /// The ids of lists that were begun here differ by it.
+    /// Makes the ids of lists that begin here unique.
     begun_count: AtomicU32,
     known: Mutex<Known>,
-    /// Held by whoever tells the others of this instance: the last word is the last that they hear.
+    /// Serialises writes of this instance's record, so that nothing follows the last one.
     standing: tokio::sync::Mutex<Standing>,
 }
 
-/// What this instance is to the others.
+/// Whether this instance takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Member,
-    /// It has said that it ends.
+    /// Has announced its end.
     Left,
 }
 
-/// What was last known of the others.
+/// Last known state of the other instances.
 #[derive(Default)]
 struct Known {
     members: HashMap<InstanceId, Seen>,
-    /// Which list there is, and since when.
+    /// Current list, and since when it is known.
     list: Option<(ListId, Instant)>,
 }
 
-/// Names one list: one that was lost and begun anew has another.
+/// Id of one list. A list that was lost and begun again has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListId {
     pub(crate) begun_by: InstanceId,
     pub(crate) count: u32,
 }
 
-/// What was last known of an instance.
+/// Last known state of an instance.
 struct Seen {
     name: Box<str>,
     at: Instant,
 }
 
-/// How far an instance came.
+/// When an instance reached a position in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
-    /// Which one.
+    /// Id of the instance.
     pub id: InstanceId,
-    /// What its operator calls it.
+    /// Name that its operator gave it.
     pub name: Box<str>,
-    /// After how long it was known to have read the log that far; `None`: it was not, in time.
+    /// Time after which it was known to have read the log that far; `None` if it didn't in time.
     pub after: Option<Duration>,
 }
 
-/// What is known of a place in the log.
+/// Which instances have reached a position in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reached {
-    /// All instances that share the tier, this one among them.
+    /// All known instances that share the tier, including this one.
     pub instances: Vec<Reach>,
-    /// Whether these are all: the list could be read.
+    /// Whether the list of instances was read and is complete.
     pub is_complete: bool,
 }
 
 impl Fleet {
-    /// Not yet known to others: [`Fleet::beat`]. `verification` is how long copies are relied upon; an instance that says nothing for three
-    /// times as long is one no more.
+    /// Creates a member that others don't know before the first [`Fleet::beat`]. `verification` is how long copies are relied upon; an
+    /// instance whose record isn't renewed for three times as long no longer counts.
     pub fn new(backing: Arc<dyn Backing>, me: InstanceId, name: &str, verification: Duration) -> Self {
         let name = bytes::name(name);
         Self {
@@ -104,16 +104,16 @@ impl Fleet {
         }
     }
 
-    /// How long an instance counts that says nothing any more.
+    /// Returns how long an instance counts after its last record.
     pub fn lifetime(&self) -> Duration {
         3 * self.verification
     }
 
-    /// Tells the others that this instance lives, and how far it has read the log. To be called often in its lifetime, and at once
-    /// when it has read on.
+    /// Tells the others that this instance is alive, and how far it has read the log. Call it often within its lifetime, and at once after
+    /// reading on.
     ///
     /// # Errors
-    /// What the tier answered: the others know nothing new then.
+    /// The error of the tier. The others learn nothing new then.
     pub async fn beat(&self, read: LogCursor) -> Result<(), BackingError> {
         let standing = self.standing.lock().await;
         match *standing {
@@ -134,10 +134,10 @@ impl Fleet {
         Ok(())
     }
 
-    /// Sees to it that this instance is in the list, and looks who else is. To be called twice in the time of verification.
+    /// Makes sure that this instance is in the list, and reads the other members. Call it twice within the time of verification.
     ///
     /// # Errors
-    /// What the tier answered; [`BackingError::Full`] where the list has no place left. This instance may not be in it then.
+    /// The error of the tier; [`BackingError::Full`] if the list has no room. This instance may not be in it then.
     pub async fn enlist(&self) -> Result<(), BackingError> {
         if *self.standing.lock().await == Standing::Left {
             return Ok(());
@@ -160,12 +160,12 @@ impl Fleet {
         .ok_or(BackingError::Full)
     }
 
-    /// Tells the others that this instance ends: nobody is to wait for it. Its record says so to those that have seen it, as long as they
-    /// would count on it: that it is gone could mean that the tier has forgotten it. It says nothing else from then on, whoever goes on reading
-    /// the log here.
+    /// Tells the others that this instance ends, so that nobody waits for it. Its record says so to the instances that have seen it, as
+    /// long as they would count it: a missing record could mean that the tier has forgotten it. Nothing is written after that, even if the
+    /// log is still read here.
     ///
     /// # Errors
-    /// What the tier answered: the others wait for its record to end.
+    /// The error of the tier. The others wait until its record expires.
     pub async fn leave(&self) -> Result<(), BackingError> {
         let mut standing = self.standing.lock().await;
         *standing = Standing::Left;
@@ -173,22 +173,22 @@ impl Fleet {
         self.change(|ids| ids.retain(|id| *id != self.me)).await.map(drop)
     }
 
-    /// How far each instance says now that it has read the log.
+    /// Returns how far each instance says it has read the log.
     ///
     /// # Errors
-    /// What the tier answered.
+    /// The error of the tier.
     pub async fn said(&self) -> Result<Vec<LogCursor>, BackingError> {
         let (_, members) = self.look().await?;
         Ok(members.into_iter().map(|member| member.read).collect())
     }
 
-    /// Waits until all instances have read the log up to a place, but not longer than `limit`, and says which have. An instance that
-    /// has known the list for less than the time of verification waits for that time too.
+    /// Waits up to `limit` until all instances have read the log up to a position, and returns which have. An instance that has known the
+    /// list for less than the time of verification waits for that time too.
     pub async fn reach(&self, place: LogCursor, limit: Duration) -> Reached {
         let begun = Instant::now();
         let mut after: HashMap<InstanceId, Duration> = HashMap::new();
         loop {
-            // Who waits is told at most a quarter too late.
+            // The answer is late by a quarter of the elapsed time at most.
             let pause = (begun.elapsed() / 4).clamp(FIRST_PAUSE, LONGEST_PAUSE);
             let looked = self.look().await;
             let is_complete = looked.is_ok() && self.knows_all();
@@ -206,13 +206,13 @@ impl Fleet {
         }
     }
 
-    /// All that share the tier, as far as is known here: how many.
+    /// Returns the number of known instances that share the tier.
     pub fn known(&self) -> usize {
         let now = Instant::now();
         self.known.lock().members.values().filter(|seen| now < seen.at + self.lifetime()).count()
     }
 
-    /// Whether the list is old enough for all to be in it.
+    /// Whether the list is old enough to be complete.
     fn knows_all(&self) -> bool {
         let now = Instant::now();
         self.known.lock().list.is_some_and(|(_, since)| now >= since + self.verification)
@@ -230,7 +230,7 @@ impl Fleet {
         instances
     }
 
-    /// The list, and the records of all whom it or this instance knows: those that are known are asked for with the list.
+    /// Reads the list, and the records of all instances in it and of all that are known here; the latter are loaded together with the list.
     async fn look(&self) -> Result<(Listed, Vec<Member>), BackingError> {
         let mut known: Vec<InstanceId> = self.known.lock().members.keys().copied().collect();
         known.sort();
@@ -253,14 +253,14 @@ impl Fleet {
         Ok(Listed::of(self.load(&[LIST], &[]).await?.pop().flatten()))
     }
 
-    /// The records with these keys, and behind them those of these instances.
+    /// Loads the records with these keys, followed by the records of these instances.
     async fn load(&self, keys: &[&[u8]], ids: &[InstanceId]) -> Result<Vec<Option<Loaded>>, BackingError> {
         let of_instances: Vec<Vec<u8>> = ids.iter().map(|id| key_of(*id)).collect();
         let keys: Vec<&[u8]> = keys.iter().copied().chain(of_instances.iter().map(Vec::as_slice)).collect();
         self.backing.load(&keys, Tracking::Off).await
     }
 
-    /// Changes the list, which others change too, and returns it.
+    /// Changes the list, which others change concurrently, and returns it.
     async fn change(&self, change: impl Fn(&mut Vec<InstanceId>)) -> Result<Vec<InstanceId>, BackingError> {
         for _ in 0..ATTEMPTS {
             let listed = self.list().await?;
@@ -307,21 +307,21 @@ impl Known {
 
 struct Listed {
     loaded: Option<Loaded>,
-    /// Without it, there is no list that can be read.
+    /// `None` if there is no readable list.
     id: Option<ListId>,
     ids: Vec<InstanceId>,
 }
 
 impl Listed {
     fn of(loaded: Option<Loaded>) -> Self {
-        // What can't be read is replaced.
+        // An unreadable list is replaced.
         let read = loaded.as_ref().and_then(|loaded| decode_list(&loaded.bytes).ok());
         let (id, ids) = read.map_or((None, Vec::new()), |(id, ids)| (Some(id), ids));
         Self { loaded, id, ids }
     }
 }
 
-/// What these instances say, as far as they do.
+/// Decodes the records of these instances, skipping missing and unreadable ones.
 fn members(
     ids: &[InstanceId],
     records: impl IntoIterator<Item = Option<Loaded>>,
@@ -332,7 +332,7 @@ fn members(
     ids.iter().zip(records).filter_map(said)
 }
 
-/// Whether somebody who has read up to `read` knows what stands before `place`.
+/// Whether an instance that has read up to `read` knows everything before `place`.
 fn has_reached(read: LogCursor, place: LogCursor) -> bool {
     read.id == place.id && read.offset >= place.offset
 }
@@ -353,13 +353,13 @@ impl fmt::Display for InstanceId {
     }
 }
 
-/// What records of the fleet are called among those of the gateway, which begin with other letters.
+/// Keys of the records of a fleet. Those of the gateway begin with other letters.
 const LIST: &[u8] = b"m";
 const INSTANCE: &[u8] = b"i";
 const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-/// A fleet that stands still is not forgotten.
+/// Long, so that a paused fleet isn't forgotten.
 const LIST_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(test)]
@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(names(&one.reach(cursor(10), LIMIT).await), [("cache-1", true)], "the others have ended");
     }
 
-    /// A purge waits for it, and the tier may be far away.
+    /// A purge waits for these answers, and the tier may be far away.
     #[tokio::test(start_paused = true)]
     async fn those_that_are_known_are_asked_with_the_list() {
         let latency = Duration::from_millis(20);
@@ -438,7 +438,7 @@ mod tests {
         assert_eq!(names(&one.reach(place, LIMIT).await), [("cache-1", false)]);
     }
 
-    /// Whatever the tier forgets, an instance that lives is asked.
+    /// A live instance is asked, whatever the tier forgets.
     #[tokio::test(start_paused = true)]
     async fn a_list_that_was_lost_hides_nobody_who_was_seen() {
         for seed in 0..200 {
@@ -449,7 +449,7 @@ mod tests {
             (0..3).for_each(|which| server.evict(seed * 31 + which));
             let reached = one.reach(cursor(6), LIMIT).await;
             assert!(names(&reached).contains(&("cache-2", false)), "{seed}: {reached:?}");
-            // Nobody else has come back to the list yet, so somebody who is new knows too little.
+            // Nobody else has returned to the list yet, so a new instance knows too little.
             let late = joined(&server, 3, 10).await;
             assert!(!late.reach(cursor(6), Duration::from_secs(1)).await.is_complete);
         }

@@ -1,6 +1,6 @@
-//! The bytes of stored responses and their segments in tiers behind memory: `docs/design/record-format.md`.
+//! Encoding of stored responses and their segments in tiers behind memory: `docs/design/record-format.md`.
 //!
-//! Pure: bytes in, values out. Field lines are moved and never read. What is decoded borrows the bytes.
+//! Pure: bytes in, values out. Field lines are copied and never parsed. Decoded values borrow the bytes.
 
 mod body;
 mod bytes;

@@ -1,8 +1,8 @@
-//! The tiers of the gateway.
+//! Storage tiers of the cache: memory, and tiers behind it that other processes share.
 //!
-//! Decides: what stays in memory, what is evicted, how many bytes are alive and in which class.
-//! Never: reads a header field or judges freshness. The memory tier never looks at a clock and never waits; the only files it
-//! uses are anonymous ones in memory. What waits is in [`backing`] and [`remote`].
+//! Decides: what stays in memory, what is evicted, and how many bytes are alive in each class. Never: reads a header field or judges
+//! freshness. The memory tier never reads a clock and never waits; its only files are anonymous ones in memory. Code that waits is in
+//! [`backing`] and [`remote`].
 //!
 //! # Objects
 //!
@@ -13,29 +13,28 @@
 //!
 //! # Bytes
 //!
-//! A [`Budget`] counts every live byte in one of three classes: *filling* (reserved, not stored yet), *stored*
-//! (reachable through the table) and *pinned* (evicted, replaced or removed, but still being read). Each record and
-//! each segment owns a [`Charge`], which leaves the budget when its last holder drops it. The sum never passes
-//! `bytes_max`: a reservation that finds no room makes the memory tier evict, and is refused if that does not help.
+//! A [`Budget`] counts every live byte in one of three classes: *filling* (reserved, not stored yet), *stored* (reachable through the
+//! table) and *pinned* (evicted, replaced or removed, but still being read). Each record and each segment owns a [`Charge`], which leaves
+//! the budget when its last holder drops it. The sum never exceeds `bytes_max`: a reservation that doesn't fit makes the memory tier evict,
+//! and is refused if that doesn't help.
 //!
 //! # Cost
 //!
-//! An entry costs [`ENTRY_OVERHEAD_BYTES`] beside key and record, a segment [`Segment::OVERHEAD_BYTES`] more; both are
-//! counted. A look-up costs about 25 ns and no allocation. The figures, and why the table is quick_cache's, stand in
-//! `benches/README.md`.
+//! An entry costs [`ENTRY_OVERHEAD_BYTES`] beside key and record, a segment [`Segment::OVERHEAD_BYTES`] more; both are counted. A look-up
+//! takes about 25 ns and doesn't allocate. `benches/README.md` has the figures, and the reasons for quick_cache as the table.
 //!
 //! # Main types
 //!
 //! - [`Memory`]: the memory tier, synchronous, shared by all cores.
 //! - [`Budget`], [`Charge`]: accounting. [`Segment`], [`SegmentGroup`]: bodies.
-//! - [`purge::PurgeRecord`], [`purge::PurgeIndex`]: what is taken out of use without being looked for.
-//! - [`backing::Backing`]: the contract of tiers behind memory, which other processes use too. [`remote::Remote`]: such a tier.
+//! - [`purge::PurgeRecord`], [`purge::PurgeIndex`]: purges, which take responses out of use without looking for them.
+//! - [`backing::Backing`]: the contract of tiers behind memory, which other processes share. [`remote::Remote`]: one such tier.
 //!
 //! # Locks
 //!
-//! In this order: the turn of a key (one of a fixed set, held by [`Memory::update`] while its closure runs), the
-//! ballast, the list of groups that others know, a shard of the table. Records are dropped after the last lock has been left,
-//! because dropping one may remove segments, which locks the list and shards.
+//! In this order: the lock of a key (one of a fixed set, held by [`Memory::update`] while its closure runs), the ballast, the list of
+//! groups that other processes know, a shard of the table. Records are dropped after the last lock is released, because dropping one may
+//! remove segments, which locks the list and shards.
 //!
 //! ```
 //! use std::sync::Arc;

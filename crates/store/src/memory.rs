@@ -35,32 +35,32 @@ use crate::{
 pub struct MemoryConfig {
     /// Limit on all live bytes: stored, filling and pinned, with keys and tables.
     pub bytes_max: u64,
-    /// Share of `bytes_max` that fills in progress and pinned bytes may take; a fill beyond it passes through.
+    /// Share of `bytes_max` that fills in progress and pinned bytes may take; a fill beyond it isn't stored.
     pub filling_bytes_max: u64,
-    /// A guess at the mean weight of an entry. An order of magnitude is enough: it sizes the memory of evicted keys.
+    /// Estimated mean size of an entry. An order of magnitude is enough: it sizes the memory of evicted keys.
     pub entry_bytes_expected: u64,
-    /// From how many bytes on a segment goes into a file that the kernel can send from; `None`: all are on the heap.
+    /// Smallest segment that goes into a file that the kernel can send from; `None` keeps all on the heap.
     pub file_bytes_min: Option<usize>,
 }
 
 impl MemoryConfig {
-    /// The usual shares: half for fills, entries of 4 KiB. All segments on the heap.
+    /// Returns the usual shares: half for fills, entries of 4 KiB. All segments are on the heap.
     pub fn with_bytes_max(bytes_max: u64) -> Self {
         let filling_bytes_max = bytes_max / 2;
         Self { bytes_max, filling_bytes_max, entry_bytes_expected: 4 << 10, file_bytes_min: None }
     }
 }
 
-/// What the memory tier holds and has done.
+/// Gauges and counters of the memory tier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Primary records.
     pub entries: u64,
-    /// Those of no response, which only note something about their key.
+    /// Primary records without a response, which only note something about their key.
     pub notes: u64,
-    /// Stored responses, of all records.
+    /// Stored responses in all records.
     pub responses: u64,
-    /// Segments.
+    /// Stored segments.
     pub segments: u64,
     /// Bytes reachable through the table, with keys and table memory.
     pub stored_bytes: u64,
@@ -68,25 +68,25 @@ pub struct Usage {
     pub filling_bytes: u64,
     /// Bytes that left the table and are still being read.
     pub pinned_bytes: u64,
-    /// The limit on the sum of the three.
+    /// Limit on the sum of the three.
     pub bytes_max: u64,
     /// Stored responses evicted for space.
     pub evictions: u64,
-    /// Bytes of segments evicted for space, of whatever records.
+    /// Bytes of segments evicted for space.
     pub segment_bytes_evicted: u64,
-    /// Stored responses removed because their use had ended.
+    /// Stored responses removed because they expired.
     pub expirations: u64,
-    /// Records and segments that were not taken.
+    /// Records and segments that were refused.
     pub admissions_refused: u64,
     /// Reservations that were refused.
     pub reservations_refused: u64,
     /// Bytes in files, a part of all three classes.
     pub file_bytes: u64,
-    /// Segments on the heap because a file could not take them.
+    /// Segments on the heap because writing them to a file failed.
     pub files_failed: u64,
 }
 
-/// The memory tier. A handle: clones share the same tier.
+/// The memory tier. Clones share the same tier.
 ///
 /// Look-ups take a shared lock on a part of the table, and allocate nothing. A replaced record is swapped under the
 /// lock, so no reader finds the key empty in between.
@@ -95,7 +95,7 @@ pub struct Memory<R: Record> {
 }
 
 impl<R: Record> Memory<R> {
-    /// An empty tier with a budget of its own.
+    /// Creates an empty tier with a budget of its own.
     pub fn new(config: MemoryConfig) -> Self {
         let hasher = RandomState::new();
         let entries_expected = config.bytes_max / config.entry_bytes_expected.max(1);
@@ -118,17 +118,17 @@ impl<R: Record> Memory<R> {
         Self { shared }
     }
 
-    /// The budget that records, segments and fills are counted in.
+    /// Returns the budget that records, segments and fills are counted in.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.shared.budget
     }
 
-    /// Why large segments are on the heap although files were wanted for them.
+    /// Returns why large segments are on the heap although files are configured.
     pub fn files_unavailable(&self) -> Option<&FilesUnavailable> {
         self.shared.files_unavailable.as_ref()
     }
 
-    /// The record under `key`.
+    /// Returns the record under `key`.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<Arc<R>> {
         match self.shared.table.get(&Lookup::Record(key))? {
@@ -137,9 +137,9 @@ impl<R: Record> Memory<R> {
         }
     }
 
-    /// Changes the record under `key` as `decide` says. No other update of the key runs in between; eviction may.
+    /// Changes the record under `key` as `decide` says. No other update of the key runs in between; an eviction may.
     ///
-    /// `decide` must not update this tier: it holds the turn of the key, and other keys share it.
+    /// `decide` must not update this tier: it runs under the lock of the key, which other keys share.
     pub fn update<F>(&self, key: &[u8], decide: F) -> Applied
     where
         F: FnOnce(Option<&Arc<R>>) -> Change<R>,
@@ -162,18 +162,18 @@ impl<R: Record> Memory<R> {
         }
     }
 
-    /// Removes the record under `key`; says whether there was one.
+    /// Removes the record under `key`. Returns `true` if there was one.
     pub fn remove(&self, key: &[u8]) -> bool {
         let lookup = Lookup::Record(key);
         self.shared.remove(lookup, self.shared.turn(lookup))
     }
 
-    /// Removes the record under `key` if it is of no use any more at `now_ms`.
+    /// Removes the record under `key` if it has expired at `now_ms`.
     pub fn remove_if_expired(&self, key: &[u8], now_ms: u64) -> bool {
         self.shared.remove_if_expired(Lookup::Record(key), now_ms)
     }
 
-    /// The segment with this id; `None` is a hole.
+    /// Returns the segment with this id; `None` is a hole.
     #[inline]
     pub fn segment(&self, id: SegmentId) -> Option<Segment> {
         self.shared.segment(id)
@@ -184,19 +184,19 @@ impl<R: Record> Memory<R> {
         self.shared.put_segment(id, segment)
     }
 
-    /// Removes the segments 0 to `count` of a fill; says how many there were.
+    /// Removes the segments 0 to `count` of a fill. Returns how many there were.
     pub fn remove_segments(&self, fill: FillId, count: u32) -> usize {
         self.shared.remove_segments(fill, 0..count)
     }
 
-    /// A place for the segments of a new fill, which go when its last holder drops it.
+    /// Creates the group of a new fill. Its segments are removed when the last holder drops it.
     pub fn open_group(&self) -> SegmentGroup {
         let home = Arc::downgrade(&self.shared);
         SegmentGroup::new(home)
     }
 
-    /// The place of the segments of a fill that was read from a record: all who ask for one fill share one group, as long as
-    /// one of them holds it.
+    /// Returns the group of a fill that was read from a record. All callers that ask for one fill share one group, as long as one of them
+    /// holds it.
     pub fn group_of(&self, fill: FillId) -> Arc<SegmentGroup> {
         let home = Arc::downgrade(&self.shared);
         self.shared.groups.of(fill, home)
@@ -207,17 +207,17 @@ impl<R: Record> Memory<R> {
         self.shared.groups.count()
     }
 
-    /// A walk over all entries that removes expired records in bounded steps.
+    /// Starts a walk over all entries that removes expired records in bounded steps.
     pub fn sweep(&self) -> Sweep<'_, R> {
         Sweep::new(&self.shared)
     }
 
-    /// A walk over all records in bounded steps.
+    /// Starts a walk over all records in bounded steps.
     pub fn walk(&self) -> Walk<'_, R> {
         Walk::new(&self.shared)
     }
 
-    /// The largest segment that this tier takes: [`SEGMENT_BYTES_MAX`], or less if the tier is small.
+    /// Returns the largest segment that this tier takes: [`SEGMENT_BYTES_MAX`], or less if the tier is small.
     pub fn segment_bytes_max(&self) -> usize {
         let overhead_bytes = Segment::OVERHEAD_BYTES as u64 + ENTRY_OVERHEAD_BYTES;
         let within = self.shared.entry_bytes_max().saturating_sub(overhead_bytes);
@@ -225,8 +225,8 @@ impl<R: Record> Memory<R> {
         within.checked_ilog2().map_or(0, |power| SEGMENT_BYTES_MAX.min(1 << power))
     }
 
-    /// The largest body that is stored where nothing else is filling: half of the tier, because a larger one evicts itself and all else, less
-    /// what its fill takes beside. Those are `arriving_bytes`, and the last segment twice, once as it has arrived.
+    /// Returns the largest body that is stored when nothing else is filling: half of the tier, because a larger one evicts itself and
+    /// everything else, less what its fill needs besides. That is `arriving_bytes`, and the last segment twice, once as it arrived.
     pub fn body_bytes_max(&self, arriving_bytes: u64) -> u64 {
         let segment_bytes = self.segment_bytes_max() as u64;
         if segment_bytes == 0 {
@@ -241,7 +241,7 @@ impl<R: Record> Memory<R> {
         segments * segment_bytes + (left * 4 / 9).min(segment_bytes)
     }
 
-    /// Gauges and counters. Cheap, but the classes are read one by one and may disagree while traffic runs.
+    /// Returns gauges and counters. Cheap, but the classes are read one by one and may disagree under traffic.
     pub fn usage(&self) -> Usage {
         let Shared { budget, counts, .. } = &*self.shared;
         Usage {
@@ -270,5 +270,5 @@ impl<R: Record> Clone for Memory<R> {
     }
 }
 
-/// Below this the memory of evicted keys is too short to tell a scan from a return.
+/// With fewer, the memory of evicted keys is too short to tell a scan from a return.
 const ENTRIES_EXPECTED_MIN: u64 = 1024;

@@ -1,49 +1,47 @@
-//! What the gateway stores under a cache key, and the words of a change to it.
+//! Records under a cache key, and the vocabulary of changes to them.
 
 use std::sync::Arc;
 
 use crate::Charge;
 
-/// A primary record: nominated fields and a bounded list of stored responses, of which the store knows only the
-/// weight and the end of its use.
+/// A primary record: nominated fields and a bounded list of stored responses. The store knows only its size and expiry time.
 ///
-/// A record is immutable once shared. Bytes that a reader takes out of a record are counted only while the record
-/// itself is held, so the reader keeps the `Arc` until they are written.
+/// A record is immutable once shared. Bytes that a reader takes out of a record are counted only while the record itself is held, so the
+/// reader keeps the `Arc` until they are written.
 ///
-/// A record is dropped wherever its last holder is, be it an eviction inside of another key's update. So its `Drop`
-/// must not update the tier; a [`SegmentGroup`](crate::SegmentGroup) in it is fine. The charge should be its last
-/// field, to leave the budget after the bytes are gone.
+/// The last holder drops a record, which may be an eviction inside another key's update. So `Drop` must not update the tier; dropping a
+/// [`SegmentGroup`](crate::SegmentGroup) is fine. Make the charge the last field, so that it leaves the budget after the bytes are freed.
 pub trait Record: Send + Sync + 'static {
-    /// The reservation that this record owns: the bytes of the record and of all it owns outside of segments.
+    /// Returns the reservation of this record: the bytes of the record and of all it owns outside of segments.
     fn charge(&self) -> &Charge;
 
-    /// When the record is of no use any more, not even as a stale response, in milliseconds since the Unix epoch;
-    /// `None` if only eviction or removal ends it.
+    /// Returns when the record expires and can't be used even as a stale response, in milliseconds since the Unix epoch; `None` if only
+    /// eviction or removal ends it.
     fn expires_at_ms(&self) -> Option<u64>;
 
-    /// Of how many stored responses it is the record; of none where it only notes something about its key. Only counted.
+    /// Returns the number of stored responses, 0 for a record that only notes something about its key. Used for counters alone.
     fn responses(&self) -> u64;
 }
 
-/// What an update makes of the record under a key.
+/// Change that an update makes to the record under a key.
 #[derive(Debug)]
 pub enum Change<R> {
-    /// Leave it as it is.
+    /// Leaves the record as it is.
     Keep,
-    /// Replace it, or store the first one.
+    /// Stores this record, replacing the current one.
     Put(Arc<R>),
-    /// Remove it.
+    /// Removes the record.
     Remove,
 }
 
-/// What became of a [`Change`].
+/// Outcome of a [`Change`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applied {
-    /// Nothing was to be done.
+    /// The record was left as it is.
     Kept,
-    /// The record was taken; space may evict it at any time.
+    /// The record was stored. It may be evicted at any time.
     Stored,
-    /// The record was refused. What was stored before is removed, because it is no longer what the key stands for.
+    /// The record was refused. The previous record is removed, because the key no longer stands for it.
     NotStored(Refusal),
     /// A record was removed.
     Removed,
@@ -51,22 +49,22 @@ pub enum Applied {
     Absent,
 }
 
-/// What became of a segment that was offered to a tier.
+/// Outcome of storing a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SegmentPut {
-    /// Taken; space may evict it at any time.
+    /// The segment was stored. It may be evicted at any time.
     Stored,
-    /// A segment with this id is there; segments are immutable, so the first one stays.
+    /// A segment with this id is stored already; segments are immutable, so the first one stays.
     AlreadyThere,
-    /// Refused; to readers it is a hole.
+    /// The segment was refused. Readers find a hole.
     NotStored(Refusal),
 }
 
-/// Why a tier did not take a record or a segment.
+/// Reason that a tier refuses a record or a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// Larger than what one entry may weigh.
+    /// Larger than the limit for one entry.
     TooLarge,
-    /// Fills in progress and readers hold the memory.
+    /// Fills in progress and readers hold the memory that it needs.
     OverBudget,
 }

@@ -1,11 +1,9 @@
-//! A tier on a server of the Redis protocol: plain strings, no scripts, no modules.
+//! Tier on a server of the Redis protocol: plain strings, no scripts, no modules.
 //!
-//! [`Remote`] keeps the contract of [`Backing`]. Names, bytes, connections, and what each promise rests on:
-//! `docs/design/remote-tier.md`. It needs RESP3 and `CLIENT TRACKING` (Redis 6, Valkey, `larder kv`), and uses `SET ... IFEQ` where
-//! there is one.
+//! [`Remote`] implements [`Backing`]. `docs/design/remote-tier.md` specifies names, bytes and connections, and how each promise is kept. It
+//! needs RESP3 and `CLIENT TRACKING` (Redis 6, Valkey, `larder kv`), and uses `SET ... IFEQ` if the server supports it.
 //!
-//! Decides: nothing about responses. Never: waits for a server that is not there; [`Guarded`](crate::backing::Guarded) bounds all
-//! other waiting.
+//! Decides: nothing about responses. Never: waits for an unreachable server; [`Guarded`](crate::backing::Guarded) bounds all other waits.
 //!
 //! # Cost
 //!
@@ -14,7 +12,7 @@
 //!
 //! # Locks
 //!
-//! None is held while another is taken, while a watcher is told, or over an `.await`.
+//! No lock is held while another is taken, while a watcher is called, or over an `.await`.
 
 mod backoff;
 mod bounded;
@@ -60,7 +58,7 @@ use crate::backing::{
 };
 use crate::{FillId, SegmentId, SegmentPut};
 
-/// One instance's connections to a server of the Redis protocol. Dropping it closes them.
+/// Connections of one instance to a server of the Redis protocol. Dropping it closes them.
 pub struct Remote {
     link: Arc<Link>,
     log_seen: log::LastSeen,
@@ -69,8 +67,8 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Connects, and connects again whenever the connection is lost; the server need not be there yet. To be called inside a runtime of
-    /// tokio, on which the connections live; operations may then be asked for on any.
+    /// Connects, and reconnects whenever the connection is lost; the server need not be up yet. Call it inside a tokio runtime, where the
+    /// connections live; operations may be called on any runtime.
     pub fn connect(settings: &RemoteSettings) -> Self {
         let link = Arc::new(Link::new(settings));
         let kept = Arc::clone(&link);
@@ -78,7 +76,7 @@ impl Remote {
         Self { link, log_seen: log::LastSeen::default(), keeping, runtime: Handle::current() }
     }
 
-    /// Why there is no connection, if there is none. Without what was given to log in with.
+    /// Returns why there is no connection, if there is none. Without the credentials.
     pub fn trouble(&self) -> Option<Arc<str>> {
         self.link.trouble()
     }

@@ -1,22 +1,22 @@
-//! A record for tests and benches of the memory tier.
+//! Sample record for tests and benches of the memory tier.
 
 use std::sync::Arc;
 
 use crate::{Budget, Charge, OverBudget, Record, allocated_bytes};
 
-/// A record of any size.
+/// A record with a payload of any size.
 #[derive(Debug)]
 pub struct SampleRecord {
-    /// What it is recognised by.
+    /// Bytes by which tests recognise the record.
     pub payload: Box<[u8]>,
-    /// Milliseconds since the Unix epoch.
+    /// Expiry time in milliseconds since the Unix epoch.
     pub expires_at_ms: Option<u64>,
-    /// Covers the payload.
+    /// Reservation for the record and its payload.
     pub charge: Charge,
 }
 
 impl SampleRecord {
-    /// A record that never expires.
+    /// Creates a record that never expires.
     ///
     /// # Errors
     /// When the budget has no room.
@@ -25,7 +25,7 @@ impl SampleRecord {
         Ok(Arc::new(Self { payload: payload.into(), expires_at_ms: None, charge }))
     }
 
-    /// What such a record weighs, with the two counters of its `Arc`.
+    /// Returns the size of a record, with the two counters of its `Arc`.
     fn bytes(payload_bytes: usize) -> usize {
         size_of::<Self>() + 2 * size_of::<usize>() + allocated_bytes(payload_bytes)
     }
@@ -40,7 +40,7 @@ impl Record for SampleRecord {
         self.expires_at_ms
     }
 
-    /// Any number, so that tests see all: none, one or two.
+    /// Returns 0, 1 or 2 depending on the payload, so that tests see each.
     fn responses(&self) -> u64 {
         (self.payload.len() as u64 + 1) % 3
     }

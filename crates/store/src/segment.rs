@@ -1,4 +1,4 @@
-//! Bodies: immutable segments.
+//! Immutable segments of bodies.
 
 use std::fmt;
 use std::io;
@@ -12,9 +12,8 @@ use crate::{Budget, Charge, OverBudget, allocated_bytes};
 
 /// Immutable bytes that are counted in a [`Budget`] until the last clone is dropped. Cloning is cheap.
 ///
-/// The bytes are always a copy of exact size: a slice would keep the whole read buffer behind it alive, uncounted.
-/// They lie on the heap or, where they are many and the tier has files for them, in a file that the kernel can send
-/// from; see `docs/design/large-bodies.md`.
+/// The bytes are always a copy of exact size: a slice would keep the whole read buffer behind it alive, uncounted. They are on the heap or,
+/// if there are many and the tier has files, in a file that the kernel can send from; see `docs/design/large-bodies.md`.
 #[derive(Clone)]
 pub struct Segment {
     shared: Arc<Counted>,
@@ -30,20 +29,20 @@ enum Data {
     File(Extent),
 }
 
-/// For whom a segment is made.
+/// Storage of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// For readers in this process, such as encryption: on the heap.
+    /// On the heap, for readers in this process such as encryption.
     Heap,
-    /// For clients that the kernel can send files to: in a file, where it is large and the tier has files.
+    /// In a file that the kernel can send from, if the segment is large and the tier has files; on the heap otherwise.
     File,
 }
 
 impl Segment {
-    /// What a segment costs beside its bytes: the counted header in its allocation.
+    /// Bytes that a segment costs beside its data: the counted header in its allocation.
     pub const OVERHEAD_BYTES: usize = size_of::<Counted>() + 2 * size_of::<usize>();
 
-    /// Copies `data`.
+    /// Copies `data` into a new segment.
     ///
     /// # Errors
     /// When the budget has no room; nothing is allocated then.
@@ -51,7 +50,7 @@ impl Segment {
         Self::gather(budget, place, &[data])
     }
 
-    /// Copies `parts`, one behind the other, into one segment.
+    /// Copies `parts` one after the other into a new segment.
     ///
     /// # Errors
     /// When the budget has no room; nothing is allocated then.
@@ -65,7 +64,7 @@ impl Segment {
             let charge = budget.reserve(Extent::resident_bytes(len) + Self::OVERHEAD_BYTES)?;
             match Extent::write(files, parts) {
                 Ok(extent) => return Ok(Self::new(Data::File(extent), charge)),
-                // The system has no memory for the file; the heap may have some, or the process ends as it would have.
+                // The OS has no memory for the file. The heap may have some; if not, the process ends as it would without files.
                 Err(_) => budget.file_failed(),
             }
         }
@@ -79,7 +78,7 @@ impl Segment {
         Self { shared: Arc::new(Counted { data, charge }) }
     }
 
-    /// Where it lies.
+    /// Returns where the bytes are stored.
     pub fn place(&self) -> Place {
         match &self.shared.data {
             Data::Heap(_) => Place::Heap,
@@ -87,7 +86,7 @@ impl Segment {
         }
     }
 
-    /// How many bytes it has.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         match &self.shared.data {
             Data::Heap(data) => data.len(),
@@ -95,15 +94,15 @@ impl Segment {
         }
     }
 
-    /// Whether it has none.
+    /// Returns `true` if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All bytes, copied where they can't be read in place. For tests and rare work.
+    /// Returns all bytes, copied if they are in a file. For tests and rare operations.
     ///
     /// # Errors
-    /// When the system cannot bring back what it has swapped out.
+    /// When the OS can't read swapped-out pages back.
     pub fn to_bytes(&self) -> io::Result<Bytes> {
         self.bytes(0, self.len())
     }
@@ -142,7 +141,7 @@ impl Segment {
     }
 }
 
-/// Keeps a segment counted behind [`Bytes`].
+/// Owner of [`Bytes`] that keeps their segment counted.
 struct OnHeap(Segment);
 
 impl AsRef<[u8]> for OnHeap {

@@ -1,4 +1,4 @@
-//! Bytes of a body on their way to whoever reads it.
+//! Bytes of a body that are being read.
 
 use std::fmt;
 use std::io;
@@ -8,8 +8,7 @@ use bytes::Bytes;
 
 use crate::Segment;
 
-/// A part of a segment, or bytes that belong to none. Cloning and cutting are cheap; a segment stays counted while a
-/// slice of it lives.
+/// A part of a segment, or bytes that belong to none. Cloning and slicing are cheap; a segment stays counted while a slice of it lives.
 #[derive(Clone)]
 pub struct Slice(Source);
 
@@ -24,14 +23,14 @@ enum Source {
 pub struct FileRange<'a> {
     /// The file.
     pub file: BorrowedFd<'a>,
-    /// Where in it they begin.
+    /// Offset of the first byte in the file.
     pub offset: u64,
-    /// How many they are.
+    /// Number of bytes.
     pub bytes: usize,
 }
 
 impl FileRange<'_> {
-    /// What follows the first `bytes` bytes.
+    /// Returns the range without its first `bytes` bytes.
     #[must_use]
     pub fn behind(&self, bytes: usize) -> Self {
         Self { offset: self.offset + bytes as u64, bytes: self.bytes.saturating_sub(bytes), ..*self }
@@ -39,10 +38,10 @@ impl FileRange<'_> {
 }
 
 impl Segment {
-    /// The bytes from `start` to `end`. They stay counted as long as any slice of them lives.
+    /// Returns the bytes from `start` to `end`. They stay counted as long as any slice of them lives.
     ///
     /// # Panics
-    /// When they are not within the segment.
+    /// When the range isn't within the segment.
     pub fn slice(&self, start: usize, end: usize) -> Slice {
         Slice::of(self.clone(), start, end)
     }
@@ -54,7 +53,7 @@ impl Slice {
         Self(Source::Segment { segment, start, end })
     }
 
-    /// How many bytes it has.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         match &self.0 {
             Source::Bytes(bytes) => bytes.len(),
@@ -62,7 +61,7 @@ impl Slice {
         }
     }
 
-    /// Whether it has none.
+    /// Returns `true` if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -87,7 +86,7 @@ impl Slice {
         }
     }
 
-    /// Takes the first `len` bytes off.
+    /// Splits off the first `len` bytes and returns them.
     ///
     /// # Panics
     /// When there are fewer.
@@ -99,12 +98,12 @@ impl Slice {
         first
     }
 
-    /// Whether the bytes are of a segment that eviction can still find.
+    /// Whether the bytes belong to a segment that is still in the table, so that eviction can free it.
     pub fn is_stored(&self) -> bool {
         matches!(&self.0, Source::Segment { segment, .. } if segment.charge().is_stored())
     }
 
-    /// The same number for all slices of one segment, as long as one of them lives.
+    /// Returns a number that all slices of one segment share, as long as one of them lives.
     pub fn identity(&self) -> usize {
         match &self.0 {
             Source::Bytes(bytes) => bytes.as_ptr() as usize,
@@ -112,7 +111,7 @@ impl Slice {
         }
     }
 
-    /// The bytes, where they can be read in place.
+    /// Returns the bytes if they are on the heap, `None` if they are in a file.
     pub fn in_place(&self) -> Option<&[u8]> {
         match &self.0 {
             Source::Bytes(bytes) => Some(bytes),
@@ -120,18 +119,18 @@ impl Slice {
         }
     }
 
-    /// Where the bytes are, if they are in a file.
+    /// Returns the location of the bytes if they are in a file.
     pub fn file(&self) -> Option<FileRange<'_>> {
         let Source::Segment { segment, start, end } = &self.0 else { return None };
         let (file, offset) = segment.file()?;
         Some(FileRange { file, offset: offset + *start as u64, bytes: end - start })
     }
 
-    /// The bytes for an interface that takes [`Bytes`]. What is in a file is copied, and no longer counted: cut it
-    /// small before.
+    /// Converts the slice for an interface that takes [`Bytes`]. Bytes in a file are copied and no longer counted, so slice them small
+    /// first.
     ///
     /// # Errors
-    /// When the system cannot bring back what it has swapped out.
+    /// When the OS can't read swapped-out pages back.
     pub fn into_bytes(self) -> io::Result<Bytes> {
         match self.0 {
             Source::Bytes(bytes) => Ok(bytes),

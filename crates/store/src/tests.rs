@@ -31,7 +31,7 @@ fn expiring(memory: &Memory<SampleRecord>, expires_at_ms: u64) -> Arc<SampleReco
     Arc::new(SampleRecord { payload: [].into(), expires_at_ms: Some(expires_at_ms), charge })
 }
 
-/// The sum of the classes is what is live, and within the limit.
+/// Checks that the classes add up to the live bytes, within the limit.
 fn assert_sums(memory: &Memory<SampleRecord>) {
     let usage = memory.usage();
     let sum = usage.stored_bytes + usage.filling_bytes + usage.pinned_bytes;

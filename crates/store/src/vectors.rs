@@ -1,7 +1,7 @@
-//! The vectors of `conformance/store`: bytes that this code writes, and what they are to whoever reads them.
+//! Vectors of `conformance/store`: bytes that this code writes, and how they are read.
 //!
-//! The files are compared with what is written now; `WRITE_VECTORS=1` writes them. What is expected is the answer of the
-//! decoder for the bytes, never what was meant when they were made.
+//! The files are compared with the current output; `WRITE_VECTORS=1` writes them. The expected value is the decoder's answer for the bytes,
+//! never the value that was encoded.
 
 mod log;
 
@@ -25,7 +25,7 @@ use crate::purge::{PurgeId, PurgeMode, PurgeRecord, Selection, TagsMatch, UrlSch
 use crate::remote::log_bytes::RECORD_HEADER_BYTES;
 use crate::{FillId, SegmentId};
 
-/// One file: a line for each vector.
+/// A file with a line for each vector.
 struct File {
     name: &'static str,
     lines: Vec<String>,
@@ -36,7 +36,7 @@ impl File {
         Self { name, lines: Vec::new() }
     }
 
-    /// Notes what a decoder says of some bytes.
+    /// Adds a vector with a decoder's answer for some bytes.
     fn decoded<T: Debug, E: Debug>(
         &mut self,
         says: &str,
@@ -58,12 +58,12 @@ impl File {
         self.lines.push(line + "}");
     }
 
-    /// A vector that is written already.
+    /// Adds a vector that is formatted already.
     fn written(&mut self, line: String) {
         self.lines.push(line);
     }
 
-    /// The bytes as they are; cut; with one more; of another version; with another bit.
+    /// Adds vectors of the bytes: unchanged, cut, with one byte more, and of another version.
     fn with_damage<T: Debug, E: Debug>(
         &mut self,
         says: &str,
@@ -152,7 +152,7 @@ fn continuity_is_as_written() {
     file.compare();
 }
 
-/// Somebody has read a log to the end of a record that begins at 10.
+/// A reader has read up to the end of a record that begins at 10.
 fn continuity_by_the_last_record(file: &mut File) {
     let url = |path: &str| purge(PurgeMode::Hard, What::Url(format!("https://a.example{path}")));
     let last = Bytes::from(url("/x"));
@@ -248,7 +248,7 @@ fn sealed(mut content: Vec<u8>) -> Vec<u8> {
     content
 }
 
-/// Played on the double; others have to come to the same.
+/// Histories, played on the double; other tiers have to give the same results.
 #[tokio::test(start_paused = true)]
 async fn histories_are_as_written() {
     let server = DoubleServer::new(DoubleLimits::default(), 1);
@@ -292,11 +292,11 @@ fn record(variants: Vec<Variant<'static>>, note: Option<Note<'_>>, keys: Option<
     bytes
 }
 
-/// What a version wrote that passed bodies on as they came: three fragments are there.
+/// Record of a version that shared bodies while they arrived, with three fragments.
 const PROGRESS: &str =
     "4c41520104000000310000000700000000000000080000000000000001030000007011010000000000463426aa4dcddd62";
 
-/// A record of one part, whose body is in another state by what it says.
+/// Returns a record whose body has another state.
 fn in_state(mut record: Vec<u8>, state: u8) -> Vec<u8> {
     let content = record.len() - 8;
     let place = content - 33;

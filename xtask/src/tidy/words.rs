@@ -8,7 +8,7 @@ use super::problem::Problem;
 use super::source::{Kind, Source};
 
 /// Crates whose doc comments name the thing first.
-const DOC_CRATES: [&str; 1] = ["mock-origin"];
+const DOC_CRATES: [&str; 2] = ["mock-origin", "store"];
 
 /// Openings of a riddle: a person, or a clause in place of a noun.
 const RIDDLES: [&str; 8] = ["It", "Of", "That", "Those", "What", "Who", "Whoever", "Whose"];

@@ -1,16 +1,16 @@
-//! Numbers for tests that can be had again.
+//! Reproducible pseudo-random numbers for tests.
 
-/// SplitMix64: numbers that look like chance and follow from a seed.
+/// Pseudo-random number generator with a seed (SplitMix64).
 #[derive(Debug)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// What follows from a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next one.
+    /// Returns the next number.
     #[expect(clippy::should_implement_trait, reason = "there is no end of them")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -19,7 +19,7 @@ impl Chance {
         mixed ^ mixed >> 31
     }
 
-    /// Bytes that no two draws have in common.
+    /// Returns 16 bytes that differ in every draw.
     pub fn id(&mut self) -> [u8; 16] {
         (u128::from(self.next()) << 64 | u128::from(self.next())).to_le_bytes()
     }

@@ -14,148 +14,149 @@ use super::record::{Loaded, Put, Tracking, Version, Waited, Write};
 use super::watch::{Source, Standing, Watcher};
 use crate::{FillId, SegmentId, SegmentPut};
 
-/// What an operation answers, later. Boxed, so that one gateway can have tiers of several kinds.
+/// Future of an operation's result. Boxed, so that one gateway can have tiers of several kinds.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackingError>> + Send + 'a>>;
 
-/// A tier of bytes that other processes use too.
+/// A tier of bytes that other processes share.
 ///
-/// Under a key lies a *record*, under a [`SegmentId`] a *segment*; beside them there are one *lease* for each key and one
-/// *log*. The tier never looks into the bytes. A *source* is one node of it in one generation: a connection that was
-/// lost, or a node that changed its role, begins a new generation. "At any time" and "the last" hold within a generation;
-/// a fail-over may bring back what was there before.
+/// A key has a *record*, a [`SegmentId`] a *segment*; besides, there is one *lease* for each key and one *log*. The tier never interprets
+/// the bytes. A *source* is one node of the tier in one generation: a lost connection, or a change of the node's role, begins a new
+/// generation. "At any time" and "the last" hold within a generation; a fail-over may bring back an earlier state.
 ///
 /// Promises, each checked by `backing::suite`:
 ///
 /// Records
 ///
-/// 1. A load gives, in the order of the keys, the bytes of the last put under each key, whole, or nothing: every tier may
-///    forget at any time. It never gives a part, nor what lies under another key. Every byte of a key counts.
-/// 2. A put is atomic together with its condition: of two puts that were decided upon the same record one succeeds, and
-///    the other is given what is there now.
+/// 1. A load returns, in the order of the keys, the whole bytes of the last put under each key, or nothing: every tier may
+///    forget at any time. It never returns a part, nor the record of another key. Every byte of a key counts.
+/// 2. A put is atomic together with its condition: of two puts that depend on the same record one succeeds, and the other
+///    gets the current record.
 /// 3. Two loads of a key with the same version had the same bytes.
-/// 4. What was removed does not come back, nor what was replaced. Nothing outlives its time to live.
-/// 5. What is beyond a limit is refused, not cut, and leaves what was there. No answer is longer than the limits
+/// 4. A removed or replaced record doesn't come back. Nothing outlives its time to live.
+/// 5. A record beyond a limit is refused, not cut, and leaves the current one. No answer exceeds the limits
 ///    ([`RECORD_BYTES_MAX`](super::RECORD_BYTES_MAX) for each key,
 ///    [`SEGMENT_FRAME_BYTES_MAX`](super::SEGMENT_FRAME_BYTES_MAX) for each index), so the caller can reserve before it asks.
 ///
 /// Segments
 ///
 /// 6. Segments are immutable: the first one under an id stays until it is removed or its time to live has passed.
-/// 7. A missing segment is `None`, whatever the reason, and the others come all the same, in the order of the indexes.
+/// 7. A missing segment is `None`, whatever the reason. The other segments are returned all the same, in the order of the indexes.
 ///
 /// Coherence
 ///
-/// 8. After a load that tracks, the next change of the record, be it a put of anybody (one's own included, also one that has timed
-///    out), a removal, expiry or eviction, is told to each watcher, or that all of the source is suspect; where there was none, the
-///    next put, unless the key is not followed for want of room. It may be told twice,
-///    in any order, and before the load has answered: who keeps a copy leaves a mark before the load, and looks for it
-///    afterwards.
-/// 9. As long as a source is verified, all changes are told that are older than the time of verification. A source that
-///    has ended is never verified again.
-/// 10. It is told once for each load: who wants to hear more loads again.
+/// 8. After a load that tracks, the next change of the record is announced to each watcher, or the whole source is announced
+///    as suspect. A change is a put of any instance (including this one, and a put that timed out), a removal, an expiry or
+///    an eviction. If there was no record, the next put is announced, unless the key isn't followed for lack of room.
+///    Announcements may come twice, in any order, and before the load has answered: to keep a copy, set a mark before the
+///    load and check it afterwards.
+/// 9. While a source is verified, all changes older than the time of verification have been announced. A source that has
+///    ended is never verified again.
+/// 10. Each load asks for one announcement: load again to hear more.
 ///
 /// Leases
 ///
-/// 11. At any time one lease at most is held on a key. Taking with [`LeaseMode::Overwrite`](super::LeaseMode::Overwrite)
+/// 11. At any time at most one lease is held on a key. Taking with [`LeaseMode::Overwrite`](super::LeaseMode::Overwrite)
 ///     ends the one that was held.
-/// 12. A put under a lease that is not held any more, because it was overwritten or its time has passed, changes nothing and says so.
-/// 13. A release writes the record and frees the lease at one moment, or does neither: who is woken by the record finds the
-///     key free. Without memory for the record it removes what is there, and frees the lease with that.
-/// 14. A wait misses nothing: it ends at once if the record is not the one that was seen, or nobody holds the lease.
+/// 12. A put under a lease that isn't held any more, because it was overwritten or has expired, changes nothing and says so.
+/// 13. A release writes the record and frees the lease at one moment, or does neither: a waiter that is woken by the record
+///     finds the key free. Without memory for the record it removes the current one, and frees the lease with that.
+/// 14. A wait misses nothing: it ends at once if the record isn't the one that was seen, or nobody holds the lease.
 ///
 /// Log
 ///
-/// 15. All readers see the same records in the same order, each whole and once. Those of one append stand together, at
-///     once for every reader that asks after it was answered.
-/// 16. A log that was lost has another id, or ends before what was read of it: [`LogState::continues`].
+/// 15. All readers see the same records in the same order, each whole and once. The records of one append are adjacent, and
+///     visible at once to every reader that asks after the answer.
+/// 16. A log that was lost has another id, or ends before the reader's position: [`LogState::continues`].
 /// 17. The floor only rises.
 ///
-///     A log that has lost its end grows again, and then has other records at the offsets that others have read. So who sees that its
-///     end is gone gives it another id.
+///     A log that has lost its end grows again, with other records at offsets that were read before. So a reader that finds
+///     its position beyond the end gives the log another id.
 ///
 /// Errors
 ///
-/// 18. Errors are values, and never a reason to fail a request. After an error of a change the caller does not know whether
-///     it took place.
-/// 19. Every operation answers within its deadline, or with [`BackingError::TimedOut`]; [`Guarded`](super::Guarded) sees to
+/// 18. Errors are values, and never a reason to fail a request. After an error of a change the caller doesn't know whether
+///     it took effect.
+/// 19. Every operation answers within its deadline, or with [`BackingError::TimedOut`]; [`Guarded`](super::Guarded) enforces
 ///     it. A future may be dropped at any time, with the same doubt as after an error.
-/// 20. Operations may run side by side, on any thread.
+/// 20. Operations may run concurrently, on any thread.
 pub trait Backing: Send + Sync {
-    /// The records under some keys, in their order.
+    /// Loads the records under some keys, in their order.
     fn load<'a>(&'a self, keys: &'a [&'a [u8]], tracking: Tracking) -> Pending<'a, Vec<Option<Loaded>>>;
 
-    /// Writes the record under a key, if it is still the one that was expected.
+    /// Writes the record under a key, if the current one is the expected one.
     fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, Put>;
 
-    /// Removes the record under a key, whatever it is; says whether there was one.
+    /// Removes the record under a key unconditionally. Returns `true` if there was one.
     fn remove<'a>(&'a self, key: &'a [u8]) -> Pending<'a, bool>;
 
-    /// Segments of one fill, in the order of the indexes.
+    /// Loads segments of one fill, in the order of the indexes.
     fn load_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32]) -> Pending<'a, Vec<Option<Bytes>>>;
 
     /// Stores a segment.
     fn put_segment(&self, id: SegmentId, bytes: Bytes, ttl: Duration) -> Pending<'_, SegmentPut>;
 
-    /// Lets segments live for `ttl` from now on; says how many of them there are.
+    /// Sets the time to live of segments to `ttl` from now. Returns how many of them there are.
     fn extend_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32], ttl: Duration) -> Pending<'a, usize>;
 
     /// Removes segments of one fill.
     fn remove_segments<'a>(&'a self, fill: FillId, indexes: &'a [u32]) -> Pending<'a, ()>;
 
-    /// From now on, `watcher` is told what changes, as long as somebody else holds it.
+    /// Announces changes to `watcher` from now on, as long as another owner holds it.
     fn watch(&self, watcher: Weak<dyn Watcher>);
 
-    /// The source that is asked now, or was last: what the absence of a record is to be judged by that is looked for from now on.
+    /// Returns the current or last source. The absence of a record that is loaded from now on is to be judged by it.
     fn source(&self) -> Source;
 
-    /// Whether copies from this source can be relied upon now. Cheap: for every hit.
+    /// Returns whether copies from this source can be relied upon now. Cheap enough for every hit.
     fn standing(&self, source: Source) -> Standing;
 
-    /// How long ago it last showed that it is there.
+    /// Returns the time since the last sign of life of the tier.
     fn silence(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// How it does, for metrics.
+    /// Returns the state of the tier, for metrics.
     fn health(&self) -> Health {
         Health::default()
     }
 
-    /// How far the clock of the tier is ahead of that of this process; `None` before it is known.
+    /// Returns how far the clock of the tier is ahead of that of this process; `None` before it is known.
     fn clock_ahead_ms(&self) -> Option<i64>;
 
     /// Takes the lease on a key, if it is free or may be overwritten.
     fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, Taken>;
 
-    /// Lets a lease last for `ttl` from now on.
+    /// Extends a lease to `ttl` from now.
     fn renew_lease<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> Pending<'a, Renewed>;
 
-    /// Writes the record under the key of the lease and frees it. Without [`Put::Stored`] it is held as before, or was lost already; with
-    /// [`Refusal::OverBudget`](crate::Refusal::OverBudget) the record is removed and the lease is free, or ends with its time.
-    /// The lease of `write` counts for nothing here.
+    /// Writes the record under the key of the lease and frees the lease. Unless the result is [`Put::Stored`] the lease is held as before,
+    /// or was lost already; with [`Refusal::OverBudget`](crate::Refusal::OverBudget) the record is removed and the lease is freed now or
+    /// when it expires. The lease in `write` is ignored.
     fn release_lease<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put>;
 
-    /// The same for who has nothing else to do with the lease: it is asked for whatever else has failed, and for longer.
+    /// Releases a lease that the caller is done with. Like [`Self::release_lease`], but asked even if the tier has failed, and with a
+    /// longer deadline.
     fn give_lease_back<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put> {
         self.release_lease(lease, write)
     }
 
-    /// Waits until the record is not the one that was `seen`, or nobody holds the lease on its key; no longer than `limit`.
+    /// Waits up to `limit` until the record isn't the one that was `seen`, or nobody holds the lease on its key.
     fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, Waited>;
 
-    /// Where the log begins and ends.
+    /// Returns where the log begins and ends.
     fn log_state(&self) -> Pending<'_, LogState>;
 
-    /// Appends records to the log that there is. Its id may be another than the caller knows: then the log was lost.
+    /// Appends records to the current log. If its id isn't the one that the caller knows, the log was lost.
     fn append_log<'a>(&'a self, records: &'a [Bytes]) -> Pending<'a, Appended>;
 
-    /// The records from `from` on, or from the floor where that is higher: some at least if there are any, and in all no
-    /// more than [`LOG_APPEND_BYTES_MAX`](super::LOG_APPEND_BYTES_MAX).
+    /// Reads records from `from` on, or from the floor if that is higher: at least one if there are any, and at most
+    /// [`LOG_APPEND_BYTES_MAX`](super::LOG_APPEND_BYTES_MAX) in all.
     fn read_log(&self, from: LogCursor) -> Pending<'_, LogPart>;
 
-    /// Raises the floor: what lies below is gone. Does nothing to a log of another id.
+    /// Raises the floor and removes the records below it. Leaves a log with another id unchanged.
     fn trim_log(&self, floor: LogCursor) -> Pending<'_, LogState>;
 
-    /// Gives the log another id, if it is the one of `read` and ends before it; what is in it stays, at its offsets. Else nothing.
+    /// Gives the log another id, if it has the id in `read` and ends before that position; its records stay, at their offsets. Otherwise
+    /// does nothing.
     fn rename_log(&self, read: LogCursor) -> Pending<'_, LogState>;
 }

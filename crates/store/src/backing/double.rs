@@ -1,8 +1,8 @@
-//! A tier behind memory that is none: it lives in this process, keeps the whole contract, and misbehaves on demand.
+//! Test double of a tier behind memory: it lives in this process, keeps the whole contract, and fails on demand.
 //!
-//! A [`DoubleServer`] is what instances share; each has a [`Double`], its connection, with faults of its own that follow
-//! from a seed. Time is tokio's, so a test may pause it; all is to be called inside a runtime of tokio. It has no deadlines: put it into
-//! [`Guarded`](super::Guarded) as any other.
+//! Instances share a [`DoubleServer`]; each has a [`Double`], its connection, with faults of its own that follow from a seed. Time is
+//! tokio's, so a test may pause it; call everything inside a tokio runtime. It has no deadlines: wrap it into [`Guarded`]
+//! like any other tier.
 
 mod behaviour;
 mod link;
@@ -36,14 +36,14 @@ use super::record::{
 use super::watch::{Source, Standing, Watcher};
 use crate::{FillId, Refusal, SegmentId, SegmentPut};
 
-/// The sizes of a double.
+/// Limits of a double.
 #[derive(Debug, Clone, Copy)]
 pub struct DoubleLimits {
-    /// Of all records and segments; what is beyond it is evicted.
+    /// Bytes of all records and segments; beyond it, entries are evicted.
     pub bytes_max: usize,
     /// Keys that are followed for all instances together.
     pub tracked_max: usize,
-    /// How long a connection that has fallen silent is relied upon.
+    /// Time for which a silent connection is relied upon.
     pub verification: Duration,
 }
 
@@ -53,13 +53,13 @@ impl Default for DoubleLimits {
     }
 }
 
-/// What instances share.
+/// A server that instances share.
 #[derive(Clone)]
 pub struct DoubleServer {
     shared: Arc<Shared>,
 }
 
-/// All that a server had at one time.
+/// State of a server at one time.
 pub struct Saved(State);
 
 struct Shared {
@@ -72,14 +72,14 @@ struct Shared {
     begun: Instant,
 }
 
-/// What a put depends on that takes effect late.
+/// Owned form of [`Expected`], for a put that takes effect late.
 enum Before {
     Any,
     Absent,
     Is(Loaded),
 }
 
-/// One instance's connection. A handle: clones share it.
+/// Connection of one instance. Clones share it.
 #[derive(Clone)]
 pub struct Double {
     shared: Arc<Shared>,
@@ -87,7 +87,7 @@ pub struct Double {
 }
 
 impl DoubleServer {
-    /// An empty one; ids and tokens follow from the seed.
+    /// Creates an empty server; ids and tokens follow from the seed.
     pub fn new(limits: DoubleLimits, seed: u64) -> Self {
         let mut chance = Chance::new(seed);
         let state = State::new(limits.bytes_max, limits.tracked_max, LogId(chance.id()));
@@ -104,7 +104,7 @@ impl DoubleServer {
         }
     }
 
-    /// A connection for one instance.
+    /// Connects an instance.
     pub fn connect(&self, behaviour: Behaviour) -> Double {
         let id = self.shared.links_count.fetch_add(1, Relaxed);
         let link = Link::new(id, self.shared.limits.verification, behaviour);
@@ -121,58 +121,58 @@ impl DoubleServer {
         self.shared.act(|state, _| state.lose_log(next));
     }
 
-    /// All that it has now, to be set back to.
+    /// Returns the current state, for [`Self::set_back`].
     pub fn saved(&self) -> Saved {
         Saved(self.shared.act(|state, _| state.clone()))
     }
 
-    /// Loses all that came since, as a fail-over to a replica would: each connection ends, and another one begins.
+    /// Returns to an earlier state, as a fail-over to a replica would: each connection ends, and another one begins.
     pub fn set_back(&self, saved: &Saved) {
         self.shared.act(|state, _| state.set_back(&saved.0));
         let links: Vec<_> = self.shared.links.lock().iter().filter_map(Weak::upgrade).collect();
         links.iter().for_each(|link| reconnect(&self.shared, link));
     }
 
-    /// Puts back what lay under a key then, if anything did.
+    /// Restores the record that was saved under a key, if there was one.
     pub fn set_record_back(&self, saved: &Saved, key: &[u8]) {
         self.shared.act(|state, _| state.set_record_back(&saved.0, key));
     }
 
-    /// What lies under a key.
+    /// Returns the record under a key.
     pub fn record(&self, key: &[u8]) -> Option<Bytes> {
         self.shared.act(|state, _| state.record(key)).map(|(bytes, _)| bytes)
     }
 
-    /// Forgets a record or a segment; which one follows from the number.
+    /// Evicts a record or a segment; the number selects which.
     pub fn evict(&self, which: u64) {
         self.shared.act(|state, _| state.evict(which));
     }
 }
 
 impl Double {
-    /// From now on it behaves like this. What was drawn before stays drawn.
+    /// Changes the behaviour from now on. Faults that were drawn before stay.
     pub fn behave(&self, behaviour: Behaviour) {
         self.link.behave(behaviour);
     }
 
-    /// The same connection behind the usual deadlines and a breaker that takes long to open.
+    /// Returns the same connection behind the default deadlines and a breaker that opens late.
     pub fn guarded(&self) -> Guarded {
         let options = Options { requests_min: 1000, ..Options::default() };
         let settings = Settings::new(options).expect("the usual ones but for one number");
         Guarded::new(Box::new(self.clone()), Deadlines::default(), settings)
     }
 
-    /// How many operations it was asked for.
+    /// Returns the number of operations that were asked for.
     pub fn operations(&self) -> u64 {
         self.link.operations()
     }
 
-    /// Breaks the connection off, and connects again.
+    /// Breaks the connection, and connects again.
     pub fn reconnect(&self) {
         reconnect(&self.shared, &self.link);
     }
 
-    /// One operation: waits, meets its fate, takes effect, waits, answers.
+    /// Runs one operation: latency, fault, effect, latency, answer.
     async fn ask<T>(&self, effect: impl FnOnce(&mut State, u64) -> T) -> Result<T, BackingError> {
         let fate = self.link.fate();
         let half = self.link.behaviour().latency / 2;
@@ -193,7 +193,7 @@ impl Double {
         }
     }
 
-    /// The same for changes of a record.
+    /// Runs one operation that changes a record.
     async fn change<T>(
         &self,
         key: &[u8],
@@ -205,7 +205,7 @@ impl Double {
         self.ask(effect).await
     }
 
-    /// Lets a put take effect when nobody waits for it any more.
+    /// Lets a put take effect late, after its caller has stopped waiting.
     async fn put_late(&self, key: &[u8], write: &Write<'_>, late: Duration) -> Result<Put, BackingError> {
         let (double, key, bytes, ttl) = (self.clone(), key.to_vec(), write.bytes.clone(), write.ttl);
         let expected = match write.expected {
@@ -256,7 +256,7 @@ impl Double {
         Put::Stored(state.put(key, record))
     }
 
-    /// What a wait ends with now, or how long it may go on. `lease_ends_at_ms`: the end of the lease as it was seen last.
+    /// Returns the result of a wait if it ends now, or how long it may go on. `lease_ends_at_ms`: last known expiry of the lease.
     fn waited(
         &self,
         key: &[u8],
@@ -285,7 +285,7 @@ impl Double {
         let end = Instant::now() + limit;
         let mut lease_ends_at_ms = u64::MAX;
         loop {
-            // It hears of all changes from here on, so none comes between looking and waiting.
+            // It receives all changes from here on, so none is missed between looking and waiting.
             let changed = self.shared.changed.notified();
             let next = match self.waited(key, seen, &mut lease_ends_at_ms) {
                 Ok(waited) => return waited,
@@ -301,7 +301,7 @@ impl Double {
 }
 
 impl Shared {
-    /// Lets something take effect, and tells who is to be told before anybody gets the answer.
+    /// Applies an effect, and announces its changes before the caller gets the answer.
     fn act<T>(self: &Arc<Self>, effect: impl FnOnce(&mut State, u64) -> T) -> T {
         let (answer, changes) = {
             let mut state = self.state.lock();
@@ -331,7 +331,7 @@ impl Shared {
 }
 
 fn reconnect(shared: &Shared, link: &Link) {
-    // Whoever loads from now on is tracked anew, and has the new source.
+    // Loads from now on are tracked again, with the new source.
     shared.state.lock().untrack_all(link.id);
     link.reconnect();
 }

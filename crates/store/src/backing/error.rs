@@ -1,43 +1,43 @@
-//! Why a tier gave no answer.
+//! Errors of a tier.
 
 use std::error::Error;
 use std::time::Duration;
 
-/// Why a tier gave no answer. The caller counts it and goes on as after a miss.
+/// Reason that a tier gave no answer. The caller counts it and proceeds as after a miss.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackingError {
-    /// The tier could not be reached, or broke off.
+    /// The tier is unreachable, or the connection broke.
     #[error("the tier is unreachable")]
     Unreachable(#[source] Box<dyn Error + Send + Sync>),
-    /// The tier did not answer in time.
+    /// The tier didn't answer in time.
     #[error("the tier did not answer within {} ms", .after.as_millis())]
     TimedOut {
-        /// The deadline of the operation.
+        /// Deadline of the operation.
         after: Duration,
     },
-    /// What the tier answered can't be what was put there. The entry is as good as missing and should be removed.
+    /// The answer can't be a stored value. Treat the entry as missing and remove it.
     #[error("the tier answered with something else than what was put there")]
     Corrupt(#[source] Box<dyn Error + Send + Sync>),
-    /// Other changes kept coming in between.
+    /// Other changes kept interfering.
     #[error("the change was overtaken {attempts} times")]
     Contended {
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
     },
-    /// The tier has no room, for what has no other word for it: a lease, say.
+    /// The tier has no room, for operations that have no other result for it, such as taking a lease.
     #[error("the tier has no room for it")]
     Full,
-    /// The tier was not asked: it has failed too often lately.
+    /// The tier wasn't asked: its circuit breaker is open.
     #[error("the tier is not asked for the next {} ms", .retry.as_millis())]
     Open {
-        /// When asking may be worth it again.
+        /// Time until the next attempt.
         retry: Duration,
     },
 }
 
 impl BackingError {
-    /// Whether it says that the tier itself is in trouble, and not only this entry or this moment.
+    /// Whether the tier itself is in trouble, not only this entry or this moment.
     pub fn is_of_tier(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::TimedOut { .. } => true,

@@ -1,4 +1,4 @@
-//! Deadlines, and a circuit breaker, around any tier.
+//! Deadlines and a circuit breaker around any tier.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use super::record::{Loaded, Put, Tracking, Version, Waited, Write};
 use super::watch::{Source, Standing, Watcher};
 use crate::{FillId, SegmentId, SegmentPut};
 
-/// How long the operations of a tier may take.
+/// Deadlines of the operations of a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
-    /// Of records and leases. By default 50 ms: a miss that waited longer had better gone to the origin.
+    /// Records and leases: 50 ms by default, because after that a miss is better fetched from the origin.
     pub record: Duration,
-    /// Of segments. By default 500 ms, for a megabyte on a slow line.
+    /// Segments: 500 ms by default, for a megabyte on a slow network.
     pub segment: Duration,
-    /// Of the log. By default 500 ms: nobody's response waits for it, and replicas may have to answer too.
+    /// The log: 500 ms by default, because no response waits for it, and replicas may have to answer too.
     pub log: Duration,
-    /// Of giving a lease back. By default 1 s, a third of what leases last: no response of this process waits for it, and others wait for
-    /// the lease.
+    /// Giving a lease back: 1 s by default, a third of the duration of a lease, because no response of this process waits for it, and
+    /// others wait for the lease.
     pub release: Duration,
 }
 
@@ -48,10 +48,10 @@ impl Default for Deadlines {
     }
 }
 
-/// A tier whose operations end in time, and which is not asked when it has failed too often lately.
+/// A tier with deadlines that isn't asked for a while after too many failures.
 ///
-/// Failures are those of the tier ([`BackingError::is_of_tier`]); a conflict or a corrupt entry is an answer. A source that is verified
-/// and was not when the tier failed is asked at once: it is back.
+/// Failures are those of the tier ([`BackingError::is_of_tier`]); a conflict or a corrupt entry is an answer. A source that is verified now
+/// and wasn't when the tier failed is asked at once: the tier is back.
 pub struct Guarded {
     inner: Box<dyn Backing>,
     deadlines: Deadlines,
@@ -62,21 +62,21 @@ pub struct Guarded {
 
 struct Circuit {
     breaker: Breaker,
-    /// Which source failed when it opened, if one was verified then.
+    /// Source that failed when the breaker opened, if one was verified then.
     failed: Option<Source>,
-    /// How often it has opened.
+    /// Number of times that the breaker has opened.
     opened: u64,
 }
 
 impl Guarded {
-    /// Around a tier that has no deadlines of its own.
+    /// Wraps a tier that has no deadlines of its own.
     pub fn new(inner: Box<dyn Backing>, deadlines: Deadlines, settings: Settings) -> Self {
         let circuit = Circuit { breaker: Breaker::new(settings), failed: None, opened: 0 };
         let durations = Mutex::default();
         Self { inner, deadlines, circuit: Mutex::new(circuit), durations, begun: Instant::now() }
     }
 
-    /// Whether the tier is asked.
+    /// Returns the state of the circuit breaker.
     pub fn state(&self) -> State {
         self.circuit.lock().breaker.state()
     }
@@ -100,7 +100,7 @@ impl Guarded {
         admitted.map_err(|Refusal { retry_ms }| BackingError::Open { retry: Duration::from_millis(retry_ms) })
     }
 
-    /// The source that is asked now, if it can be relied upon.
+    /// Returns the current source, if it can be relied upon.
     fn verified(&self) -> Option<Source> {
         let source = self.inner.source();
         (self.inner.standing(source) == Standing::Verified).then_some(source)
@@ -127,7 +127,7 @@ impl Guarded {
             let answer = within(self.deadlines.of(operation), ask(&*self.inner)).await;
             let took_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.durations.lock().record(operation, took_ns);
-            // A failure that is older than its deadline was met while this process stood still. It says nothing of the tier.
+            // A failure that is later than its deadline was seen while this process was stopped. It says nothing about the tier.
             if answer.is_ok() || begun.elapsed() <= self.deadlines.of(operation) + LATE {
                 self.report(permit, &answer);
             }
@@ -136,7 +136,7 @@ impl Guarded {
     }
 }
 
-/// Waits once more where a deadline passed while this process stood still: the answer may have come meanwhile, and lie there unread.
+/// Waits once more if the deadline passed while this process was stopped: the answer may have arrived meanwhile, and be unread.
 async fn within<T>(deadline: Duration, mut answer: Pending<'_, T>) -> Result<T, BackingError> {
     let begun = Instant::now();
     match timeout(deadline, answer.as_mut()).await {
@@ -146,7 +146,7 @@ async fn within<T>(deadline: Duration, mut answer: Pending<'_, T>) -> Result<T, 
     .unwrap_or(Err(BackingError::TimedOut { after: deadline }))
 }
 
-/// A process that runs notices a deadline sooner.
+/// Delay after which a deadline counts as noticed late. A running process notices it sooner.
 const LATE: Duration = Duration::from_millis(250);
 
 impl Backing for Guarded {
@@ -219,12 +219,13 @@ impl Backing for Guarded {
         self.ask(Operation::Record, move |tier| tier.release_lease(lease, write))
     }
 
-    /// Who holds no lease gives none back, so a tier in trouble is not asked too often. How it ends is told to nobody.
+    /// Bypasses the circuit breaker: only holders of a lease give one back, so a failing tier isn't asked too often. The result isn't
+    /// reported to the breaker.
     fn give_lease_back<'a>(&'a self, lease: &'a Lease, write: Write<'a>) -> Pending<'a, Put> {
         Box::pin(within(self.deadlines.release, self.inner.give_lease_back(lease, write)))
     }
 
-    /// Takes long by nature, so it is no probe, and how it ends says nothing about the tier.
+    /// Waits take long by nature, so a wait is no probe of the breaker, and its result isn't reported to it.
     fn wait<'a>(&'a self, key: &'a [u8], seen: Option<Version>, limit: Duration) -> Pending<'a, Waited> {
         Box::pin(async move {
             match self.state() {
@@ -268,7 +269,7 @@ mod tests {
     use super::super::lease::LeaseMode;
     use super::*;
 
-    /// The double, to make it misbehave, behind a guard that opens after four failures.
+    /// Returns a double to control, and the same behind a guard that opens after four failures.
     fn guarded(behaviour: Behaviour) -> (Double, Guarded) {
         let double = DoubleServer::new(DoubleLimits::default(), 1).connect(behaviour);
         let options =
@@ -303,7 +304,7 @@ mod tests {
         }
     }
 
-    /// However often it is stopped while it asks, that says nothing of the tier.
+    /// A process that is stopped while it asks says nothing about the tier, however often.
     #[tokio::test(start_paused = true)]
     async fn a_process_that_stands_still_waits_once_more_and_blames_nobody() {
         let (double, tier) = guarded(Behaviour { silent_permille: 1000, ..Behaviour::GOOD });
@@ -349,7 +350,7 @@ mod tests {
         assert_eq!((tier.health().state, tier.health().opened), (State::Closed, 1));
     }
 
-    /// Others wait for it.
+    /// Other instances wait for the lease.
     #[tokio::test(start_paused = true)]
     async fn a_lease_is_given_back_past_an_open_breaker() {
         let (double, tier) = guarded(Behaviour::GOOD);

@@ -1,47 +1,47 @@
-//! How a tier does, for whoever watches it.
+//! State of a tier, for metrics.
 
 use std::time::Duration;
 
 use breaker::State;
 use telemetry::Histogram;
 
-/// What is asked of a tier, by how long that may take.
+/// Kind of an operation, by its deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Metadata and leases.
+    /// Records and leases.
     Record,
-    /// Up to 1 MiB of a body.
+    /// Segments: up to 1 MiB of a body each.
     Segment,
     /// The log of purges.
     Log,
 }
 
-/// See the module. By default that of a tier that is always asked, and is not measured.
+/// State of a tier. The default is that of a tier that is always asked and isn't measured.
 #[derive(Debug, Clone)]
 pub struct Health {
-    /// Of the circuit breaker.
+    /// State of the circuit breaker.
     pub state: State,
-    /// How often it has opened.
+    /// Number of times that the breaker has opened.
     pub opened: u64,
-    /// Whether copies of what the tier has can be relied upon now.
+    /// Whether copies of the tier's records can be relied upon now.
     pub is_verified: bool,
-    /// How long ago it last showed that it is there.
+    /// Time since the last sign of life of the tier.
     pub silence: Duration,
-    /// How far its clock is ahead of the one here, where that is known.
+    /// How far its clock is ahead of that of this process, if known.
     pub clock_ahead_ms: Option<i64>,
-    /// How long operations took, those included that ended without an answer.
+    /// Durations of operations, including those that ended without an answer.
     pub durations: Durations,
 }
 
-/// How long operations took, by [`Operation`].
+/// Durations of operations by [`Operation`].
 #[derive(Debug, Clone, Default)]
 pub struct Durations([Histogram; Operation::ALL.len()]);
 
 impl Operation {
-    /// All values, in the order of their numbers.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Record, Self::Segment, Self::Log];
 
-    /// The label value.
+    /// Returns the label value.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Record => "record",
@@ -59,7 +59,7 @@ impl Default for Health {
 }
 
 impl Durations {
-    /// Those of one kind of operation.
+    /// Returns the durations of one kind of operation.
     pub fn of(&self, operation: Operation) -> &Histogram {
         &self.0[operation as usize]
     }

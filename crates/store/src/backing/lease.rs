@@ -1,12 +1,12 @@
-//! The right to fetch for all, one for each key.
+//! Leases: the right to fetch for all instances, one for each key.
 
 use std::fmt;
 use std::time::Duration;
 
-/// The longest note beside a lease.
+/// Maximum length of the note beside a lease in bytes.
 pub const LEASE_NOTE_BYTES_MAX: usize = 256;
 
-/// Tells one taking of a lease from all others. Drawn by the tier that gave it; a secret of who holds it.
+/// Identifies one taking of a lease. Drawn by the tier that granted it, and known only to its holder.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token(pub [u8; 16]);
 
@@ -16,54 +16,54 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A lease that was taken. Dropping it does not free it: it ends by release, or when its time has passed.
+/// A taken lease. Dropping it doesn't free it: it ends by release, or when it expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// What it is about.
+    /// Key that it is for.
     pub key: Box<[u8]>,
-    /// Of this taking.
+    /// Token of this taking.
     pub token: Token,
 }
 
-/// How a lease is to be taken.
+/// Parameters for taking a lease.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseRequest<'a> {
-    /// How long it lasts unless it is renewed. More than zero.
+    /// Duration unless it is renewed. More than zero.
     pub ttl: Duration,
-    /// Who takes it, for the others to read: at most [`LEASE_NOTE_BYTES_MAX`], and cut to that.
+    /// Description of the holder for other instances, cut to [`LEASE_NOTE_BYTES_MAX`].
     pub note: &'a [u8],
-    /// Whether another's lease ends by it.
+    /// Whether it ends a lease of another holder.
     pub mode: LeaseMode,
 }
 
-/// Whether a lease that somebody holds can be taken.
+/// Whether a held lease can be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseMode {
-    /// Only if nobody holds it.
+    /// Takes the lease only if nobody holds it.
     IfFree,
-    /// In any case: older fetches are not to publish any more.
+    /// Takes the lease in any case, so that older fetches can't publish any more.
     Overwrite,
 }
 
-/// What became of taking a lease.
+/// Result of taking a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
-    /// It is the caller's.
+    /// The caller holds the lease.
     Taken(Lease),
-    /// Somebody else holds it.
+    /// Another instance holds the lease.
     Held {
-        /// What they said about themselves.
+        /// Note of the holder.
         note: Box<[u8]>,
-        /// How long it lasts, if they don't renew it.
+        /// Time until it expires, unless the holder renews it.
         left: Duration,
     },
 }
 
-/// What became of renewing a lease.
+/// Result of renewing a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewed {
-    /// It is held for the time asked.
+    /// The lease is held for the requested time.
     Renewed,
-    /// It was overwritten, or its time had passed.
+    /// The lease was overwritten, or had expired.
     Lost,
 }

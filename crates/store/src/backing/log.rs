@@ -1,54 +1,54 @@
-//! The log of a tier: records in an order that is the same for all.
+//! Log of a tier: records in one order for all readers.
 
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
 use crate::Refusal;
 
-/// What one append and one read hold at most.
+/// Maximum number of bytes in one append and in one read.
 pub const LOG_APPEND_BYTES_MAX: usize = 64 << 10;
 
-/// Names one log: one that was lost and begun anew has another.
+/// Id of one log. A log that was lost and begun again has another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LogId(pub [u8; 16]);
 
-/// A place in a log. It grows with each record, in steps that only the tier knows.
+/// Position in a log. It grows with each record, in steps that only the tier knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LogOffset(pub u64);
 
-/// A place in a certain log.
+/// Position in a particular log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogCursor {
-    /// Which log.
+    /// Id of the log.
     pub id: LogId,
-    /// Up to where: of the records that end at or before it, nothing is wanted.
+    /// Position: records that end at or before it are known.
     pub offset: LogOffset,
 }
 
-/// What there is of a log.
+/// Extent of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogState {
-    /// Which log.
+    /// Id of the log.
     pub id: LogId,
-    /// Below it, nothing is left.
+    /// Start of the log; records below it are gone.
     pub floor: LogOffset,
-    /// Where the last record ends.
+    /// End of the last record.
     pub end: LogOffset,
 }
 
-/// How a log as it is now relates to what was read of it.
+/// Relation of the current log to a reader's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Continuity {
-    /// All that came since can be read.
+    /// All later records can be read.
     Whole,
-    /// Some of what came since is below the floor.
+    /// Some later records are below the floor.
     Trimmed,
-    /// It is another log, or a part of what was read is gone: nothing is known about what came since.
+    /// The log is another one, or a part of the records that were read is gone: nothing is known about later ones.
     Lost,
 }
 
 impl LogState {
-    /// How it relates to what was read up to `cursor`.
+    /// Returns the relation of the log to a reader that has read up to `cursor`.
     pub fn continues(&self, cursor: &LogCursor) -> Continuity {
         if self.id != cursor.id || self.end < cursor.offset {
             return Continuity::Lost;
@@ -56,59 +56,59 @@ impl LogState {
         if cursor.offset < self.floor { Continuity::Trimmed } else { Continuity::Whole }
     }
 
-    /// Its end, to read on from.
+    /// Returns the end of the log, to read on from.
     pub fn cursor(&self) -> LogCursor {
         LogCursor { id: self.id, offset: self.end }
     }
 }
 
-/// What became of an append.
+/// Result of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appended {
-    /// The records are in the log, and end where it ends or before.
+    /// The records are in the log, and end at its end or before.
     Taken {
-        /// Behind the records.
+        /// State of the log after the append.
         state: LogState,
-        /// How safe they are.
+        /// How many nodes have the records.
         safety: Safety,
     },
-    /// They are beyond [`LOG_APPEND_BYTES_MAX`].
+    /// The records exceed [`LOG_APPEND_BYTES_MAX`].
     NotStored(Refusal),
 }
 
-/// Whether something outlives a node.
+/// Whether records outlive the loss of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Safety {
-    /// As many nodes have it as the operator asked for.
+    /// As many nodes have them as the operator configured.
     AsConfigured,
-    /// Not yet, or not in time.
+    /// Fewer nodes have them, or not in time.
     Behind,
 }
 
 /// One record of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogRecord {
-    /// As it was appended.
+    /// Bytes as appended.
     pub bytes: Bytes,
-    /// Behind it.
+    /// End of the record.
     pub end: LogOffset,
 }
 
 /// Some records of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogPart {
-    /// As it was when they were read. Where it is not the log that was asked for, there are no records.
+    /// State of the log when they were read. There are no records if it isn't the requested log.
     pub state: LogState,
-    /// In order. If the last one ends before the log does, there are more.
+    /// Records in order. If the last one ends before the log does, there are more.
     pub records: Vec<LogRecord>,
 }
 
 impl LogPart {
-    /// How it relates to what was read up to `cursor`, where it was read from the beginning of the `last` record before that on: a log that was
-    /// set back, and has grown again to where it was, has another one in its place.
+    /// Returns the relation of the log to a reader that has read up to `cursor`, if the part was read from the start of the `last` record
+    /// before that. A log that was set back, and has grown again to the same length, has another record there.
     pub fn continues(&self, cursor: &LogCursor, last: &LastRecord) -> Continuity {
         match self.state.continues(cursor) {
-            // Where it was trimmed up to here, there is nothing to compare.
+            // If it was trimmed up to here, there is nothing to compare.
             Continuity::Whole
                 if self.state.floor <= last.begins
                     && !self.records.first().is_some_and(|record| last.is(record)) =>
@@ -123,19 +123,19 @@ impl LogPart {
 /// The record of the log that was read last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastRecord {
-    /// Where it begins.
+    /// Start of the record.
     pub begins: LogOffset,
     end: LogOffset,
     hash: u64,
 }
 
 impl LastRecord {
-    /// What tells it apart.
+    /// Remembers a record by its position and hash.
     pub fn new(begins: LogOffset, record: &LogRecord) -> Self {
         Self { begins, end: record.end, hash: XxHash3_64::oneshot(&record.bytes) }
     }
 
-    /// Whether it is this one.
+    /// Whether `record` is this one.
     fn is(&self, record: &LogRecord) -> bool {
         *self == Self::new(self.begins, record)
     }

@@ -8,86 +8,87 @@ use super::lease::Lease;
 use super::watch::Source;
 use crate::{Refusal, SEGMENT_BYTES_MAX};
 
-/// The longest key.
+/// Maximum length of a key in bytes.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
-/// The longest record, all of it.
+/// Maximum length of a whole record in bytes.
 pub const RECORD_BYTES_MAX: usize = 64 << 10;
-/// The longest segment, with what says whose it is; see `docs/design/record-format.md`.
+/// Maximum length of a segment with its frame in bytes; see `docs/design/record-format.md`.
 pub const SEGMENT_FRAME_BYTES_MAX: usize = SEGMENT_BYTES_MAX + 64;
 
-/// Names the bytes of a record among all that were ever under its key. Nothing else follows from it: of two, none is newer.
+/// Identifies the bytes of a record among all that were ever under its key. Versions have no order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Version(pub u64);
 
-/// A record as it was found.
+/// A loaded record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
-    /// All of it.
+    /// The whole record.
     pub bytes: Bytes,
-    /// Of these bytes.
+    /// Version of these bytes.
     pub version: Version,
-    /// Where it comes from: what a copy is to be judged by.
+    /// Source that it was loaded from, by which copies are judged.
     pub source: Source,
-    /// Whether the next change will be told. A tier follows a limited number of keys, and none for an answer to a put.
+    /// Whether the next change will be announced. A tier follows a limited number of keys, and none for the answer to a put.
     pub tracking: Tracking,
 }
 
-/// Whether changes are told.
+/// Whether changes of a record are announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracking {
-    /// The next change is told; for records that are kept.
+    /// The next change is announced; for records that are kept.
     UntilChanged,
-    /// Nothing is told.
+    /// Changes aren't announced.
     Off,
 }
 
-/// A record to be written.
+/// A record to write.
 #[derive(Debug, Clone)]
 pub struct Write<'a> {
-    /// All of it.
+    /// The whole record.
     pub bytes: Bytes,
-    /// What it was decided upon.
+    /// Condition on the current record.
     pub expected: Expected<'a>,
-    /// How long it is of use. More than zero.
+    /// Time to live. More than zero.
     pub ttl: Duration,
-    /// What must be held for it, if anything.
+    /// Lease that must be held, if any.
     pub lease: Option<&'a Lease>,
 }
 
-/// What must be there for a record to be written.
+/// Condition on the current record for a write.
 #[derive(Debug, Clone, Copy)]
 pub enum Expected<'a> {
-    /// Whatever it is. For records with one writer.
+    /// None. For records with one writer.
     Any,
-    /// Nothing.
+    /// There is no record.
     Absent,
-    /// What was loaded. All of it is given, since some tiers compare bytes.
+    /// The record is this loaded one. Given whole, since some tiers compare bytes.
     Is(&'a Loaded),
 }
 
-/// What became of a record that was to be written.
+/// Result of writing a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Put {
-    /// It is there.
+    /// The record was written.
     Stored(Version),
-    /// Something else was there, or nothing: decide again.
+    /// The condition doesn't hold; with the current record, if there is one. Decide again.
     Conflict(Option<Loaded>),
-    /// The lease was not held any more.
+    /// The lease wasn't held any more.
     LeaseLost,
-    /// It is beyond a limit.
+    /// The record was refused.
     NotStored(Refusal),
 }
 
-/// How waiting for somebody else's fetch ended.
+/// Result of waiting for another instance's fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Waited {
-    /// The record is another one, or gone.
+    /// The record has changed, or is gone.
     Changed(Option<Loaded>),
-    /// The server has told of a change. What lies there now was not looked at: whoever waits reads it anyway, and waits again if it is the same.
+    /// The server has announced a change. The current record wasn't loaded: the caller loads it anyway, and waits again if it is the same.
     Told,
-    /// The record is the same, and nobody holds the lease: it was freed, maybe before the wait, with or without a record that is gone again.
+    /// The record is the same, and nobody holds the lease: it was freed, perhaps before the wait, with or without a record that is gone
+    /// again.
     Free,
-    /// The record is the same, and the lease has come to the end of its time while it was waited for.
+    /// The record is the same, and the lease expired during the wait.
     Expired,
     /// The limit has passed.
     StillHeld,

@@ -1,7 +1,7 @@
-//! The tests that every tier behind memory must pass.
+//! Tests that every tier behind memory must pass.
 //!
-//! They answer with the first broken promise instead of panicking, and wait for conditions, so they run on paused time, on
-//! real time, and against a server that others use: all keys are new.
+//! They return the first broken promise instead of panicking, and wait for conditions, so they run on paused time, on real time, and
+//! against a server that is in use: all keys are new.
 
 mod coherence;
 mod faults;
@@ -27,30 +27,30 @@ pub use self::faults::check_under_faults;
 
 /// Two instances on one tier.
 pub struct Bench {
-    /// The one that most is done with.
+    /// Instance that most operations use.
     pub own: Arc<dyn Backing>,
-    /// Another one.
+    /// Another instance.
     pub other: Arc<dyn Backing>,
-    /// How long a connection that has fallen silent is relied upon.
+    /// Time for which a silent connection is relied upon.
     pub verification: Duration,
 }
 
-/// The promise that a tier broke.
+/// Failure of the suite.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// What was expected and did not happen, with the number of the promise.
+    /// A broken promise: its number, and the expectation that wasn't met.
     #[error("promise {0} is broken: {1}")]
     BrokenPromise(u8, &'static str),
-    /// The tier failed while it should have worked.
+    /// The tier failed although it should work.
     #[error("the tier failed")]
     TierFailed(#[from] BackingError),
 }
 
-/// Checks the promises on a tier that works.
+/// Checks the promises on a working tier.
 ///
 /// # Errors
-/// The first promise that does not hold.
+/// The first broken promise.
 pub async fn check(bench: &Bench) -> Result<(), Violation> {
     records::check(bench).await?;
     segments::check(bench).await?;
@@ -59,18 +59,18 @@ pub async fn check(bench: &Bench) -> Result<(), Violation> {
     log::check(bench).await
 }
 
-/// Long enough for what is not to end during a test.
+/// Time to live of entries that must not expire during a test.
 const LONG: Duration = Duration::from_secs(60);
-/// Long enough to be looked at before it ends.
+/// Time to live of entries that expire during a test, long enough to be seen.
 const SHORT: Duration = Duration::from_millis(400);
-/// How long something that must happen may take.
+/// Time limit for conditions that must come true.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn ensure(holds: bool, promise: u8, what: &'static str) -> Result<(), Violation> {
     if holds { Ok(()) } else { Err(Violation::BrokenPromise(promise, what)) }
 }
 
-/// A key that nobody has used, with bytes that a careless tier might read something into.
+/// Returns an unused key, with bytes that a careless tier might interpret.
 fn new_key(name: &str) -> Vec<u8> {
     let FillId { process, sequence } = FillId::next();
     format!("{{suite}} {name}\0\r\n\u{ff} {process:x} {sequence:x}").into_bytes()
@@ -91,12 +91,12 @@ async fn load(tier: &dyn Backing, key: &[u8]) -> Result<Option<Loaded>, Violatio
     Ok(tier.load(&[key], Tracking::Off).await?.pop().flatten())
 }
 
-/// What is there, as it must be.
+/// Loads a record that must be there.
 async fn found(tier: &dyn Backing, key: &[u8]) -> Result<Loaded, Violation> {
     load(tier, key).await?.ok_or(Violation::BrokenPromise(1, "what was just put is there"))
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 async fn eventually(
     promise: u8,
     what: &'static str,

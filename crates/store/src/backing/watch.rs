@@ -1,34 +1,34 @@
-//! How copies stay true to the tier.
+//! Invalidation of copies.
 
 /// One node of a tier in one generation of the connection to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Source {
-    /// Which node.
+    /// Number of the node.
     pub node: u32,
-    /// Grows with each connection, and with each change of the node's role.
+    /// Number that grows with each connection, and with each change of the node's role.
     pub generation: u32,
 }
 
 /// Whether copies from a source can be relied upon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// What has changed was told, up to the time of verification.
+    /// All changes were announced, up to the time of verification.
     Verified,
-    /// Something may have changed unheard, and whoever loads again knows: the node is heard in a later generation.
+    /// Changes may have been missed, and the node can be asked: it is connected in a later generation.
     Ended,
-    /// Nobody knows what has changed: the node is not heard now.
+    /// Changes may have been missed, and the node isn't connected.
     Unverified,
 }
 
-/// Is told what changes. Called from any thread, by whoever reads what the tier sends: it sets flags and returns.
+/// Receiver of announcements. Called from any thread, by the task that reads from the tier: set flags and return.
 pub trait Watcher: Send + Sync {
-    /// Copies of these records may be outdated.
+    /// Called when copies of these records may be outdated.
     fn suspect(&self, keys: &[&[u8]]);
 
-    /// All copies of this source, and of its generations before, may be outdated; `None`: all copies.
+    /// Called when all copies of this source and of its earlier generations may be outdated; `None` for all copies.
     fn all_suspect(&self, source: Option<Source>);
 
-    /// The log has grown, was trimmed, or is another one; or it may have. What is asked for from here on is asked in time to be told of the
-    /// next change.
+    /// Called when the log has grown, was trimmed or is another one, or may have. A question that is sent after the call is in time for the
+    /// next announcement.
     fn log_changed(&self);
 }

@@ -1,41 +1,41 @@
-//! The bytes of the records of a fleet.
+//! Encoding of the records of a fleet.
 
 use twox_hash::XxHash3_64;
 
 use super::{InstanceId, ListId};
 use crate::backing::{LogCursor, LogId, LogOffset};
 
-/// So many instances share a tier at most: their list fits into a record.
+/// Maximum number of instances that share a tier: their list fits into a record.
 pub const MEMBERS_MAX: usize = 1_000;
-/// The longest name of an instance.
+/// Maximum length of the name of an instance in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// What an instance says of itself.
+/// Record of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Which one.
+    /// Id of the instance.
     pub id: InstanceId,
-    /// How far it has read the log.
+    /// Position up to which it has read the log.
     pub read: LogCursor,
-    /// What its operator calls it.
+    /// Name that its operator gave it.
     pub name: Box<str>,
 }
 
-/// Where an instance has read to that ends, and that nobody is to wait for: no log is so long.
+/// Position of an instance that has ended and isn't waited for: no log is that long.
 pub(super) const HAS_LEFT: LogCursor = LogCursor { id: LogId([0; 16]), offset: LogOffset(u64::MAX) };
 
-/// These are no bytes of a fleet, or of a version that is not known here.
+/// Bytes that aren't a record of a fleet in a version known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no record of a fleet in this version of Larder")]
 pub struct FormatError;
 
 impl Member {
-    /// Whether it has said that it ends.
+    /// Whether it has announced that it ends.
     pub(super) fn has_left(&self) -> bool {
         self.read == HAS_LEFT
     }
 
-    /// Its record.
+    /// Encodes the record.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = MEMBER.to_vec();
         bytes.extend_from_slice(&self.id.0);
@@ -45,10 +45,10 @@ impl Member {
         sealed(bytes)
     }
 
-    /// Reads a record.
+    /// Decodes a record.
     ///
     /// # Errors
-    /// For anything else.
+    /// When the bytes are anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let rest = unsealed(bytes)?.strip_prefix(MEMBER).ok_or(FormatError)?;
         let (id, rest) = rest.split_first_chunk().ok_or(FormatError)?;
@@ -61,7 +61,7 @@ impl Member {
     }
 }
 
-/// A name as it may stand in a record.
+/// Returns a name without control characters, cut to [`NAME_BYTES_MAX`].
 pub(super) fn name(text: &str) -> Box<str> {
     let mut name = String::new();
     for character in text.chars().filter(|character| !character.is_control()) {
@@ -73,7 +73,7 @@ pub(super) fn name(text: &str) -> Box<str> {
     name.into()
 }
 
-/// The list of all instances.
+/// Encodes the list of all instances.
 pub(crate) fn encode_list(id: ListId, ids: &[InstanceId]) -> Vec<u8> {
     let mut bytes = LIST.to_vec();
     bytes.extend_from_slice(&id.begun_by.0);
@@ -95,7 +95,7 @@ pub(crate) fn decode_list(bytes: &[u8]) -> Result<(ListId, Vec<InstanceId>), For
     Ok((id, ids))
 }
 
-/// With a checksum behind them: a bit that was flipped would let an instance say that it has read what it has not.
+/// Appends a checksum: a flipped bit would let an instance claim to have read more than it has.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let checksum = XxHash3_64::oneshot(&bytes);
     bytes.extend_from_slice(&checksum.to_le_bytes());
@@ -124,7 +124,7 @@ mod tests {
             let read = LogCursor { id: LogId(log), offset: LogOffset(offset) };
             let member = Member { id: InstanceId(id), read, name: name(&text) };
             prop_assert_eq!(Member::decode(&member.encode()), Ok(member));
-            // Whatever is given, nothing panics.
+            // Nothing panics, whatever the input.
             let _ = (Member::decode(&noise), decode_list(&noise));
         }
 

@@ -1,71 +1,71 @@
-//! What of a body was held, and where it lies.
+//! Bodies: the stored parts, and where they are.
 
 use super::bytes::{Reader, Writer};
 use super::error::FormatError;
 use crate::{FillId, SEGMENT_BYTES_MAX};
 
-/// The largest body that travels inside of its record.
+/// Largest body inside its record, in bytes.
 pub const INLINE_BYTES_MAX: usize = 4 << 10;
 
 /// The body of a stored response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body<'a> {
-    /// How much of it there is.
+    /// Whether the body is complete.
     pub state: BodyState,
-    /// The length of the representation, where it is known.
+    /// Length of the representation, if known.
     pub complete_bytes: Option<u64>,
-    /// Where it is.
+    /// Location of the bytes.
     pub content: Content<'a>,
 }
 
-/// How much of a body there is.
+/// Completeness of a stored body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyState {
-    /// All of it was held.
+    /// The whole body is stored.
     Complete,
-    /// Some of it.
+    /// A part of the body is stored.
     Part,
 }
 
-/// Where a body is.
+/// Location of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content<'a> {
-    /// Here, all of it.
+    /// The whole body, inside the record.
     Inline(&'a [u8]),
-    /// In segments.
+    /// Segments outside of the record.
     Segments(Layout),
 }
 
-/// A body on a grid of cells.
+/// A body divided into cells of equal size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// Of the whole cells: cell i is its segment i.
+    /// Fill of the whole cells: cell i is its segment i.
     pub fill: FillId,
-    /// The size of a cell.
+    /// Size of a cell in bytes.
     pub cell_bytes: u32,
-    /// Whole cells, in order, apart from each other.
+    /// Runs of whole cells, in order and not adjacent.
     pub runs: Vec<Run>,
-    /// Less than cells, in order, where no whole cell is.
+    /// Parts of cells that aren't stored whole, in order.
     pub fragments: Vec<Fragment>,
 }
 
-/// Whole cells one behind the other.
+/// Adjacent whole cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// The first of them.
+    /// Index of the first cell.
     pub first: u32,
-    /// How many; at least one.
+    /// Number of cells; at least one.
     pub count: u32,
 }
 
-/// Less than a cell.
+/// A part of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
-    /// Where in the representation it begins.
+    /// Position of the first byte in the representation.
     pub first: u64,
-    /// How many bytes; at least one.
+    /// Number of bytes; at least one.
     pub bytes: u32,
-    /// It is segment 0 of this.
+    /// Fill whose segment 0 holds the bytes.
     pub fill: FillId,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
-    /// What must hold, asked before writing and after reading.
+    /// Checks the invariants, before writing and after reading.
     fn check(&self) -> Result<(), FormatError> {
         let is_right = match &self.content {
             Content::Inline(data) => {
@@ -129,11 +129,11 @@ impl<'a> Body<'a> {
 }
 
 impl Layout {
-    /// Cells of a body: an index is below it.
+    /// Maximum number of cells in a body.
     pub const CELLS_MAX: u32 = CELLS_MAX;
-    /// Runs of whole cells.
+    /// Maximum number of runs.
     pub const RUNS_MAX: usize = RUNS_MAX;
-    /// Pieces that are less than a cell.
+    /// Maximum number of fragments.
     pub const FRAGMENTS_MAX: usize = FRAGMENTS_MAX;
 
     fn read(reader: &mut Reader<'_>) -> Result<Self, FormatError> {
@@ -153,7 +153,7 @@ impl Layout {
         Ok(Self { fill, cell_bytes, runs, fragments })
     }
 
-    /// Follows a check: the counts fit.
+    /// Writes the layout, which was checked: the counts fit.
     fn write(&self, writer: &mut Writer<'_>) {
         writer.fill(self.fill);
         writer.u32(self.cell_bytes);
@@ -177,7 +177,7 @@ impl Layout {
         if self.cell_bytes == 0 || self.cell_bytes as usize > SEGMENT_BYTES_MAX {
             return Err(FormatError::Invalid("the size of a cell is out of range"));
         }
-        // A run begins behind the one before and at least one cell apart from it.
+        // A run begins after the one before and at least one cell apart from it.
         let mut free = 0;
         for run in &self.runs {
             let end = run.first.checked_add(run.count).filter(|end| *end <= CELLS_MAX);
@@ -187,10 +187,10 @@ impl Layout {
         Ok(())
     }
 
-    /// How many bytes the pieces are together: as many as `complete_bytes` where nothing is missing.
+    /// Returns the number of stored bytes, which equals `complete_bytes` if nothing is missing.
     ///
     /// # Errors
-    /// When a piece is where none can be, or there are too many.
+    /// When a piece is out of place, or there are too many.
     pub fn held_bytes(&self, complete_bytes: Option<u64>) -> Result<u64, FormatError> {
         self.check()?;
         let cell_bytes = u64::from(self.cell_bytes);
@@ -212,7 +212,7 @@ impl Layout {
         Ok(held)
     }
 
-    /// Where a fragment ends; `None` where it cannot be.
+    /// Returns the end of a fragment; `None` if it is out of place.
     fn end_of(&self, fragment: &Fragment, free: u64, complete_bytes: u64) -> Option<u64> {
         let cell_bytes = u64::from(self.cell_bytes);
         let cell = u32::try_from(fragment.first / cell_bytes).ok().filter(|cell| *cell < CELLS_MAX)?;
@@ -226,9 +226,9 @@ impl Layout {
     }
 }
 
-/// Versions that passed bodies on as they came wrote it of those.
+/// State of a body in progress, written by versions that shared bodies while they arrived.
 const RESERVED_STATE: u8 = 3;
-/// As many as a segment's index may count.
+/// Limit on the index of a segment.
 pub(super) const CELLS_MAX: u32 = 1 << 16;
 const RUNS_MAX: usize = 256;
 const RUN_BYTES: usize = 8;

@@ -1,9 +1,9 @@
-//! Numbers and texts.
+//! Reading and writing of numbers and texts.
 
 use super::error::FormatError;
 use crate::FillId;
 
-/// What is left to be read.
+/// Input that hasn't been read yet.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A number of which the greatest means none.
+    /// Reads a number whose greatest value means `None`.
     pub(super) fn some_u64(&mut self) -> Result<Option<u64>, FormatError> {
         self.u64().map(|number| (number != NONE).then_some(number))
     }
@@ -62,7 +62,7 @@ impl<'a> Reader<'a> {
         self.text_or_null()?.ok_or(FormatError::Invalid("a text is null where one must be"))
     }
 
-    /// A list of `count` items that take `item_bytes_min` bytes each: room is made only for what can be there.
+    /// Reads a list of `count` items of at least `item_bytes_min` bytes each. Allocates only for items that can be there.
     pub(super) fn list<T>(
         &mut self,
         count: usize,
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What was written so far.
+/// Output of an encoder.
 pub(super) struct Writer<'o> {
     pub(super) out: &'o mut Vec<u8>,
 }
@@ -144,6 +144,6 @@ impl Writer<'_> {
 }
 
 const ENDS_EARLY: FormatError = FormatError::Invalid("it ends early");
-/// The length of a text that is not there.
+/// Length that stands for a missing text.
 const NULL: u16 = u16::MAX;
 const NONE: u64 = u64::MAX;

@@ -1,58 +1,58 @@
-//! Why bytes are not what was asked for, or cannot be written.
+//! Errors of decoding and encoding.
 
-/// Why bytes are not the record or segment that was asked for, or why one cannot be written.
+/// Reason that bytes aren't the requested record or segment, or that one can't be encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// They do not begin as ours do.
+    /// The bytes don't begin with the mark of Larder.
     #[error("not a frame of Larder")]
     NotOurs,
-    /// Another version of Larder wrote them.
+    /// The bytes were written by another version of Larder.
     #[error("version {0} is not known")]
     UnknownVersion(u8),
-    /// More than the limit of their kind.
+    /// The frame exceeds the limit of its kind.
     #[error("{bytes} bytes are more than {bytes_max}")]
     TooLong {
-        /// What they declare, or would be.
+        /// Declared or encoded length.
         bytes: usize,
-        /// The limit.
+        /// Limit on the length.
         bytes_max: usize,
     },
-    /// There are not as many as they declare.
+    /// The length differs from the declared one.
     #[error("the length is another than what is declared")]
     Length,
-    /// The checksum is another.
+    /// The checksum is wrong.
     #[error("the checksum is wrong")]
     Checksum,
-    /// There is no tag, or one of somebody who does not know the secret.
+    /// The tag is missing, or was made without the secret.
     #[error("the authentication tag is missing or wrong")]
     Unauthenticated,
-    /// Older versions of Larder had a use for it.
+    /// The form is reserved: older versions of Larder wrote it.
     #[error("of a form that is no longer used")]
     Reserved,
-    /// They are of another key, fill, index or kind than was asked for.
+    /// The key, fill, index or kind differs from the requested one.
     #[error("something else than what was asked for")]
     Other,
-    /// A rule of the format does not hold.
+    /// A rule of the format is broken.
     #[error("{0}")]
     Invalid(&'static str),
 }
 
-/// What to do about bytes that are not what was asked for. It is a miss in any case.
+/// Action to take for bytes that aren't the requested ones. They count as a miss in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
-    /// Nothing: somebody else can use them.
+    /// None: another instance can use them.
     Leave,
-    /// They can be replaced, and nothing is wrong.
+    /// Replace them; nothing is wrong.
     Replace,
-    /// Count and remove them.
+    /// Count them as corrupt and remove them.
     Corrupt,
-    /// Count and tell, apart from what is corrupt.
+    /// Count them as forged and log it.
     Forged,
 }
 
 impl FormatError {
-    /// What to do.
+    /// Returns the action to take.
     pub fn meaning(&self) -> Meaning {
         match self {
             Self::UnknownVersion(_) => Meaning::Leave,

@@ -1,4 +1,4 @@
-//! What every record and segment is framed by: mark, version, kind, length, tag, checksum.
+//! Frame of every record and segment: mark, version, kind, length, tag, checksum.
 
 use std::fmt;
 
@@ -9,39 +9,38 @@ use super::bytes::{Reader, Writer};
 use super::error::FormatError;
 use crate::backing::{RECORD_BYTES_MAX, SEGMENT_FRAME_BYTES_MAX};
 
-/// From so many bytes, all that a frame declares is known.
+/// Length of the header, which declares kind and length of a frame.
 pub const HEADER_BYTES: usize = 12;
 
-/// What a frame is around.
+/// Kind of the content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The record under a cache key.
+    /// Primary record, under a cache key.
     Primary,
-    /// A response that is not inside of the primary record.
+    /// Response outside of its primary record.
     Response,
-    /// Bytes of a body.
+    /// Segment of a body.
     Segment,
 }
 
-/// What the first bytes of a frame say. Nothing of it is proved.
+/// Content of a header. Nothing in it is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Declared {
-    /// What it is around.
+    /// Kind of the content.
     pub kind: Kind,
-    /// All of it, within the limit of its kind.
+    /// Length of the frame, within the limit of its kind.
     pub bytes: usize,
     has_tag: bool,
 }
 
-/// The secrets of the authentication tag.
+/// Secrets of the authentication tag.
 pub struct TagKeys {
     current: hmac::Key,
     previous: Option<hmac::Key>,
 }
 
 impl TagKeys {
-    /// Tags are written with `current`; those of `previous` are accepted, for the time in which not all instances have the
-    /// new one.
+    /// Creates keys. Tags are written with `current`; tags of `previous` are accepted too, while not all instances have the new secret.
     pub fn new(current: &[u8], previous: Option<&[u8]>) -> Self {
         let key = |secret| hmac::Key::new(hmac::HMAC_SHA256, secret);
         Self { current: key(current), previous: previous.map(key) }
@@ -69,7 +68,7 @@ fn truncated(tag: &hmac::Tag) -> [u8; TAG_BYTES] {
     short
 }
 
-/// In the same time wherever they differ.
+/// Compares in constant time.
 fn is_equal(one: &[u8; TAG_BYTES], other: &[u8]) -> bool {
     let difference = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
     one.len() == other.len() && std::hint::black_box(difference) == 0
@@ -92,10 +91,10 @@ impl Kind {
     }
 }
 
-/// What is declared by the first [`HEADER_BYTES`], so that room can be reserved before the rest is fetched.
+/// Reads the first [`HEADER_BYTES`], so that room can be reserved before the rest is fetched.
 ///
 /// # Errors
-/// When the rest is not worth fetching.
+/// When the rest isn't worth fetching.
 pub fn declared(bytes: &[u8]) -> Result<Declared, FormatError> {
     let (header, _) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(FormatError::Length)?;
     let [m, a, r, version, kind, flags, zeros @ .., l0, l1, l2, l3] = *header;
@@ -121,7 +120,7 @@ pub fn declared(bytes: &[u8]) -> Result<Declared, FormatError> {
     Ok(Declared { kind, bytes, has_tag: flags & HAS_TAG != 0 })
 }
 
-/// The content, if all of the frame is right.
+/// Verifies a frame and returns a reader of its content.
 pub(super) fn open<'a>(
     bytes: &'a [u8],
     kind: Kind,
@@ -147,7 +146,7 @@ pub(super) fn open<'a>(
     tagged.get(HEADER_BYTES..).map(Reader::new).ok_or(FormatError::Length)
 }
 
-/// Appends a frame around what `content` writes. On an error, `out` is as it was.
+/// Appends a frame around the bytes that `content` writes. On an error, `out` is unchanged.
 pub(super) fn seal(
     out: &mut Vec<u8>,
     kind: Kind,
@@ -189,7 +188,7 @@ fn write_frame(
 
 const MARK: [u8; 3] = *b"LAR";
 const VERSION: u8 = 1;
-/// Versions that passed bodies on as they came said with it how far one had come.
+/// Kind for the progress of a body, written by versions that shared bodies while they arrived.
 const RESERVED_KIND: u8 = 4;
 const HAS_TAG: u8 = 1;
 const TAG_BYTES: usize = 16;

@@ -1,4 +1,4 @@
-//! The bytes of a primary record, and of a response apart from it.
+//! Encoding of a primary record, and of a response outside of it.
 
 use super::body::Body;
 use super::bytes::{Reader, Writer};
@@ -7,111 +7,111 @@ use super::frame::{self, Kind, TagKeys};
 use crate::FillId;
 use crate::backing::{LogCursor, LogId, LogOffset};
 
-/// Name and value of a field line, as they are.
+/// Name and value of a field line, unparsed.
 pub type FieldLine<'a> = (&'a [u8], &'a [u8]);
 
-/// A name, and a value or null.
+/// Name, and value or null.
 pub type NamedValue<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// What lies under one key.
+/// Record under one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The full cache key.
+    /// Full cache key.
     pub key: &'a [u8],
-    /// What others who wait for the key should know.
+    /// Note for instances that wait for the key.
     pub note: Option<Note<'a>>,
-    /// The newest first.
+    /// Stored responses, the newest first.
     pub variants: Vec<Variant<'a>>,
 }
 
-/// Which of the two kinds of records.
+/// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
-    /// Under the cache key.
+    /// Record under a cache key.
     Primary,
-    /// Under an id: one variant, which is inside.
+    /// Record under an id: one variant, with its response.
     Response,
 }
 
-/// What became of a fetch that brought nothing to share.
+/// Outcome of a fetch that brought nothing to share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Note<'a> {
-    /// What.
+    /// Kind of the outcome.
     pub kind: NoteKind,
-    /// Which requests it is about, in a number of the gateway's.
+    /// Requests that it applies to, as a number of the gateway.
     pub scope: u8,
-    /// When it stops to hold.
+    /// Expiry time.
     pub until_ms: u64,
-    /// The reason code, of 64 bytes at most.
+    /// Reason code, of 64 bytes at most.
     pub because: &'a [u8],
 }
 
-/// The kinds of notes.
+/// Kinds of notes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoteKind {
     /// Responses for this key are not shared.
     NotShared,
-    /// Who fetched it gave up. A reason tells nothing: older versions wrote one.
+    /// The instance that fetched gave up. The reason is meaningless: older versions wrote one.
     GaveUp,
 }
 
-/// One of the responses under a key.
+/// One response under a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variant<'a> {
-    /// What `Vary` names, with the values of the request; null where it had none.
+    /// Fields that `Vary` nominates, with their values in the request; null for a missing field.
     pub nominated: Vec<NamedValue<'a>>,
-    /// Of the response.
+    /// Id of the response.
     pub id: FillId,
-    /// `None`: it lies apart, under its id.
+    /// The response; `None` if it is stored separately, under its id.
     pub response: Option<Box<Response<'a>>>,
 }
 
-/// All that was seen of a response, and of the request that it answered.
+/// A response, and the request that it answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response<'a> {
-    /// The status code.
+    /// Status code.
     pub status: u16,
-    /// Facts of the request that are not in its fields.
+    /// Properties of the request that aren't in its fields.
     pub marks: RequestMarks,
-    /// When the request was sent.
+    /// Time at which the request was sent.
     pub request_time_ms: u64,
-    /// When the response arrived, or the last 304.
+    /// Time at which the response, or the last 304, arrived.
     pub response_time_ms: u64,
-    /// When the record was written.
+    /// Time at which the record was written.
     pub store_time_ms: u64,
-    /// From when on it is stale, whatever its fields say.
+    /// Time from which it is stale, whatever its fields say.
     pub stale_since_ms: Option<u64>,
-    /// Where the purge log ended when the fetch began.
+    /// End of the purge log when the fetch began.
     pub log: Option<LogCursor>,
-    /// The method of the request.
+    /// Method of the request.
     pub method: &'a [u8],
-    /// The target URI of the request.
+    /// Target URI of the request.
     pub target: &'a [u8],
-    /// `None`: the usual phrase of the status.
+    /// Reason phrase; `None` for the default one of the status.
     pub reason: Option<&'a [u8]>,
-    /// The fields as they are delivered.
+    /// Fields as delivered.
     pub head: Vec<FieldLine<'a>>,
-    /// Fields as they were received that decide and are not in the head.
+    /// Fields as received that caching decisions depend on and that aren't in the head.
     pub judged: Vec<FieldLine<'a>>,
-    /// The fields of the request; null where a value is nobody's business.
+    /// Fields of the request; null for values that must stay private.
     pub request: Vec<NamedValue<'a>>,
-    /// What of the body was held.
+    /// Stored parts of the body.
     pub body: Body<'a>,
 }
 
-/// Facts of the request that are not in its fields.
+/// Properties of the request that aren't in its fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestMarks {
-    /// It had credentials by the rules of who stored the response.
+    /// The request had credentials, by the rules of the instance that stored the response.
     pub had_credentials: bool,
-    /// It announced content.
+    /// The request announced content.
     pub had_content: bool,
 }
 
-/// Appends the bytes of a record.
+/// Encodes a record and appends it.
 ///
 /// # Errors
-/// When it is beyond a limit or breaks a rule of the format; nothing is appended then.
+/// When it exceeds a limit or breaks a rule of the format; nothing is appended then.
 pub fn encode_record(
     record: &Record<'_>,
     kind: RecordKind,
@@ -122,7 +122,7 @@ pub fn encode_record(
     frame::seal(out, kind.of_frame(), keys, |writer| record.write(writer))
 }
 
-/// The record that was asked for.
+/// Decodes the requested record.
 ///
 /// # Errors
 /// When the bytes are anything else; [`FormatError::meaning`] says what to do.
@@ -175,7 +175,7 @@ impl<'a> Record<'a> {
         self.variants.iter().try_for_each(|variant| variant.write(writer))
     }
 
-    /// What must hold, asked before writing and after reading.
+    /// Checks the invariants, before writing and after reading.
     fn check(&self, kind: RecordKind) -> Result<(), FormatError> {
         if self.variants.len() > VARIANTS_MAX {
             return Err(TOO_MANY_VARIANTS);
@@ -329,7 +329,7 @@ fn write_log(writer: &mut Writer<'_>, log: Option<LogCursor>) -> Result<(), Form
     Ok(())
 }
 
-/// How many lines follow, counted against those of the whole record.
+/// Reads the number of the following lines, and subtracts it from those that the record may still have.
 fn count(reader: &mut Reader<'_>, lines_left: &mut usize) -> Result<usize, FormatError> {
     let count = usize::from(reader.u16()?);
     *lines_left = lines_left.checked_sub(count).ok_or(TOO_MANY_LINES)?;
@@ -352,7 +352,7 @@ fn named_values<'a>(
     reader.list(count, LINE_BYTES_MIN, |reader| Ok((reader.text()?, reader.text_or_null()?)))
 }
 
-/// Follows a check: the number of lines fits.
+/// Writes lines, which were checked: their number fits.
 fn write_field_lines(writer: &mut Writer<'_>, lines: &[FieldLine<'_>]) -> Result<(), FormatError> {
     writer.u16(lines.len() as u16);
     lines.iter().try_for_each(|(name, value)| {
@@ -370,9 +370,9 @@ fn write_named_values(writer: &mut Writer<'_>, lines: &[NamedValue<'_>]) -> Resu
 }
 
 const VARIANTS_MAX: usize = 32;
-/// No nominated fields, an id and the place.
+/// Smallest variant: no nominated fields, an id and the location.
 const VARIANT_BYTES_MIN: usize = 19;
-/// Of all lists of a record together.
+/// Limit on the lines of all lists of a record together.
 const LINES_MAX: usize = 1024;
 const LINE_BYTES_MIN: usize = 4;
 const BECAUSE_BYTES_MAX: usize = 64;

@@ -1,24 +1,24 @@
-//! The bytes of a segment.
+//! Encoding of a segment.
 
 use super::error::FormatError;
 use super::frame::{self, Kind, TagKeys};
 use crate::{SEGMENT_BYTES_MAX, SegmentId};
 
-/// A segment, with what says where it belongs.
+/// A segment with its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentFrame<'a> {
-    /// Its fill and index.
+    /// Fill and index.
     pub id: SegmentId,
-    /// The size of a cell where it was written; a tier with smaller ones splits it.
+    /// Size of a cell in the tier that wrote it; a tier with smaller cells splits it.
     pub cell_bytes: u32,
-    /// At least one byte, and no more than a cell.
+    /// Data; at least one byte and at most a cell.
     pub data: &'a [u8],
 }
 
-/// Appends the bytes of a segment.
+/// Encodes a segment and appends it.
 ///
 /// # Errors
-/// When it is beyond a limit; nothing is appended then.
+/// When it exceeds a limit; nothing is appended then.
 pub fn encode_segment(
     segment: &SegmentFrame<'_>,
     keys: Option<&TagKeys>,
@@ -36,7 +36,7 @@ pub fn encode_segment(
     })
 }
 
-/// The segment that was asked for.
+/// Decodes the requested segment.
 ///
 /// # Errors
 /// When the bytes are anything else; [`FormatError::meaning`] says what to do.
@@ -73,5 +73,5 @@ impl SegmentFrame<'_> {
     }
 }
 
-/// What a frame takes at most beside the data.
+/// Upper bound on the bytes of a frame beside the data.
 const FRAME_BYTES: usize = 64;

@@ -1,4 +1,4 @@
-//! The segments of one fill as something that is owned.
+//! Ownership of the segments of one fill.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,14 +8,14 @@ use std::sync::{Arc, Weak};
 use super::groups::Groups;
 use crate::{FillId, Segment, SegmentId, SegmentPut};
 
-/// The segments of one fill. Every record version, reader and fill that may still need them holds the group behind
-/// one `Arc`; the last to drop it removes what eviction has left. So a replaced record's segments serve the readers
-/// that are under way, and no segment outlives its use.
+/// Segments of one fill. Every record version, reader and fill that may still need them holds the group behind one `Arc`; the last to drop
+/// it removes the segments that eviction has left. So the segments of a replaced record serve the readers in progress, and no segment
+/// outlives its use.
 pub struct SegmentGroup {
     fill: FillId,
-    /// One more than the highest index ever put.
+    /// Highest index ever put, plus one.
     count: AtomicU32,
-    /// Whether [`Memory::group_of`](crate::Memory::group_of) may have given it to others.
+    /// Whether [`Memory::group_of`](crate::Memory::group_of) may have returned it to other callers.
     is_listed: AtomicBool,
     home: Weak<dyn SegmentHome>,
 }
@@ -28,22 +28,22 @@ pub(super) trait SegmentHome: Send + Sync {
 }
 
 impl SegmentGroup {
-    /// Of a fill that is nobody else's yet.
+    /// Creates the group of a new fill, which nobody else knows yet.
     pub(super) fn new(home: Weak<dyn SegmentHome>) -> Self {
         Self { fill: FillId::next(), count: AtomicU32::new(0), is_listed: AtomicBool::new(false), home }
     }
 
-    /// Of a fill that was read from a record. It is listed already.
+    /// Creates the group of a fill that was read from a record. It is listed already.
     pub(super) fn listed(fill: FillId, home: Weak<dyn SegmentHome>) -> Self {
         Self { fill, count: AtomicU32::new(0), is_listed: AtomicBool::new(true), home }
     }
 
-    /// The id under which other tiers know the segments.
+    /// Returns the id under which other tiers know the segments.
     pub fn fill(&self) -> FillId {
         self.fill
     }
 
-    /// The same, to be told to others: who reads it in a record finds this group, as long as somebody holds it.
+    /// Lists the group and returns its fill id, to be published in a record. Readers of the record get this group as long as it is held.
     pub fn announced(self: &Arc<Self>) -> FillId {
         if !self.is_listed.load(Relaxed)
             && let Some(home) = self.home.upgrade()
@@ -54,12 +54,12 @@ impl SegmentGroup {
         self.fill
     }
 
-    /// One more than the highest index ever put: no segment lies behind it.
+    /// Returns the highest index ever put, plus one.
     pub fn count(&self) -> u32 {
         self.count.load(Relaxed)
     }
 
-    /// The segment at `index`; `None` is a hole.
+    /// Returns the segment at `index`; `None` is a hole.
     pub fn segment(&self, index: u32) -> Option<Segment> {
         self.home.upgrade()?.segment(SegmentId { fill: self.fill, index })
     }
@@ -73,7 +73,7 @@ impl SegmentGroup {
         home.put_segment(SegmentId { fill: self.fill, index }, segment)
     }
 
-    /// From now on the segments 0 to `count` are its own.
+    /// Takes ownership of the segments 0 to `count`.
     pub(super) fn take_over(&self, count: u32) {
         self.count.fetch_max(count, Relaxed);
     }

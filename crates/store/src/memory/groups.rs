@@ -1,5 +1,5 @@
-//! The groups whose fills stand in records of other tiers: whoever reads such a record while a group of that fill is held gets that
-//! one. Two groups of one fill would remove each other's segments.
+//! Groups whose fills are named in records of other tiers. A reader of such a record shares the group that is held for its fill: two groups
+//! of one fill would remove each other's segments.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,17 +10,17 @@ use parking_lot::Mutex;
 use super::group::{SegmentGroup, SegmentHome};
 use crate::FillId;
 
-/// Groups by fill, as long as somebody holds them. Those whose fill nobody else knows are not among them.
+/// Held groups by fill, without those whose fill no other process knows.
 #[derive(Default)]
 pub(super) struct Groups {
     listed: Mutex<HashMap<FillId, Weak<SegmentGroup>>>,
 }
 
-/// Segments removed while the list is locked. Most bodies have fewer.
+/// Segments removed under one lock of the list. Most bodies have fewer.
 const STEP: u32 = 64;
 
 impl Groups {
-    /// The group of a fill that somebody holds, or a new one.
+    /// Returns the held group of a fill, or a new one.
     pub(super) fn of(&self, fill: FillId, home: Weak<dyn SegmentHome>) -> Arc<SegmentGroup> {
         let mut listed = self.listed.lock();
         if let Some(group) = listed.get(&fill).and_then(Weak::upgrade) {
@@ -31,13 +31,13 @@ impl Groups {
         group
     }
 
-    /// Lets others find a group.
+    /// Adds a group to the list.
     pub(super) fn list(&self, group: &Arc<SegmentGroup>) {
         self.listed.lock().entry(group.fill()).or_insert_with(|| Arc::downgrade(group));
     }
 
-    /// Removes the segments 0 to `count` of a group that nobody holds any more. Should somebody ask for its fill meanwhile, what is left
-    /// goes to the new group: `remove` is called under the lock, so that it never meets what that one has put.
+    /// Removes the segments 0 to `count` of a group that nobody holds any more. If the fill is asked for meanwhile, the new group takes
+    /// over the segments that are left. `remove` is called under the lock, so that it never removes what the new group has put.
     pub(super) fn leave(&self, group: &SegmentGroup, count: u32, remove: impl Fn(Range<u32>)) {
         let mut left = count;
         while let Some(begin) = self.step(group, left, &remove) {
@@ -45,12 +45,12 @@ impl Groups {
         }
     }
 
-    /// Says how many are left then; `None`: no more of them are this group's.
+    /// Removes one step of segments. Returns how many are left; `None` if none of them belongs to this group any more.
     fn step(&self, group: &SegmentGroup, left: u32, remove: impl Fn(Range<u32>)) -> Option<u32> {
         let mut listed = self.listed.lock();
         let found = listed.get(&group.fill());
         let is_own = found.is_some_and(|found| std::ptr::eq(found.as_ptr(), group));
-        // Not dropped under the lock: it may be the last to hold it by then.
+        // Not dropped under the lock: this may be its last reference by then.
         let successor = found.filter(|_| !is_own).and_then(Weak::upgrade);
         if let Some(successor) = successor {
             drop(listed);

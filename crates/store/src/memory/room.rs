@@ -1,9 +1,8 @@
-//! How stored bytes make room for bytes outside of the table.
+//! Ballast: how stored bytes make room for bytes outside of the table.
 //!
-//! The table knows only its own entries. One ballast entry per shard, never evicted, weighs as much as the shard's
-//! share of all bytes that are live outside of the table, so the table's own policy evicts what no longer fits.
-//! Lowering the table's capacity instead would also work, but each change of it rounds down the number of evicted
-//! keys that the policy remembers, until it remembers none.
+//! The table knows only its own entries. One ballast entry per shard, never evicted, weighs as much as the shard's share of all bytes that
+//! are live outside of the table, so the table's own policy evicts what no longer fits. Lowering the table's capacity instead would also
+//! work, but each change of it rounds down the number of evicted keys that the policy remembers, until it remembers none.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -15,9 +14,9 @@ use crate::Record;
 pub(super) struct Ballast {
     /// One key for each shard.
     keys: Box<[EntryKey]>,
-    /// What the ballast entries weigh together.
+    /// Weight of all ballast entries together.
     pub(super) bytes: AtomicU64,
-    /// The ballast moves in steps, so that it moves rarely.
+    /// Granularity of the ballast, so that it changes rarely.
     pub(super) step_bytes: u64,
     pub(super) moving: Mutex<()>,
 }
@@ -35,7 +34,7 @@ impl Ballast {
         ballast
     }
 
-    /// Sets the weight of the ballast; returns what was evicted.
+    /// Sets the weight of the ballast. Returns the evicted entries.
     pub(super) fn place<R: Record>(&self, table: &Table<R>, bytes: u64) -> Departed<R> {
         let mut departed = Departed::new();
         let share = bytes.div_ceil(self.keys.len() as u64);

@@ -1,4 +1,4 @@
-//! What all handles of a memory tier share, and how entries come and go.
+//! State that all handles of a memory tier share, and the paths in and out of its table.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub(super) struct Shared<R: Record> {
     pub(super) table: Table<R>,
     pub(super) budget: Arc<Budget>,
     pub(super) hasher: RandomState,
-    /// Updates of one key take turns; which turn follows from the key's hash.
+    /// Locks of keys, by the hash of the key: one update of a key runs at a time.
     pub(super) turns: Box<[Mutex<()>]>,
     pub(super) groups: Groups,
     pub(super) ballast: Ballast,
@@ -51,7 +51,7 @@ impl Counts {
         }
     }
 
-    /// What a value counts as, and how often.
+    /// Returns the counters of a value, and by how much each changes.
     fn of<R: Record>(&self, value: &Value<R>) -> impl Iterator<Item = (&AtomicU64, u64)> {
         let counted = match value {
             Value::Record(record) => {
@@ -72,7 +72,7 @@ impl<R: Record> Shared<R> {
         self.turns[turn].lock()
     }
 
-    /// One entry may take an eighth of a shard, so that a shard always chooses among several.
+    /// Returns the limit for one entry: an eighth of a shard, so that a shard always chooses among several.
     pub(super) fn entry_bytes_max(&self) -> u64 {
         self.budget.bytes_max() / self.table.num_shards() as u64 / 8
     }
@@ -110,7 +110,7 @@ impl<R: Record> Shared<R> {
         }
     }
 
-    /// Inserts under the turn of the key, which is given back if the value is refused.
+    /// Inserts under the lock of the key, which is returned if the value is refused.
     fn insert<'t>(
         &self,
         lookup: Lookup<'_>,
@@ -128,7 +128,7 @@ impl<R: Record> Shared<R> {
         Ok(())
     }
 
-    /// Accounts a value as stored, before it can be found and evicted.
+    /// Accounts for a value as stored, before it can be found and evicted.
     fn admit(&self, lookup: Lookup<'_>, value: &Value<R>) -> Result<(), Refusal> {
         let charge = value.charge().expect("records and segments have a charge");
         debug_assert!(charge.is_of(&self.budget), "the charge belongs to another tier's budget");
@@ -142,7 +142,8 @@ impl<R: Record> Shared<R> {
         Ok(())
     }
 
-    /// The entry that `inserted` replaced has not been evicted, all others have; `inserted` itself may be among them.
+    /// Accounts for the entries that left during an insertion. The entry that `inserted` replaced wasn't evicted, all others were;
+    /// `inserted` itself may be among them.
     fn settle_insertion(&self, lookup: Lookup<'_>, inserted: &Value<R>, departed: &Departed<R>) {
         let evicted =
             departed.iter().filter(|(key, value)| key.lookup() != lookup || value.is_same(inserted));
@@ -150,7 +151,7 @@ impl<R: Record> Shared<R> {
         departed.iter().for_each(|(key, value)| self.leave(key, value));
     }
 
-    /// A response with a hole is still a stored response.
+    /// Counts an eviction. A response with a hole is still a stored response.
     fn count_eviction(&self, value: &Value<R>) {
         match value {
             Value::Record(record) => self.counts.evictions.fetch_add(record.responses(), Relaxed),
@@ -161,7 +162,7 @@ impl<R: Record> Shared<R> {
         };
     }
 
-    /// Accounts for a value that is in the table no longer. It counts as pinned until it is dropped.
+    /// Accounts for a value that left the table. It counts as pinned until it is dropped.
     fn leave(&self, key: &EntryKey, value: &Value<R>) {
         let Some(charge) = value.charge() else { return };
         self.counts.left(value);
@@ -193,7 +194,7 @@ impl<R: Record> Shared<R> {
         true
     }
 
-    /// Lets stored bytes have back what fills and readers no longer hold.
+    /// Lowers the ballast when fills and readers hold less than it stands for.
     fn relax_ballast(&self) {
         let Ballast { bytes, step_bytes, .. } = &self.ballast;
         if bytes.load(Relaxed) > self.budget.held_bytes() + 3 * step_bytes {

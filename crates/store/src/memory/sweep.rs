@@ -1,4 +1,4 @@
-//! Expiry in the background.
+//! Background expiry.
 
 use std::hash::RandomState;
 
@@ -8,17 +8,17 @@ use super::shared::{Shared, is_expired};
 use super::table::{Departures, EntryKey, Value, Weights};
 use crate::Record;
 
-/// One walk over the table. It costs a short shared lock for each entry, and sees every entry that was there when the
-/// walk began.
+/// A walk over the table that removes expired records. It takes a short shared lock for each entry, and sees every entry that was there
+/// when the walk began.
 pub struct Sweep<'m, R: Record> {
     shared: &'m Shared<R>,
     entries: Iter<'m, EntryKey, Value<R>, Weights, RandomState, Departures<R>>,
 }
 
-/// What one step of a [`Sweep`] did.
+/// Result of one step of a [`Sweep`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SweepStep {
-    /// Records removed because their use had ended.
+    /// Expired records that were removed.
     pub expired: usize,
     /// Whether the walk is over.
     pub end: bool,
@@ -30,7 +30,7 @@ impl<'m, R: Record> Sweep<'m, R> {
         Self { shared, entries: shared.table.iter() }
     }
 
-    /// Looks at no more than `entries_max` entries, and removes the records whose use has ended at `now_ms`.
+    /// Visits up to `entries_max` entries, and removes the records that have expired at `now_ms`.
     pub fn step(&mut self, now_ms: u64, entries_max: usize) -> SweepStep {
         let mut seen = 0;
         let mut expired = 0;

@@ -1,4 +1,4 @@
-//! Looking at what is stored, a few at a time.
+//! Visiting stored records, a few at a time.
 
 use std::hash::RandomState;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use super::shared::Shared;
 use super::table::{Departures, EntryKey, Value, Weights};
 use crate::Record;
 
-/// One walk over the records. It costs a short shared lock for each entry, and sees every one that was there when the
-/// walk began and still is.
+/// A walk over the records. It takes a short shared lock for each entry, and sees every one that was there when the walk began and still
+/// is.
 pub struct Walk<'m, R: Record> {
     entries: Iter<'m, EntryKey, Value<R>, Weights, RandomState, Departures<R>>,
 }
@@ -20,7 +20,7 @@ impl<'m, R: Record> Walk<'m, R> {
         Self { entries: shared.table.iter() }
     }
 
-    /// Looks at no more than `entries_max` entries, and shows the records among them with their keys. `false`: there are no more.
+    /// Visits up to `entries_max` entries, and passes the records among them to `visit` with their keys. Returns `false` at the end.
     pub fn step(&mut self, entries_max: usize, mut visit: impl FnMut(&[u8], &Arc<R>)) -> bool {
         let mut seen = 0;
         for (key, value) in self.entries.by_ref().take(entries_max) {

@@ -1,35 +1,35 @@
-//! The bytes of a purge in a log: `docs/design/purge-log.md`.
+//! Encoding of a purge in a log: `docs/design/purge-log.md`.
 
 use super::record::{
     PurgeId, PurgeInvalid, PurgeMode, PurgeRecord, Selection, TAG_BYTES_MAX, TAGS_MAX, TagsMatch, UrlScheme,
     What,
 };
 
-/// More than the longest one has: all tags with their lengths, and the rest.
+/// Upper bound on the longest record: all tags with their lengths, and the rest.
 pub const PURGE_RECORD_BYTES_MAX: usize = TAGS_MAX * (TAG_BYTES_MAX + 2) + (16 << 10);
 
-/// Why bytes are no purge that this version reads.
+/// Reason that bytes can't be read as a purge by this version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PurgeBytesError {
-    /// Another version of Larder wrote them.
+    /// The bytes were written by another version of Larder.
     #[error("version {0} is not known")]
     UnknownVersion(u8),
-    /// They end before they should, or go on behind it.
+    /// The bytes end too early, or continue after the record.
     #[error("the length is another than what is declared")]
     Length,
-    /// A number stands for nothing.
+    /// A number has no meaning in this version.
     #[error("{what} {value} is not known")]
     Unknown {
-        /// Which number.
+        /// Name of the number.
         what: &'static str,
-        /// It.
+        /// Value of the number.
         value: u8,
     },
-    /// Text is not UTF-8.
+    /// A text isn't UTF-8.
     #[error("not text")]
     NotText,
-    /// What they say is no purge.
+    /// The decoded purge is invalid.
     #[error(transparent)]
     Invalid(#[from] PurgeInvalid),
 }
@@ -48,8 +48,10 @@ const HAS_PREFIX: u8 = 32;
 const FLAGS_KNOWN: u8 = 63;
 
 impl PurgeRecord {
+    /// Encodes the record.
+    ///
     /// # Errors
-    /// When it is beyond a limit.
+    /// When it exceeds a limit.
     pub fn encode(&self) -> Result<Vec<u8>, PurgeInvalid> {
         self.what.check()?;
         let mode = match self.mode {
@@ -74,8 +76,10 @@ impl PurgeRecord {
         Ok(out)
     }
 
+    /// Decodes a record.
+    ///
     /// # Errors
-    /// When the bytes are anything but what [`Self::encode`] writes.
+    /// When the bytes aren't what [`Self::encode`] writes.
     pub fn decode(bytes: &[u8]) -> Result<Self, PurgeBytesError> {
         let mut rest = bytes;
         let [version] = take(&mut rest)?;
@@ -114,7 +118,7 @@ fn flags(selection: &Selection) -> u8 {
 }
 
 fn write_selection(selection: &Selection, out: &mut Vec<u8>) {
-    // Checked: there are no more than fit.
+    // Checked before: the number of tags fits into a byte.
     out.push(selection.tags.len() as u8);
     let Selection { tags, site, host, prefix, .. } = selection;
     tags.iter().chain(site).chain(host).chain(prefix).for_each(|text| write_text(text, out));
@@ -150,7 +154,7 @@ fn read_mode(value: u8) -> Result<PurgeMode, PurgeBytesError> {
     PurgeMode::ALL.get(usize::from(value).wrapping_sub(1)).copied().ok_or(unknown)
 }
 
-/// Checked: no text is longer than two bytes can say.
+/// Writes a text. Checked before: its length fits into two bytes.
 fn write_text(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(&(text.len() as u16).to_le_bytes());
     out.extend_from_slice(text.as_bytes());

@@ -1,50 +1,50 @@
-//! What one purge takes, as far as a list of names does not tell.
+//! Clauses: conditions of purges that can't be expressed as names.
 
 use super::names::Name;
 use super::record::UrlScheme;
 
-/// Where a stored response is, as its cache key says.
+/// Site and URL of a stored response, by its cache key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Place<'a> {
-    /// The name of its site.
+    /// Name of the site.
     pub site: &'a [u8],
     /// `http` or `https`.
     pub scheme: &'a [u8],
-    /// Host in lower case, and port unless it is that of the scheme.
+    /// Host in lower case, and port unless it is the default of the scheme.
     pub authority: &'a [u8],
-    /// As requested.
+    /// Path as requested.
     pub path: &'a [u8],
-    /// What its key has behind that, such as the query.
+    /// Rest of the cache key, such as the query.
     pub rest: &'a [u8],
 }
 
 impl<'a> Place<'a> {
-    /// Whether both are of one URL, but for scheme, port and query.
+    /// Whether both have the same URL, apart from scheme, port and query.
     pub fn is_same_url(&self, other: &Self) -> bool {
         (self.host(), self.path) == (other.host(), other.path)
     }
 
-    /// Without the port.
+    /// Returns the host without the port.
     pub fn host(&self) -> &'a [u8] {
         host_of(self.authority)
     }
 }
 
-/// Which places are meant: those that fit each thing that is said.
+/// Conditions on site and URL. A response must meet each that is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// The name of a site.
+    /// Name of the site.
     pub site: Option<Box<str>>,
-    /// A scheme.
+    /// Scheme of the URL.
     pub scheme: Option<UrlScheme>,
-    /// A host; with a port, or with a scheme and its port, that port alone.
+    /// Host of the URL; with a port, or with a scheme and its port, only that port.
     pub host: Option<Box<str>>,
-    /// With what the path begins.
+    /// Prefix of the path.
     pub prefix: Option<Box<str>>,
 }
 
 impl Limits {
-    /// Whether a place is meant.
+    /// Whether a site and URL meet all conditions.
     pub fn fit(&self, place: &Place<'_>) -> bool {
         let is_site = self.site.as_deref().is_none_or(|site| site.as_bytes() == place.site);
         let is_scheme = self.scheme.is_none_or(|scheme| scheme.as_str().as_bytes() == place.scheme);
@@ -58,7 +58,7 @@ impl Limits {
         host == place.authority || (is_any_port && host == place.host())
     }
 
-    /// What fits the one or the other fits this.
+    /// Returns conditions that are met whenever these or `other` are met.
     fn joined(&self, other: &Self) -> Self {
         let prefix = self.prefix.as_deref().zip(other.prefix.as_deref());
         let prefix = prefix.map(|(one, other)| common_prefix(one, other)).filter(|prefix| !prefix.is_empty());
@@ -70,7 +70,7 @@ impl Limits {
         }
     }
 
-    /// How much of what both say would stay.
+    /// Returns how specific the joined conditions would be.
     fn likeness(&self, other: &Self) -> usize {
         let joined = self.joined(other);
         let own = |limits: &Self| {
@@ -82,23 +82,23 @@ impl Limits {
     }
 }
 
-/// A set of responses.
+/// A set of responses: those with all of the tags that meet the limits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Clause {
-    /// They have all of these.
+    /// Tags that a response must have.
     pub tags: Box<[Name]>,
-    /// And are there.
+    /// Conditions on its site and URL.
     pub limits: Limits,
 }
 
 impl Clause {
-    /// Whether a response at this place with these tags is one of them; `None`: it has more tags than are told apart.
+    /// Whether the clause matches a response with this URL and these tags; `None` if it has too many tags to tell apart.
     pub fn takes(&self, place: &Place<'_>, tags: Option<&[Name]>) -> bool {
         let has_tags = tags.is_none_or(|tags| self.tags.iter().all(|tag| tags.contains(tag)));
         has_tags && self.limits.fit(place)
     }
 
-    /// What the one or the other takes, this takes.
+    /// Returns a clause that matches whatever this or `other` matches.
     fn joined(&self, other: &Self) -> Self {
         let tags = self.tags.iter().filter(|tag| other.tags.contains(tag)).copied().collect();
         Self { tags, limits: self.limits.joined(&other.limits) }
@@ -110,13 +110,13 @@ impl Clause {
     }
 }
 
-/// Clauses that are told apart.
+/// Maximum number of clauses in an index.
 pub const CLAUSES_MAX: usize = 128;
 
 /// Clauses with the numbers of their last purges.
 #[derive(Debug)]
 pub(super) struct Clauses {
-    /// That with the greatest number first.
+    /// Ordered by number, the greatest first.
     list: Vec<Numbered>,
     max: usize,
 }
@@ -124,9 +124,9 @@ pub(super) struct Clauses {
 #[derive(Debug, Clone)]
 struct Numbered {
     clause: Clause,
-    /// Of any purge.
+    /// Number of the last purge.
     last: u64,
-    /// Of a hard one.
+    /// Number of the last hard purge.
     hard: u64,
 }
 
@@ -135,7 +135,7 @@ impl Clauses {
         Self { list: Vec::new(), max: max.max(1) }
     }
 
-    /// Notes a purge with a number greater than all before; `hard` is the same number, or 0.
+    /// Records a purge with a number greater than all before; `hard` is the same number, or 0.
     pub(super) fn add(&mut self, clause: Clause, last: u64, hard: u64) {
         let known = self.list.iter().position(|numbered| numbered.clause == clause);
         let before = known.map(|index| self.list.remove(index).hard).unwrap_or_default();
@@ -145,20 +145,20 @@ impl Clauses {
         }
     }
 
-    /// Makes one of the oldest clause and the one most like it.
+    /// Joins the oldest clause with the one most like it.
     fn join_two(&mut self) {
         let Some(oldest) = self.list.pop() else { return };
         let alike = |index: &usize| oldest.clause.likeness(&self.list[*index].clause);
-        // Of several the last, which is the oldest.
+        // On a tie the last, which is the oldest.
         let Some(index) = (0..self.list.len()).max_by_key(alike) else { return };
         let other = &mut self.list[index];
         other.clause = other.clause.joined(&oldest.clause);
-        // Ordered by the greater number, which is the other's.
+        // The list is ordered by the greater number, which is the other's.
         other.hard = other.hard.max(oldest.hard);
     }
 
-    /// The number of the last purge, and of the last hard one, that takes the response, as far as they are greater
-    /// than `since`; else 0.
+    /// Returns the numbers of the last purge and of the last hard purge that match the response, if they are greater than `since`;
+    /// otherwise 0.
     pub(super) fn last(&self, place: &Place<'_>, tags: Option<&[Name]>, since: u64) -> (u64, u64) {
         let newer = self.list.iter().take_while(|numbered| numbered.last > since);
         let taking = newer.filter(|numbered| numbered.clause.takes(place, tags));
@@ -179,7 +179,7 @@ fn common_prefix<'a>(one: &'a str, other: &str) -> &'a str {
     &one[..end]
 }
 
-/// Without a port; an IPv6 address keeps its brackets.
+/// Returns an authority without its port; an IPv6 address keeps its brackets.
 fn host_of(authority: &[u8]) -> &[u8] {
     let colon = authority.iter().rposition(|byte| *byte == b':');
     match colon {

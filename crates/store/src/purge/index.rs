@@ -1,4 +1,4 @@
-//! Was this response, asked for at offset N, purged since?
+//! Index of purges: was this response, fetched at offset N of the log, purged since?
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,49 +9,49 @@ use super::clause::{CLAUSES_MAX, Clause, Clauses, Limits, Place};
 use super::names::{Name, NameTable, SETS};
 use super::record::{Selection, TagsMatch, What};
 
-/// What one process remembers of the purges that it knows.
+/// The purges that one process knows.
 ///
-/// Purges have numbers that grow: the places of their records in the log. A purge by one tag of a site or of a host, and one of a
-/// cache key, costs a place in a table of 32,768; every other costs one of [`CLAUSES_MAX`] clauses.
+/// Purges have increasing numbers: the offsets of their records in the log. A purge by one tag of a site or of a host, or of a cache key,
+/// takes an entry in a table of 32,768; any other takes one of [`CLAUSES_MAX`] clauses.
 #[derive(Debug)]
 pub struct PurgeIndex {
     names: NameTable,
-    /// Of those, what was purged hard.
+    /// Names that were purged hard.
     hard_names: NameTable,
     clauses: RwLock<Clauses>,
-    /// The greatest number of a clause: most look-ups need no lock.
+    /// Greatest number of a clause: most look-ups need no lock.
     last_clause: AtomicU64,
-    /// The number of the last purge of a URL without regard to site and query.
+    /// Number of the last purge of a URL in any site and with any query.
     last_url: AtomicU64,
     hasher: RandomState,
 }
 
-/// Whether a purge leaves something.
+/// Effect of a purge on the responses that it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Force {
-    /// Nothing.
+    /// They are removed.
     Hard,
-    /// Stale responses.
+    /// They become stale.
     Soft,
 }
 
-/// A stored response, as far as purges ask.
+/// The properties of a stored response that purges match.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
-    /// Where it is.
+    /// Site and URL of the response.
     pub place: Place<'a>,
-    /// By [`PurgeIndex::tag`]; `None`: more than are told apart.
+    /// Its tags, by [`PurgeIndex::tag`]; `None` if there are too many to tell apart.
     pub tags: Option<&'a [Name]>,
-    /// By [`PurgeIndex::key`], where it is purged with another cache key than its own.
+    /// Its name by [`PurgeIndex::key`], if it is purged with another cache key than its own.
     pub key: Option<Name>,
 }
 
-/// The purges since; 0: none.
+/// Numbers of the last purges that match a response; 0 for none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Judgement {
-    /// The number of the last one, or a greater one.
+    /// Number of the last purge, or a greater one.
     pub last: u64,
-    /// The number of the last hard one, or a greater one.
+    /// Number of the last hard purge, or a greater one.
     pub hard: u64,
 }
 
@@ -62,7 +62,7 @@ impl Default for PurgeIndex {
 }
 
 impl PurgeIndex {
-    /// With other limits than the usual ones.
+    /// Creates an index with other limits than the default ones.
     pub fn with_limits(sets: usize, clauses_max: usize) -> Self {
         Self {
             names: NameTable::with_sets(sets),
@@ -74,34 +74,36 @@ impl PurgeIndex {
         }
     }
 
-    /// The name of a tag, wherever it is.
+    /// Returns the name of a tag, in any site.
     pub fn tag(&self, text: &str) -> Name {
         Name(self.hasher.hash_one(text.as_bytes()))
     }
 
-    /// The name of a cache key, and of those that differ in scheme and port alone: proxies in front and clients inside ask for one URL by several.
+    /// Returns the name of a cache key, which keys that differ only in scheme and port share: proxies in front and clients inside ask for
+    /// one URL in several ways.
     pub fn key(&self, place: &Place<'_>) -> Name {
         let (site, host) = (place.site, place.host());
         let mut hasher = self.hasher.build_hasher();
-        // Each look-up of what isn't stored comes here: one number for all lengths takes half the time of one for each.
+        // Each look-up of a key that isn't stored comes here: hashing one number for all lengths takes half the time of hashing one for
+        // each.
         hasher.write_usize(site.len() << 48 ^ host.len() << 32 ^ place.path.len());
         [site, host, place.path, place.rest].iter().for_each(|part| hasher.write(part));
         Name(hasher.finish())
     }
 
-    /// Notes a purge of what is stored with a cache key as a part of its own.
+    /// Records a purge of all responses that have a cache key as a part of their own.
     pub fn mark_key(&self, key: Name, force: Force, number: u64) {
         self.mark(key, force, number);
     }
 
-    /// Notes a purge of a URL whose site is not known, or not what it was: of what is stored for it in any
-    /// site, whatever scheme, port and query.
+    /// Records a purge of a URL whose site isn't known or has changed. It matches all responses stored for the URL in any site, with any
+    /// scheme, port and query.
     pub fn mark_url(&self, place: &Place<'_>, force: Force, number: u64) {
         self.mark(self.url(place), force, number);
         self.last_url.store(number, Ordering::Release);
     }
 
-    /// What a purge takes that is not of one URL: what one of these takes.
+    /// Returns the clauses of a purge, which matches what any of them matches; none for a purge of one URL.
     pub fn clauses(&self, what: &What) -> Vec<Clause> {
         let Selection { tags, tags_match, site, host, scheme, prefix } = match what {
             What::Url(_) => return Vec::new(),
@@ -120,13 +122,13 @@ impl PurgeIndex {
         }
     }
 
-    /// The last purges of a cache key.
+    /// Returns the last purges of a cache key.
     pub fn last_of_key(&self, key: Name) -> Judgement {
         let hard = self.hard_names.last(key);
         Judgement { last: self.names.last(key).max(hard), hard }
     }
 
-    /// Notes a purge. Numbers never fall.
+    /// Records a purge. Numbers never fall.
     pub fn add(&self, clause: Clause, force: Force, number: u64) {
         if let Some(names) = self.as_names(&clause) {
             return names.into_iter().for_each(|name| self.mark(name, force, number));
@@ -136,7 +138,7 @@ impl PurgeIndex {
         self.last_clause.store(number, Ordering::Release);
     }
 
-    /// The purges since `since` that take a response. Allocates nothing.
+    /// Returns the purges after `since` that match a response. Allocates nothing.
     pub fn judge(&self, subject: &Subject<'_>, since: u64) -> Judgement {
         let mut judged = Judgement::default();
         if self.last_clause.load(Ordering::Acquire) > since {
@@ -159,7 +161,8 @@ impl PurgeIndex {
         }
     }
 
-    /// Names that say the same as a clause of one tag with a site or a host. The second one is for those with more tags than are told apart.
+    /// Returns the names that stand for a clause of one tag with a site or a host, if it is one. The second name is for responses with more
+    /// tags than are told apart.
     fn as_names(&self, clause: &Clause) -> Option<[Name; 2]> {
         let [tag] = clause.tags[..] else { return None };
         let scope = match &clause.limits {
@@ -170,7 +173,7 @@ impl PurgeIndex {
         Some([scope.of(tag), scope.of(ANY_TAG)])
     }
 
-    /// Those that [`Self::as_names`] may have marked for what takes this response.
+    /// Calls `look` with each name by which a purge of this response may have been recorded.
     fn each_name(&self, (subject, url): (&Subject<'_>, Option<Name>), mut look: impl FnMut(Name)) {
         subject.key.into_iter().chain(url).for_each(&mut look);
         let tags = subject.tags.unwrap_or(&[ANY_TAG]);
@@ -198,16 +201,16 @@ impl PurgeIndex {
     }
 }
 
-/// Where a tag is meant.
+/// Site or host within which a tag is purged.
 #[derive(Clone, Copy)]
 struct Scope(u64);
 
 impl Scope {
-    /// Both are hashes that nobody can foretell, and so is their sum.
+    /// Returns the name of a tag in this scope. Both are unpredictable hashes, and so is their sum.
     fn of(self, tag: Name) -> Name {
         Name(self.0.wrapping_add(tag.0.rotate_left(32)))
     }
 }
 
-/// Stands for any tag. No hash is more likely to be another's than this one.
+/// Stands for any tag. It is no more likely than any other value to be the hash of a tag.
 const ANY_TAG: Name = Name(0);

@@ -1,8 +1,8 @@
-//! Purges: what an operator takes out of use, as records of a log, and the index that says what they take.
+//! Purges: records in a log that take responses out of use, and the index that says which responses they match.
 //!
-//! A [`PurgeRecord`] means the same to every process that reads it: `docs/design/purge-log.md` has its bytes. A
-//! [`PurgeIndex`] is what one process remembers of the records that it has read. It has a fixed size, and where it is full it
-//! takes too much out of use and never too little. Nothing here waits, or looks at a clock.
+//! A [`PurgeRecord`] means the same to every process that reads it: `docs/design/purge-log.md` specifies its bytes. A [`PurgeIndex`] holds
+//! the records that one process has read. It has a fixed size; when full, it takes too many responses out of use and never too few. Nothing
+//! here waits or reads a clock.
 
 mod bytes;
 mod clause;

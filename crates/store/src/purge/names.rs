@@ -1,18 +1,18 @@
-//! When names were last invalidated, without a list of what has them.
+//! When names were last invalidated, without a list of their holders.
 //!
-//! The table has a fixed size: the longest unmentioned name of a set makes room for a new one, and from then on everything older
-//! than its invalidation is outdated in that set, whatever its names. A table takes 0.6 MiB, from the first name on.
+//! The table has a fixed size: the longest unmentioned name of a set makes room for a new one, and from then on everything older than its
+//! invalidation is outdated in that set, whatever its names. A table takes 0.6 MiB, allocated with the first name.
 
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 
-/// A name by its hash: of 64 bits that nobody can foretell (SipHash, with a key of the process), so that two of a million in use are the same
-/// with a chance of less than one in ten million. Then they are invalidated together.
+/// A name by its 64-bit hash, which is unpredictable (SipHash, keyed per process). Among a million names in use, two share a hash with a
+/// probability of less than one in ten million; they are then invalidated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name(pub u64);
 
-/// The number of the last invalidation of each name.
+/// Number of the last invalidation of each name.
 #[derive(Debug)]
 pub struct NameTable {
     sets: OnceLock<Box<[Mutex<Set>]>>,
@@ -24,9 +24,9 @@ const WAYS: usize = 8;
 
 #[derive(Debug, Default)]
 struct Set {
-    /// The greatest number of a name that made room for another.
+    /// Greatest number of a name that made room for another.
     forgotten: u64,
-    /// Names with their numbers; 0 is a free place.
+    /// Names with their numbers; 0 marks a free entry.
     names: [(u64, u64); WAYS],
 }
 
@@ -37,19 +37,19 @@ impl Default for NameTable {
 }
 
 impl NameTable {
-    /// With room for eight times as many names, and at least one set.
+    /// Creates a table of at least one set, with room for eight names in each.
     pub fn with_sets(sets: usize) -> Self {
         Self { sets: OnceLock::new(), sets_count: sets.max(1) }
     }
 
-    /// The number of the name's last invalidation, or a greater one; 0 where there was none.
+    /// Returns the number of the last invalidation of the name, or a greater one; 0 if there was none.
     pub fn last(&self, name: Name) -> u64 {
         let Some(sets) = self.sets.get() else { return 0 };
         let set = set_of(sets, name).lock();
         set.names.iter().find(|(known, _)| *known == name.0).map_or(set.forgotten, |(_, number)| *number)
     }
 
-    /// Notes an invalidation. Numbers begin at 1.
+    /// Records an invalidation. Numbers begin at 1.
     pub fn mark(&self, name: Name, number: u64) {
         let sets = self.sets.get_or_init(|| (0..self.sets_count).map(|_| Mutex::default()).collect());
         let mut set = set_of(sets, name).lock();

@@ -1,8 +1,8 @@
-//! One purge, as it is written into a log.
+//! One purge, as written to a log.
 
 use std::fmt;
 
-/// Names one purge.
+/// Id of one purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PurgeId(pub [u8; 16]);
 
@@ -12,23 +12,23 @@ impl fmt::Display for PurgeId {
     }
 }
 
-/// What a purge leaves.
+/// Effect of a purge on the responses that it matches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PurgeMode {
-    /// Nothing: it is as if the responses had never been stored.
+    /// They are removed, as if they had never been stored.
     #[default]
     Hard,
-    /// Stale responses: used only after validation, or where stale responses may be.
+    /// They become stale: used only after validation, or where stale responses are allowed.
     Soft,
-    /// The same, and what can be is fetched anew at once.
+    /// They become stale, and are refetched in the background where possible.
     Refresh,
 }
 
 impl PurgeMode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 3] = [Self::Hard, Self::Soft, Self::Refresh];
 
-    /// The word of the API and of the metric's label.
+    /// Returns the word in the API and in the label of the metric.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hard => "hard",
@@ -37,13 +37,13 @@ impl PurgeMode {
         }
     }
 
-    /// The mode of a word of the API.
+    /// Returns the mode for a word of the API.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.as_str() == word)
     }
 }
 
-/// The scheme of a URL that is cached.
+/// Scheme of a cached URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrlScheme {
     /// `http`
@@ -53,7 +53,7 @@ pub enum UrlScheme {
 }
 
 impl UrlScheme {
-    /// As it stands in a URL.
+    /// Returns the scheme as written in a URL.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -62,49 +62,49 @@ impl UrlScheme {
     }
 }
 
-/// Which of several tags a response must have.
+/// Number of the given tags that a response must have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TagsMatch {
-    /// One of them.
+    /// At least one.
     #[default]
     Any,
     /// All of them.
     All,
 }
 
-/// What is purged: all that fits each thing that is said.
+/// Conditions of a purge. A response must meet each that is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Tags; none: whatever the tags.
+    /// Tags; empty for any tags.
     pub tags: Vec<String>,
-    /// Which of them; [`TagsMatch::Any`] where there are fewer than two.
+    /// How many of the tags must match; [`TagsMatch::Any`] for fewer than two.
     pub tags_match: TagsMatch,
-    /// The name of a site.
+    /// Name of the site.
     pub site: Option<String>,
-    /// A host in lower case. With a port, or with a scheme, that port alone.
+    /// Host in lower case. With a port, or with a scheme, only that port.
     pub host: Option<String>,
-    /// Only where there is a host.
+    /// Scheme; only with a host.
     pub scheme: Option<UrlScheme>,
-    /// With what the path begins, byte for byte.
+    /// Prefix of the path, byte for byte.
     pub prefix: Option<String>,
 }
 
-/// What is purged.
+/// Target of a purge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// One absolute URL, with all that is stored for it.
+    /// One absolute URL, with all responses that are stored for it.
     Url(String),
-    /// What fits.
+    /// Responses that meet these conditions.
     Selected(Selection),
-    /// All there is.
+    /// All responses.
     Everything,
 }
 
 impl What {
-    /// Every form, as [`Self::form`] has them.
+    /// All values of [`Self::form`].
     pub const FORMS: [&'static str; 6] = ["url", "tag", "site", "host", "prefix", "everything"];
 
-    /// The word for what decides most, for the metric's label.
+    /// Returns the kind of target by its most specific part, for the label of the metric.
     pub fn form(&self) -> &'static str {
         match self {
             Self::Url(_) => "url",
@@ -149,68 +149,70 @@ impl fmt::Display for Selection {
 /// One purge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PurgeRecord {
-    /// Which one.
+    /// Id of the purge.
     pub id: PurgeId,
-    /// When, by the clock of who asked, in milliseconds since 1970.
+    /// Time of the request, by the clock of its sender, in milliseconds since 1970.
     pub at_ms: u64,
-    /// What stays.
+    /// Effect on the matching responses.
     pub mode: PurgeMode,
-    /// What goes.
+    /// Responses to purge.
     pub what: What,
 }
 
-/// Bytes of a URL.
+/// Maximum length of a URL in bytes.
 pub const URL_BYTES_MAX: usize = 16 << 10;
-/// Tags of one purge.
+/// Maximum number of tags in a purge.
 pub const TAGS_MAX: usize = 30;
-/// Bytes of a tag: what the largest services take.
+/// Maximum length of a tag in bytes: as much as the largest CDNs accept.
 pub const TAG_BYTES_MAX: usize = 1024;
-/// Bytes of a site's name.
+/// Maximum length of the name of a site in bytes.
 pub const SITE_BYTES_MAX: usize = 255;
-/// Bytes of a host with its port.
+/// Maximum length of a host with its port in bytes.
 pub const HOST_BYTES_MAX: usize = 261;
-/// Bytes that a path begins with.
+/// Maximum length of a path prefix in bytes.
 pub const PREFIX_BYTES_MAX: usize = 8 << 10;
 
-/// Why something is no purge.
+/// Reason that a purge is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PurgeInvalid {
-    /// It is empty, or longer than its limit.
+    /// A part is empty, or exceeds its limit.
     #[error("{what} has {bytes} bytes; expected 1 to {bytes_max}")]
     Length {
-        /// Which part.
+        /// Name of the part.
         what: &'static str,
-        /// How long it is.
+        /// Its length.
         bytes: usize,
-        /// How long it may be.
+        /// Limit on its length.
         bytes_max: usize,
     },
-    /// It is not what such a part looks like.
+    /// A part is malformed.
     #[error("{what} is invalid: {must}")]
     Form {
-        /// Which part.
+        /// Name of the part.
         what: &'static str,
-        /// The rule.
+        /// Rule that the part breaks.
         must: &'static str,
     },
     /// Too many tags.
     #[error("{count} tags: a purge has up to {TAGS_MAX}; make several")]
     TagsTooMany {
-        /// How many there are.
+        /// Number of tags.
         count: usize,
     },
-    /// Nothing is said: what it would select is everything, which has a form of its own.
+    /// No conditions are given. To purge everything, use [`What::Everything`].
     #[error("nothing selected: give a URL, a tag, a site, a host, a prefix, or everything")]
     NothingSaid,
-    /// A rule of what goes together.
+    /// Conditions that can't be combined.
     #[error("{0}")]
     Together(&'static str),
 }
 
 impl What {
+    /// Checks the limits and the form of all parts.
+    ///
     /// # Errors
-    /// When no log takes it.
+    /// When a part is invalid.
     pub fn check(&self) -> Result<(), PurgeInvalid> {
         match self {
             Self::Url(url) => check_url(url),

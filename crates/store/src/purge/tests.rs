@@ -1,4 +1,4 @@
-//! What was purged is never taken for current, and what was written is read.
+//! A purged response is never taken for current, and encoded purges are decoded.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A purge of the model: small worlds, so that things meet.
+/// A purge of the model. The value ranges are small, so that purges and responses meet.
 #[derive(Debug, Clone)]
 struct Purge {
     tags: Vec<u8>,
@@ -67,7 +67,7 @@ fn of_key(key: &[u8]) -> Place<'_> {
 }
 
 impl Purge {
-    /// As it is meant, without any of what is tested.
+    /// Whether the purge matches, by its definition and without any of the code under test.
     fn takes(&self, response: &Response) -> bool {
         if let Some(key) = self.key {
             return response.key == Some(key);
@@ -116,7 +116,7 @@ impl Response {
     }
 }
 
-/// The number of the last purge, and of the last hard one, in an exact list.
+/// Returns the numbers of the last purge and the last hard purge from an exact list.
 fn exactly(purges: &[Purge], response: &Response, since: u64) -> Judgement {
     let taking = || (1_u64..).zip(purges).filter(|(number, purge)| *number > since && purge.takes(response));
     let last = taking().last().map_or(0, |(number, _)| number);
@@ -134,7 +134,7 @@ proptest! {
         }
     }
 
-    /// Purges of more names and places than there is room for, beside an exact list.
+    /// More names and clauses than there is room for, compared with an exact list.
     #[test]
     fn a_full_index_takes_too_much_and_never_too_little(
         purges in vec(purge(), 0..100),
@@ -187,7 +187,7 @@ fn what() -> impl Strategy<Value = What> {
     prop_oneof!["https?://[a-z]{1,9}/[!-\"$-~]{0,20}".prop_map(What::Url), selected, Just(What::Everything)]
 }
 
-/// The longest record that there can be.
+/// Returns the longest valid record.
 fn longest() -> PurgeRecord {
     let long = |bytes: usize| "x".repeat(bytes);
     let selection = Selection {
@@ -210,7 +210,7 @@ fn the_longest_record_goes_into_a_log() {
     assert!(PurgeRecord { what: url, ..longest() }.encode().unwrap().len() <= PURGE_RECORD_BYTES_MAX);
 }
 
-/// As the page on the format shows it.
+/// The example on the page about the format.
 #[test]
 fn the_example_of_the_page_is_read() {
     let selection =
@@ -294,7 +294,7 @@ fn a_record_says_what_it_takes() {
     );
 }
 
-/// Random invalidations of more names than the table has room for, beside an exact list.
+/// Random invalidations of more names than the table has room for, compared with an exact list.
 #[test]
 fn no_name_is_taken_for_older_than_it_is() {
     let table = NameTable::with_sets(2);

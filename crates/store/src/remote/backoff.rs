@@ -1,9 +1,9 @@
-//! When to try again.
+//! Backoff between attempts to connect.
 
 use std::time::Duration;
 
-/// How long to wait before trying to connect, after so many failures in a row: drawn from an interval that doubles with each, so that the
-/// instances of a fleet don't come all at once.
+/// Returns the pause before the next attempt to connect, after so many failures in a row: drawn from an interval that doubles with each, so
+/// that the instances of a fleet don't connect all at once.
 pub(super) fn pause(failures: u32, chance: u32) -> Duration {
     let longest_ms = (FIRST_MS << failures.min(16)).min(LONGEST_MS);
     Duration::from_millis((u64::from(chance) * longest_ms) >> 32)

@@ -1,5 +1,5 @@
-//! A connection whose replies have a limit: what is announced longer than anything that was asked for ends it before it is read, and before
-//! anybody makes room for it.
+//! Connection with a limit on the length of replies. A reply that is announced as longer than any that was asked for closes the connection
+//! before it is read, and before memory is allocated for it.
 
 use std::io;
 use std::pin::Pin;
@@ -7,37 +7,37 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// See the file.
+/// A stream with a limit on the length of replies.
 pub(super) struct Bounded<S> {
     stream: S,
     meter: Meter,
 }
 
-/// A reply is longer than it may be.
+/// A reply exceeds the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the server sends a reply of more than {limit_bytes} bytes, which nobody has asked for")]
 pub(super) struct TooLong {
     limit_bytes: usize,
 }
 
-/// Follows replies as far as it takes to know where each ends. What is no reply at all is for the parser to say.
+/// Parses replies as far as needed to find where each ends. Malformed replies are left to the parser.
 #[derive(Debug)]
 struct Meter {
     limit_bytes: usize,
-    /// Of the reply that has begun.
+    /// Bytes of the current reply.
     bytes: usize,
-    /// Values that it still has to have, those in others too.
+    /// Values that the current reply still needs, nested ones included.
     values: usize,
     place: Place,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Place {
-    /// Before the byte that tells the type.
+    /// Before the byte of the type.
     Type,
-    /// In the line behind it.
+    /// In the line after the type.
     Line { kind: u8, number: usize, is_null: bool },
-    /// In a string: so many bytes are still to come, with the line end.
+    /// In a string: remaining bytes, including the line end.
     Content { left: usize },
 }
 
@@ -87,7 +87,7 @@ impl Meter {
         Ok(())
     }
 
-    /// `length`: what the line says, where it is about a length.
+    /// Ends a line; `length` is its number, for types that have one.
     fn line_ends(&mut self, kind: u8, length: Option<usize>) -> Result<(), TooLong> {
         match (kind, length) {
             (b'$' | b'!' | b'=', Some(length)) => {
@@ -99,7 +99,7 @@ impl Meter {
                 let each = if matches!(kind, b'%' | b'|') { 2 } else { 1 };
                 let count = count.saturating_mul(each);
                 self.fits(count.saturating_mul(VALUE_BYTES_MIN))?;
-                // Attributes stand before the value that they belong to.
+                // Attributes precede the value that they belong to.
                 self.values += if kind == b'|' { count + 1 } else { count };
                 self.value_ends();
             }
@@ -163,7 +163,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
 }
 
 const LINE_END: usize = 2;
-/// A type and a line end.
+/// Smallest value: a type and a line end.
 const VALUE_BYTES_MIN: usize = 3;
 
 #[cfg(test)]
@@ -174,7 +174,7 @@ mod tests {
 
     const LIMIT: usize = 40;
 
-    /// However they are split.
+    /// Checks a text in pieces of every size.
     fn check(text: &str, is_short: bool) {
         for piece in 1..=text.len() {
             let mut meter = Bounded::new((), LIMIT).meter;
@@ -219,7 +219,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, nothing panics.
+        /// Nothing panics, whatever the input.
         #[test]
         fn any_bytes_are_measured(pieces in prop::collection::vec("[-+:$*%|>0-9a\r\n]{0,12}", 0..20)) {
             let mut meter = Bounded::new((), LIMIT).meter;

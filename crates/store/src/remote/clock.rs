@@ -1,19 +1,19 @@
-//! The server's clock, as far as it can be told from here.
+//! Estimate of the server's clock.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// An answer to TIME.
+/// A reading of the server's clock by TIME.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
-    /// Since the Unix epoch.
+    /// Microseconds since the Unix epoch.
     pub(super) clock_us: u64,
-    /// When it was asked, by our clock.
+    /// Time of the question, by the clock of this process.
     pub(super) asked: SystemTime,
     pub(super) round_trip: Duration,
 }
 
 impl Told {
-    /// How far the server's clock is ahead, if it was read half-way between the question and the answer.
+    /// Returns how far the server's clock is ahead, if it was read half-way between question and answer.
     pub(super) fn ahead_us(self) -> i64 {
         let ours = self.asked.duration_since(UNIX_EPOCH).unwrap_or_default() + self.round_trip / 2;
         let ahead_us = i128::from(self.clock_us) - i128::try_from(ours.as_micros()).unwrap_or(i128::MAX);
@@ -21,9 +21,9 @@ impl Told {
     }
 }
 
-/// How far the server's clock is ahead, by the best of its answers. Half a round trip is the most that an answer can be wrong by, so the
-/// shortest one counts (RFC 5905 section 10), until clocks may have drifted further than that: on a busy machine the last answer may be wrong
-/// by hundreds of milliseconds.
+/// Estimate of how far the server's clock is ahead, by the best of its answers. An answer can be wrong by half a round trip at most, so the
+/// shortest one counts (RFC 5905 section 10), until clocks may have drifted further than that: on a busy machine the last answer may be
+/// wrong by hundreds of milliseconds.
 #[derive(Debug, Default)]
 pub(super) struct ServerClock {
     best: Option<Estimate>,
@@ -32,12 +32,12 @@ pub(super) struct ServerClock {
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
     ahead_us: i64,
-    /// In either direction, when it was made.
+    /// Maximum error in either direction, when it was made.
     doubt: Duration,
     made: Instant,
 }
 
-/// One part in 2,000: no clock that is kept by NTP is slewed faster.
+/// Maximum drift: one part in 2,000, because no clock that is kept by NTP is slewed faster.
 const DRIFT_PARTS: u32 = 2_000;
 
 impl Estimate {
@@ -48,12 +48,12 @@ impl Estimate {
 }
 
 impl ServerClock {
-    /// Takes one more answer into account, and says how far the clock is ahead, in milliseconds.
+    /// Adds a reading, and returns how far the clock is ahead in milliseconds.
     pub(super) fn hear(&mut self, told: Told, now: Instant) -> i64 {
         let new = Estimate { ahead_us: told.ahead_us(), doubt: told.round_trip / 2, made: now };
         let better = self.best.filter(|best| {
             let (doubt_us, new_doubt_us) = (best.doubt_us(now), new.doubt_us(now));
-            // Two that cannot both be right: somebody has set a clock.
+            // If both can't be right, a clock was set.
             let agree =
                 best.ahead_us.abs_diff(new.ahead_us) <= doubt_us.saturating_add(new_doubt_us).unsigned_abs();
             agree && doubt_us < new_doubt_us
@@ -68,7 +68,7 @@ impl ServerClock {
 mod tests {
     use super::*;
 
-    /// An answer of a clock that is ahead by so much, had it been read half-way.
+    /// Returns the reading of a clock that is ahead by so much, if read half-way.
     fn told(ahead_ms: i64, round_trip_ms: u64) -> Told {
         let round_trip = Duration::from_millis(round_trip_ms);
         let clock_ms = 1_000_000 + ahead_ms + i64::try_from(round_trip_ms / 2).unwrap();
@@ -91,16 +91,16 @@ mod tests {
     fn the_shortest_round_trip_counts_while_answers_agree() {
         let begun = Instant::now();
         let mut clock = ServerClock::default();
-        // After so many milliseconds, ahead by so much with this round trip: what is believed then.
+        // Time in milliseconds, reading (ahead by, round trip), and the expected estimate.
         let cases = [
             (0, told(90, 200), 90),
             (500, told(2, 10), 2),
             (1_000, told(-140, 300), 2),
             (1_500, told(3, 4), 3),
-            // A clock was set: neither can be right beside the other.
+            // A clock was set: the readings contradict each other.
             (2_000, told(60_000, 400), 60_000),
             (2_500, told(60_150, 2), 60_150),
-            // An hour of drift leaves more open than a long round trip does.
+            // An hour of drift leaves more doubt than a long round trip.
             (3_600_000, told(60_300, 1_000), 60_300),
         ];
         for (after_ms, told, expected) in cases {

@@ -1,4 +1,4 @@
-//! The connections of one generation.
+//! Connections of one generation.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ use super::reply;
 use super::wire::{OpenError, Opening, Wire};
 use crate::backing::{BackingError, SEGMENT_FRAME_BYTES_MAX, Source};
 
-/// Records, leases and the log go over *control*, which is told of changes; segments over *bulk*, so that nothing told waits behind a
-/// megabyte; what needs WATCH over an *exclusive* one, which one borrows at a time.
+/// Records, leases and the log use *control*, which receives invalidations. Segments use *bulk*, so that no invalidation waits behind a
+/// megabyte. Commands that need WATCH use an *exclusive* connection, which one caller borrows at a time.
 pub(super) struct Connections {
     pub(super) source: Source,
     pub(super) control: Wire,
@@ -31,7 +31,7 @@ pub(super) struct Connections {
     opening: Opening,
 }
 
-/// A generation that begins, with the tasks of two connections and the first heartbeat.
+/// A new generation, with the tasks of two connections and the first heartbeat.
 pub(super) struct Opened {
     pub(super) connections: Connections,
     /// Ends with *control*.
@@ -50,10 +50,10 @@ pub(super) enum Comparison {
     ByUs,
 }
 
-/// The connections for WATCH. Opened when they are needed first, and kept when those who ask have waited long enough: a server that is
-/// far away would otherwise be dialed again and again.
+/// Pool of connections for WATCH. They are opened on demand, and kept even if the caller has given up waiting: otherwise a distant server
+/// would be dialed again and again.
 struct Exclusive {
-    /// Each for a connection that is being opened, is lent, or has not answered yet.
+    /// One permit for each connection that is being opened, is lent, or has unanswered questions.
     permits: Arc<Semaphore>,
     shared: Arc<Idle>,
     runtime: Handle,
@@ -62,9 +62,9 @@ struct Exclusive {
 
 #[derive(Default)]
 struct Idle {
-    /// With the times since when they are.
+    /// Idle connections, with the times since when they are.
     wires: Mutex<Vec<(Instant, Wire)>>,
-    /// Of all that were opened, so that the end of the generation ends them while they are lent.
+    /// Handles of all open connections, so that the end of the generation closes the lent ones too.
     closers: Mutex<Closers>,
 }
 
@@ -74,15 +74,15 @@ struct Closers {
     are_closed: bool,
 }
 
-/// A connection of one's own, for now.
+/// A borrowed exclusive connection.
 pub(super) struct Borrowed<'a> {
     lent: Option<(Wire, OwnedSemaphorePermit)>,
     exclusive: &'a Exclusive,
 }
 
 impl Connections {
-    /// Begins with *control*, which is ready to follow keys, and *bulk*. A server may be far away, so nothing waits for an answer on which it
-    /// does not depend: it takes three round trips, one of which TCP has, and those of TLS.
+    /// Opens *control*, which is ready to follow keys, and *bulk*. A server may be far away, so nothing waits for an answer that it doesn't
+    /// depend on: opening takes three round trips, one of them for TCP, plus those of TLS.
     pub(super) async fn open(
         opening: &Opening,
         followed: Arc<Followed>,
@@ -118,7 +118,7 @@ impl Connections {
         Ok(Opened { connections, control: controlling, bulk: bulking, beat })
     }
 
-    /// Opens *bulk* again; what is given ends with it.
+    /// Reopens *bulk*. The returned task ends with it.
     pub(super) async fn open_bulk_again(&self) -> Result<JoinHandle<()>, OpenError> {
         let (wire, driving) =
             self.opening.open(BULK_REPLY_BYTES_MAX, ignore, Arc::clone(&self.doubt)).await?;
@@ -131,21 +131,21 @@ impl Connections {
         bulk.ok_or_else(|| BackingError::Unreachable("the connection for segments is being opened".into()))
     }
 
-    /// Asks *bulk* for a sign of life, once in a while; ends when there is none within `patience`.
+    /// Pings *bulk* once in a while. Returns if there is no answer within `patience`.
     pub(super) async fn bulk_is_silent(&self, pause: Duration, patience: Duration) {
         let mut sign = pipe();
         sign.cmd("PING");
         loop {
             sleep(pause).await;
             let Ok(bulk) = self.bulk() else { return };
-            // A refusal is a sign, too.
+            // A refusal is a sign of life, too.
             if timeout(patience, bulk.ask(&sign)).await.is_err() {
                 return bulk.closer().abort();
             }
         }
     }
 
-    /// An answer said that the server is not in charge.
+    /// Waits for an answer that says that the server is no longer the master.
     pub(super) async fn doubted(&self) {
         self.doubt.notified().await;
     }
@@ -154,7 +154,7 @@ impl Connections {
         self.exclusive.borrow(&self.opening, &self.doubt).await
     }
 
-    /// Ends all of them, also those that are lent: whoever waits for an answer gets an error.
+    /// Closes all connections, including lent ones: pending questions fail.
     pub(super) fn close(&self) {
         self.control.closer().abort();
         if let Some(bulk) = self.bulk.write().take() {
@@ -182,7 +182,7 @@ impl Exclusive {
         Ok(Borrowed { lent: Some(lent), exclusive: self })
     }
 
-    /// Where those who ask don't wait so long, the next one finds it.
+    /// Opens a connection in a task, so that the next caller gets it if this one gives up waiting.
     async fn open(
         &self,
         permit: OwnedSemaphorePermit,
@@ -207,7 +207,7 @@ impl Exclusive {
         }
     }
 
-    /// What has not answered in time may never answer; what does so later is as good as before.
+    /// Returns a connection to the pool once it has answered all questions. One that doesn't in time is closed.
     fn answers_later(&self, wire: Wire, permit: OwnedSemaphorePermit) {
         let (idle, patience) = (Arc::clone(&self.shared), self.patience);
         self.runtime.spawn(async move {
@@ -236,7 +236,7 @@ impl Idle {
         }
     }
 
-    /// `None` when the generation has ended meanwhile.
+    /// Registers a connection; `None` if the generation has ended meanwhile.
     fn register(&self, wire: Wire) -> Option<Wire> {
         let mut closers = self.closers.lock();
         closers.open.retain(|closer| !closer.is_finished());
@@ -277,7 +277,7 @@ async fn track(wire: &Wire) -> Result<(), BackingError> {
     reply::done(answer)
 }
 
-/// Writes nothing: there is no value to be the same.
+/// Probes for IFEQ. Writes nothing, because the probed key never exists.
 async fn comparison(wire: &Wire, names: &Names) -> Result<Comparison, BackingError> {
     let mut probe = pipe();
     probe.cmd("SET").arg(names.probe()).arg("x").arg("IFEQ").arg("y").arg("PX").arg(1);
@@ -289,15 +289,15 @@ fn ignore(_: PushInfo) -> Result<(), ()> {
     Ok(())
 }
 
-/// One for each of those who may compare and set at the same time; the others wait.
+/// Callers that may compare and set at the same time; others wait.
 const EXCLUSIVE_MAX: usize = 4;
-/// Then it may be that the server, or somebody between, has just forgotten it; nobody there waits for less.
+/// Idle time after which a connection isn't reused: the server or a middlebox may have dropped it by then. No usual timeout is shorter.
 const EXCLUSIVE_IDLE_MAX: Duration = Duration::from_secs(30);
-/// A record, or what is read of the log at once, with what else an answer has: four times as much.
+/// A record, or one read of the log, with overhead: four times as much.
 const CONTROL_REPLY_BYTES_MAX: usize = 256 << 10;
-/// A segment.
+/// A segment, with overhead.
 const BULK_REPLY_BYTES_MAX: usize = SEGMENT_FRAME_BYTES_MAX + (4 << 10);
-/// What is left of the log when it is trimmed: half of a megabyte, and what was written meanwhile.
+/// The rest of a log that is trimmed: half a megabyte, and the records written meanwhile.
 const EXCLUSIVE_REPLY_BYTES_MAX: usize = 2 << 20;
-/// What may be on its way to and from the server at a time, of segments.
+/// Maximum size of segments in flight to and from the server, in KiB.
 pub(super) const BULK_ROOM_KIB: usize = 16 << 10;

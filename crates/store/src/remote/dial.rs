@@ -11,12 +11,12 @@ use tokio_rustls::TlsConnector;
 
 use super::settings::{Address, Host, RemoteSettings};
 
-/// Bytes in both directions.
+/// A stream of bytes in both directions.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// Where to, with what certificates are checked by.
+/// Address of a server, with the verifier of its certificates.
 #[derive(Clone)]
 pub(super) enum Target {
     Tcp(Host),
@@ -25,7 +25,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Reads the roots of the system where they are needed.
+    /// Resolves settings to a target. Reads the root certificates of the system if needed.
     pub(super) fn of(settings: &RemoteSettings) -> Self {
         match &settings.address {
             Address::Tcp(host) => Self::Tcp(host.clone()),
@@ -55,7 +55,7 @@ async fn tcp(host: &Host) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Without any roots, no certificate is good, and the handshake says so.
+/// Returns a TLS configuration with the root certificates of the system. Without any, every handshake fails and says so.
 fn by_system_roots() -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -1,4 +1,4 @@
-//! Looks at a server before anything depends on it.
+//! Examination of a server before anything depends on it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,30 +13,30 @@ use super::settings::RemoteSettings;
 use super::wire::{OpenError, Opening, Wire};
 use crate::backing::BackingError;
 
-/// What a server says of itself. What it does not tell, as some services don't, is absent.
+/// Properties of a server. Those that it doesn't report, as some services don't, are absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Examined {
-    /// Its name and version, such as `redis 7.0.15`.
+    /// Name and version, such as `redis 7.0.15`.
     pub version: Option<String>,
-    /// Whether it is in charge of its data: no replica.
+    /// Whether it is a master, not a replica.
     pub is_master: Option<bool>,
-    /// The median of some round trips.
+    /// Median round trip of several pings.
     pub round_trip: Duration,
-    /// How far its clock is ahead of the one here.
+    /// How far its clock is ahead of that of this process.
     pub clock_ahead_ms: Option<i64>,
-    /// What it may use; 0 is no limit.
+    /// Memory limit in bytes; 0 for none.
     pub memory_bytes_max: Option<u64>,
-    /// What it does when that is used up.
+    /// Eviction policy.
     pub eviction_policy: Option<String>,
-    /// How many keys it follows for all clients together; 0 is no limit.
+    /// Maximum number of keys that it follows for all clients together; 0 for no limit.
     pub tracked_keys_max: Option<u64>,
-    /// Whether it tells its clients what has changed.
+    /// Whether it announces changes to its clients.
     pub tracks: bool,
-    /// What this user may not do, or the server does not know, of what is needed.
+    /// Needed commands that this user may not use, or that the server doesn't know.
     pub refused: Vec<&'static str>,
 }
 
-/// A server could not be examined.
+/// Failure to examine a server.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct ExamineError(#[from] Cause);
@@ -48,10 +48,10 @@ enum Cause {
     Broken(#[from] BackingError),
 }
 
-/// Connects as an instance would, and asks. Writes nothing but one key, which it removes. To be called inside a runtime of tokio.
+/// Connects as an instance would, and queries the server. Writes only one key, which it removes. Call it inside a tokio runtime.
 ///
 /// # Errors
-/// When there is no connection, or it breaks off.
+/// When the connection can't be opened, or breaks.
 pub async fn examine(settings: &RemoteSettings) -> Result<Examined, ExamineError> {
     let opening = Opening::new(settings);
     let ignore = |_| Ok::<(), ()>(());
@@ -91,7 +91,7 @@ fn settings() -> Pipeline {
     question
 }
 
-/// Each command that is needed, on a key of its own.
+/// Tries each command that is needed, on a key of its own, and returns the refused ones.
 async fn refused(wire: &Wire, names: &Names) -> Result<Vec<&'static str>, BackingError> {
     let probe = &*names.probe();
     let commands: [(&'static str, &[&str]); 18] = [
@@ -123,7 +123,7 @@ async fn refused(wire: &Wire, names: &Names) -> Result<Vec<&'static str>, Backin
     let answers = wire.ask(&question).await?;
     let is_refused = |answer: Value| match reply::of(answer) {
         Err(Refused::Forbidden(_) | Refused::Unknown(_)) => true,
-        // That of EXEC: in a transaction each error is one of all.
+        // The error of EXEC: in a transaction one error fails all.
         Err(Refused::Otherwise(error)) => {
             error.code() == "EXECABORT" && error.details().unwrap_or_default().contains("NOPERM")
         }
@@ -155,7 +155,7 @@ fn text(value: Value) -> Option<String> {
     }
 }
 
-/// The value in an answer to CONFIG GET.
+/// Returns the value in an answer to CONFIG GET.
 fn setting(value: Value) -> Option<String> {
     let value = match reply::of(value).ok()? {
         Value::Map(pairs) => pairs.into_iter().next()?.1,
@@ -168,14 +168,14 @@ fn setting(value: Value) -> Option<String> {
 fn version(info: &str) -> Option<String> {
     let of = |name: &str| info.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'));
     let name = of("server_name").unwrap_or("redis");
-    // Both others also tell a version of Redis, for clients that choose by it what they send.
+    // The others also report a version of Redis, for clients that choose commands by it.
     let version = of("larder_version").or_else(|| of("valkey_version")).or_else(|| of("redis_version"))?;
     Some(format!("{name} {version}"))
 }
 
 const PINGS: usize = 21;
 
-/// Answers are short: the longest is one section of INFO.
+/// Limit on replies, which are short: the longest is one section of INFO.
 const REPLY_BYTES_MAX: usize = 256 << 10;
 
 #[cfg(test)]

@@ -1,33 +1,34 @@
-//! Which keys the server follows for this process: it speaks of names, watchers want keys.
+//! Keys that the server follows for this process. The server reports names, watchers want keys.
 
 use indexmap::IndexMap;
 use indexmap::map::Entry;
 
 use super::names::Digest;
 
-/// Without clock and connection. Keys are given up where there is no room; whoever gives one up, or removes it, tells of it.
+/// A table of followed keys, without clock and connection. Keys are dropped if there is no room; the caller announces dropped and removed
+/// keys.
 #[derive(Debug)]
 pub(super) struct FollowTable {
     keys: IndexMap<Digest, Followed>,
     bytes: usize,
     bytes_max: usize,
-    /// Where the next one is given up; goes round, so that all have their turn.
+    /// Index of the next key to drop. Cycles through all.
     turn: usize,
 }
 
 #[derive(Debug)]
 struct Followed {
     key: Box<[u8]>,
-    /// Loads on their way. As long as there are any, a change that was told may have come before theirs, so another one may follow.
+    /// Loads in flight. While there are any, an announced change may precede theirs, so another announcement may follow.
     loading: u32,
 }
 
-/// What a load that is to be followed finds.
+/// Result of following a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Begun {
-    /// It is followed. Those keys are not any more.
+    /// The key is followed. These keys no longer are.
     Followed { given_up: Vec<Box<[u8]>> },
-    /// It is too long, or has the digest of another key.
+    /// The key isn't followed: it is too long, or has the digest of another key.
     Refused,
 }
 
@@ -36,7 +37,7 @@ impl FollowTable {
         Self { keys: IndexMap::new(), bytes: 0, bytes_max, turn: 0 }
     }
 
-    /// Before the load is sent.
+    /// Begins to follow a key, before the load is sent.
     pub(super) fn begin(&mut self, digest: Digest, key: &[u8]) -> Begun {
         let weight = weight(key);
         match self.keys.entry(digest) {
@@ -53,7 +54,7 @@ impl FollowTable {
         self.bytes += weight;
         let mut given_up = Vec::new();
         while self.bytes > self.bytes_max {
-            // Round in turn, and hardly ever the one that has just come: that would be allowed, too.
+            // Cycles, and hardly ever drops the newest key, which would be correct, too.
             self.turn = (self.turn + 1) % (self.keys.len() - 1).max(1);
             let Some((_, one)) = self.keys.swap_remove_index(self.turn) else { break };
             self.bytes -= self::weight(&one.key);
@@ -62,14 +63,14 @@ impl FollowTable {
         Begun::Followed { given_up }
     }
 
-    /// After the load has answered, failed or been given up.
+    /// Notes the end of a load: it has answered, failed or been dropped.
     pub(super) fn end(&mut self, digest: Digest) {
         if let Some(followed) = self.keys.get_mut(&digest) {
             followed.loading = followed.loading.saturating_sub(1);
         }
     }
 
-    /// The server says that something has changed: the key that it is about, if anybody wants to know.
+    /// Handles a change that the server reports. Returns the key if it is followed.
     pub(super) fn changed(&mut self, digest: Digest) -> Option<Box<[u8]>> {
         let followed = self.keys.get(&digest)?;
         if followed.loading > 0 {
@@ -80,14 +81,14 @@ impl FollowTable {
         Some(followed.key)
     }
 
-    /// The server says that everything has changed.
+    /// Handles a report that everything has changed.
     pub(super) fn all_changed(&mut self) {
         self.keys.retain(|_, followed| followed.loading > 0);
         self.bytes = self.keys.values().map(|followed| weight(&followed.key)).sum();
     }
 }
 
-/// Of an entry with its key, and the half that a table has free.
+/// Returns the weight of an entry: its key, and its table entry twice, because a table may be half empty.
 fn weight(key: &[u8]) -> usize {
     key.len() + ENTRY_BYTES
 }

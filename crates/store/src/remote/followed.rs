@@ -1,4 +1,4 @@
-//! Who is told what a connection hears.
+//! Dispatch of the invalidations of one connection to watchers and waiters.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,12 +13,12 @@ use super::follow_table::{Begun, FollowTable};
 use super::names::{Digest, Named, Names};
 use crate::backing::{Source, Watcher};
 
-/// Those who keep copies.
+/// Watchers, which keep copies.
 #[derive(Default)]
 pub(super) struct Watchers(Mutex<Vec<Weak<dyn Watcher>>>);
 
-/// What is followed on one connection, and for whom. Nothing is taken over to the next one: a late message of the last would
-/// be taken for one of the next.
+/// Dispatcher of one connection's invalidations. The next connection begins without followed keys: a late message of the last one would be
+/// mistaken for its own.
 pub(super) struct Followed {
     source: Source,
     names: Names,
@@ -33,21 +33,21 @@ struct Waiting {
     waiters: usize,
 }
 
-/// Wakes all who wait for one record.
+/// Signal to all callers that wait for one record.
 #[derive(Default)]
 pub(super) struct Bell {
     pub(super) rung: Notify,
-    /// How often the server has told of a change of just this record.
+    /// Number of changes of just this record that the server has reported.
     told: AtomicU64,
 }
 
-/// A load that is to be followed, on its way.
+/// A load in flight whose record is followed.
 pub(super) struct Loading<'a> {
     followed: &'a Followed,
     digest: Digest,
 }
 
-/// Somebody waits for a record to change.
+/// A caller that waits for a record to change.
 pub(super) struct Waiter<'a> {
     followed: &'a Followed,
     digest: Digest,
@@ -68,7 +68,7 @@ impl Watchers {
     }
 
     pub(super) fn tell(&self, what: impl Fn(&dyn Watcher)) {
-        // They may ask for anything, so no lock is held.
+        // Watchers may call anything, so no lock is held.
         let watchers: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         watchers.iter().for_each(|watcher| what(&**watcher));
     }
@@ -86,7 +86,7 @@ impl Followed {
         }
     }
 
-    /// Before a load is sent; `None` if its key can't be followed.
+    /// Follows a key, before its load is sent; `None` if it can't be followed.
     pub(super) fn load(&self, digest: Digest, key: &[u8]) -> Option<Loading<'_>> {
         let begun = self.table.lock().begin(digest, key);
         let Begun::Followed { given_up } = begun else { return None };
@@ -94,7 +94,7 @@ impl Followed {
         Some(Loading { followed: self, digest })
     }
 
-    /// Before the record is looked at.
+    /// Registers a waiter, before the record is looked at.
     pub(super) fn wait(&self, digest: Digest) -> Waiter<'_> {
         let mut waiting = self.waiting.lock();
         let waiting = waiting.entry(digest).or_insert_with(|| Waiting { bell: Arc::default(), waiters: 0 });
@@ -106,7 +106,7 @@ impl Followed {
         self.log_changed.notified().await;
     }
 
-    /// Takes in what the server says unasked, in its order.
+    /// Handles a message of the server, in the order of arrival.
     pub(super) fn hear(&self, push: PushInfo) {
         if push.kind != PushKind::Invalidate {
             return;
@@ -136,7 +136,7 @@ impl Followed {
         self.tell_suspect(&suspect);
     }
 
-    /// The server forgot all, or the connection has ended.
+    /// Announces that everything may have changed: the server flushed its data, or the connection has ended.
     pub(super) fn all_changed(&self) {
         self.table.lock().all_changed();
         self.watchers.tell(|watcher| watcher.all_suspect(Some(self.source)));

@@ -1,4 +1,4 @@
-//! What a heartbeat asks, and what its answer means.
+//! Heartbeats: role and clock of the server.
 
 use std::time::{Instant, SystemTime};
 
@@ -9,12 +9,12 @@ use super::reply::{self, Refused};
 use super::wire::Wire;
 use crate::backing::BackingError;
 
-/// An answer to one, and when it was asked for.
+/// Answer to a heartbeat, and when it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beat {
     pub(super) role: Role,
     pub(super) sent: Instant,
-    /// What it says of the server's clock.
+    /// Reading of the server's clock.
     pub(super) told: Option<Told>,
 }
 
@@ -27,31 +27,31 @@ impl Beat {
     }
 }
 
-/// A role, which a fail-over changes without a word, and the time.
+/// Asks for the role, which a fail-over changes silently, and for the time.
 fn question() -> Pipeline {
     let mut pipeline = pipe();
     pipeline.cmd("ROLE").cmd("TIME");
     pipeline
 }
 
-/// What the server said of itself.
+/// Parsed answer.
 #[derive(Debug, PartialEq, Eq)]
 struct Pulse {
     role: Role,
-    /// Since the Unix epoch; `None` if it does not say.
+    /// Microseconds since the Unix epoch; `None` if the server doesn't say.
     clock_us: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Master,
-    /// A replica, or what watches over others.
+    /// A replica or a sentinel.
     Other,
-    /// It may not say; some services forbid the command.
+    /// Not reported: some services forbid the command.
     Unknown,
 }
 
-/// Reads the answer.
+/// Parses the answer.
 fn pulse(values: Vec<Value>) -> Result<Pulse, BackingError> {
     let [role, time] = reply::exactly(values)?;
     Ok(Pulse { role: self::role(role)?, clock_us: clock_us(time)? })

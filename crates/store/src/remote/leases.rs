@@ -1,4 +1,4 @@
-//! Leases, and waiting for who holds one.
+//! Leases, and waiting for their holders.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,7 +20,8 @@ use crate::backing::{
     Token, Tracking, Version, Waited,
 };
 
-/// A lease that is asked for. Dropped before it is known whether it was given, it sees to it that nobody waits for it.
+/// An attempt to take a lease. If it is dropped before the answer is known, the lease is given back in the background, so that nobody waits
+/// for it.
 pub(super) struct Asking {
     link: Weak<Link>,
     runtime: Handle,
@@ -64,9 +65,9 @@ impl Asking {
                     let note = reply::part(note, LEASE_NOTE_BYTES_MAX)?.unwrap_or_default();
                     return Ok(Taken::Held { note: note[..].into(), left });
                 }
-                // It ended in between.
+                // The lease ended in between.
                 (_, Left::Free) => {}
-                // No lease is without an end: this is none.
+                // Leases always expire, so this is none.
                 (_, Left::Endless) => return self.overwrite(connections, &name, &value).await,
             }
         }
@@ -104,7 +105,7 @@ impl Drop for Asking {
             return;
         }
         let Some(link) = self.link.upgrade() else { return };
-        // Beyond that they end with their time.
+        // Beyond the limit, leases are left to expire.
         if let Ok(place) = Arc::clone(&link.giving_back).try_acquire_owned() {
             let (lease, ttl) = (self.lease.clone(), self.ttl);
             drop(self.runtime.spawn(timeout(ttl, give_back(self.link.clone(), lease, place))));
@@ -112,7 +113,7 @@ impl Drop for Asking {
     }
 }
 
-/// Frees a lease that may have been given, as soon as the server can be asked. To be left when it has ended.
+/// Frees a lease that may have been granted, as soon as the server can be asked. The caller stops it when the lease has expired.
 async fn give_back(link: Weak<Link>, lease: Lease, _place: OwnedSemaphorePermit) {
     loop {
         let Some(link) = link.upgrade() else { return };
@@ -126,8 +127,8 @@ async fn give_back(link: Weak<Link>, lease: Lease, _place: OwnedSemaphorePermit)
     }
 }
 
-/// Frees a lease if it is held, and leaves what lies under its key; those who wait for that are woken. It looks behind the question that
-/// took the lease, where the connection is the same.
+/// Frees a lease if it is held, keeps the record under its key, and wakes those who wait for that. On the same connection, it is processed
+/// after the question that took the lease.
 async fn free(connections: &Connections, names: &Names, lease: &Lease) -> Result<(), BackingError> {
     let digest = Digest::of(&lease.key);
     let (name, lease_name) = (names.record(digest), names.lease(digest));
@@ -193,10 +194,10 @@ pub(super) async fn wait(
     let waiter = connections.followed.wait(digest);
     let mut lease_ends = None;
     loop {
-        // It hears of all changes from here on, so none comes between looking and waiting.
+        // It receives all changes from here on, so none is missed between looking and waiting.
         let rung = waiter.bell.rung.notified();
         let (found, held) = look(connections, names, digest).await?;
-        // What was told before the answer, the answer knows.
+        // Changes that were reported before the answer are included in it.
         let told = waiter.bell.told();
         if found.as_ref().map(|found| found.version) != seen {
             return Ok(Waited::Changed(found));
@@ -218,14 +219,14 @@ pub(super) async fn wait(
     }
 }
 
-/// A lease that somebody holds.
+/// A lease that is held.
 struct HeldNow {
     lease_left: Duration,
-    /// When to look again even if nothing is told: the lease or the record has ended by then.
+    /// Time after which to look again without an announcement: the lease or the record has expired by then.
     quiet: Duration,
 }
 
-/// What lies under a key, and whether somebody holds the lease.
+/// Loads the record under a key, and the state of its lease.
 async fn look(
     connections: &Connections,
     names: &Names,
@@ -251,7 +252,7 @@ async fn look(
     Ok((found, held))
 }
 
-/// There is no other word for it: who can't have a lease collapses within the process.
+/// Reads the answer to SET. Without memory it is an error: callers that can't get a lease collapse requests within the process.
 fn written(answer: Value) -> Result<Written, BackingError> {
     match reply::written(answer)? {
         Written::NoRoom => Err(BackingError::Full),
@@ -259,10 +260,10 @@ fn written(answer: Value) -> Result<Written, BackingError> {
     }
 }
 
-/// How long something is there.
+/// Remaining time to live of a key.
 enum Left {
     For(Duration),
-    /// It is not there.
+    /// The key doesn't exist.
     Free,
     Endless,
 }
@@ -278,7 +279,7 @@ fn left_of(pttl: Value) -> Result<Left, BackingError> {
     }
 }
 
-/// A connection is there again soon, or not for long.
+/// Pause between attempts: a connection is usually back soon, or not for long.
 const GIVING_BACK_PAUSE: Duration = Duration::from_millis(20);
-/// Servers count whole milliseconds.
+/// Resolution of the servers' time to live.
 const TICK: Duration = Duration::from_millis(1);

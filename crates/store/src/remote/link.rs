@@ -1,4 +1,4 @@
-//! The life of the connections: opened, listened to, given up, opened again.
+//! Life cycle of the connections: opened, used, closed, reopened.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -23,12 +23,12 @@ use super::standing::Reliance;
 use super::wire::{OpenError, Opening};
 use crate::backing::BackingError;
 
-/// What stays while connections come and go.
+/// State that outlives connections.
 pub(super) struct Link {
     pub(super) names: Names,
     pub(super) reliance: Reliance,
     pub(super) watchers: Arc<Watchers>,
-    /// How many leases are given back at a time of which nobody knows whether they were given.
+    /// Limits how many possibly granted leases are given back at a time.
     pub(super) giving_back: Arc<Semaphore>,
     address: Address,
     opening: Opening,
@@ -39,11 +39,11 @@ pub(super) struct Link {
 
 enum State {
     Up(Arc<Connections>),
-    /// Why.
+    /// Reason.
     Down(Arc<str>),
 }
 
-/// Why a generation has ended.
+/// Reason that a generation has ended.
 #[derive(Debug, thiserror::Error)]
 enum Ending {
     #[error("the connection was closed")]
@@ -65,14 +65,14 @@ impl Link {
             giving_back: Arc::new(Semaphore::new(GIVING_BACK_MAX)),
             address: settings.address.clone(),
             opening: Opening::new(settings),
-            // Beats need a time between them.
+            // Heartbeats need an interval of at least a millisecond.
             verification: settings.verification.max(Duration::from_millis(u64::from(BEATS))),
             followed_bytes_max: settings.followed_bytes_max,
             state: RwLock::new(State::Down("it has not been reached yet".into())),
         }
     }
 
-    /// Those that there are now; fails at once if there are none.
+    /// Returns the current connections; fails at once if there are none.
     pub(super) fn connections(&self) -> Result<Arc<Connections>, BackingError> {
         match &*self.state.read() {
             State::Up(connections) => Ok(Arc::clone(connections)),
@@ -80,7 +80,7 @@ impl Link {
         }
     }
 
-    /// Why there are no connections, if there are none.
+    /// Returns why there are no connections, if there are none.
     pub(super) fn trouble(&self) -> Option<Arc<str>> {
         match &*self.state.read() {
             State::Up(_) => None,
@@ -88,7 +88,7 @@ impl Link {
         }
     }
 
-    /// Connects, again and again, until it is dropped.
+    /// Connects and reconnects until it is dropped.
     pub(super) async fn keep(&self) {
         let mut failures = 0u32;
         loop {
@@ -99,7 +99,7 @@ impl Link {
                     let (begun, connections) = (Instant::now(), Arc::clone(&generation.connections));
                     let ending = self.live(generation).await;
                     self.end(&connections, &ending);
-                    // What did not hold long has failed too.
+                    // A short-lived connection counts as a failure, too.
                     failures = if begun.elapsed() > self.verification { 0 } else { failures };
                 }
                 Err(error) => self.is_down(&told(&error)),
@@ -124,7 +124,7 @@ impl Link {
         Ok(generation)
     }
 
-    /// Said once for each reason, however often it is tried again.
+    /// Records that there are no connections. Logs each reason once, however many attempts fail.
     fn is_down(&self, why: &Arc<str>) {
         let before = std::mem::replace(&mut *self.state.write(), State::Down(Arc::clone(why)));
         if !matches!(before, State::Down(known) if known == *why) {
@@ -132,7 +132,7 @@ impl Link {
         }
     }
 
-    /// Until something says that it is over.
+    /// Runs a generation until it ends.
     async fn live(&self, Generation { connections, control, bulk, clock }: Generation) -> Ending {
         tokio::select! {
             _ = control => Ending::Closed,
@@ -157,7 +157,7 @@ impl Link {
         }
     }
 
-    /// All that was told before the answer came is known to those who are told.
+    /// Processes an answer to a heartbeat. Watchers have received everything that was announced before it.
     fn hear(&self, beat: Beat, clock: &mut ServerClock) -> Role {
         if beat.role != Role::Other {
             if let Some(told) = beat.told {
@@ -171,7 +171,7 @@ impl Link {
         beat.role
     }
 
-    /// Says once that clocks differ, and once that they don't any more.
+    /// Logs once that the clocks differ, and once that they agree again.
     fn tell_of_clock(&self, before_ms: Option<i64>, ahead_ms: i64) {
         let differed = before_ms.is_some_and(differs);
         match differs(ahead_ms) {
@@ -185,8 +185,8 @@ impl Link {
         }
     }
 
-    /// Tells that the log has changed: at first, because it may have while there was no connection, and with each change. Whoever is told
-    /// reads it behind the question that follows it, without waiting for the answer: on one connection nothing can come in between.
+    /// Announces changes of the log: at first, because it may have changed while there was no connection, and then each change. A watcher
+    /// may read at once: on one connection its question follows the one that tracks the log, so nothing can come in between.
     async fn follow_log(&self, connections: &Connections) -> Infallible {
         loop {
             let (followed, ()) = tokio::join! {
@@ -201,12 +201,12 @@ impl Link {
         }
     }
 
-    /// Opens *bulk* again whenever it has ended (a server may close what is idle), or says nothing any more.
+    /// Reopens *bulk* whenever it has ended (a server may close idle connections) or is silent.
     async fn keep_bulk(&self, connections: &Connections, mut bulk: JoinHandle<()>) -> Infallible {
         loop {
             let silent = connections.bulk_is_silent(self.verification, self.verification * BULK_PATIENCE);
             tokio::select! {
-                // However it has ended, it has.
+                // It has ended, for whatever reason.
                 _ = &mut bulk => {}
                 () = silent => {}
             }
@@ -222,7 +222,7 @@ impl Link {
     }
 }
 
-/// Connections with the tasks of two of them, and what they have told of the server's clock.
+/// Connections with the tasks of two of them, and the estimate of the server's clock.
 struct Generation {
     connections: Arc<Connections>,
     control: JoinHandle<()>,
@@ -241,7 +241,7 @@ async fn bulk_again(connections: &Connections) -> JoinHandle<()> {
     }
 }
 
-/// An error with its causes, on one line: parsers of replies explain themselves on several.
+/// Returns an error with its causes on one line: parsers of replies explain themselves on several.
 fn told(error: &dyn Error) -> Arc<str> {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -252,11 +252,12 @@ fn told(error: &dyn Error) -> Arc<str> {
     text.lines().map(str::trim).collect::<Vec<_>>().join("; ").into()
 }
 
-/// In times of verification: what was sent before may be megabytes on a slow line.
+/// Patience with *bulk*, in times of verification: earlier transfers may be megabytes on a slow network.
 const BULK_PATIENCE: u32 = 5;
-/// In each time of verification: one may be late without making anybody doubt.
+/// Heartbeats in each time of verification: one may be late without consequences.
 const BEATS: u32 = 4;
-/// Each asks twice or three times, on connections that have better things to do; others end with their time.
+/// Limit on leases that are given back at a time. Each takes two or three questions, on connections with more urgent work; others are left
+/// to expire.
 const GIVING_BACK_MAX: usize = 64;
 
 /// Whether two clocks are farther apart than they should be.

@@ -17,7 +17,7 @@ use crate::backing::{
     Safety,
 };
 
-/// Where the log was seen to begin last; a guess, so that reading needs one question.
+/// Last known start of the log. A guess, so that reading takes one question.
 #[derive(Debug, Default)]
 pub(super) struct LastSeen(Mutex<Option<Header>>);
 
@@ -32,17 +32,17 @@ impl LastSeen {
     }
 }
 
-/// Whoever listens is told of the next change.
+/// Follows the log, so that the next change is announced.
 pub(super) async fn follow(connections: &Connections, names: &Names) -> Result<(), BackingError> {
     let mut following = pipe();
     following.cmd("CLIENT").arg("CACHING").arg("YES");
-    // Where there is none, or something else: what makes it a log is a change, too.
+    // This holds even if there is no log: creating it is a change, too.
     following.cmd("STRLEN").arg(names.log());
     let [caching, _] = connections.control.ask_for(&following).await?;
     reply::done(caching)
 }
 
-/// As it is now; begins one if there is none.
+/// Returns the extent of the log. Creates one if there is none.
 pub(super) async fn state(connections: &Connections, names: &Names) -> Result<LogState, BackingError> {
     for _ in 0..ATTEMPTS {
         let mut question = pipe();
@@ -66,7 +66,7 @@ pub(super) async fn state(connections: &Connections, names: &Names) -> Result<Lo
     Err(contended())
 }
 
-/// Puts a new log where there is nothing. [`Tried::NoLog`]: there is something.
+/// Creates a log if the key doesn't exist; [`Tried::NoLog`] if it does.
 async fn begin(connections: &Connections, names: &Names) -> Result<Tried, BackingError> {
     let header = Header::new(random::id());
     let mut beginning = pipe();
@@ -89,7 +89,7 @@ pub(super) async fn append(
     };
     for _ in 0..ATTEMPTS {
         let appended = match append_once(connections, names, &frames).await? {
-            // What was appended to what is no log goes with it.
+            // Records that were appended to a value that isn't a log are lost with it, so they are written again.
             Tried::NoLog => begin_anew(connections, names, &frames).await?,
             done => done,
         };
@@ -157,18 +157,17 @@ pub(super) async fn read(
     Err(contended())
 }
 
-/// The records behind a place, by what was read there.
+/// Decodes the records after a position.
 fn readable(state: LogState, from: LogCursor, read: &Bytes) -> Result<Vec<LogRecord>, LogError> {
-    // One that was set back gets another id by whoever has read more of it.
+    // A log that was set back gets another id from a reader that has read more of it.
     if state.end < from.offset {
         return Ok(Vec::new());
     }
     log_bytes::decode(read, from.offset.max(state.floor), LOG_APPEND_BYTES_MAX)
 }
 
-/// Begins a new log in the place of one that can't be read on from a place. Nobody can say what was lost: its new
-/// id tells all who have read of it. It is looked at once more, so that nothing but what lies there counts, and only one of many
-/// replaces it.
+/// Replaces a log that can't be read from a position on. The loss is unknown, so the new log gets a new id, which tells all readers. It is
+/// read once more first, so that only the current value counts, and only one of many readers replaces it.
 async fn replace_damaged(
     connections: &Connections,
     names: &Names,
@@ -187,7 +186,7 @@ async fn replace_damaged(
             return Ok(there);
         }
         if readable(there, from, &read).is_ok() {
-            // What was read may be of the log that another one has just put in its place.
+            // The damaged value may have been replaced by another reader's new log.
             return state(connections, names).await;
         }
         let header = Header::new(random::id());
@@ -216,7 +215,7 @@ pub(super) async fn trim(
     .await
 }
 
-/// Another id for a log that ends before what was read of it.
+/// Gives another id to a log that ends before a reader's position.
 pub(super) async fn rename(
     connections: &Connections,
     names: &Names,
@@ -231,7 +230,8 @@ pub(super) async fn rename(
     if has_lost(state) { Err(BackingError::Full) } else { Ok(state) }
 }
 
-/// The log with another header, if it is to have one, and without what lies below its floor. As it is then, or still.
+/// Replaces the header of the log, if `decide` returns one, and removes the records below its floor. Returns the extent of the log, changed
+/// or not.
 async fn rewrite(
     connections: &Connections,
     names: &Names,
@@ -263,7 +263,7 @@ async fn rewrite(
     Err(contended())
 }
 
-/// Where the last record ends that ends at or before `upto`: whoever reads from the floor has to find a record there.
+/// Returns the end of the last record that ends at or before `upto`: a record must begin at the floor.
 async fn boundary(
     wire: &Wire,
     names: &Names,
@@ -287,7 +287,7 @@ async fn boundary(
     }
 }
 
-/// Puts a new log, with these records, in the place of what is none. [`Tried::NoLog`]: that is something else by now.
+/// Replaces a value that isn't a log by a new log with these records; [`Tried::NoLog`] if the value has changed meanwhile.
 async fn begin_anew(connections: &Connections, names: &Names, frames: &[u8]) -> Result<Tried, BackingError> {
     let wire = connections.exclusive().await?;
     let Some(Found::NoLog) = watch(&wire, names).await? else { return Ok(Tried::NoLog) };
@@ -316,25 +316,25 @@ async fn replace(wire: &Wire, names: &Names, value: &[u8]) -> Result<Executed, B
     reply::executed(wire.ask(&replacing).await?)
 }
 
-/// Read at once where records are only counted: several of the longest.
+/// Bytes that are read at a time to find record boundaries: several of the longest records.
 const WALKED_BYTES: usize = 4 * READ_BYTES;
 
-/// What lies under the name of the log.
+/// Value under the name of the log.
 enum Found {
     Log(LogState),
-    /// Nothing, or what is no log.
+    /// Nothing, or something that isn't a log.
     NoLog,
 }
 
-/// What became of a try to write the log.
+/// Result of an attempt to write the log.
 enum Tried {
     Done(LogState),
     NoRoom,
-    /// What lies there was not what it depends on.
+    /// The value wasn't the one that the write depends on.
     NoLog,
 }
 
-/// Asks for header, length, and the header again.
+/// Asks for the header, the length, and the header again.
 fn look(pipeline: &mut Pipeline, names: &Names) {
     ask_for_header(pipeline, names);
     pipeline.cmd("STRLEN").arg(names.log());
@@ -345,8 +345,8 @@ fn ask_for_header(pipeline: &mut Pipeline, names: &Names) {
     pipeline.cmd("GETRANGE").arg(names.log()).arg(0).arg(HEADER_BYTES - 1);
 }
 
-/// What was asked for between two questions for the header belongs together if both had the same answer: floors only rise, and no id comes
-/// twice. (A transaction would do, too; but a server without memory refuses to queue even what reads.) `None` if they differ.
+/// Parses answers that came between two questions for the header. They belong together if both headers are the same: floors only rise, and
+/// no id comes twice. (A transaction would do, too; but a server without memory refuses to queue even reads.) `None` if the headers differ.
 fn found_twice(header: Value, length: Value, again: &Value) -> Result<Option<Found>, BackingError> {
     if header == *again { found(header, length).map(Some) } else { Ok(None) }
 }

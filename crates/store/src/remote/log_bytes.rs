@@ -1,26 +1,26 @@
-//! The bytes of the log: `docs/design/remote-tier.md`.
+//! Encoding of the log: `docs/design/remote-tier.md`.
 
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
 use crate::backing::{LOG_APPEND_BYTES_MAX, LogId, LogOffset, LogRecord, LogState};
 
-/// How long the header is.
+/// Length of the header in bytes.
 pub(crate) const HEADER_BYTES: usize = 32;
-/// What stands before each record.
+/// Length of the header of each record in bytes.
 pub(crate) const RECORD_HEADER_BYTES: usize = 8;
-/// What is read at a time: the longest record as a whole.
+/// Bytes that are read at a time: the longest record as a whole.
 pub(super) const READ_BYTES: usize = LOG_APPEND_BYTES_MAX + RECORD_HEADER_BYTES;
 
-/// What the log begins with.
+/// Header of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) id: LogId,
-    /// Of the first byte behind the header.
+    /// Offset of the first byte after the header.
     pub(crate) floor: LogOffset,
 }
 
-/// What was read of a log makes no sense.
+/// Damage to a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LogError {
     #[error("a record of the log does not have the checksum that it should")]
@@ -30,7 +30,7 @@ pub(crate) enum LogError {
 }
 
 impl Header {
-    /// A log that begins now, with this id.
+    /// Returns the header of a new log with this id.
     pub(super) fn new(id: [u8; 16]) -> Self {
         Self { id: LogId(id), floor: LogOffset(0) }
     }
@@ -43,26 +43,26 @@ impl Header {
         bytes
     }
 
-    /// `None` for what is no log of this version.
+    /// Decodes a header; `None` if the bytes aren't a log of this version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(&MARK)?;
         let (id, floor) = rest.split_first_chunk()?;
         Some(Self { id: LogId(*id), floor: LogOffset(u64::from_le_bytes(floor.try_into().ok()?)) })
     }
 
-    /// Of a log with this header that is so long.
+    /// Returns the extent of a log of this length with this header.
     pub(crate) fn state(self, log_bytes: u64) -> LogState {
         let behind = log_bytes.saturating_sub(HEADER_BYTES as u64);
         LogState { id: self.id, floor: self.floor, end: LogOffset(self.floor.0.saturating_add(behind)) }
     }
 
-    /// Where in the value what has this offset lies, or the first that there is.
+    /// Returns the position in the value of this offset, or of the floor if that is higher.
     pub(super) fn place(self, offset: LogOffset) -> u64 {
         HEADER_BYTES as u64 + offset.0.saturating_sub(self.floor.0)
     }
 }
 
-/// Records one behind the other, as they are appended; `None` if that is too long.
+/// Encodes records for an append; `None` if they are too long.
 pub(crate) fn encode(records: &[Bytes]) -> Option<Vec<u8>> {
     let content: usize = records.iter().map(Bytes::len).sum();
     let bytes = content + records.len() * RECORD_HEADER_BYTES;
@@ -79,7 +79,7 @@ pub(crate) fn encode(records: &[Bytes]) -> Option<Vec<u8>> {
     Some(frames)
 }
 
-/// The records that begin at `start`, as far as they were read, up to `limit` bytes of them.
+/// Decodes the whole records in `read`, which begin at `start`, up to `limit` bytes of them.
 pub(crate) fn decode(read: &Bytes, start: LogOffset, limit: usize) -> Result<Vec<LogRecord>, LogError> {
     let mut records = Vec::new();
     let (mut at, mut content) = (0, 0);
@@ -100,12 +100,12 @@ pub(crate) fn decode(read: &Bytes, start: LogOffset, limit: usize) -> Result<Vec
         (at, content) = (end, content + length);
         records.push(LogRecord { bytes, end: LogOffset(start.0.saturating_add(end as u64)) });
     }
-    // As much was read as the longest record has, so the log ends in the middle of this one.
+    // The longest record would fit into a full read, so the log ends within this one.
     let is_torn = records.is_empty() && !read.is_empty() && read.len() < READ_BYTES;
     if is_torn { Err(LogError::Length) } else { Ok(records) }
 }
 
-/// Where the last record ends of those that were read as a whole, begin at `start`, and end at `upto` or before.
+/// Returns the end of the last whole record in `read`, which begins at `start`, that ends at or before `upto`.
 pub(super) fn last_boundary(read: &[u8], start: LogOffset, upto: LogOffset) -> Result<LogOffset, LogError> {
     let mut at = start;
     let mut rest = read;
@@ -127,14 +127,14 @@ fn number(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte))
 }
 
-/// The length is under it: zeros are no records.
+/// Returns the checksum of a record. It includes the length, so that zeros are no records.
 fn checksum(bytes: &[u8]) -> u32 {
     XxHash3_64::oneshot_with_seed(bytes.len() as u64, bytes) as u32
 }
 
-/// The first bytes of a log: "LAR", version 1, kind L.
+/// First bytes of a log: "LAR", version 1, kind L.
 const MARK: [u8; 8] = *b"LAR\x01L\0\0\0";
-/// Of one append with its headers: 8,192 empty records at least.
+/// Limit on one append with its headers: at least 8,192 empty records.
 const APPEND_BYTES_MAX: usize = 2 * LOG_APPEND_BYTES_MAX;
 
 #[cfg(test)]

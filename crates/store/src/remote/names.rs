@@ -1,4 +1,4 @@
-//! What things are called on the server: `docs/design/remote-tier.md`.
+//! Names of keys on the server: `docs/design/remote-tier.md`.
 
 use std::fmt;
 
@@ -8,18 +8,17 @@ use super::settings::Word;
 use crate::backing::Version;
 use crate::{FillId, SegmentId};
 
-/// Stands for a key: the first half of its SHA-256. Who finds two keys with one digest has tried 2^64 of them, and gets
-/// misses: the full key stands in the record.
+/// Digest of a key: the first half of its SHA-256. A collision takes 2^64 attempts, and only causes misses: the record has the full key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Digest([u8; 16]);
 
-/// The names that one tier gives.
+/// Names of one tier.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     prefix: Word,
 }
 
-/// What a name stands for.
+/// Meaning of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Named {
     Record(Digest),
@@ -53,8 +52,8 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Names bytes by the first eight of their SHA-256: of two records under one key, one in 2^64 pairs has the same version by chance, and who
-/// makes two on purpose has to try 2^32, and to know the times and ids that the storing instance will write into them.
+/// Returns the version of a record: the first eight bytes of its SHA-256. Two records under one key share a version in one of 2^64 pairs by
+/// chance. An attacker needs 2^32 attempts for a pair, and has to know the times and ids that the storing instance will write into them.
 pub(super) fn version_of(bytes: &[u8]) -> Version {
     let whole = digest(&SHA256, bytes);
     Version(u64::from_be_bytes(*whole.as_ref().first_chunk().expect("SHA-256 has 32 bytes")))
@@ -69,12 +68,12 @@ impl Names {
         format!("{}r:{{{digest}}}", self.prefix.as_str())
     }
 
-    /// In the slot of the record.
+    /// Returns the name of a lease, in the cluster slot of the record.
     pub(super) fn lease(&self, digest: Digest) -> String {
         format!("{}l:{{{digest}}}", self.prefix.as_str())
     }
 
-    /// All segments of a fill are in one slot.
+    /// Returns the name of a segment. All segments of a fill are in one cluster slot.
     pub(super) fn segment(
         &self,
         SegmentId { fill: FillId { process, sequence }, index }: SegmentId,
@@ -86,12 +85,12 @@ impl Names {
         format!("{}log", self.prefix.as_str())
     }
 
-    /// A name that nothing is ever stored under.
+    /// Returns a name that nothing is ever stored under.
     pub(super) fn probe(&self) -> String {
         format!("{}probe", self.prefix.as_str())
     }
 
-    /// What the server speaks of.
+    /// Returns the meaning of a name that the server reports.
     pub(super) fn meaning(&self, name: &[u8]) -> Named {
         let Some(rest) = name.strip_prefix(self.prefix.as_str().as_bytes()) else { return Named::Other };
         if rest == b"log" {

@@ -1,8 +1,8 @@
-//! Chance.
+//! Random numbers.
 
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// Nobody can guess it.
+/// Returns an unpredictable id.
 pub(super) fn id() -> [u8; 16] {
     let mut id = [0; 16];
     SystemRandom::new().fill(&mut id).expect("Linux gives random numbers to whoever asks");

@@ -1,4 +1,4 @@
-//! Records, and the leases that a put may stand under.
+//! Records, and the leases under which they are put.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::backing::{
     BackingError, Expected, KEY_BYTES_MAX, Lease, Loaded, Put, RECORD_BYTES_MAX, Source, Tracking, Write,
 };
 
-/// What becomes of the lease that a put stands under.
+/// Effect of a put on its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Afterwards {
     Held,
@@ -87,7 +87,7 @@ pub(super) async fn put(
     }
 }
 
-/// Says whether there was one.
+/// Removes a record. Returns `true` if there was one.
 pub(super) async fn remove(
     connections: &Connections,
     names: &Names,
@@ -108,7 +108,7 @@ pub(super) fn loaded(bytes: bytes::Bytes, source: Source, tracking: Tracking) ->
     Loaded { version: version_of(&bytes), bytes, source, tracking }
 }
 
-/// In milliseconds, of which there is one at least and no more than servers can add to their clock.
+/// Returns a time to live in milliseconds: at least one, and no more than servers can add to their clock.
 pub(super) fn ttl_ms(ttl: Duration) -> u64 {
     u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).clamp(1, TTL_MS_MAX)
 }
@@ -127,7 +127,7 @@ async fn put_new(connections: &Connections, name: &str, write: &Write<'_>) -> Re
     let mut set = set(name, write);
     set.arg("NX");
     match put_or_look(connections, name, write, set).await? {
-        // What lies there is no record, so it is in the way.
+        // The value isn't a record, but blocks the put.
         Put::Conflict(None) => put_watching(connections, name, None, write, Afterwards::Held).await,
         put => Ok(put),
     }
@@ -144,7 +144,7 @@ async fn put_upon(
     put_or_look(connections, name, write, set).await
 }
 
-/// Sets, and asks at once for what is in the way if it does not.
+/// Sets, and asks at once for the current record in case it doesn't.
 async fn put_or_look(
     connections: &Connections,
     name: &str,
@@ -203,10 +203,10 @@ async fn put_watching(
     }
 }
 
-/// Frees a lease beside which no record can be written, and removes the record. Waiters follow the record, and where there is none, removing
-/// it would wake nobody: so the lease becomes it for that moment, which takes no memory. A server without memory queues nothing behind `MULTI`,
-/// so nothing is watched. In place of that the lease must be held for longer than the command takes on its way: until then nobody else can
-/// take it. What ends sooner is left to end.
+/// Frees a lease and removes the record, if the server has no memory for a new one. Waiters follow the record, and removing it wakes nobody
+/// if it doesn't exist: so the lease is renamed to the record first, which takes no memory. A server without memory queues nothing after
+/// `MULTI`, so nothing is watched. Instead the lease must last for longer than the command takes to arrive: until then nobody else can take
+/// it. A lease that ends sooner is left to expire.
 pub(super) async fn free_without_room(
     connections: &Connections,
     name: &str,
@@ -244,7 +244,7 @@ fn set(name: &str, write: &Write<'_>) -> Cmd {
     set
 }
 
-/// By far more than a command takes that follows an answer, and less than leases last.
+/// Far more than a command takes that follows an answer, and less than leases last.
 const ON_ITS_WAY_MS: i64 = 250;
 /// A hundred years.
 const TTL_MS_MAX: u64 = 100 * 366 * 24 * 60 * 60 * 1000;

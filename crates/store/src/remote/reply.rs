@@ -1,4 +1,4 @@
-//! What servers answer, as values of ours.
+//! Replies of servers as typed values.
 
 use std::fmt;
 
@@ -8,49 +8,49 @@ use redis::{ServerError, Value};
 use super::said::shown;
 use crate::backing::BackingError;
 
-/// Why the server did not do what it was asked for.
+/// Reason that the server refused a command.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// Something that is no string lies under the name.
+    /// The value isn't a string.
     WrongType,
-    /// It has no memory for it.
+    /// The server is out of memory.
     NoRoom(ServerError),
-    /// The user may not ask for it.
+    /// The user lacks the permission.
     Forbidden(ServerError),
-    /// It does not know the command.
+    /// The server doesn't know the command.
     Unknown(ServerError),
-    /// It is not the one that decides about the name, or not any more.
+    /// The server isn't the master of the key, or no longer.
     NotInCharge(ServerError),
-    /// Everything else.
+    /// Any other error.
     Otherwise(ServerError),
 }
 
-/// What became of a conditional SET.
+/// Result of a conditional SET.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
     Yes,
-    /// The condition did not hold.
+    /// The condition didn't hold.
     No,
     NoRoom,
 }
 
-/// What became of a transaction.
+/// Result of a transaction.
 #[derive(Debug, PartialEq)]
 pub(super) enum Executed {
-    /// The answers, in order; some may be refusals.
+    /// Executed. The answers are in order; some may be refusals.
     Done(Vec<Value>),
-    /// Something that was watched has changed.
+    /// Aborted: a watched value has changed.
     Overtaken,
-    /// Nothing of it was done.
+    /// Not executed: the server is out of memory.
     NoRoom,
 }
 
-/// The answer is not what the protocol says.
+/// A reply of an unexpected type.
 #[derive(Debug, thiserror::Error)]
 #[error("the server answered with {0}, which does not fit the question")]
 struct Unexpected(&'static str);
 
-/// Tells refusals from answers.
+/// Separates refusals from answers.
 pub(super) fn of(value: Value) -> Result<Value, Refused> {
     match value {
         Value::ServerError(error) => Err(Refused::of(error)),
@@ -58,13 +58,13 @@ pub(super) fn of(value: Value) -> Result<Value, Refused> {
     }
 }
 
-/// As many answers as there were questions.
+/// Returns the answers if there are as many as questions.
 pub(super) fn exactly<const N: usize>(values: Vec<Value>) -> Result<[Value; N], BackingError> {
     values.try_into().map_err(|values: Vec<Value>| unexpected(&Value::Array(values)))
 }
 
-/// A part of a string, of which one byte more than `bytes_max` was asked for. What is longer, empty or no string is not ours: as
-/// good as nothing.
+/// Returns a part of a string, of which one byte more than `bytes_max` was asked for. A value that is longer, empty or no string wasn't
+/// written by Larder and counts as missing.
 pub(super) fn part(value: Value, bytes_max: usize) -> Result<Option<Bytes>, BackingError> {
     match of(value) {
         Ok(Value::BulkString(bytes)) if bytes.is_empty() || bytes.len() > bytes_max => Ok(None),
@@ -78,7 +78,7 @@ pub(super) fn part(value: Value, bytes_max: usize) -> Result<Option<Bytes>, Back
 pub(super) fn written(value: Value) -> Result<Written, BackingError> {
     match of(value) {
         Ok(Value::Okay) => Ok(Written::Yes),
-        // Something else lies there, so it isn't what was expected.
+        // The value isn't a string, so it isn't the expected one.
         Ok(Value::Nil) | Err(Refused::WrongType) => Ok(Written::No),
         Ok(other) => Err(unexpected(&other)),
         Err(Refused::NoRoom(_)) => Ok(Written::NoRoom),
@@ -93,13 +93,13 @@ pub(super) fn integer(value: Value) -> Result<i64, BackingError> {
     }
 }
 
-/// Nothing but its being done counts.
+/// Checks that a command was executed.
 pub(super) fn done(value: Value) -> Result<(), BackingError> {
     of(value)?;
     Ok(())
 }
 
-/// The answers to MULTI, to what was queued, and to EXEC.
+/// Parses the answers to MULTI, to the queued commands, and to EXEC.
 pub(super) fn executed(mut values: Vec<Value>) -> Result<Executed, BackingError> {
     let last = values.pop().unwrap_or_default();
     for queued in values {
@@ -173,7 +173,7 @@ impl From<Refused> for BackingError {
 mod tests {
     use super::*;
 
-    /// An answer as it is on the line.
+    /// Parses an answer in the wire format.
     fn answer(line: &str) -> Value {
         redis::parse_redis_value(line.as_bytes()).unwrap()
     }

@@ -1,18 +1,18 @@
-//! Texts of a server, fit for our logs.
+//! Texts of a server, made fit for logs.
 
-/// Longer texts are cut.
+/// Maximum length; longer texts are cut.
 const CHARACTERS_MAX: usize = 300;
 
-/// Begins the arguments of a command in the error of a server that doesn't know it; those of HELLO hold the password.
+/// Separator before the arguments of an unknown command in an error; those of HELLO contain the password.
 const ARGUMENTS: &str = ", with args beginning with";
 
-/// One line without control characters and without the arguments of a command, which may be secret.
+/// Returns the text as one line without control characters and without the arguments of a command, which may be secret.
 pub(super) fn shown(text: &str) -> String {
     let text = text.split(ARGUMENTS).next().unwrap_or_default();
     text.chars().take(CHARACTERS_MAX).map(|one| if one.is_control() { '\u{fffd}' } else { one }).collect()
 }
 
-/// The same, without a password that the server may repeat.
+/// Like [`shown`], but also masks a password that the server may repeat.
 pub(super) fn shown_without(password: Option<&str>, text: &str) -> String {
     match password.filter(|password| !password.is_empty()) {
         Some(password) => shown(&text.replace(password, "***")),

@@ -53,7 +53,7 @@ pub(super) async fn put(
     }
 }
 
-/// Says how many there are.
+/// Extends segments. Returns how many there are.
 pub(super) async fn extend(
     connections: &Connections,
     names: &Names,
@@ -91,7 +91,7 @@ pub(super) async fn remove(
     reply::done(answer)
 }
 
-/// Bytes may only be on their way where there is room for them; more than there is in all goes alone.
+/// Waits until there is room for bytes in flight. More than the whole limit goes alone.
 async fn room(connections: &Connections, bytes: usize) -> Result<SemaphorePermit<'_>, BackingError> {
     let kib = bytes.div_ceil(1 << 10).min(BULK_ROOM_KIB);
     let permits = u32::try_from(kib).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! What the operator says about a server.
+//! Settings of a server.
 
 use std::fmt;
 use std::path::Path;
@@ -9,66 +9,66 @@ use rustls::ClientConfig;
 
 use super::url::{self, UrlError};
 
-/// How a server of the Redis protocol is reached, and used.
+/// How to reach and use a server of the Redis protocol.
 #[derive(Clone, Debug)]
 pub struct RemoteSettings {
-    /// Where it listens.
+    /// Address of the server.
     pub address: Address,
-    /// Whom to log in as; without it, as the server's default user.
+    /// User name; `None` for the default user of the server.
     pub username: Option<Box<str>>,
-    /// What to log in with.
+    /// Password.
     pub password: Option<Secret>,
-    /// Which database.
+    /// Number of the database.
     pub database: u32,
-    /// What the server lists the connections as.
+    /// Name of the connections in the lists of the server.
     pub client_name: Word,
-    /// What all names begin with. Instances that share a tier have the same.
+    /// Prefix of all key names. Instances that share a tier have the same.
     pub prefix: Word,
-    /// How long copies are relied upon after the last answer to a heartbeat was asked for; four heartbeats are sent in it.
+    /// How long copies are relied upon after the last answered heartbeat was sent; four heartbeats are sent in this time.
     pub verification: Duration,
-    /// How long opening a connection may take, handshakes included.
+    /// Timeout for opening a connection, including handshakes.
     pub connect_timeout: Duration,
-    /// What the table of followed keys may take, in bytes; beyond it, keys are given up.
+    /// Memory for the table of followed keys, in bytes; beyond it, keys are dropped.
     pub followed_bytes_max: usize,
-    /// How certificates are checked where the address says TLS; `None`: by the roots of the system.
+    /// Certificate verification for a TLS address; `None` for the root certificates of the system.
     pub tls: Option<Arc<ClientConfig>>,
 }
 
-/// Where a server listens.
+/// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// Without encryption.
+    /// TCP without encryption.
     Tcp(Host),
-    /// With TLS.
+    /// TCP with TLS.
     Tls(Host),
-    /// A socket on this machine.
+    /// Unix socket.
     Unix(Box<Path>),
 }
 
-/// A name or an IP address, with a port.
+/// Host name or IP address, and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Without brackets.
+    /// Name or address; IPv6 addresses without brackets.
     pub name: Box<str>,
-    /// From 1 on.
+    /// Port; at least 1.
     pub port: u16,
 }
 
-/// A password. Shown to nobody but the server.
+/// A password. Shown only to the server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<str>);
 
-/// A short text without spaces, control characters and braces: those would choose the slot in a cluster.
+/// A short text without spaces, control characters and braces, which would choose the slot in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word(Box<str>);
 
-/// Why a text is no [`Word`].
+/// A text that isn't a [`Word`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must have at most {} printable ASCII characters, and neither spaces nor braces", Word::BYTES_MAX)]
 pub struct NotAWord;
 
 impl RemoteSettings {
-    /// For a server at an address, without logging in, and with all defaults.
+    /// Returns the default settings for an address, without credentials.
     pub fn new(address: Address) -> Self {
         Self {
             address,
@@ -84,11 +84,11 @@ impl RemoteSettings {
         }
     }
 
-    /// From `redis://[user[:password]@]host[:port][/database]`, the same with `rediss` for TLS, or
-    /// `unix://[user[:password]@]/path[?db=database]`. User and password may have percent escapes. The rest is as by default.
+    /// Parses `redis://[user[:password]@]host[:port][/database]`, the same with `rediss` for TLS, or
+    /// `unix://[user[:password]@]/path[?db=database]`. User and password may have percent escapes. The other settings are the defaults.
     ///
     /// # Errors
-    /// What is wrong, without any part of the URL: a password may stand in an unexpected place.
+    /// When the URL is invalid. The error contains no part of the URL, because a password may be in an unexpected place.
     pub fn from_url(text: &str) -> Result<Self, UrlError> {
         let url = url::parse(text)?;
         Ok(Self {
@@ -101,7 +101,7 @@ impl RemoteSettings {
 }
 
 impl Secret {
-    /// Takes a password.
+    /// Wraps a password.
     pub fn new(text: impl Into<Box<str>>) -> Self {
         Self(text.into())
     }
@@ -118,20 +118,20 @@ impl fmt::Debug for Secret {
 }
 
 impl Word {
-    /// The longest.
+    /// Maximum length in bytes.
     pub const BYTES_MAX: usize = 64;
 
     /// Checks a text.
     ///
     /// # Errors
-    /// When it is too long, or has other characters.
+    /// When it is too long, or contains other characters.
     pub fn new(text: &str) -> Result<Self, NotAWord> {
         let is_good = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}');
         let fits = text.len() <= Self::BYTES_MAX && text.bytes().all(is_good);
         if fits { Ok(Self(text.into())) } else { Err(NotAWord) }
     }
 
-    /// As it was given.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

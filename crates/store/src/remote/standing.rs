@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use crate::backing::{Source, Standing};
 
-/// What is known of the connection by whoever asks, and of the server's clock. Two loads for each question.
+/// State of the connection and of the server's clock. A question takes two loads.
 ///
-/// Questions read the time first and the generation second; who changes them ends the time first. So no time of one generation is
-/// ever taken for that of another.
+/// Readers load the time first and the generation second; writers end the time first. So the time of one generation is never mistaken for
+/// that of another.
 #[derive(Debug)]
 pub(super) struct Reliance {
     begun: Instant,
-    /// Up to when, in milliseconds after `begun`.
+    /// End of the verified time, in milliseconds after `begun`.
     until_ms: AtomicU64,
-    /// When the heartbeat was sent that was answered last, in milliseconds after `begun`.
+    /// Time at which the last answered heartbeat was sent, in milliseconds after `begun`.
     answered_ms: AtomicU64,
     generation: AtomicU32,
     clock_ahead_ms: AtomicI64,
@@ -31,23 +31,23 @@ impl Reliance {
         }
     }
 
-    /// Of the connection that there is, or was last.
+    /// Returns the current or last source.
     pub(super) fn source(&self) -> Source {
         source(self.generation.load(SeqCst))
     }
 
-    /// A connection was made.
+    /// Begins a new generation.
     pub(super) fn begin(&self) -> Source {
         self.until_ms.store(0, SeqCst);
         source(self.generation.fetch_add(1, SeqCst).wrapping_add(1))
     }
 
-    /// The connection was lost, or says nothing any more.
+    /// Ends the generation: the connection was lost, or is silent.
     pub(super) fn end(&self) {
         self.until_ms.store(0, SeqCst);
     }
 
-    /// The server has answered a heartbeat that was sent at `sent`: until `verification` later, it can be relied upon. Only between
+    /// Notes the answer to a heartbeat that was sent at `sent`: copies can be relied upon until `verification` later. Call it only between
     /// [`Reliance::begin`] and [`Reliance::end`].
     pub(super) fn verify(&self, sent: Instant, verification: Duration) {
         let answered = sent.saturating_duration_since(self.begun);
@@ -55,7 +55,7 @@ impl Reliance {
         self.until_ms.store(millis(answered + verification), SeqCst);
     }
 
-    /// How long ago the last heartbeat was sent that was answered; the whole time where none was.
+    /// Returns the time since the last answered heartbeat was sent; since the start if there was none.
     pub(super) fn silence(&self, now: Instant) -> Duration {
         let elapsed = now.saturating_duration_since(self.begun);
         elapsed.saturating_sub(Duration::from_millis(self.answered_ms.load(SeqCst)))

@@ -1,4 +1,4 @@
-//! Changes that depend on what is there: watched, looked at, and done only if nothing came in between.
+//! Optimistic transactions: watch, read, decide, and write unless the values have changed.
 
 use bytes::Bytes;
 use redis::{Pipeline, pipe};
@@ -7,42 +7,42 @@ use super::connections::Connections;
 use super::reply::{self, Executed};
 use crate::backing::{BackingError, RECORD_BYTES_MAX, Token};
 
-/// How often a change is tried.
+/// Attempts at a change.
 pub(super) const ATTEMPTS: u32 = 3;
 
 pub(super) fn contended() -> BackingError {
     BackingError::Contended { attempts: ATTEMPTS }
 }
 
-/// What a change depends on.
+/// Keys that a change depends on.
 pub(super) struct Watched<'a> {
     pub(super) record: Option<&'a str>,
     pub(super) lease: Option<&'a str>,
 }
 
-/// What was there when it was looked at.
+/// Values of the watched keys.
 pub(super) struct Seen {
     pub(super) record: Option<Bytes>,
     pub(super) holder: Option<Token>,
 }
 
-/// What is to be done with what was seen.
+/// Decision after reading.
 pub(super) enum Decision<T> {
-    /// These commands.
+    /// Execute these commands.
     Do(Pipeline),
-    /// Nothing: this is how it ends.
+    /// Execute nothing, and return this.
     End(T),
 }
 
-/// What a transaction came to.
+/// Result of a transaction.
 pub(super) enum Outcome<T> {
     Done,
     NoRoom,
-    /// It was decided to do nothing.
+    /// Ended by a decision, without commands.
     Ended(T),
 }
 
-/// Looks, decides, and does; again if something came in between, [`ATTEMPTS`] times in all. Two round trips each.
+/// Reads, decides and writes; again if a value has changed, [`ATTEMPTS`] times in all. Two round trips each.
 pub(super) async fn transact<T>(
     connections: &Connections,
     watched: Watched<'_>,
@@ -74,7 +74,7 @@ pub(super) async fn transact<T>(
 }
 
 impl Watched<'_> {
-    /// Who used the connection before may have decided to do nothing.
+    /// Begins with UNWATCH, because the previous user of the connection may have left without EXEC.
     fn question(&self) -> Pipeline {
         let mut question = pipe();
         question.cmd("UNWATCH").cmd("WATCH");
@@ -108,5 +108,5 @@ impl Watched<'_> {
     }
 }
 
-/// What a lease begins with.
+/// Length of the token at the start of a lease.
 pub(super) const TOKEN_BYTES: usize = 16;

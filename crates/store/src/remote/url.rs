@@ -1,4 +1,4 @@
-//! Addresses of servers as URLs.
+//! Server addresses as URLs.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -6,45 +6,45 @@ use std::str::FromStr;
 
 use super::settings::{Address, Host};
 
-/// What is wrong with the URL of a server. Says nothing of what stands in it.
+/// Error in the URL of a server. Contains no part of the URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// It begins otherwise.
+    /// The scheme is unknown.
     #[error("must begin with redis://, rediss:// or unix://")]
     Scheme,
-    /// There is no host.
+    /// The host is missing.
     #[error("names no host")]
     Host,
-    /// The host is none.
+    /// The host is invalid.
     #[error(
         "has a host that is neither a name of letters, digits, `-`, `_` and `.` nor an IPv4 address, nor an IPv6 address in brackets"
     )]
     HostName,
-    /// The port is none.
+    /// The port is invalid.
     #[error("has a port that is not a number from 1 to 65535")]
     Port,
-    /// There is no path to a socket, a relative one, or one that no socket can have.
+    /// The path of the socket is missing, relative or invalid.
     #[error("names no absolute path of a socket, with at most 107 bytes and without control characters")]
     Path,
-    /// The database is none.
+    /// The database is invalid.
     #[error(
         "has a database that is not a number from 0 to 4294967295; write redis://host:6379/0, or unix:///path?db=0"
     )]
     Database,
-    /// There is more than is understood.
+    /// The URL has an unexpected query or fragment.
     #[error(
         "has a query or a fragment, which means nothing here; only unix:// takes one, for the database: unix:///path?db=0"
     )]
     More,
-    /// User or password can't be read.
+    /// User or password can't be decoded.
     #[error(
         "has a user or a password that isn't UTF-8 after percent-decoding; write @, :, / and % as %40, %3A, %2F and %25"
     )]
     Escape,
 }
 
-/// What a URL says.
+/// A parsed URL.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Url {
     pub(super) address: Address,
@@ -53,7 +53,7 @@ pub(super) struct Url {
     pub(super) database: u32,
 }
 
-/// Reads a URL.
+/// Parses a URL.
 pub(super) fn parse(text: &str) -> Result<Url, UrlError> {
     let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
     if rest.contains('#') {
@@ -93,7 +93,7 @@ fn of_socket(rest: &str) -> Result<Url, UrlError> {
         "" => 0,
         query => number(query.strip_prefix("db=").ok_or(UrlError::More)?).ok_or(UrlError::Database)?,
     };
-    // What `sockaddr_un` has room for, and logs can show.
+    // The limit of `sockaddr_un`, and characters that logs can show.
     if !(2..=107).contains(&path.len()) || path.contains(char::is_control) {
         return Err(UrlError::Path);
     }
@@ -140,7 +140,7 @@ fn host_name(name: &str) -> Result<&str, UrlError> {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         (1..=63).contains(&label.len()) && label.bytes().all(is_allowed)
     };
-    // A dot at the end keeps search domains out.
+    // A trailing dot disables search domains.
     let labels = name.strip_suffix('.').unwrap_or(name);
     let is_name = name.len() <= 253 && labels.split('.').all(is_label);
     let is_numeric = |label: &str| match label.to_ascii_lowercase().strip_prefix("0x") {
@@ -156,12 +156,12 @@ fn database(text: &str) -> Result<u32, UrlError> {
     if text.is_empty() { Ok(0) } else { number(text).ok_or(UrlError::Database) }
 }
 
-/// A number of digits alone: `parse` takes a sign as well.
+/// Parses a number of digits only: `parse` accepts a sign as well.
 fn number<T: FromStr>(text: &str) -> Option<T> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// RFC 3986, section 2.1.
+/// Decodes percent escapes (RFC 3986, section 2.1).
 fn unescape(text: &str) -> Result<Box<str>, UrlError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -183,7 +183,7 @@ fn hex(digit: u8) -> Result<u8, UrlError> {
     Ok(value as u8)
 }
 
-/// Of Redis.
+/// Default port of Redis.
 const PORT: u16 = 6379;
 
 #[cfg(test)]
@@ -293,7 +293,7 @@ mod tests {
             let escaped: String = password.bytes().map(|byte| format!("%{byte:02x}")).collect();
             let read = parse(&format!("redis://:{escaped}@host")).unwrap();
             prop_assert_eq!(read.password.as_deref(), Some(&*password));
-            // Whatever is given, nothing panics.
+            // Nothing panics, whatever the input.
             let _ = (parse(&text), parse(&format!("redis://{text}")), parse(&format!("unix://{text}")));
         }
     }

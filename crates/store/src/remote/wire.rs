@@ -1,4 +1,4 @@
-//! One connection to a server: questions in, answers out, in order.
+//! One connection to a server: questions out, answers in, in order.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,7 +20,7 @@ use super::said;
 use super::settings::{RemoteSettings, Secret};
 use crate::backing::BackingError;
 
-/// How connections are opened.
+/// Parameters for opening connections.
 #[derive(Clone)]
 pub(super) struct Opening {
     target: Target,
@@ -30,18 +30,18 @@ pub(super) struct Opening {
     refusals: Arc<Refusals>,
 }
 
-/// What the server does not let this user do, as it says it: each is told once.
+/// Commands that the server has refused this user, by its error texts. Each is logged once.
 #[derive(Default)]
 struct Refusals(Mutex<BTreeSet<String>>);
 
-/// Why a connection could not be opened.
+/// Reason that a connection couldn't be opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpenError {
     #[error("not within {} ms", .0.as_millis())]
     TimedOut(Duration),
     #[error("no connection")]
     Dial(#[from] io::Error),
-    /// With its words: it may repeat the password, so the error itself is no source.
+    /// The text of the server, without the password, which it may repeat. So the error itself isn't the source.
     #[error("the server refused to begin: {0}")]
     Begin(String),
     #[error("the server does not follow keys for its clients (CLIENT TRACKING)")]
@@ -52,13 +52,13 @@ pub(super) enum OpenError {
     SetUp(#[source] BackingError),
 }
 
-/// A connection that many may use at once. Dropping it closes it.
+/// A connection that many callers use at once. Dropping it closes it.
 pub(super) struct Wire {
     connection: MultiplexedConnection,
     driver: AbortHandle,
     doubt: Arc<Notify>,
     refusals: Arc<Refusals>,
-    /// Also those that nobody waits for any more.
+    /// Questions without an answer, including those that nobody waits for any more.
     unanswered: AtomicUsize,
 }
 
@@ -83,20 +83,20 @@ impl Opening {
         }
     }
 
-    /// How long opening may take.
+    /// Returns the timeout for opening.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Opens a connection on which no reply is longer than `reply_bytes_max`; its task lives on this runtime, and ends when the connection
-    /// does. `doubt` is told when an answer says that the server is not in charge.
+    /// Opens a connection on which no reply is longer than `reply_bytes_max`; its task runs on the current runtime, and ends with the
+    /// connection. `doubt` is notified when an answer says that the server is no longer the master.
     pub(super) async fn open(
         &self,
         reply_bytes_max: usize,
         pushes: impl AsyncPushSender,
         doubt: Arc<Notify>,
     ) -> Result<(Wire, JoinHandle<()>), OpenError> {
-        // Deadlines are those of who asks.
+        // Callers have deadlines of their own.
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUED_MAX)
@@ -142,7 +142,8 @@ impl Refusals {
 }
 
 impl Wire {
-    /// Sends commands in one piece, and waits for an answer to each. Dropped, they may be executed, and the connection stays usable.
+    /// Sends commands in one write, and waits for an answer to each. If the future is dropped, they may be executed, and the connection
+    /// stays usable.
     pub(super) async fn ask(&self, commands: &Pipeline) -> Result<Vec<Value>, BackingError> {
         self.unanswered.fetch_add(1, Relaxed);
         let answer = self.connection.clone().send_packed_commands(commands, 0, commands.len()).await;
@@ -159,7 +160,7 @@ impl Wire {
         Ok(values)
     }
 
-    /// Tells the server a name for its lists, without waiting for the answer: it may be forbidden, and nothing depends on it.
+    /// Sets the name in the lists of the server, without waiting for the answer: the command may be forbidden, and nothing depends on it.
     fn is_called(&self, name: &str) {
         if name.is_empty() {
             return;
@@ -167,11 +168,11 @@ impl Wire {
         let mut naming = redis::pipe();
         naming.cmd("CLIENT").arg("SETNAME").arg(name);
         let mut connection = self.connection.clone();
-        // A question whose answer nobody waits for would not be sent.
+        // A command whose future isn't polled wouldn't be sent.
         drop(tokio::spawn(async move { connection.send_packed_commands(&naming, 0, 1).await }));
     }
 
-    /// As [`Wire::ask`], for a known number of commands.
+    /// Like [`Wire::ask`], for a known number of commands.
     pub(super) async fn ask_for<const N: usize>(
         &self,
         commands: &Pipeline,
@@ -179,12 +180,12 @@ impl Wire {
         reply::exactly(self.ask(commands).await?)
     }
 
-    /// Whether somebody gave up waiting for an answer; to be asked when nobody waits for one.
+    /// Whether questions are unanswered; meaningful when nobody waits for an answer.
     pub(super) fn is_given_up(&self) -> bool {
         self.unanswered.load(Relaxed) > 0
     }
 
-    /// Waits for all answers that somebody gave up waiting for; to be asked by the only one who uses it.
+    /// Waits for the answers to all earlier questions. Call it only as the sole user of the connection.
     pub(super) async fn has_answered(&self) -> Result<(), BackingError> {
         let mut sign = redis::pipe();
         sign.cmd("PING");
@@ -198,7 +199,7 @@ impl Wire {
         self.driver.is_finished()
     }
 
-    /// Ends it: whoever waits for an answer gets an error.
+    /// Returns a handle that closes the connection: pending questions fail.
     pub(super) fn closer(&self) -> AbortHandle {
         self.driver.clone()
     }
@@ -210,10 +211,10 @@ impl Drop for Wire {
     }
 }
 
-/// Messages that wait to be written; who sends more waits.
+/// Commands that wait to be written; beyond it, callers wait.
 const QUEUED_MAX: usize = 32;
 
-/// Without them some things are not known, and all works.
+/// Commands without which some things stay unknown and everything works.
 const OPTIONAL: [&str; 3] = ["role", "time", "client|setname"];
-/// One for each command, and some more: servers may say which key it was.
+/// Limit on logged refusals: one for each command, and some more, because servers may name the key.
 const REFUSALS_MAX: usize = 32;

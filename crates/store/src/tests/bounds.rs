@@ -1,4 +1,4 @@
-//! The limit holds, whatever the traffic, and is made use of.
+//! The limit holds under any traffic, and is used.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Groups of fills that stand in records: all who read such a record share one.
+//! Groups of fills in records: all readers of such a record share one.
 
 use std::sync::Arc;
 use std::thread;
@@ -56,7 +56,7 @@ fn a_group_that_is_read_outlives_its_tier() {
     assert!(group.segment(0).is_none());
 }
 
-/// The last holder goes while others come: what one of them has put, or found, stays as long as it holds the group.
+/// The last holder drops the group while others ask for it: segments that one of them has put or found stay as long as it holds the group.
 #[test]
 fn who_comes_while_the_last_one_leaves_loses_nothing() {
     const ROUNDS: u32 = 3000;

@@ -1,4 +1,4 @@
-//! What happens to records and segments when they are replaced, removed, evicted or expire.
+//! Records and segments that are replaced, removed, evicted or expire.
 
 use std::sync::Arc;
 

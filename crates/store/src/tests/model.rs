@@ -1,4 +1,4 @@
-//! Lists of operations against a plain map: the tier may forget, and may do nothing else.
+//! Sequences of operations compared with a plain map: the tier may forget entries, and do nothing else.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// The tier beside what it may at most contain.
+/// The tier, and a model of its largest possible content.
 struct Pair {
     memory: Memory<SampleRecord>,
     file_bytes_min: Option<usize>,
@@ -104,7 +104,7 @@ impl Pair {
     }
 
     fn put(&mut self, key: u8, record: &Arc<SampleRecord>) {
-        // The model must not hold what the tier has dropped, or eviction would free nothing.
+        // The model must not hold records that the tier has dropped, or eviction would free nothing.
         let outcome = self.memory.update(&[key], |_| Change::Put(Arc::clone(record)));
         self.records.remove(&key);
         if outcome == Applied::Stored {
@@ -172,7 +172,7 @@ impl Pair {
         assert_eq!(memory.usage().segments, segments.len() as u64);
     }
 
-    /// What the tier counts is what its holders hold, each counted once, with the keys and the table.
+    /// Checks that the tier counts the bytes of its holders, each once, with the keys and the table.
     fn check_live(&self) {
         let mut records: Vec<_> = self.readers.iter().chain(self.records.values()).collect();
         records.sort_by_key(|record| Arc::as_ptr(record));

@@ -1,4 +1,4 @@
-//! What the memory tier promises to whoever uses it, wherever segments lie.
+//! Promises of the memory tier, for segments on the heap and in files.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The vectors of the log as it lies on a server.
+//! Vectors of the log as stored on a server.
 
 use bytes::Bytes;
 
@@ -84,7 +84,7 @@ fn changed(bytes: &[u8], at: usize, byte: u8) -> Vec<u8> {
 }
 
 impl File {
-    /// What the value of a log is to whoever reads it from its floor on.
+    /// Adds a vector of a log as read from its floor on.
     fn log(&mut self, says: &str, bytes: &[u8]) {
         let mut members = vec![("name", text(says)), ("bytes", text(&hex(bytes)))];
         match bytes
@@ -98,7 +98,7 @@ impl File {
     }
 }
 
-/// As a reader comes to it: one question after the other, each from where the last answer ended.
+/// Reads a log in steps, each from the end of the last answer.
 fn read(header: Header, behind: &[u8]) -> Vec<(&'static str, String)> {
     let state = header.state((HEADER_BYTES + behind.len()) as u64);
     let (mut at, mut records, mut error) = (state.floor, Vec::new(), None);

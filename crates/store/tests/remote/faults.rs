@@ -1,4 +1,4 @@
-//! Servers that end, stop, and come back.
+//! Servers that end, stop, and return.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::inside::lease;
 use crate::kit::{Notes, VERIFICATION, follow, is_unreachable, load, put, remote, settings, told, until};
 
-/// Everything that needs a server.
+/// Checks that every operation that needs a server fails.
 async fn everything_fails_at_once(tier: &Remote) {
     let begun = Instant::now();
     let id = SegmentId { fill: FillId::next(), index: 0 };
@@ -105,7 +105,7 @@ async fn a_server_that_stopped_costs_a_deadline() {
     redis.signal(Signal::CONT);
 }
 
-/// The breaker of a server that was gone, and is there again, has nothing to wait for.
+/// A breaker lets requests through at once when the server has returned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_back_is_asked_at_once() {
     let mut redis = Redis::start("");
@@ -148,7 +148,7 @@ async fn a_connection_that_was_killed_ends_its_source() {
     until("changes are told again", async || notes.count(b"key") > 0).await;
 }
 
-/// A server closes what is idle; that says nothing about records.
+/// A server closes idle connections; that says nothing about records.
 #[tokio::test]
 async fn idle_connections_may_be_closed() {
     let redis = Redis::start("timeout 1");
@@ -189,7 +189,7 @@ async fn a_master_that_is_demoted_ends_its_source() {
     assert_ne!(tier.standing(copy.source), Standing::Verified, "never again");
 }
 
-/// Who waits for a record when the connection is lost is told, and does not wait for ever.
+/// A caller that waits for a record gets an answer when the connection is lost.
 #[tokio::test]
 async fn a_wait_ends_with_the_connection() {
     let mut redis = Redis::start("");

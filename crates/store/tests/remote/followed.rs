@@ -1,4 +1,4 @@
-//! What is told of changes.
+//! Announcements of changes.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::kit::{Notes, connected, follow, load, put, remote, settings, until, write};
 
-/// Changes of every kind, by whatever means, are told; `change` makes one of a followed key.
+/// Checks that a change is announced; `change` makes one of a followed key.
 async fn check(directives: &str, ttl: Duration, change: impl AsyncFn(&Redis, &str)) {
     let redis = Redis::start(directives);
     let tier = remote(&redis).await;
@@ -53,7 +53,7 @@ async fn eviction_is_told() {
     .await;
 }
 
-/// The server gives up keys when it follows too many, and says so.
+/// The server drops followed keys when there are too many, and says so.
 #[tokio::test]
 async fn what_the_server_gives_up_is_told() {
     let redis = Redis::start("tracking-table-max-keys 1");
@@ -84,7 +84,7 @@ async fn what_is_given_up_here_is_told() {
     assert_eq!(found.tracking, Tracking::Off, "what can't be followed says so");
 }
 
-/// FLUSHALL: everything is suspect, the connection is as good as before, and the log is another one.
+/// FLUSHALL: everything is suspect, the connection stays verified, and the log is another one.
 #[tokio::test]
 async fn a_flush_makes_all_suspect() {
     let redis = Redis::start("");
@@ -114,7 +114,7 @@ async fn the_log_is_followed() {
         let told = notes.log_count();
         other.append_log(&[vec![round].into()]).await.unwrap();
         until("an append is told", async || notes.log_count() > told).await;
-        // It is followed anew by then.
+        // It is followed again by then.
         assert_eq!(own.log_state().await.unwrap(), other.log_state().await.unwrap());
     }
     let (floor, told) = (other.log_state().await.unwrap(), notes.log_count());
@@ -122,7 +122,7 @@ async fn the_log_is_followed() {
     until("a trim is told", async || notes.log_count() > told).await;
 }
 
-/// Reads on whenever it is told that the log has changed, and never else.
+/// Reader that reads on only when a change of the log is announced.
 struct LogReader {
     tier: Arc<Remote>,
     told: Notify,
@@ -169,7 +169,7 @@ async fn append(tier: &Remote, record: Vec<u8>) -> LogCursor {
     }
 }
 
-/// However changes come between being told, following and reading.
+/// Changes at any moment between announcement, following and reading.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_change_of_the_log_is_missed() {
     let redis = Redis::start("");
@@ -185,7 +185,7 @@ async fn no_change_of_the_log_is_missed() {
     }
 }
 
-/// A change of the log is read one round trip after it was told: nothing is asked for first.
+/// A change of the log is read one round trip after its announcement: nothing is asked first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_of_the_log_is_read_in_one_round_trip() {
     const ONE_WAY: Duration = Duration::from_millis(50);
@@ -206,7 +206,7 @@ async fn a_change_of_the_log_is_read_in_one_round_trip() {
     assert!(quickest < 4 * ONE_WAY, "one way until it is told, and two to read it: {quickest:?}");
 }
 
-/// Who waits is woken, however many wait for whatever.
+/// All waiters are woken, however many wait for however many records.
 #[tokio::test]
 async fn all_who_wait_are_woken() {
     let redis = Redis::start("");

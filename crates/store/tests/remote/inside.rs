@@ -1,4 +1,4 @@
-//! What is on the server, and what becomes of what should not be there.
+//! Contents of the server, and recovery from foreign values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const LEASE: LeaseRequest<'static> =
     LeaseRequest { ttl: MINUTE, note: b"me", mode: LeaseMode::IfFree };
 
-/// Held by the caller or somebody else.
+/// Takes a lease, which another instance may hold.
 pub(crate) async fn lease(tier: &Remote, key: &[u8]) -> Taken {
     tier.take_lease(key, LEASE).await.unwrap()
 }
 
-/// Everything in the log from a place on.
+/// Reads all records of the log from a position on.
 async fn read_all(tier: &Remote, mut from: LogCursor) -> Vec<Bytes> {
     let mut all = Vec::new();
     loop {
@@ -57,7 +57,7 @@ async fn names_hide_keys_and_all_but_the_log_ends() {
     }
 }
 
-/// Anything that is no record of ours is as good as nothing, and gives way.
+/// A value that isn't a record of Larder counts as missing, and is replaced.
 #[tokio::test]
 async fn what_is_no_record_gives_way() {
     let redis = Redis::start("");
@@ -114,7 +114,7 @@ async fn what_is_no_lease_is_overwritten() {
     }
 }
 
-/// What is no log is replaced by one, whoever finds it; nobody takes it for the one that he read.
+/// Any instance replaces a value that isn't a log; none takes it for the log that it read.
 #[tokio::test]
 async fn what_is_no_log_is_begun_anew() {
     let redis = Redis::start("");
@@ -142,7 +142,7 @@ async fn what_is_no_log_is_begun_anew() {
     }
 }
 
-/// Whoever comes to the damage first begins a new log, once for all; it goes on.
+/// The first reader of damage begins a new log, once for all; it goes on.
 #[tokio::test]
 async fn a_damaged_log_is_replaced() {
     let redis = Redis::start("");
@@ -154,7 +154,7 @@ async fn a_damaged_log_is_replaced() {
         tier.append_log(&one).await.unwrap();
         redis.command(damage);
         let torn = damage.starts_with("APPEND").then_some(other.log_state().await.unwrap().end);
-        // Who reads in parts comes to a torn end with the last one.
+        // A reader in parts reaches a torn end with the last part.
         let at = torn.map_or(from, |end| LogCursor { offset: LogOffset(end.0 - 1), ..from });
         let parts = tokio::join!(tier.read_log(at), other.read_log(at));
         let [part, same] = [parts.0.unwrap(), parts.1.unwrap()];
@@ -171,7 +171,7 @@ async fn a_damaged_log_is_replaced() {
     }
 }
 
-/// Whatever the floor is to be, a record begins there.
+/// A record begins at the floor, whatever floor is asked for.
 #[tokio::test]
 async fn a_log_is_trimmed_between_records() {
     let redis = Redis::start("");
@@ -200,7 +200,7 @@ async fn a_full_server_refuses() {
     put(&tier, b"key", b"old").await;
     let Taken::Taken(held) = lease(&tier, b"key").await else { panic!("it is free") };
     let old = load(&tier, b"key").await.unwrap();
-    // Begun by who asks for it first.
+    // The log is begun by the first question.
     tier.log_state().await.unwrap();
     redis.command("CONFIG SET maxmemory 1");
     let full = Put::NotStored(Refusal::OverBudget);
@@ -228,7 +228,7 @@ async fn a_full_server_refuses() {
     assert!(matches!(tier.release_lease(&held, write(b"new", Expected::Any)).await.unwrap(), Put::LeaseLost));
 }
 
-/// Two instances count together, each step upon what was read: none is lost.
+/// Two instances count together, each step based on the last read: none is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_those_who_race_one_wins() {
     let redis = Redis::start("");
@@ -255,7 +255,7 @@ async fn of_those_who_race_one_wins() {
     assert_eq!(holders, 1);
 }
 
-/// How many steps were stored, of `attempts`.
+/// Returns how many of `attempts` steps were stored.
 async fn count(tier: Arc<Remote>, attempts: u32) -> u32 {
     let mut stored = 0;
     for _ in 0..attempts {
@@ -272,7 +272,7 @@ async fn count(tier: Arc<Remote>, attempts: u32) -> u32 {
     stored
 }
 
-/// Who is dropped in the middle leaves no connection behind that does harm.
+/// A future that is dropped in the middle leaves no connection that does harm.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_dropped_does_no_harm() {
     let redis = Redis::start("");

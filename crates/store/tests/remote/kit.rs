@@ -1,4 +1,4 @@
-//! Instances on a server, and one who is told what changes.
+//! Instances on a server, and a watcher.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use store::remote::{Remote, RemoteSettings};
 use testkit::Redis;
 use tokio::time::{Instant, sleep};
 
-/// Short, so that tests are.
+/// Time of verification; short, for short tests.
 pub(crate) const VERIFICATION: Duration = Duration::from_millis(800);
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -24,7 +24,7 @@ pub(crate) fn settings(redis: &Redis) -> RemoteSettings {
     RemoteSettings { verification: VERIFICATION, ..settings }
 }
 
-/// An instance that is connected.
+/// Returns a connected instance.
 pub(crate) async fn connected(settings: RemoteSettings) -> Arc<Remote> {
     let remote = Arc::new(Remote::connect(&settings));
     until("it is connected", async || remote.trouble().is_none()).await;
@@ -35,13 +35,13 @@ pub(crate) async fn remote(redis: &Redis) -> Arc<Remote> {
     connected(settings(redis)).await
 }
 
-/// Two instances that are connected.
+/// Returns two connected instances.
 pub(crate) async fn bench(settings: &RemoteSettings) -> Bench {
     let (own, other) = tokio::join!(connected(settings.clone()), connected(settings.clone()));
     Bench { own, other, verification: settings.verification }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 #[track_caller]
 pub(crate) fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
     let place = std::panic::Location::caller();
@@ -67,7 +67,7 @@ pub(crate) async fn load(tier: &Remote, key: &[u8]) -> Option<Loaded> {
     tier.load(&[key], Tracking::Off).await.unwrap().pop().flatten()
 }
 
-/// What is there, followed from now on.
+/// Loads a record and follows it from now on.
 pub(crate) async fn follow(tier: &Remote, key: &[u8]) -> Loaded {
     let found = tier.load(&[key], Tracking::UntilChanged).await.unwrap().pop().flatten();
     let found = found.expect("it is there");
@@ -75,7 +75,7 @@ pub(crate) async fn follow(tier: &Remote, key: &[u8]) -> Loaded {
     found
 }
 
-/// The names on the server that have this pattern.
+/// Returns the names on the server that match a pattern.
 pub(crate) fn names(redis: &Redis, pattern: &str) -> Vec<String> {
     let replies =
         testkit::converse(redis.address(), format!("KEYS {pattern}\r\nQUIT\r\n").as_bytes(), usize::MAX);
@@ -83,7 +83,7 @@ pub(crate) fn names(redis: &Redis, pattern: &str) -> Vec<String> {
     replies.lines().map(str::to_owned).filter(|line| line.starts_with("larder:")).collect()
 }
 
-/// An error with its causes.
+/// Returns an error with its causes.
 pub(crate) fn told(error: &BackingError) -> String {
     let mut text = format!("{error} {error:?}");
     let mut cause = std::error::Error::source(error);
@@ -98,7 +98,7 @@ pub(crate) fn is_unreachable<T>(answer: &Result<T, BackingError>) -> bool {
     matches!(answer, Err(BackingError::Unreachable(_)))
 }
 
-/// Notes what it is told.
+/// Watcher that counts announcements.
 #[derive(Default)]
 pub(crate) struct Notes {
     suspect: Mutex<Vec<Vec<u8>>>,
@@ -114,7 +114,7 @@ impl Notes {
         notes
     }
 
-    /// How often a key was told.
+    /// Returns how often a key was announced.
     pub(crate) fn count(&self, key: &[u8]) -> usize {
         self.suspect.lock().iter().filter(|told| *told == key).count()
     }
@@ -123,7 +123,7 @@ impl Notes {
         self.all.lock().contains(&Some(source))
     }
 
-    /// How often a change of the log was told.
+    /// Returns how often a change of the log was announced.
     pub(crate) fn log_count(&self) -> usize {
         self.log.load(Ordering::SeqCst)
     }

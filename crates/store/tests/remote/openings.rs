@@ -1,4 +1,4 @@
-//! Ways to reach a server, and to be let in.
+//! Reaching a server, and logging in.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ async fn a_server_is_examined_before_use() {
     examine(&nobody).await.unwrap_err();
 }
 
-/// Never let in; what is told holds `why`, and nothing secret.
+/// Checks that logging in fails; the reason contains `why`, and nothing secret.
 async fn fails(settings: RemoteSettings, why: &str) {
     let tier = Remote::connect(&RemoteSettings { verification: VERIFICATION, ..settings });
     until("it says why", async || tier.trouble().is_some_and(|text| text.contains(why))).await;
@@ -105,7 +105,7 @@ async fn sockets_of_this_machine_do() {
     fails(RemoteSettings::from_url(&url).unwrap(), "No such file").await;
 }
 
-/// By default: `connect_timeout` is a second. The proxy is near, so the round trip of TCP, and that of TLS where there is one, comes on top.
+/// The default `connect_timeout` is a second. The proxy is near, so the round trips of TCP and of TLS come on top.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_may_be_far_away() {
     const ONE_WAY_MS: u64 = 100;
@@ -154,7 +154,7 @@ async fn certificates_are_checked() {
     drop(redis);
 }
 
-/// Something else listens there.
+/// Another program listens there.
 #[tokio::test]
 async fn what_is_no_server_of_the_protocol_is_told() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -169,7 +169,7 @@ async fn what_is_no_server_of_the_protocol_is_told() {
     fails(settings, "the server refused to begin").await;
 }
 
-/// A server may stand still at any moment, also when it has just said hello: it is tried again.
+/// A server may stop at any moment, even just after HELLO: the client tries again.
 #[tokio::test]
 async fn who_stands_still_after_hello_is_tried_again() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! A single connection that stands still, as some networks let them, while the others go on; and connections that are slow.
+//! A single connection that is silent, as in some networks, while the others work; and slow connections.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -21,13 +21,13 @@ use crate::kit::{connected, follow, load, put, settings, until, write};
 const CONTROL: Range<usize> = 0..1;
 const BULK: Range<usize> = 1..2;
 const EXCLUSIVE: Range<usize> = 2..3;
-/// Far away, for a server: opening a connection is two of them (the proxy is near), and using it four.
+/// A long way for a server: opening a connection takes two of these (the proxy is near), and using it four.
 const ONE_WAY: Duration = Duration::from_millis(ONE_WAY_MS);
 const ONE_WAY_MS: u64 = 20;
-/// A deadline that somebody has.
+/// Deadline of a caller.
 const DEADLINE: Duration = Duration::from_millis(50);
 
-/// Passes connections on, but for what clients say on those with these numbers.
+/// Proxy that forwards connections, except for the clients' data on those with these numbers.
 struct Proxy {
     address: SocketAddr,
     silent: Arc<Mutex<Range<usize>>>,
@@ -119,7 +119,7 @@ async fn an_exclusive_connection_is_not_used_again_after_a_deadline() {
     stored.unwrap();
 }
 
-/// To open a connection takes less than the deadline, and more with what it is opened for.
+/// Opening a connection takes less than the deadline, and more with the operation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_exclusive_connection_is_kept_that_answers_after_a_deadline() {
     let redis = Redis::start("");

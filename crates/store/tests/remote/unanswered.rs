@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::inside::{LEASE, lease};
 use crate::kit::{VERIFICATION, connected, load, names, put, remote, until};
 
-/// An instance behind a proxy.
+/// Returns an instance behind a proxy.
 async fn behind(proxy: &RespProxy) -> Arc<Remote> {
     let settings = RemoteSettings::from_url(&format!("redis://{}", proxy.address())).unwrap();
     connected(RemoteSettings { verification: VERIFICATION, ..settings }).await
@@ -23,7 +23,7 @@ fn is_lease(seen: &Seen<'_>) -> bool {
     seen.name() == "SET" && seen.key().windows(3).any(|part| part == b":l:")
 }
 
-/// Nobody knows whether it was given, so it is given back: with what lies under the key, or without.
+/// A lease that may have been granted is given back, with the record under its key or without one.
 #[tokio::test]
 async fn a_lease_that_was_given_to_nobody_holds_nobody_up() {
     let redis = Redis::start("");
@@ -52,7 +52,7 @@ async fn a_lease_that_was_given_to_nobody_holds_nobody_up() {
     }
 }
 
-/// What a full server makes of a release comes when the lease has ended and is somebody else's.
+/// The answer of a full server to a release arrives after the lease has expired and is held by another instance.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_that_is_refused_late_frees_no_other_lease() {
     let redis = Redis::start("");

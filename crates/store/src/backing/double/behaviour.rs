@@ -1,38 +1,38 @@
-//! How a connection to the double behaves, drawn from a seed.
+//! Behaviour of a connection to the double, drawn from a seed.
 
 use std::time::Duration;
 
 use super::super::chance::Chance;
 
-/// How often what happens, in so many of a thousand.
+/// Rates of faults, in permille, and their parameters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Behaviour {
-    /// What all that is drawn follows from: the same operations in the same order meet the same.
+    /// Seed of all draws: the same operations in the same order meet the same faults.
     pub seed: u64,
-    /// From asking to answering.
+    /// Time from question to answer.
     pub latency: Duration,
     /// Operations that fail, half of them with and half of them without effect.
     pub unreachable_permille: u16,
     /// Operations that never answer, half of them with and half of them without effect.
     pub silent_permille: u16,
-    /// Operations before which the tier forgets something.
+    /// Operations before which the tier evicts an entry.
     pub evicting_permille: u16,
-    /// Pushes that never arrive. The connection is broken from then on, and this is found out when verification ends.
+    /// Pushes that never arrive. The connection is broken from then on, which is noticed when verification ends.
     pub lost_permille: u16,
     /// Pushes that arrive twice.
     pub doubled_permille: u16,
-    /// Pushes that arrive late, and behind others.
+    /// Pushes that arrive late, and out of order.
     pub late_permille: u16,
-    /// How late at most; never later than verification lasts.
+    /// Maximum delay; never longer than verification lasts.
     pub late_max: Duration,
-    /// Puts and removals of records under keys with these bytes are overtaken each time. Empty: none.
+    /// Part of keys whose puts and removals always meet contention. Empty: none.
     pub contended_keys: &'static str,
-    /// Puts of records never answer, and take effect after this time. Zero: they do as the rest.
+    /// Delay after which puts of records take effect without an answer. Zero: they behave like other operations.
     pub late_puts: Duration,
 }
 
 impl Behaviour {
-    /// Nothing goes wrong, and everything at once.
+    /// No faults and no latency.
     pub const GOOD: Self = Self {
         seed: 1,
         latency: Duration::ZERO,
@@ -53,11 +53,11 @@ impl Behaviour {
     }
 }
 
-/// What becomes of one operation.
+/// Fault of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fate {
     pub(super) trouble: Option<(Trouble, Moment)>,
-    /// Which entry is forgotten before it.
+    /// Entry that is evicted before it.
     pub(super) evicted: Option<u64>,
 }
 
@@ -73,11 +73,11 @@ pub(super) enum Moment {
     AfterEffect,
 }
 
-/// What becomes of one push.
+/// Delivery of one push.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Delivery {
     Lost,
-    /// After each of these times.
+    /// Delivered after each of these times.
     After(Vec<Duration>),
 }
 

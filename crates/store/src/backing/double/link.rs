@@ -1,4 +1,4 @@
-//! One instance's connection to the double: what it is told, and how far that can be relied upon.
+//! Connection of one instance to the double: its pushes, and how long they can be relied upon.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -24,11 +24,11 @@ pub(super) struct Link {
 
 struct Connection {
     generation: u32,
-    /// Since when nothing arrives any more, unnoticed.
+    /// Time since which nothing arrives, unnoticed.
     broken_since: Option<Instant>,
 }
 
-/// What an instance is told.
+/// Message of the server to an instance.
 #[derive(Clone)]
 pub(super) enum Push {
     Suspect(Box<[u8]>),
@@ -86,7 +86,7 @@ impl Link {
         }
     }
 
-    /// Says that nothing arrives from now on. `true` for the first who says it.
+    /// Marks the connection as silent. Returns `true` the first time.
     fn falls_silent(&self) -> bool {
         let mut connection = self.connection.lock();
         let is_first = connection.broken_since.is_none();
@@ -94,7 +94,7 @@ impl Link {
         is_first
     }
 
-    /// Begins a new generation, and tells that copies of the last one are suspect.
+    /// Begins a new generation, and announces copies of the last one as suspect.
     pub(super) fn reconnect(&self) {
         let before = self.source();
         let mut connection = self.connection.lock();
@@ -115,13 +115,13 @@ impl Link {
     }
 
     fn each_watcher(&self, tell: impl Fn(&dyn Watcher)) {
-        // Watchers may ask for anything, so no lock is held.
+        // Watchers may call anything, so no lock is held.
         let watchers: Vec<_> = self.watchers.lock().iter().filter_map(Weak::upgrade).collect();
         watchers.iter().for_each(|watcher| tell(&**watcher));
     }
 }
 
-/// Sends a push its way; `give_up` is called when a connection on which one was lost is found out to be broken.
+/// Sends a push; `give_up` is called when a connection on which one was lost is found to be broken.
 pub(super) fn send(link: &Arc<Link>, push: &Push, give_up: impl FnOnce() + Send + 'static) {
     let behaviour = link.behaviour();
     let delivery = link.chance.lock().delivery(&behaviour);

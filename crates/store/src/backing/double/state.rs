@@ -1,4 +1,4 @@
-//! What the double holds: a plain model of a tier, without clock and chance.
+//! State of the double: a plain model of a tier, without clock and chance.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,7 +9,7 @@ use super::super::log::{LOG_APPEND_BYTES_MAX, LogCursor, LogId, LogOffset, LogPa
 use super::super::record::Version;
 use crate::{FillId, SegmentId};
 
-/// Which instance did something, or is to be told.
+/// Connection of an instance.
 pub(super) type LinkId = u32;
 
 #[derive(Debug, Clone)]
@@ -45,14 +45,14 @@ struct Log {
     records: VecDeque<LogRecord>,
 }
 
-/// What others are to be told.
+/// Change to announce.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
     Record { key: Box<[u8]>, told: Vec<LinkId> },
     Log,
 }
 
-/// A record to be put.
+/// Record to put.
 pub(super) struct NewRecord {
     pub(super) bytes: Bytes,
     pub(super) ends_at_ms: u64,
@@ -73,7 +73,7 @@ impl State {
         }
     }
 
-    /// Removes what has ended.
+    /// Removes expired entries and leases.
     pub(super) fn settle(&mut self, now_ms: u64) {
         let ended = self.records.iter().filter(|(_, entry)| entry.ends_at_ms <= now_ms);
         let ended: Vec<_> = ended.map(|(key, _)| key.clone()).collect();
@@ -96,7 +96,7 @@ impl State {
         self.records.get(key).map(|entry| entry.ends_at_ms)
     }
 
-    /// Remembers who is to be told of the next change; says whether there was room for it.
+    /// Follows a key for a connection. Returns `false` if there is no room.
     pub(super) fn track(&mut self, key: &[u8], link: LinkId) -> bool {
         if !self.tracked.contains_key(key) && self.tracked.len() >= self.tracked_max {
             return false;
@@ -142,7 +142,7 @@ impl State {
         records.chain(self.segments.values().map(|entry| entry.bytes.len())).sum()
     }
 
-    /// Forgets one of the records and segments.
+    /// Evicts a record or a segment.
     pub(super) fn evict(&mut self, which: u64) {
         let entries = self.records.len() + self.segments.len();
         let Some(place) = which.checked_rem(entries as u64).map(|place| place as usize) else { return };
@@ -157,7 +157,7 @@ impl State {
         self.segments.get(&id).map(|entry| entry.bytes.clone())
     }
 
-    /// Says whether it is the first under its id.
+    /// Stores a segment. Returns `true` if it is the first under its id.
     pub(super) fn put_segment(&mut self, id: SegmentId, bytes: Bytes, ends_at_ms: u64) -> bool {
         if self.segments.contains_key(&id) {
             return false;
@@ -249,14 +249,14 @@ impl State {
         self.log.state
     }
 
-    /// As after a fail-over to a server that has only what there was then. What is put from now on has versions that nothing had.
+    /// Returns to an earlier state, as a fail-over to a replica would. New puts have versions that were never used.
     pub(super) fn set_back(&mut self, then: &Self) {
         let versions = self.versions;
         *self = Self { versions, tracked: BTreeMap::new(), changes: Vec::new(), ..then.clone() };
         self.changes.push(Change::Log);
     }
 
-    /// As by a put that takes effect late.
+    /// Restores a record, as a put that takes effect late would.
     pub(super) fn set_record_back(&mut self, then: &Self, key: &[u8]) {
         if let Some(entry) = then.records.get(key) {
             let record = NewRecord { bytes: entry.bytes.clone(), ends_at_ms: entry.ends_at_ms };
@@ -264,7 +264,7 @@ impl State {
         }
     }
 
-    /// As after a fail-over to a server that has nothing.
+    /// Replaces the log by an empty one, as a fail-over to an empty server would.
     pub(super) fn lose_log(&mut self, next: LogId) {
         self.log = Log::new(next);
         self.changes.push(Change::Log);
@@ -278,5 +278,5 @@ impl Log {
     }
 }
 
-/// So that an empty record has a place of its own.
+/// Bytes of a record beside its content, so that an empty record has a position of its own.
 const RECORD_HEADER_BYTES: u64 = 8;

@@ -17,7 +17,7 @@ pub(super) async fn check(bench: &Bench) -> Result<(), Violation> {
     a_source_that_works_stays_verified(bench).await
 }
 
-/// Notes what it is told.
+/// Watcher that records announcements.
 #[derive(Default)]
 pub(super) struct Notes {
     suspect: Mutex<Vec<Vec<u8>>>,
@@ -69,7 +69,7 @@ async fn changes_are_told(Bench { own, other, .. }: &Bench) -> Result<(), Violat
     other.remove(&removed).await?;
     put(&**other, &absent, b"one").await?;
     eventually(8, "a change is told", async || {
-        // Some tiers notice that something has ended when it is asked for.
+        // Some tiers notice an expiry when the key is asked for.
         other.load(&[&expired], Tracking::Off).await?;
         Ok([&replaced, &removed, &expired, &absent].iter().all(|key| notes.count(key) > 0))
     })
@@ -96,7 +96,7 @@ async fn it_is_told_once_for_each_load(Bench { own, other, .. }: &Bench) -> Resu
     ensure(notes.count(&untracked) == 0, 8, "who does not track is told nothing")
 }
 
-/// A copy with a mark that stands before the load is never older than what was put before the mark was gone.
+/// A copy whose mark was set before the load is never older than the last put before the mark was removed.
 async fn a_push_may_overtake_but_is_not_lost(Bench { own, other, .. }: &Bench) -> Result<(), Violation> {
     let notes = Notes::of(&**own);
     for round in 0..20u8 {

@@ -1,4 +1,4 @@
-//! What holds however often the tier fails, is late, forgets, or loses what it pushes.
+//! Promises under faults: the tier fails, is late, forgets, and loses pushes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -20,10 +20,10 @@ use super::log::read_all;
 use super::{Bench, PATIENCE, Violation, ensure, new_key, write};
 use crate::FillId;
 
-/// Checks what must hold under any faults: two instances change, lease, copy and log, `rounds` times each.
+/// Checks the promises that must hold under any faults: two instances change, lease, copy and log, `rounds` times each.
 ///
 /// # Errors
-/// The first promise that does not hold. Errors of the tier are none.
+/// The first broken promise. Errors of the tier are none.
 pub async fn check_under_faults(bench: &Bench, rounds: u32, seed: u64) -> Result<(), Violation> {
     let witness = Witness::new(["a", "b", "c"].map(new_key), bench.verification);
     let from = persist(|| bench.own.log_state()).await?.cursor();
@@ -38,14 +38,14 @@ pub async fn check_under_faults(bench: &Bench, rounds: u32, seed: u64) -> Result
     witness.check_log(bench, from).await
 }
 
-/// What all workers know together.
+/// Knowledge that all workers share.
 struct Witness {
     keys: [Vec<u8>; 3],
-    /// When it was known that something else took the place of a version.
+    /// Times at which versions were known to be replaced.
     superseded: Mutex<HashMap<(usize, Version), Instant>>,
-    /// When, of all leases of each key that were taken, the last was asked for.
+    /// For each key, when the last lease that was taken was asked for.
     last_asked: [AtomicU64; 3],
-    /// Orders what all workers do.
+    /// Logical clock of all workers.
     moments: AtomicU64,
     appended: Mutex<Vec<Bytes>>,
     staleness_max: Duration,
@@ -53,7 +53,7 @@ struct Witness {
 
 impl Witness {
     fn new(keys: [Vec<u8>; 3], verification: Duration) -> Self {
-        // With something for a machine that has more to do.
+        // Includes a reserve for a busy machine.
         let staleness_max = verification * 2 + Duration::from_millis(300);
         Self {
             keys,
@@ -65,7 +65,7 @@ impl Witness {
         }
     }
 
-    /// Every acknowledged record is in the log once, and none twice.
+    /// Checks that every acknowledged record is in the log, and no record twice.
     async fn check_log(&self, bench: &Bench, from: LogCursor) -> Result<(), Violation> {
         let mut reads = Vec::new();
         for tier in [&bench.own, &bench.other] {
@@ -126,7 +126,7 @@ impl Worker<'_> {
         Ok(found)
     }
 
-    /// Of all puts upon one version, one is stored at most.
+    /// Puts upon a version. At most one such put is stored.
     async fn change(&self, key: usize, round: u32) -> Result<(), Violation> {
         let known = self.load(key, Tracking::Off).await?;
         let expected = known.as_ref().map_or(Expected::Absent, Expected::Is);
@@ -139,7 +139,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Nobody publishes with a lease when another was asked for and given since.
+    /// Publishes under a lease. A lease doesn't publish if another one was asked for and granted since.
     async fn publish(&self, key: usize, round: u32) -> Result<(), Violation> {
         let witness = self.witness;
         let mode = if round.is_multiple_of(4) { LeaseMode::Overwrite } else { LeaseMode::IfFree };
@@ -169,7 +169,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// A copy that is verified and not suspect was replaced a moment ago at most.
+    /// Looks at a copy. A verified copy that isn't suspect was replaced only a moment ago, if at all.
     async fn look(&self, key: usize) -> Result<(), Violation> {
         let looked = Instant::now();
         let copy = self.copies.of_key(&self.witness.keys[key]);
@@ -187,7 +187,7 @@ impl Worker<'_> {
     }
 }
 
-/// What an instance keeps, with a mark for each key that stands before the load.
+/// Copies of an instance, with a mark for each key that is set before the load.
 #[derive(Default)]
 struct Copies {
     kept: Mutex<HashMap<Vec<u8>, Slot>>,
@@ -217,7 +217,7 @@ impl Copies {
         self.kept.lock().insert(key.to_vec(), Slot::Expected);
     }
 
-    /// Keeps what was loaded, unless a push came while it was.
+    /// Keeps a loaded record, unless a push came during the load.
     fn keep(&self, key: &[u8], found: Option<Loaded>) {
         let mut kept = self.kept.lock();
         let (Some(mark), Some(found)) = (kept.get_mut(key), found) else { return };

@@ -1,8 +1,8 @@
-//! Histories of a few records, that several writers change: what each step comes to, for implementations in other languages.
+//! Histories of a few records that several writers change, with the result of each step, for implementations in other languages.
 //!
-//! They are played on every tier that keeps the contract, and come to the same on each: `conformance/store/histories.json`.
-//! Versions and tokens differ from tier to tier, so steps name what was there by its bytes, and leases by letters. For that no
-//! history writes the same bytes twice under a key.
+//! They are played on every tier that keeps the contract, with the same results on each: `conformance/store/histories.json`. Versions and
+//! tokens differ from tier to tier, so steps identify records by their bytes, and leases by letters. Therefore no history writes the same
+//! bytes twice under a key.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use LeaseMode::{IfFree, Overwrite};
 use Upon::{Any, Nothing};
 use Writer::{X, Y, Z};
 
-/// What is done, one step after the other.
+/// A sequence of steps.
 struct History {
     name: &'static str,
     steps: &'static [Step],
@@ -36,7 +36,7 @@ struct Step {
     act: Act,
 }
 
-/// Who does it: `Y` by a connection of its own.
+/// Writer of a step. `Y` has a connection of its own.
 #[derive(Clone, Copy, Debug)]
 enum Writer {
     X,
@@ -44,7 +44,7 @@ enum Writer {
     Z,
 }
 
-/// Under which key.
+/// Key of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Key {
     K,
@@ -59,40 +59,40 @@ enum Act {
     Take(Letter, LeaseMode, Lasting),
     Renew(Letter, Lasting),
     Release(Letter, Content, Upon),
-    /// Until there is something else than this.
+    /// Waits for a record other than this.
     Wait(Option<&'static str>),
-    /// Time passes: what lasts [`Lasting::Short`] has ended.
+    /// Lets time pass, so that entries and leases with [`Lasting::Short`] expire.
     Pass,
 }
 
-/// A lease, from when it was taken.
+/// Name of a lease, from the step that takes it.
 type Letter = &'static str;
 
-/// Bytes, so many times.
+/// Bytes, and how often they are repeated.
 #[derive(Clone, Copy)]
 struct Content(&'static str, usize);
 
-/// What must be there.
+/// Condition on the current record.
 #[derive(Clone, Copy)]
 enum Upon {
     Any,
     Nothing,
-    /// What was written before with these bytes.
+    /// The record that was written with these bytes.
     Bytes(&'static str),
 }
 
 #[derive(Clone, Copy)]
 enum Lasting {
-    /// Not to the next [`Act::Pass`].
+    /// Expires before the next [`Act::Pass`] ends.
     Short,
-    /// To the end of the history.
+    /// Lasts to the end of the history.
     Long,
 }
 
 const PASSING: Duration = Duration::from_millis(2_500);
-/// The limit of a wait.
+/// Limit of a wait.
 const WAITING: Duration = Duration::from_millis(100);
-/// Beside a lease.
+/// Note beside a lease.
 const NOTE: &[u8] = b"who";
 
 impl Lasting {
@@ -268,7 +268,7 @@ const HISTORIES: &[History] = &[
     },
 ];
 
-/// Plays all histories side by side; a line of JSON for each.
+/// Plays all histories concurrently. Returns a line of JSON for each.
 ///
 /// # Errors
 /// When the tier fails.
@@ -293,10 +293,10 @@ pub async fn play(bench: &Bench) -> Result<Vec<String>, Violation> {
     .map(|()| lines)
 }
 
-/// Holds what was played against the vectors.
+/// Compares the played histories with the vectors.
 ///
 /// # Panics
-/// When a history came to something else.
+/// When a history has another result.
 pub fn compare(played: &[String]) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/store/histories.json");
     let file = std::fs::read_to_string(path).expect("the vectors are there");
@@ -306,7 +306,7 @@ pub fn compare(played: &[String]) {
     written.iter().zip(played).for_each(|(written, played)| assert_eq!(written, played));
 }
 
-/// One who knows what the writers know.
+/// Player of a history, with the records and leases of all writers.
 struct Player<'a> {
     bench: &'a Bench,
     keys: HashMap<Key, Vec<u8>>,
@@ -314,7 +314,7 @@ struct Player<'a> {
     leases: HashMap<Letter, Lease>,
 }
 
-/// Members of a step.
+/// JSON members of a step.
 type Told = Vec<(&'static str, String)>;
 
 impl<'a> Player<'a> {
@@ -388,7 +388,7 @@ impl<'a> Player<'a> {
         Write { bytes: Bytes::from(content.0.repeat(content.1)), expected, ttl: lasting.time(), lease: None }
     }
 
-    /// Remembers what was stored, as a load would have given it.
+    /// Remembers a stored record, as a load would have returned it.
     fn put(&mut self, tier: &dyn Backing, content: Content, put: Put) -> Told {
         match put {
             Put::Stored(version) => {
@@ -442,7 +442,7 @@ impl<'a> Player<'a> {
             }
             Waited::Free => told.push(("outcome", text("Free"))),
             Waited::StillHeld => told.push(("outcome", text("StillHeld"))),
-            // By what happens during a wait: nothing does here.
+            // These need a change during the wait, and there is none here.
             Waited::Told => told.push(("outcome", text("Told"))),
             Waited::Expired => told.push(("outcome", text("Expired"))),
         }

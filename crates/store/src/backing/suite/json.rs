@@ -1,8 +1,8 @@
-//! Text of the vectors in `conformance/store`.
+//! JSON of the vectors in `conformance/store`.
 
 use std::fmt::Write as _;
 
-/// Bytes in hexadecimal digits.
+/// Formats bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");
@@ -10,7 +10,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// As a string of JSON.
+/// Formats a JSON string.
 pub(crate) fn text(text: &str) -> String {
     let escaped = text.chars().fold(String::new(), |mut all, character| {
         match character {
@@ -23,13 +23,13 @@ pub(crate) fn text(text: &str) -> String {
     format!("\"{escaped}\"")
 }
 
-/// An object of members that are JSON already.
+/// Formats an object of members that are JSON already.
 pub(crate) fn object(members: &[(&str, String)]) -> String {
     let members: Vec<String> = members.iter().map(|(name, value)| format!("\"{name}\": {value}")).collect();
     format!("{{{}}}", members.join(", "))
 }
 
-/// A list of what is JSON already.
+/// Formats a list of items that are JSON already.
 pub(crate) fn list(members: &[String]) -> String {
     format!("[{}]", members.join(", "))
 }

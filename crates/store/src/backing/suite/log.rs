@@ -1,4 +1,4 @@
-//! Promises 15 to 17. That a log was lost is shown by who can lose it.
+//! Promises 15 to 17. The loss of a log is tested where it can be caused.
 
 use bytes::Bytes;
 
@@ -21,7 +21,7 @@ async fn append(tier: &dyn Backing, records: &[Bytes]) -> Result<LogState, Viola
     }
 }
 
-/// Everything from a place on.
+/// Reads all records from a position on.
 pub(super) async fn read_all(tier: &dyn Backing, mut from: LogCursor) -> Result<Vec<Bytes>, Violation> {
     let mut all = Vec::new();
     loop {
