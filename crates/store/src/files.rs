@@ -28,7 +28,7 @@ use crate::SEGMENT_BYTES_MAX;
 #[non_exhaustive]
 pub enum FilesUnavailable {
     /// The OS doesn't support or allow anonymous files, or too many files are open.
-    #[error("the system refuses to create an anonymous file for them")]
+    #[error("the OS refuses to create anonymous files")]
     System(#[from] Errno),
     /// A file size limit would end the process when it writes far into a sparse file.
     #[error("the file size of the process is limited to {bytes} bytes (RLIMIT_FSIZE)")]
@@ -38,7 +38,7 @@ pub enum FilesUnavailable {
     },
     /// Huge pages are enabled for shared memory: one takes more than the counted bytes, and a part of one can't be freed.
     #[error(
-        "{HUGE_PAGES} says {setting}: they would take more memory than is counted; it must be advise, never or deny"
+        "{HUGE_PAGES} is {setting}, so files would take more memory than is counted; set it to advise, never or deny"
     )]
     HugePages {
         /// Value of the setting.

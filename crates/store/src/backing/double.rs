@@ -158,7 +158,7 @@ impl Double {
     /// Returns the same connection behind the default deadlines and a breaker that opens late.
     pub fn guarded(&self) -> Guarded {
         let options = Options { requests_min: 1000, ..Options::default() };
-        let settings = Settings::new(options).expect("the usual ones but for one number");
+        let settings = Settings::new(options).expect("defaults with one valid change are valid");
         Guarded::new(Box::new(self.clone()), Deadlines::default(), settings)
     }
 
@@ -344,7 +344,7 @@ async fn pass(time: Duration) {
 
 async fn suffer<T>(trouble: Trouble) -> Result<T, BackingError> {
     match trouble {
-        Trouble::Unreachable => Err(BackingError::Unreachable("it was to fail".into())),
+        Trouble::Unreachable => Err(BackingError::Unreachable("injected failure".into())),
         Trouble::Silent => std::future::pending().await,
     }
 }

@@ -11,25 +11,25 @@ pub enum BackingError {
     #[error("the tier is unreachable")]
     Unreachable(#[source] Box<dyn Error + Send + Sync>),
     /// The tier didn't answer in time.
-    #[error("the tier did not answer within {} ms", .after.as_millis())]
+    #[error("no reply from the tier within {} ms", .after.as_millis())]
     TimedOut {
         /// Deadline of the operation.
         after: Duration,
     },
     /// The answer can't be a stored value. Treat the entry as missing and remove it.
-    #[error("the tier answered with something else than what was put there")]
+    #[error("corrupt reply from the tier")]
     Corrupt(#[source] Box<dyn Error + Send + Sync>),
     /// Other changes kept interfering.
-    #[error("the change was overtaken {attempts} times")]
+    #[error("gave up after {attempts} conflicting changes")]
     Contended {
         /// Number of attempts.
         attempts: u32,
     },
     /// The tier has no room, for operations that have no other result for it, such as taking a lease.
-    #[error("the tier has no room for it")]
+    #[error("the tier is full")]
     Full,
     /// The tier wasn't asked: its circuit breaker is open.
-    #[error("the tier is not asked for the next {} ms", .retry.as_millis())]
+    #[error("circuit breaker of the tier is open for {} ms", .retry.as_millis())]
     Open {
         /// Time until the next attempt.
         retry: Duration,

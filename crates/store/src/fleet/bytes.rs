@@ -26,7 +26,7 @@ pub(super) const HAS_LEFT: LogCursor = LogCursor { id: LogId([0; 16]), offset: L
 
 /// Bytes that aren't a record of a fleet in a version known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no record of a fleet in this version of Larder")]
+#[error("not a record of a fleet in this version of Larder")]
 pub struct FormatError;
 
 impl Member {

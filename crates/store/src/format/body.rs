@@ -234,4 +234,4 @@ const RUNS_MAX: usize = 256;
 const RUN_BYTES: usize = 8;
 const FRAGMENTS_MAX: usize = 64;
 const FRAGMENT_BYTES: usize = 28;
-const MISPLACED: FormatError = FormatError::Invalid("a fragment is where none can be");
+const MISPLACED: FormatError = FormatError::Invalid("a fragment is out of place");

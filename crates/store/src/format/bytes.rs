@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn text(&mut self) -> Result<&'a [u8], FormatError> {
-        self.text_or_null()?.ok_or(FormatError::Invalid("a text is null where one must be"))
+        self.text_or_null()?.ok_or(FormatError::Invalid("a required text is null"))
     }
 
     /// Reads a list of `count` items of at least `item_bytes_min` bytes each. Allocates only for items that can be there.
@@ -80,11 +80,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn end(self) -> Result<(), FormatError> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(FormatError::Invalid("there is more than the format has"))
-        }
+        if self.rest.is_empty() { Ok(()) } else { Err(FormatError::Invalid("there are trailing bytes")) }
     }
 }
 
@@ -116,7 +112,7 @@ impl Writer<'_> {
 
     pub(super) fn some_u64(&mut self, number: Option<u64>) -> Result<(), FormatError> {
         if number == Some(NONE) {
-            return Err(FormatError::Invalid("a number is too great"));
+            return Err(FormatError::Invalid("a number is too large"));
         }
         self.u64(number.unwrap_or(NONE));
         Ok(())
@@ -143,7 +139,7 @@ impl Writer<'_> {
     }
 }
 
-const ENDS_EARLY: FormatError = FormatError::Invalid("it ends early");
+const ENDS_EARLY: FormatError = FormatError::Invalid("the input ends early");
 /// Length that stands for a missing text.
 const NULL: u16 = u16::MAX;
 const NONE: u64 = u64::MAX;

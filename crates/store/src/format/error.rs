@@ -5,13 +5,13 @@
 #[non_exhaustive]
 pub enum FormatError {
     /// The bytes don't begin with the mark of Larder.
-    #[error("not a frame of Larder")]
+    #[error("not written by Larder")]
     NotOurs,
     /// The bytes were written by another version of Larder.
     #[error("version {0} is not known")]
     UnknownVersion(u8),
     /// The frame exceeds the limit of its kind.
-    #[error("{bytes} bytes are more than {bytes_max}")]
+    #[error("{bytes} bytes exceed the limit of {bytes_max}")]
     TooLong {
         /// Declared or encoded length.
         bytes: usize,
@@ -19,7 +19,7 @@ pub enum FormatError {
         bytes_max: usize,
     },
     /// The length differs from the declared one.
-    #[error("the length is another than what is declared")]
+    #[error("the length differs from the declared one")]
     Length,
     /// The checksum is wrong.
     #[error("the checksum is wrong")]
@@ -28,10 +28,10 @@ pub enum FormatError {
     #[error("the authentication tag is missing or wrong")]
     Unauthenticated,
     /// The form is reserved: older versions of Larder wrote it.
-    #[error("of a form that is no longer used")]
+    #[error("obsolete form")]
     Reserved,
     /// The key, fill, index or kind differs from the requested one.
-    #[error("something else than what was asked for")]
+    #[error("not the requested record or segment")]
     Other,
     /// A rule of the format is broken.
     #[error("{0}")]

@@ -67,7 +67,7 @@ impl SegmentFrame<'_> {
             return Err(FormatError::Invalid("a segment is empty or larger than a cell"));
         }
         if self.id.index >= super::body::CELLS_MAX {
-            return Err(FormatError::Invalid("a segment lies too far in"));
+            return Err(FormatError::Invalid("the index of a segment is too large"));
         }
         Ok(())
     }

@@ -244,7 +244,7 @@ fn there_is_nothing_behind_the_content() {
         bytes[8..12].copy_from_slice(&length.to_le_bytes());
         resealed(&bytes)
     };
-    let more = FormatError::Invalid("there is more than the format has");
+    let more = FormatError::Invalid("there are trailing bytes");
     let sample = small([1; 6]);
     let record = sample.record();
     assert_eq!(decoded(&longer(encoded(&record, None)), record.key, None), Err(more));
@@ -441,7 +441,7 @@ fn reading_allocates_little() {
     let mut lying = bytes;
     // Count of the nominated fields of the first variant.
     lying[16] = 0xff;
-    assert_eq!(decoded(&resealed(&lying), b"", None), Err(FormatError::Invalid("it ends early")));
+    assert_eq!(decoded(&resealed(&lying), b"", None), Err(FormatError::Invalid("the input ends early")));
 }
 
 /// Returns the numbers of a response, without its borrowed parts.

@@ -16,7 +16,7 @@ pub enum PurgeBytesError {
     #[error("version {0} is not known")]
     UnknownVersion(u8),
     /// The bytes end too early, or continue after the record.
-    #[error("the length is another than what is declared")]
+    #[error("the length differs from the declared one")]
     Length,
     /// A number has no meaning in this version.
     #[error("{what} {value} is not known")]

@@ -15,7 +15,7 @@ pub(super) struct Bounded<S> {
 
 /// A reply exceeds the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the server sends a reply of more than {limit_bytes} bytes, which nobody has asked for")]
+#[error("reply exceeds the limit of {limit_bytes} bytes")]
 pub(super) struct TooLong {
     limit_bytes: usize,
 }
@@ -138,7 +138,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         let read = self.meter.take(&buffer.filled()[before..]);
         Poll::Ready(read.map_err(|error| {
-            tracing::warn!(%error, "a connection to the remote tier is closed");
+            tracing::warn!(%error, "connection to the remote tier closed");
             io::Error::new(io::ErrorKind::InvalidData, error)
         }))
     }

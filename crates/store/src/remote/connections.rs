@@ -128,7 +128,7 @@ impl Connections {
 
     pub(super) fn bulk(&self) -> Result<Arc<Wire>, BackingError> {
         let bulk = self.bulk.read().clone().filter(|wire| !wire.is_closed());
-        bulk.ok_or_else(|| BackingError::Unreachable("the connection for segments is being opened".into()))
+        bulk.ok_or_else(|| BackingError::Unreachable("the connection for segments is reconnecting".into()))
     }
 
     /// Pings *bulk* once in a while. Returns if there is no answer within `patience`.
@@ -255,7 +255,7 @@ impl std::ops::Deref for Borrowed<'_> {
     type Target = Wire;
 
     fn deref(&self) -> &Wire {
-        let (wire, _) = self.lent.as_ref().expect("only dropping takes it");
+        let (wire, _) = self.lent.as_ref().expect("present until dropped");
         wire
     }
 }

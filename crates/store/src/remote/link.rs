@@ -48,11 +48,11 @@ enum State {
 enum Ending {
     #[error("the connection was closed")]
     Closed,
-    #[error("the server is not in charge any more")]
+    #[error("the server is no longer the master")]
     NotInCharge,
-    #[error("no answer to a heartbeat within {} ms", .0.as_millis())]
+    #[error("no reply to a heartbeat within {} ms", .0.as_millis())]
     Silent(Duration),
-    #[error("a heartbeat failed")]
+    #[error("heartbeat failed")]
     Failed(#[source] BackingError),
 }
 
@@ -68,7 +68,7 @@ impl Link {
             // Heartbeats need an interval of at least a millisecond.
             verification: settings.verification.max(Duration::from_millis(u64::from(BEATS))),
             followed_bytes_max: settings.followed_bytes_max,
-            state: RwLock::new(State::Down("it has not been reached yet".into())),
+            state: RwLock::new(State::Down("not connected yet".into())),
         }
     }
 
@@ -176,10 +176,10 @@ impl Link {
         let differed = before_ms.is_some_and(differs);
         match differs(ahead_ms) {
             true if !differed => tracing::warn!(
-                address = %self.address, ahead_ms, "the clocks of the store and of this machine differ: set both by NTP"
+                address = %self.address, ahead_ms, "clocks of the shared store and this machine differ: synchronize both by NTP"
             ),
             false if differed => {
-                tracing::info!(address = %self.address, ahead_ms, "the clocks of the store and of this machine agree again");
+                tracing::info!(address = %self.address, ahead_ms, "clocks of the shared store and this machine agree again");
             }
             true | false => {}
         }

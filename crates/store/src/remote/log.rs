@@ -192,7 +192,7 @@ async fn replace_damaged(
         let header = Header::new(random::id());
         match replace(&wire, names, &header.encode()).await? {
             Executed::Done(_) => {
-                tracing::warn!(%damage, "the purge log is replaced by a new one: whatever is older is validated before its next use");
+                tracing::warn!(%damage, "damaged purge log replaced: older responses are validated before their next use");
                 return Ok(header.state(HEADER_BYTES as u64));
             }
             Executed::NoRoom => return Err(BackingError::Full),

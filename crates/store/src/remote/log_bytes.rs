@@ -23,9 +23,9 @@ pub(crate) struct Header {
 /// Damage to a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LogError {
-    #[error("a record of the log does not have the checksum that it should")]
+    #[error("wrong checksum of a log record")]
     Checksum,
-    #[error("a record of the log is longer than one can be, or longer than the log")]
+    #[error("log record exceeds the limit or the end of the log")]
     Length,
 }
 

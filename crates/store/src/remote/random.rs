@@ -5,7 +5,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 /// Returns an unpredictable id.
 pub(super) fn id() -> [u8; 16] {
     let mut id = [0; 16];
-    SystemRandom::new().fill(&mut id).expect("Linux gives random numbers to whoever asks");
+    SystemRandom::new().fill(&mut id).expect("the OS provides random numbers");
     id
 }
 

@@ -226,7 +226,7 @@ pub(super) async fn free_without_room(
         connections.control.ask(&question).await?.into_iter().try_for_each(reply::done)
     };
     if let Err(error) = freed.await {
-        tracing::debug!(%error, "a lease stays until it ends");
+        tracing::debug!(%error, "lease not freed: left to expire");
     }
 }
 

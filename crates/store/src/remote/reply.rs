@@ -47,7 +47,7 @@ pub(super) enum Executed {
 
 /// A reply of an unexpected type.
 #[derive(Debug, thiserror::Error)]
-#[error("the server answered with {0}, which does not fit the question")]
+#[error("unexpected reply: {0}")]
 struct Unexpected(&'static str);
 
 /// Separates refusals from answers.
@@ -124,7 +124,7 @@ pub(super) fn unexpected(value: &Value) -> BackingError {
         Value::Array(_) => "an array",
         Value::SimpleString(_) | Value::Okay => "a status",
         Value::ServerError(_) => "an error",
-        _ => "something",
+        _ => "another type",
     };
     BackingError::Corrupt(Box::new(Unexpected(what)))
 }
@@ -146,7 +146,7 @@ impl Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let error = match self {
-            Self::WrongType => return f.write_str("something that is no string lies under the name"),
+            Self::WrongType => return f.write_str("the key holds a value that is not a string"),
             Self::NoRoom(error)
             | Self::Forbidden(error)
             | Self::Unknown(error)

@@ -25,7 +25,7 @@ pub enum UrlError {
     #[error("has a port that is not a number from 1 to 65535")]
     Port,
     /// The path of the socket is missing, relative or invalid.
-    #[error("names no absolute path of a socket, with at most 107 bytes and without control characters")]
+    #[error("has no absolute path of a socket with at most 107 bytes and without control characters")]
     Path,
     /// The database is invalid.
     #[error(
@@ -34,7 +34,7 @@ pub enum UrlError {
     Database,
     /// The URL has an unexpected query or fragment.
     #[error(
-        "has a query or a fragment, which means nothing here; only unix:// takes one, for the database: unix:///path?db=0"
+        "has an unexpected query or fragment; only unix:// takes a query, for the database: unix:///path?db=0"
     )]
     More,
     /// User or password can't be decoded.

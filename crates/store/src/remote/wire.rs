@@ -37,18 +37,18 @@ struct Refusals(Mutex<BTreeSet<String>>);
 /// Reason that a connection couldn't be opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpenError {
-    #[error("not within {} ms", .0.as_millis())]
+    #[error("no connection within {} ms", .0.as_millis())]
     TimedOut(Duration),
     #[error("no connection")]
     Dial(#[from] io::Error),
     /// The text of the server, without the password, which it may repeat. So the error itself isn't the source.
     #[error("the server refused to begin: {0}")]
     Begin(String),
-    #[error("the server does not follow keys for its clients (CLIENT TRACKING)")]
+    #[error("the server does not support CLIENT TRACKING")]
     Tracking(#[source] BackingError),
-    #[error("the server is no master")]
+    #[error("the server is not a master")]
     NoMaster,
-    #[error("the server broke off while the connection was set up")]
+    #[error("connection setup failed")]
     SetUp(#[source] BackingError),
 }
 

@@ -37,7 +37,7 @@ async fn a_server_that_was_killed_comes_back_as_another_source() {
     let copy = follow(&tier, b"key").await;
     let (before, told) = (tier.log_state().await.unwrap(), notes.log_count());
     redis.kill();
-    until("all is told to be suspect", async || notes.is_suspect(copy.source)).await;
+    until("all is announced as suspect", async || notes.is_suspect(copy.source)).await;
     assert_ne!(tier.standing(copy.source), Standing::Verified);
     everything_fails_at_once(&tier).await;
     redis.start_again();
@@ -80,7 +80,7 @@ async fn a_server_that_stopped_is_doubted_in_time() {
     until("copies are doubted", async || tier.standing(copy.source) != Standing::Verified).await;
     assert!(stopped.elapsed() <= VERIFICATION + Duration::from_millis(200), "{:?}", stopped.elapsed());
     assert!(is_unreachable(&asked.await), "who waits is told when the connection is given up");
-    until("all is told to be suspect", async || notes.is_suspect(copy.source)).await;
+    until("all is announced as suspect", async || notes.is_suspect(copy.source)).await;
     everything_fails_at_once(&tier).await;
     redis.signal(Signal::CONT);
     until("it is connected again", async || tier.trouble().is_none()).await;
@@ -136,7 +136,7 @@ async fn a_connection_that_was_killed_ends_its_source() {
     put(&other, b"key", b"one").await;
     let copy = follow(&tier, b"key").await;
     redis.command("CLIENT KILL TYPE normal SKIPME yes");
-    until("all is told to be suspect", async || notes.is_suspect(copy.source)).await;
+    until("all is announced as suspect", async || notes.is_suspect(copy.source)).await;
     for tier in [&tier, &other] {
         until("it is connected again", async || tier.trouble().is_none() && tier.log_state().await.is_ok())
             .await;
@@ -182,8 +182,8 @@ async fn a_master_that_is_demoted_ends_its_source() {
     put(&tier, b"key", b"one").await;
     let copy = follow(&tier, b"key").await;
     redis.command(&format!("REPLICAOF {} {}", master.address().ip(), master.address().port()));
-    until("all is told to be suspect", async || notes.is_suspect(copy.source)).await;
-    until("it says why", async || tier.trouble().is_some_and(|why| why.contains("no master"))).await;
+    until("all is announced as suspect", async || notes.is_suspect(copy.source)).await;
+    until("it says why", async || tier.trouble().is_some_and(|why| why.contains("not a master"))).await;
     redis.command("REPLICAOF NO ONE");
     until("it is connected again", async || tier.trouble().is_none()).await;
     assert_ne!(tier.standing(copy.source), Standing::Verified, "never again");

@@ -179,7 +179,10 @@ async fn who_stands_still_after_hello_is_tried_again() {
         let (stream, _) = listener.accept().await.unwrap();
         tokio::spawn(says_hello(stream));
     }
-    until("it says why", async || tier.trouble().is_some_and(|why| why.contains("not within 100 ms"))).await;
+    until("it says why", async || {
+        tier.trouble().is_some_and(|why| why.contains("no connection within 100 ms"))
+    })
+    .await;
 }
 
 async fn says_hello(mut stream: tokio::net::TcpStream) {
