@@ -363,7 +363,7 @@ fn type_names_of_a_crate_mean_one_thing() {
     for third in ["\ntype Place = u8;\n", "\ntrait Place {}\n", "\nfn f() -> impl Copy {}\nstruct Place;"] {
         let line = if third.contains("fn") { 3 } else { 2 };
         check(&[message, (&a, first), (&b, second), (&c, third)], &[&format!("{c}:{line}: type-names")]);
-        check(&[message, (&a, first), (&b, second), ("crates/store/src/c.rs", third)], &[]);
+        check(&[message, (&a, first), (&b, second), ("crates/gateway/src/c.rs", third)], &[]);
     }
 }
 

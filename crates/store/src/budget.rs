@@ -29,7 +29,7 @@ pub struct Budget {
     /// Table memory beyond the overhead that entries are charged: tables never shrink.
     slack: AtomicI64,
     refused: AtomicU64,
-    evictor: OnceLock<Weak<dyn GiveWay>>,
+    evictor: OnceLock<Weak<dyn Evictor>>,
     files: Option<LargeInFiles>,
     files_failed: AtomicU64,
 }
@@ -42,9 +42,9 @@ pub(crate) struct LargeInFiles {
 }
 
 /// A tier that evicts to make room.
-pub(crate) trait GiveWay: Send + Sync {
+pub(crate) trait Evictor: Send + Sync {
     /// Evicts until `bytes` more fit, as far as possible.
-    fn give_way(&self, bytes: u64);
+    fn make_room(&self, bytes: u64);
 }
 
 impl Budget {
@@ -64,7 +64,7 @@ impl Budget {
         })
     }
 
-    pub(crate) fn evict_through(&self, evictor: Weak<dyn GiveWay>) {
+    pub(crate) fn set_evictor(&self, evictor: Weak<dyn Evictor>) {
         let first = self.evictor.set(evictor).is_ok();
         assert!(first, "a budget belongs to one memory tier");
     }
@@ -189,7 +189,7 @@ impl Budget {
     }
 
     fn acquire(&self, bytes: u64) -> Result<(), OverBudget> {
-        for _ in 0..GIVE_WAY_ROUNDS {
+        for _ in 0..EVICTION_ROUNDS {
             if self.try_acquire(bytes) {
                 return Ok(());
             }
@@ -198,7 +198,7 @@ impl Budget {
                 break;
             }
             if let Some(evictor) = self.evictor.get().and_then(Weak::upgrade) {
-                evictor.give_way(bytes);
+                evictor.make_room(bytes);
             }
         }
         if self.try_acquire(bytes) { Ok(()) } else { Err(self.refuse(bytes as usize)) }
@@ -251,7 +251,7 @@ impl Charge {
 
     /// Wraps `bytes` so that they stay charged until the last slice of them is dropped.
     pub fn hold(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
-        Bytes::from_owner(Held { bytes, _charge: self })
+        Bytes::from_owner(ChargedBytes { bytes, _charge: self })
     }
 
     /// Raises the charge of a fill in progress.
@@ -312,12 +312,12 @@ impl Charge {
     }
 }
 
-struct Held<B> {
+struct ChargedBytes<B> {
     bytes: B,
     _charge: Charge,
 }
 
-impl<B: AsRef<[u8]>> AsRef<[u8]> for Held<B> {
+impl<B: AsRef<[u8]>> AsRef<[u8]> for ChargedBytes<B> {
     fn as_ref(&self) -> &[u8] {
         self.bytes.as_ref()
     }
@@ -352,7 +352,7 @@ pub fn allocated_bytes(len: usize) -> usize {
 const FILLING: u32 = u32::MAX;
 
 /// Evicting a value that is being read frees nothing at once, so one round may not be enough; a few are.
-const GIVE_WAY_ROUNDS: usize = 8;
+const EVICTION_ROUNDS: usize = 8;
 
 /// Two threads that move the same charge may show a class below zero for an instant.
 fn clamped(class: &AtomicI64) -> u64 {

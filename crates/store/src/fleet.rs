@@ -34,14 +34,14 @@ pub struct Fleet {
     verification: Duration,
     /// Makes the ids of lists that begin here unique.
     begun_count: AtomicU32,
-    known: Mutex<Known>,
+    known: Mutex<KnownMembers>,
     /// Serialises writes of this instance's record, so that nothing follows the last one.
-    standing: tokio::sync::Mutex<Standing>,
+    membership: tokio::sync::Mutex<Membership>,
 }
 
 /// Whether this instance takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum Membership {
     Member,
     /// Has announced its end.
     Left,
@@ -49,8 +49,8 @@ enum Standing {
 
 /// Last known state of the other instances.
 #[derive(Default)]
-struct Known {
-    members: HashMap<InstanceId, Seen>,
+struct KnownMembers {
+    members: HashMap<InstanceId, KnownMember>,
     /// Current list, and since when it is known.
     list: Option<(ListId, Instant)>,
 }
@@ -63,7 +63,7 @@ pub(crate) struct ListId {
 }
 
 /// Last known state of an instance.
-struct Seen {
+struct KnownMember {
     name: Box<str>,
     at: Instant,
 }
@@ -100,7 +100,7 @@ impl Fleet {
             verification,
             begun_count: AtomicU32::new(0),
             known: Mutex::default(),
-            standing: tokio::sync::Mutex::new(Standing::Member),
+            membership: tokio::sync::Mutex::new(Membership::Member),
         }
     }
 
@@ -115,14 +115,14 @@ impl Fleet {
     /// # Errors
     /// The error of the tier. The others learn nothing new then.
     pub async fn beat(&self, read: LogCursor) -> Result<(), BackingError> {
-        let standing = self.standing.lock().await;
-        match *standing {
-            Standing::Member => self.say(read).await,
-            Standing::Left => Ok(()),
+        let membership = self.membership.lock().await;
+        match *membership {
+            Membership::Member => self.write_record(read).await,
+            Membership::Left => Ok(()),
         }
     }
 
-    async fn say(&self, read: LogCursor) -> Result<(), BackingError> {
+    async fn write_record(&self, read: LogCursor) -> Result<(), BackingError> {
         let member = Member { id: self.me, read, name: self.name.clone() };
         let write = Write {
             bytes: member.encode().into(),
@@ -139,10 +139,10 @@ impl Fleet {
     /// # Errors
     /// The error of the tier; [`BackingError::Full`] if the list has no room. This instance may not be in it then.
     pub async fn enlist(&self) -> Result<(), BackingError> {
-        if *self.standing.lock().await == Standing::Left {
+        if *self.membership.lock().await == Membership::Left {
             return Ok(());
         }
-        let (listed, members) = self.look().await?;
+        let (listed, members) = self.read_members().await?;
         let gone = |id: &InstanceId| *id != self.me && !members.iter().any(|member| member.id == *id);
         let is_right = listed.ids.contains(&self.me) && !listed.ids.iter().any(gone);
         if is_right {
@@ -167,9 +167,9 @@ impl Fleet {
     /// # Errors
     /// The error of the tier. The others wait until its record expires.
     pub async fn leave(&self) -> Result<(), BackingError> {
-        let mut standing = self.standing.lock().await;
-        *standing = Standing::Left;
-        self.say(bytes::HAS_LEFT).await?;
+        let mut membership = self.membership.lock().await;
+        *membership = Membership::Left;
+        self.write_record(bytes::HAS_LEFT).await?;
         self.change(|ids| ids.retain(|id| *id != self.me)).await.map(drop)
     }
 
@@ -178,7 +178,7 @@ impl Fleet {
     /// # Errors
     /// The error of the tier.
     pub async fn said(&self) -> Result<Vec<LogCursor>, BackingError> {
-        let (_, members) = self.look().await?;
+        let (_, members) = self.read_members().await?;
         Ok(members.into_iter().map(|member| member.read).collect())
     }
 
@@ -190,8 +190,8 @@ impl Fleet {
         loop {
             // The answer is late by a quarter of the elapsed time at most.
             let pause = (begun.elapsed() / 4).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-            let looked = self.look().await;
-            let is_complete = looked.is_ok() && self.knows_all();
+            let looked = self.read_members().await;
+            let is_complete = looked.is_ok() && self.is_list_complete();
             if let Ok((_, members)) = looked {
                 for member in members.iter().filter(|member| has_reached(member.read, place)) {
                     after.entry(member.id).or_insert_with(|| begun.elapsed());
@@ -213,7 +213,7 @@ impl Fleet {
     }
 
     /// Whether the list is old enough to be complete.
-    fn knows_all(&self) -> bool {
+    fn is_list_complete(&self) -> bool {
         let now = Instant::now();
         self.known.lock().list.is_some_and(|(_, since)| now >= since + self.verification)
     }
@@ -231,7 +231,7 @@ impl Fleet {
     }
 
     /// Reads the list, and the records of all instances in it and of all that are known here; the latter are loaded together with the list.
-    async fn look(&self) -> Result<(Listed, Vec<Member>), BackingError> {
+    async fn read_members(&self) -> Result<(Listed, Vec<Member>), BackingError> {
         let mut known: Vec<InstanceId> = self.known.lock().members.keys().copied().collect();
         known.sort();
         let mut records = self.load(&[LIST], &known).await?.into_iter();
@@ -288,10 +288,10 @@ impl Fleet {
     }
 }
 
-impl Known {
+impl KnownMembers {
     fn note(&mut self, listed: &Listed, members: &[Member], now: Instant, lifetime: Duration) {
         for member in members {
-            self.members.insert(member.id, Seen { name: member.name.clone(), at: now });
+            self.members.insert(member.id, KnownMember { name: member.name.clone(), at: now });
         }
         self.forget(now, lifetime);
         self.list = match (listed.id, self.list) {

@@ -21,7 +21,7 @@ pub use self::walk::Walk;
 
 use self::groups::Groups;
 use self::room::Ballast;
-use self::shared::{Counts, Shared, TURNS};
+use self::shared::{Counts, KEY_LOCKS, Shared};
 use self::table::{Lookup, Value};
 use crate::budget::LargeInFiles;
 use crate::files::Files;
@@ -108,13 +108,13 @@ impl<R: Record> Memory<R> {
         };
         let budget = Budget::new(config.bytes_max, config.filling_bytes_max, files);
         let ballast = Ballast::new(&table, config.bytes_max);
-        let turns = (0..TURNS).map(|_| Mutex::new(())).collect();
+        let key_locks = (0..KEY_LOCKS).map(|_| Mutex::new(())).collect();
         let counts = Counts::default();
         let groups = Groups::default();
         let shared =
-            Arc::new(Shared { table, budget, hasher, turns, groups, ballast, counts, files_unavailable });
+            Arc::new(Shared { table, budget, hasher, key_locks, groups, ballast, counts, files_unavailable });
         let evictor = Arc::downgrade(&shared);
-        shared.budget.evict_through(evictor);
+        shared.budget.set_evictor(evictor);
         Self { shared }
     }
 
@@ -146,7 +146,7 @@ impl<R: Record> Memory<R> {
     {
         let shared = &*self.shared;
         let lookup = Lookup::Record(key);
-        let turn = shared.turn(lookup);
+        let lock = shared.lock_key(lookup);
         let current = match shared.table.peek(&lookup) {
             Some(Value::Record(record)) => Some(record),
             _ => None,
@@ -156,8 +156,8 @@ impl<R: Record> Memory<R> {
             Change::Put(record) if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &record)) => {
                 Applied::Stored
             }
-            Change::Put(record) => shared.put_record(lookup, record, turn),
-            Change::Remove if shared.remove(lookup, turn) => Applied::Removed,
+            Change::Put(record) => shared.put_record(lookup, record, lock),
+            Change::Remove if shared.remove(lookup, lock) => Applied::Removed,
             Change::Remove => Applied::Absent,
         }
     }
@@ -165,7 +165,7 @@ impl<R: Record> Memory<R> {
     /// Removes the record under `key`. Returns `true` if there was one.
     pub fn remove(&self, key: &[u8]) -> bool {
         let lookup = Lookup::Record(key);
-        self.shared.remove(lookup, self.shared.turn(lookup))
+        self.shared.remove(lookup, self.shared.lock_key(lookup))
     }
 
     /// Removes the record under `key` if it has expired at `now_ms`.

@@ -19,9 +19,9 @@ mod bounded;
 mod clock;
 mod connections;
 mod dial;
+mod dispatcher;
 mod examine;
 mod follow_table;
-mod followed;
 mod heartbeat;
 mod leases;
 mod link;
@@ -31,10 +31,10 @@ mod names;
 mod random;
 mod records;
 mod reply;
-mod said;
 mod segments;
+mod server_text;
 mod settings;
-mod standing;
+mod source_status;
 mod transaction;
 mod url;
 mod wire;
@@ -47,11 +47,11 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 pub use self::examine::{ExamineError, Examined, examine};
-pub use self::settings::{Address, Host, NotAWord, RemoteSettings, Secret, Word};
+pub use self::settings::{Address, Host, InvalidWord, RemoteSettings, Secret, Word};
 pub use self::url::UrlError;
 
 use self::link::Link;
-use self::records::Afterwards;
+use self::records::LeaseEffect;
 use crate::backing::{
     Appended, Backing, Lease, LeaseRequest, Loaded, LogCursor, LogPart, LogState, Pending, Put, Renewed,
     Source, Standing, Taken, Tracking, Version, Waited, Watcher, Write,
@@ -62,7 +62,7 @@ use crate::{FillId, SegmentId, SegmentPut};
 pub struct Remote {
     link: Arc<Link>,
     log_seen: log::LastSeen,
-    keeping: AbortHandle,
+    link_task: AbortHandle,
     runtime: Handle,
 }
 
@@ -71,9 +71,9 @@ impl Remote {
     /// connections live; operations may be called on any runtime.
     pub fn connect(settings: &RemoteSettings) -> Self {
         let link = Arc::new(Link::new(settings));
-        let kept = Arc::clone(&link);
-        let keeping = tokio::spawn(async move { kept.keep().await }).abort_handle();
-        Self { link, log_seen: log::LastSeen::default(), keeping, runtime: Handle::current() }
+        let running = Arc::clone(&link);
+        let link_task = tokio::spawn(async move { running.run().await }).abort_handle();
+        Self { link, log_seen: log::LastSeen::default(), link_task, runtime: Handle::current() }
     }
 
     /// Returns why there is no connection, if there is none. Without the credentials.
@@ -84,7 +84,7 @@ impl Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        self.keeping.abort();
+        self.link_task.abort();
     }
 }
 
@@ -98,7 +98,7 @@ impl Backing for Remote {
     fn put<'a>(&'a self, key: &'a [u8], write: Write<'a>) -> Pending<'a, Put> {
         Box::pin(async move {
             let connections = self.link.connections()?;
-            records::put(&connections, &self.link.names, key, &write, Afterwards::Held).await
+            records::put(&connections, &self.link.names, key, &write, LeaseEffect::Keep).await
         })
     }
 
@@ -135,25 +135,25 @@ impl Backing for Remote {
     }
 
     fn source(&self) -> Source {
-        self.link.reliance.source()
+        self.link.status.source()
     }
 
     fn standing(&self, source: Source) -> Standing {
-        self.link.reliance.standing(source, Instant::now())
+        self.link.status.standing(source, Instant::now())
     }
 
     fn silence(&self) -> Duration {
-        self.link.reliance.silence(Instant::now())
+        self.link.status.silence(Instant::now())
     }
 
     fn clock_ahead_ms(&self) -> Option<i64> {
-        self.link.reliance.clock_ahead_ms()
+        self.link.status.clock_ahead_ms()
     }
 
     fn take_lease<'a>(&'a self, key: &'a [u8], request: LeaseRequest<'a>) -> Pending<'a, Taken> {
         Box::pin(async move {
             let connections = self.link.connections()?;
-            let asking = leases::Asking::new(&self.link, &self.runtime, key, request.ttl);
+            let asking = leases::LeaseAttempt::new(&self.link, &self.runtime, key, request.ttl);
             asking.take(&connections, &self.link.names, request).await
         })
     }
@@ -166,7 +166,7 @@ impl Backing for Remote {
         Box::pin(async move {
             let connections = self.link.connections()?;
             let write = Write { lease: Some(lease), ..write };
-            records::put(&connections, &self.link.names, &lease.key, &write, Afterwards::Released).await
+            records::put(&connections, &self.link.names, &lease.key, &write, LeaseEffect::Release).await
         })
     }
 

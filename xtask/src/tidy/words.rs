@@ -14,7 +14,7 @@ const DOC_CRATES: [&str; 2] = ["mock-origin", "store"];
 const RIDDLES: [&str; 8] = ["It", "Of", "That", "Those", "What", "Who", "Whoever", "Whose"];
 
 /// Crates whose predicates answer yes or no.
-const PREDICATE_CRATES: [&str; 12] = [
+const PREDICATE_CRATES: [&str; 13] = [
     "admin",
     "breaker",
     "caching",
@@ -24,6 +24,7 @@ const PREDICATE_CRATES: [&str; 12] = [
     "mock-origin",
     "otlp",
     "resp",
+    "store",
     "telemetry",
     "terminal",
     "testkit",
@@ -33,7 +34,7 @@ const PREDICATE_CRATES: [&str; 12] = [
 const PREDICATES: [&str; 3] = ["can_", "has_", "is_"];
 
 /// Crates in which a type name means one thing.
-const TYPE_NAME_CRATES: [&str; 2] = ["message", "origin"];
+const TYPE_NAME_CRATES: [&str; 3] = ["message", "origin", "store"];
 
 /// A type and a part of it in a private module may share a name; a third has no excuse.
 const DECLARATIONS_MAX: usize = 2;

@@ -20,9 +20,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 pub use self::behaviour::Behaviour;
 
-use self::behaviour::{Moment, Trouble};
+use self::behaviour::{FaultKind, FaultTiming};
 use self::link::{Link, Push};
-use self::state::{Change, Held, LinkId, NewRecord, State};
+use self::state::{Change, HeldLease, LinkId, NewRecord, State};
 use super::chance::Chance;
 use super::contract::{Backing, Pending};
 use super::error::BackingError;
@@ -73,7 +73,7 @@ struct Shared {
 }
 
 /// Owned form of [`Expected`], for a put that takes effect late.
-enum Before {
+enum OwnedExpected {
     Any,
     Absent,
     Is(Loaded),
@@ -174,21 +174,21 @@ impl Double {
 
     /// Runs one operation: latency, fault, effect, latency, answer.
     async fn ask<T>(&self, effect: impl FnOnce(&mut State, u64) -> T) -> Result<T, BackingError> {
-        let fate = self.link.fate();
+        let faults = self.link.faults();
         let half = self.link.behaviour().latency / 2;
-        pass(half).await;
-        if let Some((trouble, Moment::BeforeEffect)) = fate.trouble {
-            return suffer(trouble).await;
+        delay(half).await;
+        if let Some((fault, FaultTiming::BeforeEffect)) = faults.fault {
+            return fail_with(fault).await;
         }
         let answer = self.shared.act(|state, now_ms| {
-            if let Some(which) = fate.evicted {
+            if let Some(which) = faults.evicted {
                 state.evict(which);
             }
             effect(state, now_ms)
         });
-        pass(half).await;
-        match fate.trouble {
-            Some((trouble, _)) => suffer(trouble).await,
+        delay(half).await;
+        match faults.fault {
+            Some((fault, _)) => fail_with(fault).await,
             None => Ok(answer),
         }
     }
@@ -209,16 +209,16 @@ impl Double {
     async fn put_late(&self, key: &[u8], write: &Write<'_>, late: Duration) -> Result<Put, BackingError> {
         let (double, key, bytes, ttl) = (self.clone(), key.to_vec(), write.bytes.clone(), write.ttl);
         let expected = match write.expected {
-            Expected::Any => Before::Any,
-            Expected::Absent => Before::Absent,
-            Expected::Is(known) => Before::Is(known.clone()),
+            Expected::Any => OwnedExpected::Any,
+            Expected::Absent => OwnedExpected::Absent,
+            Expected::Is(known) => OwnedExpected::Is(known.clone()),
         };
         tokio::spawn(async move {
             sleep(late).await;
             let expected = match &expected {
-                Before::Any => Expected::Any,
-                Before::Absent => Expected::Absent,
-                Before::Is(known) => Expected::Is(known),
+                OwnedExpected::Any => Expected::Any,
+                OwnedExpected::Absent => Expected::Absent,
+                OwnedExpected::Is(known) => Expected::Is(known),
             };
             let write = Write { bytes, expected, ttl, lease: None };
             double.shared.act(|state, now_ms| double.put_one(state, &key, &write, now_ms));
@@ -306,7 +306,7 @@ impl Shared {
         let (answer, changes) = {
             let mut state = self.state.lock();
             let now_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-            state.settle(now_ms);
+            state.expire(now_ms);
             let answer = effect(&mut state, now_ms);
             (answer, state.take_changes())
         };
@@ -336,16 +336,16 @@ fn reconnect(shared: &Shared, link: &Link) {
     link.reconnect();
 }
 
-async fn pass(time: Duration) {
+async fn delay(time: Duration) {
     if !time.is_zero() {
         sleep(time).await;
     }
 }
 
-async fn suffer<T>(trouble: Trouble) -> Result<T, BackingError> {
-    match trouble {
-        Trouble::Unreachable => Err(BackingError::Unreachable("injected failure".into())),
-        Trouble::Silent => std::future::pending().await,
+async fn fail_with<T>(fault: FaultKind) -> Result<T, BackingError> {
+    match fault {
+        FaultKind::Unreachable => Err(BackingError::Unreachable("injected failure".into())),
+        FaultKind::Silent => std::future::pending().await,
     }
 }
 
@@ -423,7 +423,7 @@ impl Backing for Double {
             }
             let token = Token(self.shared.chance.lock().id());
             let note = request.note[..request.note.len().min(LEASE_NOTE_BYTES_MAX)].into();
-            state.hold(key, Held { token, note, ends_at_ms: ends_at_ms(now_ms, request.ttl) });
+            state.hold(key, HeldLease { token, note, ends_at_ms: ends_at_ms(now_ms, request.ttl) });
             Taken::Taken(Lease { key: key.into(), token })
         }))
     }

@@ -11,7 +11,7 @@ use super::group::SegmentHome;
 use super::groups::Groups;
 use super::room::Ballast;
 use super::table::{Departed, ENTRY_OVERHEAD_BYTES, EntryKey, Lookup, Table, Value};
-use crate::budget::GiveWay;
+use crate::budget::Evictor;
 use crate::{Applied, Budget, FilesUnavailable, FillId, Record, Refusal, Segment, SegmentId, SegmentPut};
 
 pub(super) struct Shared<R: Record> {
@@ -19,7 +19,7 @@ pub(super) struct Shared<R: Record> {
     pub(super) budget: Arc<Budget>,
     pub(super) hasher: RandomState,
     /// Locks of keys, by the hash of the key: one update of a key runs at a time.
-    pub(super) turns: Box<[Mutex<()>]>,
+    pub(super) key_locks: Box<[Mutex<()>]>,
     pub(super) groups: Groups,
     pub(super) ballast: Ballast,
     pub(super) counts: Counts,
@@ -67,9 +67,9 @@ impl Counts {
 }
 
 impl<R: Record> Shared<R> {
-    pub(super) fn turn(&self, lookup: Lookup<'_>) -> MutexGuard<'_, ()> {
-        let turn = self.hasher.hash_one(lookup) as usize % self.turns.len();
-        self.turns[turn].lock()
+    pub(super) fn lock_key(&self, lookup: Lookup<'_>) -> MutexGuard<'_, ()> {
+        let index = self.hasher.hash_one(lookup) as usize % self.key_locks.len();
+        self.key_locks[index].lock()
     }
 
     /// Returns the limit for one entry: an eighth of a shard, so that a shard always chooses among several.
@@ -77,12 +77,12 @@ impl<R: Record> Shared<R> {
         self.budget.bytes_max() / self.table.num_shards() as u64 / 8
     }
 
-    pub(super) fn put_record(&self, lookup: Lookup<'_>, record: Arc<R>, turn: MutexGuard<'_, ()>) -> Applied {
-        match self.insert(lookup, &Value::Record(record), turn) {
+    pub(super) fn put_record(&self, lookup: Lookup<'_>, record: Arc<R>, lock: MutexGuard<'_, ()>) -> Applied {
+        match self.insert(lookup, &Value::Record(record), lock) {
             Ok(()) => Applied::Stored,
-            Err((refusal, turn)) => {
+            Err((refusal, lock)) => {
                 self.counts.admissions_refused.fetch_add(1, Relaxed);
-                self.remove(lookup, turn);
+                self.remove(lookup, lock);
                 Applied::NotStored(refusal)
             }
         }
@@ -97,11 +97,11 @@ impl<R: Record> Shared<R> {
 
     pub(super) fn put_segment(&self, id: SegmentId, segment: Segment) -> SegmentPut {
         let lookup = Lookup::Segment(id);
-        let turn = self.turn(lookup);
+        let lock = self.lock_key(lookup);
         if self.table.contains_key(&lookup) {
             return SegmentPut::AlreadyThere;
         }
-        match self.insert(lookup, &Value::Segment(segment), turn) {
+        match self.insert(lookup, &Value::Segment(segment), lock) {
             Ok(()) => SegmentPut::Stored,
             Err((refusal, _)) => {
                 self.counts.admissions_refused.fetch_add(1, Relaxed);
@@ -115,14 +115,14 @@ impl<R: Record> Shared<R> {
         &self,
         lookup: Lookup<'_>,
         value: &Value<R>,
-        turn: MutexGuard<'t, ()>,
+        lock: MutexGuard<'t, ()>,
     ) -> Result<(), (Refusal, MutexGuard<'t, ()>)> {
         if let Err(refusal) = self.admit(lookup, value) {
-            return Err((refusal, turn));
+            return Err((refusal, lock));
         }
         let mut departed = Departed::new();
         self.table.insert_with_lifecycle(lookup.to_key(), Value::clone(value), &mut departed);
-        drop(turn);
+        drop(lock);
         self.settle_insertion(lookup, value, &departed);
         self.relax_ballast();
         Ok(())
@@ -170,9 +170,9 @@ impl<R: Record> Shared<R> {
         charge.leave();
     }
 
-    pub(super) fn remove(&self, lookup: Lookup<'_>, turn: MutexGuard<'_, ()>) -> bool {
+    pub(super) fn remove(&self, lookup: Lookup<'_>, lock: MutexGuard<'_, ()>) -> bool {
         let removed = self.table.remove(&lookup);
-        drop(turn);
+        drop(lock);
         removed.map(|(key, value)| self.leave(&key, &value)).is_some()
     }
 
@@ -225,8 +225,8 @@ impl<R: Record> Shared<R> {
     }
 }
 
-impl<R: Record> GiveWay for Shared<R> {
-    fn give_way(&self, bytes: u64) {
+impl<R: Record> Evictor for Shared<R> {
+    fn make_room(&self, bytes: u64) {
         self.move_ballast(bytes);
     }
 }
@@ -255,4 +255,4 @@ pub(super) fn is_expired<R: Record>(value: &Value<R>, now_ms: u64) -> bool {
 }
 
 /// Enough that two cores rarely wait for each other's keys.
-pub(super) const TURNS: usize = 64;
+pub(super) const KEY_LOCKS: usize = 64;

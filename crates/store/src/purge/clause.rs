@@ -117,12 +117,12 @@ pub const CLAUSES_MAX: usize = 128;
 #[derive(Debug)]
 pub(super) struct Clauses {
     /// Ordered by number, the greatest first.
-    list: Vec<Numbered>,
+    list: Vec<NumberedClause>,
     max: usize,
 }
 
 #[derive(Debug, Clone)]
-struct Numbered {
+struct NumberedClause {
     clause: Clause,
     /// Number of the last purge.
     last: u64,
@@ -139,7 +139,7 @@ impl Clauses {
     pub(super) fn add(&mut self, clause: Clause, last: u64, hard: u64) {
         let known = self.list.iter().position(|numbered| numbered.clause == clause);
         let before = known.map(|index| self.list.remove(index).hard).unwrap_or_default();
-        self.list.insert(0, Numbered { clause, last, hard: hard.max(before) });
+        self.list.insert(0, NumberedClause { clause, last, hard: hard.max(before) });
         if self.list.len() > self.max {
             self.join_two();
         }

@@ -202,10 +202,10 @@ pub enum PurgeInvalid {
     },
     /// No conditions are given. To purge everything, use [`What::Everything`].
     #[error("nothing selected: give a URL, a tag, a site, a host, a prefix, or everything")]
-    NothingSaid,
+    NothingSelected,
     /// Conditions that can't be combined.
     #[error("{0}")]
-    Together(&'static str),
+    Combination(&'static str),
 }
 
 impl What {
@@ -225,16 +225,16 @@ impl What {
 impl Selection {
     fn check(&self) -> Result<(), PurgeInvalid> {
         if *self == Self::default() {
-            return Err(PurgeInvalid::NothingSaid);
+            return Err(PurgeInvalid::NothingSelected);
         }
         if self.tags.len() > TAGS_MAX {
             return Err(PurgeInvalid::TagsTooMany { count: self.tags.len() });
         }
         if self.tags_match == TagsMatch::All && self.tags.len() < 2 {
-            return Err(PurgeInvalid::Together("`all` is for two tags or more"));
+            return Err(PurgeInvalid::Combination("`all` is for two tags or more"));
         }
         if self.scheme.is_some() && self.host.is_none() {
-            return Err(PurgeInvalid::Together("a scheme is for a host"));
+            return Err(PurgeInvalid::Combination("a scheme is for a host"));
         }
         self.tags.iter().try_for_each(|tag| check_tag(tag))?;
         self.site.iter().try_for_each(|site| length("the site", site, SITE_BYTES_MAX))?;

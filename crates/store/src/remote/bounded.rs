@@ -28,11 +28,11 @@ struct Meter {
     bytes: usize,
     /// Values that the current reply still needs, nested ones included.
     values: usize,
-    place: Place,
+    position: Position,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum Position {
     /// Before the byte of the type.
     Type,
     /// In the line after the type.
@@ -43,28 +43,28 @@ enum Place {
 
 impl<S> Bounded<S> {
     pub(super) fn new(stream: S, limit_bytes: usize) -> Self {
-        Self { stream, meter: Meter { limit_bytes, bytes: 0, values: 1, place: Place::Type } }
+        Self { stream, meter: Meter { limit_bytes, bytes: 0, values: 1, position: Position::Type } }
     }
 }
 
 impl Meter {
     fn take(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
         while let Some((&first, rest)) = bytes.split_first() {
-            match self.place {
-                Place::Content { left } => {
+            match self.position {
+                Position::Content { left } => {
                     let here = left.min(bytes.len());
                     bytes = &bytes[here..];
-                    self.place = Place::Content { left: left - here };
+                    self.position = Position::Content { left: left - here };
                     if left == here {
                         self.value_ends();
                     }
                     continue;
                 }
-                Place::Type => {
-                    self.place = Place::Line { kind: first, number: 0, is_null: false };
+                Position::Type => {
+                    self.position = Position::Line { kind: first, number: 0, is_null: false };
                     self.announced(1)?;
                 }
-                Place::Line { kind, number, is_null } => {
+                Position::Line { kind, number, is_null } => {
                     self.announced(1)?;
                     self.line(kind, number, is_null, first)?;
                 }
@@ -77,10 +77,10 @@ impl Meter {
     fn line(&mut self, kind: u8, number: usize, is_null: bool, byte: u8) -> Result<(), TooLong> {
         match byte {
             b'\n' => return self.line_ends(kind, if is_null { None } else { Some(number) }),
-            b'-' => self.place = Place::Line { kind, number, is_null: true },
+            b'-' => self.position = Position::Line { kind, number, is_null: true },
             b'0'..=b'9' => {
                 let number = number.saturating_mul(10).saturating_add(usize::from(byte - b'0'));
-                self.place = Place::Line { kind, number, is_null };
+                self.position = Position::Line { kind, number, is_null };
             }
             _ => {}
         }
@@ -93,7 +93,7 @@ impl Meter {
             (b'$' | b'!' | b'=', Some(length)) => {
                 let left = length.saturating_add(LINE_END);
                 self.announced(left)?;
-                self.place = Place::Content { left };
+                self.position = Position::Content { left };
             }
             (b'*' | b'~' | b'>' | b'%' | b'|', Some(count)) => {
                 let each = if matches!(kind, b'%' | b'|') { 2 } else { 1 };
@@ -109,7 +109,7 @@ impl Meter {
     }
 
     fn value_ends(&mut self) {
-        self.place = Place::Type;
+        self.position = Position::Type;
         self.values -= 1;
         if self.values == 0 {
             (self.bytes, self.values) = (0, 1);

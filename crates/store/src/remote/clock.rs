@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A reading of the server's clock by TIME.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct ClockReading {
     /// Microseconds since the Unix epoch.
     pub(super) clock_us: u64,
     /// Time of the question, by the clock of this process.
@@ -12,7 +12,7 @@ pub(super) struct Told {
     pub(super) round_trip: Duration,
 }
 
-impl Told {
+impl ClockReading {
     /// Returns how far the server's clock is ahead, if it was read half-way between question and answer.
     pub(super) fn ahead_us(self) -> i64 {
         let ours = self.asked.duration_since(UNIX_EPOCH).unwrap_or_default() + self.round_trip / 2;
@@ -49,8 +49,8 @@ impl Estimate {
 
 impl ServerClock {
     /// Adds a reading, and returns how far the clock is ahead in milliseconds.
-    pub(super) fn hear(&mut self, told: Told, now: Instant) -> i64 {
-        let new = Estimate { ahead_us: told.ahead_us(), doubt: told.round_trip / 2, made: now };
+    pub(super) fn add(&mut self, reading: ClockReading, now: Instant) -> i64 {
+        let new = Estimate { ahead_us: reading.ahead_us(), doubt: reading.round_trip / 2, made: now };
         let better = self.best.filter(|best| {
             let (doubt_us, new_doubt_us) = (best.doubt_us(now), new.doubt_us(now));
             // If both can't be right, a clock was set.
@@ -69,11 +69,11 @@ mod tests {
     use super::*;
 
     /// Returns the reading of a clock that is ahead by so much, if read half-way.
-    fn told(ahead_ms: i64, round_trip_ms: u64) -> Told {
+    fn reading(ahead_ms: i64, round_trip_ms: u64) -> ClockReading {
         let round_trip = Duration::from_millis(round_trip_ms);
         let clock_ms = 1_000_000 + ahead_ms + i64::try_from(round_trip_ms / 2).unwrap();
         let clock_us = u64::try_from(clock_ms * 1000).unwrap();
-        Told { clock_us, asked: UNIX_EPOCH + Duration::from_millis(1_000_000), round_trip }
+        ClockReading { clock_us, asked: UNIX_EPOCH + Duration::from_millis(1_000_000), round_trip }
     }
 
     #[test]
@@ -83,7 +83,7 @@ mod tests {
         for (clock_us, expected) in
             [(1_010_000, 0), (1_030_000, 20_000), (1_000_000, -10_000), (1_010_999, 999)]
         {
-            assert_eq!(Told { clock_us, asked, round_trip }.ahead_us(), expected);
+            assert_eq!(ClockReading { clock_us, asked, round_trip }.ahead_us(), expected);
         }
     }
 
@@ -93,18 +93,22 @@ mod tests {
         let mut clock = ServerClock::default();
         // Time in milliseconds, reading (ahead by, round trip), and the expected estimate.
         let cases = [
-            (0, told(90, 200), 90),
-            (500, told(2, 10), 2),
-            (1_000, told(-140, 300), 2),
-            (1_500, told(3, 4), 3),
+            (0, reading(90, 200), 90),
+            (500, reading(2, 10), 2),
+            (1_000, reading(-140, 300), 2),
+            (1_500, reading(3, 4), 3),
             // A clock was set: the readings contradict each other.
-            (2_000, told(60_000, 400), 60_000),
-            (2_500, told(60_150, 2), 60_150),
+            (2_000, reading(60_000, 400), 60_000),
+            (2_500, reading(60_150, 2), 60_150),
             // An hour of drift leaves more doubt than a long round trip.
-            (3_600_000, told(60_300, 1_000), 60_300),
+            (3_600_000, reading(60_300, 1_000), 60_300),
         ];
-        for (after_ms, told, expected) in cases {
-            assert_eq!(clock.hear(told, begun + Duration::from_millis(after_ms)), expected, "{after_ms} ms");
+        for (after_ms, reading, expected) in cases {
+            assert_eq!(
+                clock.add(reading, begun + Duration::from_millis(after_ms)),
+                expected,
+                "{after_ms} ms"
+            );
         }
     }
 }

@@ -10,11 +10,11 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
 
-use super::followed::Followed;
+use super::dispatcher::PushDispatcher;
 use super::heartbeat::Beat;
 use super::names::Names;
 use super::reply;
-use super::wire::{OpenError, Opening, Wire};
+use super::wire::{Connector, OpenError, Wire};
 use crate::backing::{BackingError, SEGMENT_FRAME_BYTES_MAX, Source};
 
 /// Records, leases and the log use *control*, which receives invalidations. Segments use *bulk*, so that no invalidation waits behind a
@@ -22,13 +22,13 @@ use crate::backing::{BackingError, SEGMENT_FRAME_BYTES_MAX, Source};
 pub(super) struct Connections {
     pub(super) source: Source,
     pub(super) control: Wire,
-    pub(super) followed: Arc<Followed>,
+    pub(super) dispatcher: Arc<PushDispatcher>,
     pub(super) comparison: Comparison,
     pub(super) bulk_room: Semaphore,
     bulk: RwLock<Option<Arc<Wire>>>,
-    exclusive: Exclusive,
-    doubt: Arc<Notify>,
-    opening: Opening,
+    exclusive: ExclusivePool,
+    demotion: Arc<Notify>,
+    connector: Connector,
 }
 
 /// A new generation, with the tasks of two connections and the first heartbeat.
@@ -52,16 +52,16 @@ pub(super) enum Comparison {
 
 /// Pool of connections for WATCH. They are opened on demand, and kept even if the caller has given up waiting: otherwise a distant server
 /// would be dialed again and again.
-struct Exclusive {
+struct ExclusivePool {
     /// One permit for each connection that is being opened, is lent, or has unanswered questions.
     permits: Arc<Semaphore>,
-    shared: Arc<Idle>,
+    shared: Arc<IdleWires>,
     runtime: Handle,
     patience: Duration,
 }
 
 #[derive(Default)]
-struct Idle {
+struct IdleWires {
     /// Idle connections, with the times since when they are.
     wires: Mutex<Vec<(Instant, Wire)>>,
     /// Handles of all open connections, so that the end of the generation closes the lent ones too.
@@ -71,33 +71,33 @@ struct Idle {
 #[derive(Default)]
 struct Closers {
     open: Vec<AbortHandle>,
-    are_closed: bool,
+    is_closed: bool,
 }
 
 /// A borrowed exclusive connection.
 pub(super) struct Borrowed<'a> {
     lent: Option<(Wire, OwnedSemaphorePermit)>,
-    exclusive: &'a Exclusive,
+    exclusive: &'a ExclusivePool,
 }
 
 impl Connections {
     /// Opens *control*, which is ready to follow keys, and *bulk*. A server may be far away, so nothing waits for an answer that it doesn't
     /// depend on: opening takes three round trips, one of them for TCP, plus those of TLS.
     pub(super) async fn open(
-        opening: &Opening,
-        followed: Arc<Followed>,
+        connector: &Connector,
+        dispatcher: Arc<PushDispatcher>,
         source: Source,
         names: &Names,
     ) -> Result<Opened, OpenError> {
-        let doubt = Arc::new(Notify::new());
-        let hearing = Arc::clone(&followed);
-        let hear = move |push: PushInfo| {
-            hearing.hear(push);
+        let demotion = Arc::new(Notify::new());
+        let receiver = Arc::clone(&dispatcher);
+        let dispatch = move |push: PushInfo| {
+            receiver.dispatch(push);
             Ok::<(), ()>(())
         };
         let ((control, controlling), (bulk, bulking)) = tokio::try_join! {
-            opening.open(CONTROL_REPLY_BYTES_MAX, hear, Arc::clone(&doubt)),
-            opening.open(BULK_REPLY_BYTES_MAX, ignore, Arc::clone(&doubt)),
+            connector.open(CONTROL_REPLY_BYTES_MAX, dispatch, Arc::clone(&demotion)),
+            connector.open(BULK_REPLY_BYTES_MAX, ignore, Arc::clone(&demotion)),
         }?;
         let ((), comparison, beat) = tokio::try_join! {
             async { track(&control).await.map_err(OpenError::Tracking) },
@@ -107,21 +107,21 @@ impl Connections {
         let connections = Self {
             source,
             control,
-            followed,
+            dispatcher,
             comparison,
             bulk_room: Semaphore::new(BULK_ROOM_KIB),
             bulk: RwLock::new(Some(Arc::new(bulk))),
-            exclusive: Exclusive::new(opening.timeout()),
-            doubt,
-            opening: opening.clone(),
+            exclusive: ExclusivePool::new(connector.timeout()),
+            demotion,
+            connector: connector.clone(),
         };
         Ok(Opened { connections, control: controlling, bulk: bulking, beat })
     }
 
     /// Reopens *bulk*. The returned task ends with it.
-    pub(super) async fn open_bulk_again(&self) -> Result<JoinHandle<()>, OpenError> {
+    pub(super) async fn reopen_bulk(&self) -> Result<JoinHandle<()>, OpenError> {
         let (wire, driving) =
-            self.opening.open(BULK_REPLY_BYTES_MAX, ignore, Arc::clone(&self.doubt)).await?;
+            self.connector.open(BULK_REPLY_BYTES_MAX, ignore, Arc::clone(&self.demotion)).await?;
         *self.bulk.write() = Some(Arc::new(wire));
         Ok(driving)
     }
@@ -146,12 +146,12 @@ impl Connections {
     }
 
     /// Waits for an answer that says that the server is no longer the master.
-    pub(super) async fn doubted(&self) {
-        self.doubt.notified().await;
+    pub(super) async fn demoted(&self) {
+        self.demotion.notified().await;
     }
 
     pub(super) async fn exclusive(&self) -> Result<Borrowed<'_>, BackingError> {
-        self.exclusive.borrow(&self.opening, &self.doubt).await
+        self.exclusive.borrow(&self.connector, &self.demotion).await
     }
 
     /// Closes all connections, including lent ones: pending questions fail.
@@ -164,20 +164,24 @@ impl Connections {
     }
 }
 
-impl Exclusive {
+impl ExclusivePool {
     fn new(patience: Duration) -> Self {
         let permits = Arc::new(Semaphore::new(EXCLUSIVE_MAX));
         Self { permits, shared: Arc::default(), runtime: Handle::current(), patience }
     }
 
-    async fn borrow(&self, opening: &Opening, doubt: &Arc<Notify>) -> Result<Borrowed<'_>, BackingError> {
+    async fn borrow(
+        &self,
+        connector: &Connector,
+        demotion: &Arc<Notify>,
+    ) -> Result<Borrowed<'_>, BackingError> {
         let permit = Arc::clone(&self.permits)
             .acquire_owned()
             .await
             .map_err(|error| BackingError::Unreachable(Box::new(error)))?;
         let lent = match self.shared.take() {
             Some(wire) => (wire, permit),
-            None => self.open(permit, opening, doubt).await?,
+            None => self.open(permit, connector, demotion).await?,
         };
         Ok(Borrowed { lent: Some(lent), exclusive: self })
     }
@@ -186,14 +190,14 @@ impl Exclusive {
     async fn open(
         &self,
         permit: OwnedSemaphorePermit,
-        opening: &Opening,
-        doubt: &Arc<Notify>,
+        connector: &Connector,
+        demotion: &Arc<Notify>,
     ) -> Result<(Wire, OwnedSemaphorePermit), BackingError> {
         let (opened, wanted) = oneshot::channel();
-        let (idle, opening, doubt) = (Arc::clone(&self.shared), opening.clone(), Arc::clone(doubt));
+        let (idle, connector, demotion) = (Arc::clone(&self.shared), connector.clone(), Arc::clone(demotion));
         self.runtime.spawn(async move {
-            let wire = opening
-                .open(EXCLUSIVE_REPLY_BYTES_MAX, ignore, doubt)
+            let wire = connector
+                .open(EXCLUSIVE_REPLY_BYTES_MAX, ignore, demotion)
                 .await
                 .map(|(wire, _)| idle.register(wire).map(|wire| (wire, permit)));
             if let Err(Ok(Some((wire, _permit)))) = opened.send(wire) {
@@ -208,11 +212,11 @@ impl Exclusive {
     }
 
     /// Returns a connection to the pool once it has answered all questions. One that doesn't in time is closed.
-    fn answers_later(&self, wire: Wire, permit: OwnedSemaphorePermit) {
+    fn return_when_drained(&self, wire: Wire, permit: OwnedSemaphorePermit) {
         let (idle, patience) = (Arc::clone(&self.shared), self.patience);
         self.runtime.spawn(async move {
             let answered =
-                timeout(patience, wire.has_answered()).await.is_ok_and(|answered| answered.is_ok());
+                timeout(patience, wire.drain_replies()).await.is_ok_and(|answered| answered.is_ok());
             if answered {
                 idle.put(wire);
             }
@@ -221,7 +225,7 @@ impl Exclusive {
     }
 }
 
-impl Idle {
+impl IdleWires {
     fn take(&self) -> Option<Wire> {
         let mut wires = self.wires.lock();
         let is_good =
@@ -241,12 +245,12 @@ impl Idle {
         let mut closers = self.closers.lock();
         closers.open.retain(|closer| !closer.is_finished());
         closers.open.push(wire.closer());
-        (!closers.are_closed).then_some(wire)
+        (!closers.is_closed).then_some(wire)
     }
 
     fn close(&self) {
         let mut closers = self.closers.lock();
-        closers.are_closed = true;
+        closers.is_closed = true;
         closers.open.drain(..).for_each(|closer| closer.abort());
     }
 }
@@ -263,7 +267,7 @@ impl std::ops::Deref for Borrowed<'_> {
 impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
         match self.lent.take() {
-            Some((wire, permit)) if wire.is_given_up() => self.exclusive.answers_later(wire, permit),
+            Some((wire, permit)) if wire.has_unanswered() => self.exclusive.return_when_drained(wire, permit),
             Some((wire, _permit)) => self.exclusive.shared.put(wire),
             None => {}
         }

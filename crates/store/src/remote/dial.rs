@@ -31,7 +31,7 @@ impl Target {
             Address::Tcp(host) => Self::Tcp(host.clone()),
             Address::Unix(path) => Self::Unix(path.clone()),
             Address::Tls(host) => {
-                let config = settings.tls.clone().unwrap_or_else(by_system_roots);
+                let config = settings.tls.clone().unwrap_or_else(system_roots_config);
                 Self::Tls(host.clone(), TlsConnector::from(config))
             }
         }
@@ -56,7 +56,7 @@ async fn tcp(host: &Host) -> io::Result<TcpStream> {
 }
 
 /// Returns a TLS configuration with the root certificates of the system. Without any, every handshake fails and says so.
-fn by_system_roots() -> Arc<ClientConfig> {
+fn system_roots_config() -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -10,7 +10,7 @@ use super::heartbeat::{Beat, Role};
 use super::names::Names;
 use super::reply::{self, Refused};
 use super::settings::RemoteSettings;
-use super::wire::{OpenError, Opening, Wire};
+use super::wire::{Connector, OpenError, Wire};
 use crate::backing::BackingError;
 
 /// Properties of a server. Those that it doesn't report, as some services don't, are absent.
@@ -53,10 +53,10 @@ enum Cause {
 /// # Errors
 /// When the connection can't be opened, or breaks.
 pub async fn examine(settings: &RemoteSettings) -> Result<Examined, ExamineError> {
-    let opening = Opening::new(settings);
+    let connector = Connector::new(settings);
     let ignore = |_| Ok::<(), ()>(());
     let (wire, _driving) =
-        opening.open(REPLY_BYTES_MAX, ignore, Arc::new(Notify::new())).await.map_err(Cause::from)?;
+        connector.open(REPLY_BYTES_MAX, ignore, Arc::new(Notify::new())).await.map_err(Cause::from)?;
     let examined = ask(&wire, &Names::new(&settings.prefix)).await.map_err(Cause::from)?;
     Ok(examined)
 }
@@ -72,7 +72,7 @@ async fn ask(wire: &Wire, names: &Names) -> Result<Examined, BackingError> {
             Role::Other => Some(false),
             Role::Unknown => None,
         },
-        clock_ahead_ms: beat.told.map(|told| told.ahead_us() / 1000),
+        clock_ahead_ms: beat.clock.map(|clock| clock.ahead_us() / 1000),
         round_trip: median_round_trip(wire).await?,
         memory_bytes_max: setting(memory).and_then(|text| text.parse().ok()),
         eviction_policy: setting(policy),

@@ -9,15 +9,15 @@ use super::names::Digest;
 /// keys.
 #[derive(Debug)]
 pub(super) struct FollowTable {
-    keys: IndexMap<Digest, Followed>,
+    keys: IndexMap<Digest, FollowedKey>,
     bytes: usize,
     bytes_max: usize,
     /// Index of the next key to drop. Cycles through all.
-    turn: usize,
+    next_dropped: usize,
 }
 
 #[derive(Debug)]
-struct Followed {
+struct FollowedKey {
     key: Box<[u8]>,
     /// Loads in flight. While there are any, an announced change may precede theirs, so another announcement may follow.
     loading: u32,
@@ -25,7 +25,7 @@ struct Followed {
 
 /// Result of following a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Begun {
+pub(super) enum FollowOutcome {
     /// The key is followed. These keys no longer are.
     Followed { given_up: Vec<Box<[u8]>> },
     /// The key isn't followed: it is too long, or has the digest of another key.
@@ -34,33 +34,33 @@ pub(super) enum Begun {
 
 impl FollowTable {
     pub(super) fn new(bytes_max: usize) -> Self {
-        Self { keys: IndexMap::new(), bytes: 0, bytes_max, turn: 0 }
+        Self { keys: IndexMap::new(), bytes: 0, bytes_max, next_dropped: 0 }
     }
 
     /// Begins to follow a key, before the load is sent.
-    pub(super) fn begin(&mut self, digest: Digest, key: &[u8]) -> Begun {
+    pub(super) fn begin(&mut self, digest: Digest, key: &[u8]) -> FollowOutcome {
         let weight = weight(key);
         match self.keys.entry(digest) {
-            Entry::Occupied(known) if *known.get().key != *key => return Begun::Refused,
+            Entry::Occupied(known) if *known.get().key != *key => return FollowOutcome::Refused,
             Entry::Occupied(mut known) => {
                 known.get_mut().loading += 1;
-                return Begun::Followed { given_up: Vec::new() };
+                return FollowOutcome::Followed { given_up: Vec::new() };
             }
-            Entry::Vacant(_) if weight > self.bytes_max => return Begun::Refused,
+            Entry::Vacant(_) if weight > self.bytes_max => return FollowOutcome::Refused,
             Entry::Vacant(place) => {
-                place.insert(Followed { key: key.into(), loading: 1 });
+                place.insert(FollowedKey { key: key.into(), loading: 1 });
             }
         }
         self.bytes += weight;
         let mut given_up = Vec::new();
         while self.bytes > self.bytes_max {
             // Cycles, and hardly ever drops the newest key, which would be correct, too.
-            self.turn = (self.turn + 1) % (self.keys.len() - 1).max(1);
-            let Some((_, one)) = self.keys.swap_remove_index(self.turn) else { break };
+            self.next_dropped = (self.next_dropped + 1) % (self.keys.len() - 1).max(1);
+            let Some((_, one)) = self.keys.swap_remove_index(self.next_dropped) else { break };
             self.bytes -= self::weight(&one.key);
             given_up.push(one.key);
         }
-        Begun::Followed { given_up }
+        FollowOutcome::Followed { given_up }
     }
 
     /// Notes the end of a load: it has answered, failed or been dropped.
@@ -93,18 +93,18 @@ fn weight(key: &[u8]) -> usize {
     key.len() + ENTRY_BYTES
 }
 
-const ENTRY_BYTES: usize = 2 * (size_of::<Digest>() + size_of::<Followed>() + 2 * size_of::<usize>());
+const ENTRY_BYTES: usize = 2 * (size_of::<Digest>() + size_of::<FollowedKey>() + 2 * size_of::<usize>());
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn begin(table: &mut FollowTable, key: &[u8]) -> Begun {
+    fn begin(table: &mut FollowTable, key: &[u8]) -> FollowOutcome {
         table.begin(Digest::of(key), key)
     }
 
     fn followed(table: &mut FollowTable, key: &[u8]) {
-        assert_eq!(begin(table, key), Begun::Followed { given_up: Vec::new() });
+        assert_eq!(begin(table, key), FollowOutcome::Followed { given_up: Vec::new() });
         table.end(Digest::of(key));
     }
 
@@ -152,8 +152,8 @@ mod tests {
         for number in 0..100 {
             let key = format!("{number:03}");
             match begin(&mut table, key.as_bytes()) {
-                Begun::Followed { given_up: keys } => given_up.extend(keys),
-                Begun::Refused => panic!("{key} has room"),
+                FollowOutcome::Followed { given_up: keys } => given_up.extend(keys),
+                FollowOutcome::Refused => panic!("{key} has room"),
             }
             assert!(table.bytes <= table.bytes_max && table.keys.len() <= 10);
         }
@@ -168,8 +168,12 @@ mod tests {
     #[test]
     fn what_cannot_be_followed_is_refused() {
         let mut table = FollowTable::new(1 << 10);
-        assert_eq!(begin(&mut table, &[b'k'; 1 << 10]), Begun::Refused);
+        assert_eq!(begin(&mut table, &[b'k'; 1 << 10]), FollowOutcome::Refused);
         begin(&mut table, b"key");
-        assert_eq!(table.begin(Digest::of(b"key"), b"other"), Begun::Refused, "the digest of another key");
+        assert_eq!(
+            table.begin(Digest::of(b"key"), b"other"),
+            FollowOutcome::Refused,
+            "the digest of another key"
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Instant, SystemTime};
 
 use redis::{Pipeline, Value, pipe};
 
-use super::clock::Told;
+use super::clock::ClockReading;
 use super::reply::{self, Refused};
 use super::wire::Wire;
 use crate::backing::BackingError;
@@ -15,15 +15,15 @@ pub(super) struct Beat {
     pub(super) role: Role,
     pub(super) sent: Instant,
     /// Reading of the server's clock.
-    pub(super) told: Option<Told>,
+    pub(super) clock: Option<ClockReading>,
 }
 
 impl Beat {
     pub(super) async fn of(wire: &Wire) -> Result<Self, BackingError> {
         let (sent, asked) = (Instant::now(), SystemTime::now());
         let Pulse { role, clock_us } = pulse(wire.ask(&question()).await?)?;
-        let told = clock_us.map(|clock_us| Told { clock_us, asked, round_trip: sent.elapsed() });
-        Ok(Self { role, sent, told })
+        let clock = clock_us.map(|clock_us| ClockReading { clock_us, asked, round_trip: sent.elapsed() });
+        Ok(Self { role, sent, clock })
     }
 }
 

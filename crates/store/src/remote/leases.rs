@@ -22,7 +22,7 @@ use crate::backing::{
 
 /// An attempt to take a lease. If it is dropped before the answer is known, the lease is given back in the background, so that nobody waits
 /// for it.
-pub(super) struct Asking {
+pub(super) struct LeaseAttempt {
     link: Weak<Link>,
     runtime: Handle,
     lease: Lease,
@@ -30,7 +30,7 @@ pub(super) struct Asking {
     is_answered: bool,
 }
 
-impl Asking {
+impl LeaseAttempt {
     pub(super) fn new(link: &Arc<Link>, runtime: &Handle, key: &[u8], ttl: Duration) -> Self {
         Self {
             link: Arc::downgrade(link),
@@ -59,16 +59,16 @@ impl Asking {
             question.cmd("GETRANGE").arg(&name).arg(TOKEN_BYTES).arg(TOKEN_BYTES + LEASE_NOTE_BYTES_MAX - 1);
             question.cmd("PTTL").arg(&name);
             let [set, note, left] = self.ask_for(connections, &question).await?;
-            match (written(set)?, left_of(left)?) {
+            match (written(set)?, remaining(left)?) {
                 (Written::Yes, _) => return Ok(Taken::Taken(self.lease.clone())),
-                (_, Left::For(left)) => {
+                (_, Remaining::For(left)) => {
                     let note = reply::part(note, LEASE_NOTE_BYTES_MAX)?.unwrap_or_default();
                     return Ok(Taken::Held { note: note[..].into(), left });
                 }
                 // The lease ended in between.
-                (_, Left::Free) => {}
+                (_, Remaining::Free) => {}
                 // Leases always expire, so this is none.
-                (_, Left::Endless) => return self.overwrite(connections, &name, &value).await,
+                (_, Remaining::Endless) => return self.overwrite(connections, &name, &value).await,
             }
         }
         Err(contended())
@@ -99,22 +99,22 @@ impl Asking {
     }
 }
 
-impl Drop for Asking {
+impl Drop for LeaseAttempt {
     fn drop(&mut self) {
         if self.is_answered {
             return;
         }
         let Some(link) = self.link.upgrade() else { return };
         // Beyond the limit, leases are left to expire.
-        if let Ok(place) = Arc::clone(&link.giving_back).try_acquire_owned() {
+        if let Ok(place) = Arc::clone(&link.releases).try_acquire_owned() {
             let (lease, ttl) = (self.lease.clone(), self.ttl);
-            drop(self.runtime.spawn(timeout(ttl, give_back(self.link.clone(), lease, place))));
+            drop(self.runtime.spawn(timeout(ttl, release_unanswered(self.link.clone(), lease, place))));
         }
     }
 }
 
 /// Frees a lease that may have been granted, as soon as the server can be asked. The caller stops it when the lease has expired.
-async fn give_back(link: Weak<Link>, lease: Lease, _place: OwnedSemaphorePermit) {
+async fn release_unanswered(link: Weak<Link>, lease: Lease, _place: OwnedSemaphorePermit) {
     loop {
         let Some(link) = link.upgrade() else { return };
         if let Ok(connections) = link.connections()
@@ -123,7 +123,7 @@ async fn give_back(link: Weak<Link>, lease: Lease, _place: OwnedSemaphorePermit)
             return;
         }
         drop(link);
-        sleep(GIVING_BACK_PAUSE).await;
+        sleep(RELEASE_RETRY_PAUSE).await;
     }
 }
 
@@ -191,14 +191,14 @@ pub(super) async fn wait(
 ) -> Result<Waited, BackingError> {
     let end = Instant::now() + limit;
     let digest = Digest::of(key);
-    let waiter = connections.followed.wait(digest);
+    let waiter = connections.dispatcher.wait(digest);
     let mut lease_ends = None;
     loop {
         // It receives all changes from here on, so none is missed between looking and waiting.
-        let rung = waiter.bell.rung.notified();
+        let changed = waiter.signal.changed.notified();
         let (found, held) = look(connections, names, digest).await?;
         // Changes that were reported before the answer are included in it.
-        let told = waiter.bell.told();
+        let changes = waiter.signal.changes();
         if found.as_ref().map(|found| found.version) != seen {
             return Ok(Waited::Changed(found));
         }
@@ -212,15 +212,15 @@ pub(super) async fn wait(
         if left.is_zero() {
             return Ok(Waited::StillHeld);
         }
-        let _ = timeout(left.min(held.quiet), rung).await;
-        if waiter.bell.told() != told {
+        let _ = timeout(left.min(held.quiet), changed).await;
+        if waiter.signal.changes() != changes {
             return Ok(Waited::Told);
         }
     }
 }
 
 /// A lease that is held.
-struct HeldNow {
+struct ActiveLease {
     lease_left: Duration,
     /// Time after which to look again without an announcement: the lease or the record has expired by then.
     quiet: Duration,
@@ -231,7 +231,7 @@ async fn look(
     connections: &Connections,
     names: &Names,
     digest: Digest,
-) -> Result<(Option<crate::backing::Loaded>, Option<HeldNow>), BackingError> {
+) -> Result<(Option<crate::backing::Loaded>, Option<ActiveLease>), BackingError> {
     let name = names.record(digest);
     let mut question = pipe();
     question.cmd("CLIENT").arg("CACHING").arg("YES");
@@ -241,13 +241,15 @@ async fn look(
     reply::done(caching)?;
     let record = reply::part(record, RECORD_BYTES_MAX)?;
     let found = record.map(|bytes| records::loaded(bytes, connections.source, Tracking::Off));
-    let record_left = match left_of(record_left)? {
-        Left::For(left) => left,
-        Left::Free | Left::Endless => Duration::MAX,
+    let record_left = match remaining(record_left)? {
+        Remaining::For(left) => left,
+        Remaining::Free | Remaining::Endless => Duration::MAX,
     };
-    let held = match left_of(lease_left)? {
-        Left::For(lease_left) => Some(HeldNow { lease_left, quiet: lease_left.min(record_left) + TICK }),
-        Left::Free | Left::Endless => None,
+    let held = match remaining(lease_left)? {
+        Remaining::For(lease_left) => {
+            Some(ActiveLease { lease_left, quiet: lease_left.min(record_left) + TICK })
+        }
+        Remaining::Free | Remaining::Endless => None,
     };
     Ok((found, held))
 }
@@ -261,18 +263,18 @@ fn written(answer: Value) -> Result<Written, BackingError> {
 }
 
 /// Remaining time to live of a key.
-enum Left {
+enum Remaining {
     For(Duration),
     /// The key doesn't exist.
     Free,
     Endless,
 }
 
-fn left_of(pttl: Value) -> Result<Left, BackingError> {
+fn remaining(pttl: Value) -> Result<Remaining, BackingError> {
     match reply::of(pttl) {
-        Ok(Value::Int(-2)) => Ok(Left::Free),
+        Ok(Value::Int(-2)) => Ok(Remaining::Free),
         Ok(Value::Int(ms)) => {
-            Ok(u64::try_from(ms).map_or(Left::Endless, |ms| Left::For(Duration::from_millis(ms))))
+            Ok(u64::try_from(ms).map_or(Remaining::Endless, |ms| Remaining::For(Duration::from_millis(ms))))
         }
         Ok(other) => Err(reply::unexpected(&other)),
         Err(refused) => Err(refused.into()),
@@ -280,6 +282,6 @@ fn left_of(pttl: Value) -> Result<Left, BackingError> {
 }
 
 /// Pause between attempts: a connection is usually back soon, or not for long.
-const GIVING_BACK_PAUSE: Duration = Duration::from_millis(20);
+const RELEASE_RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Resolution of the servers' time to live.
 const TICK: Duration = Duration::from_millis(1);

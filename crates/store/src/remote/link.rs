@@ -13,25 +13,25 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use super::backoff;
 use super::clock::ServerClock;
 use super::connections::{Connections, Opened};
-use super::followed::{Followed, Watchers};
+use super::dispatcher::{PushDispatcher, Watchers};
 use super::heartbeat::{Beat, Role};
 use super::log;
 use super::names::Names;
 use super::random;
 use super::settings::{Address, RemoteSettings};
-use super::standing::Reliance;
-use super::wire::{OpenError, Opening};
+use super::source_status::SourceStatus;
+use super::wire::{Connector, OpenError};
 use crate::backing::BackingError;
 
 /// State that outlives connections.
 pub(super) struct Link {
     pub(super) names: Names,
-    pub(super) reliance: Reliance,
+    pub(super) status: SourceStatus,
     pub(super) watchers: Arc<Watchers>,
     /// Limits how many possibly granted leases are given back at a time.
-    pub(super) giving_back: Arc<Semaphore>,
+    pub(super) releases: Arc<Semaphore>,
     address: Address,
-    opening: Opening,
+    connector: Connector,
     verification: Duration,
     followed_bytes_max: usize,
     state: RwLock<State>,
@@ -45,11 +45,11 @@ enum State {
 
 /// Reason that a generation has ended.
 #[derive(Debug, thiserror::Error)]
-enum Ending {
+enum DisconnectReason {
     #[error("the connection was closed")]
     Closed,
     #[error("the server is no longer the master")]
-    NotInCharge,
+    NotMaster,
     #[error("no reply to a heartbeat within {} ms", .0.as_millis())]
     Silent(Duration),
     #[error("heartbeat failed")]
@@ -60,11 +60,11 @@ impl Link {
     pub(super) fn new(settings: &RemoteSettings) -> Self {
         Self {
             names: Names::new(&settings.prefix),
-            reliance: Reliance::new(Instant::now()),
+            status: SourceStatus::new(Instant::now()),
             watchers: Arc::default(),
-            giving_back: Arc::new(Semaphore::new(GIVING_BACK_MAX)),
+            releases: Arc::new(Semaphore::new(RELEASES_MAX)),
             address: settings.address.clone(),
-            opening: Opening::new(settings),
+            connector: Connector::new(settings),
             // Heartbeats need an interval of at least a millisecond.
             verification: settings.verification.max(Duration::from_millis(u64::from(BEATS))),
             followed_bytes_max: settings.followed_bytes_max,
@@ -89,34 +89,35 @@ impl Link {
     }
 
     /// Connects and reconnects until it is dropped.
-    pub(super) async fn keep(&self) {
+    pub(super) async fn run(&self) {
         let mut failures = 0u32;
         loop {
             failures = failures.saturating_add(1);
-            let begun = timeout(self.opening.timeout(), self.begin()).await;
-            match begun.unwrap_or(Err(OpenError::TimedOut(self.opening.timeout()))) {
+            let begun = timeout(self.connector.timeout(), self.begin()).await;
+            match begun.unwrap_or(Err(OpenError::TimedOut(self.connector.timeout()))) {
                 Ok(generation) => {
                     let (begun, connections) = (Instant::now(), Arc::clone(&generation.connections));
-                    let ending = self.live(generation).await;
+                    let ending = self.run_generation(generation).await;
                     self.end(&connections, &ending);
                     // A short-lived connection counts as a failure, too.
                     failures = if begun.elapsed() > self.verification { 0 } else { failures };
                 }
-                Err(error) => self.is_down(&told(&error)),
+                Err(error) => self.set_down(&with_causes(&error)),
             }
             sleep(backoff::pause(failures, random::number())).await;
         }
     }
 
     async fn begin(&self) -> Result<Generation, OpenError> {
-        let source = self.reliance.begin();
+        let source = self.status.begin();
         let watchers = Arc::clone(&self.watchers);
-        let followed = Arc::new(Followed::new(source, self.names.clone(), watchers, self.followed_bytes_max));
+        let dispatcher =
+            Arc::new(PushDispatcher::new(source, self.names.clone(), watchers, self.followed_bytes_max));
         let Opened { connections, control, bulk, beat } =
-            Connections::open(&self.opening, followed, source, &self.names).await?;
+            Connections::open(&self.connector, dispatcher, source, &self.names).await?;
         let (connections, clock) = (Arc::new(connections), ServerClock::default());
         let mut generation = Generation { connections, control, bulk, clock };
-        if self.hear(beat, &mut generation.clock) == Role::Other {
+        if self.process_beat(beat, &mut generation.clock) == Role::Other {
             return Err(OpenError::NoMaster);
         }
         *self.state.write() = State::Up(Arc::clone(&generation.connections));
@@ -125,7 +126,7 @@ impl Link {
     }
 
     /// Records that there are no connections. Logs each reason once, however many attempts fail.
-    fn is_down(&self, why: &Arc<str>) {
+    fn set_down(&self, why: &Arc<str>) {
         let before = std::mem::replace(&mut *self.state.write(), State::Down(Arc::clone(why)));
         if !matches!(before, State::Down(known) if known == *why) {
             tracing::warn!(address = %self.address, %why, "remote tier not connected");
@@ -133,46 +134,51 @@ impl Link {
     }
 
     /// Runs a generation until it ends.
-    async fn live(&self, Generation { connections, control, bulk, clock }: Generation) -> Ending {
+    async fn run_generation(
+        &self,
+        Generation { connections, control, bulk, clock }: Generation,
+    ) -> DisconnectReason {
         tokio::select! {
-            _ = control => Ending::Closed,
-            () = connections.doubted() => Ending::NotInCharge,
-            ending = self.beat_on(&connections, clock) => ending,
+            _ = control => DisconnectReason::Closed,
+            () = connections.demoted() => DisconnectReason::NotMaster,
+            ending = self.send_heartbeats(&connections, clock) => ending,
             never = self.keep_bulk(&connections, bulk) => match never {},
             never = self.follow_log(&connections) => match never {},
         }
     }
 
-    async fn beat_on(&self, connections: &Connections, mut clock: ServerClock) -> Ending {
+    async fn send_heartbeats(&self, connections: &Connections, mut clock: ServerClock) -> DisconnectReason {
         let mut beats = interval(self.verification / BEATS);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             beats.tick().await;
             match timeout(self.verification, Beat::of(&connections.control)).await {
-                Ok(Ok(beat)) if self.hear(beat, &mut clock) == Role::Other => return Ending::NotInCharge,
+                Ok(Ok(beat)) if self.process_beat(beat, &mut clock) == Role::Other => {
+                    return DisconnectReason::NotMaster;
+                }
                 Ok(Ok(_)) => {}
-                Ok(Err(error)) => return Ending::Failed(error),
-                Err(_) => return Ending::Silent(self.verification),
+                Ok(Err(error)) => return DisconnectReason::Failed(error),
+                Err(_) => return DisconnectReason::Silent(self.verification),
             }
         }
     }
 
     /// Processes an answer to a heartbeat. Watchers have received everything that was announced before it.
-    fn hear(&self, beat: Beat, clock: &mut ServerClock) -> Role {
+    fn process_beat(&self, beat: Beat, clock: &mut ServerClock) -> Role {
         if beat.role != Role::Other {
-            if let Some(told) = beat.told {
-                let before_ms = self.reliance.clock_ahead_ms();
-                let ahead_ms = clock.hear(told, Instant::now());
-                self.reliance.clock_is_ahead(ahead_ms);
-                self.tell_of_clock(before_ms, ahead_ms);
+            if let Some(reading) = beat.clock {
+                let before_ms = self.status.clock_ahead_ms();
+                let ahead_ms = clock.add(reading, Instant::now());
+                self.status.set_clock_ahead_ms(ahead_ms);
+                self.log_clock_difference(before_ms, ahead_ms);
             }
-            self.reliance.verify(beat.sent, self.verification);
+            self.status.verify(beat.sent, self.verification);
         }
         beat.role
     }
 
     /// Logs once that the clocks differ, and once that they agree again.
-    fn tell_of_clock(&self, before_ms: Option<i64>, ahead_ms: i64) {
+    fn log_clock_difference(&self, before_ms: Option<i64>, ahead_ms: i64) {
         let differed = before_ms.is_some_and(differs);
         match differs(ahead_ms) {
             true if !differed => tracing::warn!(
@@ -195,7 +201,7 @@ impl Link {
                 async { self.watchers.tell(|watcher| watcher.log_changed()) },
             };
             match followed {
-                Ok(()) => connections.followed.log_changed().await,
+                Ok(()) => connections.dispatcher.log_changed().await,
                 Err(_) => sleep(self.verification / BEATS).await,
             }
         }
@@ -210,15 +216,15 @@ impl Link {
                 _ = &mut bulk => {}
                 () = silent => {}
             }
-            bulk = bulk_again(connections).await;
+            bulk = reopen_bulk(connections).await;
         }
     }
 
-    fn end(&self, connections: &Connections, ending: &Ending) {
-        self.reliance.end();
-        self.is_down(&told(ending));
+    fn end(&self, connections: &Connections, ending: &DisconnectReason) {
+        self.status.end();
+        self.set_down(&with_causes(ending));
         connections.close();
-        connections.followed.all_changed();
+        connections.dispatcher.all_changed();
     }
 }
 
@@ -230,11 +236,11 @@ struct Generation {
     clock: ServerClock,
 }
 
-async fn bulk_again(connections: &Connections) -> JoinHandle<()> {
+async fn reopen_bulk(connections: &Connections) -> JoinHandle<()> {
     let mut failures = 0u32;
     loop {
         sleep(backoff::pause(failures, random::number())).await;
-        match connections.open_bulk_again().await {
+        match connections.reopen_bulk().await {
             Ok(driving) => return driving,
             Err(_) => failures = failures.saturating_add(1),
         }
@@ -242,7 +248,7 @@ async fn bulk_again(connections: &Connections) -> JoinHandle<()> {
 }
 
 /// Returns an error with its causes on one line: parsers of replies explain themselves on several.
-fn told(error: &dyn Error) -> Arc<str> {
+fn with_causes(error: &dyn Error) -> Arc<str> {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -258,7 +264,7 @@ const BULK_PATIENCE: u32 = 5;
 const BEATS: u32 = 4;
 /// Limit on leases that are given back at a time. Each takes two or three questions, on connections with more urgent work; others are left
 /// to expire.
-const GIVING_BACK_MAX: usize = 64;
+const RELEASES_MAX: usize = 64;
 
 /// Whether two clocks are farther apart than they should be.
 fn differs(ahead_ms: i64) -> bool {

@@ -54,28 +54,28 @@ pub(super) async fn state(connections: &Connections, names: &Names) -> Result<Lo
             None => continue,
         }
         let begun = match begin(connections, names).await? {
-            Tried::NoLog => begin_anew(connections, names, &[]).await?,
+            WriteAttempt::Conflict => replace_foreign(connections, names, &[]).await?,
             done => done,
         };
         match begun {
-            Tried::Done(state) => return Ok(state),
-            Tried::NoRoom => return Err(BackingError::Full),
-            Tried::NoLog => {}
+            WriteAttempt::Done(state) => return Ok(state),
+            WriteAttempt::NoRoom => return Err(BackingError::Full),
+            WriteAttempt::Conflict => {}
         }
     }
     Err(contended())
 }
 
-/// Creates a log if the key doesn't exist; [`Tried::NoLog`] if it does.
-async fn begin(connections: &Connections, names: &Names) -> Result<Tried, BackingError> {
+/// Creates a log if the key doesn't exist; [`WriteAttempt::Conflict`] if it does.
+async fn begin(connections: &Connections, names: &Names) -> Result<WriteAttempt, BackingError> {
     let header = Header::new(random::id());
     let mut beginning = pipe();
     beginning.cmd("SET").arg(names.log()).arg(&header.encode()[..]).arg("NX");
     let [set] = connections.control.ask_for(&beginning).await?;
     Ok(match reply::written(set)? {
-        Written::Yes => Tried::Done(header.state(HEADER_BYTES as u64)),
-        Written::NoRoom => Tried::NoRoom,
-        Written::No => Tried::NoLog,
+        Written::Yes => WriteAttempt::Done(header.state(HEADER_BYTES as u64)),
+        Written::NoRoom => WriteAttempt::NoRoom,
+        Written::No => WriteAttempt::Conflict,
     })
 }
 
@@ -90,19 +90,23 @@ pub(super) async fn append(
     for _ in 0..ATTEMPTS {
         let appended = match append_once(connections, names, &frames).await? {
             // Records that were appended to a value that isn't a log are lost with it, so they are written again.
-            Tried::NoLog => begin_anew(connections, names, &frames).await?,
+            WriteAttempt::Conflict => replace_foreign(connections, names, &frames).await?,
             done => done,
         };
         match appended {
-            Tried::Done(state) => return Ok(Appended::Taken { state, safety: Safety::AsConfigured }),
-            Tried::NoRoom => return Ok(Appended::NotStored(Refusal::OverBudget)),
-            Tried::NoLog => {}
+            WriteAttempt::Done(state) => return Ok(Appended::Taken { state, safety: Safety::AsConfigured }),
+            WriteAttempt::NoRoom => return Ok(Appended::NotStored(Refusal::OverBudget)),
+            WriteAttempt::Conflict => {}
         }
     }
     Err(contended())
 }
 
-async fn append_once(connections: &Connections, names: &Names, frames: &[u8]) -> Result<Tried, BackingError> {
+async fn append_once(
+    connections: &Connections,
+    names: &Names,
+    frames: &[u8],
+) -> Result<WriteAttempt, BackingError> {
     let mut appending = pipe();
     appending.cmd("MULTI");
     appending.cmd("SET").arg(names.log()).arg(&Header::new(random::id()).encode()[..]).arg("NX");
@@ -110,13 +114,13 @@ async fn append_once(connections: &Connections, names: &Names, frames: &[u8]) ->
     appending.cmd("APPEND").arg(names.log()).arg(frames).cmd("EXEC");
     let answers = match reply::executed(connections.control.ask(&appending).await?)? {
         Executed::Done(answers) => answers,
-        Executed::NoRoom => return Ok(Tried::NoRoom),
-        Executed::Overtaken => return Ok(Tried::NoLog),
+        Executed::NoRoom => return Ok(WriteAttempt::NoRoom),
+        Executed::Overtaken => return Ok(WriteAttempt::Conflict),
     };
     let [_, header, length] = reply::exactly(answers)?;
     Ok(match found(header, length)? {
-        Found::Log(state) => Tried::Done(state),
-        Found::NoLog => Tried::NoLog,
+        Found::Log(state) => WriteAttempt::Done(state),
+        Found::NoLog => WriteAttempt::Conflict,
     })
 }
 
@@ -287,16 +291,20 @@ async fn boundary(
     }
 }
 
-/// Replaces a value that isn't a log by a new log with these records; [`Tried::NoLog`] if the value has changed meanwhile.
-async fn begin_anew(connections: &Connections, names: &Names, frames: &[u8]) -> Result<Tried, BackingError> {
+/// Replaces a value that isn't a log by a new log with these records; [`WriteAttempt::Conflict`] if the value has changed meanwhile.
+async fn replace_foreign(
+    connections: &Connections,
+    names: &Names,
+    frames: &[u8],
+) -> Result<WriteAttempt, BackingError> {
     let wire = connections.exclusive().await?;
-    let Some(Found::NoLog) = watch(&wire, names).await? else { return Ok(Tried::NoLog) };
+    let Some(Found::NoLog) = watch(&wire, names).await? else { return Ok(WriteAttempt::Conflict) };
     let header = Header::new(random::id());
     let value = [&header.encode()[..], frames].concat();
     Ok(match replace(&wire, names, &value).await? {
-        Executed::Done(_) => Tried::Done(header.state(value.len() as u64)),
-        Executed::NoRoom => Tried::NoRoom,
-        Executed::Overtaken => Tried::NoLog,
+        Executed::Done(_) => WriteAttempt::Done(header.state(value.len() as u64)),
+        Executed::NoRoom => WriteAttempt::NoRoom,
+        Executed::Overtaken => WriteAttempt::Conflict,
     })
 }
 
@@ -327,11 +335,11 @@ enum Found {
 }
 
 /// Result of an attempt to write the log.
-enum Tried {
+enum WriteAttempt {
     Done(LogState),
     NoRoom,
     /// The value wasn't the one that the write depends on.
-    NoLog,
+    Conflict,
 }
 
 /// Asks for the header, the length, and the header again.

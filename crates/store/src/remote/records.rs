@@ -7,7 +7,7 @@ use redis::{Cmd, Pipeline, cmd, pipe};
 use super::connections::{Comparison, Connections};
 use super::names::{Digest, Names, version_of};
 use super::reply::{self, Written};
-use super::transaction::{Decision, Outcome, Seen, TOKEN_BYTES, Watched, transact};
+use super::transaction::{Decision, Observed, Outcome, TOKEN_BYTES, Watched, transact};
 use crate::Refusal;
 use crate::backing::{
     BackingError, Expected, KEY_BYTES_MAX, Lease, Loaded, Put, RECORD_BYTES_MAX, Source, Tracking, Write,
@@ -15,9 +15,9 @@ use crate::backing::{
 
 /// Effect of a put on its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Afterwards {
-    Held,
-    Released,
+pub(super) enum LeaseEffect {
+    Keep,
+    Release,
 }
 
 pub(super) async fn load(
@@ -34,7 +34,7 @@ pub(super) async fn load(
         .iter()
         .zip(&digests)
         .map(|(key, digest)| match tracking {
-            Tracking::UntilChanged => connections.followed.load(*digest, key),
+            Tracking::UntilChanged => connections.dispatcher.load(*digest, key),
             Tracking::Off => None,
         })
         .collect();
@@ -63,7 +63,7 @@ pub(super) async fn put(
     names: &Names,
     key: &[u8],
     write: &Write<'_>,
-    afterwards: Afterwards,
+    lease_effect: LeaseEffect,
 ) -> Result<Put, BackingError> {
     if write.bytes.len() > RECORD_BYTES_MAX || key.len() > KEY_BYTES_MAX {
         return Ok(Put::NotStored(Refusal::TooLarge));
@@ -79,10 +79,10 @@ pub(super) async fn put(
         (None, Expected::Is(known)) if connections.comparison == Comparison::ByServer => {
             put_upon(connections, &name, write, known).await
         }
-        (None, Expected::Is(_)) => put_watching(connections, &name, None, write, afterwards).await,
+        (None, Expected::Is(_)) => put_watching(connections, &name, None, write, lease_effect).await,
         (Some(lease), _) => {
             let lease = (lease, names.lease(digest));
-            put_watching(connections, &name, Some((lease.0, &lease.1)), write, afterwards).await
+            put_watching(connections, &name, Some((lease.0, &lease.1)), write, lease_effect).await
         }
     }
 }
@@ -128,7 +128,7 @@ async fn put_new(connections: &Connections, name: &str, write: &Write<'_>) -> Re
     set.arg("NX");
     match put_or_look(connections, name, write, set).await? {
         // The value isn't a record, but blocks the put.
-        Put::Conflict(None) => put_watching(connections, name, None, write, Afterwards::Held).await,
+        Put::Conflict(None) => put_watching(connections, name, None, write, LeaseEffect::Keep).await,
         put => Ok(put),
     }
 }
@@ -170,13 +170,13 @@ async fn put_watching(
     name: &str,
     lease: Option<(&Lease, &str)>,
     write: &Write<'_>,
-    afterwards: Afterwards,
+    lease_effect: LeaseEffect,
 ) -> Result<Put, BackingError> {
     let watched = Watched {
         record: (!matches!(write.expected, Expected::Any)).then_some(name),
         lease: lease.map(|(_, name)| name),
     };
-    let outcome = transact(connections, watched, |Seen { record, holder }| {
+    let outcome = transact(connections, watched, |Observed { record, holder }| {
         if lease.is_some_and(|(lease, _)| holder != Some(lease.token)) {
             return Decision::End(Put::LeaseLost);
         }
@@ -186,7 +186,7 @@ async fn put_watching(
         }
         let mut commands = pipe();
         commands.add_command(set(name, write));
-        if let (Some((_, lease)), Afterwards::Released) = (lease, afterwards) {
+        if let (Some((_, lease)), LeaseEffect::Release) = (lease, lease_effect) {
             commands.cmd("DEL").arg(lease);
         }
         Decision::Do(commands)
@@ -194,7 +194,7 @@ async fn put_watching(
     match outcome.await? {
         Outcome::Done => Ok(Put::Stored(version_of(&write.bytes))),
         Outcome::NoRoom => {
-            if let (Some((lease, lease_name)), Afterwards::Released) = (lease, afterwards) {
+            if let (Some((lease, lease_name)), LeaseEffect::Release) = (lease, lease_effect) {
                 free_without_room(connections, name, lease, lease_name).await;
             }
             Ok(Put::NotStored(Refusal::OverBudget))

@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use redis::{ServerError, Value};
 
-use super::said::shown;
+use super::server_text::sanitize;
 use crate::backing::BackingError;
 
 /// Reason that the server refused a command.
@@ -20,7 +20,7 @@ pub(super) enum Refused {
     /// The server doesn't know the command.
     Unknown(ServerError),
     /// The server isn't the master of the key, or no longer.
-    NotInCharge(ServerError),
+    NotMaster(ServerError),
     /// Any other error.
     Otherwise(ServerError),
 }
@@ -136,7 +136,7 @@ impl Refused {
             "WRONGTYPE" => Self::WrongType,
             "OOM" => Self::NoRoom(error),
             "NOPERM" => Self::Forbidden(error),
-            "READONLY" | "MOVED" | "ASK" | "MASTERDOWN" => Self::NotInCharge(error),
+            "READONLY" | "MOVED" | "ASK" | "MASTERDOWN" => Self::NotMaster(error),
             "ERR" if is_unknown => Self::Unknown(error),
             _ => Self::Otherwise(error),
         }
@@ -150,10 +150,10 @@ impl fmt::Display for Refused {
             Self::NoRoom(error)
             | Self::Forbidden(error)
             | Self::Unknown(error)
-            | Self::NotInCharge(error)
+            | Self::NotMaster(error)
             | Self::Otherwise(error) => error,
         };
-        let (code, details) = (shown(error.code()), shown(error.details().unwrap_or_default()));
+        let (code, details) = (sanitize(error.code()), sanitize(error.details().unwrap_or_default()));
         write!(f, "the server refused: {code} {details}")
     }
 }

@@ -65,7 +65,7 @@ pub struct Word(Box<str>);
 /// A text that isn't a [`Word`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must have at most {} printable ASCII characters, and neither spaces nor braces", Word::BYTES_MAX)]
-pub struct NotAWord;
+pub struct InvalidWord;
 
 impl RemoteSettings {
     /// Returns the default settings for an address, without credentials.
@@ -125,10 +125,10 @@ impl Word {
     ///
     /// # Errors
     /// When it is too long, or contains other characters.
-    pub fn new(text: &str) -> Result<Self, NotAWord> {
+    pub fn new(text: &str) -> Result<Self, InvalidWord> {
         let is_good = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}');
         let fits = text.len() <= Self::BYTES_MAX && text.bytes().all(is_good);
-        if fits { Ok(Self(text.into())) } else { Err(NotAWord) }
+        if fits { Ok(Self(text.into())) } else { Err(InvalidWord) }
     }
 
     /// Returns the text.

@@ -21,7 +21,7 @@ pub(super) struct Watched<'a> {
 }
 
 /// Values of the watched keys.
-pub(super) struct Seen {
+pub(super) struct Observed {
     pub(super) record: Option<Bytes>,
     pub(super) holder: Option<Token>,
 }
@@ -46,7 +46,7 @@ pub(super) enum Outcome<T> {
 pub(super) async fn transact<T>(
     connections: &Connections,
     watched: Watched<'_>,
-    decide: impl Fn(Seen) -> Decision<T>,
+    decide: impl Fn(Observed) -> Decision<T>,
 ) -> Result<Outcome<T>, BackingError> {
     let wire = connections.exclusive().await?;
     for _ in 0..ATTEMPTS {
@@ -90,7 +90,7 @@ impl Watched<'_> {
         question
     }
 
-    fn seen(&self, answers: Vec<redis::Value>) -> Result<Seen, BackingError> {
+    fn seen(&self, answers: Vec<redis::Value>) -> Result<Observed, BackingError> {
         let mut answers = answers.into_iter();
         let mut next = || answers.next().unwrap_or_default();
         reply::done(next())?;
@@ -104,7 +104,7 @@ impl Watched<'_> {
             None => None,
         };
         let holder = token.and_then(|token| token[..].try_into().ok().map(Token));
-        Ok(Seen { record, holder })
+        Ok(Observed { record, holder })
     }
 }
 

@@ -36,7 +36,7 @@ pub enum UrlError {
     #[error(
         "has an unexpected query or fragment; only unix:// takes a query, for the database: unix:///path?db=0"
     )]
-    More,
+    UnexpectedPart,
     /// User or password can't be decoded.
     #[error(
         "has a user or a password that isn't UTF-8 after percent-decoding; write @, :, / and % as %40, %3A, %2F and %25"
@@ -57,7 +57,7 @@ pub(super) struct Url {
 pub(super) fn parse(text: &str) -> Result<Url, UrlError> {
     let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
     if rest.contains('#') {
-        return Err(UrlError::More);
+        return Err(UrlError::UnexpectedPart);
     }
     match scheme {
         "redis" => of_host(rest, Address::Tcp),
@@ -69,7 +69,7 @@ pub(super) fn parse(text: &str) -> Result<Url, UrlError> {
 
 fn of_host(rest: &str, address: fn(Host) -> Address) -> Result<Url, UrlError> {
     if rest.contains('?') {
-        return Err(UrlError::More);
+        return Err(UrlError::UnexpectedPart);
     }
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     if path.contains('@') {
@@ -91,7 +91,9 @@ fn of_socket(rest: &str) -> Result<Url, UrlError> {
     let (username, password) = credentials(who)?;
     let database = match query {
         "" => 0,
-        query => number(query.strip_prefix("db=").ok_or(UrlError::More)?).ok_or(UrlError::Database)?,
+        query => {
+            number(query.strip_prefix("db=").ok_or(UrlError::UnexpectedPart)?).ok_or(UrlError::Database)?
+        }
     };
     // The limit of `sockaddr_un`, and characters that logs can show.
     if !(2..=107).contains(&path.len()) || path.contains(char::is_control) {
@@ -265,15 +267,15 @@ mod tests {
             ("redis://cache/one", UrlError::Database),
             ("redis://cache/-1", UrlError::Database),
             ("redis://cache/+1", UrlError::Database),
-            ("redis://cache?db=1", UrlError::More),
-            ("redis://cache#part", UrlError::More),
+            ("redis://cache?db=1", UrlError::UnexpectedPart),
+            ("redis://cache#part", UrlError::UnexpectedPart),
             ("redis://:%zz@cache", UrlError::Escape),
             ("redis://:%4@cache", UrlError::Escape),
             ("redis://:%ff@cache", UrlError::Escape),
             ("unix://", UrlError::Path),
             ("unix:///", UrlError::Path),
             ("unix://run/redis.sock", UrlError::Path),
-            ("unix:///run/r?port=1", UrlError::More),
+            ("unix:///run/r?port=1", UrlError::UnexpectedPart),
             ("unix:///run/r?db=x", UrlError::Database),
             ("unix:///run/r?db=", UrlError::Database),
             ("redis://cache/4294967296", UrlError::Database),

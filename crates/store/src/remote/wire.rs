@@ -16,13 +16,13 @@ use tokio::time::timeout;
 use super::bounded::Bounded;
 use super::dial::Target;
 use super::reply::{self, Refused};
-use super::said;
+use super::server_text;
 use super::settings::{RemoteSettings, Secret};
 use crate::backing::BackingError;
 
 /// Parameters for opening connections.
 #[derive(Clone)]
-pub(super) struct Opening {
+pub(super) struct Connector {
     target: Target,
     login: RedisConnectionInfo,
     client_name: String,
@@ -56,13 +56,13 @@ pub(super) enum OpenError {
 pub(super) struct Wire {
     connection: MultiplexedConnection,
     driver: AbortHandle,
-    doubt: Arc<Notify>,
+    demotion: Arc<Notify>,
     refusals: Arc<Refusals>,
     /// Questions without an answer, including those that nobody waits for any more.
     unanswered: AtomicUsize,
 }
 
-impl Opening {
+impl Connector {
     pub(super) fn new(settings: &RemoteSettings) -> Self {
         let mut login = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP3)
@@ -89,19 +89,19 @@ impl Opening {
     }
 
     /// Opens a connection on which no reply is longer than `reply_bytes_max`; its task runs on the current runtime, and ends with the
-    /// connection. `doubt` is notified when an answer says that the server is no longer the master.
+    /// connection. `demotion` is notified when an answer says that the server is no longer the master.
     pub(super) async fn open(
         &self,
         reply_bytes_max: usize,
         pushes: impl AsyncPushSender,
-        doubt: Arc<Notify>,
+        demotion: Arc<Notify>,
     ) -> Result<(Wire, JoinHandle<()>), OpenError> {
         // Callers have deadlines of their own.
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUED_MAX)
             .set_push_sender(pushes);
-        timeout(self.timeout, self.begin(reply_bytes_max, config, doubt))
+        timeout(self.timeout, self.begin(reply_bytes_max, config, demotion))
             .await
             .unwrap_or(Err(OpenError::TimedOut(self.timeout)))
     }
@@ -110,32 +110,32 @@ impl Opening {
         &self,
         reply_bytes_max: usize,
         config: AsyncConnectionConfig,
-        doubt: Arc<Notify>,
+        demotion: Arc<Notify>,
     ) -> Result<(Wire, JoinHandle<()>), OpenError> {
         let stream = Bounded::new(self.target.dial().await?, reply_bytes_max);
         let (connection, driver) =
             MultiplexedConnection::new_with_config(&self.login, stream, config).await.map_err(|error| {
-                OpenError::Begin(said::shown_without(self.login.password(), &error.to_string()))
+                OpenError::Begin(server_text::sanitize_without(self.login.password(), &error.to_string()))
             })?;
         let driving = tokio::spawn(driver);
         let wire = Wire {
             connection,
             driver: driving.abort_handle(),
-            doubt,
+            demotion,
             refusals: Arc::clone(&self.refusals),
             unanswered: AtomicUsize::new(0),
         };
-        wire.is_called(&self.client_name);
+        wire.set_name(&self.client_name);
         Ok((wire, driving))
     }
 }
 
 impl Refusals {
-    fn tell(&self, details: &str) {
-        let details = said::shown(details);
+    fn log_once(&self, details: &str) {
+        let details = server_text::sanitize(details);
         let is_optional = OPTIONAL.iter().any(|command| details.contains(&format!("'{command}'")));
-        let mut told = self.0.lock();
-        if !is_optional && told.len() < REFUSALS_MAX && told.insert(details.clone()) {
+        let mut logged = self.0.lock();
+        if !is_optional && logged.len() < REFUSALS_MAX && logged.insert(details.clone()) {
             tracing::warn!(details, "the shared store refuses a command: see `larder doctor`");
         }
     }
@@ -152,8 +152,8 @@ impl Wire {
         for value in &values {
             let Value::ServerError(error) = value else { continue };
             match Refused::of(error.clone()) {
-                Refused::NotInCharge(_) => self.doubt.notify_one(),
-                Refused::Forbidden(error) => self.refusals.tell(error.details().unwrap_or_default()),
+                Refused::NotMaster(_) => self.demotion.notify_one(),
+                Refused::Forbidden(error) => self.refusals.log_once(error.details().unwrap_or_default()),
                 _ => {}
             }
         }
@@ -161,7 +161,7 @@ impl Wire {
     }
 
     /// Sets the name in the lists of the server, without waiting for the answer: the command may be forbidden, and nothing depends on it.
-    fn is_called(&self, name: &str) {
+    fn set_name(&self, name: &str) {
         if name.is_empty() {
             return;
         }
@@ -181,12 +181,12 @@ impl Wire {
     }
 
     /// Whether questions are unanswered; meaningful when nobody waits for an answer.
-    pub(super) fn is_given_up(&self) -> bool {
+    pub(super) fn has_unanswered(&self) -> bool {
         self.unanswered.load(Relaxed) > 0
     }
 
     /// Waits for the answers to all earlier questions. Call it only as the sole user of the connection.
-    pub(super) async fn has_answered(&self) -> Result<(), BackingError> {
+    pub(super) async fn drain_replies(&self) -> Result<(), BackingError> {
         let mut sign = redis::pipe();
         sign.cmd("PING");
         // Answers come in order. A refusal is one, too.

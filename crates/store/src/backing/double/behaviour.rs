@@ -55,20 +55,20 @@ impl Behaviour {
 
 /// Fault of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fate {
-    pub(super) trouble: Option<(Trouble, Moment)>,
+pub(super) struct InjectedFaults {
+    pub(super) fault: Option<(FaultKind, FaultTiming)>,
     /// Entry that is evicted before it.
     pub(super) evicted: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum FaultKind {
     Unreachable,
     Silent,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Moment {
+pub(super) enum FaultTiming {
     BeforeEffect,
     AfterEffect,
 }
@@ -86,17 +86,17 @@ impl Chance {
         self.next() % 1000 < u64::from(permille)
     }
 
-    pub(super) fn fate(&mut self, behaviour: &Behaviour) -> Fate {
-        let trouble =
+    pub(super) fn faults(&mut self, behaviour: &Behaviour) -> InjectedFaults {
+        let fault =
             match (self.happens(behaviour.unreachable_permille), self.happens(behaviour.silent_permille)) {
-                (true, _) => Some(Trouble::Unreachable),
-                (false, true) => Some(Trouble::Silent),
+                (true, _) => Some(FaultKind::Unreachable),
+                (false, true) => Some(FaultKind::Silent),
                 (false, false) => None,
             };
-        let moment = if self.happens(500) { Moment::BeforeEffect } else { Moment::AfterEffect };
+        let moment = if self.happens(500) { FaultTiming::BeforeEffect } else { FaultTiming::AfterEffect };
         let evicts = self.happens(behaviour.evicting_permille);
         let which = self.next();
-        Fate { trouble: trouble.map(|trouble| (trouble, moment)), evicted: evicts.then_some(which) }
+        InjectedFaults { fault: fault.map(|fault| (fault, moment)), evicted: evicts.then_some(which) }
     }
 
     pub(super) fn delivery(&mut self, behaviour: &Behaviour) -> Delivery {
@@ -135,20 +135,20 @@ mod tests {
         };
         let draw = |seed| {
             let mut chance = Chance::new(seed);
-            let draws = (0..ROUNDS).map(|_| (chance.fate(&behaviour), chance.delivery(&behaviour)));
+            let draws = (0..ROUNDS).map(|_| (chance.faults(&behaviour), chance.delivery(&behaviour)));
             draws.collect::<Vec<_>>()
         };
         let drawn = draw(7);
         assert_eq!(drawn, draw(7));
         assert_ne!(drawn, draw(8));
-        let share = |is: &dyn Fn(&(Fate, Delivery)) -> bool| {
+        let share = |is: &dyn Fn(&(InjectedFaults, Delivery)) -> bool| {
             drawn.iter().filter(|draw| is(draw)).count() * 1000 / ROUNDS
         };
-        let trouble = |kind| share(&|draw| draw.0.trouble.is_some_and(|(trouble, _)| trouble == kind));
+        let fault = |kind| share(&|draw| draw.0.fault.is_some_and(|(fault, _)| fault == kind));
         let times = |count| share(&|draw| matches!(&draw.1, Delivery::After(all) if all.len() == count));
         let shares = [
-            (trouble(Trouble::Unreachable), 100),
-            (trouble(Trouble::Silent), 45),
+            (fault(FaultKind::Unreachable), 100),
+            (fault(FaultKind::Silent), 45),
             (share(&|draw| draw.0.evicted.is_some()), 200),
             (share(&|draw| draw.1 == Delivery::Lost), 100),
             (times(2), 90),

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::super::chance::Chance;
 use super::super::watch::{Source, Standing, Watcher};
-use super::behaviour::{Behaviour, Delivery, Fate};
+use super::behaviour::{Behaviour, Delivery, InjectedFaults};
 use super::state::LinkId;
 
 pub(super) struct Link {
@@ -60,9 +60,9 @@ impl Link {
         self.operations.load(Relaxed)
     }
 
-    pub(super) fn fate(&self) -> Fate {
+    pub(super) fn faults(&self) -> InjectedFaults {
         self.operations.fetch_add(1, Relaxed);
-        self.chance.lock().fate(&self.behaviour())
+        self.chance.lock().faults(&self.behaviour())
     }
 
     pub(super) fn watch(&self, watcher: Weak<dyn Watcher>) {
@@ -87,7 +87,7 @@ impl Link {
     }
 
     /// Marks the connection as silent. Returns `true` the first time.
-    fn falls_silent(&self) -> bool {
+    fn mark_silent(&self) -> bool {
         let mut connection = self.connection.lock();
         let is_first = connection.broken_since.is_none();
         connection.broken_since.get_or_insert_with(Instant::now);
@@ -128,7 +128,7 @@ pub(super) fn send(link: &Arc<Link>, push: &Push, give_up: impl FnOnce() + Send 
     match delivery {
         _ if link.is_silent() => {}
         Delivery::Lost => {
-            if link.falls_silent() {
+            if link.mark_silent() {
                 let verification = link.verification;
                 tokio::spawn(async move {
                     sleep(verification).await;
@@ -162,7 +162,7 @@ mod tests {
         let verification = Duration::from_secs(2);
         let link = Link::new(0, verification, Behaviour::default());
         let source = link.source();
-        assert!(link.falls_silent() && !link.falls_silent());
+        assert!(link.mark_silent() && !link.mark_silent());
         tokio::time::advance(verification - Duration::from_millis(1)).await;
         assert_eq!(link.standing(source), Standing::Verified);
         tokio::time::advance(Duration::from_millis(1)).await;

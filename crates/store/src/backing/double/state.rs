@@ -16,7 +16,7 @@ pub(super) type LinkId = u32;
 pub(super) struct State {
     records: BTreeMap<Box<[u8]>, Entry<Version>>,
     segments: BTreeMap<SegmentId, Entry<()>>,
-    leases: BTreeMap<Box<[u8]>, Held>,
+    leases: BTreeMap<Box<[u8]>, HeldLease>,
     tracked: BTreeMap<Box<[u8]>, BTreeSet<LinkId>>,
     tracked_max: usize,
     log: Log,
@@ -33,7 +33,7 @@ struct Entry<V> {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Held {
+pub(super) struct HeldLease {
     pub(super) token: Token,
     pub(super) note: Box<[u8]>,
     pub(super) ends_at_ms: u64,
@@ -74,7 +74,7 @@ impl State {
     }
 
     /// Removes expired entries and leases.
-    pub(super) fn settle(&mut self, now_ms: u64) {
+    pub(super) fn expire(&mut self, now_ms: u64) {
         let ended = self.records.iter().filter(|(_, entry)| entry.ends_at_ms <= now_ms);
         let ended: Vec<_> = ended.map(|(key, _)| key.clone()).collect();
         for key in ended {
@@ -117,7 +117,7 @@ impl State {
         let version = Version(self.versions);
         let entry = Entry { bytes: record.bytes, version, ends_at_ms: record.ends_at_ms };
         self.records.insert(key.into(), entry);
-        self.has_changed(key);
+        self.note_change(key);
         while self.bytes() > self.bytes_max && self.records.len() + self.segments.len() > 1 {
             self.evict(self.versions);
         }
@@ -127,12 +127,12 @@ impl State {
     pub(super) fn remove(&mut self, key: &[u8]) -> bool {
         let removed = self.records.remove(key).is_some();
         if removed {
-            self.has_changed(key);
+            self.note_change(key);
         }
         removed
     }
 
-    fn has_changed(&mut self, key: &[u8]) {
+    fn note_change(&mut self, key: &[u8]) {
         let told = self.tracked.remove(key).unwrap_or_default().into_iter().collect();
         self.changes.push(Change::Record { key: key.into(), told });
     }
@@ -184,7 +184,7 @@ impl State {
         indexes.iter().for_each(|&index| drop(self.segments.remove(&SegmentId { fill, index })));
     }
 
-    pub(super) fn lease(&self, key: &[u8]) -> Option<&Held> {
+    pub(super) fn lease(&self, key: &[u8]) -> Option<&HeldLease> {
         self.leases.get(key)
     }
 
@@ -192,7 +192,7 @@ impl State {
         self.lease(key).is_some_and(|held| held.token == token)
     }
 
-    pub(super) fn hold(&mut self, key: &[u8], held: Held) {
+    pub(super) fn hold(&mut self, key: &[u8], held: HeldLease) {
         self.leases.insert(key.into(), held);
     }
 

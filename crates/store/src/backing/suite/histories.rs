@@ -17,9 +17,9 @@ use super::json::{hex, list, object, text};
 use super::{Bench, Violation, load, new_key};
 
 use Act::{Load, Pass, Release, Remove, Renew, Take, Wait};
+use Condition::{Any, Nothing};
 use Lasting::{Long, Short};
 use LeaseMode::{IfFree, Overwrite};
-use Upon::{Any, Nothing};
 use Writer::{X, Y, Z};
 
 /// A sequence of steps.
@@ -55,10 +55,10 @@ enum Key {
 enum Act {
     Load,
     Remove,
-    Put(Content, Upon, Lasting, Option<Letter>),
+    Put(Content, Condition, Lasting, Option<Letter>),
     Take(Letter, LeaseMode, Lasting),
     Renew(Letter, Lasting),
-    Release(Letter, Content, Upon),
+    Release(Letter, Content, Condition),
     /// Waits for a record other than this.
     Wait(Option<&'static str>),
     /// Lets time pass, so that entries and leases with [`Lasting::Short`] expire.
@@ -74,7 +74,7 @@ struct Content(&'static str, usize);
 
 /// Condition on the current record.
 #[derive(Clone, Copy)]
-enum Upon {
+enum Condition {
     Any,
     Nothing,
     /// The record that was written with these bytes.
@@ -108,19 +108,19 @@ const fn step(by: Writer, act: Act) -> Step {
     Step { by, key: Key::K, act }
 }
 
-const fn put(by: Writer, bytes: &'static str, upon: Upon) -> Step {
+const fn put(by: Writer, bytes: &'static str, upon: Condition) -> Step {
     step(by, Act::Put(Content(bytes, 1), upon, Long, None))
 }
 
-const fn put_under(by: Writer, lease: Letter, bytes: &'static str, upon: Upon) -> Step {
+const fn put_under(by: Writer, lease: Letter, bytes: &'static str, upon: Condition) -> Step {
     step(by, Act::Put(Content(bytes, 1), upon, Long, Some(lease)))
 }
 
-const fn put_for(by: Writer, lasting: Lasting, bytes: &'static str, upon: Upon) -> Step {
+const fn put_for(by: Writer, lasting: Lasting, bytes: &'static str, upon: Condition) -> Step {
     step(by, Act::Put(Content(bytes, 1), upon, lasting, None))
 }
 
-const fn release(by: Writer, lease: Letter, bytes: &'static str, upon: Upon) -> Step {
+const fn release(by: Writer, lease: Letter, bytes: &'static str, upon: Condition) -> Step {
     step(by, Release(lease, Content(bytes, 1), upon))
 }
 
@@ -134,15 +134,20 @@ const HISTORIES: &[History] = &[
         steps: &[
             put(X, "one", Nothing),
             put(Y, "two", Nothing),
-            put(Y, "two", Upon::Bytes("one")),
-            put(X, "three", Upon::Bytes("one")),
-            put(Z, "three", Upon::Bytes("two")),
+            put(Y, "two", Condition::Bytes("one")),
+            put(X, "three", Condition::Bytes("one")),
+            put(Z, "three", Condition::Bytes("two")),
             step(Y, Load),
         ],
     },
     History {
         name: "a put upon anything replaces what others expect",
-        steps: &[put(X, "one", Any), put(Y, "two", Any), put(X, "three", Upon::Bytes("one")), step(Z, Load)],
+        steps: &[
+            put(X, "one", Any),
+            put(Y, "two", Any),
+            put(X, "three", Condition::Bytes("one")),
+            step(Z, Load),
+        ],
     },
     History {
         name: "what was removed is nothing",
@@ -150,7 +155,7 @@ const HISTORIES: &[History] = &[
             put(X, "one", Nothing),
             step(Y, Remove),
             step(Y, Remove),
-            put(X, "two", Upon::Bytes("one")),
+            put(X, "two", Condition::Bytes("one")),
             step(X, Load),
             put(Z, "three", Nothing),
         ],
@@ -161,7 +166,7 @@ const HISTORIES: &[History] = &[
             put_for(X, Short, "one", Nothing),
             step(X, Pass),
             step(Y, Load),
-            put(Y, "two", Upon::Bytes("one")),
+            put(Y, "two", Condition::Bytes("one")),
             put(Y, "three", Nothing),
         ],
     },
@@ -174,8 +179,8 @@ const HISTORIES: &[History] = &[
         steps: &[
             put(X, "one", Nothing),
             step(Y, Act::Put(Content("x", RECORD_BYTES_MAX + 1), Any, Long, None)),
-            put(X, "two", Upon::Bytes("one")),
-            step(Y, Act::Put(Content("y", RECORD_BYTES_MAX), Upon::Bytes("two"), Long, None)),
+            put(X, "two", Condition::Bytes("one")),
+            step(Y, Act::Put(Content("y", RECORD_BYTES_MAX), Condition::Bytes("two"), Long, None)),
         ],
     },
     History {
@@ -184,9 +189,9 @@ const HISTORIES: &[History] = &[
             take(X, "a", IfFree),
             take(Y, "b", IfFree),
             put_under(X, "a", "one", Nothing),
-            put(Y, "two", Upon::Bytes("one")),
-            put_under(X, "a", "three", Upon::Bytes("one")),
-            put_under(X, "a", "three", Upon::Bytes("two")),
+            put(Y, "two", Condition::Bytes("one")),
+            put_under(X, "a", "three", Condition::Bytes("one")),
+            put_under(X, "a", "three", Condition::Bytes("two")),
             step(X, Renew("a", Long)),
         ],
     },
@@ -197,12 +202,12 @@ const HISTORIES: &[History] = &[
             take(X, "a", IfFree),
             take(Y, "b", Overwrite),
             put_under(X, "a", "two", Any),
-            put_under(X, "a", "two", Upon::Bytes("one")),
+            put_under(X, "a", "two", Condition::Bytes("one")),
             put_under(X, "a", "two", Nothing),
             release(X, "a", "two", Any),
             step(X, Renew("a", Long)),
             step(Z, Load),
-            release(Y, "b", "two", Upon::Bytes("one")),
+            release(Y, "b", "two", Condition::Bytes("one")),
             take(X, "c", IfFree),
         ],
     },
@@ -235,7 +240,7 @@ const HISTORIES: &[History] = &[
             put(Y, "one", Any),
             release(X, "a", "two", Nothing),
             take(Y, "b", IfFree),
-            release(X, "a", "two", Upon::Bytes("one")),
+            release(X, "a", "two", Condition::Bytes("one")),
             release(X, "a", "three", Any),
             take(Y, "c", IfFree),
             step(Z, Load),
@@ -279,8 +284,8 @@ pub async fn play(bench: &Bench) -> Result<Vec<String>, Violation> {
     std::future::poll_fn(|context| {
         for (line, place) in lines.iter_mut().zip(&mut playing) {
             let Some(history) = place else { continue };
-            if let std::task::Poll::Ready(told) = history.as_mut().poll(context) {
-                *line = told?;
+            if let std::task::Poll::Ready(members) = history.as_mut().poll(context) {
+                *line = members?;
                 *place = None;
             }
         }
@@ -315,7 +320,7 @@ struct Player<'a> {
 }
 
 /// JSON members of a step.
-type Told = Vec<(&'static str, String)>;
+type Members = Vec<(&'static str, String)>;
 
 impl<'a> Player<'a> {
     fn new(bench: &'a Bench) -> Self {
@@ -326,12 +331,12 @@ impl<'a> Player<'a> {
     async fn play(mut self, history: &History) -> Result<String, Violation> {
         let mut steps = Vec::new();
         for step in history.steps {
-            let mut told = match step.act {
+            let mut members = match step.act {
                 Pass => vec![("ms", PASSING.as_millis().to_string())],
                 _ => vec![("by", named(step.by)), ("key", named(step.key))],
             };
-            told.extend(self.act(step).await?);
-            steps.push(object(&told));
+            members.extend(self.act(step).await?);
+            steps.push(object(&members));
         }
         Ok(object(&[("name", text(history.name)), ("steps", list(&steps))]))
     }
@@ -343,53 +348,55 @@ impl<'a> Player<'a> {
         }
     }
 
-    async fn act(&mut self, step: &Step) -> Result<Told, Violation> {
+    async fn act(&mut self, step: &Step) -> Result<Members, Violation> {
         let tier = self.tier(step.by);
         let key = self.keys[&step.key].clone();
-        let mut told = vec![("do", text(name_of(&step.act)))];
+        let mut members = vec![("do", text(name_of(&step.act)))];
         match step.act {
-            Load => told.push(("there", there(load(tier, &key).await?.as_ref()))),
+            Load => members.push(("there", there(load(tier, &key).await?.as_ref()))),
             Remove => {
-                told.push(("outcome", text(if tier.remove(&key).await? { "Removed" } else { "Nothing" })))
+                members.push(("outcome", text(if tier.remove(&key).await? { "Removed" } else { "Nothing" })))
             }
             Act::Put(content, upon, lasting, lease) => {
-                told.extend(written(content, upon, lasting));
-                told.extend(lease.map(|lease| ("lease", text(lease))));
+                members.extend(written(content, upon, lasting));
+                members.extend(lease.map(|lease| ("lease", text(lease))));
                 let lease = lease.map(|lease| self.leases[lease].clone());
                 let write = Write { lease: lease.as_ref(), ..self.write(content, upon, lasting) };
                 let put = tier.put(&key, write).await?;
-                told.extend(self.put(tier, content, put));
+                members.extend(self.put(tier, content, put));
             }
             Release(lease, content, upon) => {
-                told.push(("lease", text(lease)));
-                told.extend(written(content, upon, Long));
+                members.push(("lease", text(lease)));
+                members.extend(written(content, upon, Long));
                 let held = self.leases[lease].clone();
                 let put = tier.release_lease(&held, self.write(content, upon, Long)).await?;
-                told.extend(self.put(tier, content, put));
+                members.extend(self.put(tier, content, put));
             }
-            Take(letter, mode, lasting) => told.extend(self.take(tier, &key, (letter, mode, lasting)).await?),
+            Take(letter, mode, lasting) => {
+                members.extend(self.take(tier, &key, (letter, mode, lasting)).await?)
+            }
             Renew(letter, lasting) => {
                 let renewed = tier.renew_lease(&self.leases[letter], lasting.time()).await?;
-                told.extend([("lease", text(letter)), ttl(lasting)]);
-                told.push(("outcome", text(if renewed == Renewed::Lost { "Lost" } else { "Renewed" })));
+                members.extend([("lease", text(letter)), ttl(lasting)]);
+                members.push(("outcome", text(if renewed == Renewed::Lost { "Lost" } else { "Renewed" })));
             }
-            Wait(seen) => told.extend(self.wait(tier, &key, seen).await?),
+            Wait(seen) => members.extend(self.wait(tier, &key, seen).await?),
             Pass => sleep(PASSING).await,
         }
-        Ok(told)
+        Ok(members)
     }
 
-    fn write<'b>(&'b self, content: Content, upon: Upon, lasting: Lasting) -> Write<'b> {
+    fn write<'b>(&'b self, content: Content, upon: Condition, lasting: Lasting) -> Write<'b> {
         let expected = match upon {
             Any => Expected::Any,
             Nothing => Expected::Absent,
-            Upon::Bytes(bytes) => Expected::Is(&self.known[bytes]),
+            Condition::Bytes(bytes) => Expected::Is(&self.known[bytes]),
         };
         Write { bytes: Bytes::from(content.0.repeat(content.1)), expected, ttl: lasting.time(), lease: None }
     }
 
     /// Remembers a stored record, as a load would have returned it.
-    fn put(&mut self, tier: &dyn Backing, content: Content, put: Put) -> Told {
+    fn put(&mut self, tier: &dyn Backing, content: Content, put: Put) -> Members {
         match put {
             Put::Stored(version) => {
                 let bytes = Bytes::from(content.0.repeat(content.1));
@@ -410,19 +417,19 @@ impl<'a> Player<'a> {
         tier: &dyn Backing,
         key: &[u8],
         (letter, mode, lasting): (Letter, LeaseMode, Lasting),
-    ) -> Result<Told, Violation> {
-        let mut told = vec![("lease", text(letter)), ("mode", named(mode)), ttl(lasting)];
-        told.push(("note", text(&hex(NOTE))));
+    ) -> Result<Members, Violation> {
+        let mut members = vec![("lease", text(letter)), ("mode", named(mode)), ttl(lasting)];
+        members.push(("note", text(&hex(NOTE))));
         match tier.take_lease(key, LeaseRequest { ttl: lasting.time(), note: NOTE, mode }).await? {
             Taken::Taken(lease) => {
                 self.leases.insert(letter, lease);
-                told.push(("outcome", text("Taken")));
+                members.push(("outcome", text("Taken")));
             }
             Taken::Held { note, .. } => {
-                told.extend([("outcome", text("Held")), ("their_note", text(&hex(&note)))]);
+                members.extend([("outcome", text("Held")), ("their_note", text(&hex(&note)))]);
             }
         }
-        Ok(told)
+        Ok(members)
     }
 
     async fn wait(
@@ -430,23 +437,23 @@ impl<'a> Player<'a> {
         tier: &dyn Backing,
         key: &[u8],
         seen: Option<&'static str>,
-    ) -> Result<Told, Violation> {
+    ) -> Result<Members, Violation> {
         let version: Option<Version> = seen.map(|bytes| self.known[bytes].version);
-        let mut told = vec![
+        let mut members = vec![
             ("seen", bytes_or_null(seen.map(str::as_bytes))),
             ("limit_ms", WAITING.as_millis().to_string()),
         ];
         match tier.wait(key, version, WAITING).await? {
             Waited::Changed(other) => {
-                told.extend([("outcome", text("Changed")), ("there", there(other.as_ref()))]);
+                members.extend([("outcome", text("Changed")), ("there", there(other.as_ref()))]);
             }
-            Waited::Free => told.push(("outcome", text("Free"))),
-            Waited::StillHeld => told.push(("outcome", text("StillHeld"))),
+            Waited::Free => members.push(("outcome", text("Free"))),
+            Waited::StillHeld => members.push(("outcome", text("StillHeld"))),
             // These need a change during the wait, and there is none here.
-            Waited::Told => told.push(("outcome", text("Told"))),
-            Waited::Expired => told.push(("outcome", text("Expired"))),
+            Waited::Told => members.push(("outcome", text("Told"))),
+            Waited::Expired => members.push(("outcome", text("Expired"))),
         }
-        Ok(told)
+        Ok(members)
     }
 }
 
@@ -479,16 +486,16 @@ fn ttl(lasting: Lasting) -> (&'static str, String) {
     ("ttl_ms", lasting.time().as_millis().to_string())
 }
 
-fn written(content: Content, upon: Upon, lasting: Lasting) -> Told {
-    let mut told = vec![("bytes", text(&hex(content.0.as_bytes())))];
+fn written(content: Content, upon: Condition, lasting: Lasting) -> Members {
+    let mut members = vec![("bytes", text(&hex(content.0.as_bytes())))];
     if content.1 > 1 {
-        told.push(("times", content.1.to_string()));
+        members.push(("times", content.1.to_string()));
     }
-    told.push(match upon {
+    members.push(match upon {
         Any => ("expected", text("Any")),
         Nothing => ("expected", text("Absent")),
-        Upon::Bytes(bytes) => ("is", text(&hex(bytes.as_bytes()))),
+        Condition::Bytes(bytes) => ("is", text(&hex(bytes.as_bytes()))),
     });
-    told.push(ttl(lasting));
-    told
+    members.push(ttl(lasting));
+    members
 }

@@ -7,16 +7,16 @@ const CHARACTERS_MAX: usize = 300;
 const ARGUMENTS: &str = ", with args beginning with";
 
 /// Returns the text as one line without control characters and without the arguments of a command, which may be secret.
-pub(super) fn shown(text: &str) -> String {
+pub(super) fn sanitize(text: &str) -> String {
     let text = text.split(ARGUMENTS).next().unwrap_or_default();
     text.chars().take(CHARACTERS_MAX).map(|one| if one.is_control() { '\u{fffd}' } else { one }).collect()
 }
 
-/// Like [`shown`], but also masks a password that the server may repeat.
-pub(super) fn shown_without(password: Option<&str>, text: &str) -> String {
+/// Like [`sanitize`], but also masks a password that the server may repeat.
+pub(super) fn sanitize_without(password: Option<&str>, text: &str) -> String {
     match password.filter(|password| !password.is_empty()) {
-        Some(password) => shown(&text.replace(password, "***")),
-        None => shown(text),
+        Some(password) => sanitize(&text.replace(password, "***")),
+        None => sanitize(text),
     }
 }
 
@@ -35,9 +35,9 @@ mod tests {
             ),
             ("wrong password 's3cret'", "wrong password '***'"),
         ] {
-            assert_eq!(shown_without(Some("s3cret"), text), expected);
+            assert_eq!(sanitize_without(Some("s3cret"), text), expected);
         }
-        assert_eq!(shown_without(Some(""), "ERR no"), "ERR no");
-        assert_eq!(shown(&"x".repeat(1000)).len(), CHARACTERS_MAX);
+        assert_eq!(sanitize_without(Some(""), "ERR no"), "ERR no");
+        assert_eq!(sanitize(&"x".repeat(1000)).len(), CHARACTERS_MAX);
     }
 }

@@ -10,7 +10,7 @@ use crate::backing::{Source, Standing};
 /// Readers load the time first and the generation second; writers end the time first. So the time of one generation is never mistaken for
 /// that of another.
 #[derive(Debug)]
-pub(super) struct Reliance {
+pub(super) struct SourceStatus {
     begun: Instant,
     /// End of the verified time, in milliseconds after `begun`.
     until_ms: AtomicU64,
@@ -20,7 +20,7 @@ pub(super) struct Reliance {
     clock_ahead_ms: AtomicI64,
 }
 
-impl Reliance {
+impl SourceStatus {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             begun: now,
@@ -48,7 +48,7 @@ impl Reliance {
     }
 
     /// Notes the answer to a heartbeat that was sent at `sent`: copies can be relied upon until `verification` later. Call it only between
-    /// [`Reliance::begin`] and [`Reliance::end`].
+    /// [`SourceStatus::begin`] and [`SourceStatus::end`].
     pub(super) fn verify(&self, sent: Instant, verification: Duration) {
         let answered = sent.saturating_duration_since(self.begun);
         self.answered_ms.store(millis(answered), SeqCst);
@@ -71,7 +71,7 @@ impl Reliance {
         }
     }
 
-    pub(super) fn clock_is_ahead(&self, by_ms: i64) {
+    pub(super) fn set_clock_ahead_ms(&self, by_ms: i64) {
         self.clock_ahead_ms.store(by_ms, SeqCst);
     }
 
@@ -98,31 +98,31 @@ mod tests {
     fn a_generation_is_relied_upon_for_its_time() {
         let begun = Instant::now();
         let at = |ms: u64| begun + Duration::from_millis(ms);
-        let reliance = Reliance::new(begun);
-        assert_eq!(reliance.standing(reliance.source(), at(0)), Standing::Unverified, "before there is one");
-        let first = reliance.begin();
-        assert_eq!(reliance.standing(first, at(1)), Standing::Unverified, "before the first heartbeat");
-        assert_eq!(reliance.silence(at(7)), Duration::from_millis(7), "since the start");
-        reliance.verify(at(10), Duration::from_secs(2));
+        let status = SourceStatus::new(begun);
+        assert_eq!(status.standing(status.source(), at(0)), Standing::Unverified, "before there is one");
+        let first = status.begin();
+        assert_eq!(status.standing(first, at(1)), Standing::Unverified, "before the first heartbeat");
+        assert_eq!(status.silence(at(7)), Duration::from_millis(7), "since the start");
+        status.verify(at(10), Duration::from_secs(2));
         for (now, expected) in
             [(10, Standing::Verified), (2009, Standing::Verified), (2010, Standing::Unverified)]
         {
-            assert_eq!(reliance.standing(first, at(now)), expected, "at {now} ms");
+            assert_eq!(status.standing(first, at(now)), expected, "at {now} ms");
         }
-        reliance.end();
-        assert_eq!(reliance.silence(at(2010)), Duration::from_secs(2), "since the last answer");
-        assert_eq!(reliance.standing(first, at(11)), Standing::Unverified, "it has ended");
-        let second = reliance.begin();
-        reliance.verify(at(20), Duration::from_secs(2));
-        assert_eq!(reliance.standing(first, at(30)), Standing::Ended, "never again");
-        assert_eq!(reliance.standing(second, at(30)), Standing::Verified);
+        status.end();
+        assert_eq!(status.silence(at(2010)), Duration::from_secs(2), "since the last answer");
+        assert_eq!(status.standing(first, at(11)), Standing::Unverified, "it has ended");
+        let second = status.begin();
+        status.verify(at(20), Duration::from_secs(2));
+        assert_eq!(status.standing(first, at(30)), Standing::Ended, "never again");
+        assert_eq!(status.standing(second, at(30)), Standing::Verified);
     }
 
     #[test]
     fn the_clock_is_unknown_at_first() {
-        let reliance = Reliance::new(Instant::now());
-        assert_eq!(reliance.clock_ahead_ms(), None);
-        reliance.clock_is_ahead(-3);
-        assert_eq!(reliance.clock_ahead_ms(), Some(-3));
+        let status = SourceStatus::new(Instant::now());
+        assert_eq!(status.clock_ahead_ms(), None);
+        status.set_clock_ahead_ms(-3);
+        assert_eq!(status.clock_ahead_ms(), Some(-3));
     }
 }

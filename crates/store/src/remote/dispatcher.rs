@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
 
-use super::follow_table::{Begun, FollowTable};
+use super::follow_table::{FollowOutcome, FollowTable};
 use super::names::{Digest, Named, Names};
 use crate::backing::{Source, Watcher};
 
@@ -19,44 +19,44 @@ pub(super) struct Watchers(Mutex<Vec<Weak<dyn Watcher>>>);
 
 /// Dispatcher of one connection's invalidations. The next connection begins without followed keys: a late message of the last one would be
 /// mistaken for its own.
-pub(super) struct Followed {
+pub(super) struct PushDispatcher {
     source: Source,
     names: Names,
     watchers: Arc<Watchers>,
     table: Mutex<FollowTable>,
-    waiting: Mutex<HashMap<Digest, Waiting>>,
+    waiting: Mutex<HashMap<Digest, Waiters>>,
     log_changed: Notify,
 }
 
-struct Waiting {
-    bell: Arc<Bell>,
+struct Waiters {
+    signal: Arc<ChangeSignal>,
     waiters: usize,
 }
 
 /// Signal to all callers that wait for one record.
 #[derive(Default)]
-pub(super) struct Bell {
-    pub(super) rung: Notify,
+pub(super) struct ChangeSignal {
+    pub(super) changed: Notify,
     /// Number of changes of just this record that the server has reported.
-    told: AtomicU64,
+    changes: AtomicU64,
 }
 
 /// A load in flight whose record is followed.
 pub(super) struct Loading<'a> {
-    followed: &'a Followed,
+    dispatcher: &'a PushDispatcher,
     digest: Digest,
 }
 
 /// A caller that waits for a record to change.
 pub(super) struct Waiter<'a> {
-    followed: &'a Followed,
+    dispatcher: &'a PushDispatcher,
     digest: Digest,
-    pub(super) bell: Arc<Bell>,
+    pub(super) signal: Arc<ChangeSignal>,
 }
 
-impl Bell {
-    pub(super) fn told(&self) -> u64 {
-        self.told.load(Ordering::Acquire)
+impl ChangeSignal {
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 }
 
@@ -74,7 +74,7 @@ impl Watchers {
     }
 }
 
-impl Followed {
+impl PushDispatcher {
     pub(super) fn new(source: Source, names: Names, watchers: Arc<Watchers>, bytes_max: usize) -> Self {
         Self {
             source,
@@ -89,17 +89,17 @@ impl Followed {
     /// Follows a key, before its load is sent; `None` if it can't be followed.
     pub(super) fn load(&self, digest: Digest, key: &[u8]) -> Option<Loading<'_>> {
         let begun = self.table.lock().begin(digest, key);
-        let Begun::Followed { given_up } = begun else { return None };
+        let FollowOutcome::Followed { given_up } = begun else { return None };
         self.tell_suspect(&given_up);
-        Some(Loading { followed: self, digest })
+        Some(Loading { dispatcher: self, digest })
     }
 
     /// Registers a waiter, before the record is looked at.
     pub(super) fn wait(&self, digest: Digest) -> Waiter<'_> {
         let mut waiting = self.waiting.lock();
-        let waiting = waiting.entry(digest).or_insert_with(|| Waiting { bell: Arc::default(), waiters: 0 });
+        let waiting = waiting.entry(digest).or_insert_with(|| Waiters { signal: Arc::default(), waiters: 0 });
         waiting.waiters += 1;
-        Waiter { followed: self, digest, bell: Arc::clone(&waiting.bell) }
+        Waiter { dispatcher: self, digest, signal: Arc::clone(&waiting.signal) }
     }
 
     pub(super) async fn log_changed(&self) {
@@ -107,7 +107,7 @@ impl Followed {
     }
 
     /// Handles a message of the server, in the order of arrival.
-    pub(super) fn hear(&self, push: PushInfo) {
+    pub(super) fn dispatch(&self, push: PushInfo) {
         if push.kind != PushKind::Invalidate {
             return;
         }
@@ -140,8 +140,9 @@ impl Followed {
     pub(super) fn all_changed(&self) {
         self.table.lock().all_changed();
         self.watchers.tell(|watcher| watcher.all_suspect(Some(self.source)));
-        let bells: Vec<_> = self.waiting.lock().values().map(|waiting| Arc::clone(&waiting.bell)).collect();
-        bells.iter().for_each(|bell| bell.rung.notify_waiters());
+        let signals: Vec<_> =
+            self.waiting.lock().values().map(|waiting| Arc::clone(&waiting.signal)).collect();
+        signals.iter().for_each(|signal| signal.changed.notify_waiters());
         self.log_changed.notify_one();
     }
 
@@ -153,23 +154,23 @@ impl Followed {
     }
 
     fn wake(&self, digest: Digest) {
-        let bell = self.waiting.lock().get(&digest).map(|waiting| Arc::clone(&waiting.bell));
-        if let Some(bell) = bell {
-            bell.told.fetch_add(1, Ordering::AcqRel);
-            bell.rung.notify_waiters();
+        let signal = self.waiting.lock().get(&digest).map(|waiting| Arc::clone(&waiting.signal));
+        if let Some(signal) = signal {
+            signal.changes.fetch_add(1, Ordering::AcqRel);
+            signal.changed.notify_waiters();
         }
     }
 }
 
 impl Drop for Loading<'_> {
     fn drop(&mut self) {
-        self.followed.table.lock().end(self.digest);
+        self.dispatcher.table.lock().end(self.digest);
     }
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut waiting) = self.followed.waiting.lock().entry(self.digest) {
+        if let Entry::Occupied(mut waiting) = self.dispatcher.waiting.lock().entry(self.digest) {
             waiting.get_mut().waiters -= 1;
             if waiting.get().waiters == 0 {
                 waiting.remove();
