@@ -1,4 +1,4 @@
-//! What the tier answers to those who want a record.
+//! Answers of the tier to look-ups.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use store::backing::Loaded;
 
 use crate::cache::record::stored::CacheEntry;
 
-/// What lies under a key, and what the tier had to say about it.
+/// Record under a key, and the tier's answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) entry: Option<Arc<CacheEntry>>,
@@ -14,7 +14,7 @@ pub(crate) struct Answer {
     pub(crate) there: There,
 }
 
-/// The record of the tier, as it was read.
+/// Record of the tier, as it was read.
 #[derive(Clone, Debug)]
 pub(crate) enum There {
     Unread,
@@ -22,24 +22,24 @@ pub(crate) enum There {
     Record(Loaded),
 }
 
-/// What the tier has said about a key.
+/// Answer of the tier about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// It had no need to be asked.
+    /// The tier was not asked.
     Unasked,
     Failed,
     Nothing,
-    /// What memory has is still what lies there.
+    /// The copy in memory is current.
     Unchanged,
-    /// Something lies there that is of no use here.
+    /// The record is of no use to this instance.
     Unusable,
     Found,
-    /// Others changed it while it was read, time and again.
+    /// Others kept changing the record while it was read.
     Changing,
 }
 
 impl Said {
-    /// In spans.
+    /// Name of the answer in spans.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Unasked => "unasked",

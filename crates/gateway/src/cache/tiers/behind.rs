@@ -1,4 +1,4 @@
-//! Writes what is stored to the tier, behind the exchange: segments first, then the record that names them.
+//! Write-behind: segments first, then the record that names them.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -25,35 +25,35 @@ use crate::cache::record::portable::{self, Encoded, Merge, Ours, SegmentBytes, W
 use crate::cache::record::stored::CacheEntry;
 use crate::clock::now;
 
-/// How one operation ended.
+/// Result of one operation.
 enum End {
-    /// The tier knows.
+    /// Nothing is left to do.
     Done,
-    /// It has this record now.
+    /// The tier has this version of the record now.
     Stored(Version),
-    /// It has something newer now, or more.
+    /// The tier has a newer record, or one with more responses.
     Overtaken,
-    /// It does not, or nobody knows: once more.
+    /// The change failed, or the outcome is unknown: to be retried.
     Failed,
-    /// It can't be told: what it has is removed instead.
+    /// The record can't be written: the one in the tier is removed instead.
     Unfit,
-    /// Others are to know of a purge first.
+    /// A purge must reach the log first.
     Early,
-    /// It was not asked, and is not to be asked before that has passed.
+    /// The tier was not asked, and must not be asked within this time.
     NotAsked(Duration),
 }
 
-/// Of one response that should be written; what the tier has for it goes afterwards.
+/// Attempts to write a record before the one in the tier is removed instead.
 const ATTEMPTS_TO_PUT: u32 = 5;
-/// Of one record that others change at the same time.
+/// Attempts within one operation on a record that other instances change at the same time.
 const ATTEMPTS_AT_ONCE: usize = 3;
-/// How long a record stays that says of no response how long that is of use.
+/// Lifetime of a record without an expiry of its own.
 const TTL_OF_ANY: Duration = Duration::from_secs(24 * 3600);
-/// Segments outlive the record that names them.
+/// Time by which segments outlive the record that names them.
 const MARGIN: Duration = Duration::from_secs(10);
 
 impl Tiers {
-    /// Takes part in the writing, for ever. Several do, so that one slow write delays few others.
+    /// Runs one writer, for ever. Several run, so that one slow write delays few others.
     pub(crate) async fn write_behind(&self) {
         loop {
             self.rest.ended().await;
@@ -69,7 +69,7 @@ impl Tiers {
         }
     }
 
-    /// Does what is to happen to a key, once; what then remains to be done waits for its next turn, and holds no writer.
+    /// Makes one attempt at the pending change to a key. A retry waits for the key's next turn, and holds no writer.
     async fn settle(&self, key: Box<[u8]>) {
         let Some(Numbered { pending, number }) = self.working.pending(&key) else { return };
         match self.carry_out(&key, &pending).await {
@@ -106,8 +106,8 @@ impl Tiers {
             }
             End::Early => {
                 self.working.pause(key, Pause::Early, Instant::now());
-                // Nothing was waited for. Where so many keys are early that one has its turn again before the last one had its first,
-                // whoever reads the log would never have one.
+                // Nothing above waited. With so many early keys that the first is due again before the last has had a turn, the task
+                // that reads the log would never run.
                 yield_now().await;
             }
             End::NotAsked(retry) => {
@@ -134,15 +134,15 @@ impl Tiers {
         });
     }
 
-    /// Others may have what it was to replace, and would keep it if they found nothing: nobody would have said that it has changed. So its
-    /// place is not left empty, as after a put of which nobody knows whether it took place.
+    /// Gives up a write. Other instances may have copies of the record that it was to replace, and would keep them if they found no
+    /// record, because no change was reported to them. So the place is not left empty, as after a put with an unknown outcome.
     fn give_up(&self, key: &[u8], number: u64) {
         self.counts.add(Event::GivenUp);
         self.doubt.begin();
         self.working.give_up(key, number);
     }
 
-    /// Nobody asks for a while: time to find what has become useless.
+    /// Begins a back-off. If none was running, gives up pending records that have expired.
     fn rest(&self, retry: Duration) {
         if self.rest.begin(retry, Instant::now()) {
             let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);
@@ -174,7 +174,7 @@ impl Tiers {
         Ok(End::Done)
     }
 
-    /// Lets nothing lie under a key, in such a way that no put of before takes effect. Whether it does.
+    /// Writes a record of nothing, so that no earlier put takes effect. Returns whether it was stored.
     async fn bury(&self, key: &[u8], name: &[u8]) -> Result<bool, Unavailable> {
         let Some(bytes) = portable::nothing(key, None) else { return Ok(false) };
         let write = Write { bytes: bytes.into(), expected: Expected::Any, ttl: LATE_MAX, lease: None };
@@ -183,7 +183,7 @@ impl Tiers {
 }
 
 impl Tiers {
-    /// Writes a record, with what others have written beside it.
+    /// Writes a record, together with the responses that other instances have stored under the key.
     async fn put(
         &self,
         (key, name): (&[u8], &[u8]),
@@ -229,7 +229,7 @@ impl Tiers {
         Ok(End::Failed)
     }
 
-    /// What a record is written over.
+    /// Record in the tier that the write replaces.
     async fn beneath(&self, name: &[u8], claim: Option<&Claim>) -> Result<Option<Loaded>, BackingError> {
         match claim.map_or(There::Unread, |claim| claim.held.take_beneath()) {
             There::Unread => self.record(name, Tracking::Off).await,
@@ -238,7 +238,7 @@ impl Tiers {
         }
     }
 
-    /// What lies apart goes first: whoever finds the record finds what it names. Whether the tier has it.
+    /// Writes the parts outside the record, before the record that names them. Returns `false` if a segment was not stored.
     async fn put_beside(&self, encoded: &Encoded, ttl: Duration) -> Result<bool, Unavailable> {
         for SegmentBytes { id, cell_bytes, data } in &encoded.segments {
             if !self.segments.store_small(id.fill, *cell_bytes, data, ttl).await? {
@@ -275,7 +275,8 @@ impl Tiers {
 }
 
 impl Tiers {
-    /// Writes a record, and frees the lease under which it was fetched. Where there is no memory for the record, the lease is freed all the same.
+    /// Writes a record, and frees the lease under which it was fetched. A tier without memory for the record frees the lease all the
+    /// same.
     async fn release(&self, held: &Held, write: Write<'_>) -> Result<Put, BackingError> {
         let put = self.backing.release_lease(held.lease(), write).await;
         match put {
@@ -289,8 +290,9 @@ impl Tiers {
         put
     }
 
-    /// What was fetched under a lease that somebody else has taken since, or that has ended, is not written: others may have fetched
-    /// something newer. Where something else was to be written with it, nobody can say what is left.
+    /// Result for a record that was fetched under a lost lease: it is not written, because others may have fetched a newer one. If
+    /// another change was to be written with it, the record in the tier is removed, because nobody can say which of its responses are
+    /// still valid.
     fn lease_lost(&self, claim: Option<&Claim>) -> End {
         match claim.map(|claim| claim.covers) {
             Some(Covers::All) => End::Overtaken,
@@ -308,12 +310,12 @@ impl Theirs {
     }
 }
 
-/// Whether a newer version of Larder wrote it, for its like: it is not written over.
+/// Whether a newer version of Larder wrote the record, for its like: it is not written over.
 fn is_of_newer(there: &Loaded, key: &[u8]) -> bool {
     portable::decode(&there.bytes, key, None).is_err_and(|error| error.meaning() == Meaning::Leave)
 }
 
-/// How long a record is of use; `None` where it is of none any more.
+/// Remaining useful life of a record; `None` if it has ended.
 fn ttl(entry: &CacheEntry) -> Option<Duration> {
     let Some(expires_at_ms) = entry.expires_at_ms() else { return Some(TTL_OF_ANY) };
     let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);
@@ -322,7 +324,7 @@ fn ttl(entry: &CacheEntry) -> Option<Duration> {
 }
 
 impl Tiers {
-    /// Gives the tier the segments of all bodies of a record. What it has of them then.
+    /// Writes the segments of all bodies of a record. Returns which of them the tier has then.
     async fn put_segments(&self, entry: &CacheEntry, ttl: Duration) -> Result<Vec<Layout>, Unavailable> {
         let mut given = Vec::new();
         for body in entry.variants().iter().filter_map(|variant| variant.body.segmented()) {

@@ -1,8 +1,8 @@
-//! How copies in memory stay true to what the tier has.
+//! Coherence of copies in memory with the tier.
 //!
-//! Whoever reads a record to keep it has the tier follow its key, and notes beside the copy what was read. A change that is told afterwards
-//! makes the copy suspect: its next use reads the record anew, once for all who want it. A change that is told while the record is on its way is
-//! seen by the number of the question (`working.rs`), and the answer is thrown away.
+//! A look-up that keeps a record in memory has the tier follow its key, and notes in the copy which version was read. A later report of
+//! a change makes the copy suspect: its next use reads the record again, once for all that need it. A change that is reported during
+//! the look-up is detected by the look-up's number (`working.rs`), and the answer is discarded.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,28 +16,28 @@ use super::{Coherence, Tiers, names};
 use crate::cache::record::copy::{Flush, Reliance};
 use crate::cache::record::stored::CacheEntry;
 
-/// How often the tier has said that everything may have changed.
+/// Number of reports that everything may have changed.
 #[derive(Debug, Default)]
 pub(super) struct Flushes(AtomicU32);
 
-/// When a question was put to the tier: what it answers may be older than what is told from now on.
+/// State when a look-up was sent: its answer may be older than changes that are reported from then on.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     flush: Flush,
     source: Source,
 }
 
-/// What is there for a key before the tier is asked.
+/// State of a key before the tier is asked.
 pub(super) enum Held {
-    /// It is known what lies there.
+    /// The record, or its absence, is certain.
     Sure(Option<Arc<CacheEntry>>),
-    /// A copy that may be outdated.
+    /// The copy may be outdated.
     Doubtful(Arc<CacheEntry>),
-    /// What the tier has is unknown.
+    /// The tier's record is unknown.
     Nothing,
 }
 
-/// How often a record is read anew that others change all the time.
+/// Attempts to read a record that other instances keep changing.
 const ATTEMPTS: usize = 3;
 
 impl Flushes {
@@ -47,7 +47,7 @@ impl Flushes {
 }
 
 impl Tiers {
-    /// Whether the tier may have something else than a record in memory, and can be asked.
+    /// Whether the tier may have a newer record than the one in memory, and can be asked.
     pub(crate) fn is_suspect(&self, entry: &CacheEntry) -> bool {
         match entry.copy().reliance(self.flushes.now(), |source| self.standing(source)) {
             Reliance::Trusted => false,
@@ -65,13 +65,13 @@ impl Tiers {
         }
     }
 
-    /// Of what was read over a connection. A tier whose log can't be read vouches for nothing.
+    /// Standing of records that were read over a connection. A tier whose log can't be read vouches for nothing.
     fn standing(&self, source: Source) -> Standing {
         if self.log.is_followed() { self.backing.standing(source) } else { Standing::Unverified }
     }
 
-    /// Whether a copy that the tier cannot vouch for, even if it was asked, may not be used as it is. Own ones too, while the tier
-    /// is not heard, and until the log of what they have purged meanwhile is read: others may have changed the same.
+    /// Whether a copy must be validated before use, because the tier could not vouch for it even if asked. Includes records of this
+    /// instance, while the tier is not heard and until the purges meanwhile are read: other instances may have changed the same.
     pub(crate) fn needs_verification(&self, entry: &CacheEntry) -> bool {
         let standing = |source| self.standing(source);
         let source = self.backing.source();
@@ -81,12 +81,12 @@ impl Tiers {
                 || entry.copy().reliance(self.flushes.now(), standing) != Reliance::Trusted)
     }
 
-    /// From now on `watcher` is told what the tier tells unasked.
+    /// Registers `watcher` for messages that the tier sends unasked.
     pub(crate) fn watch(&self, watcher: Weak<dyn Watcher>) {
         self.backing.watch(watcher);
     }
 
-    /// The tier says that these records have changed.
+    /// Marks records as suspect that the tier has reported as changed.
     pub(crate) fn suspect(&self, memory: &Memory<CacheEntry>, names: &[&[u8]]) {
         for key in names.iter().filter_map(|name| names::key_of(name)) {
             self.counts.add(Event::Pushed);
@@ -96,13 +96,13 @@ impl Tiers {
         }
     }
 
-    /// The tier says that everything may have changed.
+    /// Marks all records as suspect, because everything in the tier may have changed.
     pub(crate) fn all_suspect(&self) {
         self.flushes.0.fetch_add(1, Ordering::AcqRel);
         self.counts.add(Event::Flushed);
     }
 
-    /// To be taken before a question is put to the tier.
+    /// Current moment, to be taken before a look-up is sent.
     pub(super) fn moment(&self) -> Moment {
         Moment { flush: self.flushes.now(), source: self.backing.source() }
     }
@@ -120,12 +120,12 @@ impl Tiers {
         }
     }
 
-    /// What the tier has is newer: the next use reads it.
+    /// Marks a copy that is older than the tier's record: its next use reads that.
     pub(super) fn is_overtaken(&self, entry: &CacheEntry) {
         entry.copy().overtaken(self.moment().source, self.flushes.now());
     }
 
-    /// From now on the tier tells what others do to what was written here.
+    /// Has the tier follow a record that was written here, so that it reports changes by others.
     pub(super) async fn follow_written(&self, key: &[u8], entry: &Arc<CacheEntry>, version: Version) {
         let Some(name) = names::of_record(key) else { return };
         for _ in 0..ATTEMPTS {
@@ -136,7 +136,7 @@ impl Tiers {
                 Ok(None) => moment.leave_alone(&asking, entry),
                 Ok(Some(_)) | Err(_) => break,
             };
-            // Something newer is to be written, and to be followed then.
+            // If a newer write is pending, that one will be followed.
             if is_current || self.working.pending(key).is_some() {
                 return;
             }
@@ -147,7 +147,7 @@ impl Tiers {
 }
 
 impl Moment {
-    /// A copy is what was read; whether nothing has changed since the question.
+    /// Marks a copy with the version that was read. Returns whether nothing has changed since the look-up was sent.
     pub(super) fn follow(self, asking: &Asking<'_>, copy: &Arc<CacheEntry>, read: &Loaded) -> bool {
         asking.found(copy, |mark| {
             mark.follow(read.source, self.flush, read.version);
@@ -157,7 +157,7 @@ impl Moment {
         })
     }
 
-    /// The tier has nothing for the key of a copy, so nobody has changed it there.
+    /// Marks a copy whose key has no record in the tier, so that nobody has changed it there.
     pub(super) fn leave_alone(self, asking: &Asking<'_>, copy: &Arc<CacheEntry>) -> bool {
         asking.found(copy, |mark| mark.leave_alone(self.source, self.flush))
     }

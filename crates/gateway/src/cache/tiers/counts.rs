@@ -1,64 +1,64 @@
-//! What was asked of the tier, for metrics.
+//! Counts of operations on the tier, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What was asked of the tier behind memory, since the start.
+/// Counts of operations on the tier behind memory, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierCounts {
-    /// Look-ups that it had a record for that can be used.
+    /// Look-ups that found a usable record.
     pub loads_hit: u64,
-    /// Look-ups that it had nothing for, or nothing that can be used.
+    /// Look-ups that found no record, or an unusable one.
     pub loads_missed: u64,
-    /// Look-ups that it did not answer.
+    /// Look-ups without an answer.
     pub loads_failed: u64,
     /// Records written.
     pub written: u64,
     /// Records removed.
     pub removed: u64,
-    /// Changes that it did not take: they are tried again.
+    /// Failed writes, which are tried again.
     pub writes_failed: u64,
     /// Records that could not be written, and were removed instead.
     pub given_up: u64,
-    /// Changes that found no place among those that wait: what was written before them is not believed any more.
+    /// Changes that exceeded the limit of pending keys: records that were written before them are ignored.
     pub refused: u64,
     /// Records and segments that break a rule of their format.
     pub corrupt: u64,
     /// Records and segments without the tag that is required, or with a wrong one.
     pub forged: u64,
-    /// Records in memory that it has said to have changed.
+    /// Changes of records that the tier has reported.
     pub pushes: u64,
-    /// How often it has said that all may have changed: after `FLUSHALL`, and when its connection was lost.
+    /// Reports that everything may have changed: after `FLUSHALL`, and when the connection was lost.
     pub flushes: u64,
-    /// Uses of copies in memory of which nobody knows whether it has something newer, because it can't be asked.
+    /// Uses of copies in memory that could not be verified, because the tier can't be asked.
     pub unverified: u64,
     /// Purges of other instances that took effect here.
     pub purges_heard: u64,
     /// Leases taken.
     pub leases_taken: u64,
-    /// Waits for what another instance fetched.
+    /// Waits for another instance's fetch.
     pub leases_waited: u64,
-    /// Of those, how many ended with a lease that nobody had freed.
+    /// Waits that ended with a lease that nobody had freed.
     pub leases_expired: u64,
-    /// Leases of this instance that others took, or that ended, before it was done.
+    /// Leases of this instance that another one took, or that ended, before it was done.
     pub leases_lost: u64,
-    /// Leases that the tier did not answer for: this instance went on alone.
+    /// Lease operations without an answer: this instance went on alone.
     pub leases_failed: u64,
     /// Leases that this instance gave back late: the tier did not answer at first.
     pub leases_released_late: u64,
     /// Leases that this instance could not give back before they ended, as far as it knows.
     pub leases_not_released: u64,
-    /// How long was waited in all, in milliseconds.
+    /// Total time of waits for another instance's fetch, in milliseconds.
     pub leases_waited_ms: u64,
-    /// Instances that share it, as far as is known here.
+    /// Instances that share the tier, as far as this one knows.
     pub instances: u64,
-    /// Keys whose change it does not know yet.
+    /// Keys with a pending change.
     pub pending: u64,
-    /// A number made of the id of the log that this instance reads, if it reads one.
+    /// Number derived from the id of the log that this instance reads, if it reads one.
     pub log: Option<u64>,
 }
 
-/// One thing that is counted.
+/// Counted event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     LoadHit,

@@ -1,20 +1,20 @@
-//! Whether a put that got no answer may still take effect.
+//! Guard against late writes: puts without an answer that may still take effect.
 //!
-//! After an error nobody knows (promise 18 of the contract), and what a broken connection had on its way may arrive long after others have
-//! written and removed. Each put of a record depends on what was there, so it does nothing where it finds anything else;
-//! but one that depends on nothing being there would bring back what was removed meanwhile. So as long as there is doubt about any
-//! put, no place is left empty: a record of nothing is written instead of a removal, and stays for [`LATE_MAX`].
+//! After an error the outcome is unknown (promise 18 of the contract), and bytes on a broken connection may arrive long after others
+//! have written and removed. Each put of a record depends on what was there, so it does nothing if it finds anything else; but a put
+//! that expects nothing would bring back a record that was removed meanwhile. So as long as any put is in doubt, no place is left
+//! empty: a record of nothing is written instead of a removal, and stays for [`LATE_MAX`].
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long after the tier has answered again a put of before may take effect. A system goes on to send what a closed connection
-/// left for two minutes or so.
+/// Time after the tier has answered again in which an earlier put may take effect. An operating system goes on sending the rest of a
+/// closed connection for about two minutes.
 pub(super) const LATE_MAX: Duration = Duration::from_secs(300);
 
-/// See the module. One for all keys: there is doubt about few puts, or about many.
+/// Doubt about earlier puts. One for all keys: few puts are in doubt, or many.
 #[derive(Debug, Default)]
 pub(super) struct Doubt(Mutex<State>);
 
@@ -22,18 +22,18 @@ pub(super) struct Doubt(Mutex<State>);
 enum State {
     #[default]
     None,
-    /// A put got no answer, and nothing has got one since.
+    /// A put got no answer, and neither did any later request.
     Silent,
     Until(Instant),
 }
 
 impl Doubt {
-    /// A put got no answer.
+    /// Notes a put without an answer.
     pub(super) fn begin(&self) {
         *self.0.lock() = State::Silent;
     }
 
-    /// The tier has answered.
+    /// Notes an answer of the tier: the doubt ends [`LATE_MAX`] after the first one.
     pub(super) fn answered(&self, now: Instant) {
         let mut state = self.0.lock();
         if matches!(*state, State::Silent) {
@@ -49,7 +49,8 @@ impl Doubt {
         }
     }
 
-    /// How long a record is to stay whose use ends after `ttl`: it keeps what it replaced from coming back, too.
+    /// Lifetime for a record whose use ends after `ttl`. While there is doubt, it is at least [`LATE_MAX`]: the record also keeps its
+    /// predecessor from coming back.
     pub(super) fn outlasted(&self, ttl: Duration, now: Instant) -> Duration {
         if self.holds(now) { ttl.max(LATE_MAX) } else { ttl }
     }

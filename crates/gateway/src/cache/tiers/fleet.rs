@@ -1,4 +1,4 @@
-//! The log of purges that instances share, as far as one of them writes it and is asked how far it has read.
+//! Purge log that instances share: this instance's writes to it, and its reports of how far it has read.
 
 use std::collections::VecDeque;
 use std::error::Error as _;
@@ -19,30 +19,30 @@ use tokio::time::Instant;
 
 use super::touch::Touch;
 
-/// See the module.
+/// Purge log of the tier, and the membership of this instance.
 pub(crate) struct FleetLog {
     backing: Arc<dyn Backing>,
     fleet: Fleet,
     verification: Duration,
     touch: Touch,
-    /// Whether others find this instance when they ask who has reached a purge.
+    /// Whether other instances find this one when they wait for a purge to be read.
     is_listed: AtomicBool,
-    /// Whether the log was read since: before, nobody knows what of the tier was purged.
+    /// Whether the log has been read since this instance was listed: until then, purges of the tier's records are unknown.
     is_read: AtomicBool,
-    /// Over which connection it was read last.
+    /// Generation of the connection over which the log was read last.
     read_over: AtomicU32,
-    /// Whether it is read in time, as the others expect. A server may go on to tell of changed records, and be too slow for the log, or
-    /// refuse it: then nobody here knows what was purged.
+    /// Whether the log is read in time, as other instances expect. A server may go on reporting changed records, and be too slow for
+    /// the log, or refuse it: then purges are unknown here.
     is_followed: AtomicBool,
-    /// What the tier has last answered in place of the log.
+    /// Last error of the tier in place of the log.
     refusal: Mutex<Option<String>>,
-    /// What is to be written.
+    /// Purges to be written.
     outbox: Mutex<Outbox>,
-    /// Held from the number of a purge until it is to be written.
+    /// Held from the time that a purge gets its number until it is in the outbox.
     numbered: Mutex<()>,
-    /// Held by whoever writes, so that all is written in order.
+    /// Serialises appends to the purge log.
     turn: tokio::sync::Mutex<()>,
-    /// Tells that something is to be written.
+    /// Signals a purge to be written.
     waiting: Notify,
 }
 
@@ -50,27 +50,27 @@ pub(crate) struct FleetLog {
 struct Outbox {
     records: VecDeque<Bytes>,
     bytes: usize,
-    /// So many were taken out so far, and put in.
+    /// Number of purges taken out so far, and below, put in.
     taken: u64,
     put: u64,
 }
 
-/// What the others have known of this instance.
+/// State of this instance's record in the tier before a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beat {
-    /// Nothing until now: it has to read what they have purged meanwhile.
+    /// There was none, or it may have expired: purges may be complete that this instance has not read.
     First,
-    /// They have waited for it all the time.
+    /// There was one all the time, so other instances have waited for this one.
     Next,
 }
 
-/// A purge that others are to be told of.
+/// Position of a purge in the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Posted(u64);
 
-/// More is not kept while the tier is away: one purge of everything stands for what was to be written then.
+/// Limit of the outbox while the tier is away. Beyond it, one purge of everything replaces the pending ones.
 const OUTBOX_BYTES_MAX: usize = 256 << 10;
-/// The log is made shorter when it is longer, and to half of it.
+/// Length from which the log is trimmed, to half of it.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
 impl FleetLog {
@@ -100,7 +100,7 @@ impl FleetLog {
         self.verification
     }
 
-    /// How many instances are known to share the tier.
+    /// Number of instances known to share the tier.
     pub(crate) fn instances(&self) -> usize {
         self.fleet.known()
     }
@@ -113,12 +113,12 @@ impl FleetLog {
         self.is_listed.load(Ordering::Acquire)
     }
 
-    /// The connection that there is.
+    /// Current connection.
     pub(crate) fn source(&self) -> Source {
         self.backing.source()
     }
 
-    /// The log was read to its end over this connection, or a later one.
+    /// Notes that the log was read to its end over this connection, or a later one.
     pub(crate) fn has_read_over(&self, source: Source) {
         self.read_over.store(source.generation, Ordering::Release);
         if self.is_listed() {
@@ -126,17 +126,17 @@ impl FleetLog {
         }
     }
 
-    /// Whether it was read over this connection: what was purged while there was none is known.
+    /// Whether the log was read over this connection, so that purges from the time without one are known.
     pub(crate) fn was_read_over(&self, source: Source) -> bool {
         self.is_read() && self.read_over.load(Ordering::Acquire) == source.generation
     }
 
-    /// Whether this instance knows what others purge before their purges are complete.
+    /// Whether this instance knows purges of others before they are complete.
     pub(crate) fn is_followed(&self) -> bool {
         self.is_followed.load(Ordering::Acquire)
     }
 
-    /// As if others knew of this instance, and it of all purges.
+    /// Pretends that other instances know this one, and that it knows all purges.
     #[cfg(test)]
     pub(crate) fn pretend_to_be_in_step(&self) {
         self.is_followed.store(true, Ordering::Release);
@@ -145,27 +145,27 @@ impl FleetLog {
         self.touch.told(Instant::now(), Duration::from_secs(3600));
     }
 
-    /// As long as it is held, nobody else gives a purge its number and puts it on its way.
+    /// Locks the numbering of purges: while held, no other purge gets a number and enters the outbox.
     pub(crate) fn numbered(&self) -> MutexGuard<'_, ()> {
         self.numbered.lock()
     }
 
-    /// Puts a purge on its way to the others.
+    /// Puts a purge into the outbox.
     pub(crate) fn post(&self, record: &PurgeRecord) -> Posted {
         let posted = self.outbox.lock().post(record);
         self.waiting.notify_one();
         posted
     }
 
-    /// Waits until there may be something to write.
+    /// Waits until there may be a purge to write.
     pub(crate) async fn posted(&self) {
         self.waiting.notified().await;
     }
 
-    /// Writes what is to be written. Where that is: behind it.
+    /// Writes all purges of the outbox. Returns the end of the log behind them; `None` if there were none.
     ///
     /// # Errors
-    /// What the tier answered; what was not written is kept.
+    /// Returns the error of the tier. Purges that were not written are kept.
     pub(crate) async fn send(&self) -> Result<Option<LogCursor>, BackingError> {
         let _turn = self.turn.lock().await;
         let mut end = None;
@@ -175,7 +175,7 @@ impl FleetLog {
                 return Ok(end);
             }
             let Appended::Taken { state, .. } = self.backing.append_log(&records).await? else {
-                // A server without memory: what is not written is told to nobody.
+                // A server without memory: unwritten purges reach nobody.
                 return Err(BackingError::Full);
             };
             end = Some(state.cursor());
@@ -184,7 +184,7 @@ impl FleetLog {
         }
     }
 
-    /// Up to which one all were written.
+    /// Last position up to which all purges were written.
     pub(crate) fn sent(&self) -> Posted {
         Posted(self.outbox.lock().taken)
     }
@@ -194,7 +194,7 @@ impl FleetLog {
         self.sent() >= posted
     }
 
-    /// What is shorter than before is none of the caller's business.
+    /// Trims a log that is too long. A failure is no concern of the caller.
     async fn trim(&self, state: LogState) {
         let length = state.end.0.saturating_sub(state.floor.0);
         if length > LOG_BYTES_MAX {
@@ -203,7 +203,7 @@ impl FleetLog {
         }
     }
 
-    /// As the tier has it.
+    /// State of the log in the tier.
     pub(crate) async fn state(&self) -> Result<LogState, BackingError> {
         self.backing.log_state().await
     }
@@ -212,12 +212,13 @@ impl FleetLog {
         self.backing.read_log(from).await
     }
 
-    /// The log has lost its end: no place in what was read of it is one in what it becomes.
+    /// Gives the log a new id because it has lost its end, so that positions that were read before are not taken for positions in the
+    /// log as it goes on.
     pub(crate) async fn rename(&self, read: LogCursor) -> Result<LogState, BackingError> {
         self.backing.rename_log(read).await
     }
 
-    /// Tells the others how far this instance has read.
+    /// Reports to other instances how far this one has read.
     pub(crate) async fn beat(&self, read: LogCursor) -> Result<Beat, BackingError> {
         let sent = Instant::now();
         self.fleet.beat(read).await?;
@@ -233,12 +234,12 @@ impl FleetLog {
         Ok(Beat::Next)
     }
 
-    /// Writing, reading or telling has failed that was begun then.
+    /// Notes that an append, a read or a heartbeat which began at `begun` has failed.
     pub(crate) fn failed(&self, begun: Instant, error: &BackingError) {
         let now = Instant::now();
         self.touch.failed(silent_since(error, (begun, now)), now);
         let mut refusal = self.refusal.lock();
-        // That nobody asks for a while tells nothing of why.
+        // An open circuit breaker says nothing about the cause.
         if !matches!(error, BackingError::Open { .. }) {
             let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
             *refusal = Some(format!("{error}{cause}"));
@@ -252,12 +253,12 @@ impl FleetLog {
         }
     }
 
-    /// Whether purges may have been complete without this instance, unless the tier is known to be away.
+    /// Whether purges may have completed without this instance, unless the tier is known to be away.
     pub(crate) fn is_out_of_touch(&self) -> bool {
         !self.touch.holds(Instant::now())
     }
 
-    /// Waits until that is known, but not for long.
+    /// Waits until this instance is in touch again, but not for long.
     pub(crate) async fn in_touch(&self) {
         if self.is_out_of_touch() {
             self.touch.restored().await;
@@ -274,19 +275,20 @@ impl FleetLog {
         self.fleet.leave().await
     }
 
-    /// How far all instances say now that they have read.
+    /// Positions up to which all instances report to have read.
     pub(crate) async fn said(&self) -> Result<Vec<LogCursor>, BackingError> {
         self.fleet.said().await
     }
 
-    /// Waits until all instances have read up to a place.
+    /// Waits until all instances have read up to a position, for at most the verification time and a second.
     pub(crate) async fn reach(&self, place: LogCursor) -> Reached {
         self.fleet.reach(place, self.verification + Duration::from_secs(1)).await
     }
 }
 
-/// From when on the tier has not answered, as a failure tells. Of several operations it is the last one that has failed, and that has waited for no longer
-/// than it may: a process that was stopped meanwhile has not waited. An error that came tells of the moment when it came.
+/// Time since which the tier has not answered, according to a failure. A timeout concerns the last of several operations, which waited
+/// no longer than its deadline: a process that was suspended meanwhile has not waited. Any other error is an answer at the time when it
+/// came.
 fn silent_since(error: &BackingError, (begun, now): (Instant, Instant)) -> Instant {
     match error {
         BackingError::TimedOut { after } => now.checked_sub(*after).map_or(begun, |since| since.max(begun)),
@@ -297,7 +299,7 @@ fn silent_since(error: &BackingError, (begun, now): (Instant, Instant)) -> Insta
 impl Outbox {
     fn post(&mut self, record: &PurgeRecord) -> Posted {
         self.put += 1;
-        // What is beyond a limit of the log takes more than it says.
+        // A purge that exceeds a limit of the log becomes a purge of everything.
         let bytes = record.encode().or_else(|_| everything(record).encode()).unwrap_or_default();
         self.push(bytes.into());
         if self.bytes > OUTBOX_BYTES_MAX {
@@ -315,7 +317,7 @@ impl Outbox {
         self.records.push_back(bytes);
     }
 
-    /// As many as one append takes.
+    /// Purges from the front that fit in one append.
     fn next(&self) -> Vec<Bytes> {
         let mut bytes = 0;
         let fits = |record: &&Bytes| {

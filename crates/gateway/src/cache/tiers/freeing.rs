@@ -1,6 +1,6 @@
-//! Gives leases back, with the last word on what was fetched under them.
+//! Returning leases, with a last word on the fetch.
 //!
-//! Others wait for that word, so one answer that is late is not the end of it: it is tried until the lease has ended by itself.
+//! Other instances wait for that word, so a missing answer is retried until the lease has expired.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,46 +20,46 @@ use crate::cache::record::portable::{self, LastWord};
 use crate::cache::record::stored::CacheEntry;
 use crate::clock::now;
 
-/// A lease that nobody here needs any more.
+/// A lease to return.
 pub(super) struct Unneeded {
     pub(super) lease: Lease,
-    /// What the tier had when it was looked at under the lease.
+    /// Record that was read under the lease.
     pub(super) there: There,
-    /// How long it is of use, as far as that is known here.
+    /// Time for which that record is of use, as far as this instance knows.
     pub(super) useful: Duration,
     pub(super) word: LastWord,
 }
 
-/// How many are given back, and how many of them at a time.
+/// Limits on leases that are being returned: in all, and at a time.
 pub(super) struct Rooms {
     all: Arc<Semaphore>,
     at_once: Semaphore,
 }
 
-/// What became of one.
+/// Result of returning a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Freed {
-    /// It is free.
+    /// The lease is free.
     Yes,
-    /// Nothing could be written over what lies there: it ends with its time.
+    /// The record could not be written over: the lease ends with its time.
     No,
-    /// It had ended, or somebody else has taken it.
+    /// The lease had ended, or another instance has taken it.
     Lost,
-    /// The same, or an attempt without an answer has freed it.
+    /// As [`Freed::Lost`], or an attempt without an answer has freed it.
     Unknown,
 }
 
-/// What waits beyond that ends with its time.
+/// Most leases that are being returned; others end with their time.
 const UNNEEDED_MAX: usize = 1000;
-/// Twice as many as there are connections for it: those who renew theirs meanwhile don't wait long.
+/// Returns at a time. Twice the number of connections for it, so that renewals of other leases don't wait long.
 const AT_ONCE_MAX: usize = 8;
-/// A connection is there again soon, or not for long.
+/// Pause between attempts. A lost connection is back soon, or not for long.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Who waits for it notices that.
+/// From this delay on, a return counts as late: waiting instances notice it.
 const LATE: Duration = Duration::from_millis(100);
-/// How long a note stays that stands alone: those who wait see it at once, and those who come within this time need not ask.
+/// Lifetime of a note without a record. Waiting instances see it at once, and requests within this time need not ask.
 const NOTE_TIME: Duration = Duration::from_secs(5);
-/// How long a record stays of which nobody here knows how long it is of use.
+/// Lifetime of a record if this instance doesn't know how long it is of use.
 const UNKNOWN_TIME: Duration = Duration::from_secs(60);
 
 impl Default for Rooms {
@@ -80,7 +80,7 @@ impl Leases {
         }));
     }
 
-    /// After that time it has ended: the last renewal was before.
+    /// Returns a lease, and counts the result. Stops after the lifetime of a lease, because the last renewal was before.
     async fn free(&self, unneeded: Unneeded) {
         let began = Instant::now();
         let freed = timeout(self.limits.time, self.freed(unneeded)).await;
@@ -105,7 +105,7 @@ impl Leases {
                 Ok(Put::Conflict(other)) => unneeded.there = other.map_or(There::Nothing, There::Record),
                 Err(_) => {
                     lost = Freed::Unknown;
-                    // What waits for long takes no memory for it.
+                    // A lease that waits for long keeps no record in memory.
                     unneeded.there = There::Unread;
                     sleep(PAUSE).await;
                 }
@@ -113,7 +113,7 @@ impl Leases {
         }
     }
 
-    /// What is written over what lies there; over nothing, as far as that was not read: the answer tells what does.
+    /// The write that returns the lease. If the record was not read, it expects none: the answer then brings the record.
     fn written<'a>(&self, unneeded: &'a Unneeded) -> Option<Write<'a>> {
         let key = names::key_of(&unneeded.lease.key)?;
         let there = match &unneeded.there {
@@ -134,7 +134,7 @@ impl Leases {
     }
 }
 
-/// How long a record is of use that stays as it is.
+/// Time for which an unchanged record is of use.
 pub(super) fn useful_for(known: Option<&CacheEntry>) -> Duration {
     let Some(end_ms) = known.and_then(CacheEntry::expires_at_ms) else { return UNKNOWN_TIME };
     let now_ms = u64::try_from(now().as_ms()).unwrap_or(0);

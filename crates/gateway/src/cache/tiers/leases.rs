@@ -1,8 +1,8 @@
-//! Leases: the right to fetch for all that share the tier, one for each key.
+//! Leases: the right to fetch on behalf of all instances that share the tier, one for each key.
 //!
-//! Who holds one renews it while it fetches, and frees it with the record that it writes: a response, a note that others
-//! get none from it, or a note that it gave up. Others wait for that record and never look at the lease, which changes with
-//! each renewal. So that none of them waits for nothing, a lease that is dropped is freed, whatever became of the fetch.
+//! The holder renews its lease while it fetches, and frees it with the record that it writes: a response, a note that others get no
+//! response from it, or a note that it gave up. Other instances wait for that record and never look at the lease, which changes with
+//! each renewal. So that none waits in vain, a dropped lease is freed whatever became of the fetch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,35 +22,35 @@ use super::freeing::{self, Rooms, Unneeded};
 use crate::cache::record::portable::LastWord;
 use crate::cache::record::stored::{CacheEntry, Uncacheable};
 
-/// How long leases last, and are waited for.
+/// Lifetime of leases, and the longest wait for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseLimits {
-    /// How long one lasts that is not renewed.
+    /// Lifetime of a lease that is not renewed.
     pub time: Duration,
-    /// The longest wait for what somebody else fetches.
+    /// Longest wait for another instance's fetch.
     pub wait_max: Duration,
 }
 
-/// What leases are taken and freed with.
+/// Means to take and free leases.
 pub(super) struct Leases {
     pub(super) backing: Arc<dyn Backing>,
     pub(super) doubt: Arc<Doubt>,
     pub(super) counts: Arc<Counts>,
     pub(super) limits: LeaseLimits,
     pub(super) rooms: Rooms,
-    /// Who holds them, for operators who look at the tier.
+    /// Name of this instance in notes, for operators who look at the tier.
     holder: Box<str>,
 }
 
-/// What a lease is taken for.
+/// Purpose of a lease.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) key: &'a [u8],
-    /// What of the request the response depends on, as far as that is known.
+    /// Variant key: the part of the request that the response depends on, as far as that is known.
     pub(crate) variant: &'a [u8],
-    /// What is known to lie under the key.
+    /// Record known under the key.
     pub(crate) known: Option<&'a Arc<CacheEntry>>,
-    /// Who asks, for the traces of those who wait.
+    /// Trace of the request, which the traces of waiting instances link to.
     pub(crate) trace: Option<TraceContext>,
 }
 
@@ -58,32 +58,32 @@ pub(crate) struct Wanted<'a> {
 pub(crate) struct Held {
     leases: Arc<Leases>,
     lease: Lease,
-    /// What lies under the key, as far as it is known here.
+    /// Record known under the key.
     known: Option<Arc<CacheEntry>>,
-    /// What the tier had when it was looked at under the lease: most probably what a write finds.
+    /// Record that was read under the lease: most probably the one that a write finds.
     beneath: Mutex<There>,
-    /// What others are told if nothing is written.
+    /// Note for other instances if nothing is written.
     last_word: Mutex<LastWord>,
     right: Arc<Mutex<Right>>,
     renewing: AbortHandle,
     runtime: Handle,
 }
 
-/// What became of a lease since it was taken.
+/// State of a lease that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Right {
     Held,
-    /// It was freed here, with a record or without: what comes behind that is written as anything else.
+    /// This instance freed it, with a record or without: later records are written as any other.
     Freed,
-    /// Somebody else has taken it, or it has ended: what was fetched under it is not written.
+    /// Another instance has taken it, or it has ended: a record that was fetched under it is not written.
     Lost,
 }
 
-/// The beginning of a note, which tells variants apart.
+/// Length of a note's first word, which tells variants apart.
 pub(super) const VARIANT_DIGITS: usize = 16;
-/// Older versions have the id of a forward there.
+/// Second word of a note. Older versions have the id of a forward there.
 pub(super) const NO_FORWARD: &str = "0000000000000000";
-/// A larger record is read again, and takes no memory while the origin is waited for.
+/// Largest record that a lease keeps. A larger one is read again, so that it takes no memory during the fetch.
 const BENEATH_BYTES_MAX: usize = 16 * 1024;
 
 impl Leases {
@@ -100,8 +100,8 @@ impl Leases {
         self.limits
     }
 
-    /// What others read beside a lease: which variant it is for, in 16 digits that tell no more, a word that older versions read, where the
-    /// forward is recorded as a `traceparent`, and who holds it.
+    /// Note beside a lease for other instances: a hash of the variant in 16 digits, which reveals nothing else, a word that older
+    /// versions read, the `traceparent` of the forward if it is recorded, and the name of the holder.
     pub(super) fn note(&self, wanted: &Wanted<'_>) -> String {
         let variant = XxHash3_64::oneshot(wanted.variant);
         let trace = wanted.trace.map(|trace| format!("{} ", trace.to_traceparent())).unwrap_or_default();
@@ -114,7 +114,7 @@ impl Leases {
             sleep(self.limits.time / 3).await;
             match self.backing.renew_lease(&lease, self.limits.time).await {
                 Ok(Renewed::Lost) => {
-                    // Unless it was just freed here, and that is about to be known.
+                    // This instance may just have freed it, and note that in a moment.
                     sleep(self.limits.time / 3).await;
                     let mut right = right.lock();
                     if *right == Right::Held {
@@ -123,7 +123,7 @@ impl Leases {
                     }
                     return;
                 }
-                // If it goes on failing, it ends: others are not to wait for one that nobody can reach.
+                // A lease that can't be renewed ends, so that nobody waits for a holder that can't reach the tier.
                 Ok(Renewed::Renewed) | Err(_) => {}
             }
         }
@@ -147,7 +147,7 @@ impl Held {
         }
     }
 
-    /// With what right a record is written that was fetched under it.
+    /// State of the lease, which decides how a record that was fetched under it is written.
     pub(super) fn right(&self) -> Right {
         *self.right.lock()
     }
@@ -156,34 +156,34 @@ impl Held {
         &self.lease
     }
 
-    /// This is what was read under the lease.
+    /// Sets the record that was read under the lease.
     pub(crate) fn is_upon(&self, there: There) {
         let is_large = matches!(&there, There::Record(record) if record.bytes.len() > BENEATH_BYTES_MAX);
         *self.beneath.lock() = if is_large { There::Unread } else { there };
     }
 
-    /// For the first who writes.
+    /// Takes the record that was read under the lease, for the first write.
     pub(super) fn take_beneath(&self) -> There {
         std::mem::replace(&mut self.beneath.lock(), There::Unread)
     }
 
-    /// From now on it is this.
+    /// Sets the state, and ends the renewals.
     pub(super) fn becomes(&self, right: Right) {
         *self.right.lock() = right;
         self.renewing.abort();
     }
 
-    /// Others get nothing of what is fetched: they are told when it is freed.
+    /// Sets the note that others get no response from this fetch, which the lease is freed with.
     pub(crate) fn note(&self, note: Uncacheable) {
         *self.last_word.lock() = LastWord::NotShared(note);
     }
 
-    /// What lies under the key is good enough: nothing is fetched.
+    /// Marks the lease as not needed: the record under the key is good enough, and nothing is fetched.
     pub(crate) fn is_not_needed(&self) {
         *self.last_word.lock() = LastWord::Unchanged;
     }
 
-    /// Frees it now, although the fetch goes on: nothing is written after all.
+    /// Frees the lease now, although the fetch goes on, because nothing will be written.
     pub(crate) fn free(&self) {
         let mut right = self.right.lock();
         if *right != Right::Held {

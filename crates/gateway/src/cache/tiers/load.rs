@@ -1,4 +1,4 @@
-//! Asking the tier: once for all who want the same at the same time.
+//! Look-ups in the tier, collapsed for all that need the same record at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,35 +20,35 @@ use crate::cache::record::stored::CacheEntry;
 use crate::clock::now;
 use crate::config::CacheRule;
 
-/// Who asks, and by which rules what comes is judged.
+/// Rules by which a record that was read is judged.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker<'a> {
     pub(crate) rule: &'a CacheRule,
     pub(crate) groups_max: usize,
-    /// The key of the URL alone, where what is asked for lies under one that has more.
+    /// Key of the URL alone, if the key of the look-up has more parts.
     pub(crate) site_key: Option<&'a [u8]>,
 }
 
-/// Where what comes is put, and what it is compared with.
+/// Memory that takes the record, and the invalidations that it is checked against.
 #[derive(Clone, Copy)]
 pub(crate) struct Home<'a> {
     pub(crate) memory: &'a Memory<CacheEntry>,
     pub(crate) epochs: &'a Epochs,
 }
 
-/// What the tier has for a key.
+/// Result of reading a key in the tier.
 enum Read {
-    /// It did not answer.
+    /// The tier did not answer.
     Failed,
     Nothing,
-    /// What the copy is of that is held.
+    /// The version that the copy in memory has.
     Same(Loaded),
-    /// Something that these rules don't let be stored, or that is damaged, or no response at all.
+    /// A record that these rules don't allow to be stored, that is damaged, or that has no response.
     Unusable(Loaded),
     Found(Arc<CacheEntry>, Loaded),
 }
 
-/// How often the tier is asked again because something has changed meanwhile.
+/// Attempts if the key changes while the tier is asked.
 const ATTEMPTS: usize = 3;
 
 impl Read {
@@ -74,16 +74,16 @@ impl Read {
 }
 
 impl Tiers {
-    /// What lies under a key, in memory or in the tier.
+    /// Looks a key up in memory and in the tier.
     pub(crate) async fn load(&self, home: Home<'_>, key: &[u8], asker: Asker<'_>) -> Answer {
         self.log.in_touch().await;
         self.loads.get(key.into(), self.ask(home, key, asker)).await
     }
 
-    /// The same, as it is from now on: a question that is under way may be answered with what was there before.
+    /// Looks a key up without joining a look-up in progress, which may be answered with an earlier record.
     pub(crate) async fn load_anew(&self, home: Home<'_>, key: &[u8], asker: Asker<'_>) -> Answer {
         let known = home.memory.get(key).or_else(|| self.known(key));
-        // Others may have written until a moment ago, and the word of it be on its way.
+        // Another instance may have written a moment ago, and the report of it be on its way.
         known.iter().filter(|copy| copy.copy().version().is_some()).for_each(|copy| copy.copy().suspect());
         self.ask(home, key, asker).await
     }
@@ -113,12 +113,12 @@ impl Tiers {
             if let Some(answer) = self.answer(home.memory, (&asking, moment), held, read) {
                 return answer;
             }
-            // Whatever that was is outdated.
+            // The answer is outdated.
         }
         Answer { said: Said::Changing, ..Answer::UNASKED }
     }
 
-    /// What lies under a key by what was read of the tier; `None` if that is outdated.
+    /// Answer from the result of reading the tier; `None` if it is outdated.
     fn answer(
         &self,
         memory: &Memory<CacheEntry>,
@@ -147,7 +147,7 @@ impl Tiers {
         })
     }
 
-    /// Gives it to memory where that keeps records. Whether it is still what the tier has.
+    /// Puts a record into memory, if memory keeps the tier's records. Returns whether it is still current.
     fn take(
         &self,
         memory: &Memory<CacheEntry>,
@@ -161,7 +161,7 @@ impl Tiers {
             is_current = found();
             match self.memory_use {
                 MemoryUse::Kept if is_current => Change::Put(Arc::clone(entry)),
-                // A note is not to hide it.
+                // A note in memory must not hide the record.
                 MemoryUse::Forgotten if is_current => Change::Remove,
                 MemoryUse::Kept | MemoryUse::Forgotten => Change::Keep,
             }
@@ -169,7 +169,8 @@ impl Tiers {
         is_current
     }
 
-    /// What the tier has is of no use here, and the copy in memory is of something older.
+    /// Removes the copy in memory, which is outdated, because the tier's record is of no use here. Returns whether that is still
+    /// current.
     fn drop_copy(&self, memory: &Memory<CacheEntry>, asking: &Asking<'_>) -> bool {
         let mut is_current = false;
         memory.update(asking.key(), |_| {
@@ -182,7 +183,7 @@ impl Tiers {
     async fn read(&self, key: &[u8], held: Option<&CacheEntry>, reader: &Reader<'_>) -> Read {
         let Some(name) = names::of_record(key) else { return Read::Nothing };
         if !self.log.is_read() {
-            // What of the tier was purged, nobody here knows yet.
+            // Purges of the tier's records are unknown until the log is read.
             self.counts.add(Event::LoadFailed);
             return Read::Failed;
         }
@@ -217,14 +218,14 @@ impl Tiers {
         };
         let mut decoded = portable::decode(&record.bytes, key, None).ok()?;
         for (id, bytes) in &apart {
-            // As good as missing.
+            // An unusable response counts as missing.
             let _ = decoded.add_apart(*id, bytes);
         }
         let bodies = self.bodies(&decoded).await;
         decoded.entry(&bodies, reader)
     }
 
-    /// What is corrupt is removed by who finds it, unless it is on its way to be changed here.
+    /// Counts an unusable record. Removes a corrupt one, unless a change to its key is pending.
     fn unusable(&self, error: &FormatError, key: &[u8]) {
         tracing::debug!(%error, "a record of the tier can't be used");
         match error.meaning() {
@@ -246,7 +247,7 @@ impl Tiers {
         Ok(loaded.into_iter().next().flatten())
     }
 
-    /// The responses that lie apart, as far as they are there.
+    /// Loads the responses that are stored apart from the record, as far as they are there.
     async fn apart(&self, decoded: &Decoded<'_>) -> Vec<(FillId, Bytes)> {
         let ids: Vec<FillId> = decoded.apart().collect();
         if ids.is_empty() {
@@ -258,7 +259,7 @@ impl Tiers {
         ids.into_iter().zip(loaded).filter_map(|(id, found)| Some((id, found?.bytes))).collect()
     }
 
-    /// The bodies that are one with their records in memory, as far as they are there.
+    /// Loads the small bodies, which are part of the record in memory, as far as they are there.
     async fn bodies(&self, decoded: &Decoded<'_>) -> Vec<(FillId, Bytes)> {
         let mut bodies = Vec::new();
         for small in decoded.small_bodies() {

@@ -1,8 +1,8 @@
-//! The tier behind memory, which may be shared with other processes: what memory lacks is asked for there, and what is stored is
-//! written there behind the exchange.
+//! Tier behind memory, which several processes may share: a miss in memory looks up there, and stored responses are written there
+//! behind the exchange.
 //!
-//! Clients wait for it once at most, for what they ask for and memory has not; nobody waits until something is written. What is
-//! not written yet is seen all the same: `working.rs`. A tier that fails is a miss.
+//! Clients wait for the tier at most once, on a look-up that memory misses; nobody waits for a write. Look-ups see pending writes
+//! (`working.rs`). A failure of the tier is a miss.
 
 pub(crate) mod answer;
 mod behind;
@@ -46,41 +46,41 @@ use crate::cache::epochs::Epochs;
 use crate::cache::record::stored::CacheEntry;
 use crate::clock::now;
 
-/// What memory does with records that the tier has too.
+/// Policy for records in memory that the tier has too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryUse {
-    /// They stay until they are evicted.
+    /// Keeps records until they are evicted.
     Kept,
-    /// None stays longer than it is in use, but notes, which the tier does not get.
+    /// Keeps no record longer than it is in use, except notes, which the tier does not get.
     Forgotten,
 }
 
-/// What is done with fresh copies that the tier cannot vouch for.
+/// Policy for fresh copies that the tier cannot vouch for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coherence {
-    /// They are used.
+    /// Uses them.
     Available,
-    /// They are validated at the origin before each use.
+    /// Validates them at the origin before each use.
     Strict,
 }
 
-/// A tier behind memory. It keeps its own deadlines, as [`store::backing::Guarded`] does.
+/// Settings of a tier behind memory.
 pub struct StartTier {
-    /// The tier.
+    /// The tier. Keeps its own deadlines, as [`store::backing::Guarded`] does.
     pub backing: Arc<dyn Backing>,
-    /// What stays in memory of what it has.
+    /// Policy for its records in memory.
     pub memory_use: MemoryUse,
-    /// What is done with copies while it is away.
+    /// Policy for copies while the tier is away.
     pub coherence: Coherence,
-    /// What the operator calls this instance among those that share the tier; up to 64 bytes.
+    /// Name of this instance among those that share the tier, for operators; up to 64 bytes.
     pub name: String,
-    /// How long copies are relied upon after the last sign of life of the tier.
+    /// Time for which copies are trusted after the last sign of life of the tier.
     pub verification: Duration,
-    /// How long leases last, and are waited for.
+    /// Lifetime of leases, and the longest wait for one.
     pub leases: LeaseLimits,
 }
 
-/// See the module.
+/// The tier behind memory, with its pending writes, leases and purge log.
 pub(crate) struct Tiers {
     backing: Arc<dyn Backing>,
     segments: TierSegments,
@@ -88,34 +88,34 @@ pub(crate) struct Tiers {
     coherence: Coherence,
     working: Working,
     limits: Limits,
-    /// Keys that the tier is being asked for.
+    /// Look-ups in progress, by key.
     loads: Together<Box<[u8]>, Answer>,
     rest: Rest,
     doubt: Arc<Doubt>,
-    /// The last look-up got no answer: who has just waited for one is not to wait for a lease, too.
+    /// Whether the last look-up got no answer. A request that has just waited for one must not wait for a lease too.
     is_silent: AtomicBool,
     leases: Arc<Leases>,
     flushes: Flushes,
     log: FleetLog,
     epochs: Arc<Epochs>,
     counts: Arc<Counts>,
-    /// Tells that something has been written.
+    /// Signals that a write has settled.
     settled: Notify,
-    /// Tells a writer that something is to happen.
+    /// Wakes a writer for a pending change.
     wanted: Notify,
-    /// What the tier says was written up to this time is not believed: something that nobody noted has happened since. In
-    /// milliseconds since 1970, by the clock of the tier.
+    /// Records that were written up to this time are ignored, because a later change could not be noted. Milliseconds since 1970, by
+    /// the clock of the tier.
     outdated_to_ms: AtomicU64,
 }
 
-/// Writes that are under way at the same time: a slow one delays few others.
+/// Concurrent writes: a slow one delays few others.
 pub(crate) const TIER_WRITERS: usize = 8;
-/// How long a process that ends waits for a tier that takes nothing. One that works takes a write in milliseconds; one that was seen to fail is asked again
-/// within a second. A process that is told to stop is not to be held up by a tier that is dead.
+/// Longest time that a process that ends waits without progress. A tier that works takes a write in milliseconds, and one that failed
+/// is tried again within a second; a dead one must not hold up the shutdown.
 const STALL_MAX: Duration = Duration::from_secs(2);
-/// How long an operator waits for the tier to know of a purge.
+/// Longest time that an operator waits until the tier has a purge.
 const WRITTEN_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Of so many keys at most something waits to be written. Where more comes, all that the tier has is outdated.
+/// Most keys with a pending change. Beyond them, everything that the tier has counts as outdated.
 const PENDING_KEYS_MAX: usize = 10_000;
 
 impl Tiers {
@@ -150,27 +150,27 @@ impl Tiers {
         &self.segments
     }
 
-    /// The purges of all that share the tier.
+    /// Purge log of all instances that share the tier.
     pub(crate) fn log(&self) -> &FleetLog {
         &self.log
     }
 
-    /// It can be asked.
+    /// Ends the back-off and wakes the writers.
     pub(crate) fn answers(&self) {
         self.rest.end();
     }
 
-    /// Somebody else has purged something.
+    /// Counts a purge by another instance.
     pub(crate) fn heard_purge(&self) {
         self.counts.add(Event::PurgeHeard);
     }
 
-    /// What lies under a key, as far as that is known without asking.
+    /// Record of a key, as far as it is known without a look-up in the tier.
     pub(crate) fn known(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
         self.working.entry(key)
     }
 
-    /// Waits until nothing is to happen to a key any more, but not for long.
+    /// Waits until no change to a key is pending, for at most [`WRITTEN_WAIT_MAX`].
     pub(crate) async fn written(&self, key: &[u8]) {
         let is_over = async {
             loop {
@@ -183,11 +183,11 @@ impl Tiers {
                 settled.await;
             }
         };
-        // A tier that fails has nobody wait for it: what waits to be written is seen all the same.
+        // Nobody waits longer for a tier that fails: look-ups see the pending change all the same.
         let _ = tokio::time::timeout(WRITTEN_WAIT_MAX, is_over).await;
     }
 
-    /// Waits until the tier knows all that has happened, as long as there is hope, and no longer than `limit`. Removals come first.
+    /// Waits until the tier has every pending change, while it makes progress and for at most `limit`. Removals come first.
     pub(crate) async fn drained(&self, limit: Duration) -> Left {
         let end = Instant::now() + limit;
         self.working.removals_first();
@@ -213,7 +213,7 @@ impl Tiers {
         Left { keys: self.working.pending_keys(), removals: self.working.removals() }
     }
 
-    /// Changes with each write that the tier has taken.
+    /// Number of writes that the tier has taken.
     fn writes(&self) -> u64 {
         self.counts.of(Event::Written) + self.counts.of(Event::Removed) + self.segments.written()
     }
@@ -222,35 +222,35 @@ impl Tiers {
         self.is_silent.load(Ordering::Relaxed)
     }
 
-    /// How many keys the tier does not know the last change of.
+    /// Number of keys with a pending change.
     pub(crate) fn pending_keys(&self) -> usize {
         self.working.pending_keys()
     }
 
-    /// Whether the tier is still to be told what has happened to a key.
+    /// Whether a change to a key is pending.
     #[cfg(test)]
     pub(crate) fn is_pending(&self, key: &[u8]) -> bool {
         self.working.pending(key).is_some()
     }
 
-    /// What was asked of the tier.
+    /// Counts of operations on the tier.
     pub(crate) fn counts(&self) -> TierCounts {
         self.counts.read(self.working.pending_keys(), self.log.instances())
     }
 
-    /// How the tier does.
+    /// State of the tier. Verified only while its purge log is read in time too.
     pub(crate) fn health(&self) -> Health {
         let health = self.backing.health();
         Health { is_verified: health.is_verified && self.log.is_followed(), ..health }
     }
 
-    /// Whether the tier may have something under a key.
+    /// Whether the tier may have a record under a key.
     pub(crate) fn may_have(&self, key: &[u8]) -> bool {
         !matches!(self.working.known(key), Known::Nothing)
     }
 
-    /// Changes what lies under a key, in memory and behind it. `decide` sees what waits to be written, whether memory has it or not. Where
-    /// it was fetched under a lease, it is written only if nobody else has taken that meanwhile.
+    /// Changes the record under a key, in memory and in the tier. `decide` sees a pending record even if memory has lost it. A record
+    /// that was fetched under a lease is written only if nobody else has taken the lease meanwhile.
     pub(crate) fn update(
         &self,
         memory: &Memory<CacheEntry>,
@@ -266,8 +266,8 @@ impl Tiers {
         applied
     }
 
-    /// Puts a record under a key that says nothing new of responses: a note of what is not stored. The tier is not to know it, for
-    /// it is of use for a short time, and of none to who has something stored.
+    /// Puts a record that differs only by its note that responses are not stored. The tier does not get it: the note is of use for a
+    /// short time, and of none to an instance that has a stored response.
     pub(crate) fn annotate(
         &self,
         memory: &Memory<CacheEntry>,
@@ -284,8 +284,8 @@ impl Tiers {
         });
     }
 
-    /// Changes what memory has of what the tier has, because a purge says so: whoever reads the tier finds that out by itself, and somebody
-    /// may have stored something newer there.
+    /// Changes a record in memory as a purge demands, and not in the tier: every reader of the tier applies the purge itself, and
+    /// somebody may have stored a newer response there.
     pub(crate) fn purged(
         &self,
         memory: &Memory<CacheEntry>,
@@ -315,14 +315,14 @@ impl Tiers {
         memory.update(key, |current| {
             let current = current.cloned().or_else(|| self.working.entry(key));
             match (self.memory_use, decide(current.as_ref())) {
-                // Only a note can be there.
+                // Memory holds only notes here.
                 (MemoryUse::Forgotten, Change::Put(entry)) if !entry.variants().is_empty() => Change::Remove,
                 (_, change) => change,
             }
         });
     }
 
-    /// What is under a key is out of use, though nobody here knows what it is: it goes.
+    /// Removes the record of a key from the tier, unless this instance knows a record there or has a pending change.
     pub(crate) fn remove_unknown(&self, key: &[u8]) {
         if matches!(self.working.known(key), Known::Unknown) {
             self.note(key, Pending::Removed);
@@ -364,20 +364,20 @@ impl Tiers {
         }
     }
 
-    /// A time of this process by the clock of the tier.
+    /// Converts a time of this process to the clock of the tier.
     fn tier_ms(&self, at: Timestamp) -> u64 {
         u64::try_from(at.plus_ms(self.clock_ahead_ms()).as_ms()).unwrap_or(0)
     }
 }
 
-/// What the tier was not told.
+/// Changes that never reached the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Left {
     pub(crate) keys: usize,
     pub(crate) removals: usize,
 }
 
-/// Little enough that what can't be written leaves room for what arrives.
+/// An eighth of the budget, so that pending records leave room for new ones.
 fn pending_bytes_max(budget: &Budget) -> usize {
     usize::try_from(budget.bytes_max() / 8).unwrap_or(usize::MAX)
 }

@@ -1,5 +1,4 @@
-//! Keys that something is to happen to in the tier, in the order of their turns. Each is here once, or in the hands of one
-//! writer.
+//! Keys with a pending change, in the order of their turns. Each is here once, or held by one writer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,18 +6,18 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Whose turn it is.
+/// Next key to write.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// This key's, and it is out of the queue now.
+    /// This key, which has left the queue.
     Key(Box<[u8]>),
-    /// Nobody's before this time.
+    /// No key before this time.
     At(Instant),
-    /// Nobody's.
+    /// No key.
     Nobody,
 }
 
-/// See the module.
+/// Queue of keys with a pending change.
 #[derive(Default)]
 pub(super) struct Queue(Mutex<Lists>);
 
@@ -29,16 +28,16 @@ struct Lists {
     early: Paused,
 }
 
-/// Keys that pause, each with the time from which on it waits again. All pauses here have one length, so they end in this order.
+/// Keys that pause, each with the end of its pause. All pauses of a list have one length, so they end in this order.
 #[derive(Default)]
 struct Paused(VecDeque<(Instant, Box<[u8]>)>);
 
-/// Why a key pauses.
+/// Reason for a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// The tier did not do what it was told.
+    /// The write failed.
     Failed,
-    /// Others are to know of a purge first.
+    /// A purge must reach the log first.
     Early,
 }
 
@@ -46,7 +45,7 @@ impl Pause {
     fn length(self) -> Duration {
         match self {
             Self::Failed => Duration::from_millis(250),
-            // The log has a purge a round trip later.
+            // A purge reaches the log in one round trip.
             Self::Early => Duration::from_millis(2),
         }
     }
@@ -66,7 +65,7 @@ impl Queue {
         paused.0.push_back((now + pause.length(), key));
     }
 
-    /// Whoever has paused comes behind all who wait.
+    /// Takes out the next key. Keys whose pause has ended go behind those that wait.
     pub(super) fn next(&self, now: Instant) -> Turn {
         let mut lists = self.0.lock();
         lists.end_pauses(now);
@@ -78,7 +77,7 @@ impl Queue {
         }
     }
 
-    /// Takes all out, whether they pause or not.
+    /// Takes out all keys, including those that pause.
     pub(super) fn take(&self) -> Vec<Box<[u8]>> {
         let Lists { waiting, failed, early } = std::mem::take(&mut *self.0.lock());
         waiting.into_iter().chain(failed.0.into_iter().chain(early.0).map(|(_, key)| key)).collect()

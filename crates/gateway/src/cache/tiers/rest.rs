@@ -1,4 +1,4 @@
-//! When the tier is not asked: it has said until when, and whoever writes waits.
+//! Back-off of the writers while the tier's circuit breaker is open.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// See the module.
+/// End of the back-off, if one is running.
 #[derive(Default)]
 pub(super) struct Rest {
     until: Mutex<Option<Instant>>,
     over: Notify,
 }
 
-/// Short enough to notice soon that one of several probes was enough.
+/// Shortest back-off. Short enough to notice soon that one of several probes was enough.
 const REST_MIN: Duration = Duration::from_millis(20);
 
 impl Rest {
-    /// It is worth asking again after `retry`. Whether nobody has said so yet.
+    /// Begins or extends the back-off to `retry` from now. Returns whether none was running.
     pub(super) fn begin(&self, retry: Duration, now: Instant) -> bool {
         let end = now + retry.max(REST_MIN);
         let mut until = self.until.lock();
@@ -26,14 +26,14 @@ impl Rest {
         is_new
     }
 
-    /// It has answered.
+    /// Ends the back-off because the tier has answered.
     pub(super) fn end(&self) {
         if self.until.lock().take().is_some() {
             self.over.notify_waiters();
         }
     }
 
-    /// Waits until it is over.
+    /// Waits until the back-off is over.
     pub(super) async fn ended(&self) {
         let over = self.over.notified();
         tokio::pin!(over);
@@ -45,7 +45,7 @@ impl Rest {
         }
     }
 
-    /// Whether it lasts until then.
+    /// Whether the back-off lasts until `end` or longer.
     pub(super) fn lasts_until(&self, end: Instant) -> bool {
         self.until.lock().is_some_and(|until| until >= end)
     }

@@ -1,7 +1,7 @@
-//! Bodies in a tier behind memory: their segments by fill and index, loaded when their turn comes and given before the
-//! record that names them.
+//! Bodies in a tier behind memory: segments by fill and index, loaded when a reply reaches them and written before the record that
+//! names them.
 //!
-//! The tier has deadlines and a circuit breaker of its own. Whatever it answers, a missing byte is a hole and no error.
+//! The tier has its own deadlines and circuit breaker. Whatever it answers, a missing byte is a hole and no error.
 
 #[cfg(test)]
 mod tests;
@@ -20,19 +20,19 @@ use super::counts::{Counts, Event};
 use super::together::Together;
 use crate::cache::record::segmented::{Absent, Segmented};
 
-/// Asked for at once, if a segment is not larger: it must come within the deadline of one operation.
+/// Most bytes that one load requests, unless a single segment is larger: they must arrive within the deadline of one operation.
 pub(crate) const LOAD_BYTES_MAX: u64 = 2 << 20;
 
-/// Loaded before the head of a reply is sent, where a reply must have all its bytes by then.
+/// Most bytes that are loaded before the head of a reply, if the reply must have all its bytes by then.
 pub(crate) const AHEAD_BYTES_MAX: u64 = 8 << 20;
 
-/// Beside the data of a segment in the tier.
+/// Size of the frame around a segment's data in the tier.
 const FRAME_BYTES: usize = store::backing::SEGMENT_FRAME_BYTES_MAX - store::SEGMENT_BYTES_MAX;
 
-/// Segments whose time to live is asked for at once.
+/// Segments whose time to live one operation extends.
 const EXTENDED_AT_ONCE: usize = 256;
 
-/// The segments of all bodies.
+/// Segments of all bodies.
 pub(crate) struct TierSegments {
     backing: Arc<dyn Backing>,
     budget: Arc<Budget>,
@@ -42,7 +42,7 @@ pub(crate) struct TierSegments {
     written: AtomicU64,
 }
 
-/// Why nothing was loaded or given, whatever the tier has.
+/// Error of loading or writing segments.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unavailable {
     #[error(transparent)]
@@ -52,7 +52,7 @@ pub(crate) enum Unavailable {
 }
 
 impl TierSegments {
-    /// `backing` keeps deadlines; `keys` are those of the tags, where tags are required.
+    /// Creates the segments of a tier. `backing` keeps deadlines; `keys` are the tag keys, if tags are required.
     pub(crate) fn new(
         backing: Arc<dyn Backing>,
         budget: Arc<Budget>,
@@ -62,21 +62,21 @@ impl TierSegments {
         Self { backing, budget, keys, counts, loads: Together::default(), written: AtomicU64::new(0) }
     }
 
-    /// How many the tier has taken.
+    /// Number of segments that the tier has taken.
     pub(super) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// What the tier has of what a body lacks, asked for once for all who lack the same at the same time. `None` without an answer. To be
-    /// polled without long pauses.
+    /// Loads missing segments of a body, once for all that lack the same at the same time. `None` without an answer. To be polled
+    /// without long pauses.
     pub(crate) async fn load_together(&self, absent: &Absent, place: Place) -> Option<Vec<Option<Segment>>> {
         self.loads.get((absent.clone(), place), async { self.load(absent, place).await.ok() }).await
     }
 
-    /// What the tier has of what a body lacks, in its order. It is counted in the budget, and in no group.
+    /// Loads missing segments of a body, in order. They are counted in the budget, and in no group.
     ///
     /// # Errors
-    /// When the tier does not answer, or there is no room for what it may answer.
+    /// When the tier does not answer, or the budget has no room for the largest answer.
     pub(crate) async fn load(
         &self,
         absent: &Absent,
@@ -86,14 +86,14 @@ impl TierSegments {
         let lens = absent.segments.iter().map(|(_, range)| range.len_bytes());
         let cell_bytes = lens.clone().max().unwrap_or(0) as usize;
         let mut loaded = self.load_indexes(absent.fill, &indexes, cell_bytes, place).await?;
-        // A segment of another length than the record says is as good as missing.
+        // A segment whose length is not the record's counts as missing.
         for (segment, len) in loaded.iter_mut().zip(lens) {
             segment.take_if(|segment| segment.len() as u64 != len);
         }
         Ok(loaded)
     }
 
-    /// `cell_bytes` is what the largest of them has at most.
+    /// Loads segments of at most `cell_bytes` each.
     async fn load_indexes(
         &self,
         fill: FillId,
@@ -115,7 +115,7 @@ impl TierSegments {
         }
         drop(room);
         if !unusable.is_empty() {
-            // What can't be removed now is found again.
+            // A segment that can't be removed now will be found again.
             let _ = self.backing.remove_segments(fill, &unusable).await;
         }
         Ok(loaded)
@@ -136,8 +136,8 @@ impl TierSegments {
         Segment::copy(&self.budget, place, frame.data).map_err(|_| Unusable::Leave)
     }
 
-    /// The body with all bytes of `ranges`, which it holds as long as it lives. Memory keeps them too, where it has room. `None` where
-    /// something is neither held nor to be had, or these are more than [`AHEAD_BYTES_MAX`].
+    /// Loads all bytes of `ranges` and returns a body that holds them as long as it lives. Memory keeps them too, if it has room.
+    /// `None` if some are neither held nor in the tier, or if they exceed [`AHEAD_BYTES_MAX`].
     pub(crate) async fn complete(
         &self,
         body: &Segmented,
@@ -158,12 +158,12 @@ impl TierSegments {
         Some(body)
     }
 
-    /// Gives the tier all segments of a body that it lacks, and lets all of them live for `ttl` from now on. The record that names them
-    /// comes afterwards, and says what the tier has acknowledged: this. What it lacks and memory holds no more is not part of it.
-    /// `None` for a body that is not followed.
+    /// Writes the segments of a body that the tier lacks, and extends the life of all to `ttl` from now. Returns the layout of those
+    /// that the tier has acknowledged, for the record that is written afterwards: it leaves out segments that neither the tier nor
+    /// memory has. `None` for a body that is not followed.
     ///
     /// # Errors
-    /// When the tier does not answer, or there is no room for what it is sent.
+    /// When the tier does not answer, or the budget has no room for a segment on its way.
     pub(crate) async fn store(&self, body: &Segmented, ttl: Duration) -> Result<Option<Layout>, Unavailable> {
         let Some(layout) = body.layout() else { return Ok(None) };
         let cell_bytes = layout.cell_bytes;
@@ -183,10 +183,10 @@ impl TierSegments {
         Ok(Some(Layout { runs, fragments, ..layout }))
     }
 
-    /// The same for a small body that is one segment there and none in memory. Says whether it was acknowledged.
+    /// Writes a small body, which is one segment in the tier and none in memory. Returns whether it was acknowledged.
     ///
     /// # Errors
-    /// As of [`TierSegments::store`].
+    /// As for [`TierSegments::store`].
     pub(crate) async fn store_small(
         &self,
         fill: FillId,
@@ -198,7 +198,7 @@ impl TierSegments {
         Ok(!self.give(&given, &[0]).await?.is_empty())
     }
 
-    /// Says which of the segments the tier has then, in order.
+    /// Writes segments that the tier lacks. Returns those that it has then, in order.
     async fn give(&self, given: &Given<'_>, indexes: &[u32]) -> Result<Vec<u32>, Unavailable> {
         let mut has = indexes.to_vec();
         for index in self.lacking(given, indexes).await? {
@@ -209,8 +209,8 @@ impl TierSegments {
         Ok(has)
     }
 
-    /// Lets segments live on, and says which of them the tier lacks. It tells only how many: of a new body it has none, of an old one
-    /// all, and in between the halves tell.
+    /// Extends the life of segments, and returns those that the tier lacks. The tier only counts those that it has: none of a new body,
+    /// all of an old one; otherwise each half is asked again.
     async fn lacking(&self, given: &Given<'_>, indexes: &[u32]) -> Result<Vec<u32>, Unavailable> {
         let mut lacking = Vec::new();
         let mut open = vec![indexes];
@@ -242,7 +242,7 @@ impl TierSegments {
     }
 }
 
-/// Segments of one fill on their way into the tier.
+/// Segments of one fill that are being written.
 struct Given<'a> {
     source: Source<'a>,
     fill: FillId,
@@ -250,10 +250,10 @@ struct Given<'a> {
     ttl: Duration,
 }
 
-/// Where their bytes are.
+/// Source of the bytes of segments.
 enum Source<'a> {
     Body(&'a Segmented),
-    /// The bytes of the only one.
+    /// Bytes of the only segment.
     Bytes(&'a Bytes),
 }
 
@@ -266,7 +266,7 @@ impl Source<'_> {
     }
 }
 
-/// What to do about bytes that are not the segment.
+/// Action on bytes that are not the segment.
 enum Unusable {
     Remove,
     Leave,

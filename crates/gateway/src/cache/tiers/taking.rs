@@ -1,4 +1,4 @@
-//! Taking leases, and waiting for whoever holds one.
+//! Taking leases, and waiting while another instance holds one.
 
 #[cfg(test)]
 mod tests;
@@ -16,48 +16,48 @@ use super::leases::{Held, VARIANT_DIGITS, Wanted};
 use super::load::{Asker, Home};
 use super::{Tiers, names};
 
-/// What became of taking a lease.
+/// Result of taking a lease.
 pub(crate) enum Taking {
     Taken(Arc<Held>),
-    /// Somebody else holds it.
+    /// Another instance holds it.
     Held(Holder),
-    /// The tier did not say.
+    /// The tier gave no answer, or was not asked.
     Failed,
 }
 
-/// What others say of a lease that they hold.
+/// Note that the holder of a lease left beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) variant: Variant,
-    /// Where what they ask of the origin is recorded, if it is.
+    /// Trace of the holder's forward, if it is recorded.
     pub(crate) trace: Option<TraceContext>,
 }
 
-/// Which variant a lease is held for.
+/// Variant that a lease is held for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
-    /// The one that is wanted, or one that may turn out to be the same.
+    /// The wanted one, or one that may turn out to be the same.
     This,
     Another,
 }
 
-/// What became of waiting for what another instance fetches.
+/// Result of waiting for another instance's fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
-    /// The record is another one; this version of it, if there is any.
+    /// The record has changed; the version that is there now, if any.
     Changed(Option<Version>),
-    /// The record has changed, to what was not looked at.
+    /// The tier reported a change; the record was not read.
     Told,
-    /// Nobody holds the lease any more, and what lies there is the same.
+    /// The lease is free, and the record is the same.
     Free,
-    /// Time is over.
+    /// The limit has passed.
     StillHeld,
-    /// The tier did not say.
+    /// The tier gave no answer, or the key is too long for a tier.
     Failed,
 }
 
 impl Tiers {
-    /// Takes the lease on a key, if nobody holds it.
+    /// Takes the lease on a key if nobody holds it.
     pub(crate) async fn take_lease(&self, wanted: Wanted<'_>) -> Taking {
         let name = names::of_record(wanted.key).filter(|_| self.may_give_leases());
         let Some(name) = name else { return Taking::Failed };
@@ -78,8 +78,9 @@ impl Tiers {
         }
     }
 
-    /// The same, and looks what lies there. The look is sent behind the question for the lease, without waiting for the answer: it finds all that
-    /// was written before the lease was taken. Should a tier answer the look first, the origin may be asked once more than it had to be.
+    /// Takes the lease on a key and reads its record. The read is sent behind the request for the lease without waiting for the answer,
+    /// so it finds everything that was written before the lease was taken. If a tier answers the read first, the origin may get one
+    /// request too many.
     pub(crate) async fn take_lease_and_look(
         &self,
         home: Home<'_>,
@@ -101,7 +102,7 @@ impl Tiers {
         self.log.is_read() && !self.is_silent()
     }
 
-    /// Waits for what another instance fetches, as long as the record is the one that was `seen`.
+    /// Waits for another instance's fetch, as long as the record is the one that was `seen`.
     pub(crate) async fn await_other(&self, key: &[u8], seen: Option<Version>, limit: Duration) -> Awaited {
         let Some(name) = names::of_record(key) else { return Awaited::Failed };
         let began = Instant::now();
@@ -124,7 +125,7 @@ impl Tiers {
         }
     }
 
-    /// The longest wait for what another instance fetches.
+    /// Longest wait for another instance's fetch.
     pub(crate) fn lease_wait_max(&self) -> Duration {
         self.leases.limits().wait_max
     }

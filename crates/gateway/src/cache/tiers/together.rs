@@ -1,4 +1,4 @@
-//! One question for all who want the same at the same time.
+//! Request collapsing for look-ups: one question to the tier for all that need its answer at the same time.
 
 #[cfg(test)]
 mod tests;
@@ -10,12 +10,12 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-/// What is being asked for, each with the place where all who want it wait.
+/// Questions in progress, each with the cell that holds its answer.
 pub(super) struct Together<K: Eq + Hash, V> {
     by_key: Mutex<HashMap<K, Weak<OnceCell<V>>>>,
 }
 
-/// Somebody waits for an answer. However that ends, nothing is left of a question that nobody waits for.
+/// One caller that waits for an answer. Dropping the last one removes the question, however the wait ended.
 struct Waiting<'a, K: Eq + Hash, V> {
     together: &'a Together<K, V>,
     key: K,
@@ -29,8 +29,8 @@ impl<K: Eq + Hash, V> Default for Together<K, V> {
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> Together<K, V> {
-    /// Whoever comes first asks; if it goes away before there is an answer, the next one does. To be polled without long
-    /// pauses: others may wait for it.
+    /// Returns the answer to the question in progress, or asks it. If the caller that asks is dropped before the answer, the next one
+    /// asks. To be polled without long pauses: others may wait for it.
     pub(super) async fn get(&self, key: K, ask: impl Future<Output = V>) -> V {
         let waiting = self.join(key);
         let answer = waiting.answer.as_ref().expect("it is taken on the way out alone");

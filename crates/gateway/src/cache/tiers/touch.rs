@@ -1,8 +1,8 @@
-//! Whether this instance knows what becomes of it among those that share the tier.
+//! Contact of this instance with the others that share the tier.
 //!
-//! The others wait for it as long as its record lives, which it renews all the time. A process that was stopped for longer than that goes on
-//! without knowing: purges were complete without it, and whoever asks it next is not to get what they took. So what it has is used only if it has
-//! told the others of itself lately, after it had read the log, or knows that the tier can't be reached.
+//! Other instances wait for this one as long as its record lives, which it keeps renewing. A process that was suspended for longer goes
+//! on unaware: purges completed without it, and a client that asks it next must not get a purged response. So its stored responses are
+//! used only if it has renewed its record lately, after it had read the log, or knows that the tier can't be reached.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,32 +11,33 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-/// See the module.
+/// Time up to which stored responses may be used without hearing from the tier.
 pub(super) struct Touch {
     begun: Instant,
     verification: Duration,
-    /// In milliseconds after `begun`. Before the first record nobody counts on this instance, and purges are complete without it.
+    /// Milliseconds after `begun`. 0 before the first record: no instance counts on this one yet, and purges complete without it.
     until_ms: AtomicU64,
-    /// The same, as far as the tier has answered: it does not grow while the tier is away.
+    /// End according to answers of the tier, in milliseconds after `begun`: it stands still while the tier is away.
     told_until_ms: AtomicU64,
-    /// The same of the last record that the tier has, whatever this instance had read when it wrote that.
+    /// End of the last record that the tier has, in milliseconds after `begun`, whatever this instance had read when it wrote that.
     listed_until_ms: AtomicU64,
     failing: Mutex<Option<Failing>>,
     changed: Notify,
 }
 
-/// The tier does not answer.
+/// A series of failures without an answer.
 #[derive(Clone, Copy)]
 struct Failing {
     since: Instant,
     last: Instant,
 }
 
-/// After so long without an answer the tier is away. A connection that has ended while the process was stopped is another one before.
+/// Time without an answer after which the tier is away. A connection that ended while the process was suspended is replaced before.
 const AWAY_AFTER: Duration = Duration::from_secs(1);
-/// The same for a process that has just begun, and had no connection that could have ended.
+/// Time without an answer after which the tier is away for a process that has just started, which had no connection that could have
+/// ended.
 const AWAY_AT_START_AFTER: Duration = Duration::from_millis(500);
-/// No client waits longer.
+/// Longest wait of a client.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
 impl Touch {
@@ -52,12 +53,12 @@ impl Touch {
         }
     }
 
-    /// For every hit.
+    /// Whether stored responses may be used now. Called for every hit.
     pub(super) fn holds(&self, now: Instant) -> bool {
         self.is_before(now, &self.until_ms)
     }
 
-    /// Whether the others wait for this instance, as far as it has heard: what is purged, it learns before a purge is complete.
+    /// Whether other instances wait for this one, as far as it has heard, so that it learns of a purge before that is complete.
     pub(super) fn is_told(&self, now: Instant) -> bool {
         self.is_before(now, &self.told_until_ms)
     }
@@ -66,20 +67,20 @@ impl Touch {
         now.saturating_duration_since(self.begun).as_millis() < u128::from(end_ms.load(Ordering::Acquire))
     }
 
-    /// The tier has the record of this instance, which was sent then and lives for `lifetime`. Whether it had one all the time until now: if not,
-    /// purges may have been complete that this instance had not read before it wrote the record.
+    /// Notes a record of this instance in the tier, sent at `sent`, with this `lifetime`. Returns whether the tier had one all the time
+    /// until now: if not, purges may have completed that this instance had not read before it wrote the record.
     pub(super) fn listed(&self, (sent, now): (Instant, Instant), lifetime: Duration) -> bool {
         let was_listed = self.is_before(now, &self.listed_until_ms);
         self.listed_until_ms.store(self.ms_at(self.end_of(sent, lifetime)), Ordering::Release);
         was_listed
     }
 
-    /// Before the others stop to wait for it.
+    /// A time before other instances stop waiting for this one.
     fn end_of(&self, sent: Instant, lifetime: Duration) -> Instant {
         sent + lifetime.saturating_sub(self.verification / 2)
     }
 
-    /// The same of one that was written when this instance had read all that was purged without it.
+    /// Notes a record that was written after this instance had read all purges.
     pub(super) fn told(&self, sent: Instant, lifetime: Duration) {
         *self.failing.lock() = None;
         let end = self.end_of(sent, lifetime);
@@ -87,7 +88,7 @@ impl Touch {
         self.holds_until(end);
     }
 
-    /// The tier was asked from `asked` on, and has not answered by now.
+    /// Notes a request that was sent at `asked` and has failed by now.
     pub(super) fn failed(&self, asked: Instant, now: Instant) {
         let mut failing = self.failing.lock();
         let before =
@@ -102,7 +103,7 @@ impl Touch {
         }
     }
 
-    /// Waits until it holds, but not for long.
+    /// Waits until stored responses may be used, for at most [`WAIT_MAX`].
     pub(super) async fn restored(&self) {
         let holds = async {
             loop {
@@ -187,7 +188,7 @@ mod tests {
         let touch = Touch::new(begun, T);
         touch.told(begun, 3 * T);
         touch.failed(begun + after(100), begun + after(200));
-        // It goes on, and the connection is gone.
+        // The process resumes, and the connection is gone.
         touch.failed(begun + after(10_000), begun + after(10_001));
         assert!(!touch.holds(begun + after(10_002)));
         touch.failed(begun + after(10_100), begun + after(10_999));

@@ -1,8 +1,8 @@
-//! What the tier behind memory does not know yet, and what it has just told: the two that a look-up must see although memory may have
+//! Changes that the tier does not have yet, and records that it has just returned: look-ups must see both although memory may have
 //! forgotten them.
 //!
-//! For each key, at most one operation that the tier has not acknowledged, and the record that is in use. Both are gone as
-//! soon as nobody needs them, so this is no second memory tier.
+//! Each key has at most one operation that the tier has not acknowledged, and the record that is in use. Both go as soon as nobody
+//! needs them, so this is no second memory tier.
 
 #[cfg(test)]
 mod tests;
@@ -22,65 +22,65 @@ use super::queue::{Pause, Queue, Turn};
 use crate::cache::record::copy::TierCopy;
 use crate::cache::record::stored::CacheEntry;
 
-/// What is to happen to a record of the tier.
+/// Pending change to a record of the tier.
 #[derive(Clone, Debug)]
 pub(crate) enum Pending {
-    /// It is written.
+    /// Writes the record.
     Put { entry: Arc<CacheEntry>, theirs: Theirs, claim: Option<Claim> },
-    /// It is removed.
+    /// Removes the record.
     Removed,
 }
 
-/// The lease under which a record is written.
+/// Lease under which a record is written.
 #[derive(Clone)]
 pub(crate) struct Claim {
     pub(super) held: Arc<Held>,
     pub(super) covers: Covers,
 }
 
-/// How much of what is to be written was fetched under the lease.
+/// Share of a pending write that was fetched under the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Covers {
     All,
-    /// Something else has changed under the key, too.
+    /// The key has another change too.
     Part,
 }
 
-/// What becomes of the responses that the tier has, and that nobody here has seen, when a record is written.
+/// Treatment of the tier's responses that this instance has not seen, when a record is written.
 #[derive(Clone, Debug)]
 pub(crate) enum Theirs {
-    /// They stay, but those with these ids, which were replaced.
+    /// Keeps them, except those with these ids, which were replaced.
     Kept { dropped: Vec<FillId> },
-    /// They go.
+    /// Drops them.
     Gone,
 }
 
-/// What is known of a key without asking the tier.
+/// State of a key, as far as it is known without asking the tier.
 #[derive(Clone, Debug)]
 pub(crate) enum Known {
-    /// This is what lies there.
+    /// The key has this record.
     Entry(Arc<CacheEntry>),
-    /// Nothing lies there.
+    /// The key has no record.
     Nothing,
-    /// What the tier has.
+    /// Only the tier knows.
     Unknown,
 }
 
-/// Whether an operation was noted.
+/// Result of noting an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Noted {
     Taken,
     Refused,
 }
 
-/// How much may wait to be written.
+/// Limits on pending changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) keys_max: usize,
     pub(crate) bytes_max: usize,
 }
 
-/// An operation, and which of those on its key.
+/// A pending operation with its number among those on the key.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbered {
     pub(crate) pending: Pending,
@@ -91,36 +91,36 @@ pub(crate) struct Numbered {
 struct Slot {
     pending: Option<Pending>,
     in_use: Weak<CacheEntry>,
-    /// The number of the last operation: a record that was asked for before it is outdated.
+    /// Number of the last operation. A record that was requested before it is outdated.
     number: u64,
-    /// How often it has failed.
+    /// Failed attempts at the pending operation.
     failures: u32,
-    /// How often the tier has said that the record has changed, while somebody asked.
+    /// Changes that the tier has reported while a look-up was in progress.
     doubts: u64,
-    /// Who asks the tier now. The slot stays for them, and with it the number.
+    /// Look-ups in progress. They keep the slot, and with it the number.
     asking: usize,
 }
 
-/// See the module.
+/// Pending changes and records in use, by key.
 pub(crate) struct Working {
     shards: Box<[Mutex<Slots>]>,
     hasher: RandomState,
-    /// How many keys something is to happen to.
+    /// Number of keys with a pending change.
     pending: AtomicUsize,
-    /// What the records take in memory that are to be written.
+    /// Memory that pending records take.
     pending_bytes: AtomicUsize,
-    /// The keys that something is to happen to, as far as no writer has them.
+    /// Keys with a pending change that no writer holds.
     queue: Queue,
 }
 
 #[derive(Default)]
 struct Slots {
     by_key: HashMap<Box<[u8]>, Slot>,
-    /// How many there are when those that are idle go: nobody says when a record is no longer in use.
+    /// Number of slots at which idle ones are swept: nothing tells when a record goes out of use.
     sweep_at: usize,
 }
 
-/// Somebody asks the tier for a key. Whatever changes meanwhile is noticed.
+/// A look-up in progress. Notices any change to the key meanwhile.
 pub(crate) struct Asking<'a> {
     working: &'a Working,
     key: &'a [u8],
@@ -128,7 +128,7 @@ pub(crate) struct Asking<'a> {
     doubts: u64,
 }
 
-/// Enough that workers rarely wait for each other.
+/// Number of locks; enough that workers rarely wait for each other.
 const SHARDS: usize = 64;
 const SWEEP_SLOTS_MIN: usize = 64;
 
@@ -146,12 +146,12 @@ impl Default for Working {
 }
 
 impl Working {
-    /// What is known of a key.
+    /// State of a key, as far as it is known without asking the tier.
     pub(crate) fn known(&self, key: &[u8]) -> Known {
         self.shard(key).lock().by_key.get(key).map_or(Known::Unknown, Slot::known)
     }
 
-    /// What lies under a key, as far as that is known here.
+    /// Record under a key, as far as it is known here.
     pub(crate) fn entry(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
         match self.known(key) {
             Known::Entry(entry) => Some(entry),
@@ -159,9 +159,8 @@ impl Working {
         }
     }
 
-    /// Notes what is to happen in the tier, in place of what was to happen before. Refused where that would be one key more
-    /// than may wait: then nobody will know. A record for which there is no room is not written, and what the tier has for
-    /// its key is removed.
+    /// Notes an operation, in place of the pending one. Refused if that would be one key too many: the change is then lost to the tier.
+    /// A record that would exceed the byte limit is not written, and the tier's record of its key is removed.
     pub(crate) fn note(&self, key: &[u8], next: Pending, limits: Limits) -> Noted {
         let mut shard = self.shard(key).lock();
         let is_full = self.pending_keys() >= limits.keys_max;
@@ -200,8 +199,7 @@ impl Working {
         Pending::Removed
     }
 
-    /// Puts a record in the place of one that says the same of responses. What waits to be written goes on waiting, and nothing
-    /// is outdated.
+    /// Replaces a record by one with the same responses. A pending write goes on with the new record, and nothing is outdated.
     pub(crate) fn replace(&self, key: &[u8], before: &Arc<CacheEntry>, after: &Arc<CacheEntry>) {
         let mut shard = self.shard(key).lock();
         let Some(slot) = shard.by_key.get_mut(key) else { return };
@@ -217,7 +215,7 @@ impl Working {
         }
     }
 
-    /// What was in use of a key is so no longer.
+    /// Forgets the record in use of a key.
     pub(crate) fn out_of_use(&self, key: &[u8]) {
         let mut shard = self.shard(key).lock();
         if let Some(slot) = shard.by_key.get_mut(key) {
@@ -226,22 +224,22 @@ impl Working {
         shard.let_go(key);
     }
 
-    /// A key that something is to happen to, for one writer. It gives it back, unless nothing is to happen any more.
+    /// Next key for a writer. The writer puts it back, unless no change is pending any more.
     pub(crate) fn next(&self, now: Instant) -> Turn {
         self.queue.next(now)
     }
 
-    /// More is to happen to a key that a writer has: when its turn comes again.
+    /// Queues a key again that a writer held.
     pub(crate) fn again(&self, key: Box<[u8]>) {
         self.queue.push(key);
     }
 
-    /// The same, but not at once.
+    /// Queues a key again after a pause.
     pub(crate) fn pause(&self, key: Box<[u8]>, pause: Pause, now: Instant) {
         self.queue.pause(key, pause, now);
     }
 
-    /// From now on removals come first, and nobody pauses.
+    /// Moves pending removals to the front, and ends all pauses.
     pub(crate) fn removals_first(&self) {
         let keys = self.queue.take().into_iter();
         let (removals, others): (Vec<_>, Vec<_>) = keys.partition(|key| self.is_removal(key));
@@ -252,20 +250,20 @@ impl Working {
         matches!(self.pending(key), Some(Numbered { pending: Pending::Removed, .. }))
     }
 
-    /// How many records are to be removed.
+    /// Number of pending removals.
     pub(crate) fn removals(&self) -> usize {
         let is_removal = |slot: &&Slot| matches!(slot.pending, Some(Pending::Removed));
         self.shards.iter().map(|shard| shard.lock().by_key.values().filter(is_removal).count()).sum()
     }
 
-    /// What is to happen to a key.
+    /// Pending operation of a key.
     pub(crate) fn pending(&self, key: &[u8]) -> Option<Numbered> {
         let shard = self.shard(key).lock();
         let slot = shard.by_key.get(key)?;
         Some(Numbered { pending: slot.pending.clone()?, number: slot.number })
     }
 
-    /// An operation took place; whether nothing else is to happen to its key.
+    /// Removes an operation that took place. Returns whether the key has no other.
     pub(crate) fn done(&self, key: &[u8], number: u64) -> bool {
         let mut shard = self.shard(key).lock();
         let Some(slot) = shard.by_key.get_mut(key) else { return true };
@@ -280,7 +278,7 @@ impl Working {
         true
     }
 
-    /// An operation failed; how often it has.
+    /// Counts a failed attempt. Returns the number of failures of the operation.
     pub(crate) fn failed(&self, key: &[u8], number: u64) -> u32 {
         let mut shard = self.shard(key).lock();
         let slot = shard.by_key.get_mut(key).filter(|slot| slot.number == number);
@@ -290,7 +288,7 @@ impl Working {
         })
     }
 
-    /// An operation can't take place: what the tier has for its key is removed instead, because it is older.
+    /// Turns an operation that can't take place into a removal, because the tier's record is older.
     pub(crate) fn give_up(&self, key: &[u8], number: u64) {
         let mut shard = self.shard(key).lock();
         if let Some(slot) = shard.by_key.get_mut(key).filter(|slot| slot.number == number) {
@@ -299,7 +297,7 @@ impl Working {
         }
     }
 
-    /// Gives up what is of no use any more; how many.
+    /// Gives up pending records that have expired. Returns how many.
     pub(crate) fn give_up_expired(&self, now_ms: u64) -> usize {
         let of_shard = |shard: &Mutex<Slots>| {
             let mut shard = shard.lock();
@@ -310,7 +308,7 @@ impl Working {
         self.shards.iter().map(of_shard).sum()
     }
 
-    /// To be held while the tier is asked for a key.
+    /// Begins a look-up in the tier; the guard is held until its answer is used.
     pub(crate) fn ask<'a>(&'a self, key: &'a [u8]) -> Asking<'a> {
         let mut shard = self.shard(key).lock();
         let slot = shard.slot(key);
@@ -318,7 +316,7 @@ impl Working {
         Asking { working: self, key, number: slot.number, doubts: slot.doubts }
     }
 
-    /// The tier says that it has something else for a key now. What is in use of it, if anything.
+    /// Notes that the tier has reported a change to a key. Returns the record in use, if any.
     pub(crate) fn doubt(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
         let mut shard = self.shard(key).lock();
         let slot = shard.by_key.get_mut(key)?;
@@ -326,7 +324,7 @@ impl Working {
         slot.in_use.upgrade()
     }
 
-    /// How many keys something is to happen to.
+    /// Number of keys with a pending change.
     pub(crate) fn pending_keys(&self) -> usize {
         self.pending.load(Ordering::Relaxed)
     }
@@ -341,8 +339,8 @@ impl Asking<'_> {
         self.key
     }
 
-    /// Makes what the tier has told known to others, unless it is outdated by now. `mark` notes beside it what it is a copy of, before
-    /// anybody can tell of a later change.
+    /// Makes the record that was found the one in use, unless it is outdated by now. `mark` notes in the record what it is a copy of,
+    /// before a later change can be reported.
     pub(crate) fn found(&self, entry: &Arc<CacheEntry>, mark: impl FnOnce(&TierCopy)) -> bool {
         let mut shard = self.working.shard(self.key).lock();
         let Some(slot) = shard.by_key.get_mut(self.key).filter(|slot| self.is_about(slot)) else {
@@ -353,7 +351,7 @@ impl Asking<'_> {
         true
     }
 
-    /// What was in use is not what the tier has, and that is of no use here.
+    /// Forgets the record in use: the tier has another, which is of no use here. Returns whether that is still current.
     pub(crate) fn gone(&self) -> bool {
         let mut shard = self.working.shard(self.key).lock();
         let Some(slot) = shard.by_key.get_mut(self.key).filter(|slot| self.is_about(slot)) else {
@@ -367,7 +365,7 @@ impl Asking<'_> {
         slot.number == self.number && slot.doubts == self.doubts
     }
 
-    /// Whether nothing has changed meanwhile.
+    /// Whether nothing has changed since the look-up began.
     pub(crate) fn is_current(&self) -> bool {
         let shard = self.working.shard(self.key).lock();
         shard.by_key.get(self.key).is_some_and(|slot| self.is_about(slot))
@@ -409,7 +407,7 @@ impl Slot {
         }
     }
 
-    /// The bytes that do not wait any more.
+    /// Turns the pending operation into a removal. Returns the bytes that are no longer pending.
     fn give_up(&mut self) -> usize {
         self.number += 1;
         self.failures = 0;
@@ -437,7 +435,7 @@ impl Pending {
         }
     }
 
-    /// The tier will not have it: who uses it asks what the tier has.
+    /// Marks a record that will not reach the tier: its next use asks the tier.
     fn is_given_up(&self) {
         if let Self::Put { entry, .. } = self {
             entry.copy().give_up();
@@ -451,7 +449,7 @@ impl Pending {
         }
     }
 
-    /// What is left to be done where something else was to be done before, and was not.
+    /// Combines the operation with an earlier one that was not carried out.
     fn after(self, before: Option<Self>) -> Self {
         match (self, before) {
             (Self::Put { entry, theirs, claim }, Some(before)) => {
@@ -469,7 +467,7 @@ impl Claim {
         Self { held: Arc::clone(held), covers: Covers::All }
     }
 
-    /// That of a record in which something is that was to be written before it.
+    /// Claim on a record that also contains an earlier change which was not written.
     fn after(own: Option<Self>, before: Option<&Self>) -> Option<Self> {
         let is_same =
             own.as_ref().zip(before).is_some_and(|(own, before)| Arc::ptr_eq(&own.held, &before.held));

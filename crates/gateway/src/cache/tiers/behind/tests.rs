@@ -1,4 +1,4 @@
-//! What lies in the tier in the end, whatever it does meanwhile.
+//! Final contents of the tier, whatever it does meanwhile.
 
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -25,7 +25,7 @@ use crate::cache::tiers::{Coherence, MemoryUse, StartTier, TIER_WRITERS};
 const VERIFICATION: Duration = Duration::from_secs(2);
 const LEASES: LeaseLimits = LeaseLimits { time: Duration::from_secs(3), wait_max: Duration::from_secs(5) };
 
-/// One instance, of which the writers run. Time passes where nobody has anything to do.
+/// One instance with running writers. Paused time advances while all tasks are idle.
 pub(in crate::cache::tiers) struct Bench {
     pub(in crate::cache::tiers) world: World,
     pub(in crate::cache::tiers) server: DoubleServer,
@@ -93,7 +93,7 @@ impl Bench {
         self.tiers.update(&self.world.memory, (KEY, None), |_| Change::Remove);
     }
 
-    /// What lies under the key, to another instance.
+    /// Record under the key, as another instance sees it.
     pub(in crate::cache::tiers) async fn there(&self) -> Option<Vec<u8>> {
         let name = names::of_record(KEY).unwrap();
         let mut loaded = self.double.load(&[&name], Tracking::Off).await.unwrap();
@@ -111,7 +111,7 @@ fn variants(record: &[u8]) -> usize {
     decode_record(record, RecordKind::Primary, KEY, None).unwrap().variants.len()
 }
 
-/// A put gets no answer, and takes effect after what it wrote has been removed.
+/// A put gets no answer, and takes effect after its record has been removed.
 #[test]
 fn what_was_removed_does_not_come_back_by_a_put_of_before() {
     let late = Duration::from_secs(60);
@@ -144,13 +144,13 @@ fn what_was_removed_does_not_come_back_by_a_put_of_before() {
     }
 }
 
-/// Those that are to be written wait for a purge to be in the log, and so many do that the first has its turn again before the last one had
-/// its first. Whoever reads the log has turns all the same.
+/// Pending records wait for a purge to be in the log, so many that the first is due again before the last has had a turn. The task that
+/// reads the log runs all the same.
 #[test]
 fn many_who_wait_for_a_purge_leave_turns_to_who_reads_of_it() {
     const KEYS: usize = 2_000;
     let (told, written) = mpsc::sync_channel(1);
-    // On a thread of its own: without turns for others it would never end.
+    // On a thread of its own, because the test would never end if the other tasks got no turns.
     thread::spawn(move || {
         let mut world = World::new(Rules::default());
         world.epochs = Arc::new(Epochs::new(Purgers::Several));
@@ -180,7 +180,7 @@ fn many_who_wait_for_a_purge_leave_turns_to_who_reads_of_it() {
     assert_eq!(written.recv_timeout(Duration::from_secs(30)), Ok(KEYS as u64));
 }
 
-/// What the tier may have of before goes all the same.
+/// An earlier record in the tier is removed all the same.
 #[test]
 fn what_is_of_no_use_any_more_is_not_written() {
     let bench = Bench::new();
@@ -193,7 +193,7 @@ fn what_is_of_no_use_any_more_is_not_written() {
     assert_eq!((written, removed, given_up, pending), (0, 1, 1, 0));
 }
 
-/// Memory that is to forget keeps what the tier does not get, and no more.
+/// With [`MemoryUse::Forgotten`], memory keeps only what the tier does not get.
 #[test]
 fn a_memory_that_forgets_keeps_notes_alone() {
     let bench = Bench::with_memory(MemoryUse::Forgotten);
@@ -216,7 +216,7 @@ fn a_memory_that_forgets_keeps_notes_alone() {
     });
 }
 
-/// Memory has lost some cells before their turn came.
+/// Memory loses some cells before they are written.
 #[test]
 fn a_record_names_what_the_tier_was_given() {
     let bench = Bench::new();
@@ -237,13 +237,13 @@ fn a_record_names_what_the_tier_was_given() {
     });
 }
 
-/// A response waits to be written while another instance stores a newer one for the same requests. Which is newer, the questions tell: the answer
-/// to the older one may come last.
+/// A response waits to be written while another instance stores a newer one for the same requests. The request times decide which is
+/// newer: the answer to the older request may come last.
 #[test]
 fn what_was_asked_for_later_stays() {
     let bench = Bench::new();
     bench.runtime.block_on(async {
-        // Of the past, by the clock of this machine: what comes only in the future overtakes nothing.
+        // In the past by the clock of this machine, because a response from the future replaces none.
         let before = |ms: i64| now().plus_ms(-ms);
         bench.put(inline(bench.head_at(before(1000)), b"newer"));
         bench.tiers.written(KEY).await;

@@ -29,7 +29,7 @@ fn bytes_of(body: &Segmented, range: ByteRange) -> Option<Vec<u8>> {
     Some(pieces.into_iter().flat_map(|piece| piece.into_bytes().unwrap()).collect())
 }
 
-/// How many of a group's segments memory holds.
+/// Number of a group's segments that memory holds.
 fn held(group: &SegmentGroup) -> usize {
     (0..group.count()).filter(|index| group.segment(*index).is_some()).count()
 }
@@ -74,7 +74,7 @@ async fn fragments_are_given_and_loaded_too() {
     assert!(segments.complete(&body, &[ALL], Place::Heap).await.is_none(), "the rest is a hole");
 }
 
-/// What the tier has of cells 0 to 7 before, what memory has of the body, and what the tier has afterwards.
+/// Cells 0 to 7 of a body: in the tier before, in memory, and in the tier afterwards.
 #[tokio::test]
 async fn only_what_is_lacking_is_given_and_the_rest_lives_on() {
     let half = HOUR / 2;
@@ -106,7 +106,7 @@ async fn only_what_is_lacking_is_given_and_the_rest_lives_on() {
         let layout = segments.store(&body, HOUR).await.unwrap().unwrap();
         let runs: Vec<_> = layout.runs.iter().map(|run| (run.first, run.count)).collect();
         assert_eq!(runs, after, "{before}");
-        // All that was acknowledged lives on from then.
+        // All acknowledged cells live on from then.
         tokio::time::advance(half + Duration::from_secs(60)).await;
         let indexes: Vec<u32> = (0..8).collect();
         let loaded = segments.load_indexes(layout.fill, &indexes, 8, Place::Heap).await.unwrap();
@@ -132,7 +132,7 @@ async fn a_small_body_is_one_segment() {
     assert!(loaded[1].is_none());
 }
 
-/// Clients who read the same body at the same time.
+/// Clients that read the same body at the same time.
 #[tokio::test]
 async fn many_who_lack_the_same_ask_once() {
     let (server, memory) = (server(), memory());
@@ -158,7 +158,7 @@ async fn many_who_lack_the_same_ask_once() {
     assert_eq!(double.operations() - before, 1);
 }
 
-/// Nothing waits longer than the tier's deadline, and no trouble is more than a hole.
+/// No load waits longer than the tier's deadline, and no failure is more than a hole.
 #[tokio::test(start_paused = true)]
 async fn a_tier_in_trouble_has_nothing_in_time() {
     let latency = Duration::from_millis(40);
@@ -205,7 +205,7 @@ async fn what_is_not_the_segment_is_missing_and_goes_where_it_is_of_no_use_to_an
     newer[3] = 200;
     let mut damaged = encoded(0, keys(b"one"));
     damaged[30] ^= 1;
-    // The bytes under the id, and whether they are loaded, stay, are counted as corrupt, as forged.
+    // The bytes under the id, and whether they are loaded, stay, are counted as corrupt, and as forged.
     for (what, bytes, expected) in [
         ("right", encoded(0, keys(b"one")), (true, true, 0, 0)),
         ("garbage", b"nothing that is ours, of any kind".to_vec(), (false, false, 1, 0)),
@@ -228,7 +228,7 @@ async fn what_is_not_the_segment_is_missing_and_goes_where_it_is_of_no_use_to_an
     }
 }
 
-/// Nothing is loaded that there is no room for, and nothing given.
+/// Segments are neither loaded nor written without room in the budget.
 #[tokio::test]
 async fn there_is_room_for_what_is_on_its_way() {
     let (server, memory) = (server(), memory());
@@ -244,7 +244,7 @@ async fn there_is_room_for_what_is_on_its_way() {
     assert!(matches!(given, Err(Unavailable::NoRoom(_))));
 }
 
-/// Of a body of which all must be there before the reply begins, only so much is loaded.
+/// If a body must be complete before the reply begins, only a limited part is loaded.
 #[tokio::test]
 async fn no_more_is_loaded_ahead_than_is_allowed() {
     let (server, memory) = (server(), memory());

@@ -1,4 +1,4 @@
-//! What becomes of leases, and of what is fetched under them, whatever the tier and the others do.
+//! Leases, and responses that are fetched under them, whatever the tier and other instances do.
 
 use caching::RefusalScope;
 use message::reason::Reason;
@@ -42,7 +42,7 @@ impl Bench {
         entry
     }
 
-    /// What the note under the key says, and how many responses stand beside it.
+    /// Kind of the note under the key, and the number of responses beside it.
     async fn note(&self) -> Option<(Option<NoteKind>, usize)> {
         let record = self.there().await?;
         let record = decode_record(&record, RecordKind::Primary, KEY, None).unwrap();
@@ -82,7 +82,7 @@ fn a_response_frees_the_lease_and_news_of_it_are_written_as_anything_else() {
     assert_eq!(bench.tiers.counts().leases_lost, 0);
 }
 
-/// Nor is what it says believed where others have changed it since.
+/// A record that others have changed since is not relied on.
 #[test]
 fn what_was_read_under_a_lease_is_not_read_again_to_write() {
     let bench = Bench::new();
@@ -126,7 +126,7 @@ fn what_was_fetched_under_a_lost_lease_is_not_written() {
     assert_eq!(bench.tiers.counts().leases_lost, 1);
 }
 
-/// Of what two changes come to, one of which is late, nobody can say what is left.
+/// If one of two combined changes is late, nobody can say which responses are still valid.
 #[test]
 fn a_late_response_that_is_to_be_written_with_another_change_leaves_nothing() {
     let bench = Bench::new();
@@ -174,7 +174,7 @@ fn a_lease_that_is_dropped_is_freed_with_a_word() {
     });
 }
 
-/// Others wait for it that long.
+/// Other instances wait for the lease that long.
 #[test]
 fn a_lease_is_given_back_as_long_as_it_lasts() {
     let part = str::from_utf8(KEY).expect("it is text");
@@ -196,7 +196,7 @@ fn a_lease_is_given_back_as_long_as_it_lasts() {
     }
 }
 
-/// What is there once the lease is free: it is taken by another instance, and left to end.
+/// Record after the lease is freed. Another instance takes the lease, and lets it end.
 async fn awaited(bench: &Bench, other: &Double) -> Option<(Option<NoteKind>, usize)> {
     let name = names::of_record(KEY).unwrap();
     let began = Instant::now();
@@ -209,7 +209,7 @@ async fn awaited(bench: &Bench, other: &Double) -> Option<(Option<NoteKind>, usi
     bench.note().await
 }
 
-/// The look at what lies under the key does not wait for the lease, and finds what was written before that was taken.
+/// Reading the record under the key does not wait for the lease, and finds everything that was written before the lease was taken.
 #[test]
 fn a_lease_comes_with_what_lies_there_in_one_round_trip() {
     const ROUND_TRIP: Duration = Duration::from_millis(20);
@@ -218,7 +218,7 @@ fn a_lease_comes_with_what_lies_there_in_one_round_trip() {
     bench.runtime.block_on(async {
         bench.put_under(&bench.taken().await, b"first");
         bench.tiers.written(KEY).await;
-        // It is read once more, to be followed.
+        // The record is read once more, to be followed.
         sleep(Duration::from_millis(100)).await;
         bench.double.behave(far);
         let began = Instant::now();
@@ -247,7 +247,7 @@ fn what_others_say_of_a_lease_is_read_by_its_place() {
     }
 }
 
-/// With a tier in trouble, nobody waits for longer than one deadline, and nobody gets a lease.
+/// With a failing tier, nobody waits longer than one deadline, and nobody gets a lease.
 #[test]
 fn a_tier_in_trouble_costs_one_deadline() {
     for trouble in [SILENT, UNREACHABLE] {
@@ -264,7 +264,7 @@ fn a_tier_in_trouble_costs_one_deadline() {
     }
 }
 
-/// One lease for all variants, which says for which it is.
+/// One lease for all variants, with a note that tells its variant.
 #[test]
 fn a_lease_tells_for_which_variant_it_is_and_who_asks() {
     let bench = Bench::new();

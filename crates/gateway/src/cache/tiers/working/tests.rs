@@ -5,17 +5,17 @@ use store::{Memory, MemoryConfig};
 use super::*;
 use crate::cache::record::stored::Uncacheable;
 
-/// Something that happens to one key.
+/// Event that concerns one key.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Entry 0 or 1 is put. Others' responses stay, but one.
+    /// Entry 0 or 1 is put. Responses of other instances stay, except one.
     Put(usize),
-    /// Entry 0 or 1 is put where everything was replaced.
+    /// Entry 0 or 1 is put after everything was replaced.
     PutAlone(usize),
     Removed,
-    /// The tier knows of the last operation.
+    /// The last operation was written.
     Done,
-    /// It knows of the one before.
+    /// The operation before it was written.
     DoneBefore,
     GivenUp,
 }
@@ -65,7 +65,7 @@ impl Bench {
         }
     }
 
-    /// What a look-up sees.
+    /// State that a look-up sees.
     fn seen(&self) -> String {
         match self.working.known(KEY) {
             Known::Entry(entry) => {
@@ -77,7 +77,7 @@ impl Bench {
         }
     }
 
-    /// What is still to happen in the tier.
+    /// Pending operation.
     fn left(&self) -> String {
         match self.working.pending(KEY).map(|numbered| numbered.pending) {
             Some(Pending::Put { theirs: Theirs::Kept { dropped }, .. }) => {
@@ -187,7 +187,7 @@ fn removals_come_first_at_the_end() {
     assert_eq!((&turns[..], bench.working.removals()), (&b"2431"[..], 2));
 }
 
-/// A note makes another record of the same responses.
+/// A note makes another record with the same responses.
 #[test]
 fn what_waits_to_be_written_is_written_with_its_note() {
     let bench = Bench::new();
@@ -273,7 +273,7 @@ fn nothing_is_left_of_keys_that_nobody_needs() {
         let key = number.to_be_bytes();
         let entry = Arc::clone(&bench.entries[0]);
         bench.working.note(&key, Pending::Put { entry, theirs: Theirs::Gone, claim: None }, LIMITS);
-        // The entry stays in use here, so that its slot would.
+        // The entry stays in use here, and so would its slot.
         bench.working.note(&key, Pending::Removed, LIMITS);
         assert_eq!(bench.next().as_deref(), Some(&key[..]));
         let number = bench.working.pending(&key).map(|numbered| numbered.number);
