@@ -1,34 +1,35 @@
-//! What is known of the record in the tier that an entry in memory is a copy of.
+//! State of an entry in memory as a copy of a record in the tier.
 //!
-//! A copy is *own* until the tier has acknowledged it; *followed* when the tier will tell its next change; *alone* when the tier has
-//! nothing for its key any more. Who reads the record anew notes what it found before anybody else can tell of a later change, so a mark
-//! of suspicion that comes afterwards stays: see `cache/tiers/copies.rs`.
+//! A copy is *own* until the tier has acknowledged it; *followed* when the tier will report its next change; *alone* when the tier has
+//! no record for its key any more. A reader notes what it found before anybody can report a later change, so a later mark of suspicion
+//! stays: see `cache/tiers/copies.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use store::backing::{Source, Standing, Version};
 
-/// Part of an entry, and changed while it is shared: 16 bytes.
+/// State of a copy. Part of an entry, and changed while it is shared: 16 bytes.
 #[derive(Debug, Default)]
 pub(crate) struct TierCopy {
     /// Generation (32 bits), flush (24), suspicion (1), state (7).
     word: AtomicU64,
-    /// Of the record that it is a copy of, if it is followed.
+    /// Version of the tier's record, if the copy is followed.
     version: AtomicU64,
 }
 
 /// Whether a copy can be relied upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reliance {
-    /// It is what the tier has, or the tier has nothing to say about it.
+    /// The copy is current, or the tier has nothing to say about it.
     Trusted,
-    /// The tier may have something else, and can be asked.
+    /// The tier may have another record, and can be asked.
     Suspect,
-    /// The tier may have something else, and says nothing.
+    /// The tier may have another record, and can't be asked.
     Unverified,
 }
 
-/// How often the tier has said that everything may have changed.
+/// Number of reports that everything may have changed, modulo 2
+/// 24.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flush(u32);
 
@@ -50,7 +51,7 @@ impl Flush {
 }
 
 impl TierCopy {
-    /// What the hit path asks. `standing` is only asked about a source.
+    /// Reliance on the copy, asked for every hit. `standing` is only called for a copy with a source.
     pub(crate) fn reliance(&self, flush: Flush, standing: impl FnOnce(Source) -> Standing) -> Reliance {
         let word = self.word.load(Ordering::Acquire);
         let is_marked = word & SUSPECT != 0 || flush_of(word) != flush;
@@ -65,41 +66,41 @@ impl TierCopy {
         }
     }
 
-    /// The tier has this record, and will tell its next change.
+    /// Marks the copy as followed: the tier has this record, and will report its next change.
     pub(crate) fn follow(&self, source: Source, flush: Flush, version: Version) {
         self.version.store(version.0, Ordering::Release);
         self.set(State::Followed, source, flush);
     }
 
-    /// The tier has nothing for the key.
+    /// Marks the copy as alone: the tier has no record for the key.
     pub(crate) fn leave_alone(&self, source: Source, flush: Flush) {
         self.set(State::Alone, source, flush);
     }
 
-    /// The tier has something else, which is newer.
+    /// Marks the copy as suspect, because the tier has a newer record.
     pub(crate) fn overtaken(&self, source: Source, flush: Flush) {
-        // That of no record.
+        // No record has this version.
         self.follow(source, flush, Version(0));
         self.suspect();
     }
 
-    /// The tier did not get it, and is not to: nobody will tell when it has something else.
+    /// Marks a copy that the tier will not get, so that nobody will report when the tier has another record.
     pub(crate) fn give_up(&self) {
         self.word.store(SUSPECT | State::Alone as u64, Ordering::Release);
     }
 
-    /// The tier has said that something has changed.
+    /// Marks the copy as suspect, because the tier has reported a change.
     pub(crate) fn suspect(&self) {
         self.word.fetch_or(SUSPECT, Ordering::AcqRel);
     }
 
-    /// A record that says the same of responses is a copy of the same.
+    /// Takes over the state of the copy that this one replaces, with the same responses.
     pub(crate) fn take_over(&self, before: &Self) {
         self.version.store(before.version.load(Ordering::Acquire), Ordering::Release);
         self.word.store(before.word.load(Ordering::Acquire), Ordering::Release);
     }
 
-    /// Which record it is a copy of.
+    /// Version of the tier's record, if the copy is followed.
     pub(crate) fn version(&self) -> Option<Version> {
         let is_followed = state_of(self.word.load(Ordering::Acquire)) == State::Followed;
         is_followed.then(|| Version(self.version.load(Ordering::Acquire)))
@@ -123,7 +124,7 @@ fn flush_of(word: u64) -> Flush {
     Flush::of_count((word >> 8) as u32)
 }
 
-/// Tiers have one node.
+/// Source of a copy. Tiers have one node.
 fn source_of(word: u64) -> Source {
     Source { node: 0, generation: (word >> 32) as u32 }
 }

@@ -1,8 +1,8 @@
-//! What a stored response is in other content codings, beside its body as the origin has it.
+//! Forms of a stored response: its body in other content codings, beside the body as the origin has it.
 //!
-//! A form is made when somebody asks for it, once, and is held by the head of the response: whatever takes that out of use takes
-//! the forms too. Their bytes are segments of a group of their own, so that memory may forget one and keep the response; it
-//! is made again then. Freshening makes a new head of the same body, which takes the forms over.
+//! A form is made once, on request, and is held by the head of the response: anything that takes the head out of use takes the forms
+//! too. Their bytes are segments of a group of their own, so that memory may evict one and keep the response; it is then made again.
+//! Freshening makes a new head of the same body, which takes over the forms.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,7 +16,7 @@ use store::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, SegmentGroup, Slice, a
 use crate::cache::inflight::fill::Fill;
 use crate::cache::record::segmented::Segmented;
 
-/// Where a head has its forms: one word, and nothing behind it for most responses.
+/// Forms of a head: one word, and no allocation for most responses.
 #[derive(Default)]
 pub(crate) struct FormsCell(OnceBox<Arc<Forms>>);
 
@@ -42,18 +42,18 @@ impl FormsCell {
     }
 
     /// # Errors
-    /// When the memory budget has no room for the place.
+    /// When the memory budget has no room for the forms.
     pub(super) fn get(&self, budget: &Arc<Budget>) -> Result<Arc<Forms>, OverBudget> {
         let forms = self.0.get_or_try_init(|| Forms::new(budget).map(|forms| Box::new(Arc::new(forms))));
         forms.map(Arc::clone)
     }
 }
 
-/// The forms of one body.
+/// Forms of one body.
 #[derive(Debug)]
 pub(crate) struct Forms {
     slots: Mutex<[Slot; Coding::ALL.len()]>,
-    /// Last, so that what it counts is gone before it is.
+    /// Last field, so that the memory that it counts is freed before it is dropped.
     _charge: Charge,
 }
 
@@ -66,16 +66,16 @@ enum Slot {
     NoGain,
 }
 
-/// What there is of a body in one coding.
+/// State of a body's form in one coding.
 pub(crate) enum Form {
     Absent,
-    /// Somebody makes it just now.
+    /// Being made.
     Underway(Arc<Fill>),
     Kept {
         pieces: VecDeque<Slice>,
         bytes: u64,
     },
-    /// It would be no smaller.
+    /// Would be no smaller.
     NoGain,
 }
 
@@ -88,7 +88,7 @@ impl Forms {
         Ok(Self { slots: Mutex::default(), _charge: charge })
     }
 
-    /// What there is. What memory has forgotten in part is not there, nor is what broke off.
+    /// State of the form in a coding. A form that memory has evicted in part is absent, and so is one whose fill was aborted.
     pub(crate) fn find(&self, coding: Coding) -> Form {
         match &self.slots.lock()[coding as usize] {
             Slot::Absent => Form::Absent,
@@ -104,23 +104,23 @@ impl Forms {
         }
     }
 
-    /// It is being made.
+    /// Notes that a form is being made.
     pub(crate) fn begin(&self, coding: Coding, fill: &Arc<Fill>) {
         self.put(coding, Slot::Underway(Arc::downgrade(fill)));
     }
 
-    /// It is made.
+    /// Stores a form.
     pub(crate) fn keep(&self, coding: Coding, body: Segmented) {
         self.put(coding, Slot::Kept(Box::new(body)));
     }
 
-    /// It is made, and not worth to be kept.
+    /// Notes that a form would be no smaller.
     pub(crate) fn has_no_gain(&self, coding: Coding) {
         self.put(coding, Slot::NoGain);
     }
 
     fn put(&self, coding: Coding, slot: Slot) {
-        // What was there is dropped behind the lock.
+        // The previous value is dropped outside the lock.
         let _before = std::mem::replace(&mut self.slots.lock()[coding as usize], slot);
     }
 }

@@ -1,5 +1,5 @@
-//! What was seen of a stored response and of the request that it answered, for those who judge it anew by rules of
-//! their own: `docs/design/record-format.md`. Kept only where a tier behind memory is to hold it.
+//! Inputs of the decisions about a stored response: facts of it and of its request, for readers that judge it by rules of their own
+//! (`docs/design/record-format.md`). Kept only if a tier behind memory may hold the response.
 
 use caching::invalidation::Target;
 use caching::tags::names_tags;
@@ -11,43 +11,43 @@ use store::{FillId, allocated_bytes};
 
 use crate::config::Imprint;
 
-/// Whether inputs are kept with what is stored.
+/// Whether inputs are kept with stored responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeepInputs {
     No,
     Yes,
 }
 
-/// What was seen, as far as it is not in the stored head.
+/// Inputs that are not in the stored head.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs {
-    /// Names this response in tiers, where nothing under a name ever changes: drawn anew whenever a head is made.
+    /// Id of this response in tiers, where the content under a name never changes: drawn whenever a head is made.
     pub(crate) id: FillId,
-    /// Names the body. Of use where it travels inside of the record in memory, and is too large for that elsewhere.
+    /// Id of the body, for one that is part of the record in memory and too large for that in a tier.
     pub(crate) body: FillId,
-    /// When it was asked for, as those order invalidations who asked; `None` where nobody knows.
+    /// Position in the invalidation log of the process that asked for it, at the time of the request; `None` if unknown.
     pub(crate) asked_at: Option<LogCursor>,
-    /// When the request was sent.
+    /// Time when the request was sent.
     pub(crate) request_time: Timestamp,
-    /// From when on it is stale whatever its fields say.
+    /// Time from which on it is stale whatever its fields say.
     pub(crate) stale_since: Option<Timestamp>,
     pub(crate) marks: RequestMarks,
-    /// Method and target URI, with a space between them.
+    /// Method and target URI, separated by a space.
     request_line: Box<str>,
-    /// Fields of the request, those with values that are nobody's business without them.
+    /// Fields of the request; those with private values without them.
     request: KeptFields,
-    /// Field lines of the response that decide, where they came in another way than they are stored.
+    /// Field lines of the response that decisions depend on, if they were received in another form than they are stored.
     judged: KeptFields,
 }
 
-/// A request, as far as a response to it is judged by it.
+/// Parts of a request by which its response is judged.
 #[derive(Clone, Copy)]
 pub(crate) struct SeenRequest<'a> {
     pub(crate) method: &'a str,
     pub(crate) target: Target<'a>,
-    /// As the client sent them.
+    /// Fields as the client sent them.
     pub(crate) fields: &'a PackedFields,
-    /// As the origin got them.
+    /// Fields as the origin got them.
     pub(crate) sent: &'a PackedFields,
     pub(crate) facts: &'a RequestFacts,
     pub(crate) asked_at: LogCursor,
@@ -55,7 +55,7 @@ pub(crate) struct SeenRequest<'a> {
 }
 
 impl Inputs {
-    /// Of a response to this request that brings a body of its own.
+    /// Creates inputs of a response to this request that brings a body of its own.
     pub(crate) fn new(request: &SeenRequest<'_>, judged: PackedFields) -> Self {
         Self {
             id: FillId::next(),
@@ -73,7 +73,7 @@ impl Inputs {
         }
     }
 
-    /// As a tier had them: `request_line` as [`request_line`] writes it, `request` as [`request_lines`].
+    /// Restores inputs from a tier: `request_line` as [`request_line`] writes it, `request` as [`request_lines`].
     pub(super) fn read(read: ReadInputs<'_>) -> Self {
         let ReadInputs { id, body, asked_at, request_time, stale_since, marks, .. } = read;
         Self {
@@ -89,19 +89,19 @@ impl Inputs {
         }
     }
 
-    /// Of the same body after news of it.
+    /// Takes over the id of the body from the response that was freshened.
     #[must_use]
     pub(crate) fn of_same_body(self, before: &Self) -> Self {
         Self { body: before.body, ..self }
     }
 
-    /// Of the same response, stale from `now` on.
+    /// Returns inputs of the same response, stale from `now` on.
     pub(crate) fn expired(&self, now: Timestamp) -> Self {
         let since = self.stale_since.map_or(now, |since| since.min(now));
         Self { id: FillId::next(), stale_since: Some(since), ..self.clone() }
     }
 
-    /// Of the same response, whose invalidations up to a place are accounted for.
+    /// Marks invalidations up to a position as applied.
     pub(super) fn good_up_to(self, place: LogCursor) -> Self {
         Self { asked_at: Some(place), ..self }
     }
@@ -114,7 +114,7 @@ impl Inputs {
         self.request_line.split_once(' ').map_or("", |(_, target)| target)
     }
 
-    /// The fields of the request by name; `None` where the value is nobody's business.
+    /// Fields of the request by name; `None` if the value is private.
     pub(super) fn request(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
         self.request.lines().map(|(name, value)| (name, has_public_value(name).then_some(value)))
     }
@@ -129,7 +129,7 @@ impl Inputs {
     }
 }
 
-/// [`Inputs`] in parts.
+/// Parts of [`Inputs`] that were read from a tier.
 pub(super) struct ReadInputs<'a> {
     pub(super) id: FillId,
     pub(super) body: FillId,
@@ -143,9 +143,9 @@ pub(super) struct ReadInputs<'a> {
     pub(super) judged: PackedFields,
 }
 
-/// The lines of a response that decide and are not the same in `stored`, as they were received. One with an empty
-/// value stands for a field that was received without being stored (`Set-Cookie`, whose value is its user's), or stored
-/// without having been received (`Date`, which this gateway writes).
+/// Lines of a response that decisions depend on and that differ in `stored`, as they were received. An empty value stands for a field
+/// that was received without being stored (`Set-Cookie`, whose value is private), or stored without having been received (`Date`, which
+/// the gateway adds).
 pub(crate) fn judged(received: &[FieldLine<'_>], stored: &KeptFields, rules: &Rules) -> PackedFields {
     let stored = stored.to_lines();
     let mut judged = PackedFields::default();
@@ -167,10 +167,11 @@ pub(crate) fn judged(received: &[FieldLine<'_>], stored: &KeptFields, rules: &Ru
     judged
 }
 
-/// Beside judged lines: what of the site's configuration is in what is stored. No response has it there.
+/// Pseudo-field among judged lines: the imprint of the site's configuration in the stored response. No response has a field of this
+/// name there.
 pub(crate) const IMPRINT: &str = "larder-imprint";
 
-/// Adds it, where there is one.
+/// Adds the imprint, if there is one.
 pub(crate) fn with_imprint(mut judged: PackedFields, imprint: Option<Imprint>) -> PackedFields {
     if let Some(imprint) = imprint {
         judged.push(IMPRINT, imprint.to_string().as_bytes());
@@ -178,8 +179,8 @@ pub(crate) fn with_imprint(mut judged: PackedFields, imprint: Option<Imprint>) -
     judged
 }
 
-/// The same after news of a stored response, which is judged by the fields that are stored now and by the age of the
-/// news. Of what was received before, that stays which neither bears on this judgement nor is told anew.
+/// Lines of a stored response that decisions depend on, after it was freshened. Judgement then goes by the fields that are stored now
+/// and by the `Age` of the news. Earlier lines stay if they neither bear on that judgement nor were received again.
 pub(crate) fn judged_after(
     before: Option<&Inputs>,
     (received, news): (&[FieldLine<'_>], &[FieldLine<'_>]),
@@ -200,8 +201,7 @@ pub(crate) fn judged_after(
     judged
 }
 
-/// Whether a response field decides something, by these rules or others. `Content-Length` has a place of its own in a
-/// stored head.
+/// Whether decisions depend on a response field, by these rules or others. `Content-Length` has a place of its own in a stored head.
 fn decides(name: &str, rules: &Rules) -> bool {
     const NAMES: [&str; 9] = [
         "cache-control",
@@ -218,7 +218,7 @@ fn decides(name: &str, rules: &Rules) -> bool {
     NAMES.into_iter().any(is) || names_tags(name) || is_targeted(name) || is_one_of(rules, name)
 }
 
-/// Whether it is a targeted field by its name, as RFC 9213 wants them.
+/// Whether the name is one of a targeted field (RFC 9213).
 fn is_targeted(name: &str) -> bool {
     const END: &[u8] = b"-cache-control";
     let name = name.as_bytes();
@@ -234,13 +234,13 @@ fn is_same(received: &[FieldLine<'_>], stored: &[FieldLine<'_>], name: &str) -> 
     fields::values(received, name).eq(fields::values(stored, name))
 }
 
-/// Whether the value of a request field may be told: what it says is about the exchange, not about the user.
+/// Whether the value of a request field may be shared, because it is about the exchange and not about the user.
 pub(super) fn has_public_value(name: &str) -> bool {
     name.eq_ignore_ascii_case("cache-control") || name.eq_ignore_ascii_case("pragma")
 }
 
-/// The fields that the client sent and the origin got. Those that this gateway wrote tell nothing of the client, and
-/// those that ended here cannot have changed the response.
+/// Fields that the client sent and the origin got. Fields that the gateway added tell nothing of the client, and fields that it dropped
+/// cannot have changed the response.
 fn request_lines(request: &SeenRequest<'_>) -> PackedFields {
     let mut lines = PackedFields::default();
     for (name, value) in request.fields.lines() {

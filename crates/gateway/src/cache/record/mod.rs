@@ -1,4 +1,4 @@
-//! A stored response: head, body, those of one key together, and their form for other processes.
+//! Stored responses: head, body, the variants of one key, and their format for other processes.
 
 pub(crate) mod copy;
 pub(crate) mod forms;

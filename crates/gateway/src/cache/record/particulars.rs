@@ -1,4 +1,4 @@
-//! What many stored responses have nothing of.
+//! Parts of a stored response that many lack.
 
 use caching::{NominatedFields, NominatedValues};
 use store::allocated_bytes;
@@ -7,29 +7,28 @@ use crate::cache::epochs::membership::Membership;
 use crate::cache::record::inputs::Inputs;
 use crate::cache::record::usage::Usage;
 
-/// What many stored responses have nothing of.
+/// Parts of a stored response that many lack.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Particulars {
-    /// Which requests it answers, beyond the cache key (RFC 9111 section 4.1).
+    /// Request fields that select the response, beyond the cache key (RFC 9111 section 4.1).
     pub(crate) nominated: NominatedFields,
     pub(crate) nominated_values: NominatedValues,
-    /// `None`: the usual phrase of the status.
+    /// `None` for the usual phrase of the status.
     pub(crate) reason: Option<Box<[u8]>>,
-    /// In a box of its own: a response without `Vary` has more often this than the rest, or neither.
+    /// Boxed apart: a response without `Vary` has this more often than the rest, or neither.
     provenance: Option<Box<Provenance>>,
-    /// Whether a nominated field may reach the origin in another form than that in which it came: found out once, not
-    /// with every look-up.
+    /// Whether a nominated field may reach the origin in another form than the client sent. Computed once, not with every look-up.
     nominates_rewritten: bool,
-    /// Of a variant.
+    /// Use of the variant.
     usage: Usage,
 }
 
-/// Where it comes from.
+/// Origin of a stored response: memberships and inputs.
 #[derive(Clone, Debug, Default)]
 struct Provenance {
-    /// What it belongs to, if that can be invalidated.
+    /// Groups and tags by which it can be invalidated, if any.
     membership: Option<Membership>,
-    /// What it was judged by, where that is kept.
+    /// Inputs of the decision to store it, if they are kept.
     inputs: Option<Box<Inputs>>,
 }
 
@@ -42,19 +41,19 @@ impl Particulars {
         Self { nominated, nominated_values, reason: reason.map(Into::into), ..Self::default() }
     }
 
-    /// Without an allocation for nothing.
+    /// Boxes the parts, without an allocation if all are empty.
     pub(super) fn boxed(self) -> Option<Box<Self>> {
         let is_empty = self.nominated.is_empty() && self.reason.is_none() && self.provenance.is_none();
         let nominates_rewritten = self.nominated.names().any(caching::unkeyed::is_written_or_dropped);
         (!is_empty).then(|| Box::new(Self { nominates_rewritten, ..self }))
     }
 
-    /// What it belongs to, if that can be invalidated.
+    /// Groups and tags by which it can be invalidated, if any.
     pub(crate) fn membership(&self) -> Option<&Membership> {
         self.provenance.as_deref()?.membership.as_ref()
     }
 
-    /// What it was judged by, where that is kept.
+    /// Inputs of the decision to store it, if they are kept.
     pub(crate) fn inputs(&self) -> Option<&Inputs> {
         self.provenance.as_deref()?.inputs.as_deref()
     }

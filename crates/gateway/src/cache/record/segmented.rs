@@ -1,13 +1,13 @@
-//! A stored body of which some bytes may be missing: never fetched (RFC 9111 section 3.3), or evicted since.
+//! Stored bodies of which some bytes may be missing: never fetched (RFC 9111 section 3.3), or evicted since.
 //!
-//! The representation is laid out on a grid of cells, each the size of a segment. A whole cell is a segment of the one
-//! group that stands for this representation; eviction takes cells, and a later fill puts them back in their place
-//! without a new record. What is less than a cell is a fragment, with a group of its own, and named in the record: so
-//! the number of fragments is limited, and the number of cells is not.
+//! The representation is laid out on a grid of cells, each the size of a segment. A whole cell is a segment of the one group that
+//! stands for this representation; eviction takes cells, and a later fill puts them back in their place without a new record. Less than
+//! a cell is a fragment, with a group of its own, and named in the record: so the number of fragments is limited, and the number of
+//! cells is not.
 //!
-//! *Held* is what is in memory. Where there is a tier behind memory, the body also tells what is *known*: what was held when it was
-//! stored, so that the tier may have it. What is known and not held is *absent*: it is loaded when its turn comes, and no hole. Without a tier
-//! nothing is known, and all that is not held is a hole.
+//! *Held* bytes are in memory. With a tier behind memory, the body also has *known* bytes: they were held when it was stored, so that
+//! the tier may have them. Known bytes that are not held are *absent*: they are loaded when a reply reaches them, and are no hole.
+//! Without a tier nothing is known, and all bytes that are not held are holes.
 
 mod adding;
 mod known;
@@ -35,29 +35,29 @@ pub(crate) use self::known::{Absent, KnownFrom};
 /// Fragments of one stored response; the shortest is removed to make room.
 pub(crate) const FRAGMENTS_MAX: usize = Layout::FRAGMENTS_MAX;
 
-/// Cells of one stored response: a part that lies further in isn't stored. Dropping a group costs a look-up per cell up
-/// to the last one, whatever is held.
+/// Cells of one stored response: a part that lies further in isn't stored. Dropping a group costs a look-up per cell up to the last
+/// one, whatever is held.
 pub(crate) const CELLS_MAX: u64 = Layout::CELLS_MAX as u64;
 
-/// Room for so many pieces is made at once; a reply with more makes room as it goes.
+/// Most pieces for which room is reserved at once; a reply with more makes room as it goes.
 const PIECES_EXPECTED: usize = 1024;
 
 /// A body on the grid.
 #[derive(Clone, Debug)]
 pub(crate) struct Segmented {
-    /// The whole cells, by index. Its fill is also the identity of the representation: two bodies with the same can be told
-    /// apart by nothing but their fragments.
+    /// Whole cells, by index. The fill of the group is also the identity of the representation: two bodies with the same fill differ in
+    /// nothing but their fragments.
     pub(crate) group: Arc<SegmentGroup>,
     pub(crate) segment_bytes: usize,
-    /// The length of the representation, where it is known.
+    /// Length of the representation, if known.
     pub(crate) complete_bytes: Option<u64>,
-    /// In order, none across a cell border, none that overlap; those that are held don't touch within a cell.
+    /// Fragments in order: none crosses a cell border, and none overlap; held ones don't touch within a cell.
     fragments: Box<[Fragment]>,
-    /// The whole cells that a tier may have, beside all fragments. `None` where there is no tier.
+    /// Whole cells that a tier may have, as it may have all fragments. `None` without a tier.
     known: Option<Box<Known>>,
 }
 
-/// Less than a cell; its bytes are the only segment of its group.
+/// Less than a cell. Its bytes are the only segment of its group.
 #[derive(Clone, Debug)]
 struct Fragment {
     range: ByteRange,
@@ -75,17 +75,17 @@ impl Fragment {
 }
 
 impl Segmented {
-    /// Of which nothing is held yet. Where there is a tier behind memory, it is to be [`Segmented::followed`].
+    /// Creates a body of which nothing is held yet. With a tier behind memory, it is to be [`Segmented::followed`].
     pub(crate) fn new(group: Arc<SegmentGroup>, segment_bytes: usize, complete_bytes: Option<u64>) -> Self {
         Self { group, segment_bytes, complete_bytes, fragments: Box::default(), known: None }
     }
 
-    /// The same, for a tier behind memory: from now on it is noted which cells are put.
+    /// Returns the body for a tier behind memory: from now on, cells that are put are noted.
     pub(crate) fn followed(self) -> Self {
         Self { known: Some(Box::default()), ..self }
     }
 
-    /// Whether there is a tier that may have what memory lacks.
+    /// Whether there is a tier that may have bytes that memory lacks.
     pub(crate) fn is_followed(&self) -> bool {
         self.known.is_some()
     }
@@ -101,7 +101,7 @@ impl Segmented {
         allocated_bytes(size_of_val(&*self.fragments)) + self.fragments.len() * group_bytes + known_bytes
     }
 
-    /// Stores a whole cell. The first one stays.
+    /// Stores a whole cell, unless there is one already.
     pub(crate) fn put(&mut self, index: u32, segment: Segment) -> SegmentPut {
         let put = self.group.put(index, segment);
         if let (Some(known), SegmentPut::Stored | SegmentPut::AlreadyThere) = (&mut self.known, put) {
@@ -110,7 +110,7 @@ impl Segmented {
         put
     }
 
-    /// With these whole cells, from the first on; `None` where one is not taken.
+    /// Stores these whole cells, from the first on; `None` if one is not taken.
     pub(crate) fn filled(mut self, segments: &[Segment]) -> Option<Self> {
         for (index, segment) in (0..).zip(segments) {
             if let SegmentPut::NotStored(_) = self.put(index, segment.clone()) {
@@ -120,7 +120,7 @@ impl Segmented {
         Some(self)
     }
 
-    /// The bytes from `start` to `end`, where all of them are held.
+    /// Bytes from `start` to `end`; `None` if some of them are not held.
     pub(crate) fn pieces(&self, start: u64, end: u64) -> Option<VecDeque<Slice>> {
         let cells = end.saturating_sub(start).div_ceil(self.segment_bytes.max(1) as u64) + 1;
         let mut pieces =
@@ -134,7 +134,7 @@ impl Segmented {
         Some(pieces)
     }
 
-    /// Some bytes from `position`, at most up to `end`; `None` where the byte at `position` is not held. Never empty.
+    /// Some bytes from `position`, at most up to `end`; `None` if the byte at `position` is not held. Never empty.
     pub(crate) fn piece_at(&self, position: u64, end: u64) -> Option<Slice> {
         let (first, segment) = self.cell_at(position).or_else(|| self.fragment_at(position))?;
         let from = position.checked_sub(first)?;
@@ -155,7 +155,7 @@ impl Segmented {
         Some((fragment.range.first, segment))
     }
 
-    /// The fragment with the byte at `position`, or else the next one.
+    /// Fragment with the byte at `position`, or else the next one.
     fn fragment_behind(&self, position: u64) -> Option<&Fragment> {
         let index = self.fragments.partition_point(|fragment| fragment.range.last < position);
         self.fragments.get(index)
@@ -169,8 +169,7 @@ impl Segmented {
         u32::try_from(position / self.segment_bytes as u64).ok()
     }
 
-    /// What is missing from `position` on, if the byte there is: up to the next byte that is held, or known from `known`
-    /// on, or to `end`.
+    /// Hole at `position`, if the byte there is missing: up to the next byte that is held, or known from `known` on, or to `end`.
     pub(crate) fn hole_at(&self, position: u64, end: u64, known: KnownFrom) -> Option<ByteRange> {
         if position >= end || self.passed(position, end, known).is_some() {
             return None;
@@ -193,7 +192,7 @@ impl Segmented {
         Some(ByteRange { first: position, last: next - 1 })
     }
 
-    /// The first hole between `start` and `end`: neither held nor known.
+    /// First hole between `start` and `end`: bytes neither held nor known.
     //= RFC 9110 section 15.3.7.3: what is not whole is a 206
     pub(crate) fn first_hole(&self, start: u64, end: u64) -> Option<ByteRange> {
         let mut position = start;
@@ -203,13 +202,13 @@ impl Segmented {
         self.hole_at(position, end, KnownFrom::START)
     }
 
-    /// How far it is no hole from `position` on: to the end of a piece that is held or known.
+    /// End of the piece at `position` that is held or known.
     fn passed(&self, position: u64, end: u64, known: KnownFrom) -> Option<u64> {
         let held = self.piece_at(position, end).map(|piece| position + piece.len() as u64);
         held.or_else(|| self.known_until(position, known).filter(|_| position < end))
     }
 
-    /// The end of what is known with the byte at `position`.
+    /// End of the known piece with the byte at `position`.
     fn known_until(&self, position: u64, from: KnownFrom) -> Option<u64> {
         let known = self.known.as_ref()?;
         if position < from.0 {
@@ -222,7 +221,7 @@ impl Segmented {
         (fragment.range.first <= position).then_some(fragment.range.last + 1)
     }
 
-    /// The cell around a position; the last one ends where the representation ends.
+    /// Cell around a position. The last one ends where the representation ends.
     fn cell_of(&self, position: u64) -> ByteRange {
         let size = self.segment_bytes as u64;
         let first = position / size * size;
@@ -230,7 +229,7 @@ impl Segmented {
         ByteRange { first, last: self.complete_bytes.map_or(end, |complete| complete.min(end)) - 1 }
     }
 
-    /// The first byte between `start` and `end` that is not held.
+    /// First byte between `start` and `end` that is not held.
     pub(crate) fn first_not_held(&self, start: u64, end: u64) -> Option<u64> {
         let mut position = start;
         while let Some(piece) = self.piece_at(position, end) {
@@ -239,8 +238,8 @@ impl Segmented {
         (position < end).then_some(position)
     }
 
-    /// What to ask a tier for, for the byte at `position`: that segment and those that follow it up to `end`, as long as they are absent
-    /// and no more than `bytes_max` together. `None` where the byte is held, or a hole.
+    /// Segments to load for the byte at `position`: the one there and those that follow it up to `end`, as long as they are absent and
+    /// no more than `bytes_max` together. `None` if the byte is held, or in a hole.
     pub(crate) fn absent_at(&self, position: u64, end: u64, bytes_max: u64) -> Option<Absent> {
         let known = self.known.as_ref()?;
         if position >= end || self.piece_at(position, end).is_some() {
@@ -259,24 +258,24 @@ impl Segmented {
         Some(Absent { fill: fragment.group.fill(), segments: vec![(0, fragment.range)] })
     }
 
-    /// A segment of a cell or of a fragment, where it is held.
+    /// Segment of a cell or of a fragment, if held.
     pub(crate) fn held(&self, id: SegmentId) -> Option<Segment> {
         self.group_of(id)?.segment(id.index).or_else(|| self.loaded(id))
     }
 
-    /// Takes back what a tier had. Memory may refuse it, or forget it at once.
+    /// Puts a segment from a tier into memory, which may refuse it, or evict it at once.
     pub(crate) fn keep(&self, id: SegmentId, segment: Segment) {
         self.group_of(id).map(|group| group.put(id.index, segment));
     }
 
-    /// The group of a cell or of a fragment, if it is one of this body.
+    /// Group of a cell or of a fragment, if it is one of this body.
     fn group_of(&self, id: SegmentId) -> Option<&SegmentGroup> {
         let fragments = self.fragments.iter().map(|fragment| &fragment.group);
         let mut groups = std::iter::once(&self.group).chain(fragments);
         groups.find(|group| group.fill() == id.fill).map(Arc::as_ref)
     }
 
-    /// The same, which holds what a tier had itself, for one reply.
+    /// Returns the body with segments from a tier that it holds itself, for one reply.
     pub(crate) fn with_loaded(mut self, loaded: impl IntoIterator<Item = (SegmentId, Segment)>) -> Self {
         if let Some(known) = &mut self.known {
             known.hold(loaded);
@@ -284,14 +283,14 @@ impl Segmented {
         self
     }
 
-    /// A small body that has become complete.
+    /// Bytes of a small body that has become complete.
     pub(crate) fn small_whole(&self) -> Option<Bytes> {
         let small_bytes = self.complete_bytes.filter(|bytes| *bytes <= INLINE_BODY_BYTES_MAX as u64)?;
         concat(self.pieces(0, small_bytes)?)
     }
 }
 
-/// One copy of all; `None` where one can't be read.
+/// Copies all pieces into one; `None` if one can't be read.
 fn concat(pieces: VecDeque<Slice>) -> Option<Bytes> {
     let pieces: Vec<Bytes> = pieces.into_iter().map(Slice::into_bytes).collect::<Result<_, _>>().ok()?;
     Some(Bytes::from(pieces.concat()))

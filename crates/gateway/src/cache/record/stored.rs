@@ -1,4 +1,4 @@
-//! What lies under a cache key: stored responses that differ by nominated fields.
+//! Records under cache keys: stored responses that differ by nominated fields.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -26,22 +26,22 @@ use crate::cache::record::particulars::Particulars;
 use crate::cache::record::segmented::Segmented;
 use crate::cache::record::usage::{Mark, Owner, Usage};
 
-/// Everything about a stored response except its body. Immutable; freshening makes a new one.
+/// Everything about a stored response except its body. Immutable: freshening makes a new one.
 ///
-/// There is one for each stored response: `docs/design/memory.md` says what it costs and why.
+/// Each stored response has one: `docs/design/memory.md` says what it costs and why.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredHead {
     pub(crate) facts: StoredFacts,
     validators: StoredValidators,
     /// End-to-end fields without `Age` and `Content-Length`, which are computed at each use.
     pub(crate) fields: KeptFields,
-    /// [`UNDECLARED`] where the origin did not declare it.
+    /// [`UNDECLARED`] if the origin did not declare it.
     declared_bytes: u64,
-    /// When it was asked for, or later: up to when nothing has taken it out of use.
+    /// Last time at which the response was known not to be invalidated, beginning with its request.
     checked: Checked,
-    /// `None` where there are none.
+    /// `None` if there are none.
     particulars: Option<Box<Particulars>>,
-    /// What it is in other codings, as far as somebody has asked for them.
+    /// Forms in other codings that were requested.
     forms: FormsCell,
 }
 
@@ -67,20 +67,20 @@ impl StoredHead {
         }
     }
 
-    /// What the body is in other codings.
+    /// Forms of the body in other codings.
     ///
     /// # Errors
-    /// When the memory budget has no room to note any.
+    /// When the memory budget has no room for the forms.
     pub(crate) fn forms(&self, budget: &Arc<Budget>) -> Result<Arc<Forms>, OverBudget> {
         self.forms.get(budget)
     }
 
-    /// Whether it was found that this coding makes it no smaller.
+    /// Whether this coding is known to make the body no smaller.
     pub(crate) fn has_no_gain(&self, coding: Coding) -> bool {
         self.forms.known().is_some_and(|forms| matches!(forms.find(coding), Form::NoGain))
     }
 
-    /// With what is known of the same body in other codings.
+    /// Takes over the forms of another head of the same body.
     pub(crate) fn with_forms_of(self, other: &Self) -> Self {
         Self { forms: other.forms.clone(), ..self }
     }
@@ -103,7 +103,7 @@ impl StoredHead {
         self.with_particulars(|particulars| particulars.with_inputs(inputs))
     }
 
-    /// For the requests that `other` answers, where both nominate the same fields.
+    /// Takes over the nominated values of `other`, if both nominate the same fields.
     pub(crate) fn for_requests_of(self, other: &Self) -> Self {
         if self.nominated() != other.nominated() {
             return self;
@@ -115,13 +115,13 @@ impl StoredHead {
         })
     }
 
-    /// With other fields and another length.
+    /// Replaces the fields and the declared length.
     pub(crate) fn with_fields(self, fields: PackedFields, declared_bytes: Option<u64>) -> Self {
         let particulars = self.particulars.map(|boxed| *boxed).unwrap_or_default();
         Self::new(self.facts, fields, declared_bytes, particulars, self.checked.stamp())
     }
 
-    /// The same, stale from `now` on.
+    /// Returns the head as stale from `now` on.
     pub(crate) fn expired(&self, now: Timestamp) -> Self {
         let expired = Self { facts: self.facts.expired(now), ..self.clone() };
         match self.inputs() {
@@ -130,7 +130,7 @@ impl StoredHead {
         }
     }
 
-    /// The same, stale since a purge that counts among those up to `place`.
+    /// Returns the head as stale since a purge, with all invalidations up to `place` applied.
     pub(crate) fn purged(&self, since: Timestamp, (stamp, place): (Stamp, LogCursor)) -> Self {
         let expired = self.expired(since);
         let inputs = expired.inputs().map(|inputs| inputs.clone().good_up_to(place));
@@ -142,20 +142,19 @@ impl StoredHead {
         &self.particulars().nominated
     }
 
-    /// Whether what this one's `Vary` nominates is to be looked for in the request as it came; `None` where it
-    /// nominates nothing.
+    /// Whether a nominated field may reach the origin in another form than the client sent; `None` if none is nominated.
     pub(crate) fn nominates_rewritten(&self) -> Option<bool> {
         let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
         particulars.map(Particulars::nominates_rewritten)
     }
 
-    /// How it is used; `None` for what nominates nothing, which answers every request.
+    /// Use of the variant; `None` for a response that nominates no fields, which answers every request.
     pub(crate) fn usage(&self) -> Option<&Usage> {
         let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
         particulars.map(Particulars::usage)
     }
 
-    /// How much, to be compared with others under the same key.
+    /// Mark of the use, for comparison with others under the same key.
     pub(crate) fn mark(&self) -> Mark {
         self.usage().map_or(Mark::ALWAYS, Usage::mark)
     }
@@ -164,42 +163,42 @@ impl StoredHead {
         &self.particulars().nominated_values
     }
 
-    /// `None`: the usual phrase of the status.
+    /// Reason phrase; `None` for the usual one of the status.
     pub(crate) fn reason(&self) -> Option<&[u8]> {
         self.particulars.as_ref()?.reason.as_deref()
     }
 
-    /// What it belongs to, if that can be invalidated.
+    /// Groups and tags by which it can be invalidated, if any.
     pub(crate) fn membership(&self) -> Option<&Membership> {
         self.particulars.as_ref()?.membership()
     }
 
-    /// What it was judged by, where that is kept.
+    /// Inputs of the decision to store it, if they are kept.
     pub(crate) fn inputs(&self) -> Option<&Inputs> {
         self.particulars.as_ref()?.inputs()
     }
 
-    /// When it was asked for, or later: up to when nothing has taken it out of use.
+    /// Last time at which the response was known not to be invalidated, beginning with its request.
     pub(crate) fn checked(&self) -> &Checked {
         &self.checked
     }
 
-    /// Body length where the origin declared it.
+    /// Body length, if the origin declared it.
     pub(crate) fn declared_bytes(&self) -> Option<u64> {
         (self.declared_bytes != UNDECLARED).then_some(self.declared_bytes)
     }
 
-    /// What tells this response from others.
+    /// Validators of the response.
     pub(crate) fn validators(&self) -> Validators<'_> {
         self.validators.view(|name| self.fields.value(name))
     }
 
-    /// When the origin says that it made it.
+    /// Time of the response according to its `Date` field.
     pub(crate) fn date(&self) -> Option<Timestamp> {
         self.fields.value("date").and_then(|date| caching::date::parse(date, self.facts.response_time))
     }
 
-    /// Whether the origin's words prove that both are of one representation: equal tags, weak or strong, or strong dates.
+    /// Whether validators prove that both are of one representation: equal tags, weak or strong, or strong dates.
     pub(crate) fn is_same_representation(&self, other: &Self) -> bool {
         let (own, others) = (self.validators(), other.validators());
         let is_tag_equal = own.entity_tag().is_some_and(|tag| others.entity_tag() == Some(tag));
@@ -226,7 +225,7 @@ impl StoredHead {
         self.nominated().is_certain(self.nominated_values(), request, &self.fields.to_lines())
     }
 
-    /// Whether what this one answers is answered by `newer` too, with the same coding.
+    /// Whether `newer` answers the requests that this one answers too, with the same coding.
     pub(crate) fn is_covered_by(&self, newer: &Self, selecting: Selecting<'_>) -> bool {
         let coding = |head: &Self| head.fields.value("content-encoding").map(<[u8]>::to_ascii_lowercase);
         !self.nominated().is_empty()
@@ -250,7 +249,7 @@ impl StoredHead {
     }
 }
 
-/// A stored response, complete or in part.
+/// A stored response, complete or incomplete.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredResponse {
     pub(crate) head: Arc<StoredHead>,
@@ -262,12 +261,12 @@ pub(crate) struct StoredResponse {
 pub(crate) enum StoredBody {
     /// Complete, inside the record.
     Inline(Bytes),
-    /// In segments of their own, any of which may be missing. Boxed, for most bodies are small.
+    /// In segments, any of which may be missing. Boxed, because most bodies are small.
     Segments(Box<Segmented>),
 }
 
 impl From<Segmented> for StoredBody {
-    /// As it goes into a record: a small body that has become complete travels inside.
+    /// Converts a body for a record: a small one that has become complete is stored inline.
     //= RFC 9110 section 15.3.7.3: what is whole is a 200
     fn from(body: Segmented) -> Self {
         body.small_whole().map_or_else(|| Self::Segments(Box::new(body)), Self::Inline)
@@ -275,7 +274,7 @@ impl From<Segmented> for StoredBody {
 }
 
 impl StoredBody {
-    /// The length of the representation, where it is known.
+    /// Length of the representation, if known.
     pub(crate) fn complete_bytes(&self) -> Option<u64> {
         match self {
             Self::Inline(data) => Some(data.len() as u64),
@@ -283,7 +282,7 @@ impl StoredBody {
         }
     }
 
-    /// Whether every byte is held.
+    /// Whether no byte is missing: each is held, or known to a tier.
     pub(crate) fn is_whole(&self) -> bool {
         match self {
             Self::Inline(_) => true,
@@ -318,22 +317,22 @@ impl StoredResponse {
     }
 }
 
-/// The note that responses for a key are not stored.
+/// Hit-for-miss note: responses for a key are not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Uncacheable {
     pub(crate) until: Timestamp,
     pub(crate) because: Detail,
-    /// The requests that it is about.
+    /// Requests that the note is about.
     pub(crate) scope: RefusalScope,
 }
 
 impl Uncacheable {
-    /// Whether `note` would say less: this one holds, and is about more requests.
+    /// Whether this note still holds and is about more requests than `note`.
     pub(crate) fn says_more_than(&self, note: &Self, now: Timestamp) -> bool {
         now < self.until && self.scope > note.scope
     }
 
-    /// Whether a new note would say nothing new, for hardly any longer: not worth a new record.
+    /// Whether a new note would say the same for hardly any longer, and is not worth a new record.
     pub(crate) fn is_renewed_enough(&self, by: &Self, now: Timestamp) -> bool {
         let left_ms = |note: &Self| note.until.as_ms().saturating_sub(now.as_ms());
         (self.because, self.scope) == (by.because, by.scope)
@@ -341,23 +340,23 @@ impl Uncacheable {
     }
 }
 
-/// The record under a cache key. Shared and immutable; each change makes a new one.
+/// Record under a cache key. Shared and immutable: each change makes a new one.
 #[derive(Debug)]
 pub(crate) struct CacheEntry {
     variants: Variants,
-    /// Requests for this key are not collapsed then.
+    /// Note that keeps requests for this key from being collapsed.
     uncacheable: Option<Box<Uncacheable>>,
-    /// [`NEVER`] where nothing says so.
+    /// [`NEVER`] if the record does not expire.
     expires_at_ms: u64,
     copy: TierCopy,
-    /// Last, so that what it counts is gone before it is.
+    /// Last field, so that the memory that it counts is freed before it is dropped.
     charge: Charge,
 }
 
-/// Newest first.
+/// Stored responses, the newest first.
 #[derive(Debug)]
 enum Variants {
-    /// The usual one, in the record itself.
+    /// One response, the usual case, in the record itself.
     One(StoredResponse),
     /// None, or several.
     List(Box<[StoredResponse]>),
@@ -389,7 +388,7 @@ impl From<Vec<StoredResponse>> for Variants {
 
 const NEVER: u64 = u64::MAX;
 
-/// What [`Bytes`] allocates to share an inline body, the first time that it is sent from where it is.
+/// Allocation that [`Bytes`] makes to share an inline body, when it is first sent.
 const SHARED_BYTES: usize = 32;
 
 impl CacheEntry {
@@ -415,7 +414,7 @@ impl CacheEntry {
         })
     }
 
-    /// What is known of the record in the tier that this one is a copy of.
+    /// State of this record as a copy of one in the tier.
     pub(crate) fn copy(&self) -> &TierCopy {
         &self.copy
     }
@@ -427,7 +426,7 @@ impl CacheEntry {
         }
     }
 
-    /// The newest, and then the others, the most used first.
+    /// Stored responses: the newest, then the others from the most used.
     pub(crate) fn by_use(&self) -> Vec<&StoredResponse> {
         let mut variants: Vec<_> = self.variants().iter().collect();
         if let Some((_, others)) = variants.split_first_mut() {
@@ -436,7 +435,7 @@ impl CacheEntry {
         variants
     }
 
-    /// Those that were there before this record was read anew are used as they were.
+    /// Copies the use of variants from the record that memory had before this one was read.
     pub(crate) fn keep_usage(&self, before: Option<&Self>, now: Timestamp) {
         for head in self.variants().iter().map(|variant| &variant.head) {
             let Some(usage) = head.usage() else { continue };
@@ -447,7 +446,7 @@ impl CacheEntry {
         }
     }
 
-    /// What is noted about such a request, as long as the note lasts.
+    /// Note about such a request, as long as it lasts.
     pub(crate) fn uncacheable_for(&self, request: &RequestFacts, now: Timestamp) -> Option<Uncacheable> {
         self.uncacheable().filter(|uncacheable| now < uncacheable.until && uncacheable.scope.has(request))
     }
@@ -456,7 +455,7 @@ impl CacheEntry {
         self.uncacheable.as_deref().copied()
     }
 
-    /// The stored response that the request's nominated fields select.
+    /// Stored response that the request's nominated fields select.
     pub(crate) fn select(self: &Arc<Self>, request: Selecting<'_>) -> Option<Hit> {
         let index = self
             .best_of(|head| head.is_selected_by(request))
@@ -474,7 +473,7 @@ impl CacheEntry {
         best.map(|(index, _)| index)
     }
 
-    /// Which of the stored responses a validation names: the selected one first, then others that it may name.
+    /// Stored responses that a validation names: the selected one first, then others that it may name.
     pub(crate) fn candidates(
         self: &Arc<Self>,
         selected: Option<&Hit>,
@@ -531,17 +530,17 @@ impl Deref for Hit {
 }
 
 impl Hit {
-    /// This one and others under the same key, as a validation names them.
+    /// This response and others under the same key, as a validation names them.
     pub(crate) fn with_candidates(&self, max: usize, may_name: impl Fn(&StoredHead) -> bool) -> Vec<Self> {
         self.entry.candidates(Some(self), max, may_name)
     }
 
-    /// The newest variant of a record that was just written.
+    /// Newest variant of a record that was just written.
     pub(crate) fn newest(entry: Arc<CacheEntry>) -> Option<Self> {
         (!entry.variants().is_empty()).then_some(Self { entry, index: 0 })
     }
 
-    /// The same with another body, for one reply.
+    /// Returns the response with another body, for one reply.
     ///
     /// # Errors
     /// When the memory budget has no room.
@@ -552,7 +551,7 @@ impl Hit {
         Ok(Self { entry: Arc::new(entry), index: 0 })
     }
 
-    /// The bytes from `start` to `end`; `None` when some of them are not held.
+    /// Bytes from `start` to `end`; `None` if some of them are not held.
     pub(crate) fn pieces(&self, start: u64, end: u64) -> Option<VecDeque<Slice>> {
         match &self.body {
             StoredBody::Inline(data) => {
@@ -570,14 +569,14 @@ mod tests {
 
     use super::*;
 
-    /// With the headers of their `Arc`s, record and head fill size classes of the allocator.
+    /// Record and head, with the headers of their `Arc`s, fill size classes of the allocator.
     #[test]
     fn what_each_response_has_stays_small() {
         assert_eq!(size_of::<StoredHead>() + ARC_HEADER_BYTES, 128);
         assert_eq!(size_of::<CacheEntry>() + ARC_HEADER_BYTES, 112);
     }
 
-    /// What is counted for a record with these fields, beyond a body of 1 KiB and a key of up to 64 bytes.
+    /// Bytes counted for a record with these fields, beyond a body of 1 KiB and a key of up to 64 bytes.
     fn overhead_bytes(lines: &[caching::FieldLine<'_>]) -> usize {
         let at = Timestamp::from_seconds(1_800_000_000);
         let times = ExchangeTimes { request: at, response: at, clock_ahead_ms: 0 };
@@ -594,7 +593,7 @@ mod tests {
         record.charge().bytes() - 1024 + ENTRY_OVERHEAD_BYTES as usize + 64
     }
 
-    /// What is really taken is measured by `a_stored_response_takes_little_beyond_its_body` of the binary.
+    /// The real memory use is measured by `a_stored_response_takes_little_beyond_its_body` of the binary.
     #[test]
     fn a_typical_response_costs_less_than_its_budget() {
         let lines: [caching::FieldLine<'_>; 5] = [
@@ -606,7 +605,7 @@ mod tests {
         ];
         assert_eq!(overhead_bytes(&lines), 592);
         let with_vary = [&lines[..], &[("Vary", b"Accept-Encoding")]].concat();
-        // Its line takes the fields into the next size class; particulars and the name are allocated.
+        // The `Vary` line takes the fields into the next size class; particulars and the name are allocated.
         assert_eq!(overhead_bytes(&with_vary), 592 + 32 + 96 + 16);
     }
 }

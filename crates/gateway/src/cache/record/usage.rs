@@ -1,7 +1,7 @@
-//! How much a variant is used, by whom, and which of several goes when one more comes.
+//! Use of variants: how much, by which client, and which one makes room for another.
 //!
-//! A key has room for a few variants, and any client can ask for more of them. So what is used stays, however many clients ask for others:
-//! a new one is not stored then. And no client keeps more than its share from the others.
+//! A key has room for a few variants, and any client can ask for more of them. So variants in use stay however many clients ask for
+//! others, which are then not stored, and no client takes more than its share from the others.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -12,37 +12,37 @@ use caching::Timestamp;
 
 use message::client::Client;
 
-/// Part of a variant's head, and changed while it is shared: 8 bytes.
+/// Use of a variant. Part of its head, and changed while it is shared: 8 bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
-    /// Seconds of the clock, moved on by each use up to now: see [`after_use`]. 0: not in use yet.
+    /// Seconds of the clock, advanced by each use up to now: see [`after_use`]. 0: not in use yet.
     score_s: AtomicU32,
     owner: AtomicU32,
 }
 
-/// The one client that has asked for a variant, as a hash with a secret key: nobody can choose to meet another one.
+/// The only client that has asked for a variant, as a hash with a secret key, so that nobody can choose to collide with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Owner(u32);
 
-/// What counts where one of several goes.
+/// Snapshot of a variant's use, by which one of several is chosen to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     score_s: u32,
     owner: Owner,
 }
 
-/// A variant that nobody has used since it came counts as unused for so long: one that was used meanwhile stays before it.
+/// Time for which an unused new variant counts as unused: one that was used within it ranks higher.
 const PROBATION_S: u32 = 60;
-/// So much of that each use takes back: after three it counts as used now. More uses cost a comparison.
+/// Part of that which each use makes up for: after three uses a variant counts as used now. Further uses cost a comparison.
 const USE_S: u32 = 20;
-/// One client's variants are at most one of so many, where others need the room.
+/// A client's share of the room for variants is one part in this many, if others need the room.
 const SHARES: usize = 4;
 
 impl Owner {
-    /// Several clients, or others than this instance knows.
+    /// Several clients, or clients that this instance doesn't know.
     pub(crate) const SEVERAL: Self = Self(0);
 
-    /// All clients that can't be told apart are one.
+    /// Hashes a client. All that can't be told apart count as one.
     pub(crate) fn of(client: Option<Client>) -> Self {
         static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         Self(HASHER.hash_one(client) as u32 | 1)
@@ -54,7 +54,7 @@ impl Owner {
 }
 
 impl Usage {
-    /// It is put among others for this client, unless it is already.
+    /// Begins the use of a variant that this client brought, unless it has begun.
     pub(crate) fn begin(&self, now: Timestamp, owner: Owner) {
         if self.score_s.load(Ordering::Relaxed) == 0 {
             let Mark { score_s, owner } = Mark::of_new(now, owner);
@@ -63,21 +63,22 @@ impl Usage {
         }
     }
 
-    /// It takes the place of another one, and is used as much. What a second client has asked for is not one client's any more.
+    /// Takes over the use of a variant that this one replaces. A variant that a second client has asked for has no single owner any
+    /// more.
     pub(crate) fn take_over(&self, before: &Self) {
         let (own, before) = (self.mark(), before.mark());
         self.score_s.store(own.score_s.max(before.score_s), Ordering::Relaxed);
         self.owner.store(own.owner.with(before.owner).0, Ordering::Relaxed);
     }
 
-    /// The same again, after it was read anew.
+    /// Copies the use of the same variant, after the record was read again.
     pub(crate) fn copy(&self, known: &Self) {
         let Mark { score_s, owner } = known.mark();
         self.score_s.store(score_s, Ordering::Relaxed);
         self.owner.store(owner.0, Ordering::Relaxed);
     }
 
-    /// It has answered a request. `client` is only asked about where that changes something: a few times, and then once a second.
+    /// Counts a use. Calls `client` only if the answer changes something: a few times, and then once a second.
     #[inline]
     pub(crate) fn note(&self, now: Timestamp, client: impl FnOnce() -> Owner) {
         let (score_s, now_s) = (self.score_s.load(Ordering::Relaxed), seconds(now));
@@ -105,15 +106,15 @@ impl Clone for Usage {
 }
 
 impl Mark {
-    /// Of what answers every request.
+    /// Mark of a response that answers every request.
     pub(crate) const ALWAYS: Self = Self { score_s: u32::MAX, owner: Owner::SEVERAL };
 
-    /// The mark of a variant that this client brings now.
+    /// Mark of a variant that this client brings now.
     pub(crate) fn of_new(now: Timestamp, owner: Owner) -> Self {
         Self { score_s: seconds(now).saturating_sub(PROBATION_S), owner }
     }
 
-    /// The more, the more and the later it was used.
+    /// Score: higher for more, and for later, use.
     pub(crate) fn score(self) -> u32 {
         self.score_s
     }
@@ -128,9 +129,10 @@ fn after_use(score_s: u32, now_s: u32) -> u32 {
     still.saturating_add(USE_S).min(now_s)
 }
 
-/// Which of these, the newest first, makes room for one that a client brings: the least used, and the oldest of several. A client that has
-/// its share of `room` gives one of its own; else one goes of those who have more than theirs. `None` where neither is so, and all are more in
-/// use than the new one: clients that use each other's variants would turn over those of everybody else.
+/// Chooses the variant that makes room for one that a client brings: the least used, and the oldest of equals. `marks` are ordered from
+/// the newest. A client that has its share of `room` gives up one of its own; otherwise a client with more than its share does. `None`
+/// if neither is the case and all are used more than the new one: otherwise, clients that use each other's variants could displace
+/// those of everybody else.
 pub(crate) fn makes_room(marks: &[Mark], new: Mark, room: usize) -> Option<usize> {
     let share = (room / SHARES).max(1);
     let mut counts: HashMap<Owner, usize> = HashMap::new();
@@ -161,7 +163,7 @@ mod tests {
     const C: Owner = Owner(5);
     const SEVERAL: Owner = Owner::SEVERAL;
 
-    /// The score of one that comes now.
+    /// Score of a variant that comes now.
     const NEW_S: u32 = 5;
 
     #[test]
@@ -175,23 +177,23 @@ mod tests {
         check(&[], A, 1, None);
         check(&[(5, B)], A, 1, Some(0));
         check(&[(5, B), (4, B), (4, B), (9, B)], A, 4, Some(2));
-        // One of four is its share.
+        // A's share is one of four.
         check(&[(9, A), (4, SEVERAL), (4, B), (5, SEVERAL)], A, 4, Some(0));
         check(&[(9, A), (4, SEVERAL), (4, B), (5, SEVERAL)], A, 8, Some(2));
         check(&[(9, A), (8, A), (4, B), (5, SEVERAL)], A, 8, Some(1));
         check(&[(9, A), (8, A), (4, B), (5, SEVERAL)], B, 4, Some(2));
-        // It has more than its share: others get the room back.
+        // A has more than its share, so others get the room back.
         check(&[(9, A), (8, A), (4, B), (5, SEVERAL)], C, 4, Some(1));
-        // What several use is nobody's.
+        // Variants of several clients count for nobody's share.
         check(&[(9, A), (4, SEVERAL), (5, SEVERAL)], C, 4, Some(1));
-        // Those that are in use stay.
+        // Variants in use stay.
         check(&[(9, A), (6, SEVERAL), (6, B), (6, SEVERAL)], C, 4, None);
         check(&[(9, A), (6, SEVERAL), (6, B), (6, SEVERAL)], A, 4, Some(0));
         check(&[(9, A), (8, A), (6, B), (6, SEVERAL)], C, 4, Some(1));
     }
 
     proptest! {
-        /// However many clients bring variants and use those of each other.
+        /// Any number of clients bring variants and use those of each other.
         #[test]
         fn what_is_used_by_several_or_within_a_share_stays(
             marks in vec((0..12_u32, 0..6_u32), 1..40),

@@ -1,4 +1,4 @@
-//! Bodies: where their bytes lie.
+//! Bodies in records: inline or in segments.
 
 use bytes::Bytes;
 use caching::ByteRange;
@@ -9,14 +9,13 @@ use crate::cache::inflight::fill::INLINE_BODY_BYTES_MAX;
 use crate::cache::record::segmented::{Absent, Segmented};
 use crate::cache::record::stored::StoredBody;
 
-/// A body that is inside of the record in memory and too large for that elsewhere is one segment, of a cell of this
-/// size.
+/// Cell size of a body that is part of the record in memory and too large for that in a tier, where it is one segment.
 pub(super) const SMALL_CELL_BYTES: u32 = 64 << 10;
 
 const _: () = assert!(INLINE_BODY_BYTES_MAX <= SMALL_CELL_BYTES as usize);
 
-/// What a record says of a body, which is called `fill` if it has no name of its own. `given` is what the tier has acknowledged: memory
-/// may have lost the rest before it was given. `None` where that is not said.
+/// Body for a record, under the id `fill` if it has none of its own. `given` are the layouts that the tier has acknowledged: memory may
+/// have lost the rest before it was written. `None` without a layout for it.
 pub(super) fn written<'a>(body: &'a StoredBody, fill: FillId, given: &[Layout]) -> Option<Body<'a>> {
     let content = match body {
         StoredBody::Inline(data) if data.len() <= INLINE_BYTES_MAX => Content::Inline(data),
@@ -40,7 +39,7 @@ pub(super) fn written<'a>(body: &'a StoredBody, fill: FillId, given: &[Layout]) 
     Some(Body { state, complete_bytes, content })
 }
 
-/// The bytes that are written apart from the record, as the one segment of their fill.
+/// Bytes that are written apart from the record, as the only segment of their fill.
 pub(super) fn apart(body: &StoredBody) -> Option<&Bytes> {
     match body {
         StoredBody::Inline(data) => (data.len() > INLINE_BYTES_MAX).then_some(data),
@@ -48,7 +47,7 @@ pub(super) fn apart(body: &StoredBody) -> Option<&Bytes> {
     }
 }
 
-/// The segments of a body that is to be inside of the record in memory, and lies in them elsewhere.
+/// Segments of a small body, which is part of the record in memory and in segments in the tier.
 pub(super) fn small(body: &Body<'_>) -> Option<Absent> {
     let Content::Segments(layout) = &body.content else { return None };
     let bytes = body.complete_bytes.filter(|bytes| *bytes <= INLINE_BODY_BYTES_MAX as u64)?;
@@ -64,10 +63,10 @@ pub(super) fn small(body: &Body<'_>) -> Option<Absent> {
     Some(Absent { fill: layout.fill, segments: (0..count).map(cell).collect() })
 }
 
-/// A smaller cell than of others' records makes a small body one in segments, of which any may be missing.
+/// Most cells of a small body. With more, from a record with smaller cells, it stays in segments, any of which may be missing.
 const SMALL_CELLS_MAX: u32 = 16;
 
-/// The body that a record tells of; `found` gives the bytes of a small one by its fill. `None` where it is of no use.
+/// Body of a record; `found` returns the bytes of a small one by its fill. `None` if it is of no use.
 pub(super) fn read(
     body: &Body<'_>,
     memory: &Memory<impl Record>,
@@ -78,7 +77,7 @@ pub(super) fn read(
         return Some(StoredBody::Inline(data));
     }
     match &body.content {
-        // A copy, since the bytes of the record are not kept.
+        // A copy, because the bytes of the record are not kept.
         Content::Inline(data) => Some(StoredBody::Inline(Bytes::copy_from_slice(data))),
         Content::Segments(layout) => {
             let body = Segmented::restored(memory, layout, body.complete_bytes)?;

@@ -1,4 +1,4 @@
-//! From bytes to what lies under a key in memory.
+//! Decoding of records for memory.
 
 use bytes::Bytes;
 use caching::{Rules, Timestamp};
@@ -18,25 +18,25 @@ use crate::config::CacheRule;
 pub(crate) struct Decoded<'a> {
     record: Record<'a>,
     keys: Option<&'a TagKeys>,
-    /// All of the record and of what was added.
+    /// Size of the record and of the responses that were added.
     bytes: usize,
 }
 
-/// Who reads a record.
+/// Context of a reader.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
-    /// Where the body's segments will be.
+    /// Memory for the body's segments.
     pub(crate) memory: &'a Memory<CacheEntry>,
     pub(crate) epochs: &'a Epochs,
-    /// That of the request which asks for the key.
+    /// Rule of the request that asks for the key.
     pub(crate) rule: &'a CacheRule,
     pub(crate) groups_max: usize,
-    /// The cache key of the target URI alone, where the one that was asked for has more: for QUERY, and where fields are a
-    /// part of it. Keys are watched then ([`Epochs::watch_keys`]).
+    /// Cache key of the target URI alone, if the requested key has more parts: for QUERY, and if fields are part of it. Keys are
+    /// watched then ([`Epochs::watch_keys`]).
     pub(crate) site_key: Option<&'a [u8]>,
-    /// How far the clock of the tier is ahead of that of this process.
+    /// Lead of the tier's clock over the clock of this process.
     pub(crate) clock_ahead_ms: i64,
-    /// What was written up to this time, by the clock of the tier, is not believed.
+    /// Responses that were written up to this time, by the clock of the tier, are ignored.
     pub(crate) outdated_to_ms: u64,
 }
 
@@ -45,17 +45,17 @@ impl<'a> Reader<'a> {
         &self.rule.caching
     }
 
-    /// A time of the tier by the clock of this process.
+    /// Converts a time of the tier to the clock of this process.
     pub(super) fn at(&self, tier_ms: u64) -> Timestamp {
         let tier_ms = i64::try_from(tier_ms).unwrap_or(i64::MAX);
         Timestamp::from_ms(tier_ms.saturating_sub(self.clock_ahead_ms))
     }
 }
 
-/// The primary record of a key.
+/// Decodes the primary record of a key.
 ///
 /// # Errors
-/// When the bytes are anything else; [`FormatError::meaning`] says what to do.
+/// When the bytes are no primary record of this key; [`FormatError::meaning`] says what to do.
 pub(crate) fn decode<'a>(
     bytes: &'a [u8],
     key: &[u8],
@@ -66,15 +66,15 @@ pub(crate) fn decode<'a>(
 }
 
 impl<'a> Decoded<'a> {
-    /// The ids of the responses that lie apart, the newest first, as far as they were not added.
+    /// Ids of the responses stored apart that were not added yet, the newest first.
     pub(crate) fn apart(&self) -> impl Iterator<Item = FillId> {
         self.record.variants.iter().filter(|variant| variant.response.is_none()).map(|variant| variant.id)
     }
 
-    /// Adds a response that lies apart. What is not added is not there.
+    /// Adds a response that is stored apart. One that is not added counts as missing.
     ///
     /// # Errors
-    /// When the bytes are anything else.
+    /// When the bytes are no record of this response.
     pub(crate) fn add_apart(&mut self, id: FillId, bytes: &'a [u8]) -> Result<(), FormatError> {
         let apart = decode_record(bytes, RecordKind::Response, self.record.key, self.keys)?;
         let found = apart.variants.into_iter().find(|variant| variant.id == id).ok_or(FormatError::Other)?;
@@ -85,18 +85,18 @@ impl<'a> Decoded<'a> {
         Ok(())
     }
 
-    /// The bodies whose segments are wanted before anything can be made of the record.
+    /// Small bodies, whose segments are needed before the record can be used.
     pub(crate) fn small_bodies(&self) -> impl Iterator<Item = Absent> {
         let responses = self.record.variants.iter().filter_map(|variant| variant.response.as_deref());
         responses.filter_map(|response| bodies::small(&response.body))
     }
 
-    /// What lies under the key, to this reader: without the responses that it would not have stored, and those of whose
-    /// small bodies something is missing. `small` are those that were found, by fill, all segments of each as one. `None`
-    /// where nothing is left, or the memory budget has no room.
+    /// Makes the record for this reader: without responses that it would not have stored, and those whose small bodies are not
+    /// complete. `small` has the small bodies that were found, by fill, each with all its segments in one. `None` if nothing is left,
+    /// or the memory budget has no room.
     pub(crate) fn entry(&self, small: &[(FillId, Bytes)], reader: &Reader<'_>) -> Option<CacheEntry> {
         let small_bytes = small.iter().map(|(_, data)| data.len()).sum::<usize>();
-        // What is read is there twice for a moment; the record in memory reserves for itself.
+        // The bytes exist twice for a moment; the record in memory makes its own reservation.
         let _room = reader.memory.budget().reserve(self.bytes + small_bytes).ok()?;
         let variants: Vec<_> =
             self.record.variants.iter().filter_map(|variant| stored(variant, small, reader)).collect();
@@ -108,7 +108,7 @@ impl<'a> Decoded<'a> {
     }
 }
 
-/// What is written of a response inside of the record, if this reader may use that.
+/// Response inside the record, if this reader may use it.
 fn believed<'a>(variant: &'a Variant<'a>, reader: &Reader<'_>) -> Option<&'a Response<'a>> {
     let response = variant.response.as_deref()?;
     let is_too_large = |bytes: u64| bytes > reader.rule.object_bytes_max;
@@ -121,14 +121,14 @@ fn stored(variant: &Variant<'_>, small: &[(FillId, Bytes)], reader: &Reader<'_>)
     let head = judge::head(variant, response, reader)?;
     let found = |fill| {
         let (_, data) = small.iter().find(|(found, _)| *found == fill)?;
-        // A copy: it may be a part of a larger answer.
+        // A copy, because it may be part of a larger answer.
         Some(Bytes::copy_from_slice(data))
     };
     let body = bodies::read(&response.body, reader.memory, found)?;
     Some(StoredResponse { head: head.into(), body })
 }
 
-/// `None` where it is none of those that stand under a key, or says what only newer versions understand.
+/// Reads a note; `None` if it is of another kind than those under a key in memory, or only newer versions understand it.
 fn read_note(note: &Note<'_>, reader: &Reader<'_>) -> Option<Uncacheable> {
     match note.kind {
         NoteKind::NotShared => Some(Uncacheable {

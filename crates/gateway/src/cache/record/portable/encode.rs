@@ -1,4 +1,4 @@
-//! From what lies under a key in memory to bytes.
+//! Encoding of a record in memory.
 
 use std::sync::Arc;
 
@@ -16,71 +16,70 @@ use crate::cache::epochs::Epochs;
 use crate::cache::record::inputs::Inputs;
 use crate::cache::record::stored::{CacheEntry, StoredBody, StoredHead, StoredResponse, Uncacheable};
 
-/// What bytes are written for.
+/// Context of an encoding.
 #[derive(Clone, Copy)]
 pub(crate) struct Writing<'a> {
-    /// The full cache key.
+    /// Full cache key.
     pub(crate) key: &'a [u8],
-    /// With which to seal them, and by which to read what the tier has.
+    /// Keys to tag the record with, and to check the tier's record.
     pub(crate) keys: Option<&'a TagKeys>,
-    /// What the tier has of the bodies in segments. A response of whose body nothing stands here is left out.
+    /// Layouts of segmented bodies that the tier has. A response whose body has none here is left out.
     pub(crate) given: &'a [Layout],
-    /// What knows which places in the log that all share the places here stand for; `None`: they are what they are.
+    /// Translates positions in this process's log to the shared log; `None` leaves them as they are.
     pub(crate) epochs: Option<&'a Epochs>,
-    /// By the clock of this process.
+    /// Current time by the clock of this process.
     pub(crate) now: Timestamp,
-    /// How far the clock of the tier is ahead of it.
+    /// Lead of the tier's clock over it.
     pub(crate) clock_ahead_ms: i64,
 }
 
-/// What else is under the key in the tier.
+/// Other responses under the key in the tier.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Merge<'a> {
-    /// The primary record that the tier has. One that cannot be read counts for nothing here; what must not be written over
-    /// ([`Meaning::Leave`]) is for the caller to find out.
+    /// Primary record that the tier has. One that can't be read is ignored; the caller detects one that must not be written over
+    /// ([`Meaning::Leave`]).
     pub(crate) theirs: Option<&'a [u8]>,
-    /// Responses in it that are out of use.
+    /// Responses in that record that are out of use.
     pub(crate) dropped: &'a [FillId],
 }
 
-/// All that a tier is to hold.
+/// Encoded record with its parts.
 #[derive(Debug)]
 pub(crate) struct Encoded {
-    /// The primary record.
+    /// Primary record.
     pub(crate) primary: Vec<u8>,
-    /// The responses that lie apart from it, by id, as far as their bytes are known here. Those that were written before
-    /// are among them.
+    /// Responses stored apart from it, by id, as far as their bytes are known here. Includes those that were written before.
     pub(crate) apart: Vec<(FillId, Vec<u8>)>,
-    /// The bodies that are inside of the record in memory, and in segments elsewhere.
+    /// Bodies that are part of the record in memory, and in segments in the tier.
     pub(crate) segments: Vec<SegmentBytes>,
     pub(crate) ours: Ours,
 }
 
-/// What became of our responses beside those that the tier has.
+/// State of this instance's responses after merging with the tier's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ours {
     Written,
-    /// The same, and the tier has others beside them: who needs one of those reads the record again.
+    /// All were written, and the tier has others beside them: a reader that needs one of those reads the record again.
     Joined,
-    /// Of some, the tier has newer ones: they were fetched while ours waited to be written.
+    /// The tier has newer versions of some, which were fetched while ours waited to be written.
     Overtaken,
 }
 
-/// A segment to be written.
+/// Segment to be written.
 #[derive(Debug)]
 pub(crate) struct SegmentBytes {
     pub(crate) id: SegmentId,
-    /// The size of the cell that it fills, or is the last part of.
+    /// Size of the cell that it fills, or is the last part of.
     pub(crate) cell_bytes: u32,
     pub(crate) data: Bytes,
 }
 
-/// The bytes of what lies under a key; `None` where there is nothing that a tier could hold. The newest response is inside
-/// of the primary record where it fits. Behind ours stand those that the tier has, but for those that are dropped,
-/// and those that answer the same requests. Of two that do, theirs stays where it is known to be newer.
+/// Encodes the record of a key; `None` if it has nothing that a tier could hold. The newest response is inside the primary record if it
+/// fits. This instance's responses come first, then the tier's, except those that are dropped and those that answer the same requests.
+/// Of two that do, the tier's stays if it is known to be newer.
 ///
-/// A response whose inputs were not kept is left out, as is one that fits in no record. The body of one that lies apart
-/// is told as it is now; all else under its id stays the same, so it is enough to write it once.
+/// A response whose inputs were not kept is left out, and so is one that fits in no record. The body of a response stored apart is
+/// described as it is now; all else under its id stays the same, so it is enough to write it once.
 pub(crate) fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>) -> Option<Encoded> {
     let theirs = merge
         .theirs
@@ -112,7 +111,7 @@ pub(crate) fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>
     Some(Encoded { primary, apart, segments, ours })
 }
 
-/// The bytes of a record of nothing: a place that is not empty. `None` where the key fits in no record.
+/// Encodes a record of nothing, which keeps its place from being empty. `None` if the key fits in no record.
 pub(crate) fn nothing(key: &[u8], keys: Option<&TagKeys>) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let record = Record { key, note: None, variants: Vec::new() };
@@ -120,13 +119,14 @@ pub(crate) fn nothing(key: &[u8], keys: Option<&TagKeys>) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Whether a tier may hold a response with this head, whatever is held of its body. Without a tier, or under a key that is too long for one, nobody asks it.
+/// Whether a tier can hold a response with this head, whatever is held of its body. `true` without a tier, or for a key that is too
+/// long for one, because the tier is then not asked.
 pub(crate) fn may_hold(head: &StoredHead, key: Option<&[u8]>) -> bool {
     let key_bytes = key.map(<[u8]>::len);
     let Some(inputs) = head.inputs().filter(|_| key_bytes.is_none_or(|bytes| bytes < KEY_BYTES_MAX)) else {
         return true;
     };
-    // That of a request for what is stored already is its target URI and little more.
+    // The key of a freshened response is its target URI and little more.
     let key_bytes = key_bytes.unwrap_or_else(|| inputs.target().len() + KEY_BEYOND_TARGET_BYTES);
     let count = head.fields.lines().len() + inputs.request().count() + inputs.judged().len();
     if count <= LINES_SURELY && key_bytes + head.heap_bytes() + inputs.heap_bytes() <= BYTES_SURELY {
@@ -142,7 +142,7 @@ pub(crate) fn may_hold(head: &StoredHead, key: Option<&[u8]>) -> bool {
     bytes.is_some_and(|bytes| bytes.len() + body_bytes(head) <= RECORD_BYTES_MAX)
 }
 
-/// The most that a record says of the body of a response with this head: its bytes where it is small, else where they are.
+/// Most bytes that a record has for the body of a response with this head: its content if it is small, else its layout.
 fn body_bytes(head: &StoredHead) -> usize {
     match head.declared_bytes().map(usize::try_from) {
         Some(Ok(bytes @ ..=INLINE_BYTES_MAX)) => bytes,
@@ -151,19 +151,19 @@ fn body_bytes(head: &StoredHead) -> usize {
     }
 }
 
-/// What is said of a fetch that has brought nothing to share.
+/// Note on a fetch that brought no response to share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastWord {
-    /// Somebody else is to try.
+    /// Another instance should try.
     GaveUp,
-    /// Others get no response from it, either.
+    /// Other instances get no response from it, either.
     NotShared(Uncacheable),
-    /// Nothing: what lies there is good enough.
+    /// Nothing was fetched: the record there is good enough.
     Unchanged,
 }
 
-/// The bytes of what the tier has, with a word beside it. `at` is the time by the clock of this process, and how far that of the tier is ahead.
-/// `None` where it does not fit, or must not be written over.
+/// Encodes the tier's record with a last word beside it. `now` is by the clock of this process, and `clock_ahead_ms` the lead of the
+/// tier's clock. `None` if the record does not fit, or must not be written over.
 pub(crate) fn with_word(
     key: &[u8],
     theirs: Option<&[u8]>,
@@ -189,14 +189,14 @@ pub(crate) fn with_word(
     writing.sealed(RecordKind::Primary, Some(note), variants)
 }
 
-/// Whether both are one, or answer the same requests.
+/// Whether both are the same response, or answer the same requests.
 fn is_same(their: &Variant<'_>, our: &Variant<'_>) -> bool {
     our.id == their.id || our.nominated == their.nominated
 }
 
-/// Whether theirs takes the place of ours: it was asked for later, and before now. What counts is the question: an answer to an older one
-/// may be late, and is older than what a reload has brought meanwhile. One that was asked for only in the future has the time of a clock that was
-/// wrong; of one that lies apart, nobody here knows the time.
+/// Whether the tier's response replaces ours: it was requested later, and before now. The time of the request counts, because a late
+/// answer to an older request is older than one that a reload has brought meanwhile. A request time in the future comes from a clock
+/// that was wrong. The time of a response stored apart is unknown here.
 fn overtakes(their: &Variant<'_>, our: &Variant<'_>, now_ms: u64) -> bool {
     let asked = |variant: &Variant<'_>| variant.response.as_ref().map(|response| response.request_time_ms);
     our.id != their.id
@@ -222,7 +222,7 @@ impl Writing<'_> {
     }
 }
 
-/// A stored response of which all that a record has is known.
+/// A stored response with everything that a record needs of it.
 struct Known<'a> {
     stored: &'a StoredResponse,
     inputs: &'a Inputs,
@@ -300,28 +300,28 @@ fn scope_number(scope: RefusalScope) -> u8 {
     }
 }
 
-/// The scope of a number that [`scope_number`] gives.
+/// Scope of a number that [`scope_number`] gives.
 pub(super) fn scope_of(number: u8) -> Option<RefusalScope> {
     let all = [RefusalScope::Authorization, RefusalScope::Credentials, RefusalScope::All];
     all.into_iter().find(|scope| scope_number(*scope) == number)
 }
 
-/// The bytes of a primary record, and of what is not inside of it.
+/// Encoded primary record, with the responses apart from it.
 struct Placed {
     primary: Vec<u8>,
     apart: Vec<(FillId, Vec<u8>)>,
-    /// All that the record lists.
+    /// Ids of all responses that the record lists.
     ids: Vec<FillId>,
 }
 
-/// A variant that lies apart, with its bytes where they are not written already.
+/// A variant stored apart, with its bytes unless they are already written.
 struct Apart<'a> {
     listed: Variant<'a>,
     bytes: Option<Vec<u8>>,
 }
 
 impl<'a> Apart<'a> {
-    /// `None` where it does not fit in a record.
+    /// Encodes a variant; `None` if it does not fit in a record.
     fn of(variant: Variant<'a>, writing: &Writing<'_>) -> Option<Self> {
         let listed = Variant { response: None, nominated: variant.nominated.clone(), id: variant.id };
         let bytes = match variant.response {
@@ -332,8 +332,7 @@ impl<'a> Apart<'a> {
     }
 }
 
-/// The newest goes inside where it fits, and apart where it does not. The least used are left out where even their list does
-/// not fit.
+/// Places the newest inside if it fits, and apart if not. The least used are left out if even the list does not fit.
 fn place(writing: &Writing<'_>, note: Option<Note<'_>>, variants: Vec<Variant<'_>>) -> Option<Placed> {
     let mut variants = variants.into_iter().take(VARIANTS_MAX);
     let newest = variants.next();
@@ -365,13 +364,13 @@ impl Placed {
     }
 }
 
-/// With no more lines and bytes than these, a head fits without being looked at.
+/// Limits of lines and bytes below which a head fits without being encoded.
 const LINES_SURELY: usize = 256;
 const BYTES_SURELY: usize = 32 << 10;
-/// Where the segments of a body are, in some twenty runs: a whole body has one.
+/// Size of a layout with some twenty runs; a whole body has one.
 const LAYOUT_BYTES: usize = 256;
-/// Site, method, and fields that are keyed.
+/// Length of a key beyond the target: site, method, and keyed fields.
 const KEY_BEYOND_TARGET_BYTES: usize = 1 << 10;
-/// As many as a record lists.
+/// Most variants that a record lists.
 const VARIANTS_MAX: usize = 32;
 pub(super) const CONTENT_LENGTH: &str = "content-length";

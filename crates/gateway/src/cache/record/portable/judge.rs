@@ -1,4 +1,4 @@
-//! What a stored response is to its reader: all that follows from what was seen of it, by the reader's rules.
+//! Judgement of a stored response by its reader's rules, from the inputs of the record.
 
 use caching::invalidation::Target;
 use caching::post::may_store_for_get;
@@ -19,7 +19,7 @@ use crate::cache::record::stored::StoredHead;
 use crate::clock;
 use crate::config::Imprint;
 
-/// The head of a response; `None` where the reader would not have stored it, or the record is not what it should be.
+/// Head of a response; `None` if the reader would not have stored it, or the record is invalid.
 pub(super) fn head(
     variant: &Variant<'_>,
     response: &Response<'_>,
@@ -37,11 +37,11 @@ pub(super) fn head(
     let asked_at = response.log.and_then(|place| reader.epochs.stamp_at(place));
     let stamp = asked_at.unwrap_or(Stamp::OLDEST);
     let head = StoredHead::new(facts, fields, seen.declared_bytes(), particulars, stamp);
-    // What was purged since, nobody here knows.
+    // Purges since then are unknown here.
     Some(if asked_at.is_some() { head } else { head.expired(facts.response_time) })
 }
 
-/// A response and its request as a record has them, found to be text where text must be.
+/// A response and its request from a record, with text checked to be text.
 struct Seen<'a> {
     response: &'a Response<'a>,
     times: ExchangeTimes,
@@ -49,7 +49,7 @@ struct Seen<'a> {
     target: &'a str,
     head: Vec<FieldLine<'a>>,
     judged: Vec<FieldLine<'a>>,
-    /// Judged lines, and those of the head that have other names.
+    /// Judged lines, and lines of the head with other names.
     received: Vec<FieldLine<'a>>,
     request: Vec<FieldLine<'a>>,
 }
@@ -84,7 +84,7 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// Of a request for a stored response: HEAD is about what a GET gets.
+    /// Facts of the request. HEAD counts as GET, whose response it is about.
     fn request_facts(&self, reader: &Reader<'_>) -> RequestFacts {
         let marks = self.response.marks;
         let facts = RequestFacts::parse(self.method, &self.request);
@@ -98,7 +98,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// `None` where the reader would not have stored it.
+    /// Facts of the stored response; `None` if the reader would not have stored it.
     fn facts(&self, reader: &Reader<'_>) -> Option<StoredFacts> {
         let (rules, now) = (reader.rules(), self.times.response);
         let request = self.request_facts(reader);
@@ -114,7 +114,7 @@ impl<'a> Seen<'a> {
         Some(stale_since.map_or(facts, |since| facts.expired(since)))
     }
 
-    /// What the reader keeps of what was kept.
+    /// Fields of the record that the reader keeps.
     fn stored_fields(&self, reader: &Reader<'_>) -> PackedFields {
         let filter = StorageFilter::of(&self.received, reader.rules());
         let is_kept = |name: &str| filter.keeps(name) && !name.eq_ignore_ascii_case(CONTENT_LENGTH);
@@ -175,7 +175,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Whether a response was stored by a site with the configuration that this reader has.
+/// Whether a response was stored by a site with this reader's configuration.
 fn is_of(imprint: Option<Imprint>, judged: &[FieldLine<'_>]) -> bool {
     let written = judged.iter().find(|(name, _)| *name == IMPRINT).map(|(_, value)| *value);
     match (imprint, written) {
@@ -185,7 +185,7 @@ fn is_of(imprint: Option<Imprint>, judged: &[FieldLine<'_>]) -> bool {
     }
 }
 
-/// The values of nominated fields; `None` where the record does not say what they were.
+/// Values of the nominated fields; `None` if the record lacks any of them.
 fn nominated_values(
     nominated: &NominatedFields,
     listed: &[NamedValue<'_>],
@@ -200,7 +200,7 @@ fn nominated_values(
     Some(nominated.capture(reader.rule.selecting(&had)))
 }
 
-/// `None` where something is no field line: it might become two.
+/// Checks field lines; `None` if one is invalid, because it might become two.
 fn lines<'a>(lines: &[RawLine<'a>]) -> Option<Vec<FieldLine<'a>>> {
     lines.iter().map(|raw| line(*raw)).collect()
 }

@@ -1,16 +1,16 @@
-//! What lies under a cache key as bytes for other processes, and back: `docs/design/record-format.md`.
+//! Portable format of the records under cache keys, for other processes: `docs/design/record-format.md`.
 //!
-//! Written are inputs, never results: what was seen of each response and of its request. Who reads them decides anew, by
-//! rules of its own, and has nothing of a response that it would not have stored.
+//! Records contain inputs, never results: the facts of each response and of its request. A reader decides anew, by rules of its own,
+//! and skips responses that it would not have stored.
 //!
-//! Pure but for the room that is reserved in the budget. The tier is asked by others, in these steps:
+//! Pure except for reservations in the budget. Callers ask the tier, in these steps:
 //!
 //! 1. [`decode`] the primary record.
-//! 2. Load the responses that lie [`Decoded::apart`], and [`Decoded::add_apart`] each that was there.
+//! 2. Load the responses stored [`Decoded::apart`], and [`Decoded::add_apart`] each that was there.
 //! 3. Load the segments of [`Decoded::small_bodies`].
-//! 4. [`Decoded::entry`] makes what lies under the key in memory.
+//! 4. [`Decoded::entry`] makes the record for memory.
 //!
-//! And the other way round: [`encode`], put the segments, put the responses apart, put the primary record.
+//! To write: [`encode`], put the segments, put the responses apart, put the primary record.
 
 mod bodies;
 mod decode;

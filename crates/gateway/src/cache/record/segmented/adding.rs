@@ -1,4 +1,4 @@
-//! How a body grows: by whole cells, and by pieces of cells that are joined until they are whole.
+//! Growth of a body: by whole cells, and by pieces of cells that are joined until they are whole.
 
 use std::io;
 use std::sync::Arc;
@@ -11,8 +11,7 @@ use store::{Memory, Place, Record, Segment, SegmentPut};
 use super::{CELLS_MAX, FRAGMENTS_MAX, Fragment, Segmented};
 
 impl Segmented {
-    /// Adds what a part brought: segments one behind the other from `start`. They fit the grid best if none lies across a cell
-    /// border.
+    /// Adds the segments of a part, one behind the other from `start`. They fit the grid best if none crosses a cell border.
     pub(crate) fn with_part(
         mut self,
         memory: &Memory<impl Record>,
@@ -34,7 +33,7 @@ impl Segmented {
         self
     }
 
-    /// The end of the representation has become known: the fragment there may be a whole cell now.
+    /// Turns the last fragment into a cell if it is whole, now that the length is known.
     fn settle_end(&mut self, memory: &Memory<impl Record>) {
         let Some(last) = self.fragments.last().cloned() else { return };
         if let Some(segment) = last.group.segment(0) {
@@ -42,7 +41,7 @@ impl Segmented {
         }
     }
 
-    /// Cuts what comes from a tier with another grid; where there is no room for the copy, it is not taken.
+    /// Adds a segment, cut at cell borders if it comes from another grid. Without room for the copy, it is not taken.
     fn add(&mut self, memory: &Memory<impl Record>, position: u64, segment: Segment) {
         if segment.len() <= first_piece_bytes(position, self.segment_bytes) {
             return self.insert(memory, position, segment);
@@ -86,7 +85,7 @@ impl Segmented {
         self.fragments = limited(others).into_boxed_slice();
     }
 
-    /// Those of the fragments that a tier may have and that nothing has replaced.
+    /// Absent fragments that a tier may have and that nothing has replaced.
     fn still_known(&self, absent: Vec<Fragment>, held: &[Piece]) -> Vec<Fragment> {
         let is_apart = |fragment: &Fragment| {
             let overlaps = |piece: &Piece| {
@@ -98,7 +97,7 @@ impl Segmented {
     }
 }
 
-/// Bytes that are held while fragments are joined.
+/// Range of bytes while fragments are joined.
 #[derive(Clone)]
 struct Piece {
     range: ByteRange,
@@ -114,16 +113,15 @@ impl Piece {
         }
     }
 
-    /// The rest of its bytes from `position`.
+    /// Rest of its bytes from `position`.
     fn rest(&self, position: u64) -> io::Result<Bytes> {
         let from = (position - self.range.first) as usize;
         self.segment.slice(from, self.segment.len()).into_bytes()
     }
 }
 
-/// The fragments of one cell with one more, in order. Those that overlap or touch it become one with it, by copying:
-/// never more than a cell. Where there is no room for the copy, or one of them
-/// can't be read, the new one alone is kept.
+/// Fragments of one cell with one more, in order. Those that overlap or touch it are joined with it, by copying, which never makes more
+/// than a cell. If there is no room for the copy, or one of them can't be read, only the new one is kept.
 fn join(memory: &Memory<impl Record>, held: Vec<Fragment>, added: Piece) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = held
         .into_iter()
@@ -143,7 +141,7 @@ fn join(memory: &Memory<impl Record>, held: Vec<Fragment>, added: Piece) -> Vec<
     pieces
 }
 
-/// One piece with the bytes of several that cover `union` without a gap.
+/// Copies the bytes of several pieces, which cover `union` without a gap, into one.
 fn gather(memory: &Memory<impl Record>, sources: &[Piece], union: ByteRange) -> Option<Piece> {
     let place = sources.iter().map(|source| source.segment.place()).find(|place| *place == Place::File);
     let place = place.unwrap_or(Place::Heap);
@@ -159,7 +157,7 @@ fn gather(memory: &Memory<impl Record>, sources: &[Piece], union: ByteRange) -> 
     Some(Piece { range: union, segment })
 }
 
-/// At most [`FRAGMENTS_MAX`].
+/// Removes the shortest fragments beyond [`FRAGMENTS_MAX`].
 fn limited(mut fragments: Vec<Fragment>) -> Vec<Fragment> {
     while fragments.len() > FRAGMENTS_MAX {
         let shortest = (0..fragments.len()).min_by_key(|index| fragments[*index].range.len_bytes());
@@ -168,7 +166,7 @@ fn limited(mut fragments: Vec<Fragment>) -> Vec<Fragment> {
     fragments
 }
 
-/// Cuts `data`, small enough to be inside a record, which begins at `start`, at the borders of the cells.
+/// Cuts `data`, which is small enough for a record and begins at `start`, at cell borders.
 ///
 /// # Errors
 /// When the memory budget has no room.
@@ -192,7 +190,7 @@ fn cut_at(
     pieces.map(|piece| Segment::copy(memory.budget(), place, piece)).collect()
 }
 
-/// How many bytes from `start` lie within its cell.
+/// Bytes from `start` to the end of its cell.
 pub(crate) fn first_piece_bytes(start: u64, segment_bytes: usize) -> usize {
     segment_bytes - (start % segment_bytes as u64) as usize
 }

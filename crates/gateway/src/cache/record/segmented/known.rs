@@ -1,19 +1,18 @@
-//! What a tier behind memory may have of a body.
+//! Parts of a body that a tier behind memory may have.
 
 use caching::ByteRange;
 use store::format::{Layout, Run};
 use store::{FillId, Segment, SegmentId, allocated_bytes};
 
-/// Whole cells that were held, and what was loaded for one reply.
+/// Whole cells that were held, and segments that were loaded for one reply.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    /// In order, apart from each other, no more than a record takes.
+    /// Runs in order, apart from each other, and no more than a record takes.
     runs: Vec<Run>,
     loaded: Vec<(SegmentId, Segment)>,
 }
 
-/// From which byte on what is known counts as there. A reply that has found out that a tier lacks something asks
-/// the origin for it.
+/// Byte from which on known bytes count as there. A reply that has found out that a tier lacks some asks the origin for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KnownFrom(pub(crate) u64);
 
@@ -21,26 +20,26 @@ pub(crate) struct KnownFrom(pub(crate) u64);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Absent {
     pub(crate) fill: FillId,
-    /// Their indexes, and which bytes of the representation each of them is. One behind the other; never empty.
+    /// Index and byte range of each segment, one behind the other; never empty.
     pub(crate) segments: Vec<(u32, ByteRange)>,
 }
 
 impl KnownFrom {
-    /// All that is known.
+    /// All known bytes count.
     pub(crate) const START: Self = Self(0);
-    /// Nothing.
+    /// No known bytes count.
     pub(crate) const NOWHERE: Self = Self(u64::MAX);
 }
 
 impl Absent {
-    /// How many bytes they have together.
+    /// Total of their bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.segments.iter().map(|(_, range)| range.len_bytes()).sum()
     }
 }
 
 impl Known {
-    /// `None` where they are not in order, or too many.
+    /// Known cells of these runs; `None` if they are not in order, or too many.
     pub(super) fn of(runs: &[Run]) -> Option<Self> {
         let is_apart = |pair: &[Run]| end(pair[0]) < u64::from(pair[1].first);
         let is_within = runs.last().is_none_or(|last| end(*last) <= u64::from(Layout::CELLS_MAX));
@@ -58,17 +57,17 @@ impl Known {
         self.runs.get(at).is_some_and(|run| run.first <= index)
     }
 
-    /// One more than the last cell.
+    /// Index behind the last cell.
     pub(super) fn end(&self) -> u32 {
         self.runs.last().map_or(0, |run| run.first + run.count)
     }
 
-    /// What is further in than a record can tell is not noted, and of too many runs the shortest is forgotten.
+    /// Adds a cell, unless it lies further in than a record can express. Of too many runs, the shortest is dropped.
     pub(super) fn insert(&mut self, index: u32) {
         if index >= Layout::CELLS_MAX || self.has(index) {
             return;
         }
-        // The run that ends where this cell begins, or else the first behind it.
+        // Run that ends where this cell begins, or else the first behind it.
         let at = self.runs.partition_point(|run| end(*run) < u64::from(index));
         let ends_here = self.runs.get(at).is_some_and(|run| end(*run) == u64::from(index));
         if !ends_here {

@@ -1,4 +1,4 @@
-//! A body as a record of a tier tells it.
+//! Conversion of a body to and from its layout in a tier's record.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::known::Known;
 use super::{FRAGMENTS_MAX, Fragment, Segmented};
 
 impl Segmented {
-    /// What is known of the body, for a record: whole cells, and pieces of cells that are not whole. `None` where there is no tier.
-    /// From now on, who reads the record finds the groups of this body.
+    /// Layout of the known parts of the body, for a record: whole cells, and pieces of cells that are not whole. `None` without a tier.
+    /// From now on, readers of the record find the groups of this body.
     pub(crate) fn layout(&self) -> Option<Layout> {
         let known = self.known.as_ref()?;
         let is_less_than_known = |fragment: &&Fragment| {
@@ -32,7 +32,7 @@ impl Segmented {
         })
     }
 
-    /// The body of a record that was read. Of what it knows memory may hold all, or nothing. `None` where no body can be like that.
+    /// Body with the layout of a record that was read. Memory may hold all known parts, or none. `None` if the layout is invalid.
     pub(crate) fn restored(
         memory: &Memory<impl Record>,
         layout: &Layout,

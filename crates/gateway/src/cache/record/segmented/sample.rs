@@ -9,7 +9,7 @@ use store::{Charge, FillId, Memory, MemoryConfig, Place, Record, Segment};
 use super::Segmented;
 use super::known::Known;
 
-/// The bodies of these tests lie in no record.
+/// Record type for tests whose bodies are in no record.
 #[derive(Debug)]
 pub(crate) struct NoRecord;
 
@@ -42,7 +42,7 @@ pub(crate) fn content(range: ByteRange) -> Vec<u8> {
     (range.first..=range.last).map(|position| (position * 37 + 11) as u8).collect()
 }
 
-/// A body of a record that knows the cells of `cells` that are `h` or `k`, and memory holds those that are `h`.
+/// Body that knows the cells marked `h` or `k`, of which memory holds those marked `h`.
 pub(crate) fn read(memory: &Memory<impl Record>, cells: &str, fragments: Vec<Fragment>) -> Segmented {
     let known = cells.bytes().enumerate().filter(|(_, cell)| *cell != b'-');
     let mut runs = Known::default();

@@ -1,4 +1,4 @@
-//! What is held and what is missing, whatever comes in whatever order.
+//! Held and missing bytes, in any order of parts.
 
 use proptest::prelude::*;
 use store::format::{Fragment as LayoutFragment, Run};
@@ -17,7 +17,7 @@ fn byte_range() -> impl Strategy<Value = ByteRange> {
         .prop_map(|(one, other)| ByteRange { first: one.min(other), last: one.max(other) })
 }
 
-/// What `body` holds of 0 to the end, found by following pieces and holes.
+/// Bytes that `body` holds from 0 to the end, found by following pieces and holes.
 fn walk(body: &Segmented) -> Vec<Option<u8>> {
     let mut bytes = Vec::new();
     while (bytes.len() as u64) < COMPLETE_BYTES {
@@ -35,8 +35,7 @@ fn walk(body: &Segmented) -> Vec<Option<u8>> {
 }
 
 proptest! {
-    /// Whatever comes in whatever order: what is held is what came, and the bytes are right. The complete length
-    /// may become known at any time.
+    /// Held bytes are exactly those that came, in any order, with the right content. The complete length may become known at any time.
     #[test]
     fn what_is_held_is_what_came(
         parts in prop::collection::vec((byte_range(), any::<bool>()), 0..12),
@@ -71,7 +70,7 @@ proptest! {
     }
 }
 
-/// The tier has no way to evict a certain segment; removing is the same to readers.
+/// Evicts a cell. Memory has no call that evicts a certain segment; removing it is the same to readers.
 fn evict(memory: &Memory<NoRecord>, body: &Segmented, index: u32) {
     let id = SegmentId { fill: body.group.fill(), index };
     let kept: Vec<(u32, Segment)> = (0..index).filter_map(|at| Some((at, body.group.segment(at)?))).collect();
@@ -106,11 +105,11 @@ fn a_small_body_that_is_complete_becomes_one_with_its_record() {
     assert_eq!(body.small_whole(), Some(Bytes::from(content(ByteRange { first: 0, last: 19 }))));
 }
 
-/// What is held (`h`), known to a tier only (`k`) and missing (`-`), and what follows from it between two bytes.
+/// Cells that are held (`h`), known to a tier only (`k`) and missing (`-`), and the holes and loads that follow between two bytes.
 #[test]
 fn what_is_known_is_no_hole_and_is_asked_for_in_time() {
     type Bytes = Option<(u64, u64)>;
-    // Cells, from byte, to byte, the first hole, what is loaded at the first byte that is not held.
+    // Cells, from byte, to byte, the first hole, the bytes loaded at the first byte that is not held.
     let table: [(&str, u64, u64, Bytes, Bytes); 11] = [
         ("hhhhhhhh", 0, 61, None, None),
         ("kkkkkkkk", 0, 61, None, Some((0, 23))),
@@ -133,7 +132,7 @@ fn what_is_known_is_no_hole_and_is_asked_for_in_time() {
         let absent = body.absent_at(position, end, 24);
         let bytes = absent.map(|absent| (absent.segments[0].1.first, absent.segments.last().unwrap().1.last));
         assert_eq!(bytes, asked, "{cells} {start} {end}");
-        // Where the tier turns out to have nothing, what is known is a hole like any other.
+        // If the tier turns out to have nothing, known bytes are a hole like any other.
         let unknown = body.hole_at(position, end, KnownFrom::NOWHERE).map(pair);
         let held = cells.replace('k', "-");
         assert_eq!(unknown, read(&memory, &held, Vec::new()).first_hole(start, end).map(pair), "{cells}");
@@ -201,7 +200,7 @@ fn two_bodies_of_one_record_are_one_representation_and_share_what_is_loaded() {
     assert!(other.group.segment(0).is_none() && other.held(foreign).is_none());
 }
 
-/// Memory may take nothing of what a tier had.
+/// Memory may refuse segments from a tier.
 #[test]
 fn what_was_loaded_for_one_reply_is_held_by_its_body_alone() {
     let memory = memory();
@@ -220,7 +219,7 @@ fn what_was_loaded_for_one_reply_is_held_by_its_body_alone() {
     assert!(body.pieces(0, 61).is_none());
 }
 
-/// A fleet has instances of several sizes.
+/// Instances of a fleet may differ in segment size.
 #[test]
 fn parts_on_another_grid_are_cut_at_the_borders_of_the_cells() {
     let memory = memory();
@@ -239,7 +238,7 @@ fn parts_on_another_grid_are_cut_at_the_borders_of_the_cells() {
 }
 
 proptest! {
-    /// A record can tell of any body, and says no more than was held at some time. What is known survives eviction.
+    /// A layout can describe any body, and never more than was held at some time. Known parts survive eviction.
     #[test]
     fn a_layout_is_what_was_held(
         parts in prop::collection::vec((byte_range(), any::<bool>()), 0..12), evicted in any::<u8>(),

@@ -1,4 +1,4 @@
-//! What is written beside what the tier has, and where.
+//! Merging with the tier's responses, and their places in records.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::super::{Encoded, Merge, Writing, decode};
 use super::world::{Asked, KEY, NOW, WRITING, World, at, encode_given, gathered, inline, written};
 use crate::cache::record::stored::{CacheEntry, StoredHead, StoredResponse, Uncacheable};
 
-/// A response for requests with a certain `X-Kind`.
+/// A response for requests with this `X-Kind`.
 fn of_kind(world: &World, kind: &str, filler_bytes: usize) -> StoredHead {
     let asked = Asked { method: "GET", lines: &[("X-Kind", kind.as_bytes())] };
     let filler = vec![b'x'; filler_bytes];
@@ -19,7 +19,7 @@ fn of_kind(world: &World, kind: &str, filler_bytes: usize) -> StoredHead {
     world.stored(asked, (200, lines), at(NOW)).unwrap()
 }
 
-/// Responses by letter. The case tells whose they are, and makes no other difference.
+/// Responses by letter. The case marks the instance, and makes no other difference.
 fn entry(world: &World, letters: &str, ids: &mut HashMap<FillId, char>) -> CacheEntry {
     let responses = letters.chars().map(|letter| {
         let head = of_kind(world, &letter.to_lowercase().to_string(), 0);
@@ -29,7 +29,7 @@ fn entry(world: &World, letters: &str, ids: &mut HashMap<FillId, char>) -> Cache
     world.entry(responses.collect())
 }
 
-/// The responses that a primary record lists, with `+` behind the one that is inside.
+/// Responses that a primary record lists, with `+` behind the one that is inside.
 fn listed(primary: &[u8], ids: &HashMap<FillId, char>) -> String {
     let record = decode_record(primary, RecordKind::Primary, KEY, None).unwrap();
     let of_variant = |variant: &store::format::Variant<'_>| {
@@ -59,7 +59,7 @@ fn check(ours: &str, theirs: &str, dropped: &str, expected: Option<&str>) {
     );
 }
 
-/// The bodies of all that can be read, by letter.
+/// Bodies of all readable responses, by letter.
 fn gathered_of(encoded: &Encoded, ids: &HashMap<FillId, char>) -> String {
     let world = World::new(Rules::default());
     let mut decoded = decode(&encoded.primary, KEY, None).unwrap();

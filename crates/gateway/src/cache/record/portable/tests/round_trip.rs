@@ -1,4 +1,4 @@
-//! What was written is read: a reader with the same rules has the same stored response.
+//! Round trips: a reader with the same rules has the same stored response.
 
 use caching::{FieldLine, Profile, Rules, Timestamp};
 use http::header::HeaderName;
@@ -11,7 +11,7 @@ use crate::cache::record::stored::{StoredBody, StoredHead, StoredResponse};
 
 type Lines = Vec<(String, Vec<u8>)>;
 
-/// What happens to a stored response.
+/// Event in the life of a stored response.
 #[derive(Clone, Debug)]
 enum Event {
     NotModified { request: Lines, answer: Lines },
@@ -20,7 +20,7 @@ enum Event {
     SoftPurge,
 }
 
-/// By whom it is stored.
+/// Rules of the instance that stores it.
 #[derive(Clone, Debug)]
 struct Owner {
     profile: Profile,
@@ -83,7 +83,7 @@ fn lines(pool: &'static [(&str, &str)]) -> impl Strategy<Value = Lines> {
     })
 }
 
-/// Of a response that is likely to be stored.
+/// Field lines of a response that is likely to be stored.
 fn storable_lines() -> impl Strategy<Value = Lines> {
     let likely =
         select(vec![("cache-control", "max-age=60"), ("cache-control", "public"), ("etag", "\"one\"")]);
@@ -142,7 +142,7 @@ fn borrowed(lines: &Lines) -> Vec<FieldLine<'_>> {
     lines.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect()
 }
 
-/// The head after an event; as it was where the event changes nothing that may be stored.
+/// Head after an event; unchanged if the event changes nothing that may be stored.
 fn after(world: &World, (head, method): (StoredHead, &str), event: &Event, now: Timestamp) -> StoredHead {
     let get = Asked { method, lines: &[("Accept-Encoding", b"zstd")] };
     let changed = match event {
@@ -150,7 +150,7 @@ fn after(world: &World, (head, method): (StoredHead, &str), event: &Event, now: 
             let asked = Asked { method, lines: &borrowed(request) };
             world.freshened(&head, asked, &borrowed(answer), at(now))
         }
-        // A HEAD is about what lies under the key of a GET.
+        // A HEAD is about the record under the key of a GET.
         Event::Head { .. } if method == "QUERY" => None,
         Event::Head { answer } => {
             world.freshened(&head, Asked { method: "HEAD", ..get }, &borrowed(answer), at(now))
@@ -161,7 +161,7 @@ fn after(world: &World, (head, method): (StoredHead, &str), event: &Event, now: 
     changed.unwrap_or(head)
 }
 
-/// All that decides about a stored response, and what is delivered of it.
+/// Everything that decides about a stored response, and its delivered parts.
 fn shown(response: &StoredResponse) -> String {
     let head = &response.head;
     let lines: Vec<String> =
@@ -183,7 +183,7 @@ fn shown(response: &StoredResponse) -> String {
     )
 }
 
-/// Counted are all of them, and nothing where they are not kept.
+/// Memory of all inputs is counted, and none if they are not kept.
 #[test]
 fn what_inputs_cost() {
     let world = World::new(Rules::default());
@@ -223,7 +223,7 @@ proptest! {
         body_bytes in select(vec![0_usize, 1, 4096, 4097, 65_535]),
     ) {
         let world = owner.world();
-        // Nothing else is stored for later GETs.
+        // No other response to a POST is stored for later GETs.
         let is_post = method == "POST";
         let response: Lines = match is_post {
             true => [("content-location".to_owned(), b"/x?y=1".to_vec())].into_iter()

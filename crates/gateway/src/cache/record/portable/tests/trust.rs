@@ -1,4 +1,4 @@
-//! What others cannot learn from a record, and what they cannot do with one.
+//! Limits of what a record reveals, and of what a forged one can do.
 
 use crate::cache::epochs::Verdict;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ fn nobodys_secrets_are_written() {
     }
 }
 
-/// What a reader with rules of its own has of a response that was stored by `rules`: its freshness lifetime in seconds.
+/// Freshness lifetime in seconds that a reader with rules of its own gives a response stored by `rules`.
 #[track_caller]
 fn check(
     rules: &Rules,
@@ -85,7 +85,7 @@ fn readers_go_by_their_own_rules() {
     check(&all, &[user], &[etag], named("x-user"), None);
     check(&all, &[user], &[etag, max_age], named("x-user"), Some(60));
     check(&all, &[("Cookie", b"a")], &[etag], Rules::default(), None);
-    // Whom the storing instance took for a user is one.
+    // A user for the storing instance is a user for the reader.
     let own = Rules { credentialed: StoredCredentialed::All, ..named("x-user") };
     check(&own, &[user], &[etag], Rules::default(), None);
     check(&own, &[], &[etag], Rules::default(), Some(0));
@@ -129,7 +129,7 @@ fn plain(world: &World, body: &[u8]) -> StoredResponse {
     inline(head, body)
 }
 
-/// Another process has a list of invalidations of its own: what it read of this one's may be older than all of them.
+/// Another process has its own list of invalidations, so a response of this one may be older than all of them.
 #[test]
 fn what_others_asked_for_is_older_than_each_invalidation() {
     let [own, other] = [World::new(Rules::default()), World::new(Rules::default())];
@@ -216,7 +216,7 @@ fn large_bodies_stay_in_segments() {
     }
 }
 
-/// A record as anybody may have written it.
+/// A record that anybody may have forged.
 fn forged<'a>(texts: &'a [Vec<u8>], numbers: [u64; 4], is_known: bool) -> Record<'a> {
     let text = |index: usize| &texts[index % texts.len()][..];
     let lines = |from: usize| vec![(text(from), text(from + 1)), (text(from + 2), text(from + 3))];

@@ -1,4 +1,4 @@
-//! A site with one rule, requests to it, and what is stored of the answers: by the code that stores them.
+//! A site with one rule, requests to it, and stored responses made by the code that stores them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -118,7 +118,7 @@ impl World {
         Freshening { live, site, rule, request, facts, epochs, stamp, inputs: KeepInputs::Yes }
     }
 
-    /// What is stored of a response.
+    /// Head that is stored of a response.
     pub(crate) fn stored(
         &self,
         asked: Asked<'_>,
@@ -140,7 +140,7 @@ impl World {
         Some(head)
     }
 
-    /// What becomes of it after a 304; what it was where that is nothing to store.
+    /// Head after a 304; `None` if the result may not be stored.
     pub(crate) fn freshened(
         &self,
         stored: &StoredHead,
@@ -161,7 +161,7 @@ impl World {
         Some(freshened.head)
     }
 
-    /// After another part of it.
+    /// Head after another part of the response.
     pub(crate) fn combined(
         &self,
         stored: &StoredHead,
@@ -195,12 +195,12 @@ impl World {
         }
     }
 
-    /// What a tier with all of it gives this reader.
+    /// Record that this reader gets from a tier with all parts.
     pub(crate) fn read(&self, encoded: &Encoded) -> Option<CacheEntry> {
         gathered(encoded).entry(&small_bodies(encoded), &self.reader())
     }
 
-    /// The same for what lies under the key of requests with this method.
+    /// Record that this reader gets for the key of requests with this method.
     pub(crate) fn read_as(&self, method: &str, encoded: &Encoded) -> Option<CacheEntry> {
         let site_key = key_of(&self.site, Scheme::Http, URL.0, URL.1);
         let site_key = (method == "QUERY").then_some(&site_key[..]);
@@ -211,7 +211,7 @@ impl World {
 pub(crate) const WRITING: Writing<'_> =
     Writing { key: KEY, keys: None, given: &[], epochs: None, now: NOW, clock_ahead_ms: 5_000 };
 
-/// For a tier that has been given all of all bodies.
+/// Encodes for a tier that has been given all of all bodies.
 pub(crate) fn encode_given(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>) -> Option<Encoded> {
     let bodies = entry.variants().iter().filter_map(|variant| variant.body.segmented());
     let given: Vec<_> = bodies.filter_map(Segmented::layout).collect();
@@ -222,7 +222,7 @@ pub(crate) fn written(entry: &CacheEntry) -> Encoded {
     encode_given(&WRITING, entry, Merge::default()).expect("there is something")
 }
 
-/// With all responses that lie apart.
+/// Decodes with all responses that are stored apart.
 pub(crate) fn gathered(encoded: &Encoded) -> Decoded<'_> {
     let mut decoded = decode(&encoded.primary, KEY, None).unwrap();
     for (id, bytes) in &encoded.apart {
