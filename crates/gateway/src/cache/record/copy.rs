@@ -28,8 +28,7 @@ pub(crate) enum Reliance {
     Unverified,
 }
 
-/// Number of reports that everything may have changed, modulo 2
-/// 24.
+/// Number of reports that everything may have changed, of which the lowest 24 bits count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flush(u32);
 

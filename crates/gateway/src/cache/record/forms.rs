@@ -53,7 +53,7 @@ impl FormsCell {
 #[derive(Debug)]
 pub(crate) struct Forms {
     slots: Mutex<[Slot; Coding::ALL.len()]>,
-    /// Last field, so that the memory that it counts is freed before it is dropped.
+    /// Last field: dropped after the memory that it counts.
     _charge: Charge,
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Inputs {
     pub(crate) marks: RequestMarks,
     /// Method and target URI, separated by a space.
     request_line: Box<str>,
-    /// Fields of the request; those with private values without them.
+    /// Fields of the request, without private values.
     request: KeptFields,
     /// Field lines of the response that decisions depend on, if they were received in another form than they are stored.
     judged: KeptFields,

@@ -23,10 +23,10 @@ pub(crate) struct Particulars {
     usage: Usage,
 }
 
-/// Origin of a stored response: memberships and inputs.
+/// Membership and inputs of a stored response.
 #[derive(Clone, Debug, Default)]
 struct Provenance {
-    /// Groups and tags by which it can be invalidated, if any.
+    /// Groups, tags and key by which it can be invalidated, if any.
     membership: Option<Membership>,
     /// Inputs of the decision to store it, if they are kept.
     inputs: Option<Box<Inputs>>,
@@ -48,7 +48,7 @@ impl Particulars {
         (!is_empty).then(|| Box::new(Self { nominates_rewritten, ..self }))
     }
 
-    /// Groups and tags by which it can be invalidated, if any.
+    /// Groups, tags and key by which it can be invalidated, if any.
     pub(crate) fn membership(&self) -> Option<&Membership> {
         self.provenance.as_deref()?.membership.as_ref()
     }

@@ -1,9 +1,9 @@
 //! Stored bodies of which some bytes may be missing: never fetched (RFC 9111 section 3.3), or evicted since.
 //!
 //! The representation is laid out on a grid of cells, each the size of a segment. A whole cell is a segment of the one group that
-//! stands for this representation; eviction takes cells, and a later fill puts them back in their place without a new record. Less than
-//! a cell is a fragment, with a group of its own, and named in the record: so the number of fragments is limited, and the number of
-//! cells is not.
+//! stands for this representation; eviction takes cells, and a later fill puts them back in their place without a new record. A piece
+//! of less than a cell is a fragment, with a group of its own, and named in the record: so the number of fragments is limited, and the
+//! number of cells is not.
 //!
 //! *Held* bytes are in memory. With a tier behind memory, the body also has *known* bytes: they were held when it was stored, so that
 //! the tier may have them. Known bytes that are not held are *absent*: they are loaded when a reply reaches them, and are no hole.

@@ -37,7 +37,7 @@ pub(crate) struct StoredHead {
     pub(crate) fields: KeptFields,
     /// [`UNDECLARED`] if the origin did not declare it.
     declared_bytes: u64,
-    /// Last time at which the response was known not to be invalidated, beginning with its request.
+    /// Latest stamp up to which no invalidation has taken the response out of use; at first, that of its request.
     checked: Checked,
     /// `None` if there are none.
     particulars: Option<Box<Particulars>>,
@@ -168,7 +168,7 @@ impl StoredHead {
         self.particulars.as_ref()?.reason.as_deref()
     }
 
-    /// Groups and tags by which it can be invalidated, if any.
+    /// Groups, tags and key by which it can be invalidated, if any.
     pub(crate) fn membership(&self) -> Option<&Membership> {
         self.particulars.as_ref()?.membership()
     }
@@ -178,7 +178,7 @@ impl StoredHead {
         self.particulars.as_ref()?.inputs()
     }
 
-    /// Last time at which the response was known not to be invalidated, beginning with its request.
+    /// Latest stamp up to which no invalidation has taken the response out of use; at first, that of its request.
     pub(crate) fn checked(&self) -> &Checked {
         &self.checked
     }
@@ -349,7 +349,7 @@ pub(crate) struct CacheEntry {
     /// [`NEVER`] if the record does not expire.
     expires_at_ms: u64,
     copy: TierCopy,
-    /// Last field, so that the memory that it counts is freed before it is dropped.
+    /// Last field: dropped after the memory that it counts.
     charge: Charge,
 }
 

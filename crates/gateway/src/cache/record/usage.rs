@@ -131,8 +131,8 @@ fn after_use(score_s: u32, now_s: u32) -> u32 {
 
 /// Chooses the variant that makes room for one that a client brings: the least used, and the oldest of equals. `marks` are ordered from
 /// the newest. A client that has its share of `room` gives up one of its own; otherwise a client with more than its share does. `None`
-/// if neither is the case and all are used more than the new one: otherwise, clients that use each other's variants could displace
-/// those of everybody else.
+/// if neither is the case and all are used more than the new one, because clients that use each other's variants could displace those
+/// of everybody else.
 pub(crate) fn makes_room(marks: &[Mark], new: Mark, room: usize) -> Option<usize> {
     let share = (room / SHARES).max(1);
     let mut counts: HashMap<Owner, usize> = HashMap::new();

@@ -50,7 +50,7 @@ pub(crate) struct FleetLog {
 struct Outbox {
     records: VecDeque<Bytes>,
     bytes: usize,
-    /// Number of purges taken out so far, and below, put in.
+    /// Number of purges taken out so far; `put` counts those put in.
     taken: u64,
     put: u64,
 }
@@ -165,7 +165,7 @@ impl FleetLog {
     /// Writes all purges of the outbox. Returns the end of the log behind them; `None` if there were none.
     ///
     /// # Errors
-    /// Returns the error of the tier. Purges that were not written are kept.
+    /// The error of the tier. Purges that were not written are kept.
     pub(crate) async fn send(&self) -> Result<Option<LogCursor>, BackingError> {
         let _turn = self.turn.lock().await;
         let mut end = None;

@@ -53,7 +53,7 @@ enum Freed {
 const UNNEEDED_MAX: usize = 1000;
 /// Returns at a time. Twice the number of connections for it, so that renewals of other leases don't wait long.
 const AT_ONCE_MAX: usize = 8;
-/// Pause between attempts. A lost connection is back soon, or not for long.
+/// Pause between attempts. A lost connection is either back soon or gone for a long time.
 const PAUSE: Duration = Duration::from_millis(20);
 /// From this delay on, a return counts as late: waiting instances notice it.
 const LATE: Duration = Duration::from_millis(100);

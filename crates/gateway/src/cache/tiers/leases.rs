@@ -173,7 +173,7 @@ impl Held {
         self.renewing.abort();
     }
 
-    /// Sets the note that others get no response from this fetch, which the lease is freed with.
+    /// Sets the note that the lease is freed with: other instances get no response from this fetch.
     pub(crate) fn note(&self, note: Uncacheable) {
         *self.last_word.lock() = LastWord::NotShared(note);
     }

@@ -110,8 +110,8 @@ pub(crate) struct Tiers {
 
 /// Concurrent writes: a slow one delays few others.
 pub(crate) const TIER_WRITERS: usize = 8;
-/// Longest time that a process that ends waits without progress. A tier that works takes a write in milliseconds, and one that failed
-/// is tried again within a second; a dead one must not hold up the shutdown.
+/// Longest wait without progress when the process ends. A tier that works takes a write in milliseconds, and one that failed is tried
+/// again within a second; a dead one must not hold up the shutdown.
 const STALL_MAX: Duration = Duration::from_secs(2);
 /// Longest time that an operator waits until the tier has a purge.
 const WRITTEN_WAIT_MAX: Duration = Duration::from_secs(1);

@@ -75,7 +75,7 @@ impl Touch {
         was_listed
     }
 
-    /// A time before other instances stop waiting for this one.
+    /// End of the use that a record permits: at least half the verification time before other instances stop waiting for this one.
     fn end_of(&self, sent: Instant, lifetime: Duration) -> Instant {
         sent + lifetime.saturating_sub(self.verification / 2)
     }

@@ -29,7 +29,7 @@ pub(crate) struct Writing<'a> {
     pub(crate) epochs: Option<&'a Epochs>,
     /// Current time by the clock of this process.
     pub(crate) now: Timestamp,
-    /// Lead of the tier's clock over it.
+    /// Lead of the tier's clock over the clock of this process.
     pub(crate) clock_ahead_ms: i64,
 }
 

@@ -97,7 +97,7 @@ impl Segmented {
     }
 }
 
-/// Range of bytes while fragments are joined.
+/// Piece of a cell while fragments are joined.
 #[derive(Clone)]
 struct Piece {
     range: ByteRange,
