@@ -1,26 +1,26 @@
-//! A call: for whom it is made, and how it ends.
+//! Callers and outcomes of calls.
 
-/// For whom a call is made.
+/// The caller that a call is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// Nobody in particular: each of these calls counts.
+    /// No particular caller: each of these calls counts.
     Anyone,
-    /// One of many, by a number that its user chooses. All its calls within the window count as one, by the latest result, so that no
-    /// caller opens for all what fails for it alone. Numbers should be hashes with a secret: where more than
-    /// four meet in one place, the latest four count.
+    /// One of many callers, by a number that the user of the breaker chooses. All calls of one caller within the window count as one, by
+    /// the latest result, so that no caller opens the breaker for everyone with calls that fail for it alone. Numbers should be hashes
+    /// with a secret: where more than four share a row of the table, the latest four count.
     Known(u64),
 }
 
 impl Caller {
-    /// How many known callers count at most: enough for [`crate::Options::requests_min`] of 1,000 to be reached by 1,100.
+    /// Most known callers that count: enough for [`crate::Options::requests_min`] of 1,000 to be reached by 1,100.
     pub const SEATS: usize = 2_048;
 }
 
-/// How an admitted call ended. What counts as a failure is for its user to say.
+/// Result of an admitted call. The user of the breaker decides what counts as a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It did what it should.
+    /// The call succeeded.
     Success,
-    /// It didn't, or not in time.
+    /// The call failed, or took too long.
     Failure,
 }

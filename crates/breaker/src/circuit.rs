@@ -1,4 +1,4 @@
-//! The machine: who may call, and what results change.
+//! The state machine: admits calls and takes in their results.
 
 use crate::call::{Caller, Outcome};
 use crate::settings::Settings;
@@ -6,65 +6,65 @@ use crate::suspects::Suspects;
 use crate::trial::{Held, Pace, Trial};
 use crate::window::{Counts, Window};
 
-/// A circuit breaker for one thing that is called.
+/// A circuit breaker for one called service.
 ///
-/// It has no lock and is not `Clone`: a copy would admit probes of its own.
+/// The breaker has no lock and is not `Clone`: a copy would admit probes of its own.
 #[derive(Debug)]
 pub struct Breaker {
     settings: Settings,
     window: Window,
     phase: Phase,
-    /// Grows by one with each change of state; what was admitted before the last one no longer counts.
+    /// Number of state changes; calls admitted before the last one no longer count.
     generation: u64,
-    /// How long it stays open the next time.
+    /// Duration of the next open state.
     reset_ms: u64,
     suspects: Suspects,
 }
 
-/// What a breaker lets through.
+/// State of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Every call.
+    /// All calls are admitted.
     Closed,
-    /// No call before this time; the first one afterwards makes it half-open.
+    /// No call is admitted before this time; the first one afterwards makes the breaker half-open.
     Open {
-        /// On the clock of its user.
+        /// Time on the clock of the breaker's user.
         until_ms: u64,
     },
-    /// A few probes.
+    /// Only a few probes are admitted.
     HalfOpen,
 }
 
-/// One admitted call. It belongs to the breaker that gave it.
+/// An admitted call. Report it to the breaker that issued it.
 #[derive(Debug)]
 #[must_use = "a call that isn't reported doesn't count"]
 pub struct Permit {
     generation: u64,
     caller: Caller,
-    /// The place of a probe.
+    /// Place of a probe; absent for a call that isn't one.
     place: Option<Held>,
 }
 
-/// A call that is not worth a try now.
+/// Refusal of a call that isn't worth trying now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// After this many milliseconds another try may be worth it, and not before where it is open. At least 1.
+    /// Milliseconds until another try may be worth it; an open breaker admits none before. At least 1.
     pub retry_ms: u64,
 }
 
-/// What a report did.
+/// Effect of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing: the call was admitted before the last change of state, and says nothing about now.
+    /// No effect: the call was admitted before the last change of state, so it says nothing about the present.
     Ignored,
-    /// It was counted.
+    /// The result was counted.
     Counted,
     /// The breaker is now open.
     Opened {
-        /// For this long.
+        /// Duration of the open state.
         reset_ms: u64,
     },
-    /// The breaker is now closed, and has forgotten what it had counted.
+    /// The breaker is now closed and has cleared its counts.
     Closed,
 }
 
@@ -76,7 +76,7 @@ enum Phase {
 }
 
 impl Breaker {
-    /// A closed one that knows nothing.
+    /// Creates a closed breaker without results.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let options = settings.options();
@@ -85,19 +85,19 @@ impl Breaker {
         Self { settings, window, phase: Phase::Closed, generation: 0, reset_ms, suspects }
     }
 
-    /// Asks for a call.
+    /// Asks to make a call.
     ///
     /// # Errors
-    /// An expected answer: the call is not to be made.
+    /// Returns a [`Refusal`] if the call must not be made. Refusals are expected.
     pub fn admit(&mut self, caller: Caller, now_ms: u64) -> Result<Permit, Refusal> {
         self.admit_at(Pace::Own, caller, now_ms)
     }
 
-    /// Asks for a call that takes as long as a third party likes. As a probe it has a place apart, of which there are as many:
-    /// whoever holds those keeps no other call from being a probe.
+    /// Asks to make a call whose duration a third party determines. Probes among these calls have as many places of their own, so that
+    /// slow ones don't keep other calls from being probes.
     ///
     /// # Errors
-    /// As of [`Breaker::admit`].
+    /// Same as [`Breaker::admit`].
     pub fn admit_apart(&mut self, caller: Caller, now_ms: u64) -> Result<Permit, Refusal> {
         self.admit_at(Pace::Foreign, caller, now_ms)
     }
@@ -124,9 +124,9 @@ impl Breaker {
         Ok(Permit { generation: self.generation, caller, place })
     }
 
-    /// Takes in how an admitted call ended.
+    /// Takes in the result of an admitted call.
     ///
-    /// A probe that comes back after `probe_ms_max` still counts, as long as the state is the one that admitted it.
+    /// A probe that comes back after `probe_ms_max` still counts if the breaker is still in the state that admitted it.
     pub fn report(&mut self, permit: Permit, outcome: Outcome, now_ms: u64) -> Effect {
         let Permit { generation, caller, place } = permit;
         drop(place);
@@ -139,8 +139,7 @@ impl Breaker {
         }
     }
 
-    /// Has other settings from now on. What it lets through stays the same, and so does a time that runs. Where the window is another one, what
-    /// was counted in it is forgotten.
+    /// Replaces the settings. The state and a running open time stay the same. If the window changes, its counts are cleared.
     pub fn change(&mut self, settings: Settings) {
         let (before, after) = (*self.settings.options(), *settings.options());
         if (before.window_ms, before.window_buckets) != (after.window_ms, after.window_buckets) {
@@ -153,12 +152,12 @@ impl Breaker {
         self.settings = settings;
     }
 
-    /// What it guards is another one from now on, such as a server to which there is a new connection: what was known says nothing of it.
+    /// Closes the breaker and forgets all results, for a new instance of the called service, such as a server on a new connection.
     pub fn begin_anew(&mut self) {
         self.close();
     }
 
-    /// What it lets through now. Open stays Open until somebody asks, however late it is.
+    /// Returns the current state. An open breaker reports `Open` until the next call asks for admission, even if the time has passed.
     #[must_use]
     pub fn state(&self) -> State {
         match self.phase {
@@ -168,7 +167,8 @@ impl Breaker {
         }
     }
 
-    /// The results within the window, one of each known caller. Results of probes are not among them, and whatever opens or closes begins at zero.
+    /// Returns the results within the window, one for each known caller. Results of probes don't count, and each change of state clears
+    /// the counts.
     pub fn counts(&mut self, now_ms: u64) -> Counts {
         self.window.counts(now_ms)
     }

@@ -1,17 +1,16 @@
-//! Decides whether a call to something that may be out of order is worth a try: a circuit breaker.
+//! A circuit breaker: decides whether a call to something that may be out of order is worth a try.
 //!
-//! It never reads a clock, waits, calls anything or takes a lock. `now_ms` is an argument of every function that needs
-//! it: milliseconds of a clock that its user chooses and that does not jump (a monotonic one). Its users share it
-//! behind a lock of their own; where their clock readings reach it in another order than they were taken, the latest
-//! counts.
+//! The breaker never reads a clock, waits, calls anything or takes a lock. `now_ms` is an argument of every function that needs it:
+//! milliseconds of a clock that the caller chooses and that doesn't jump (a monotonic one). Threads that share a breaker need a lock of
+//! their own; where clock readings arrive out of order, the latest counts.
 //!
-//! - [`Breaker`] is the machine: [`Breaker::admit`] before a call, [`Breaker::report`] after it. [`Breaker::admit_apart`] is for
-//!   calls that go at the pace of a third party.
-//! - [`Caller`] says for whom a call is made. Of one that is known, only the latest result within the window counts; and where its probe
-//!   failed, it is a probe again once nobody else was for `reset_ms` after the time that the breaker was open.
-//! - [`Permit`] stands for one admitted call. It is used up by its report; dropping it instead means that the call says
-//!   nothing (its client went away), and frees its place.
-//! - [`Settings`] are checked [`Options`]; each option has its range and the reason of its default.
+//! - [`Breaker`] is the state machine: call [`Breaker::admit`] before a call and [`Breaker::report`] after it. [`Breaker::admit_apart`]
+//!   is for calls whose duration a third party determines.
+//! - [`Caller`] names the caller that a call is made for. Of a known caller, only the latest result within the window counts. If its
+//!   probe failed, it may be a probe again only `reset_ms` after the open time has ended; other callers go first.
+//! - [`Permit`] is one admitted call, consumed by its report. Dropping it instead reports nothing (the client went away) and frees its
+//!   place.
+//! - [`Settings`] are checked [`Options`]; each option documents its range and the reason for its default.
 //!
 //! | state | calls | becomes |
 //! |---|---|---|
@@ -19,11 +18,11 @@
 //! | [`State::Open`] | are refused | HalfOpen by the first call after `reset_ms`, which is a probe |
 //! | [`State::HalfOpen`] | at most `probes_max` at once are probes, and as many apart | Closed by `successes_to_close` successes, Open by one failure |
 //!
-//! The machine as a whole, state by event, is `crates/breaker/tests/machine.txt`.
+//! `crates/breaker/tests/machine.txt` lists every state with every event.
 //!
-//! A breaker has at most [`Options::WINDOW_BUCKETS`] counters of 8 bytes, twice [`Options::PROBES_MAX`] places of 16, and 48 KiB from the first
-//! known caller on. To admit and to report costs a few comparisons in the state Closed, and a failure adds up the window; only a probe and the
-//! first known caller allocate.
+//! A breaker has at most [`Options::WINDOW_BUCKETS`] counters of 8 bytes, twice [`Options::PROBES_MAX`] places of 16, and 48 KiB from the
+//! first known caller on. In the state Closed, admitting and reporting cost a few comparisons, and a failure adds up the window; only a
+//! probe and the first known caller allocate.
 //!
 //! ```
 //! use breaker::{Breaker, Caller, Effect, Options, Outcome, Settings, State};

@@ -1,69 +1,70 @@
-//! What can be chosen about a breaker, and what is allowed.
+//! Options of a breaker, with ranges and defaults.
 
 use std::ops::RangeInclusive;
 
-/// What can be chosen. Times are in milliseconds.
+/// Options of a breaker. Times are in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// For how long a result counts, within [`Options::WINDOW_MS`].
+    /// Time for which a result counts, within [`Options::WINDOW_MS`].
     ///
-    /// By default 10,000: long enough to see [`Options::requests_min`] failures of two calls a second, short enough that a
-    /// trouble of a minute ago does not count against a server that has recovered.
+    /// By default 10,000: long enough to see [`Options::requests_min`] failures at two calls a second, short enough that failures of a
+    /// minute ago don't count against a server that has recovered.
     pub window_ms: u64,
-    /// Parts of the window, within [`Options::WINDOW_BUCKETS`]: results are forgotten one part at a time, so that they count
-    /// for up to one part less than `window_ms`.
+    /// Parts of the window, within [`Options::WINDOW_BUCKETS`]. Results are forgotten one part at a time, so they may count for up to one
+    /// part less than `window_ms`.
     ///
-    /// By default 10, a second each: the window is then right within a tenth.
+    /// By default 10, a second each: the window is then accurate to a tenth.
     pub window_buckets: u32,
-    /// Failures within the window without which nothing opens, within [`Options::REQUESTS_MIN`]. A known caller has one.
+    /// Failures within the window that are needed to open the breaker, within [`Options::REQUESTS_MIN`]. A known caller contributes at
+    /// most one.
     ///
-    /// By default 20: with fewer, the failures that a restart of a server makes would be enough. Failures, not results: else a few callers
-    /// for whom alone calls fail could open it beside as many others.
+    /// By default 20: fewer would be reached by the failures of a server restart. The option counts failures, not results: otherwise a
+    /// few callers whose own calls fail could open the breaker next to as many others.
     pub requests_min: u32,
-    /// The share of failures, in percent, from which the breaker opens, within [`Options::ERROR_PERCENT`].
+    /// Share of failures, in percent, from which the breaker opens, within [`Options::ERROR_PERCENT`].
     ///
-    /// By default 50: what fails more often than not costs more than it brings; below it, most calls are still worth their try.
+    /// By default 50: a service that fails more often than not costs more than it gives; below that, most calls are still worth a try.
     pub error_percent: u32,
-    /// How long it stays open at first, within [`Options::RESET_MS`].
+    /// Duration of the first open state, within [`Options::RESET_MS`].
     ///
-    /// By default 5,000: as long as a process takes to restart.
+    /// By default 5,000: about as long as a process takes to restart.
     pub reset_ms: u64,
-    /// How long it stays open at most, from `reset_ms` to the end of [`Options::RESET_MS`]: each failed probe doubles the
-    /// time, up to this one, and closing makes it `reset_ms` again. The same value as `reset_ms` keeps it constant.
+    /// Longest duration of the open state, from `reset_ms` to the end of [`Options::RESET_MS`]. Each failed probe doubles the duration up
+    /// to this limit; closing resets it to `reset_ms`. If both are equal, the duration is constant.
     ///
-    /// By default 30,000: nobody waits longer than half a minute for something that has come back.
+    /// By default 30,000: no call waits longer than half a minute for a service that has come back.
     pub reset_ms_max: u64,
-    /// Probes that may be under way at once, within [`Options::PROBES_MAX`].
+    /// Probes that may run at once, within [`Options::PROBES_MAX`].
     ///
-    /// By default 1: no more than one call at a time runs into what is still broken, and what starts up is not flooded.
+    /// By default 1: only one call at a time meets a service that is still broken, and one that is starting up is not flooded.
     pub probes_max: u32,
-    /// How long a probe keeps its place without a report, within [`Options::PROBE_MS_MAX`]. It should be longer than a call may
-    /// take: afterwards another one may be sent beside it.
+    /// Time for which a probe keeps its place without a report, within [`Options::PROBE_MS_MAX`]. Set it longer than a call may take:
+    /// afterwards another probe may be sent alongside.
     ///
-    /// By default 30,000, longer than calls that have a time limit take. It only matters where a permit is kept for ever.
+    /// By default 30,000, longer than calls with a time limit take. The option matters only if a permit is never reported or dropped.
     pub probe_ms_max: u64,
-    /// Successes of probes, without a failure between them, that close the breaker, within [`Options::SUCCESSES_TO_CLOSE`].
+    /// Successful probes in a row that close the breaker, within [`Options::SUCCESSES_TO_CLOSE`].
     ///
-    /// By default 3: what fails half of the time would pass one probe every second time, and three in a row one time in eight.
+    /// By default 3: a service that fails half of the time passes one probe every second time, and three in a row one time in eight.
     pub successes_to_close: u32,
 }
 
 impl Options {
-    /// Of [`Options::window_ms`]; an hour keeps as much as anybody remembers of a trouble.
+    /// Range of [`Options::window_ms`]; failures of more than an hour ago say nothing about the present.
     pub const WINDOW_MS: RangeInclusive<u64> = 100..=HOUR_MS;
-    /// Of [`Options::window_buckets`]; a failure adds up this many counters.
+    /// Range of [`Options::window_buckets`]; a failure adds up this many counters.
     pub const WINDOW_BUCKETS: RangeInclusive<u32> = 1..=60;
-    /// Of [`Options::requests_min`].
+    /// Range of [`Options::requests_min`].
     pub const REQUESTS_MIN: RangeInclusive<u32> = 1..=1_000_000;
-    /// Of [`Options::error_percent`].
+    /// Range of [`Options::error_percent`].
     pub const ERROR_PERCENT: RangeInclusive<u32> = 1..=100;
-    /// Of [`Options::reset_ms`] and [`Options::reset_ms_max`]; more than an hour would be a way that is shut for good.
+    /// Range of [`Options::reset_ms`] and [`Options::reset_ms_max`]; more than an hour would be as good as closed for good.
     pub const RESET_MS: RangeInclusive<u64> = 1..=HOUR_MS;
-    /// Of [`Options::probes_max`]; each has a place in memory while it is under way.
+    /// Range of [`Options::probes_max`]; each probe takes memory while it runs.
     pub const PROBES_MAX: RangeInclusive<u32> = 1..=100;
-    /// Of [`Options::probe_ms_max`].
+    /// Range of [`Options::probe_ms_max`].
     pub const PROBE_MS_MAX: RangeInclusive<u64> = 1..=HOUR_MS;
-    /// Of [`Options::successes_to_close`].
+    /// Range of [`Options::successes_to_close`].
     pub const SUCCESSES_TO_CLOSE: RangeInclusive<u32> = 1..=1_000;
 }
 
@@ -83,13 +84,15 @@ impl Default for Options {
     }
 }
 
-/// Options that were checked.
+/// Checked options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings(Options);
 
 impl Settings {
+    /// Checks options.
+    ///
     /// # Errors
-    /// The first option that is outside its range, or a first reset that is longer than the longest.
+    /// Returns the first option that is out of range; `reset_ms_max` must not be less than `reset_ms`.
     pub fn new(options: Options) -> Result<Self, SettingsError> {
         let counts = [
             ("window_buckets", options.window_buckets, Options::WINDOW_BUCKETS),
@@ -108,7 +111,7 @@ impl Settings {
         Ok(Self(options))
     }
 
-    /// What was chosen.
+    /// Returns the checked options.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.0
@@ -119,18 +122,18 @@ fn check(option: &'static str, value: u64, allowed: RangeInclusive<u64>) -> Resu
     if allowed.contains(&value) { Ok(()) } else { Err(SettingsError::OutOfRange { option, value, allowed }) }
 }
 
-/// Why options make no breaker.
+/// Error of an invalid option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// A value is too small or too large.
+    /// A value is out of range.
     #[error("`{option}` is {value}; allowed: {} to {}", allowed.start(), allowed.end())]
     OutOfRange {
-        /// The name of the option.
+        /// Name of the option.
         option: &'static str,
-        /// What was given.
+        /// The value given.
         value: u64,
-        /// What is allowed; for `reset_ms_max` it begins at `reset_ms`.
+        /// Allowed values; for `reset_ms_max` they begin at `reset_ms`.
         allowed: RangeInclusive<u64>,
     },
 }

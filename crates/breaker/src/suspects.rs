@@ -1,4 +1,4 @@
-//! Whose probe failed: it may fail for them alone, so others come first next time.
+//! Callers whose probe failed: it may have failed for them alone, so others go first next time.
 
 use std::collections::VecDeque;
 
@@ -7,13 +7,13 @@ use crate::call::Caller;
 /// Callers whose probe failed since the breaker was closed.
 #[derive(Debug, Default)]
 pub(crate) struct Suspects {
-    /// The latest ones.
+    /// Latest callers, oldest first.
     callers: VecDeque<u64>,
-    /// Until when they wait.
+    /// End of their wait.
     pub(crate) until_ms: u64,
 }
 
-/// Half an hour of probes at the longest time of [`crate::Options::default`].
+/// Most callers remembered: half an hour of probes at the longest open time of [`crate::Options::default`].
 const SUSPECTS_MAX: usize = 64;
 
 impl Suspects {
@@ -28,7 +28,7 @@ impl Suspects {
         self.callers.push_back(caller);
     }
 
-    /// When this caller may be a probe, as far as it is one of these.
+    /// Returns the time from which a caller may be a probe: 0 if it isn't a suspect.
     pub(crate) fn wait_until_ms(&self, caller: Caller) -> u64 {
         match caller {
             Caller::Known(caller) if self.callers.contains(&caller) => self.until_ms,

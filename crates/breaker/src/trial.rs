@@ -1,42 +1,42 @@
-//! What a half-open breaker remembers: the probes under way, and how many have succeeded.
+//! State of a half-open breaker: running probes and successes.
 
 use std::sync::{Arc, Weak};
 
 use crate::settings::Options;
 
-/// What a probe holds while it is under way. Where it goes, by report, by drop or by panic, the place is free again; nobody
-/// has to tell the breaker.
+/// Handle of a running probe. Dropping it, by report, drop or panic, frees the place without telling the breaker.
 pub(crate) type Held = Arc<()>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Trial {
-    /// Of probes that go at their own pace.
+    /// Places of probes whose calls have a pace of their own.
     places: Places,
-    /// Of those that go at the pace of somebody else.
+    /// Places of probes whose duration a third party determines.
     places_apart: Places,
     successes: u32,
 }
 
-/// At whose pace a call goes.
+/// Pace of a call: its own, or that of a third party.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     Own,
     Foreign,
 }
 
-/// At most `probes_max`.
+/// Places of running probes, at most `probes_max`.
 #[derive(Debug, Default)]
 struct Places(Vec<Place>);
 
 #[derive(Debug)]
 struct Place {
     held: Weak<()>,
-    /// When another probe may have the place, whatever has become of this one.
+    /// Time at which another probe may take the place, reported or not.
     until_ms: u64,
 }
 
 impl Trial {
-    /// A place for one more probe, or how long until it may be worth to ask again: a probe takes as long as a call, or until its place is over.
+    /// Takes a place for a probe. The error is the time in milliseconds after which to ask again: until the first place expires, at most
+    /// `reset_ms`.
     pub(crate) fn take_place(&mut self, pace: Pace, options: &Options, now_ms: u64) -> Result<Held, u64> {
         match pace {
             Pace::Own => self.places.take(options, now_ms),
@@ -44,7 +44,7 @@ impl Trial {
         }
     }
 
-    /// Counts a probe that succeeded; says whether it was the last that was asked for.
+    /// Counts a successful probe. Returns whether it was the last one needed.
     pub(crate) fn succeeds(&mut self, options: &Options) -> bool {
         self.successes += 1;
         self.successes >= options.successes_to_close

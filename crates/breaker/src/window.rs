@@ -1,36 +1,36 @@
-//! Results of the last seconds, counted in buckets.
+//! Results within the window, counted in buckets.
 
 use crate::call::{Caller, Outcome};
 use crate::settings::Options;
 
-/// Successes and failures within the window; of each known caller one result.
+/// Successes and failures within the window, with one result for each known caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// That succeeded.
+    /// Number of successes.
     pub successes: u64,
-    /// That failed.
+    /// Number of failures.
     pub failures: u64,
 }
 
 impl Counts {
-    /// Whether there are enough failures, and they are enough of the results.
+    /// Returns whether both the number and the share of failures reach their limits.
     pub(crate) fn is_trouble(self, options: &Options) -> bool {
         let share = u64::from(options.error_percent) * (self.successes + self.failures);
         self.failures >= options.requests_min.into() && self.failures * 100 >= share
     }
 }
 
-/// In so many seats may be the result of a caller; the first that is free, or else the oldest, becomes that of a new one.
+/// Seats in which a caller's result may be kept. A new caller takes the first free one, or else the oldest.
 const ROW: usize = 4;
 
-/// A ring: the bucket of a time is its number modulo the length.
+/// A ring of buckets: the index for a time is its bucket number modulo the length.
 #[derive(Debug)]
 pub(crate) struct Window {
     buckets: Box<[Bucket]>,
     bucket_ms: u64,
-    /// The number of the latest bucket that was written or read: `now_ms / bucket_ms`.
+    /// Number of the latest bucket that was written or read: `now_ms / bucket_ms`.
     latest: u64,
-    /// The latest result of each known caller, and in which bucket it is counted. None before there is one.
+    /// Latest result of each known caller, with the bucket that counts it. Empty until the first known caller.
     seats: Box<[Option<Seat>]>,
 }
 
@@ -41,7 +41,7 @@ struct Seat {
     outcome: Outcome,
 }
 
-/// A bucket is full at four thousand million results, which no bucket sees.
+/// Counts of one bucket. They saturate at four thousand million results, which no bucket reaches.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     successes: u32,
@@ -60,12 +60,12 @@ impl Bucket {
 impl Window {
     pub(crate) fn new(options: &Options) -> Self {
         let buckets = vec![Bucket::default(); options.window_buckets as usize];
-        // The buckets together are never shorter than the window, and the last millisecond has one too.
+        // The buckets together are at least as long as the window, so the last millisecond has one too.
         let bucket_ms = options.window_ms.div_ceil(options.window_buckets.into());
         Self { buckets: buckets.into_boxed_slice(), bucket_ms, latest: 0, seats: Box::default() }
     }
 
-    /// Counts a result; for a known caller in place of the one before.
+    /// Counts a result; for a known caller it replaces the one before.
     pub(crate) fn add(&mut self, caller: Caller, outcome: Outcome, now_ms: u64) {
         self.forget_until(now_ms);
         if let Caller::Known(caller) = caller {
@@ -113,7 +113,7 @@ impl Window {
         &mut self.buckets[at as usize]
     }
 
-    /// Empties the buckets between the latest one and that of `now_ms`; a time that went back stays in the latest.
+    /// Empties the buckets after the latest one, up to that of `now_ms`. If time went back, the latest stays.
     fn forget_until(&mut self, now_ms: u64) {
         let (now, length) = (now_ms / self.bucket_ms, self.buckets.len() as u64);
         let passed = now.saturating_sub(self.latest);
