@@ -1,7 +1,7 @@
-//! A response that is not stored, for a client that does not keep up with it.
+//! Reads ahead in a response that is not stored, for a client that doesn't keep up.
 //!
-//! As long as a client takes what comes, the pieces go straight from the origin to it. Once it does not, a task reads ahead, as
-//! far as a window reaches: most responses are shorter, and the origin is done with them however slow the client is.
+//! As long as a client keeps up, pieces go straight from the origin to it. Once it doesn't, a task reads ahead, up to a window: most
+//! responses are shorter, so the origin is done with them however slow the client is.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use store::Budget;
 
 use crate::cache::inflight::fill::{Fill, FillReader, Writer, Written};
 
-/// Goes on with a response in a task of its own, which ends when the reader does.
+/// Reads the rest of a response in a task of its own, which ends when the reader does.
 pub(crate) fn read_ahead(body: OriginBody, budget: &Arc<Budget>) -> Option<FillReader> {
     let fill = Fill::window(Arc::clone(budget));
     let reader = fill.reader(0, None);

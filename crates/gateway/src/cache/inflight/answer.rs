@@ -1,4 +1,4 @@
-//! What a forward came to.
+//! Results of forwards.
 
 use std::sync::Arc;
 
@@ -12,31 +12,31 @@ use crate::cache::failure::FailureCause;
 use crate::cache::inflight::fill::{Fill, NotKept};
 use crate::cache::record::stored::{Hit, StoredHead};
 
-/// What a forward came to, as everybody who waits for it sees it.
+/// Result of a forward, as all its waiters see it.
 #[derive(Clone)]
 pub(crate) enum Answer {
-    /// A response that may be shared; its body is on its way.
+    /// A response that may be shared; its body is on the way.
     Filling(Filling),
-    /// A stored response, freshened by the origin's 304; and why it isn't stored so, if it isn't.
+    /// A stored response, freshened by the origin's 304, and the reason if the freshened response isn't stored.
     Freshened(Hit, Result<(), Detail>),
-    /// Somebody else stored a fresh response just before this forward would have begun.
+    /// A fresh response that another request stored just before this forward would have begun.
     Found(Hit),
-    /// Another instance stored this while this forward waited for it.
+    /// A response that another instance stored while this forward waited for it.
     FoundElsewhere(Hit),
-    /// A stored response that may be used stale because the origin failed, and the failure for those who must not use it.
+    /// A stored response that may be used stale because the origin failed, and the failure for waiters that must not use it.
     Stale(Hit, FailureCause, Failed),
-    /// A response that isn't stored: it belongs to the request that caused the forward.
+    /// A response that isn't stored, for the request that caused the forward.
     Private(Arc<PrivateAnswer>),
-    /// What the rest of a stored response was asked for turned out to be no part of it; it is stored no longer.
+    /// The stored response to be completed no longer matches the origin's, and has been removed.
     Discarded,
     /// No response.
     Failed(Failed),
-    /// The forward was given up (the process stops).
+    /// The forward was given up: the process is stopping.
     GivenUp,
 }
 
 impl Answer {
-    /// How the forward failed, for all but those who can use what came of it.
+    /// Returns the failure of the forward, for waiters that can't use its result.
     pub(crate) fn failed(&self) -> Option<Failed> {
         match self {
             Self::Failed(failed) | Self::Stale(_, _, failed) => Some(failed.clone()),
@@ -52,23 +52,23 @@ impl Answer {
     }
 }
 
-/// A response whose body is on its way, for everybody whom it answers.
+/// A response whose body is on its way to all readers.
 #[derive(Clone)]
 pub(crate) struct Filling {
     pub(crate) head: Arc<StoredHead>,
-    /// What the origin answered: 206 for a part, while the head is that of the whole.
+    /// Status from the origin: 206 for a part, while the head is that of the whole.
     pub(crate) status: u16,
     pub(crate) fill: Arc<Fill>,
-    /// Why it isn't stored although it may be shared.
+    /// Reason not to store a response that may be shared.
     pub(crate) refused: Option<Reason>,
-    /// Fields that are not stored and only go to the request that caused the forward (RFC 9111 section 3.1).
+    /// Fields that are not stored and go only to the request that caused the forward (RFC 9111 section 3.1).
     pub(crate) unshared: Arc<PackedFields>,
-    /// Which part of the response the fill brings; absent: all of it.
+    /// Part of the response that the fill brings; absent if it brings all.
     pub(crate) part: Option<ContentRange>,
 }
 
 impl Filling {
-    /// Whether it is to be stored, as far as is known by now; else why not, where that is known.
+    /// Returns whether the response is still to be stored; the error is the reason, if known.
     pub(crate) fn storing(&self) -> Result<(), Option<Reason>> {
         match self.refused {
             None if self.fill.may_be_stored() => Ok(()),
@@ -78,17 +78,17 @@ impl Filling {
     }
 }
 
-/// How a forward failed.
+/// Failure of a forward.
 #[derive(Clone)]
 pub(crate) enum Failed {
     /// The origin gave no response.
     Error(Arc<OriginError>),
-    /// It answered with this server error.
+    /// The origin answered with this server error.
     Status(u16),
 }
 
 impl Failed {
-    /// Why a stale response may stand in for it.
+    /// Returns the cause that decides whether a stale response may be served instead.
     pub(crate) fn cause(&self) -> FailureCause {
         match self {
             Self::Error(error) => FailureCause::of_error(error),
@@ -97,10 +97,10 @@ impl Failed {
     }
 }
 
-/// A response that only one request may have.
+/// A response for one request only.
 pub(crate) struct PrivateAnswer {
     pub(crate) reason: Detail,
-    /// The requests that would hardly get anything else.
+    /// Requests whose answers would most likely not be shared either.
     pub(crate) scope: RefusalScope,
     pub(crate) status: u16,
     pub(crate) response: Mutex<Option<Box<OriginResponse>>>,

@@ -1,14 +1,13 @@
-//! The body of a reply whose bytes lie in several places: in memory, in the tier behind it, and at the origin. In order, each when
-//! its turn comes.
+//! Bodies of replies whose bytes lie in several places: in memory, in the tier behind it, and at the origin. They are read in order, each
+//! when the reply gets there.
 //!
-//! Where a part has to be fetched, the first one has been asked for before the head of the reply is sent, so that a representation
-//! that changed is found out in time; and where the tier may have what memory lacks, the first of that has been loaded. Each later
-//! one is asked for when the client has got there, and not if it leaves
-//! before. Should it turn out to be of another representation, the reply breaks off: half of one and half of another
-//! must never look like a response.
+//! The first part to be fetched is requested before the head of the reply is sent, so that a changed representation is found in time; and
+//! if the tier may have bytes that memory lacks, the first of them are loaded by then. Each later part is requested when the client gets
+//! there, and not at all if it leaves before. If a part belongs to another representation, the reply breaks off: half of one and half of
+//! another must never look like a response.
 //!
-//! Nothing is held for the client beyond the piece that it is getting, and what one load has brought: what is evicted before its
-//! turn is absent or missing like any other.
+//! Nothing is held for the client beyond the piece that it is receiving and the result of one load: bytes evicted before their turn are
+//! absent or missing like any others.
 
 mod from_tier;
 #[cfg(test)]
@@ -39,12 +38,12 @@ use self::from_tier::{FromTier, Turn};
 
 /// A body in parts.
 pub(crate) struct Assembly {
-    /// What it takes to fetch.
+    /// Job to fetch missing parts with.
     job: Job,
     hit: Hit,
     position: u64,
     end: u64,
-    /// The missing part that was asked for ahead, if one was.
+    /// Missing part that was requested ahead, if any.
     ahead: Option<Arriving>,
     from_tier: FromTier,
     now: Now,
@@ -56,25 +55,25 @@ pub(crate) struct Arriving {
     reader: FillReader,
 }
 
-/// What the byte at the position comes from.
+/// Source of the byte at the position.
 enum Now {
-    /// To be found out.
+    /// Not known yet.
     Next,
-    /// The tier has been asked for it.
+    /// The tier has been asked.
     Loading(Absent, Load),
-    /// The origin has been asked for it.
+    /// The origin has been asked.
     Asked(Waiter),
-    /// Another request has asked for it, and this one would.
+    /// Another request has asked the origin; this one would otherwise.
     Waiting(Waiting, Box<Job>),
     Arriving(Arriving),
 }
 
-/// What the tier has, in the order that was asked for; `None` without an answer. Kept here, so that it goes on where the client gives up
+/// Segments from the tier, in the order requested; `None` without an answer. Kept here, so that the load continues if the client stops
 /// waiting for a moment.
 type Load = Pin<Box<dyn Future<Output = Option<Vec<Option<Segment>>>> + Send>>;
 
 impl Arriving {
-    /// A reader of the part that `filling` brings, as far as `end`.
+    /// Creates a reader of the part that `filling` brings, up to `end`.
     pub(crate) fn new(filling: &Filling, part: &ContentRange, end: u64) -> Option<Self> {
         let last = part.range.last.min(end.checked_sub(1)?);
         let range = ByteRange { first: part.range.first, last };
@@ -84,8 +83,10 @@ impl Arriving {
 }
 
 impl BodySource for Assembly {
+    /// Returns the next bytes.
+    ///
     /// # Errors
-    /// When a missing part breaks off, or can't be had.
+    /// Returns an error if a missing part breaks off or can't be fetched.
     fn data(&mut self, piece_max: PieceMax) -> NextData<'_> {
         Box::pin(self.next_data(piece_max))
     }
@@ -96,8 +97,8 @@ impl BodySource for Assembly {
 }
 
 impl Assembly {
-    /// The bytes of `extent`. `first` is a part of them that is arriving, and `job` the one that asked for it, or would.
-    /// `None` where the extent is not of one part.
+    /// Creates a body with the bytes of `extent`. `first` is a part of them that is arriving; `job` requested it, or fetches further
+    /// parts. `None` if the extent is not a single range.
     pub(crate) fn new(job: Job, hit: Hit, extent: Extent, first: Option<Arriving>) -> Option<Self> {
         let wanted = extent.bytes()?;
         let (position, end) = (wanted.first, wanted.last + 1);
@@ -105,10 +106,10 @@ impl Assembly {
         Some(Self { job, hit, position, end, ahead: first, from_tier, now: Now::Next })
     }
 
-    /// Loads the first bytes that are not held, before the head of the reply is sent.
+    /// Loads the first bytes that are not in memory, before the head of the reply is sent.
     ///
     /// # Errors
-    /// What is missing there, if the tier has not got it: it is to be asked for first.
+    /// Returns the range that is missing there if the tier lacks it: fetch it first.
     pub(crate) async fn begin(&mut self) -> Result<(), ByteRange> {
         let Some(body) = self.hit.body.segmented() else { return Ok(()) };
         let Some(position) = body.first_not_held(self.position, self.end) else { return Ok(()) };
@@ -172,7 +173,7 @@ impl Assembly {
         }
     }
 
-    /// The piece at the position where it is held; otherwise sees to it that it comes.
+    /// Returns the piece at the position if it is held; otherwise starts getting it.
     fn next(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, RestFailed> {
         if let Some(ahead) = self.ahead.take_if(|ahead| ahead.range.first <= self.position) {
             self.now = Now::Arriving(ahead);
@@ -207,7 +208,7 @@ impl Assembly {
         Ok(self.from_tier.turn(body, self.position, end))
     }
 
-    /// Others may have stored more of the same representation since.
+    /// Looks the response up again: other requests may have stored more of the same representation.
     fn look_again(&mut self) {
         let entry = self.job.cache().look_up(&self.job.fetch.key);
         let request = self.job.request.sent().to_lines();
@@ -225,7 +226,7 @@ impl Assembly {
     fn ask(&self, range: ByteRange) -> Now {
         let hole = MissingRange { hit: self.hit.clone(), range, reply: ReplyOfParts::Begun };
         let fetch = self.job.fetch.with_scope(FetchScope::MissingRange(hole));
-        // What this reply has begun with it ends with, whatever is taken away meanwhile.
+        // The reply goes on with the response it began with, whatever is purged meanwhile.
         let look_up = fetch.look_up.at(self.job.cache().stamp());
         let job = Job { fetch: Arc::new(Fetch { look_up, ..fetch }), ..self.job.clone() };
         match join_or_lead(&job, &job.fetch.variant) {
@@ -247,7 +248,7 @@ impl Assembly {
         }
     }
 
-    /// An origin may answer the request for a part with the whole: what comes before the position is passed over.
+    /// Reads from a whole response: an origin may answer a range request with one. Bytes before the position are skipped.
     //= RFC 9111 section 3.4: the same strong validator
     fn arriving_in_whole(&self, whole: &Filling) -> Option<Arriving> {
         let (own, new) = (&self.hit.head, &whole.head);
@@ -261,7 +262,7 @@ impl Assembly {
     }
 }
 
-/// Asks the tier. A task of its own: others may wait for the same, and this client may pause.
+/// Loads segments from the tier, in a task of its own: other requests may wait for the same segments, and this client may pause.
 fn load(job: &Job, absent: Absent) -> impl Future<Output = Option<Vec<Option<Segment>>>> + Send + use<> {
     let (worker, site, place) = (Arc::clone(&job.worker), Arc::clone(&job.site), job.place());
     let load =

@@ -1,9 +1,8 @@
-//! The job of a forward, driven by the request that leads it.
+//! Runs the job of a forward within the request that leads it.
 //!
-//! A forward belongs to nobody's connection. But while the request that caused it has nothing else to do than to wait for
-//! the answer, a task of its own would only add wake-ups between the two: most forwards end in one go with their answer.
-//! So the leader drives the job, and lets go of it when it has news to hand on or goes away; what is left of it then
-//! becomes a task.
+//! A forward belongs to no connection. But while the request that caused it only waits for the answer, a separate task would just add
+//! wake-ups: most forwards end at once with their answer. So the leader drives the job, and lets go of it when it has news to pass on or
+//! goes away; the rest of the job then becomes a task.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -20,7 +19,7 @@ use crate::cache::publish::in_turn::Awaiting;
 use crate::cache::publish::job::Job;
 use crate::rewrite::reading::Inbound;
 
-/// A job without a task.
+/// A job driven by its leader instead of a task.
 pub(crate) struct Driven {
     left: Option<Running>,
     permit: HeldPermit,
@@ -28,7 +27,7 @@ pub(crate) struct Driven {
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What a job takes from others while it waits for the origin.
+/// Permit that a job holds while it waits for the origin, with the handles to give it up.
 #[derive(Clone)]
 struct HeldPermit {
     in_flight: Arc<InFlight>,
@@ -43,14 +42,14 @@ impl Driven {
         Self { left: Some(Box::pin(job.run(leader))), permit }
     }
 
-    /// One that asks the origin when it is this instance's turn.
+    /// Creates a job that asks the origin when it is this instance's turn.
     pub(crate) fn in_turn(job: Job, leader: LeaderGuard) -> Self {
         let permit = HeldPermit::of(&job, &leader);
         Self { left: Some(Box::pin(job.run_in_turn(leader, Awaiting::Answer))), permit }
     }
 
-    /// The first news of the flight. The job goes on in a task if it isn't over by then: whoever hands the news on may
-    /// be as slow as its client, and others wait for this job.
+    /// Returns the first news of the fetch. If the job isn't over by then, it goes on in a task: the leader may pass the news on as
+    /// slowly as its client reads, and others wait for this job.
     pub(crate) async fn first_news(mut self, waiter: &mut Waiter) -> News {
         poll_fn(|context| {
             let polled = self.poll(context);
@@ -85,7 +84,7 @@ impl HeldPermit {
 
 impl Drop for Driven {
     fn drop(&mut self) {
-        // A job that panicked has told its waiters already.
+        // The waiters of a job that panicked have been told already.
         let left = self.left.take().filter(|_| !std::thread::panicking());
         if let (Some(job), Ok(runtime)) = (left, Handle::try_current()) {
             let permit = self.permit.clone();
@@ -94,8 +93,7 @@ impl Drop for Driven {
     }
 }
 
-/// Brings a job to its end. One that nobody waits for may bring something to store, but that is worth less than a request that
-/// somebody waits for.
+/// Runs a job to its end. A job without waiters may bring a response to store, but a request that waits is worth more.
 async fn go_on(mut job: Running, permit: HeldPermit) {
     let HeldPermit { in_flight, upstream, client, request } = permit;
     let given_up = async {
@@ -107,7 +105,7 @@ async fn go_on(mut job: Running, permit: HeldPermit) {
             }
         }
     };
-    // Nor is it worth the turn of one that waits for the same.
+    // Nor is it worth the place of a request that waits for the same key.
     let left = async {
         request.place_wanted.wait().await;
         in_flight.client_left().await;
@@ -118,7 +116,7 @@ async fn go_on(mut job: Running, permit: HeldPermit) {
         () = given_up => {}
         () = left => {}
     }
-    // The place is free before anybody else is asked for one.
+    // Frees the place before another request is offered one.
     drop(job);
     upstream.permit_given_up(client);
 }

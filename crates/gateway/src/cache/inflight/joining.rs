@@ -1,4 +1,4 @@
-//! Who takes part in which forward.
+//! Joins requests to forwards.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use message::client::Client;
 use crate::cache::inflight::table::{Asker, Join, Waiter, Waiting};
 use crate::cache::publish::job::Job;
 
-/// Whether a request started the forward that it waits for.
+/// Role of a request in the forward that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Leader,
     Waiter,
 }
 
-/// The part that a request takes in a forward.
+/// Role of a request, with its handle on the forward.
 pub(crate) enum Part {
     Leads(Waiter),
     Waits(Waiting),
 }
 
-/// Takes part in the forward that `job` wants, or is the one to start it.
+/// Joins the forward that `job` asks for, or becomes its leader.
 pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> Part {
     let cache = job.cache();
     let (fetch_table, now) = (cache.fetches(), job.fetch.look_up.at(job.stamp));

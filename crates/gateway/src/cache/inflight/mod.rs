@@ -1,4 +1,4 @@
-//! Fetches in progress: what is asked for, who leads, who waits, and the bodies on their way.
+//! Fetches in progress: their scope, leaders, waiters, and the bodies on their way.
 
 pub(crate) mod ahead;
 pub(crate) mod answer;

@@ -8,29 +8,29 @@ use crate::cache::inflight::joining::Role;
 use crate::cache::inflight::scope::ScopeKind;
 use crate::cache::inflight::wanted::Sharing;
 
-/// Forwards that one request may take part in before it goes its own way.
+/// Most forwards that one request may take part in before it is forwarded alone.
 const ATTEMPTS_MAX: usize = 4;
 
-/// What came of a forward.
+/// Result of a forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Came {
     /// A response whose body is on its way.
     Filling,
-    /// The same, of a part.
+    /// A part of a response, whose body is on its way.
     FillingPart,
     /// A stored response, freshened or just stored.
     Stored,
-    /// The same, stored by another instance.
+    /// A stored response, fetched by another instance.
     Elsewhere,
     /// A stored response that may stand in for the failure.
     Stale,
-    /// A response for the request that led alone, and why.
+    /// A response for the leader alone, with the reason.
     Private(Status, Detail),
     /// The bytes that a stored response lacked are gone.
     Discarded,
     /// No response.
     Failed,
-    /// The process stops.
+    /// The process is stopping.
     GivenUp,
 }
 
@@ -43,79 +43,79 @@ pub(crate) enum Status {
     Part,
     /// 416
     Unsatisfiable,
-    /// 500 and above, which is a failure to those who wait.
+    /// 500 and above: a failure to the waiters.
     ServerError,
     Other,
 }
 
-/// What counts in a move.
+/// Facts that decide a move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// The response is one for the nominated fields of this request.
+    /// The response matches the nominated fields of this request.
     pub(crate) is_selected: bool,
-    /// The slowest of those who read its body sets the pace for all.
+    /// The slowest reader of its body sets the pace for all.
     pub(crate) is_in_window: bool,
-    /// It is fresh, for this request.
+    /// The response is fresh for this request.
     pub(crate) is_fresh: bool,
-    /// It has a lifetime: a newer one will be fresh for whoever waits from its beginning.
+    /// The response was fresh on arrival, so a newer one will be fresh for requests that wait from its beginning.
     pub(crate) was_fresh: bool,
-    /// Others may well share what this request gets, although one got an answer for itself.
+    /// Other requests may share an answer to this one, although the leader got one for itself alone.
     pub(crate) may_share: bool,
     pub(crate) has_if_range: bool,
-    /// The request has a `Range` that is understood.
+    /// The request has a `Range` that the gateway understands.
     pub(crate) wants_part: bool,
 }
 
-/// What a request does about an answer.
+/// Reaction of a request to an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
-    /// It makes its reply of it, and goes on like this where it lacks what is wanted.
+    /// Reply with the answer; if it lacks bytes that are wanted, continue as given.
     Reply(Again),
-    /// The forward failed. A request that waits for another forward goes on waiting.
+    /// The forward failed. A request that waits for another forward keeps waiting.
     Failed,
     GivenUp,
     Again(Again),
 }
 
-/// What to do after an answer that is not for this request.
+/// Next attempt after an answer that is not for this request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Again {
     /// Join, or start, the forward for the variant that is now known.
     Join,
-    /// Join, or start, one that begins now: this one's answer came too late, or from before a purge.
+    /// Join, or start, a forward that begins now: the answer came too late, or is from before a purge.
     Newer,
     /// Start a forward that nobody can join.
     Alone,
     /// Ask for other bytes.
     Ask(Ask),
-    /// Nothing to share came of the request that led, which says little about this one: once more, together.
+    /// Try once more together: the leader's answer couldn't be shared, which says little about this request.
     Anew(Detail),
-    /// Forward as it is: the answer won't be stored.
+    /// Forward the request as it is: the answer won't be stored.
     Forward(Detail),
 }
 
-/// Which bytes are asked for next.
+/// Bytes to ask for next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// Those that a stored response lacks; where several ranges do, [`NO_REST`].
+    /// The bytes that a stored response lacks; [`NO_REST`] if they are several ranges.
     Rest,
-    /// Those that are wanted where nothing is stored.
+    /// The bytes that the request wants, as if nothing were stored.
     Anew,
     Whole,
 }
 
-/// In place of [`Ask::Rest`] where no one range is all that is lacking.
+/// Replaces [`Ask::Rest`] if no single range covers the missing bytes.
 pub(crate) const NO_REST: Again = Again::Forward(Detail::Reuse(NotReused::Partial));
 
-/// What a request in `role`, which asked for a scope of this kind, does about what came.
+/// Returns the move of a request in `role` that asked for a scope of this kind.
 pub(crate) fn next_move(role: Role, scope: ScopeKind, came: Came, facts: &Facts) -> Move {
     match came {
         Came::Filling => filling(role, facts, Again::Alone),
-        // No part is what the client gets in the end: its If-Range does not hold.
+        // If the reply can't be a part, the client gets the whole: its If-Range does not hold.
         Came::FillingPart => filling(role, facts, Again::Ask(Ask::Whole)),
         Came::Stored => stored(role, facts),
         Came::Elsewhere => elsewhere(role, facts),
-        // One that waits looks for a stale response of its own.
+        // A waiter looks for a stale response of its own.
         Came::Stale if role == Role::Waiter => Move::Failed,
         Came::Stale => Move::Reply(Again::Forward(Reason::SegmentEvicted.into())),
         Came::Private(status, reason) => private((role, scope), facts, status, reason),
@@ -143,12 +143,12 @@ fn stored(role: Role, facts: &Facts) -> Move {
     }
 }
 
-/// A crowd that waits for what is never fresh would wait for one forward after the other.
+/// Waiters for a response that is never fresh would wait for one forward after the other.
 fn instead_of_stale(facts: &Facts) -> Again {
     if facts.was_fresh { Again::Newer } else { Again::Alone }
 }
 
-/// Of another variant, too, one instance may fetch what all wait for.
+/// For another variant, too, one instance may fetch the response that all wait for.
 fn elsewhere(role: Role, facts: &Facts) -> Move {
     match role {
         Role::Waiter if !facts.is_selected => Move::Again(Again::Join),
@@ -165,13 +165,13 @@ fn private((role, scope): (Role, ScopeKind), facts: &Facts, status: Status, reas
     }
 }
 
-/// Whether an answer that isn't stored is one to this very request. Where other bytes were asked for than the
-/// client wants, or its `If-Range` was left out, it shall get its own answer from the origin.
+/// Returns whether an answer that isn't stored answers the leader's own request. If other bytes were requested than the client wants, or
+/// its `If-Range` was left out, the request needs its own answer from the origin.
 fn may_have(scope: ScopeKind, status: Status, facts: &Facts) -> bool {
     let is_of_part = matches!(status, Status::Part | Status::Unsatisfiable);
     match scope {
         ScopeKind::Range => !(is_of_part && facts.has_if_range),
-        // The bytes that something stored lacks are nobody's answer.
+        // The missing bytes of a stored response answer no request by themselves.
         ScopeKind::MissingRange if is_of_part => false,
         ScopeKind::Whole | ScopeKind::AsAsked | ScopeKind::MissingRange => {
             let is_of_range = is_of_part || status == Status::Whole;
@@ -180,7 +180,7 @@ fn may_have(scope: ScopeKind, status: Status, facts: &Facts) -> bool {
     }
 }
 
-/// The forwards that a request takes part in, one after the other.
+/// Attempts of one request at getting an answer, one forward after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attempts {
     left: usize,
@@ -188,22 +188,22 @@ pub(crate) struct Attempts {
     renewal: Renewal,
 }
 
-/// Whether a request may go on waiting with others after an answer that nobody shares, or that came too late. Once: what is for one client
-/// alone is to keep nobody waiting for long.
+/// Whether a request may wait with others again after an answer that can't be shared, or that came too late. Allowed once: answers for
+/// single clients must not keep a request waiting for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Renewal {
     Allowed,
     Used,
 }
 
-/// What follows an attempt.
+/// Result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Another one.
+    /// Try again.
     Attempt,
-    /// There were enough.
+    /// No attempts are left.
     GivenUp,
-    /// The request is forwarded for its client alone.
+    /// Forward the request for its client alone.
     Forward(Detail),
 }
 
@@ -212,7 +212,7 @@ impl Attempts {
         Self { left: ATTEMPTS_MAX, sharing, renewal: Renewal::Allowed }
     }
 
-    /// How the next one goes.
+    /// Returns how the next forward is shared.
     pub(crate) fn sharing(&self) -> Sharing {
         self.sharing
     }
@@ -371,7 +371,7 @@ mod tests {
         compare(&table(&columns, outcome), include_str!("attempts.txt"));
     }
 
-    /// The attempts that the most stubborn origin gets from this state.
+    /// Returns the largest number of attempts from this state, whatever the origin answers.
     fn longest(attempts: Attempts) -> usize {
         let follows = AGAIN.iter().map(|again| {
             let mut next = attempts;

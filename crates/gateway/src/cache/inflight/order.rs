@@ -1,22 +1,23 @@
-//! Which of two responses to requests for the same is newer.
+//! Order of responses to the same request.
 
-/// The order in which forwards begin and are answered.
+/// Position in the order in which forwards begin and are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Turn(u64);
 
-/// When a request was sent, and when its answer came, if it has.
+/// Turns at which a request was sent and, if it has been, answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exchanged {
     pub(crate) began: Turn,
     pub(crate) answered: Option<Turn>,
 }
 
-/// How the origin has made two responses.
+/// Order in which the origin made two responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Before,
     After,
-    /// One was asked for first, and answered last. Whether the origin looks when a request comes or when it answers, nobody here knows.
+    /// The first request was answered last. The origin may have made the response when the request came or when it answered: no way to
+    /// tell.
     Unknown,
 }
 
@@ -27,7 +28,8 @@ impl Turn {
 }
 
 impl Exchanged {
-    /// What was asked for first and answered first was made first, as far as an origin does one thing after the other.
+    /// Compares two exchanges. A request that was sent first and answered first has the older response, if the origin does one thing
+    /// after the other.
     pub(crate) fn order(self, other: Self) -> Order {
         let is_answered_first = match (self.answered, other.answered) {
             (Some(own), Some(others)) => own < others,

@@ -1,4 +1,4 @@
-//! What a fetch asks the origin for: the whole, a range, or the bytes that a stored response lacks.
+//! Scopes of fetches: the whole response, a range, or the bytes that a stored response lacks.
 
 use caching::partial::{self, Wanted};
 use caching::range::{RangeSpec, write_range};
@@ -12,22 +12,22 @@ use crate::cache::serve::Serving;
 use crate::cache::using::Extent;
 use crate::config::{CacheRule, RangeMiss};
 
-/// What is asked for.
+/// Scope of a fetch.
 #[derive(Clone, Debug)]
 pub(crate) enum FetchScope {
     /// The complete response.
     Whole,
-    /// What the client asks for, with its own `If-None-Match` and `If-Modified-Since`: nothing is stored that they
-    /// could be judged by, so that this is for the origin to do.
+    /// The client's own request, with its `If-None-Match` and `If-Modified-Since`: no stored response is there to evaluate them by, so
+    /// the origin does.
     AsAsked,
-    /// The one range that the client wants, when nothing is stored that it could be a part of. Without the client's
-    /// `If-Range`: a 206 to that may leave out fields that later clients need. It is judged here.
+    /// The client's single range, if no stored response could include it. The client's `If-Range` is left out and evaluated here: a 206
+    /// to it may omit fields that later clients need.
     Range(RangeSpec),
-    /// Bytes that a stored response lacks, with `If-Range`.
+    /// Bytes that a stored response lacks, requested with `If-Range`.
     MissingRange(MissingRange),
 }
 
-/// The kinds of [`FetchScope`].
+/// Kind of a [`FetchScope`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScopeKind {
     Whole,
@@ -44,17 +44,17 @@ pub(crate) struct MissingRange {
     pub(crate) reply: ReplyOfParts,
 }
 
-/// The reply that missing bytes are for.
+/// Reply that the missing bytes are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyOfParts {
-    /// What is taken away before it begins is no part of it.
+    /// The reply has not begun: it includes nothing that is purged before it begins.
     ToCome,
-    /// It goes on to its end, whatever is taken away meanwhile.
+    /// The reply has begun and goes on to its end, whatever is purged meanwhile.
     Begun,
 }
 
-/// A range that begins so close behind what a fill of the whole has brought reads from that fill: its bytes come sooner
-/// than an answer of its own would, or about as soon.
+/// Distance within which a range that begins behind the bytes of a running fill of the whole reads from that fill: its bytes come sooner
+/// than an answer of its own, or about as soon.
 const NEAR_BYTES: u64 = 1 << 20;
 
 impl FetchScope {
@@ -67,7 +67,7 @@ impl FetchScope {
         }
     }
 
-    /// For a request of which nothing is stored.
+    /// Chooses the scope for a request without a stored response.
     pub(crate) fn on_miss(
         facts: &RequestFacts,
         request: &[FieldLine<'_>],
@@ -88,14 +88,14 @@ impl FetchScope {
         }
     }
 
-    /// For what `hit` lacks of the answer to the request that is being served. What can't be combined with it is asked
-    /// for as if nothing were stored. `None` for several ranges, which the origin answers for itself.
+    /// Chooses the scope for the bytes that `hit` lacks to answer the request. If they can't be combined with it, the scope is that of a
+    /// miss. `None` for several ranges, which the origin answers itself.
     pub(crate) fn for_rest(serving: &Serving<'_>, hit: &Hit, rule: &CacheRule) -> Option<Self> {
         let extent = serving.extent(hit);
         if extent == Extent::Several {
             return None;
         }
-        // With no-store, no part of the exchange may be stored: it is one of its own.
+        // With no-store, no part of the exchange may be stored: the fetch stands on its own.
         let is_stored = !(serving.facts.directives.no_store && rule.caching.honour_request_directives);
         let wanted = extent.bytes().filter(|_| is_stored);
         let hole = wanted.and_then(|wanted| MissingRange::first(hit, wanted)).map(Self::MissingRange);
@@ -103,7 +103,8 @@ impl FetchScope {
         Some(hole.unwrap_or_else(anew))
     }
 
-    /// Tells forwards for different bytes of one variant apart. A variant key begins with a length that this is not.
+    /// Returns a suffix that tells forwards for different bytes of one variant apart. A variant key begins with a length, which never
+    /// equals the mark.
     pub(crate) fn scope_suffix(&self) -> Vec<u8> {
         const MARK: [u8; 4] = [0xff; 4];
         let mut suffix = MARK.to_vec();
@@ -141,7 +142,7 @@ impl FetchScope {
 }
 
 impl MissingRange {
-    /// The first bytes of `wanted` that are missing, where what is held can be combined with an answer for them.
+    /// Returns the first range of `wanted` that is missing, if the stored response can be combined with an answer for it.
     fn first(hit: &Hit, wanted: ByteRange) -> Option<Self> {
         if !Self::can_be_part_of(hit) {
             return None;
@@ -150,12 +151,13 @@ impl MissingRange {
         Some(Self { hit: hit.clone(), range, reply: ReplyOfParts::ToCome })
     }
 
-    /// Whether what is held can be combined with an answer for bytes that are missing.
+    /// Returns whether a stored response can be combined with an answer for its missing bytes.
     pub(crate) fn can_be_part_of(hit: &Hit) -> bool {
         hit.head.facts.status == 200 && partial::if_range_value(&hit.head.validators()).is_some()
     }
 
-    /// Up to the end of the representation it is asked for without one: should that have grown, its new length shows.
+    /// Returns the range to request. Up to the end of the representation, the last position is left out: if the representation has grown,
+    /// the answer shows its new length.
     fn spec(&self) -> RangeSpec {
         let ByteRange { first, last } = self.range;
         let is_to_the_end = self.hit.body.complete_bytes().is_some_and(|bytes| last + 1 == bytes);
@@ -166,7 +168,7 @@ impl MissingRange {
         self.hit.body.segmented()
     }
 
-    /// For the judgement of the answer, with the stored fields.
+    /// Returns what the answer is judged by, including the stored fields.
     pub(crate) fn wanted<'a>(&'a self, stored: &'a [FieldLine<'a>]) -> Wanted<'a> {
         Wanted {
             fields: stored,

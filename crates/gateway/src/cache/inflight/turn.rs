@@ -1,35 +1,35 @@
-//! Which of the instances that share a tier asks the origin: what one does next that wants to.
+//! Decides which of the instances that share a tier asks the origin, one step at a time.
 //!
-//! It takes the lease on the key, or waits for whoever has it. Everything that it learns leads to one of a few steps;
-//! `turn.txt` has all of them. Whatever the tier does, it ends with a response or with a question to the origin.
+//! An instance takes the lease on the key, or waits for its holder. Each event leads to one of a few steps; `turn.txt` lists all of them.
+//! Whatever the tier does, the end is a response or a request to the origin.
 
-/// What has happened.
+/// An event of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Happened {
-    /// The lease is this instance's.
+    /// This instance got the lease.
     Taken,
-    /// Another one has it.
+    /// Another instance has the lease.
     Held,
-    /// Another one has written something.
+    /// Another instance has written something.
     Changed,
-    /// The lease has ended, and nothing was written.
+    /// The lease has ended without a write.
     Free,
-    /// Another one still has it, and the time for waiting is over.
+    /// Another instance still has the lease, and the time for waiting is over.
     StillHeld,
-    /// The tier has not said what became of the lease.
+    /// The tier gave no answer about the lease.
     Failed,
 }
 
-/// What lies under the key now, to the request.
+/// Contents of the key now, as seen by the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A response that answers it.
+    /// A response that answers the request.
     Answer,
-    /// A note that responses are not shared with it.
+    /// A note that responses are not shared with the request.
     NotShared,
-    /// Another response than before, which it can't use.
+    /// A new response that the request can't use.
     Another,
-    /// What was there before.
+    /// No new response.
     Same,
 }
 
@@ -40,18 +40,18 @@ pub(crate) enum Patience {
     Over,
 }
 
-/// What is done next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The lease is tried for.
+    /// Try to take the lease.
     Take,
-    /// The other one is waited for.
+    /// Wait for the other instance.
     Wait,
-    /// What lies there is the answer.
+    /// Use the response under the key.
     Use,
-    /// The origin is asked, for all.
+    /// Ask the origin for all instances.
     Ask,
-    /// The origin is asked, for this instance.
+    /// Ask the origin for this instance only.
     AskAlone,
 }
 
@@ -63,9 +63,9 @@ pub(crate) fn next(happened: Happened, found: Found, patience: Patience) -> Step
         (Happened::Taken, ..) => Step::Ask,
         (Happened::StillHeld, ..) | (_, _, Patience::Over) => Step::AskAlone,
         (Happened::Held, ..) => Step::Wait,
-        // What one instance could use and this one can't would be so once more.
+        // Asking again would bring another response that this request can't use.
         (Happened::Changed | Happened::Free, Found::Another, _) => Step::AskAlone,
-        // One of those that waited takes it, and the others wait for that one.
+        // One of the waiting instances takes the lease, and the others wait for it.
         (Happened::Changed | Happened::Free, Found::Same, _) => Step::Take,
     }
 }
@@ -98,7 +98,7 @@ mod tests {
         compare(&table(&columns, outcome), include_str!("turn.txt"));
     }
 
-    /// Nobody goes on for ever, however often the tier says that something has changed.
+    /// The steps end, however often the tier reports a change.
     #[test]
     fn who_has_no_time_left_asks_or_has_an_answer() {
         for happened in HAPPENED {

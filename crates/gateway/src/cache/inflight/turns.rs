@@ -1,66 +1,67 @@
-//! Who asks the origin next, of those who wait for one response, where the forward that they wait for fails or is late.
+//! Decides which waiter asks the origin next when the forward that all wait for fails or is late.
 //!
-//! What no connection brought is no request's fault, so all who wait share it once it has happened twice. A status (5xx), a time-out
-//! or a connection that broke off may be the work of one request: fields that are no part of the key reach the origin, and anybody can
-//! send them. So it goes to that request alone, and the others go in turn.
+//! If no connection brought an answer, no request is to blame: all waiters share the failure once it has happened twice. A status (5xx),
+//! a timeout or a broken connection may be caused by one request: fields outside the key reach the origin, and any client can send them.
+//! Such a failure goes to that request alone, and the others go in turn.
 //!
-//! | of the forward of one request | `hand_over` | `share` |
+//! | result of one request's forward | `hand_over` | `share` |
 //! |---|---|---|
-//! | an answer comes | all get it | the same |
-//! | no connection brought anything | the next one goes; the second time all get the failure | all get the failure |
-//! | it fails otherwise | it is for that request alone: others go, [`AT_ONCE_MAX`] at a time | all get the failure |
-//! | it is late (`wait_max`) | the next one goes beside it, and the others wait for both | the same |
-//! | the body of an answer breaks off, or stands still for `wait_max` | to those who have nothing of it, it has failed otherwise | nothing |
+//! | an answer comes | all get it | same |
+//! | no connection brings an answer | the next one goes; the second time all get the failure | all get the failure |
+//! | it fails otherwise | the failure is for that request alone: others go, [`AT_ONCE_MAX`] at a time | all get the failure |
+//! | it is late (`wait_max`) | the next one goes alongside, and the others wait for both | same |
+//! | the body breaks off, or stalls for `wait_max` | for waiters that have received none of it, the forward has failed otherwise | nothing |
 //!
-//! Who gets no turn within `wait_max` after the first failure asks no more: a stale response answers, or 503. So however many wait, an origin
-//! in trouble has [`AT_ONCE_MAX`] requests for a key at a time from each instance, and one that takes no connections two in all.
+//! A waiter that gets no turn within `wait_max` after the first failure gives up: it gets a stale response, or 503. So however many wait,
+//! an origin in trouble has at most [`AT_ONCE_MAX`] requests for a key at a time from each instance, and one that accepts no connections
+//! gets two in all.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::config::LeaderFailure;
 
-/// Forwards for one key at a time. One alone would let a few clients whose requests fail slowly keep all others waiting; each more is another request
-/// for an origin in trouble.
+/// Most forwards for one key at a time. With only one, a few clients whose requests fail slowly could keep all others waiting; each one
+/// more is another request for an origin in trouble.
 pub(crate) const AT_ONCE_MAX: usize = 4;
 
-/// Clients whose failures are told apart.
+/// Most clients whose failures are counted separately.
 const CLIENTS_MAX: usize = 1024;
 
-/// How a forward has ended, to those who wait.
+/// End of a forward, as it concerns the waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// With something that answers others, or tells them what to do.
+    /// The answer serves others, or tells them what to do.
     Answered,
-    /// No connection brought anything.
+    /// No connection brought an answer.
     Unreachable,
-    /// It failed otherwise.
+    /// The forward failed otherwise.
     Failed,
-    /// Its client has left, or the process stops.
+    /// Its client has left, or the process is stopping.
     GivenUp,
 }
 
-/// What that is to those who wait.
+/// Effect of that end on the waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     AllGetIt,
     NextGoes,
 }
 
-/// What has happened before.
+/// Earlier failures of forwards for one crowd.
 #[derive(Debug)]
 pub(crate) struct Trouble<C> {
     was_unreachable: bool,
     has_failed: bool,
-    /// How many forwards of whom have failed. Of too many clients all begin anew.
+    /// Failed forwards by client. With too many clients, all counts start again at zero.
     failures: HashMap<C, u32>,
 }
 
-/// A forward that begins beside others.
+/// The forwards that one more would run alongside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Beside {
     pub(crate) under_way: usize,
-    /// Whether the last one of them began longer than `wait_max` ago.
+    /// Whether even the last of them began longer than `wait_max` ago.
     pub(crate) are_late: bool,
 }
 
@@ -71,7 +72,7 @@ impl<C> Default for Trouble<C> {
 }
 
 impl<C: Copy + Eq + Hash> Trouble<C> {
-    /// Notes how a forward of a client has ended.
+    /// Records the end of a client's forward.
     pub(crate) fn learns(&mut self, ended: Ended, client: C, on_failure: LeaderFailure) -> Effect {
         match (ended, on_failure) {
             (Ended::Answered, _) | (Ended::Unreachable | Ended::Failed, LeaderFailure::Share) => {
@@ -93,7 +94,7 @@ impl<C: Copy + Eq + Hash> Trouble<C> {
         }
     }
 
-    /// Whether one more may begin.
+    /// Returns whether one more forward may begin.
     pub(crate) fn may_begin(&self, beside: Beside) -> bool {
         match beside.under_way {
             0 => true,
@@ -102,8 +103,8 @@ impl<C: Copy + Eq + Hash> Trouble<C> {
         }
     }
 
-    /// Which of the clients that wait goes next: other clients than those whose forwards have failed, or are under way, and
-    /// then who came first.
+    /// Picks the waiter that goes next: clients with the fewest failed and running forwards first, and among those the one that came
+    /// first.
     pub(crate) fn next(&self, waiting: impl Iterator<Item = C>, under_way: &[C]) -> Option<usize> {
         let failures = |client: &C| self.failures.get(client).map_or(0, |count| *count as usize);
         let rank = |client: &C| failures(client) + under_way.iter().filter(|known| *known == client).count();
@@ -163,7 +164,7 @@ mod tests {
         trouble.learns(Failed, 'a', HandOver);
         assert_eq!(next(&trouble, "aabc", &[]), Some(2));
         assert_eq!(next(&trouble, "aabc", &['b']), Some(3));
-        // Those of one client go in turn where there are no others.
+        // Requests of one client go in turn if there are no others.
         assert_eq!(next(&trouble, "aa", &['a']), Some(0));
         trouble.learns(Failed, 'b', HandOver);
         trouble.learns(Failed, 'b', HandOver);

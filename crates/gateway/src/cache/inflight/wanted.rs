@@ -1,4 +1,4 @@
-//! What is to be fetched, as a look-up leaves it.
+//! A fetch, as a look-up leaves it.
 
 use std::sync::Arc;
 
@@ -10,49 +10,49 @@ use crate::cache::epochs::membership::LookUp;
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::record::stored::{CacheEntry, Hit, Uncacheable};
 
-/// What is fetched.
+/// A fetch to make.
 #[derive(Debug)]
 pub(crate) struct Fetch {
     pub(crate) key: Box<[u8]>,
-    /// Distinguishes forwards for different variants of one key, once it is known what they depend on.
+    /// Distinguishes forwards for different variants of one key, once the nominated fields are known.
     pub(crate) variant: Vec<u8>,
-    /// Where all that this has of stored responses comes from. It is kept while others are waited for, and asked: nothing of it
-    /// is used without a look whether it was taken away meanwhile.
+    /// Look-up that the stored responses below come from. While the request waits for others, they may be purged or invalidated, so each
+    /// use checks them against this look-up first.
     pub(crate) look_up: LookUp,
-    /// The stored response that the request selected, to fall back on.
+    /// Stored response that the request selected, to fall back on.
     pub(crate) stale: Option<Hit>,
-    /// What a validation names: that response, and others under the key that the origin may turn out to select.
+    /// Responses that a validation names: the selected one, and others under the key that the origin may turn out to select.
     pub(crate) candidates: Vec<Hit>,
     pub(crate) reason: NotReused,
     pub(crate) sharing: Sharing,
     pub(crate) scope: FetchScope,
-    /// Of the request: a QUERY has some.
+    /// Content of the request; only a QUERY has some.
     pub(crate) content: Bytes,
-    /// For bytes that memory lacks of a stored response.
+    /// State of the tier look-up for bytes that memory lacks of a stored response.
     pub(crate) tier: Tier,
-    /// What lies under the key, so that it stays in use where memory may forget it: what is stored then changes it, and does not
-    /// begin anew.
+    /// Record under the key, held so that it stays in use even if memory forgets it: a new response then changes this record instead of
+    /// starting a new one.
     pub(crate) in_use: Option<Arc<CacheEntry>>,
 }
 
-/// Whether the tier behind memory has been asked for what memory lacks.
+/// Whether the tier behind memory has been asked for the missing bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tier {
     Unasked,
     Asked,
 }
 
-/// Whether others may wait for the same forward.
+/// Whether other requests may wait for the same forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
     Joined,
     Alone,
-    /// Not even worth a place among the forwards: a note says that the answer won't be stored.
+    /// Not listed among the forwards: a note says that the answer won't be stored.
     Unlikely(Uncacheable),
 }
 
 impl Fetch {
-    /// The same, but for other bytes.
+    /// Copies the fetch for another scope, without the stored responses to validate or fall back on.
     pub(crate) fn with_scope(&self, scope: FetchScope) -> Self {
         Self {
             key: self.key.clone(),
@@ -69,7 +69,7 @@ impl Fetch {
         }
     }
 
-    /// The content of the request, to be sent.
+    /// Returns the content of the request as a body to send.
     pub(crate) fn body(&self) -> RequestBody {
         RequestBody::from(self.content.clone())
     }

@@ -1,4 +1,4 @@
-//! Where the next byte of a body comes from, and what a reply has from the tier behind memory.
+//! Source of the next byte of a body, and the segments that a reply has loaded from the tier.
 
 use std::collections::VecDeque;
 
@@ -8,25 +8,25 @@ use store::{Segment, SegmentId, Slice};
 use crate::cache::record::segmented::{Absent, KnownFrom, Segmented};
 use crate::cache::tiers::segments::LOAD_BYTES_MAX;
 
-/// Where the byte at a position comes from.
+/// Source of the byte at a position.
 #[derive(Debug)]
 pub(super) enum Turn {
-    /// It is held, with some behind it.
+    /// Held, with some bytes after it.
     Held(Slice),
-    /// A tier may have it, and some behind it.
+    /// Absent: a tier may have it, with some bytes after it.
     Absent(Absent),
-    /// From the origin, with all behind it that is missing too.
+    /// Missing, with all bytes after it that are missing too: the origin has them.
     Missing(ByteRange),
 }
 
-/// What one reply has loaded. Its bytes are read in order.
+/// Segments that one reply has loaded. They are read in order.
 #[derive(Debug)]
 pub(super) struct FromTier {
-    /// What has not been passed yet, each with its first byte. Memory may have refused it, or may have forgotten it.
+    /// Segments not passed yet, each with the position of its first byte. Memory may have refused or evicted them.
     loaded: VecDeque<(u64, Segment)>,
-    /// What lies before is not asked for again.
+    /// Position before which the tier is not asked again.
     known: KnownFrom,
-    /// Loads one after the other that brought nothing.
+    /// Loads in a row without a result.
     in_vain: u32,
 }
 
@@ -35,7 +35,7 @@ impl FromTier {
         Self { loaded: VecDeque::new(), known: KnownFrom::START, in_vain: 0 }
     }
 
-    /// Where the byte at `position` comes from, now. `None` where that is just changing: look again.
+    /// Returns the source of the byte at `position`. `None` if that is just changing: look again.
     pub(super) fn turn(&mut self, body: &Segmented, position: u64, end: u64) -> Option<Turn> {
         self.loaded.retain(|(first, segment)| position < first + segment.len() as u64);
         if let Some(piece) = body.piece_at(position, end).or_else(|| self.piece_at(position, end)) {
@@ -58,7 +58,7 @@ impl FromTier {
         Some(segment.slice((position - first) as usize, to as usize))
     }
 
-    /// What the tier had of `absent`; `None` where it gave no answer, and is not asked again for this reply.
+    /// Takes in the tier's answer for `absent`. After `None`, no answer, the tier is not asked again for this reply.
     pub(super) fn take(&mut self, body: &Segmented, absent: &Absent, answer: Option<Vec<Option<Segment>>>) {
         let Some(answer) = answer else {
             self.known = KnownFrom::NOWHERE;
@@ -76,13 +76,13 @@ impl FromTier {
         self.in_vain = if first_found.is_some() { 0 } else { self.in_vain + 1 };
     }
 
-    /// From where on the tier is asked again after a load that brought nothing. Each time it is further: where a tier has
-    /// forgotten most of a body, the origin gets few requests for large parts, and not one for each load.
+    /// Returns the position from which the tier is asked again after a load without a result. The distance doubles each time: if a tier
+    /// has lost most of a body, the origin gets few requests for large parts, not one for each load.
     fn skipped(&self, from: u64) -> u64 {
         from.saturating_add(LOAD_BYTES_MAX.saturating_mul(2_u64.saturating_pow(self.in_vain)))
     }
 
-    /// What is kept for the client that memory may not keep: the last of it, and how much it is.
+    /// Returns the last segment kept for the client even if memory drops it, and the total size of all such segments.
     pub(super) fn held(&self) -> Option<(Slice, u64)> {
         let (_, last) = self.loaded.back()?;
         let bytes = self.loaded.iter().map(|(_, segment)| segment.len() as u64).sum();

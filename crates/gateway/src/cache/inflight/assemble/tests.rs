@@ -1,4 +1,4 @@
-//! Bodies put together from memory, a tier and the origin, by the turns that a reply takes.
+//! Bodies assembled from memory, a tier and the origin.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::cache::tiers::segments::{LOAD_BYTES_MAX, TierSegments};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What a reply came to: its bytes, and what the origin was asked for.
+/// Result of a reply: its bytes, the ranges requested from the origin, and the number of loads.
 #[derive(Debug, PartialEq, Eq)]
 struct Read {
     bytes: Vec<u8>,
@@ -29,7 +29,7 @@ fn connect() -> Double {
     DoubleServer::new(DoubleLimits::default(), 1).connect(Behaviour::default())
 }
 
-/// Takes the turns of a reply with the bytes from `start` to `end`; `between` happens before each.
+/// Reads the bytes from `start` to `end` as a reply does; `between` runs before each step.
 async fn read_all(
     body: &Segmented,
     tier: &TierSegments,
@@ -60,7 +60,7 @@ async fn read_all(
     }
 }
 
-/// A tier with the cells of `cells` that are `t`.
+/// Creates a tier with the cells of `cells` that are `t`.
 async fn tier_with(double: &Double, budget: &Arc<Budget>, body: &Segmented, cells: &str) -> TierSegments {
     let tier = TierSegments::new(Arc::new(double.guarded()), Arc::clone(budget), None, Arc::default());
     for (index, _) in cells.bytes().enumerate().filter(|(_, cell)| *cell == b't') {
@@ -76,7 +76,7 @@ async fn tier_with(double: &Double, budget: &Arc<Budget>, body: &Segmented, cell
     tier
 }
 
-/// What memory holds (`h`) and the record knows (`k`), what the tier has (`t`), and what the origin is asked for in the end.
+/// Cells held in memory (`h`), known from the record (`k`) and stored in the tier (`t`), with the ranges requested from the origin.
 #[tokio::test]
 async fn each_byte_comes_from_the_nearest_place() {
     let nothing: &[(u64, u64)] = &[];
@@ -87,7 +87,7 @@ async fn each_byte_comes_from_the_nearest_place() {
         ("hkkkkkkh", "-ttt-tt-", &[(32, 39)], 2),
         ("hkkk--kh", "-ttt--t-", &[(32, 47)], 2),
         ("kkkkkkkk", "-ttttttt", &[(0, 7)], 1),
-        // A load that brings nothing is not tried again right behind.
+        // A load without a result is not repeated right after.
         ("kkkkkkkk", "--------", &[(0, 60)], 1),
         ("kkhkkkkk", "--------", &[(0, 15), (24, 60)], 1),
         ("--------", "tttttttt", &[(0, 60)], 0),
@@ -115,7 +115,7 @@ async fn a_silent_tier_costs_one_deadline() {
     assert_eq!(begun.elapsed(), Duration::from_millis(500));
 }
 
-/// Memory that keeps nothing: what was loaded is read all the same, and only once.
+/// With memory that keeps nothing, loaded bytes are still read, and loaded only once.
 #[tokio::test]
 async fn what_memory_refuses_is_read_from_the_reply() {
     let memory = memory();
@@ -127,7 +127,7 @@ async fn what_memory_refuses_is_read_from_the_reply() {
     assert_eq!((reply.asked, reply.loads), (vec![], 1));
 }
 
-/// What was held when the reply began may be evicted before its turn.
+/// Segments held when the reply began may be evicted before their turn.
 #[tokio::test]
 async fn what_is_evicted_before_its_turn_is_loaded() {
     let memory = memory();
@@ -143,7 +143,7 @@ async fn what_is_evicted_before_its_turn_is_loaded() {
     assert_eq!((reply.asked, reply.loads), (vec![], 1));
 }
 
-/// What the tier has lost of a large body is asked for in ever larger parts.
+/// Bytes that the tier has lost of a large body are requested in ever larger parts.
 #[tokio::test]
 async fn a_tier_that_has_lost_most_costs_the_origin_few_requests() {
     let memory = memory();
@@ -162,8 +162,8 @@ async fn a_tier_that_has_lost_most_costs_the_origin_few_requests() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Wherever the bytes lie, and whatever is evicted from memory or the tier meanwhile, the reply has all of them, and the origin is
-    /// asked for none that was held in memory.
+    /// Wherever the bytes are, and whatever is evicted from memory or the tier meanwhile, the reply has all of them, and the origin is
+    /// asked for none that memory held.
     #[test]
     fn the_bytes_are_right(
         cells in "[hk-]{8}", in_tier in "[t-]{8}", seed in any::<u64>(),
