@@ -1,5 +1,5 @@
-//! What a request does about the answer of a forward that it took part in, and how often it tries. `next_move.txt` and
-//! `attempts.txt` show all of it.
+//! Decides what a request does about the answer of its forward, and how often it tries. `next_move.txt` and `attempts.txt` list all
+//! cases.
 
 use caching::NotReused;
 use message::reason::{Detail, Reason};
@@ -57,7 +57,7 @@ pub(crate) struct Facts {
     pub(crate) is_in_window: bool,
     /// The response is fresh for this request.
     pub(crate) is_fresh: bool,
-    /// The response was fresh on arrival, so a newer one will be fresh for requests that wait from its beginning.
+    /// The response has a freshness lifetime, so a newer one will be fresh for requests that wait from its beginning.
     pub(crate) was_fresh: bool,
     /// Other requests may share an answer to this one, although the leader got one for itself alone.
     pub(crate) may_share: bool,

@@ -1,9 +1,8 @@
-//! Collapse requests (RFC 9111 section 4): one forward per key, any number of requests that wait for it.
+//! Collapses requests (RFC 9111 section 4): one forward per key, with any number of waiters.
 //!
-//! The forward belongs to nobody's connection (see `driven` for who drives it): a client that leaves takes
-//! nobody with it. Those who wait are woken when the response head arrives and then follow the fill; nothing
-//! is polled. Whoever can't use the answer (another variant, uncacheable) leaves and forwards alone. Where a forward
-//! fails, others of the crowd that waits go in turn (`turns`).
+//! A forward belongs to no connection (see `driven` for how it runs), so a client that leaves stops no other. Waiters are woken when the
+//! response head arrives and then follow the fill; nothing is polled. A request that can't use the answer (another variant, uncacheable)
+//! leaves and forwards alone. If a forward fails, other waiters of its crowd go in turn (`turns`).
 //!
 //! Locks, in order: a shard, a crowd, the progress of a forward.
 
@@ -33,14 +32,13 @@ use crate::cache::inflight::turns::{Effect, Ended};
 use crate::cache::record::stored::StoredHead;
 use crate::config::CollapseLimits;
 
-/// Interim responses of one forward that are kept for those who wait for it: they are hints, and an origin may send
-/// them without end.
+/// Most interim responses of one forward kept for its waiters: they are hints, and an origin may send them without end.
 const INTERIMS_KEPT_MAX: usize = 32;
 
 /// Fetches in progress, by cache key, variant and scope.
 pub(crate) struct FetchTable {
     shards: Box<[Shard]>,
-    /// How often something was invalidated, by hash of the key.
+    /// Invalidation counts, by hash of the key.
     invalidations: Box<[AtomicU64]>,
     hasher: RandomState,
     turns: AtomicU64,
@@ -50,21 +48,21 @@ type Shard = Mutex<Listed>;
 
 #[derive(Default)]
 struct Listed {
-    /// Those whose answer may be stored, so that it can be invalidated.
+    /// Forwards whose answer may be stored, listed so that they can be invalidated.
     forwards: HashMap<Turn, Arc<InFlight>>,
-    /// Those that can be joined, by cache key, variant and scope.
+    /// Crowds that can be joined, by cache key, variant and scope.
     crowds: HashMap<Box<[u8]>, Arc<Crowd>>,
 }
 
 /// One forward in progress.
 pub(crate) struct InFlight {
-    /// The cache key.
+    /// Cache key.
     primary: Box<[u8]>,
-    /// No other one has it.
+    /// Turn at which the forward began; unique.
     began: Turn,
-    /// Those who wait for it; `None` where nobody can join.
+    /// Its waiters; `None` if requests can't join.
     crowd: Option<Arc<Crowd>>,
-    /// Where the request is recorded that leads it.
+    /// Trace of the leading request, if recorded.
     trace: OnceLock<TraceContext>,
     progress: Mutex<Progress>,
     changed: Notify,
@@ -81,20 +79,20 @@ struct Progress {
     rival: Option<Arc<StoredHead>>,
 }
 
-/// How a request takes part in a forward.
+/// Role of a request in a forward.
 pub(crate) enum Join {
-    /// It must start the forward.
+    /// The request must start the forward.
     Lead(Waiter),
-    /// It waits for one that is under way.
+    /// The request waits for a forward under way.
     Wait(Waiting),
-    /// Too many wait already.
+    /// Too many requests wait already.
     Full,
 }
 
 const SHARDS: usize = 64;
 const INVALIDATION_COUNTS: usize = 1024;
 
-/// How often forwards for a key, or for one of those that share its count, were invalidated.
+/// Invalidation count of a key and of the keys that share its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Invalidations(u64);
 
@@ -106,13 +104,13 @@ impl FetchTable {
         Self { shards, invalidations, hasher, turns: AtomicU64::new(0) }
     }
 
-    /// The next turn. To be taken before a request is sent for a forward that is listed only once its response is there.
+    /// Takes the next turn. If a forward is listed only once its response has arrived, take the turn before sending the request.
     pub(crate) fn turn(&self) -> Turn {
         Turn::new(self.turns.fetch_add(1, Ordering::AcqRel))
     }
 
-    /// Joins those who wait for `primary` + `variant`, or becomes the one that starts the forward. One that was overtaken by an
-    /// invalidation of its URL, which is more than [`Self::invalidate`] knows the keys of, makes room.
+    /// Joins the waiters for `primary` + `variant`, or becomes the leader of a new forward. A forward makes room if an invalidation of
+    /// its URL has overtaken it: one URL has more keys than [`Self::invalidate`] knows.
     pub(crate) fn join(
         self: &Arc<Self>,
         (primary, variant): (&[u8], &[u8]),
@@ -135,7 +133,7 @@ impl FetchTable {
         Join::Lead(Waiter::new(&in_flight))
     }
 
-    /// Lists one more forward for a crowd.
+    /// Lists another forward for a crowd.
     fn begin(&self, shard: &mut Listed, crowd: &Arc<Crowd>, asker: Asker) -> Arc<InFlight> {
         let in_flight = InFlight::new(crowd.primary(), self.turn());
         let in_flight = Arc::new(InFlight { crowd: Some(Arc::clone(crowd)), ..in_flight });
@@ -144,13 +142,13 @@ impl FetchTable {
         in_flight
     }
 
-    /// Gives their turn to those of a crowd who may ask beside what is under way.
+    /// Gives turns to the waiters of a crowd that may ask alongside the running forwards.
     fn hand_on(self: &Arc<Self>, crowd: &Arc<Crowd>) {
         let undelivered = self.hand_on_in(&mut self.shard(crowd.primary()).lock(), crowd);
         drop(undelivered);
     }
 
-    /// A body that all of a crowd were promised does not come: others go in turn.
+    /// Withdraws a body that was promised to a crowd and does not come: others go in turn.
     fn withdraw(self: &Arc<Self>, crowd: &Arc<Crowd>, fill: &Arc<Fill>) -> Effect {
         let effect = crowd.withdraw(fill);
         if effect == Effect::NextGoes {
@@ -159,7 +157,8 @@ impl FetchTable {
         effect
     }
 
-    /// Returns the turns of those who have left just now: they are given up once the shard is free.
+    /// Gives out turns. Returns those of waiters that have just left: the caller drops them once the shard is unlocked, which gives them
+    /// up.
     fn hand_on_in(self: &Arc<Self>, shard: &mut Listed, crowd: &Arc<Crowd>) -> Vec<LeaderGuard> {
         let mut undelivered = Vec::new();
         while let Some((asker, turn)) = crowd.next() {
@@ -173,12 +172,12 @@ impl FetchTable {
         undelivered
     }
 
-    /// Nobody joins a crowd any more: who wants the same begins anew.
+    /// Closes a crowd to new requests: they start a new one.
     fn close(&self, crowd: &Arc<Crowd>) {
         self.shard(crowd.primary()).lock().close(crowd);
     }
 
-    /// How much of a complete response a forward in progress has brought; `None` without such a forward.
+    /// Returns the bytes that a running forward of a complete response has brought; `None` without such a forward.
     pub(crate) fn arrived_bytes(&self, primary: &[u8], variant: &[u8]) -> Option<u64> {
         let crowd = self.shard(primary).lock().crowds.get([primary, variant].concat().as_slice()).cloned()?;
         match crowd.answer() {
@@ -188,7 +187,7 @@ impl FetchTable {
         }
     }
 
-    /// A forward that nobody can join. It is listed all the same, so that it can be invalidated.
+    /// Lists a forward that can't be joined. It is listed so that it can be invalidated.
     pub(crate) fn alone(&self, primary: &[u8]) -> Waiter {
         self.list_alone(primary, self.turn())
     }
@@ -199,12 +198,13 @@ impl FetchTable {
         Waiter::new(&in_flight)
     }
 
-    /// To be taken before a request is sent for a forward that is listed only once its response is there.
+    /// Returns the invalidation count of a key. If a forward is listed only once its response has arrived, take the count before sending
+    /// the request.
     pub(crate) fn invalidations(&self, primary: &[u8]) -> Invalidations {
         Invalidations(self.invalidation_count(primary).load(Ordering::Acquire))
     }
 
-    /// A forward that nobody can join, which began at this turn, when the invalidations were these.
+    /// Lists a forward that can't be joined and that began at this turn. It is invalidated if the count has changed since.
     pub(crate) fn alone_since(&self, primary: &[u8], began: Turn, invalidations: Invalidations) -> Waiter {
         let waiter = self.list_alone(primary, began);
         if self.invalidations(primary) != invalidations {
@@ -213,8 +213,8 @@ impl FetchTable {
         waiter
     }
 
-    /// Forbids all forwards in progress for `primary` but `spared` to store what they bring, and hides them from new
-    /// requests. Returns how many there were.
+    /// Forbids all running forwards for `primary` except `spared` to store their responses, and hides them from new requests. Returns
+    /// their number.
     pub(crate) fn invalidate(&self, primary: &[u8], spared: Option<&Waiter>) -> usize {
         let mut shard = self.shard(primary).lock();
         self.invalidation_count(primary).fetch_add(1, Ordering::AcqRel);
@@ -228,8 +228,8 @@ impl FetchTable {
         })
     }
 
-    /// The same for those that a newer response replaces, whose bodies are still on the way. A client that has read from both has
-    /// seen the newer one last, and must not get the older one again. Those that may be older or newer get it as their rival.
+    /// Invalidates and hides running forwards, bodies included, that a newer response replaces. A client that has read from both has seen
+    /// the newer one last, and must not get the older one again. Forwards that may be older or newer get the response as their rival.
     //= RFC 9111 section 4: the most recent of several
     pub(crate) fn supersede(
         &self,
@@ -239,7 +239,7 @@ impl FetchTable {
     ) {
         let mut shard = self.shard(primary).lock();
         shard.remove(|in_flight| {
-            // The one that brings it is in no order with itself.
+            // The forward that brings the response has no order with itself.
             if *in_flight.primary != *primary || in_flight.began == by.began {
                 return false;
             }
@@ -258,12 +258,12 @@ impl FetchTable {
         });
     }
 
-    /// Forwards in progress whose answer may be stored.
+    /// Returns the number of running forwards whose answer may be stored.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().forwards.len()).sum()
     }
 
-    /// Whoever has come since a purge has begun anew, and stays listed in its place.
+    /// Lists a forward again after a purge. If a newer forward or crowd has taken its place, that stays listed.
     fn list_again(&self, in_flight: &Arc<InFlight>) {
         let mut shard = self.shard(&in_flight.primary).lock();
         if shard.forwards.contains_key(&in_flight.began) || !in_flight.is_invalidated() {
@@ -276,14 +276,14 @@ impl FetchTable {
         }
     }
 
-    /// What a forward brings is not stored any more, and nobody joins it.
+    /// Hides a forward: its response is not stored any more, and no request joins it.
     fn hide(&self, in_flight: &InFlight) {
         let mut shard = self.shard(&in_flight.primary).lock();
         shard.forwards.remove(&in_flight.began);
         in_flight.crowd.iter().for_each(|crowd| shard.close(crowd));
     }
 
-    /// A forward is over. Those who wait get what it has brought, or go in turn.
+    /// Ends a forward: its waiters get its result, or go in turn.
     fn ended(self: &Arc<Self>, in_flight: &Arc<InFlight>, answer: &Answer) {
         let mut shard = self.shard(&in_flight.primary).lock();
         shard.forwards.remove(&in_flight.began);
@@ -310,7 +310,7 @@ impl FetchTable {
 }
 
 impl Listed {
-    /// Takes forwards off the list, which nobody joins any more. Returns how many there were.
+    /// Removes forwards from the list and closes their crowds. Returns their number.
     fn remove(&mut self, mut is_such: impl FnMut(&Arc<InFlight>) -> bool) -> usize {
         let Self { forwards, crowds } = self;
         let before = forwards.len();
@@ -350,25 +350,25 @@ impl InFlight {
         }
     }
 
-    /// The request that leads it is recorded there, if at all.
+    /// Sets the trace of the leading request, if it is recorded.
     pub(crate) fn is_led_by(&self, trace: Option<TraceContext>) {
         if let Some(trace) = trace {
             let _ = self.trace.set(trace);
         }
     }
 
-    /// Between which turns the origin has answered it.
+    /// Returns the turns at which the forward began and was answered.
     pub(crate) fn exchanged(&self) -> Exchanged {
         let progress = self.progress.lock();
         Exchanged { began: self.began, answered: progress.answer.as_ref().map(|_| progress.answered) }
     }
 
-    /// What others got meanwhile, and may be newer.
+    /// Returns a response that others received meanwhile, and that may be newer.
     pub(crate) fn rival(&self) -> Option<Arc<StoredHead>> {
         self.progress.lock().rival.clone()
     }
 
-    /// Whether what came of it is for the client that asked, and says nothing of what others would get.
+    /// Returns whether the result is for the leader alone and says nothing about what others would get.
     pub(crate) fn is_answered_in_vain(&self) -> bool {
         let progress = self.progress.lock();
         let is_private = matches!(&progress.answer, Some(Answer::Private(_)));
@@ -376,18 +376,18 @@ impl InFlight {
         is_private || ended == Some(Ended::Failed)
     }
 
-    /// Whether a purge, an invalidation or a newer response came since the forward began.
+    /// Returns whether a purge, an invalidation or a newer response has come since the forward began.
     pub(crate) fn is_invalidated(&self) -> bool {
         self.invalidated.load(Ordering::Acquire)
     }
 
-    /// Nothing that it brings is stored, from now on.
+    /// Forbids storing the response, from now on.
     fn doom(&self) {
         self.invalidated.store(true, Ordering::Release);
         self.changed.notify_waiters();
     }
 
-    /// Resolves when that is so.
+    /// Resolves when the forward is invalidated.
     pub(crate) async fn doomed(&self) {
         loop {
             let changed = self.changed.notified();
@@ -400,17 +400,17 @@ impl InFlight {
         }
     }
 
-    /// The answer may be one user's, until its head tells: interim responses are for the leader.
+    /// Marks the answer as possibly personal until its head has arrived: interim responses go to the leader only.
     pub(crate) fn make_personal(&self) {
         self.personal.store(true, Ordering::Release);
     }
 
-    /// The count of requests that wait for the answer, for the fill.
+    /// Returns the count of requests that wait for the answer, for the fill.
     pub(crate) fn promised(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.waiters)
     }
 
-    /// Keeps an interim response for those who wait and those who join; too many are not kept.
+    /// Keeps an interim response for the waiters, and for those that join later, up to a limit.
     //= RFC 8297 section 2: 103 says nothing about the final response
     pub(crate) fn push_interim(&self, interim: Interim) {
         let interim = Arc::new(interim);
@@ -420,23 +420,23 @@ impl InFlight {
             drop(progress);
             self.changed.notify_waiters();
         }
-        // A cookie, and what credentials brought, is for the request that led the forward.
+        // Hints with a cookie, or in response to credentials, are for the leader only.
         let is_personal =
             self.personal.load(Ordering::Acquire) || interim.fields.value("set-cookie").is_some();
         self.crowd.iter().filter(|_| !is_personal).for_each(|crowd| crowd.push_interim(&interim));
     }
 
-    /// Resolves when nobody waits for an answer that is not there yet.
+    /// Resolves when no request waits for an answer that has not arrived.
     pub(crate) async fn nobody_waits(&self) {
         self.until(|own, others, is_answered| own + others == 0 && !is_answered).await;
     }
 
-    /// Resolves when the client that leads it has gone before the answer.
+    /// Resolves when the leading client has left before the answer.
     pub(crate) async fn client_left(&self) {
         self.until(|own, _, is_answered| own == 0 && !is_answered).await;
     }
 
-    /// Resolves when somebody does, or the answer is there.
+    /// Resolves when a request waits, or the answer has arrived.
     pub(crate) async fn somebody_waits(&self) {
         self.until(|own, others, is_answered| own + others > 0 || is_answered).await;
     }
@@ -465,7 +465,7 @@ impl InFlight {
     }
 }
 
-/// What the leader of a fetch holds: whatever happens to the task, those who wait are told and the table is cleared.
+/// Handle of the leader of a fetch: however its task ends, the waiters are told and the table is cleared.
 pub(crate) struct LeaderGuard {
     in_flight: Arc<InFlight>,
     fetch_table: Arc<FetchTable>,
@@ -480,18 +480,18 @@ impl LeaderGuard {
         &self.in_flight
     }
 
-    /// The same, to keep.
+    /// Returns the fetch in progress, to be cloned.
     pub(crate) fn shared_in_flight(&self) -> &Arc<InFlight> {
         &self.in_flight
     }
 
-    /// The forward has only waited until now, and asks the origin next: purges of before have taken nothing of what it will bring. Those that
-    /// come from now on find it.
+    /// Lists the forward again before it asks the origin. Until now it has only waited, so earlier purges don't concern its response;
+    /// later ones find it.
     pub(crate) fn begins_now(&self) {
         self.fetch_table.list_again(&self.in_flight);
     }
 
-    /// The part of its leader in it.
+    /// Creates a waiter for the leader itself.
     pub(crate) fn waiter(&self) -> Waiter {
         Waiter::new(&self.in_flight)
     }
@@ -504,19 +504,19 @@ impl LeaderGuard {
         self.in_flight.settle(answer, self.fetch_table.turn());
     }
 
-    /// Its body has begun: nobody waits for that of another one.
+    /// Notes that the body has begun: no request waits for the body of another forward any more.
     pub(crate) fn begun(&self, filling: &Filling) {
         if let Some(crowd) = &self.in_flight.crowd {
             crowd.begun(&self.in_flight, filling);
         }
     }
 
-    /// Hides the fetch from requests that come later; those who wait still get the answer.
+    /// Hides the fetch from later requests; its waiters still get the answer.
     pub(crate) fn hide(&self) {
         self.fetch_table.hide(&self.in_flight);
     }
 
-    /// Announces the answer and closes the fetch: who comes later looks into the store or forwards anew.
+    /// Announces the answer and closes the fetch: later requests look into the store or start a new forward.
     pub(crate) fn land(self, answer: Answer) {
         self.end(answer);
     }
@@ -539,7 +539,7 @@ pub(crate) struct Waiter {
     interims_seen: usize,
 }
 
-/// What a waiter learns next.
+/// News for a waiter.
 pub(crate) enum News {
     Interim(Arc<Interim>),
     Answer(Answer),
@@ -553,7 +553,7 @@ impl Waiter {
         Self { in_flight: Arc::clone(in_flight), interims_seen: 0 }
     }
 
-    /// The next interim response, or the answer. May be dropped, and called again.
+    /// Returns the next interim response, or the answer. May be dropped and called again.
     pub(crate) async fn news(&mut self) -> News {
         let in_flight = Arc::clone(&self.in_flight);
         loop {
@@ -567,7 +567,7 @@ impl Waiter {
         }
     }
 
-    /// The same, if it is there.
+    /// Returns the next news, if it has arrived.
     pub(crate) fn poll_news(&mut self) -> Option<News> {
         let progress = self.in_flight.progress.lock();
         if let Some(interim) = progress.interims.get(self.interims_seen) {

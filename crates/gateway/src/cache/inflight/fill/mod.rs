@@ -1,14 +1,13 @@
-//! A response body on its way from the origin, shared by everybody who reads it.
+//! A response body on its way from the origin, shared by all its readers.
 //!
-//! A fill has three ends that are never confused: it is filling, complete, or aborted. One writer (the fetch
-//! task) appends; any number of readers follow at their own pace and are woken, never polled.
+//! A fill is in one of three states that are never confused: filling, complete or aborted. One writer (the fetch task) appends; any
+//! number of readers follow at their own pace and are woken, never polled.
 //!
-//! While the body may still be stored, all of it is kept (`Retention::Whole`) and readers don't slow the writer.
-//! Once it turns out too large, or the memory budget has no room, only a window is kept
-//! (`Retention::Window`): the writer then waits for the slowest reader, and stops when nobody is left. A reader that is much slower
-//! than the others is cut off, so that it does not set the pace for all.
+//! While the body may still be stored, all of it is kept (`Retention::Whole`) and readers don't slow the writer. Once it turns out too
+//! large, or the memory budget has no room, only a window is kept (`Retention::Window`): the writer then waits for the slowest reader,
+//! and stops when no reader is left. A reader that is much slower than the others is cut off, so that it does not set the pace for all.
 //!
-//! The last bytes of a body that will be stored are shown when it is: who has read a response finds it in the cache.
+//! The last bytes of a body to be stored are shown only once it is stored: a client that has read a response finds it in the cache.
 
 pub(crate) mod ranges;
 mod reader;
@@ -34,10 +33,10 @@ use self::state::{End, Reading, Retention, Room, State};
 pub(crate) use self::reader::{Aborted, FillReader};
 pub(crate) use self::state::{CompleteBody, FillLimits, INLINE_BODY_BYTES_MAX, NotKept};
 
-/// How long readers may leave the window full where there is no room for one more body that goes at their pace.
+/// Longest time that readers may leave the window full if no more bodies may go at the pace of their readers.
 const CROWDED_STALL_MAX: Duration = Duration::from_secs(2);
 
-/// A body of which nothing comes for so long is waited for no longer when the client has left that caused it.
+/// Longest wait for the first bytes of a body after the client that caused the forward has left.
 const LEFT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// A body in progress.
@@ -54,25 +53,25 @@ pub(crate) struct Fill {
     read: Notify,
 }
 
-/// What a writer is told.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// Go on.
+    /// Continue.
     Kept,
-    /// All that was announced is here. What this write brought is shown when [`Fill::release`] is called.
+    /// The announced length is reached. The bytes of this write are shown when [`Fill::release`] is called.
     All,
-    /// More than was announced is here: stop, and abort.
+    /// The announced length is exceeded: stop, and abort.
     TooLong,
-    /// Go on; this write made the body one that isn't stored.
+    /// Continue; from this write on, the body is not to be stored.
     NoLongerKept(NotKept),
-    /// Stop: the body isn't stored and nobody reads it.
+    /// Stop: the body isn't to be stored and has no readers.
     Abandoned,
-    /// Stop: its readers do not keep up, and there are too many like that.
+    /// Stop: the readers don't keep up, and too many bodies are waiting like that.
     TooSlow,
 }
 
 impl Fill {
-    /// `promised` counts requests that will read but have not begun; while it isn't zero nothing is let go.
+    /// Creates a fill. `promised` counts requests that will read but have not begun; while it isn't zero, no bytes are let go.
     pub(crate) fn new(
         budget: Arc<Budget>,
         limits: FillLimits,
@@ -112,21 +111,21 @@ impl Fill {
         })
     }
 
-    /// A body of which only a window is kept, from the beginning.
+    /// Creates a fill that keeps only a window, from the beginning.
     pub(crate) fn window(budget: Arc<Budget>) -> Arc<Self> {
         let limits =
             FillLimits { body_bytes_max: 0, segment_bytes: 1, first_segment_bytes: 1, place: Place::Heap };
         Self::new(budget, limits, Some(u64::MAX), Arc::default())
     }
 
-    /// Appends `data`, wakes the readers, and in window mode waits until the slowest of them has caught up. Before it waits
-    /// it asks whether it may.
+    /// Appends `data`, wakes the readers, and in window mode waits until the slowest of them has caught up. Calls `may_wait` before it
+    /// waits.
     pub(crate) async fn write(&self, data: Bytes, may_wait: impl Fn() -> Pacing) -> Written {
         let (written, retention) = self.append(data);
         if !matches!(written, Written::All | Written::TooLong) {
             self.arrived.notify_waiters();
         }
-        // Others wait for the news, and are not to wait for its readers.
+        // Other requests wait for this news, and must not wait for the readers of this body.
         if retention == Retention::Whole || matches!(written, Written::NoLongerKept(_)) {
             return written;
         }
@@ -197,14 +196,15 @@ impl Fill {
         }
     }
 
-    /// Whether nothing of it has come, nor its end.
+    /// Returns whether neither bytes nor an end have arrived.
     pub(crate) fn has_nothing(&self) -> bool {
         let state = self.state.lock();
         matches!(state.end, End::Filling) && state.total_bytes == 0
     }
 
-    /// Whether somebody who has got nothing yet gets this body: it has begun and goes on, or is complete. Not where it has broken off, or has
-    /// stood still for `pause_max`; less where all that would read it have got nothing yet, because the client has left that caused it.
+    /// Resolves to whether a reader that has received nothing yet gets this body: true once it has begun or is complete; false if it has
+    /// broken off, or has stood still for `pause_max`. The pause is shorter if the client that caused the forward has left and all
+    /// readers are requests that still wait for the first byte.
     pub(crate) async fn comes(&self, pause_max: Duration) -> bool {
         loop {
             let arrived = self.arrived.notified();
@@ -229,12 +229,13 @@ impl Fill {
         }
     }
 
-    /// Whether nothing of it has come, and all its readers are requests that were promised it.
+    /// Returns whether no bytes have arrived and all readers are requests that were promised the body.
     fn is_left_to_the_promised(&self, state: &State) -> bool {
         state.total_bytes == 0 && state.followers().count() <= self.promised.load(Ordering::Acquire)
     }
 
-    /// Resolves when nobody reads it, and it has stood still for `pause_max`, or nothing of it has come while others want its place at the origin.
+    /// Resolves when the body has no readers and either has stood still for `pause_max`, or has brought nothing while others want its
+    /// place at the origin.
     pub(crate) async fn deserted(&self, pause_max: Option<Duration>, place_wanted: &SetOnce<()>) {
         let Some(pause_max) = pause_max else { return std::future::pending().await };
         loop {
@@ -259,7 +260,7 @@ impl Fill {
         }
     }
 
-    /// Resolves when the last reader has left. For bodies that are not stored, or do not go on.
+    /// Resolves when the last reader has left. For bodies that are not stored, or have stopped.
     pub(crate) async fn nobody_reads(&self) {
         loop {
             let read = self.read.notified();
@@ -272,18 +273,18 @@ impl Fill {
         }
     }
 
-    /// The body, once all of it is here. `None` when it isn't to be stored.
+    /// Returns the body, once all of it has arrived. `None` if it isn't to be stored.
     pub(crate) fn body(&self) -> Option<CompleteBody> {
         self.state.lock().finish(&self.budget, self.limits.place)
     }
 
-    /// Shows what was withheld.
+    /// Shows the withheld bytes to readers.
     pub(crate) fn release(&self) {
         self.state.lock().withheld_from = u64::MAX;
         self.arrived.notify_waiters();
     }
 
-    /// Ends the body well.
+    /// Completes the body.
     //= RFC 9111 section 3.1: trailer fields are stored apart or discarded
     //= RFC 9111 section 3.1: trailer fields never join header fields
     pub(crate) fn complete(&self, trailers: Option<HeaderMap>) {
@@ -293,19 +294,19 @@ impl Fill {
         self.release();
     }
 
-    /// Whether it was known from the beginning that this is not stored as one body.
+    /// Returns whether the fill began in window mode: the body was known not to be stored as a whole.
     pub(crate) fn began_in_window(&self) -> bool {
         self.began_as == Retention::Window
     }
 
-    /// Whether it still may be stored, as far as is known by now.
+    /// Returns whether the body may still be stored, as far as is known.
     pub(crate) fn may_be_stored(&self) -> bool {
         let state = self.state.lock();
         state.retention == Retention::Whole && !matches!(state.end, End::Aborted)
     }
 
-    /// Why it won't be, where that is known and the body goes on. One that was longer than allowed is so from the beginning, or by what has
-    /// arrived; else the budget had no room.
+    /// Returns why the body isn't stored, if that is known. A body is too large by its announced length or by the bytes that have
+    /// arrived; otherwise the budget had no room.
     pub(crate) fn why_not_stored(&self) -> Option<NotKept> {
         let state = self.state.lock();
         let is_too_large = self.expected_bytes.unwrap_or(state.total_bytes) > self.limits.body_bytes_max;
@@ -316,12 +317,12 @@ impl Fill {
         })
     }
 
-    /// How many bytes have arrived.
+    /// Returns the number of bytes that have arrived.
     pub(crate) fn arrived_bytes(&self) -> u64 {
         self.state.lock().total_bytes
     }
 
-    /// What it keeps that is not stored, or is no longer, with the encoder that it waits for.
+    /// Returns the bytes kept that are not stored, or no longer, including the encoder's.
     pub(crate) fn unstored_bytes(&self) -> u64 {
         let state = self.state.lock();
         let pieces = state.pieces.iter().filter(|piece| !piece.data.is_stored());
@@ -329,32 +330,32 @@ impl Fill {
         pieces.map(|piece| piece.data.len() as u64).sum::<u64>() + (state.tail.len() + encoder_bytes) as u64
     }
 
-    /// Counts the encoder that makes this body: it is there as long as readers keep it waiting.
+    /// Counts the memory of the encoder of this body, which exists as long as readers keep it waiting.
     pub(crate) fn has_encoder(&self, charge: Charge) {
         self.state.lock().encoder_charge = Some(charge);
     }
 
-    /// The encoder has made all that it will.
+    /// Releases the charge of the encoder, which has made all its output.
     pub(crate) fn encoder_is_gone(&self) {
         self.state.lock().encoder_charge = None;
     }
 
-    /// Whether as much has arrived as was announced.
+    /// Returns whether the announced number of bytes has arrived.
     pub(crate) fn is_as_announced(&self) -> bool {
         self.expected_bytes.is_none_or(|expected_bytes| expected_bytes == self.arrived_bytes())
     }
 
-    /// Somebody who was promised this body began to read or left.
+    /// Notes that a request that was promised this body has begun to read, or left.
     pub(crate) fn promise_kept(&self) {
         self.read.notify_one();
     }
 
-    /// Ends the body badly. A complete fill stays complete.
+    /// Aborts the body. A complete fill stays complete.
     pub(crate) fn abort(&self) {
         self.end_early(None);
     }
 
-    /// The same where nobody but its readers learns why, in a word for metrics.
+    /// Aborts the body with a reason, in a word for metrics, that only its readers learn.
     pub(crate) fn fail(&self, because: &'static str) {
         self.end_early(Some(because));
     }
@@ -369,7 +370,7 @@ impl Fill {
         self.arrived.notify_waiters();
     }
 
-    /// A reader from `start` to `end` (exclusive; absent: to the end). `None` when the bytes at `start` are gone.
+    /// Creates a reader from `start` to `end` (exclusive; `None`: to the end). `None` if the bytes at `start` are gone.
     pub(crate) fn reader(self: &Arc<Self>, start: u64, end: Option<u64>) -> Option<FillReader> {
         let mut state = self.state.lock();
         if state.first_kept() > start {
@@ -385,8 +386,7 @@ impl Fill {
     }
 }
 
-/// The writer's hold on a fill: a writer that goes away, even by a panic, leaves an aborted fill behind, never one
-/// whose readers wait for ever.
+/// Handle of the writer. A writer that goes away, even by a panic, leaves an aborted fill behind, never one whose readers wait for ever.
 pub(crate) struct Writer(pub(crate) Arc<Fill>);
 
 impl Drop for Writer {

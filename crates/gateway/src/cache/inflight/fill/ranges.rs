@@ -9,12 +9,12 @@ use store::Slice;
 
 use crate::cache::inflight::fill::{Aborted, FillReader};
 
-/// One reader that goes from range to range. It never goes back: the bytes before it may be gone.
+/// A reader that goes from range to range. It never goes back: earlier bytes may be gone.
 #[derive(Debug)]
 pub(crate) struct FillRanges {
     reader: FillReader,
     place: Place,
-    /// The head of each part that is to come, and its bytes.
+    /// Head and range of each part to come.
     parts: VecDeque<(Bytes, ByteRange)>,
     end: Bytes,
 }
@@ -26,17 +26,17 @@ enum Place {
 }
 
 impl FillRanges {
-    /// `None` where a range begins before the end of the one before it. The reader begins where the first does.
+    /// Creates the parts. `None` if a range begins before the end of the one before it. The reader begins at the first range.
     pub(crate) fn new(reader: FillReader, parts: VecDeque<(Bytes, ByteRange)>, end: Bytes) -> Option<Self> {
         let is_ascending =
             parts.iter().zip(parts.iter().skip(1)).all(|(one, next)| one.1.last < next.1.first);
         is_ascending.then_some(Self { reader, place: Place::BetweenParts, parts, end })
     }
 
-    /// The next piece; `None` behind the end of the last part.
+    /// Returns the next piece; `None` after the end of the last part.
     ///
     /// # Errors
-    /// When the body broke off.
+    /// Returns an error if the body broke off.
     pub(crate) async fn data(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, Aborted> {
         if self.place == Place::InPart {
             if let Some(data) = self.reader.chunk(piece_max).await? {

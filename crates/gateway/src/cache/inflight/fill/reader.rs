@@ -1,4 +1,4 @@
-//! Follows a body on its way from one position to another.
+//! Readers of a body on its way.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use super::state::{End, Reading, Retention};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the response body broke off")]
 pub(crate) struct Aborted {
-    /// Where it is not told elsewhere.
+    /// Reason, if it isn't reported elsewhere.
     pub(crate) because: Option<&'static str>,
 }
 
-/// Follows a fill from one position to another.
+/// A reader of a fill, from one position to another.
 #[derive(Debug)]
 pub(crate) struct FillReader {
     pub(super) fill: Arc<Fill>,
@@ -28,10 +28,10 @@ pub(crate) struct FillReader {
 }
 
 impl FillReader {
-    /// The next bytes; `None` at the end of the body (or of the range).
+    /// Returns the next bytes; `None` at the end of the body (or of the range).
     ///
     /// # Errors
-    /// When the body broke off before that.
+    /// Returns an error if the body broke off before that.
     pub(crate) async fn chunk(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, Aborted> {
         loop {
             if self.end.is_some_and(|end| self.position >= end) {
@@ -48,7 +48,7 @@ impl FillReader {
         }
     }
 
-    /// What there is now: bytes, the end, or `None` to wait.
+    /// Returns the bytes or the end available now, or `None` to wait.
     fn poll_next(&mut self, piece_max: PieceMax) -> Option<Result<Option<Slice>, Aborted>> {
         let mut state = self.fill.state.lock();
         if state.readers[self.slot].is_some_and(|reading| reading.is_cut_off) {
@@ -76,14 +76,14 @@ impl FillReader {
                 }
                 None
             }
-            // A range that begins or ends behind the end of the body can't be served in full.
+            // A range that begins or ends beyond the end of the body can't be served in full.
             End::Complete(_) if self.end.is_some() => Some(Err(Aborted { because: None })),
             End::Complete(_) => Some(Ok(None)),
             End::Aborted => Some(Err(Aborted { because: state.because })),
         }
     }
 
-    /// Goes on with other bytes, none of them before where it is.
+    /// Skips to `range`, which must not begin before the current position.
     pub(crate) fn skip_to(&mut self, range: ByteRange) {
         debug_assert!(range.first >= self.position, "what is behind may be gone");
         self.position = range.first;
@@ -92,12 +92,12 @@ impl FillReader {
         self.fill.read.notify_one();
     }
 
-    /// Whose bytes it reads.
+    /// Returns the fill that it reads.
     pub(crate) fn fill(&self) -> &Arc<Fill> {
         &self.fill
     }
 
-    /// Trailers of a complete body.
+    /// Returns the trailers of a complete body.
     pub(crate) fn trailers(&self) -> Option<Arc<HeaderMap>> {
         match &self.fill.state.lock().end {
             End::Complete(trailers) => trailers.clone(),

@@ -1,4 +1,4 @@
-//! What a fill keeps of a body, and what of it may be read: a state without clock and tasks.
+//! State of a fill: the bytes kept and shown, without tasks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,68 +12,68 @@ use tokio::time::Instant;
 
 use origin::UNCHARGED_PIECE_BYTES_MAX;
 
-/// Bytes between the writer and the slowest reader of a body that isn't stored.
+/// Most bytes between the writer and the slowest reader of a body that isn't stored.
 const WINDOW_BYTES_MAX: u64 = 512 * 1024;
-/// Copied out of an unfinished segment at once.
+/// Most bytes copied at once out of an unfinished segment.
 const COPY_BYTES_MAX: usize = 64 * 1024;
-/// Bodies up to this size are kept inside their metadata record: one look-up, one allocation. Larger ones are cheaper to
-/// send from a file, where that is possible.
+/// Largest body kept inside its metadata record: one look-up, one allocation. Larger ones are cheaper to send from a file, if that is
+/// possible.
 pub(crate) const INLINE_BODY_BYTES_MAX: usize = 64 * 1024 - 1;
 
-/// A body whose length is not known counts as small up to here.
+/// Largest size up to which a body of unknown length counts as small.
 const SMALL_UNANNOUNCED_BYTES_MAX: u64 = 16 * 1024;
 
-/// Sizes that a fill keeps to.
+/// Size limits of a fill.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FillLimits {
-    /// The largest body that is stored.
+    /// Largest body that is stored.
     pub(crate) body_bytes_max: u64,
-    /// The size of a segment.
+    /// Size of a segment.
     pub(crate) segment_bytes: usize,
-    /// The size of the first one: less for a part that does not begin where a segment of the whole would.
+    /// Size of the first segment: less for a part that doesn't begin at a segment border of the whole.
     pub(crate) first_segment_bytes: usize,
-    /// Where the segments are made.
+    /// Place of the segments.
     pub(crate) place: Place,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
-    /// Finished parts, in order, without gaps; each with its place in the body.
+    /// Finished pieces, in order, without gaps.
     pub(super) pieces: VecDeque<Piece>,
-    /// The sealed segments; what will be stored.
+    /// Sealed segments, to be stored.
     pub(super) segments: Vec<Segment>,
-    /// The unfinished segment (only while the whole body is kept), and the right to hold it.
+    /// Unfinished segment (only while the whole body is kept), and the charge for it.
     pub(super) tail: Vec<u8>,
     pub(super) tail_charge: Option<Charge>,
-    /// What the encoder takes that makes this body.
+    /// Charge for the encoder of this body.
     pub(super) encoder_charge: Option<Charge>,
     pub(super) total_bytes: u64,
-    /// From here on nothing is shown yet.
+    /// Position from which bytes are not shown yet.
     pub(super) withheld_from: u64,
-    /// What comes before is not all charged: readers must pass it before there is more.
+    /// Position before which not all bytes are charged: readers must pass it before more is read.
     pub(super) uncharged_until: u64,
-    /// Until when bytes came at [`RATE_MIN`] or faster, and how many have come since.
+    /// Last time up to which bytes came at [`RATE_MIN`] or faster, and the bytes since then.
     pub(super) moved_at: Instant,
     pub(super) bytes_since: usize,
     pub(super) retention: Retention,
     pub(super) end: End,
-    /// What broke it off, where its readers are to tell.
+    /// Reason why it broke off, if its readers report it.
     pub(super) because: Option<&'static str>,
-    /// From when the slowest reader holds up others, as far as that is not on its account.
+    /// Time since which the slowest reader holds up others, not yet added to its account.
     pub(super) held_up_from: Option<Instant>,
-    /// Freed places are reused.
+    /// Readers by slot; freed slots are reused.
     pub(super) readers: Vec<Option<Reading>>,
 }
 
-/// How far a reader is.
+/// Progress of a reader.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     pub(super) position: u64,
-    /// How long it has held up others that wait for more, less what it has read since.
+    /// Time for which it has held up others that wait for more, minus the time paid for by bytes read since.
     held_up_ms: i64,
-    /// It has got all that has come.
+    /// Whether it has read all bytes that have arrived, and waits.
     pub(super) is_waiting: bool,
-    /// Nothing is kept for it any more.
+    /// Whether it is cut off: no bytes are kept for it any more.
     pub(super) is_cut_off: bool,
 }
 
@@ -102,7 +102,7 @@ pub(super) enum End {
     Aborted,
 }
 
-/// Why a body that was going to be stored will not be.
+/// Reason why a body that was to be stored will not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotKept {
     /// Larger than the rule or the tier allows.
@@ -112,7 +112,7 @@ pub(crate) enum NotKept {
 }
 
 impl NotKept {
-    /// For `Cache-Status` details and metrics.
+    /// Returns the reason for `Cache-Status` details and metrics.
     pub(crate) fn reason(self) -> Reason {
         match self {
             Self::TooLarge => Reason::TooLarge,
@@ -124,13 +124,13 @@ impl NotKept {
 /// A whole body, ready to be stored.
 #[derive(Debug)]
 pub(crate) enum CompleteBody {
-    /// Small: travels inside the record.
+    /// Small enough for the record.
     Inline(Bytes),
-    /// Its segments, in order; all but the first and the last are of [`FillLimits::segment_bytes`].
+    /// Segments, in order; all but the first and the last are of [`FillLimits::segment_bytes`].
     Segments(Vec<Segment>),
 }
 
-/// Whether the window of a body that isn't stored has room.
+/// Room in the window of a body that isn't stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
     Free,
@@ -140,7 +140,7 @@ pub(super) enum Room {
     TooSlow,
 }
 
-/// How much of a body is expected, as far as that is known.
+/// Expected size of a body, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
     Small,
@@ -148,7 +148,7 @@ pub(super) enum Size {
 }
 
 impl Size {
-    /// A body whose length is not known may become large, and leaves what it has taken to its readers then.
+    /// Classifies a body. One of unknown length may still become large; the bytes that it has taken by then are left to its readers.
     pub(super) fn of(expected_bytes: Option<u64>, arrived_bytes: u64) -> Self {
         let is_small = match expected_bytes {
             Some(bytes) => bytes <= INLINE_BODY_BYTES_MAX as u64,
@@ -158,19 +158,20 @@ impl Size {
     }
 }
 
-/// Bytes a second. A body that comes more slowly counts as standing still to those who have nothing of it: a request that makes the origin drip would
-/// hold them as well as one that makes it stall. The same as the least rate of clients.
+/// Least rate of a body, in bytes a second; the same as the least rate of clients. A slower body counts as standing still for waiters
+/// that have none of it: otherwise a request that makes the origin drip would hold them as one that makes it stall does.
 const RATE_MIN: u128 = 500;
 
-/// Bytes a second. A reader of a body that isn't stored for which others wait has to be faster: what it reads pays for that much time of theirs.
+/// Least rate, in bytes a second, of a reader of a body that isn't stored and that others wait for. Bytes read pay for the waiting time
+/// of the others at this rate.
 const SHARED_RATE_MIN: i64 = 16 * 1024;
-/// A reader that has held up others for so long is cut off.
+/// Time of holding up others after which a reader is cut off.
 const HELD_UP_MS_MAX: i64 = 30_000;
-/// A window may be taken at once, and is paid for later.
+/// Most credit of a reader: a whole window read at once pays for the waiting time that follows.
 const CREDIT_MS_MAX: i64 = WINDOW_BYTES_MAX as i64 * 1000 / SHARED_RATE_MIN;
 
 impl State {
-    /// Notes that so many bytes come.
+    /// Notes the arrival of bytes.
     pub(super) fn note_progress(&mut self, bytes: usize) {
         self.bytes_since += bytes;
         if self.bytes_since as u128 * 1000 >= self.moved_at.elapsed().as_millis() * RATE_MIN {
@@ -178,12 +179,12 @@ impl State {
         }
     }
 
-    /// How much is left of a pause.
+    /// Returns the time left of a pause.
     pub(super) fn pause_left(&self, pause_max: Duration) -> Duration {
         pause_max.saturating_sub(self.moved_at.elapsed())
     }
 
-    /// Notes that a reader has got so many bytes.
+    /// Notes the bytes that a reader has read.
     pub(super) fn note_reading(&mut self, slot: usize, bytes: usize) {
         let is_window = self.retention == Retention::Window;
         if is_window {
@@ -198,14 +199,14 @@ impl State {
         }
     }
 
-    /// Notes that there is nothing more for a reader yet; whether it begins to wait just now.
+    /// Notes that a reader has no more bytes to read. Returns whether it has just begun to wait.
     pub(super) fn begins_to_wait(&mut self, slot: usize) -> bool {
         let is_window = self.retention == Retention::Window;
         let reading = self.readers.get_mut(slot).and_then(Option::as_mut);
         reading.is_some_and(|reading| is_window && !std::mem::replace(&mut reading.is_waiting, true))
     }
 
-    /// Readers for which something is kept.
+    /// Returns the readers that bytes are kept for.
     pub(super) fn followers(&self) -> impl Iterator<Item = &Reading> {
         self.readers.iter().flatten().filter(|reading| !reading.is_cut_off)
     }
@@ -214,7 +215,7 @@ impl State {
         self.followers().map(|reading| reading.position).min()
     }
 
-    /// Notes that the window is full; when the slowest reader is cut off, if others wait for it.
+    /// Notes that the window is full. Returns the time at which the slowest reader is cut off, if others wait for it.
     pub(super) fn holds_up(&mut self, now: Instant) -> Option<Instant> {
         self.charge_slowest(now);
         let is_any_waiting = self.followers().any(|reading| reading.is_waiting);
@@ -225,13 +226,13 @@ impl State {
         self.held_up_from?.checked_add(Duration::from_millis(left_ms.try_into().unwrap_or_default()))
     }
 
-    /// Notes that nobody is held up.
+    /// Notes that no reader holds up others.
     pub(super) fn goes_on(&mut self, now: Instant) {
         self.charge_slowest(now);
         self.held_up_from = None;
     }
 
-    /// Adds to the account of the slowest how long it has held up others.
+    /// Adds the time for which the slowest reader has held up others to its account.
     fn charge_slowest(&mut self, now: Instant) {
         let (Some(from), Some(slowest)) = (self.held_up_from, self.slowest()) else { return };
         let ms = now.duration_since(from).as_millis().try_into().unwrap_or(i64::MAX);
@@ -240,7 +241,7 @@ impl State {
         self.held_up_from = Some(now);
     }
 
-    /// Cuts those off that have held up others for too long.
+    /// Cuts off readers that have held up others for too long.
     pub(super) fn cut_off_slowest(&mut self, now: Instant) {
         self.charge_slowest(now);
         let readers = self.readers.iter_mut().flatten();
@@ -249,7 +250,7 @@ impl State {
             .for_each(|reading| reading.is_cut_off = true);
     }
 
-    /// Adds to the body while all of it is kept. On failure `data` is what was not taken.
+    /// Adds to a body that is kept as a whole. After a failure, `data` is the rest that was not added.
     pub(super) fn keep(
         &mut self,
         data: &mut Bytes,
@@ -295,7 +296,7 @@ impl State {
         Ok(())
     }
 
-    /// Makes the tail a segment.
+    /// Seals the tail as a segment.
     pub(super) fn seal(&mut self, budget: &Arc<Budget>, place: Place) -> Result<(), store::OverBudget> {
         let segment = Segment::copy(budget, place, &self.tail)?;
         self.pieces.push_back(Piece { start: self.tail_start(), data: segment.slice(0, segment.len()) });
@@ -305,7 +306,7 @@ impl State {
         Ok(())
     }
 
-    /// Changes to window mode: what was kept for storing is let go as its readers pass.
+    /// Changes to window mode: bytes kept for storing are let go as the readers pass.
     pub(super) fn stop_keeping(&mut self) {
         self.retention = Retention::Window;
         if !self.tail.is_empty() {
@@ -322,8 +323,9 @@ impl State {
         self.withheld_from = u64::MAX;
     }
 
-    /// Adds to a body of which only a window is kept. What the budget has no room for is let through, so that the body goes on
-    /// however little memory there is, but one piece at a time. Larger pieces than this are charged by who has read them.
+    /// Adds to a body of which only a window is kept. Bytes that the budget has no room for are let through one piece at a time, so that
+    /// the body goes on however little memory there is. Pieces from [`UNCHARGED_PIECE_BYTES_MAX`] on are charged by the code that has
+    /// read them.
     pub(super) fn pass(&mut self, data: Bytes, budget: &Arc<Budget>) {
         if data.is_empty() {
             return;
@@ -365,7 +367,7 @@ impl State {
         self.pieces.front().map_or_else(|| self.tail_start(), |piece| piece.start)
     }
 
-    /// Lets go of what every reader has passed, and tells whether the writer may go on.
+    /// Lets go of the bytes that all readers have passed, and tells whether the writer may go on.
     pub(super) fn room(&mut self, promised: usize) -> Room {
         let slowest = match self.followers().map(|reading| reading.position).min() {
             _ if promised > 0 => self.first_kept(),
@@ -379,7 +381,7 @@ impl State {
         if is_full || slowest < self.uncharged_until { Room::Full } else { Room::Free }
     }
 
-    /// The next bytes from `position`, if they have arrived.
+    /// Returns the next bytes from `position`, if they have arrived.
     pub(super) fn bytes_at(&self, position: u64) -> Option<Slice> {
         let shown_bytes = self.total_bytes.min(self.withheld_from);
         let mut data = self.held_at(position).filter(|_| position < shown_bytes)?;

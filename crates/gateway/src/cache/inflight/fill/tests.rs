@@ -1,4 +1,4 @@
-//! What a fill keeps, shows and counts.
+//! Tests of the bytes that a fill keeps, shows and counts.
 
 use std::time::Duration;
 
@@ -195,7 +195,7 @@ async fn a_body_that_is_not_kept_and_not_read_is_abandoned() {
     }
 }
 
-/// A body goes on however little memory there is, piece by piece, and what its readers have in hand counts.
+/// A body goes on however little memory there is, piece by piece, and the pieces in the hands of its readers count.
 #[tokio::test]
 async fn without_room_in_the_budget_a_window_is_one_piece() {
     let memory = memory(4 << 20);
@@ -223,8 +223,7 @@ async fn without_room_in_the_budget_a_window_is_one_piece() {
     assert_eq!(budget.live_bytes(), 0);
 }
 
-/// Where too many bodies go at the pace of their readers already, one that goes on nevertheless would keep from the
-/// origin those who only wait for it.
+/// If too many bodies already go at the pace of their readers, one more would keep other requests from the origin.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_does_not_keep_up_may_be_one_too_many() {
     let memory = memory(64 << 20);
@@ -244,7 +243,7 @@ async fn a_reader_that_does_not_keep_up_may_be_one_too_many() {
     }
 }
 
-/// One slow reader does not set the pace for all. Alone, or as fast as the others, it has all the time that its connection gives it.
+/// One slow reader does not set the pace for all. Alone, or as fast as the others, it may take all the time that its connection needs.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_others_wait_for_is_cut_off() {
     for (others, bytes_a_second, is_cut_off) in
@@ -287,7 +286,7 @@ async fn a_reader_that_others_wait_for_is_cut_off() {
     }
 }
 
-/// How slow a reader is counts from when it is waited for.
+/// The time of a slow reader counts from when others wait for it.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_was_as_slow_as_the_others_has_its_time() {
     let memory = memory(64 << 20);
@@ -310,7 +309,7 @@ async fn a_reader_that_was_as_slow_as_the_others_has_its_time() {
     }
 }
 
-/// While the origin pauses, nobody is held up by another reader.
+/// While the origin pauses, no reader holds up another.
 #[tokio::test(start_paused = true)]
 async fn waits_for_the_origin_count_for_no_reader() {
     let memory = memory(64 << 20);

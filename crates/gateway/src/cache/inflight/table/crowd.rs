@@ -1,4 +1,4 @@
-//! Those who wait for one response, and the forwards that may bring it.
+//! Waiters for one response, and the forwards that may bring it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use crate::cache::inflight::turns::{AT_ONCE_MAX, Beside, Effect, Ended, Trouble}
 use crate::config::CollapseLimits;
 use crate::rewrite::reading::Inbound;
 
-/// A request that asks, or would.
+/// A request that asks the origin, or waits to.
 #[derive(Clone, Default)]
 pub(crate) struct Asker {
-    /// Whose it is, as far as that is known: all others are one.
+    /// Client of the request, if known; all unknown ones count as one.
     pub(crate) client: Option<Client>,
-    /// None where no client waits for what it asks.
+    /// Absent if no client waits for the answer.
     pub(crate) request: Option<Arc<Inbound>>,
 }
 
-/// Those who wait for one response.
+/// Waiters for one response, with the forwards under way.
 pub(super) struct Crowd {
     key: Box<[u8]>,
     primary_bytes: usize,
-    /// What is looked up from then on, it answers.
+    /// Look-up from which on requests may join.
     open_since: LookUp,
     limits: CollapseLimits,
     state: Mutex<State>,
@@ -42,24 +42,24 @@ pub(super) struct Crowd {
 
 #[derive(Default)]
 struct State {
-    /// In the order in which they came.
+    /// Waiters in the order of arrival.
     waiting: BTreeMap<u64, Entry>,
     tickets: u64,
     under_way: Vec<UnderWay>,
     trouble: Trouble<Option<Client>>,
-    /// The last failure of one request, and when the first was.
+    /// Last failure of a single request, and the time of the first.
     failure: Option<Failed>,
     failed_at: Option<Instant>,
     interims: Vec<Arc<Interim>>,
     promise: Option<Promise>,
 }
 
-/// The answer that all get.
+/// The answer that all waiters get.
 struct Promise {
     answer: Answer,
-    /// Those who get it and don't have it yet.
+    /// Number of requests that get the answer and don't have it yet.
     promised: Arc<AtomicUsize>,
-    /// Whose forward brings it.
+    /// Client of the forward that brings it.
     client: Option<Client>,
 }
 
@@ -74,29 +74,29 @@ struct UnderWay {
     late_at: Option<Instant>,
 }
 
-/// A request that waits for others' forwards.
+/// A request that waits for forwards of others.
 pub(crate) struct Waiting {
     crowd: Arc<Crowd>,
     fetch_table: Arc<FetchTable>,
     ticket: u64,
     turn: Option<oneshot::Receiver<LeaderGuard>>,
-    /// Its turn, where that came while it waited for a body.
+    /// Turn that came while the request waited for a body.
     given: Option<LeaderGuard>,
     since: Instant,
     interims_seen: usize,
     knows_failure: bool,
 }
 
-/// What one that waits learns next.
+/// News for a waiting request.
 pub(crate) enum Learned {
     Interim(Arc<Interim>),
-    /// What answers all.
+    /// The answer for all waiters.
     Answer(Answer),
-    /// A forward has failed, for its own request alone: once, and who can do without an answer goes.
+    /// A forward has failed for its own request alone. Reported once: a request that can do without an answer leaves.
     Failure(Failed),
-    /// It is this one's turn to ask.
+    /// Turn of this request to ask the origin.
     Turn(LeaderGuard),
-    /// There was no turn for it, and this was the last failure.
+    /// No turn came in time; the last failure.
     NoTurn(Option<Failed>),
 }
 
@@ -124,7 +124,8 @@ impl Crowd {
         &self.key[..self.primary_bytes]
     }
 
-    /// Whether who wants to join it begins anew in its place. What its forwards bring is not stored then.
+    /// Returns whether a request that wants to join starts a new crowd instead. The responses of this crowd's forwards are not stored
+    /// then.
     pub(super) fn makes_room(&self, is_overtaken: impl Fn(LookUp) -> bool) -> bool {
         let makes_room = is_overtaken(self.open_since);
         if makes_room {
@@ -133,7 +134,7 @@ impl Crowd {
         makes_room
     }
 
-    /// Whether nobody waits, and nothing is under way.
+    /// Returns whether there are neither waiters nor running forwards.
     pub(super) fn is_deserted(&self) -> bool {
         let state = self.state.lock();
         state.waiting.is_empty() && state.under_way.is_empty()
@@ -151,7 +152,7 @@ impl Crowd {
         self.state.lock().promise.as_ref().map(|promise| promise.answer.clone())
     }
 
-    /// The forwards that are under way for it.
+    /// Returns the running forwards.
     pub(super) fn forwards(&self) -> Vec<Arc<InFlight>> {
         self.state.lock().under_way.iter().map(|under_way| Arc::clone(&under_way.in_flight)).collect()
     }
@@ -169,7 +170,7 @@ impl Crowd {
         self.state.lock().begins(in_flight, asker, self.limits.wait_max);
     }
 
-    /// Gives all who wait what a forward has brought.
+    /// Gives the answer of a forward to all waiters.
     pub(super) fn answered(&self, in_flight: &Arc<InFlight>, answer: &Answer) {
         let mut state = self.state.lock();
         let own = state.under_way.iter().find(|own| own.is(in_flight)).and_then(|own| own.asker.client);
@@ -178,7 +179,7 @@ impl Crowd {
         self.changed.notify_waiters();
     }
 
-    /// The body of a forward has begun: it is for all who wait for one that has not.
+    /// Notes that the body of a forward has begun: waiters that were promised a body without a byte yet get this one.
     pub(super) fn begun(&self, in_flight: &Arc<InFlight>, filling: &Filling) {
         let mut state = self.state.lock();
         let Some(promise) = state.promise.take_if(|promise| promise.has_nothing()) else { return };
@@ -193,7 +194,7 @@ impl Crowd {
         self.state.lock().promise.as_ref().is_some_and(|promise| promise.is_of(fill))
     }
 
-    /// The body that all were promised does not come: to those who have nothing of it, its forward has failed.
+    /// Withdraws a promised body that does not come: for waiters that have none of it, the forward has failed.
     pub(super) fn withdraw(&self, fill: &Arc<Fill>) -> Effect {
         let mut state = self.state.lock();
         let Some(promise) = state.promise.as_ref().filter(|promise| promise.is_of(fill)) else {
@@ -207,7 +208,7 @@ impl Crowd {
         effect
     }
 
-    /// A forward has ended: what it means to those who wait. Nothing, where they have their answer from another one.
+    /// Ends a forward. Returns the effect on the waiters; none if they have their answer from another one.
     pub(super) fn ended(&self, in_flight: &Arc<InFlight>, answer: &Answer) -> Option<Effect> {
         let (ended, failed) = end_of(answer);
         let mut state = self.state.lock();
@@ -241,7 +242,7 @@ impl Crowd {
         Some(effect)
     }
 
-    /// The next one whose turn it is, if there is room for one more.
+    /// Returns the waiter whose turn it is, if one more forward may begin.
     pub(super) fn next(&self) -> Option<(Asker, oneshot::Sender<LeaderGuard>)> {
         let mut state = self.state.lock();
         state.tell_wanted();
@@ -268,7 +269,7 @@ impl State {
         self.under_way.push(UnderWay { in_flight: Arc::clone(in_flight), asker, late_at });
     }
 
-    /// Where all places for the key are taken and others wait for one: a client that may have gone counts as gone then.
+    /// Tells the running forwards when all places for the key are taken and others wait: a client that may have left then counts as gone.
     fn tell_wanted(&self) {
         if self.under_way.len() >= AT_ONCE_MAX && !self.waiting.is_empty() && self.promise.is_none() {
             let requests = self.under_way.iter().filter_map(|own| own.asker.request.as_ref());
@@ -276,7 +277,7 @@ impl State {
         }
     }
 
-    /// Each of those who wait is promised what it is.
+    /// Promises the answer to each waiter.
     fn answered(&mut self, (in_flight, client): (&Arc<InFlight>, Option<Client>), answer: &Answer) {
         if self.promise.is_none() {
             let promised = Arc::clone(&in_flight.waiters);
@@ -285,7 +286,7 @@ impl State {
         }
     }
 
-    /// It is for its own request alone, whatever was promised.
+    /// Notes a failure for one request alone, and takes back the promise.
     fn failed(&mut self, failed: Option<Failed>) {
         self.promise.take().iter().for_each(|promise| promise.less(self.waiting.len()));
         self.failed_at.get_or_insert_with(Instant::now);
@@ -304,12 +305,12 @@ impl Promise {
         matches!(&self.answer, Answer::Filling(filling) if Arc::ptr_eq(&filling.fill, fill))
     }
 
-    /// Whether it is a body of which nothing has come.
+    /// Returns whether the answer is a body that has brought nothing.
     fn has_nothing(&self) -> bool {
         matches!(&self.answer, Answer::Filling(filling) if filling.fill.has_nothing())
     }
 
-    /// So many have it by now, or do without.
+    /// Takes off requests that have the answer by now, or do without.
     fn less(&self, count: usize) {
         self.promised.fetch_sub(count, Ordering::AcqRel);
         if let Answer::Filling(filling) = &self.answer {
@@ -318,7 +319,7 @@ impl Promise {
     }
 }
 
-/// What a forward has come to, to those who wait: with how it failed, if it did.
+/// Returns the end of a forward as it concerns waiters, with the failure, if any.
 pub(super) fn end_of(answer: &Answer) -> (Ended, Option<Failed>) {
     let failed = answer.failed();
     let ended = match &failed {
@@ -350,12 +351,12 @@ impl Waiting {
         Self { crowd, fetch_table, ticket, turn, given, since, interims_seen: 0, knows_failure: false }
     }
 
-    /// Where the request is recorded that leads a forward for it.
+    /// Returns the trace of a request that leads a forward for this one.
     pub(crate) fn leader_trace(&self) -> Option<TraceContext> {
         self.crowd.state.lock().under_way.first()?.in_flight.trace.get().copied()
     }
 
-    /// What comes next. May be dropped, and called again.
+    /// Returns the next news. May be dropped and called again.
     pub(crate) async fn learn(&mut self) -> Learned {
         let crowd = Arc::clone(&self.crowd);
         if let Some(leader) = self.given.take() {
@@ -392,17 +393,17 @@ impl Waiting {
             return Some(Learned::Failure(failure.clone()));
         }
         let leaves_at = self.leaves_at(&state)?;
-        // Who is no longer listed has a turn on its way.
+        // A waiter that is no longer listed has a turn on its way.
         (leaves_at <= Instant::now() && state.waiting.contains_key(&self.ticket))
             .then(|| Learned::NoTurn(state.failure.clone()))
     }
 
-    /// After so long a wait in vain.
+    /// Returns the time at which the request stops waiting for a turn.
     fn leaves_at(&self, state: &State) -> Option<Instant> {
         self.since.max(state.failed_at?).checked_add(self.crowd.limits.wait_max)
     }
 
-    /// When to see whether a forward is late, or this one has waited too long.
+    /// Returns the time at which to check whether a forward is late, or this request has waited too long.
     fn looks_at(&self) -> Option<Instant> {
         let state = self.crowd.state.lock();
         let once_late = Beside { under_way: state.under_way.len(), are_late: true };
@@ -412,7 +413,8 @@ impl Waiting {
         late_at.into_iter().chain(leaves_at).min()
     }
 
-    /// Whether an answer is kept to this one, which has nothing of it yet. Where its body does not come, others go in turn, and this one waits on.
+    /// Returns whether an answer holds for this request, which has none of its body yet. If the body does not come, others go in turn,
+    /// and this request keeps waiting.
     pub(crate) async fn is_kept(&mut self, answer: &Answer) -> bool {
         let Answer::Filling(Filling { fill, .. }) = answer else { return true };
         let crowd = Arc::clone(&self.crowd);
@@ -420,7 +422,7 @@ impl Waiting {
             let changed = crowd.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            // The body of another forward may have begun before this one.
+            // The body of another forward may have begun first.
             if fill.has_nothing() && !crowd.promises(fill) {
                 return false;
             }
@@ -429,7 +431,7 @@ impl Waiting {
                 comes = fill.comes(crowd.limits.wait_max) => {
                     return comes || self.fetch_table.withdraw(&crowd, fill) == Effect::AllGetIt;
                 }
-                // It may have been given one just before somebody else's answer came.
+                // A turn may have come just before the answer of another request.
                 turn = turn_of(&mut self.turn) => {
                     self.given = Some(turn);
                     return false;
@@ -439,7 +441,7 @@ impl Waiting {
         }
     }
 
-    /// Who wants what this answer is about begins anew from now on: it is too old.
+    /// Closes the crowd, whose answer is too old: later requests start a new one.
     pub(crate) fn make_room(&self) {
         self.fetch_table.close(&self.crowd);
     }

@@ -1,4 +1,4 @@
-//! What a purge by other than a key does to forwards in progress.
+//! Effects of purges by criteria other than a key on running forwards.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,18 +6,18 @@ use std::sync::atomic::Ordering;
 use super::{Answer, FetchTable, InFlight, LeaderGuard, Listed};
 use crate::cache::record::stored::StoredHead;
 
-/// What a purge makes of a forward.
+/// Effect of a purge on a forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doom {
     Spared,
-    /// Its response will tell.
+    /// Not known until the response arrives.
     Undecided,
     Doomed,
 }
 
 impl FetchTable {
-    /// Forbids the forwards in progress that a purge takes to store what they bring, and hides them from new requests, whatever their keys. Those of which nobody can tell yet stay, but nobody
-    /// joins them any more. Returns how many of both there were.
+    /// Forbids the running forwards that a purge matches to store their responses, and hides them from new requests, whatever their keys.
+    /// Forwards that can't be decided yet stay, but no request joins them any more. Returns the number of both.
     pub(crate) fn purge(&self, doom: impl Fn(&[u8], Option<&StoredHead>) -> Doom) -> usize {
         self.shards.iter().map(|shard| self.purge_shard(&mut shard.lock(), &doom)).sum()
     }
@@ -38,7 +38,7 @@ impl FetchTable {
         doomed + undecided.len()
     }
 
-    /// How many forwards a purge would take.
+    /// Returns the number of forwards that a purge would take.
     pub(crate) fn count(&self, doom: impl Fn(&[u8], Option<&StoredHead>) -> Doom) -> usize {
         let is_taken = |in_flight: &&Arc<InFlight>| in_flight.judged_by(&doom) != Doom::Spared;
         self.shards.iter().map(|shard| shard.lock().forwards.values().filter(is_taken).count()).sum()
@@ -55,7 +55,7 @@ impl InFlight {
 }
 
 impl LeaderGuard {
-    /// What it brings is for those who wait: what it is a part of was taken away.
+    /// Keeps the response to the current waiters only: the response that it is a part of was purged.
     pub(crate) fn keep_from_others(&self) {
         self.in_flight.invalidated.store(true, Ordering::Release);
         self.hide();
