@@ -1,4 +1,4 @@
-//! Asks the origin for a response that may be stored, and tells everybody who waits.
+//! Asks the origin for a response that may be stored, and tells all waiters.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Job {
         self.run_with(None, leader).await;
     }
 
-    /// The same for one that has leave of the circuit breaker already, if it has.
+    /// Runs to the end of the body; `probe` is the permission of the circuit breaker, if it was given already.
     pub(crate) async fn run_with(self, probe: Option<Probe>, leader: LeaderGuard) {
         if self.lacks_what_it_completes() {
             return leader.land(Answer::Discarded);
@@ -75,7 +75,7 @@ impl Job {
         probe: Option<Probe>,
         leader: &LeaderGuard,
     ) -> Result<(Box<OriginResponse>, ExchangeTimes), OriginError> {
-        // The rest of a response that a client has begun to get is no miss.
+        // The rest of a response that a client is already receiving counts as no miss.
         if !self.is_for_hole() {
             self.spend()?;
         }
@@ -91,7 +91,7 @@ impl Job {
             }
         }
         self.fetch.scope.write_fields(&self.request, &mut fields);
-        // Hints can't say that they are for all, as a response to `Authorization` would have to, whatever the rules are.
+        // Hints can't say that they are for all, as a response to `Authorization` would have to under any rules.
         if self.facts.has_credentials {
             leader.in_flight().make_personal();
         }
@@ -100,7 +100,7 @@ impl Job {
         let mut interim = |interim| leader.in_flight().push_interim(interim);
         let asked = Asked::by(|name| fields.value(name).is_some());
         let response = call.send(fields, self.fetch.body(), &mut interim).await?;
-        // What bytes were asked for that a stored response lacks has a judgement of its own.
+        // An answer for missing bytes of a stored response is judged separately.
         if !self.is_for_hole()
             && let Some(error) = unasked(worker, site, &self.request, (asked, response.status))
         {
@@ -168,8 +168,8 @@ impl Job {
         if self.fetch.stale.is_some() { First::Selected } else { First::Other }
     }
 
-    /// The freshened response for the request that asked, and why it isn't stored; `None` where only a full response helps. What is taken away while
-    /// the origin is asked is not there any more, whatever it answers.
+    /// Returns the freshened response for the request that asked, and the reason if it isn't stored; `None` if only a full response
+    /// helps. A response purged while the origin is asked is gone, whatever the answer.
     //= RFC 9111 section 4.3.4: freshening stored responses upon validation
     fn freshen(
         &self,
@@ -187,8 +187,8 @@ impl Job {
         Some((hit, storing))
     }
 
-    /// A 304 that is not about the stored response, or about one that is gone, or has made its head too large: only a full
-    /// response helps.
+    /// Asks again after a 304 that is not about the stored response, or about one that is gone or whose head it has made too large: only
+    /// a full response helps.
     async fn ask_again(&self, leader: LeaderGuard) {
         let says = "the origin's 304 can't be used with the stored response: asked again without validators";
         self.note(|| Finding::new("freshen", says, "RFC 9111 section 4.3.3"));
@@ -224,7 +224,7 @@ impl Job {
         }
     }
 
-    /// Which part a 206 brings. Nobody knows that of one that nobody asked for.
+    /// Returns the part that a 206 brings; `None` for a 206 that was not asked for, whose part is unknown.
     //= RFC 9111 section 3.3: a 206 as an incomplete 200
     fn received_part(&self, response: &OriginResponse) -> Option<ContentRange> {
         let is_part = response.status == http::StatusCode::PARTIAL_CONTENT;
@@ -234,7 +234,7 @@ impl Job {
         partial::received_part(&response.fields.to_lines(), response.body.content_length())
     }
 
-    /// Head and fill of a response that may be stored.
+    /// Makes head and fill of a response that may be stored.
     fn filling(
         &self,
         response: &OriginResponse,
@@ -255,7 +255,7 @@ impl Job {
         }
     }
 
-    /// A response that isn't stored: for the request that asked.
+    /// Leaves a response that isn't stored to the request that asked.
     pub(crate) fn refuse(
         &self,
         reason: Detail,
@@ -263,14 +263,14 @@ impl Job {
         times: ExchangeTimes,
         leader: LeaderGuard,
     ) {
-        // A herd on an origin in trouble must stay collapsed.
+        // Requests to an origin in trouble must stay collapsed.
         if !response.status.is_server_error() {
             self.remember_refusal(reason, times.response, None, || leader.in_flight().is_invalidated());
         }
         self.keep_private(response, reason, leader);
     }
 
-    /// Notes under the key that responses for it aren't stored, if that is so beyond this one and not noted already.
+    /// Notes under the key that responses for it aren't stored, if the reason goes beyond this one and isn't noted already.
     pub(crate) fn remember_refusal(
         &self,
         reason: Detail,
@@ -299,7 +299,7 @@ impl Job {
         let storable = may_store(&self.facts, facts, rules, times.response)?;
         let path_and_query = &self.request.path_and_query;
         file_type::permits(rules, path_and_query, facts.status, response.fields.values("content-type"))?;
-        // An answer to the range of one request, which is no part of the key.
+        // The answer to the range of one request, which is no part of the key.
         if response.status == http::StatusCode::RANGE_NOT_SATISFIABLE
             && matches!(self.fetch.scope, FetchScope::Range(_))
         {
@@ -339,7 +339,7 @@ impl Job {
         let fill = &writer.0;
         leader.announce(Answer::Filling(filling.clone()));
         if filling.storing().is_err() {
-            // Nothing is written: those who wait at other instances are not to wait for the end.
+            // No response will be written: requests that wait at other instances must not wait for the end.
             self.free_lease();
         }
         let _streaming = self.worker.recorder.fill(FillState::Streaming);
@@ -365,7 +365,7 @@ impl Job {
                 Some(Ok(BodyFrame::Trailers(map))) => trailers = Some(map),
                 Some(Err(error)) => {
                     if matches!(error, OriginError::BodyTooLarge { .. }) {
-                        // The beginning is as little to be stored as the whole.
+                        // The beginning is not to be stored any more than the whole.
                         storing = Storing::Done;
                     }
                     break Err(error.reason());
@@ -377,7 +377,7 @@ impl Job {
             self.worker.recorder.missing_part_bytes(fill.arrived_bytes());
         }
         match end {
-            // Which bytes a part of another length than it says has is anybody's guess.
+            // A part whose length differs from the announced one may hold any bytes.
             Ok(()) if !fill.is_as_announced() => self.abort(fill, "part-length", leader),
             Ok(()) => {
                 if storing == Storing::ToDo {
@@ -394,8 +394,8 @@ impl Job {
         }
     }
 
-    /// Passes a piece on. A body that is no longer kept is told of at once; room is made once its readers have caught up: until then they hold the
-    /// most, and would lose it.
+    /// Passes a piece on. If the body is no longer kept, waiters learn that at once; room is made only after its readers have caught up:
+    /// until then they hold the most, and would lose it.
     async fn pass(
         &self,
         (body, filling): (&OriginBody, &Filling),
@@ -434,7 +434,7 @@ impl Job {
         events::emit(&self.site, &self.request.path_and_query, &Event::NotStored(reason));
     }
 
-    /// Stores a body that has arrived, if it may be.
+    /// Stores a body that has arrived, if it may be stored.
     fn store(&self, filling: &Filling, leader: &LeaderGuard) -> Storing {
         if let Some(reason) = filling.refused {
             self.not_stored(reason.into());
@@ -442,7 +442,7 @@ impl Job {
         }
         let Some(body) = filling.fill.body() else { return Storing::Done };
         if !filling.head.facts.is_shareable() && !Arc::ptr_eq(&self.live, &self.worker.live()) {
-            // The rules of a reload may judge otherwise whose it is.
+            // The rules of a reloaded configuration may judge otherwise for whom it is.
             self.not_stored(Reason::Outdated.into());
             return Storing::Done;
         }
@@ -466,7 +466,7 @@ impl Job {
     }
 
     fn abort(&self, fill: &Fill, reason: &'static str, leader: LeaderGuard) {
-        // Those who have nothing of it know that before they see its end.
+        // Waiters that have none of it learn of the failure before they see its end.
         leader.land(Answer::Failed(Failed::Error(Arc::new(OriginError::BodyTruncated))));
         fill.abort();
         let says = format!("the body broke off ({reason}): not stored as complete");
@@ -480,7 +480,7 @@ impl Job {
     }
 }
 
-/// Why a body that nobody reads is not fetched to its end. Where there was no room for it, that is why it isn't stored.
+/// Returns why a body without readers is not fetched to its end. If there was no room for it, that is the reason it isn't stored.
 fn abandoned(fill: &Fill) -> &'static str {
     match fill.why_not_stored() {
         Some(NotKept::OverBudget) => NotKept::OverBudget.reason().as_str(),
@@ -488,7 +488,7 @@ fn abandoned(fill: &Fill) -> &'static str {
     }
 }
 
-/// Whether the next response for the same key is likely to be refused too, to requests of the reason's scope.
+/// Returns whether the next response for the key will probably be refused too, for requests in the scope of the reason.
 fn is_lasting(reason: Detail) -> bool {
     match reason {
         Detail::Store(reason) => matches!(

@@ -1,4 +1,4 @@
-//! Heads of stored responses: made from a response of the origin, and made anew when another one brings news of them.
+//! Heads of stored responses: made from a response of the origin, and remade when another response updates them.
 
 use std::sync::Arc;
 
@@ -27,32 +27,32 @@ use crate::rewrite;
 use crate::rewrite::reading::Inbound;
 use crate::routing::{LiveSite, RuleIndex};
 
-/// The exchange that brings the news.
+/// Exchange with the origin that updates a stored response.
 pub(crate) struct Freshening<'a> {
     pub(crate) live: &'a ActiveConfig,
     pub(crate) site: &'a Arc<LiveSite>,
     pub(crate) rule: RuleIndex,
     pub(crate) request: &'a Inbound,
-    /// As of a GET.
+    /// Facts of the request, as a GET.
     pub(crate) facts: &'a RequestFacts,
     pub(crate) epochs: &'a Epochs,
-    /// When it was asked for.
+    /// Stamp of the request.
     pub(crate) stamp: Stamp,
     pub(crate) inputs: KeepInputs,
 }
 
-/// What holds for one response of an origin holds for all that was put together of several.
+/// Limits for heads combined from several responses: the same as for one response of an origin.
 const LIMITS: HeadLimits = HeadLimits { fields_max: FIELDS_MAX, bytes_max: HEAD_BYTES_MAX };
 
 /// A stored head with new fields.
 pub(crate) struct Freshened {
     pub(crate) head: StoredHead,
-    /// Whether it may stay stored: the new fields may forbid what was permitted before.
+    /// Whether the response may stay stored: the new fields may forbid it.
     pub(crate) storable: Result<Storable, NotStored>,
 }
 
 impl Freshening<'_> {
-    /// A stored head with the fields of `response` in place of its own.
+    /// Makes a stored head with the fields of `response` in place of its own.
     pub(crate) fn freshen(
         &self,
         stored: &StoredHead,
@@ -77,7 +77,7 @@ impl Freshening<'_> {
             true => self.membership_after(&received, stored),
             false => stored.membership().cloned(),
         };
-        // Where no later request could match, `storable` forbids to store it.
+        // If no later request could match, `storable` forbids storing.
         let nominated = NominatedFields::parse(&fields.to_lines()).unwrap_or_default();
         let particulars = self.particulars(nominated, stored.reason()).with_membership(membership);
         let head = StoredHead::new(facts, fields, stored.declared_bytes(), particulars, self.stamp);
@@ -90,7 +90,7 @@ impl Freshening<'_> {
         Freshened { head, storable }
     }
 
-    /// What a response with these fields belongs to.
+    /// Returns the groups and tags of a response with these fields.
     pub(crate) fn membership(&self, received: &[FieldLine<'_>]) -> Option<Membership> {
         let groups = groups::of_response(received, self.live.config.store(&self.site.config).groups_max);
         let tags = tags::of_response(received, &self.site.rule_at(self.rule).tags);
@@ -103,7 +103,8 @@ impl Freshening<'_> {
         Some(self.epochs.with_key(membership, &key))
     }
 
-    /// The same after news that have some of the fields that say so. What the others have said is not known any more, and holds still.
+    /// Returns the membership after an update that has some of the fields that name groups or tags. The others are no longer known, so
+    /// their earlier groups or tags stay.
     fn membership_after(&self, received: &[FieldLine<'_>], stored: &StoredHead) -> Option<Membership> {
         let news = self.membership(received);
         let Some(before) = stored.membership() else { return news };
@@ -119,7 +120,7 @@ impl Freshening<'_> {
         rewrite::response_fields(fields, &self.site.config, received, server_name, || arrived)
     }
 
-    /// The head that a response is stored with, and the fields that only go to the request which caused the forward.
+    /// Makes the head to store a response with, and the fields that go only to the request that caused the forward.
     pub(crate) fn made(
         &self,
         storable: &Storable,
@@ -147,7 +148,7 @@ impl Freshening<'_> {
         Ok(StoredHead::new(facts, fields, declared_bytes, particulars, self.stamp))
     }
 
-    /// A head of a response that came with these fields, with what else was seen, where that is kept.
+    /// Adds the fields received, and other inputs of the decision, to a head, if they are kept.
     pub(crate) fn remember(
         &self,
         head: StoredHead,
@@ -162,7 +163,7 @@ impl Freshening<'_> {
         self.with_inputs(head, sent_at, |request| Inputs::new(request, judged))
     }
 
-    /// The same for a head that was `before`, after news of it.
+    /// Adds the inputs to a head that was `before` until this update.
     fn remember_news(
         &self,
         head: StoredHead,
@@ -222,13 +223,13 @@ impl Freshening<'_> {
     }
 }
 
-/// The reason phrase of the status that is stored, if it is not the usual one: a 206 is stored as a part of a 200.
+/// Returns the reason phrase of the stored status, if it is not the usual one: a 206 is stored as a part of a 200.
 pub(crate) fn reason(response: &OriginResponse, stored_status: u16) -> Option<&[u8]> {
     let own = response.reason.as_deref().filter(|_| response.status == stored_status)?;
     (own != http1::reason_phrase(stored_status).as_bytes()).then_some(own)
 }
 
-/// What is stored of these fields, and what only goes to the request that caused the forward.
+/// Splits the fields into those that are stored and those that go only to the request that caused the forward.
 pub(crate) fn split(all: PackedFields, keeps: impl Fn(&str) -> bool) -> (PackedFields, PackedFields) {
     let is_kept: SmallVec<[bool; 32]> = all.lines().map(|(name, _)| keeps(name)).collect();
     if is_kept.iter().all(|is_kept| *is_kept) {

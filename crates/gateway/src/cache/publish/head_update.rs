@@ -1,4 +1,4 @@
-//! What the response to a forwarded HEAD does to the stored responses to GET (RFC 9111 section 4.3.5).
+//! Updates of stored GET responses by the response to a forwarded HEAD (RFC 9111 section 4.3.5).
 
 use std::sync::Arc;
 
@@ -19,19 +19,19 @@ use crate::clock::now;
 use crate::request::plan::Plan;
 use crate::worker::Worker;
 
-/// A HEAD on its way to the origin. It remembers what was stored when it was sent: what a purge or an invalidation
-/// makes stale meanwhile is newer than the origin's answer may be, and is not freshened by it.
+/// A HEAD on its way to the origin, with the responses stored when it was sent. A purge or an invalidation that comes meanwhile may be
+/// newer than the origin's answer, which therefore doesn't freshen the responses it made stale.
 pub(crate) struct Asked {
     key: Vec<u8>,
     began: Turn,
-    /// Held until the answer is applied. Where memory forgets what the tier has, the entry would not be found otherwise, and be
-    /// removed as one that nobody here knows.
+    /// Record held until the answer is applied. If memory forgot a record that the tier has, it would not be found, and would be removed
+    /// as an unknown one.
     stored: Option<Arc<CacheEntry>>,
 }
 
 impl Asked {
-    /// `None` for another method, and for a HEAD that asks for something else than its target, by content or by
-    /// fields that are no part of the cache key: it says nothing about what is stored.
+    /// Notes the stored responses. `None` for other methods, and for a HEAD that asks for something other than its target, by content or
+    /// by fields outside the cache key: its answer says nothing about stored responses.
     pub(crate) fn begin(worker: &Worker, plan: &Plan) -> Option<Self> {
         let request = &plan.request;
         let is_about_target = !plan.facts.has_content && !request.has_unkeyed_overrides();
@@ -52,8 +52,8 @@ impl Asked {
         Some(Self { key, began, stored })
     }
 
-    /// Updates or invalidates each stored response that could have answered this HEAD. The response to the HEAD
-    /// itself is never stored: it has no content. One that may be about one user says nothing about what others get.
+    /// Updates or invalidates each stored response that could have answered this HEAD. The response to the HEAD itself is never stored:
+    /// it has no content. A response that may be personal changes nothing for others.
     pub(crate) fn apply(
         &self,
         worker: &Worker,
@@ -85,13 +85,13 @@ impl Asked {
             let updated = CacheEntry::new(cache.budget(), variants, entry.uncacheable());
             updated.map_or(Change::Remove, |updated| Change::Put(Arc::new(updated)))
         });
-        // The tier may have failed when it was asked, and have what this is news of.
+        // The tier may have failed when it was asked, and still have the responses that this updates.
         if !is_known {
             cache.remove_unknown(&self.key);
         }
     }
 
-    /// Whether this is what was stored when the HEAD was sent.
+    /// Returns whether this response was stored when the HEAD was sent.
     fn is_about(&self, head: &Arc<StoredHead>) -> bool {
         let mut known = self.stored.iter().flat_map(|entry| entry.variants());
         known.any(|known| Arc::ptr_eq(&known.head, head))
@@ -109,7 +109,7 @@ struct Update<'a> {
 }
 
 impl Update<'_> {
-    /// What is on its way, and is older than this answer and another representation, is not stored.
+    /// Keeps running fetches from storing responses that are older than this answer and of another representation.
     fn supersede(&self, fetches: &FetchTable, news: &ResponseFacts) {
         let rules = &self.plan.site.rule_at(self.plan.rule).caching;
         let freshening = self.freshening(self.epochs.stamp());
@@ -139,7 +139,7 @@ impl Update<'_> {
         }
     }
 
-    /// All variants under the key, updated; `None` when nothing changes.
+    /// Returns all variants under the key, updated; `None` if nothing changes.
     fn variants(&self, entry: &CacheEntry) -> Option<Vec<StoredResponse>> {
         let request = self.plan.request.sent().to_lines();
         let selecting = self.plan.site.rule_at(self.plan.rule).selecting(&request);
@@ -180,7 +180,7 @@ impl Update<'_> {
     }
 
     fn freshened(&self, stored: &StoredHead) -> Changed {
-        // A HEAD without validators says little: what was invalidated stays so until a GET is answered.
+        // A HEAD without validators says little: an invalidated response stays so until a GET is answered.
         let freshening = self.freshening(stored.checked().stamp());
         let freshened = freshening.freshen(stored, self.response, self.times);
         match freshened.storable {
@@ -191,7 +191,7 @@ impl Update<'_> {
     }
 }
 
-/// What becomes of one variant.
+/// Change of one variant.
 enum Changed {
     No,
     To(Arc<StoredHead>),

@@ -1,7 +1,7 @@
-//! Forwards of instances that share a tier: one asks the origin, and the others wait for what it writes there.
+//! Forwards of instances that share a tier: one asks the origin, and the others wait for the response that it writes there.
 //!
-//! A forward takes the lease on its key before it asks, and stores what it brings under that. All that goes wrong with the
-//! tier, or takes too long, makes it a forward as any other: nobody but this process knows of it then.
+//! A forward takes the lease on its key before it asks, and stores its response under the lease. If the tier fails or takes too long, the
+//! forward becomes an ordinary one, known to this process only.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -29,54 +29,54 @@ use crate::cache::tiers::taking::{Awaited, Holder, Taking, Variant};
 use crate::clock::now;
 use crate::config::Collapse;
 
-/// Who waits for the forward.
+/// Purpose of a forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaiting {
-    /// A client that is to get an answer that is fresh for it.
+    /// A client waits for an answer that is fresh for it.
     Answer,
-    /// Nobody: any news of what is stored will do.
+    /// No client waits: any update of the stored response will do.
     News,
 }
 
-/// Whose turn it is to ask the origin.
+/// Turn to ask the origin.
 enum Turn {
-    /// This instance's, under a lease where the tier has given it one.
+    /// This instance's turn, with the lease if the tier has granted one.
     Own(Option<Arc<Held>>),
-    /// Another one has stored this meanwhile.
+    /// No turn: another instance has stored this response meanwhile.
     Over(Hit),
 }
 
-/// One forward that wants its turn.
+/// A forward that waits for its turn.
 struct Seeking<'a> {
     job: &'a Job,
     awaiting: Awaiting,
     end: Instant,
-    /// The version of the record that was found to be of no use.
+    /// Version of the record that turned out useless.
     seen: Option<Version>,
-    /// Kept in use: memory may forget it at any time.
+    /// Record held in use: memory may forget it at any time.
     loaded: Option<Arc<CacheEntry>>,
     lease: Option<Arc<Held>>,
-    /// What lay under the key when the lease was taken.
+    /// Contents of the key when the lease was taken.
     looked: Option<Looked>,
-    /// Where the forward is recorded that is waited for, or was last.
+    /// Trace of the forward that this one waits for, or waited for last.
     awaited_trace: Option<TraceContext>,
-    /// What of the request the response depends on, as far as that is known.
+    /// Values of the nominated fields, as far as known.
     variant: Vec<u8>,
-    /// Whether a forward for another variant was waited for.
+    /// Whether a forward for another variant has been waited for.
     others: OtherVariants,
 }
 
-/// How often forwards of other instances are waited for that bring another variant: there is one lease for all of a key.
+/// How often to wait for forwards of other variants: one lease covers all variants of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OtherVariants {
-    /// Once: after that this one's turn may come.
+    /// Once: then this one's turn may come.
     Awaited,
-    /// No more: where there are many variants, nobody is to wait for all of them.
+    /// No more: with many variants, no request should wait for all of them.
     Passed,
 }
 
 impl Job {
-    /// Whether this forward takes its turn among those of other instances.
+    /// Returns whether this forward takes its turn among those of other instances.
     pub(crate) fn takes_turn(&self, sharing: Sharing, awaiting: Awaiting) -> bool {
         let is_shared = matches!(self.site.config.collapse, Collapse::Fleet(_))
             && self.cache().has_tier()
@@ -84,15 +84,15 @@ impl Job {
             && self.may_be_for_all();
         let is_never_fresh = || self.fetch.stale.as_ref().is_some_and(|hit| is_never_fresh(&hit.head.facts));
         match sharing {
-            // Who waited for another one's response would have to ask all the same.
+            // A response of another instance would not be fresh either: the waiter would have to ask anyway.
             Sharing::Joined => is_shared && !(awaiting == Awaiting::Answer && is_never_fresh()),
-            // A reload is among them: it asks whatever others bring, and nobody is to wait for one after the other.
+            // This includes reloads, which ask whatever others bring; they must not wait for one another.
             Sharing::Alone | Sharing::Unlikely(_) => false,
         }
     }
 
-    /// Whether others may have a use for what the origin answers. What answers credentials is one user's unless it says otherwise; what is stored
-    /// has said so, and the next one is expected to. Whose it really is, each response says for itself.
+    /// Returns whether the answer may serve other requests. An answer to credentials is personal unless it says otherwise; the stored
+    /// response has said so, and the next one is expected to. Each response then decides for itself.
     fn may_be_for_all(&self) -> bool {
         let (facts, rules) = (&self.facts, &self.rule().caching);
         let is_open =
@@ -100,12 +100,12 @@ impl Job {
         !sharing::is_personal(facts, rules) || self.fetch.stale.as_ref().is_some_and(is_open)
     }
 
-    /// The same as [`Self::run`], when it is this instance's turn.
+    /// Runs as [`Self::run`] does, once it is this instance's turn.
     pub(crate) async fn run_in_turn(mut self, leader: LeaderGuard, awaiting: Awaiting) {
         match Seeking::new(&self, awaiting).turn().await {
             Turn::Over(hit) => leader.land(Answer::FoundElsewhere(hit)),
             Turn::Own(lease) => {
-                // Nothing was asked yet: what was purged while this forward waited says nothing of what it will bring.
+                // The origin has not been asked yet, so purges during the wait don't concern its response.
                 leader.begins_now();
                 self.stamp = self.cache().stamp();
                 self.lease = lease.clone();
@@ -120,7 +120,7 @@ impl Job {
     }
 }
 
-/// A purge takes what is fetched before it is there: whoever comes later may ask at once, at any instance.
+/// Frees the lease once a purge dooms the fetch: later requests may ask at once, at any instance.
 async fn freed_once_doomed(in_flight: &InFlight, lease: Option<Arc<Held>>) -> Infallible {
     in_flight.doomed().await;
     lease.iter().for_each(|lease| lease.free());
@@ -153,7 +153,8 @@ impl<'a> Seeking<'a> {
     }
 
     async fn turn(mut self) -> Turn {
-        // Who has waited here for another variant knows by now which there are, and others are to know which one this is.
+        // A request that has waited here for another variant knows the variants by now; naming its own lets other instances tell them
+        // apart.
         if let Some(entry) = self.job.cache().look_up(&self.job.fetch.key) {
             self.name_variant(&entry);
         }
@@ -190,7 +191,7 @@ impl<'a> Seeking<'a> {
                 let site_key = self.site_key();
                 job.cache().take_lease_and_look(wanted, self.asker(site_key.as_deref())).await
             }
-            // What is there may be fresh, and is not to be doubted by all who want to refresh it.
+            // The response there may be fresh; refreshing it must not make others doubt it.
             Awaiting::News => (job.cache().take_lease(wanted).await, None),
         };
         match taking {
@@ -247,9 +248,9 @@ impl<'a> Seeking<'a> {
         }
     }
 
-    /// Reads what the tier has now, where that may be something else than before. Whether it is.
+    /// Reads the tier again, if its contents may have changed. Returns whether it did.
     async fn read(&mut self, happened: Happened) -> bool {
-        // One that has freed the lease may have written before: what lies there says which variants there are, too.
+        // An instance that has freed the lease may have written before; the record also shows the variants.
         let may_differ = [Happened::Taken, Happened::Changed, Happened::Free, Happened::StillHeld];
         if !may_differ.contains(&happened) {
             return false;
@@ -270,7 +271,7 @@ impl<'a> Seeking<'a> {
         true
     }
 
-    /// What lies there now, to this request.
+    /// Returns the contents of the key as seen by this request.
     fn look(&mut self) -> (Found, Option<Hit>) {
         let job = self.job;
         let found = job.cache().look_up(&job.fetch.key);
@@ -287,14 +288,14 @@ impl<'a> Seeking<'a> {
         }
         let found = match hit {
             _ if entry.uncacheable_for(&job.facts, now).is_some() => Found::NotShared,
-            // By the time that this one looked, it had expired: the next forward is for all again.
+            // The response had expired by the time of this look: the next forward is for all again.
             Some(hit) if self.is_another(&hit) && !self.has_expired(&hit) => Found::Another,
             Some(_) | None => Found::Same,
         };
         (found, None)
     }
 
-    /// By the fields that the newest response nominates.
+    /// Names the variant by the fields that the newest response nominates.
     fn name_variant(&mut self, entry: &CacheEntry) {
         let Some(newest) = entry.variants().first() else { return };
         let request = self.job.request.sent().to_lines();
@@ -309,7 +310,8 @@ impl<'a> Seeking<'a> {
             && (self.awaiting == Awaiting::News || self.is_fresh(hit))
     }
 
-    /// What was purged while this forward waited is for those who wait here: they came before.
+    /// Returns whether the response may answer. One purged while this forward waited still answers the requests that wait here: they came
+    /// before.
     fn is_good(&self, head: &StoredHead) -> bool {
         let fetch = &self.job.fetch;
         self.job.cache().answers(fetch.look_up, &fetch.key, head)
@@ -320,19 +322,19 @@ impl<'a> Seeking<'a> {
         reuse(&job.facts, &hit.head.facts, &job.rule().caching, now()) == Reuse::Fresh
     }
 
-    /// Whether it would have been an answer for a time.
+    /// Returns whether the response was fresh for a time and no longer is.
     fn has_expired(&self, hit: &Hit) -> bool {
         !is_never_fresh(&hit.head.facts) && !hit.head.facts.is_fresh(now())
     }
 
-    /// Whether it was stored since this forward was decided upon: what was there then was found to be no answer.
+    /// Returns whether the response was stored after this forward was decided on: earlier ones were found to be no answer.
     fn is_another(&self, hit: &Hit) -> bool {
         let id = |head: &StoredHead| head.inputs().map(|inputs| inputs.id);
         let known = self.job.fetch.in_use.as_ref().map(|entry| entry.variants()).unwrap_or_default();
         !known.iter().any(|variant| id(&variant.head) == id(&hit.head))
     }
 
-    /// What was taken is not needed: nothing is written, and whoever waits goes on.
+    /// Gives the lease back without a write, so that waiting instances go on.
     fn let_go(&mut self) {
         if let Some(lease) = self.lease.take() {
             lease.is_not_needed();

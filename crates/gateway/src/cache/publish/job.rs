@@ -1,4 +1,4 @@
-//! A fetch with all it needs to run on its own.
+//! Fetches with all they need to run on their own.
 
 use std::sync::Arc;
 
@@ -30,19 +30,19 @@ pub(crate) struct Job {
     pub(crate) site: Arc<LiveSite>,
     pub(crate) rule: RuleIndex,
     pub(crate) request: Arc<Inbound>,
-    /// Keeps the record open to the end, where somebody wants to know.
+    /// Keeps the record of the exchange open to the end of the job, if one is kept.
     #[expect(dead_code, reason = "its end is what counts")]
     pub(crate) noting: Option<OpenRecord>,
     pub(crate) facts: RequestFacts,
     pub(crate) fetch: Arc<Fetch>,
-    /// Taken before the origin is asked.
+    /// Stamp taken before the origin is asked.
     pub(crate) stamp: Stamp,
-    /// Under which the origin is asked, for all instances that share the tier behind memory.
+    /// Lease under which the origin is asked, for all instances that share the tier behind memory.
     pub(crate) lease: Option<Arc<Held>>,
 }
 
 impl Job {
-    /// For the request of a plan.
+    /// Creates a job for the request of a plan.
     pub(crate) fn new(worker: &Arc<Worker>, plan: &Plan, fetch: Arc<Fetch>) -> Self {
         Self {
             worker: Arc::clone(worker),
@@ -58,7 +58,7 @@ impl Job {
         }
     }
 
-    /// That of its site.
+    /// Returns the cache of the site.
     pub(crate) fn cache(&self) -> &Cache {
         self.worker.cache(&self.site)
     }
@@ -67,7 +67,7 @@ impl Job {
         note(self.request.record.as_ref(), finding);
     }
 
-    /// Whether what the look-up found is to be as if it had never been stored.
+    /// Returns whether the responses of the look-up count as never stored.
     pub(crate) fn is_taken_away(&self) -> bool {
         self.cache().is_taken_away(self.fetch.look_up)
     }
@@ -79,7 +79,7 @@ impl Job {
     /// Takes a forward out of the budget of the rule.
     ///
     /// # Errors
-    /// [`OriginError::MissBudget`], where nothing is left.
+    /// [`OriginError::MissBudget`], if nothing is left.
     pub(crate) fn spend(&self) -> Result<(), OriginError> {
         self.site.spend(self.rule, &self.worker.recorder, self.request.record.as_ref())
     }
@@ -94,7 +94,8 @@ impl Job {
         }
     }
 
-    /// The scheme is part of the key: what one client can be sent as a file, the others that ask for it usually can.
+    /// Returns the place of the body. The scheme is part of the key: if one client can be sent a file, the others that ask for the key
+    /// usually can too.
     pub(crate) fn place(&self) -> Place {
         let is_plain = self.request.peer.scheme == Scheme::Http && self.request.version != Version::Http2;
         if is_plain { Place::File } else { Place::Heap }

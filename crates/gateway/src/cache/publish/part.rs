@@ -1,5 +1,4 @@
-//! Stores what a 206 brings, as a response of its own or with the part that is stored already (RFC 9111 sections 3.3
-//! and 3.4).
+//! Stores the part of a 206, as a response of its own or combined with a stored part (RFC 9111 sections 3.3 and 3.4).
 
 use std::sync::Arc;
 
@@ -29,7 +28,7 @@ use crate::cache::record::segmented::{CELLS_MAX, cut, first_piece_bytes};
 use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse};
 use crate::config::RangeMiss;
 
-/// How often a record is read again because another request changed it in between.
+/// Attempts at storing a part if other requests change the record in between.
 const STORE_ATTEMPTS: usize = 8;
 
 /// A 206 whose part may be stored.
@@ -37,17 +36,17 @@ struct Part<'a> {
     response: &'a OriginResponse,
     times: ExchangeTimes,
     range: ContentRange,
-    /// The stored response that it is a part of.
+    /// Stored response that it belongs to.
     base: Option<&'a Hit>,
 }
 
-/// What a part that is to be stored came as.
+/// Origin of a part to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Brought {
-    /// A part, as it was asked for.
+    /// A part, as requested.
     Part,
-    /// The beginning of a whole response that broke off. Asked for what a stored response lacks, the origin has said with it
-    /// that the stored one is no longer what it has.
+    /// The beginning of a whole response that broke off. If missing bytes were requested, the origin has said with it that the stored
+    /// response is outdated.
     Beginning,
 }
 
@@ -78,7 +77,7 @@ impl Job {
                 let part = Part { response: &response, times, range, base: Some(&hole.hit) };
                 match self.publication(&leader).part_filling(&part) {
                     Ok(filling) => self.fill(response, filling, leader).await,
-                    // The stored part is none of this request's business: it stays as it was.
+                    // This request has no say about the stored part: it stays as it was.
                     Err(Detail::Store(reason)) if reason.is_of_request() => {
                         self.keep_private(response, reason.into(), leader);
                     }
@@ -91,7 +90,7 @@ impl Job {
         }
     }
 
-    /// Whether it asks for a part of what was taken away meanwhile.
+    /// Returns whether the stored response to complete was purged meanwhile.
     pub(crate) fn lacks_what_it_completes(&self) -> bool {
         self.is_for_hole() && !self.is_for_begun_reply() && self.is_taken_away()
     }
@@ -100,7 +99,7 @@ impl Job {
         matches!(&self.fetch.scope, FetchScope::MissingRange(hole) if hole.reply == ReplyOfParts::Begun)
     }
 
-    /// Whether a stored response is to be as if it had never been there.
+    /// Returns whether a stored response counts as never stored.
     fn is_removed(&self, stored: &Hit) -> bool {
         self.is_taken_away() || self.cache().is_removed(&self.fetch.key, &stored.head)
     }
@@ -109,7 +108,7 @@ impl Job {
         matches!(self.fetch.scope, FetchScope::MissingRange(_))
     }
 
-    /// What is stored can't be completed: it goes, and the whole is fetched.
+    /// Removes a stored response that can't be completed; the whole is fetched instead.
     fn discard(&self, stored: &Hit, leader: LeaderGuard) {
         self.publication(&leader).discard(stored);
         leader.land(Answer::Discarded);
@@ -127,7 +126,7 @@ impl Job {
         let part = Part { response: &response, times, range, base: stored.as_ref() };
         match self.publication(&leader).part_filling(&part) {
             Ok(filling) => self.fill(response, filling, leader).await,
-            // Smaller parts of the same can be stored: the key is not to be known as uncacheable.
+            // Smaller parts of the response can be stored: the key must not be marked as uncacheable.
             Err(reason) if self.is_only_part_too_large(&range) => self.keep_private(response, reason, leader),
             Err(reason) => self.refuse(reason, response, times, leader),
         }
@@ -139,7 +138,7 @@ impl Job {
             && range.range.len_bytes() > self.cache().body_bytes_max()
     }
 
-    /// Stores what a response has brought before it broke off, where the rest can be asked for later.
+    /// Stores the bytes that arrived before a response broke off, if the rest can be requested later.
     //= RFC 9111 section 3.3: an incomplete 200
     pub(crate) fn store_beginning(&self, filling: &Filling, leader: &LeaderGuard) {
         let (head, first) = (&filling.head, filling.part.map_or(0, |part| part.range.first));
@@ -167,7 +166,7 @@ impl Job {
         }
     }
 
-    /// The stored response that a part belongs to.
+    /// Returns the stored response that a part belongs to.
     fn stored_for(
         &self,
         response: &OriginResponse,
@@ -185,8 +184,8 @@ impl Job {
         fits.then_some(stored)
     }
 
-    /// Whether a part is of a size and at a place to be stored. One that completes a stored response passes by in a
-    /// window where it is too large.
+    /// Returns whether the size and position of a part allow storing it. One that completes a stored response and is too large passes
+    /// through a window.
     fn has_room_for(&self, range: &ContentRange) -> bool {
         let cache = self.cache();
         let object_bytes = range.complete_bytes.unwrap_or(range.range.last + 1);
@@ -197,8 +196,7 @@ impl Job {
 }
 
 impl Publication<'_> {
-    /// Prepares head and fill of a part. What is known of the response as a whole is kept as that of a 200: a part is
-    /// told by its body alone.
+    /// Prepares head and fill of a part. The head is kept as that of a 200: only the body shows that it is a part.
     fn part_filling(&self, part: &Part<'_>) -> Result<Filling, Detail> {
         let (job, response, times) = (self.job, part.response, part.times);
         let rules = &job.rule().caching;
@@ -248,7 +246,7 @@ impl Publication<'_> {
 
     fn part_fill(&self, part: &Part<'_>) -> Arc<Fill> {
         let limits = self.job.limits();
-        // A stored response that comes from another instance is on the grid of that one.
+        // A stored response from another instance keeps that instance's segment size.
         let grid = part.base.and_then(|base| base.body.segmented()).map(|body| body.segment_bytes);
         let segment_bytes = grid.unwrap_or(limits.segment_bytes);
         let first_segment_bytes = first_piece_bytes(part.range.range.first, segment_bytes);
@@ -257,11 +255,11 @@ impl Publication<'_> {
         Fill::new(budget, limits, Some(part.range.range.len_bytes()), self.in_flight.promised())
     }
 
-    /// The head of a stored response after another part of it arrived: as after a 304.
+    /// Makes the head of a stored response after another part of it has arrived, as after a 304.
     //= RFC 9111 section 3.4: fields of the newer part
     //= RFC 9110 section 15.3.7.3: header fields of the most recent part
     fn combined_head(&self, base: &Hit, part: &Part<'_>) -> Result<StoredHead, Detail> {
-        // A reply that has begun goes on to its end; nothing of that is stored ([`InFlight::is_invalidated`]).
+        // A reply that has begun goes on to its end; the part is not stored ([`InFlight::is_invalidated`]).
         if !self.job.is_for_begun_reply() && self.job.cache().is_removed(&self.job.fetch.key, &base.head) {
             return Err(Reason::Outdated.into());
         }
@@ -270,7 +268,7 @@ impl Publication<'_> {
         let declared_bytes = base.body.complete_bytes().or(part.range.complete_bytes);
         let of_whole = freshened.head.fields.lines().filter(|(name, _)| !is_of_one_message(name));
         let fields = PackedFields::from_lines(of_whole);
-        // It still answers the requests that it answered, of which this one need not be the first.
+        // The head still answers its earlier requests, of which this one need not be the first.
         Ok(freshened.head.with_fields(fields, declared_bytes).for_requests_of(&base.head))
     }
 
@@ -288,7 +286,7 @@ impl Publication<'_> {
             let seen = cache.look_up(&self.job.fetch.key);
             let stored = seen.iter().flat_map(|entry| entry.variants());
             let stored = stored.into_iter().find(|variant| variant.head.is_same_variant(head));
-            // The cells of the group are put before the record is changed: an update must not store anything else.
+            // The segments are put before the record changes: the update must not store anything else.
             let body = match self.body_to_extend(stored, head, (part, brought))? {
                 StoredBody::Inline(data) => StoredBody::Inline(data),
                 StoredBody::Segments(held) => held
@@ -304,7 +302,7 @@ impl Publication<'_> {
         Err(NotTaken)
     }
 
-    /// Segments cut at the borders of the cells; refused where the part is not what was announced.
+    /// Cuts the part into segments at the borders of the cells. Refused if its length differs from the announced one.
     fn segments_of(&self, part: &ContentRange, body: CompleteBody) -> Result<Vec<Segment>, NotTaken> {
         let cache = self.job.cache();
         let segments = match body {
@@ -318,8 +316,8 @@ impl Publication<'_> {
         if bytes == part.range.len_bytes() { Ok(segments) } else { Err(NotTaken) }
     }
 
-    /// What a part is added to: the stored response of the same representation, or nothing. Refused where another
-    /// response took that place after the request was sent.
+    /// Returns the body that a part is added to: the stored one of the same representation, or an empty one. Refused if another response
+    /// took that place after the request was sent.
     //= RFC 9111 section 3.4: the same strong validator
     fn body_to_extend(
         &self,
@@ -333,10 +331,10 @@ impl Publication<'_> {
         };
         let is_for_hole = hole.is_some();
         let Some(stored) = stored else {
-            // What the bytes were asked for is gone, by a purge perhaps: its fields don't come back.
+            // The response to complete is gone, perhaps by a purge: its fields must not come back.
             return if is_for_hole { Err(NotTaken) } else { Ok(self.empty_body(part)) };
         };
-        // What was stored since has fields of its own, which the older ones must not replace.
+        // A response stored since has fields of its own, which older ones must not replace.
         let is_another = |hole: &MissingRange| {
             let bodies = hole.segmented().zip(stored.body.segmented());
             !bodies.is_some_and(|(asked, held)| asked.is_same_representation(held))
@@ -358,7 +356,7 @@ impl Publication<'_> {
         StoredBody::Segments(Box::new(body))
     }
 
-    /// Stores `response`, unless the record is no longer the one that was seen (`None`).
+    /// Stores `response`. `None` if the record has changed since `seen`.
     fn put_if_unchanged(&self, seen: Option<&Arc<CacheEntry>>, response: StoredResponse) -> Option<Applied> {
         let mut is_unchanged = true;
         let applied = self.update(|current| {
@@ -372,7 +370,7 @@ impl Publication<'_> {
         is_unchanged.then_some(applied)
     }
 
-    /// Removes the stored response that turned out not to be what the origin has.
+    /// Removes the stored response that turned out to differ from the origin's.
     pub(crate) fn discard(&self, discarded: &Hit) {
         let Some(body) = discarded.body.segmented() else { return };
         self.keep_only(|variant| {

@@ -16,8 +16,8 @@ use crate::config::OverrideFields;
 use crate::request::plan::{Next, Plan};
 use crate::worker::Worker;
 
-/// A POST on its way to the origin, whose response may be stored. It is listed under the key of the GET from the
-/// beginning: what another request invalidates meanwhile is older than that request's effect, and is not stored.
+/// A POST on its way to the origin, whose response may be stored. It is listed under the key of the GET from the beginning: if another
+/// request invalidates the key meanwhile, the response is older than that request's effect and is not stored.
 pub(crate) struct PostStore {
     waiter: Waiter,
     leader: LeaderGuard,
@@ -25,7 +25,7 @@ pub(crate) struct PostStore {
 }
 
 impl PostStore {
-    /// `None` where the response could not be stored whatever it is.
+    /// Lists the POST. `None` if its response can't be stored in any case.
     pub(crate) fn begin(worker: &Arc<Worker>, plan: &Plan) -> Option<Self> {
         let rule = plan.site.rule_at(plan.rule);
         let request = plan.request();
@@ -33,7 +33,7 @@ impl PostStore {
         if !is_permitted || request.upgrade.is_some() || plan.facts.has_range {
             return None;
         }
-        // Forwarded as they are, they may have made it a request of another method or for another target.
+        // Override fields that are forwarded may have changed the method or the target.
         let is_replaced =
             rule.override_fields != OverrideFields::Forward && plan.request.has_unkeyed_overrides();
         if is_replaced || !request.keyed.is_empty() {
@@ -50,7 +50,7 @@ impl PostStore {
         &self.waiter
     }
 
-    /// Whether this response is stored.
+    /// Returns whether this response may be stored.
     pub(crate) fn may_store(&self, response: &OriginResponse, times: ExchangeTimes) -> bool {
         let (job, rules) = (&self.job, &self.job.rule().caching);
         let lines = response.fields.to_lines();
@@ -60,8 +60,8 @@ impl PostStore {
             && job.storable(&facts, response, times).is_ok()
     }
 
-    /// Stores the response; the client that posted follows. To be called when what the POST itself invalidates is out of use: its
-    /// response is newer. What others have invalidated since it began is known to the forward.
+    /// Stores the response; the client that posted follows. Call this after the invalidations of the POST itself: its response is newer.
+    /// The forward knows of other invalidations since it began.
     pub(crate) fn take(self, response: Box<OriginResponse>, times: ExchangeTimes) -> Next {
         let Self { waiter, leader, job } = self;
         let stamp = job.cache().stamp();

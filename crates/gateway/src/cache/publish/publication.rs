@@ -1,4 +1,4 @@
-//! Puts responses under their key: new, freshened, or only the note that there is nothing to store.
+//! Puts responses under their key: new, freshened, or only a note that responses are not stored.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -19,20 +19,20 @@ use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, Stor
 use crate::cache::record::usage::{self, Mark, Owner};
 use crate::clock::now;
 
-/// The right to change what lies under one key, on behalf of one forward.
+/// Right to change the record under one key, on behalf of one forward.
 pub(crate) struct Publication<'a> {
     pub(crate) job: &'a Job,
     pub(crate) in_flight: &'a InFlight,
 }
 
-/// What a response takes the place of.
+/// Stored responses that a new response replaces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Replaced<'a> {
-    /// What answers the same requests.
+    /// The same variant.
     Variant,
-    /// That, and its own form from before a 304, if this request selects it.
+    /// The same variant and the response from before a 304, if this request selects it.
     Former(&'a Hit),
-    /// That, and all that could have answered this request.
+    /// The same variant and all that could have answered this request.
     Selected,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Replaced<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Outgrown;
 
-/// The tier took nothing.
+/// Nothing was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotTaken;
 
@@ -63,8 +63,8 @@ impl Publication<'_> {
         Ok(Filling { head, status, fill, refused, unshared, part: None })
     }
 
-    /// Stores a complete response as the newest variant. What this request could have been answered with before is
-    /// gone: the origin has just said that this is the answer.
+    /// Stores a complete response as the newest variant. All responses that could have answered this request before are removed: the
+    /// origin has just given the new answer.
     pub(crate) fn store(&self, head: &Arc<StoredHead>, body: CompleteBody) -> Result<(), NotTaken> {
         let body = match body {
             CompleteBody::Inline(data) => StoredBody::Inline(data),
@@ -82,7 +82,7 @@ impl Publication<'_> {
     fn put(&self, response: StoredResponse, replaced: Replaced<'_>) -> Result<Hit, NotTaken> {
         let mut stored = None;
         let applied = self.update(|current| {
-            // Under the key's turn, too: what was there once and is taken away does not come back.
+            // Checked under the key's turn, too: a purged response does not come back.
             if matches!(replaced, Replaced::Former(_)) && self.job.is_taken_away() {
                 return Change::Keep;
             }
@@ -102,13 +102,13 @@ impl Publication<'_> {
         }
     }
 
-    /// Whether another response, which may be newer, is in the place of this one, and not of the same representation.
+    /// Returns whether a response that may be newer has the place of this one and is of another representation.
     fn rivals(&self, rival: &Arc<StoredHead>, head: &Arc<StoredHead>, replaced: Replaced<'_>) -> bool {
         self.is_replaced(rival, head, replaced) && !rival.is_same_representation(head)
     }
 
-    /// Of two responses whose order is unknown the origin's clock decides. Where that does not tell them apart, neither may be
-    /// taken for the newer one: the next request is for the origin.
+    /// Resolves two responses of unknown order by the origin's clock. If that doesn't tell them apart, neither counts as newer: the next
+    /// request goes to the origin.
     //= RFC 9111 section 4: the most recent of several
     fn contested(
         &self,
@@ -129,20 +129,21 @@ impl Publication<'_> {
         expired.map_or(Change::Remove, |entry| Change::Put(Arc::new(entry)))
     }
 
-    /// Whether a response that becomes stored takes the place of another.
+    /// Returns whether a response to be stored replaces another.
     fn is_replaced(&self, other: &Arc<StoredHead>, head: &StoredHead, replaced: Replaced<'_>) -> bool {
         let request = self.job.request.sent().to_lines();
         let selecting = self.job.rule().selecting(&request);
         let is_in_place = match replaced {
             Replaced::Variant => false,
-            // Another request's stored response stays for those that select it: it got one more that it answers.
+            // Another request's stored response stays for the requests that select it: it now answers one more.
             Replaced::Former(former) => Arc::ptr_eq(&former.head, other) && other.is_selected_by(selecting),
             Replaced::Selected => other.is_selected_by(selecting) || other.is_covered_by(head, selecting),
         };
         other.is_same_variant(head) || is_in_place
     }
 
-    /// The record with a response as its newest variant. `None` where it makes no room for that, or the memory budget has none.
+    /// Makes the record with a response as its newest variant. `None` if there is no room for it beside the others, or none in the memory
+    /// budget.
     pub(crate) fn with_variant(
         &self,
         current: Option<&Arc<CacheEntry>>,
@@ -157,13 +158,13 @@ impl Publication<'_> {
             is_replaced(other) && !may_combine(&other.validators(), &new_head.validators())
         });
         let variants = std::iter::once(response).chain(others).collect();
-        // That others are refused stays known.
+        // The note about other requests stays.
         let note = current.and_then(|entry| entry.uncacheable());
         let note = note.filter(|note| !note.scope.has(&self.job.facts));
         CacheEntry::new(self.job.cache().budget(), variants, note).ok()
     }
 
-    /// Whether there is room for a new response beside the variants that are in use.
+    /// Returns whether there is room for a new response beside the variants in use.
     pub(crate) fn has_room_for(&self, new: &StoredHead) -> bool {
         let known = new.usage().and_then(|_| self.job.cache().look_up(&self.job.fetch.key));
         let before = known.as_ref().map(|entry| entry.variants()).unwrap_or_default();
@@ -186,7 +187,7 @@ impl Publication<'_> {
         Owner::of(Client::of_request(&self.job.request, &self.job.live.config.trusted_proxies))
     }
 
-    /// The variants that stay beside a new one; `None` where that finds no room.
+    /// Returns the variants that stay beside a new one; `None` if it finds no room.
     fn beside(
         &self,
         new: &Arc<StoredHead>,
@@ -223,10 +224,9 @@ impl Publication<'_> {
         })
     }
 
-    /// Freshens the stored responses that a 304 is about, and returns the first for the request that asked. The first
-    /// may be one that this request had not selected: the origin says that it answers this request too. Others change
-    /// only if the request could have been answered with them. `None` where the first has grown too large by updates: it is
-    /// gone, and only a full response helps.
+    /// Freshens the stored responses that a 304 identifies, and returns the first for the request that asked. The first may be one that
+    /// this request had not selected: the origin says that it answers this request too. Others change only if they could have answered
+    /// the request. `None` if updates have made the head of the first too large: it is removed, and only a full response helps.
     //= RFC 9111 section 4.3.4: responses that could have been chosen
     pub(crate) fn freshen_all<'a>(
         &self,
@@ -245,9 +245,9 @@ impl Publication<'_> {
         Some((freshened.unwrap_or_else(|| first.clone()), storing))
     }
 
-    /// The stored response with the fields of a 304, stored in its place. Where the 304 forbids storing, it answers
-    /// this once and is gone; where the request does, it answers this once and stays as it was. Nobody else gets it then
-    /// ([`Freshening::freshen`]). Beside it, why it isn't stored.
+    /// Stores the response with the fields of a 304 in its place. If the 304 forbids storing, the response answers this once and is
+    /// removed; if the request does, it answers this once and stays as it was. No other request gets it then ([`Freshening::freshen`]).
+    /// Returns the reason, too, if it isn't stored.
     //= RFC 9111 section 5.2.1.5: no-store of the request
     fn freshen(
         &self,
@@ -256,7 +256,7 @@ impl Publication<'_> {
         times: ExchangeTimes,
     ) -> Result<(Option<Hit>, Result<(), Detail>), Outgrown> {
         let cache = self.job.cache();
-        // Purged while the origin was asked: its 304 is about what is not there any more.
+        // Purged while the origin was asked: the 304 is about a response that is gone.
         if cache.is_removed(&self.job.fetch.key, &stale.head) {
             return Err(Outgrown);
         }
@@ -268,7 +268,7 @@ impl Publication<'_> {
                 let storing = stored.as_ref().map(|_| ()).map_err(|_| Reason::StoreFull.into());
                 return Ok((stored.ok(), storing));
             }
-            // The stored response is none of this request's business: it stays as it was.
+            // This request has no say about the stored response: it stays as it was.
             //= RFC 9111 section 5.2.1.5: no-store does not reach what is stored already
             Err(reason) if reason.is_of_request() => {}
             Err(_) => self.keep_only(|variant| !variant.head.is_same_variant(&stale.head)),
@@ -281,7 +281,7 @@ impl Publication<'_> {
         Ok((alone, freshened.storable.map(drop).map_err(Detail::from)))
     }
 
-    /// Removes the stored responses under the key that are not `kept`.
+    /// Removes the stored responses under the key except those `kept`.
     pub(crate) fn keep_only(&self, kept: impl Fn(&StoredResponse) -> bool) {
         let mut is_known = true;
         self.update(|current| {
@@ -315,7 +315,7 @@ impl Publication<'_> {
     }
 }
 
-/// Remembers that responses for this key are not stored, so that requests for it don't wait for each other.
+/// Notes that responses for this key are not stored, so that requests for it don't wait for each other.
 pub(crate) fn mark_uncacheable(
     job: &Job,
     note: Uncacheable,
@@ -325,7 +325,7 @@ pub(crate) fn mark_uncacheable(
     let cache = job.cache();
     cache.annotate(&job.fetch.key, |current| {
         let known = current.and_then(|entry| entry.uncacheable());
-        // Looked at under the key's turn: a purge that comes afterwards removes what is put now.
+        // Checked under the key's turn: a purge that comes afterwards removes the note put now.
         let is_known =
             |known: Uncacheable| known.is_renewed_enough(&note, now) || known.says_more_than(&note, now);
         if is_outdated() || known.is_some_and(is_known) {

@@ -33,7 +33,7 @@ pub(crate) struct Asker {
 pub(super) struct Crowd {
     key: Box<[u8]>,
     primary_bytes: usize,
-    /// Look-up from which on requests may join.
+    /// Look-up at which the crowd opened; its answer serves look-ups from then on.
     open_since: LookUp,
     limits: CollapseLimits,
     state: Mutex<State>,
