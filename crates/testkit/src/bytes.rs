@@ -16,7 +16,7 @@ impl Random {
         Self { state: seed }
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn number(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -25,13 +25,13 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// The next number below a bound.
+    /// Returns the next number below a bound.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound.max(1)).expect("a length fits into 64 bits");
         usize::try_from(self.number() % bound).expect("it is below a usize")
     }
 
-    /// So many bytes.
+    /// Returns `count` bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(count + 8);
         while bytes.len() < count {
@@ -42,7 +42,7 @@ impl Random {
     }
 }
 
-/// SHA-256 in hexadecimal digits.
+/// Returns the SHA-256 digest in hexadecimal digits.
 pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
         // Writing to a String cannot fail.

@@ -17,17 +17,17 @@ pub struct Authority {
 /// A certificate and its key, as PEM files that live as long as their authority.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The certificate.
+    /// Certificate file.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// Private key file.
     pub key: PathBuf,
 }
 
 impl Authority {
-    /// Makes a new one.
+    /// Creates an authority.
     ///
     /// # Panics
-    /// When the system gives no random numbers or no temporary folder.
+    /// Panics if the system gives no random numbers or no temporary folder.
     pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names are valid names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -39,23 +39,23 @@ impl Authority {
         Self { issuer, folder }
     }
 
-    /// The file with its own certificate.
+    /// Returns the file of its own certificate.
     pub fn file(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
-    /// A certificate for these host names and addresses.
+    /// Issues a certificate for these host names and addresses.
     ///
     /// # Panics
-    /// When a name is none, or no file can be written.
+    /// Panics if a name is invalid, or a file can't be written.
     pub fn identity(&self, names: &[&str]) -> Identity {
         self.issue(names, |_| {})
     }
 
-    /// The same, valid from one time to another. One with the same first name takes the files of the one before.
+    /// Issues a certificate that is valid from one time to another. It replaces the files of an earlier one with the same first name.
     ///
     /// # Panics
-    /// As [`Authority::identity`].
+    /// Same as [`Authority::identity`].
     pub fn identity_for(&self, names: &[&str], valid: Range<SystemTime>) -> Identity {
         self.issue(names, |params| {
             params.not_before = valid.start.into();

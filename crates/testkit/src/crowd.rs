@@ -1,7 +1,7 @@
-//! A crowd of clients of a kv server, half of them slow readers, who know what each reply has to be.
+//! A crowd of clients of a kv server, half of them slow readers, that know the expected reply to each request.
 //!
-//! One thread goes round all sockets: what it asks of each, it knows, in order, so that a reply that is missing, wrong or in another's
-//! place shows at once. Another thread asks one thing after the other, and measures.
+//! One thread serves all sockets. It knows the requests of each in order, so a reply that is missing, wrong or out of place shows at
+//! once. Another thread sends one request after the other and measures.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -10,19 +10,19 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Who comes, and for how long.
+/// Size of a crowd, and the duration of its visit.
 #[derive(Clone, Copy, Debug)]
 pub struct Crowd {
-    /// Every second of them reads slowly.
+    /// Number of clients; every second one reads slowly.
     pub clients: usize,
     pub duration: Duration,
 }
 
-/// What came of it: no reply was wrong, or it would not be there.
+/// Result of a visit without a wrong reply: one would have failed the test.
 #[derive(Clone, Copy, Debug)]
 pub struct CrowdReport {
     pub replies: u64,
-    /// Of the one who asks one thing after the other.
+    /// Latency of the thread that sends one request after the other.
     pub p999: Duration,
     pub longest: Duration,
 }
@@ -43,28 +43,28 @@ enum Pace {
     Slow,
 }
 
-/// A reply, by what it has to be.
+/// An expected reply.
 enum Due {
     Literal(Vec<u8>),
-    /// Or nothing, if it was evicted.
+    /// The stored value, or null if it was evicted.
     Stored(Vec<u8>),
 }
 
-/// Replies under way on each connection, at most and to begin with.
+/// Most replies under way on each connection.
 const WINDOW: usize = 24;
-/// What a slow reader reads in a round.
+/// Bytes that a slow reader reads in a round.
 const SLOW_BYTES: usize = 512;
 const FAST_BYTES: usize = 64 << 10;
-/// After the last question all must be answered within this time.
+/// Time after the last request within which all replies must arrive.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Values are of this size at most: large enough for slow readers to fill the buffers of the server.
+/// Largest value: large enough for slow readers to fill the buffers of the server.
 const VALUE_BYTES: u64 = 4096;
 
 impl Crowd {
-    /// Lets them come, ask, check every reply, and go.
+    /// Connects the clients, sends requests, checks every reply, and leaves.
     ///
     /// # Panics
-    /// When a reply is wrong, missing, or in another's place; when the server closes a connection.
+    /// Panics if a reply is wrong, missing or out of place, or if the server closes a connection.
     #[must_use]
     pub fn visit(&self, address: SocketAddr) -> CrowdReport {
         let is_over = AtomicBool::new(false);
@@ -92,7 +92,7 @@ impl Crowd {
             }
         }
         for member in &mut members {
-            // Or the slowest would take hours.
+            // Slow readers would take hours for the rest.
             member.pace = Pace::Fast;
         }
         let patience_end = Instant::now() + PATIENCE;
@@ -113,7 +113,7 @@ impl Member {
         Self { number, stream, pace, step: 0, unsent: Vec::new(), unread: Vec::new(), due: VecDeque::new() }
     }
 
-    /// SET, GET and ECHO of the next key, if not too much is under way.
+    /// Adds SET, GET and ECHO for the next key while the window has room.
     fn ask(&mut self) {
         while self.due.len() + 3 <= WINDOW {
             let (number, step) = (self.number, self.step);
@@ -137,7 +137,7 @@ impl Member {
         }
     }
 
-    /// Sends and reads what the sockets take and have; how many replies came.
+    /// Sends and reads as much as the socket allows. Returns the number of replies received.
     fn exchange(&mut self, buffer: &mut [u8]) -> u64 {
         if let Some(sent) = self.settle(|stream, member| stream.write(&member.unsent)) {
             self.unsent.drain(..sent);

@@ -1,8 +1,7 @@
-//! Shows a decision whole, as text for a test to compare: every combination of its inputs and what it comes to.
+//! Decision tables as text for a test to compare: every combination of inputs with its outcome.
 //!
-//! All combinations are asked for. Rows that come to the same are one row: in a column from the left, values are
-//! together where everything to the right of them is equal. `*` stands for all values; an empty cell repeats the one above.
-//! Long lists of values have a number, and stand below the table.
+//! Rows with the same outcome are combined: in a column, from the left, values with equal rows to the right share a row. `*` stands for
+//! all values; an empty cell repeats the one above. Long lists of values get a number and stand below the table.
 
 use std::fmt::Write;
 
@@ -12,7 +11,7 @@ pub struct Column {
     pub values: Vec<String>,
 }
 
-/// One line: the cells from some column on, and what they come to.
+/// A row: the cells from some column on, with their outcome.
 #[derive(Clone, PartialEq, Eq)]
 struct Row {
     cells: Vec<String>,
@@ -39,10 +38,10 @@ impl Column {
     }
 }
 
-/// A cell that is longer gets a number.
+/// Longest cell that is not replaced by a number.
 const CELL_CHARS_MAX: usize = 32;
 
-/// The table of `outcome`, which gets the indices of one value per column.
+/// Returns the table of `outcome`, which gets the index of one value per column.
 pub fn table(columns: &[Column], outcome: impl Fn(&[usize]) -> String) -> String {
     let mut rows = rows(columns, &mut Vec::new(), &outcome);
     let legend = number_lists(&mut rows);
@@ -64,7 +63,7 @@ pub fn table(columns: &[Column], outcome: impl Fn(&[usize]) -> String) -> String
     text + &legend
 }
 
-/// Puts numbers in place of long lists, and says what they stand for.
+/// Replaces long lists with numbers, and returns the legend.
 fn number_lists(rows: &mut [Row]) -> String {
     let mut lists: Vec<String> = Vec::new();
     for cell in rows.iter_mut().flat_map(|row| &mut row.cells).filter(|cell| cell.len() > CELL_CHARS_MAX) {
@@ -99,7 +98,7 @@ fn rows(columns: &[Column], chosen: &mut Vec<usize>, outcome: &dyn Fn(&[usize]) 
     groups.into_iter().flat_map(with_cell).collect()
 }
 
-/// Compares a table with the one that is written down.
+/// Compares a table with the expected one.
 #[track_caller]
 pub fn compare(now: &str, written: &str) {
     let differing = now.lines().zip(written.lines()).find(|(now, written)| now != written);

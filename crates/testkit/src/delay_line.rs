@@ -1,24 +1,24 @@
-//! Bytes on their way: each leaves so long after it came, however many there are.
+//! A line that delivers each byte a fixed time after it came in, however many there are.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// What has come and not left yet, in order. One end puts, the other takes.
+/// Pieces that have come in and not left yet, in order. One end puts, the other takes.
 #[derive(Default)]
 pub(crate) struct DelayLine {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// What came at once.
+/// Bytes that came in together.
 pub(crate) struct Piece {
     pub(crate) came: Instant,
-    /// Empty: the sender has closed.
+    /// Bytes; empty if the sender has closed.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// One end is gone: nothing leaves any more.
+/// Error of a closed line.
 pub(crate) struct Closed;
 
 #[derive(Default)]
@@ -29,7 +29,7 @@ struct State {
 }
 
 impl DelayLine {
-    /// Puts what came now; waits while more than `room` bytes are on their way.
+    /// Puts a piece that came in now; waits while `room` bytes or more are on their way.
     pub(crate) fn put(&self, bytes: Vec<u8>, room: usize) -> Result<(), Closed> {
         let came = Instant::now();
         let state = self.changed.wait_while(self.state(), |state| !state.is_closed && state.bytes >= room);
@@ -43,7 +43,7 @@ impl DelayLine {
         Ok(())
     }
 
-    /// Takes the oldest piece, at once; when it leaves is the caller's business.
+    /// Takes the oldest piece at once; the caller decides when it leaves.
     pub(crate) fn take(&self) -> Result<Piece, Closed> {
         let state =
             self.changed.wait_while(self.state(), |state| !state.is_closed && state.pieces.is_empty());
@@ -54,7 +54,7 @@ impl DelayLine {
         Ok(piece)
     }
 
-    /// Nothing is put or taken any more.
+    /// Closes the line: pieces are neither put nor taken any more.
     pub(crate) fn close(&self) {
         self.state().is_closed = true;
         self.changed.notify_all();

@@ -1,12 +1,12 @@
-//! What the pages tell people to type.
+//! Commands in the documentation.
 
 use std::fs;
 use std::path::Path;
 
-/// The commands of `program` in the guides and in the README, each in its words, with the page that it stands on.
+/// Returns the commands of `program` in the guides and in the README, split into words, with their page.
 ///
 /// # Panics
-/// When a page can't be read.
+/// Panics if a page can't be read.
 #[must_use]
 pub fn documented_commands(program: &str) -> Vec<(String, Vec<String>)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -23,7 +23,7 @@ pub fn documented_commands(program: &str) -> Vec<(String, Vec<String>)> {
     commands
 }
 
-/// As a shell reads a line, as far as the pages need it: quotes, and what is not for the command.
+/// Splits a line as a shell does, as far as the pages need it: quotes, comments and redirections.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for character in line.chars() {

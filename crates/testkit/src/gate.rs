@@ -1,27 +1,27 @@
-//! A gate that a test opens when it wants a server to go on.
+//! Gates that a test opens when it wants a server to continue.
 
 use std::sync::{Arc, Condvar, Mutex};
 
 use crate::wait::DEADLINE;
 
-/// Closed at first; open for ever after [`Gate::open`]. Clones are the same gate.
+/// A gate, closed at first and open for ever after [`Gate::open`]. Clones are the same gate.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {
     shared: Arc<(Mutex<usize>, Condvar)>,
 }
 
 impl Gate {
-    /// A closed gate.
+    /// Creates a closed gate.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets everybody through, now and later.
+    /// Opens the gate, for present and later waits.
     pub fn open(&self) {
         self.reach(usize::MAX);
     }
 
-    /// Lets those through who wait for this step or an earlier one.
+    /// Lets waits for this step, or an earlier one, through.
     ///
     /// # Panics
     /// Never in practice: no holder of the lock panics.

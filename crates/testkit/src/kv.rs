@@ -16,20 +16,19 @@ pub struct Kv {
 }
 
 impl Kv {
-    /// Starts it with these arguments. `binary` is `env!("CARGO_BIN_EXE_larder")`.
+    /// Starts a server with these arguments. `binary` is `env!("CARGO_BIN_EXE_larder")`.
     ///
     /// # Panics
-    /// When it ends before it listens.
+    /// Panics if the server ends before it listens.
     #[track_caller]
     pub fn start(binary: &str, arguments: &[&str]) -> Self {
         Self::start_under(&[], binary, arguments)
     }
 
-    /// Starts it under a tool, which gets these arguments before the binary and its own; `@dir@` is the folder of this
-    /// server.
+    /// Starts a server under a tool, which gets these arguments before the binary and its own; `@dir@` is the folder of this server.
     ///
     /// # Panics
-    /// When it ends before it listens.
+    /// Panics if the server ends before it listens.
     #[track_caller]
     pub fn start_under(tool: &[&str], binary: &str, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
@@ -45,17 +44,17 @@ impl Kv {
         Self { service, address, folder }
     }
 
-    /// Where its files are.
+    /// Returns the folder of its files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Sends inline commands on a connection of their own, and gives all replies to them in one text.
+    /// Sends inline commands on a connection of their own, and returns all replies as one text.
     #[track_caller]
     pub fn ask(&self, commands: &[&str]) -> String {
         let lines: String = commands.iter().map(|command| format!("{command}\r\n")).collect();
@@ -63,10 +62,10 @@ impl Kv {
     }
 }
 
-/// Sends bytes in pieces on a connection, and gives all that comes back until the server closes.
+/// Sends bytes in pieces on a connection, and returns all bytes received until the server closes.
 ///
 /// # Panics
-/// When nobody listens there.
+/// Panics if no server listens there.
 #[track_caller]
 pub fn converse(address: SocketAddr, bytes: &[u8], piece_bytes: usize) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("it listens");

@@ -1,14 +1,14 @@
-//! What the tests of the binary are made of: servers that misbehave on command, a client that sends any bytes, and
-//! the binary itself as a process.
+//! Tools for tests of the binary: servers that misbehave on command, a client that sends any bytes, and the binary itself as a process.
 //!
-//! Decides nothing about HTTP caching and takes no code from the product, so that an error there can't hide here; but for the parser
-//! of the Redis protocol (`resp`), which [`RespProxy`] needs and which real servers are tested against.
-//! Never waits a fixed time: everything waits for a condition ([`wait`], [`Gate`]) with a generous deadline, and
-//! panics with what it knows when the deadline passes. For tests only; threads and blocking sockets throughout.
+//! The crate decides nothing about HTTP caching and uses no code of the product, so that an error there can't hide here. The exception is
+//! the parser of the Redis protocol (`resp`), which [`RespProxy`] needs and which is tested against real servers. No test waits a fixed
+//! time: all wait for a condition ([`wait`], [`Gate`]) with a generous deadline, and panic with details when it passes. For tests only;
+//! threads and blocking sockets throughout.
 //!
-//! Main types: [`Larder`] (the binary), [`ScriptedOrigin`] (an origin server whose every byte a test chooses),
-//! [`FaultProxy`] (a bad network), [`RespProxy`] (one that knows the replies of a Redis), [`Client`] (HTTP/1.x by hand), [`Nginx`] and [`RealServer`] (real origin
-//! servers), [`Authority`] (certificates), [`Collector`] (what OpenTelemetry calls so), [`conversation`] (case files of whole conversations).
+//! Main types: [`Larder`] (the binary), [`ScriptedOrigin`] (an origin server whose every byte a test chooses), [`FaultProxy`] (a bad
+//! network), [`RespProxy`] (a proxy that decides about each reply of a Redis), [`Client`] (HTTP/1.x by hand), [`Nginx`] and
+//! [`RealServer`] (real origin servers), [`Authority`] (certificates), [`Collector`] (an OpenTelemetry collector), [`conversation`] (case
+//! files of whole conversations).
 
 mod bytes;
 mod certificates;

@@ -1,33 +1,33 @@
-//! HTTP/1.x messages as the tests see them: nothing corrected, nothing refused unless it can't be read at all.
+//! HTTP/1.x messages as the tests see them: uncorrected, and refused only if they can't be read at all.
 
 use std::io::{self, BufRead, Read};
 
-/// Field lines in the order in which they came.
+/// Field lines in the order received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields(pub Vec<(String, String)>);
 
 impl Fields {
-    /// The value of the first line with this name.
+    /// Returns the value of the first line with this name.
     pub fn one(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// The values of all lines with this name.
+    /// Returns the values of all lines with this name.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// All values joined with commas; empty if there are none.
+    /// Returns all values joined with commas; empty if there are none.
     pub fn joined(&self, name: &str) -> String {
         self.all(name).collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether there is such a line.
+    /// Returns whether there is a line with this name.
     pub fn has(&self, name: &str) -> bool {
         self.one(name).is_some()
     }
 
-    /// Whether a comma-separated list has this member.
+    /// Returns whether a comma-separated list has this member.
     pub fn lists(&self, name: &str, member: &str) -> bool {
         self.all(name).flat_map(|value| value.split(',')).any(|own| own.trim().eq_ignore_ascii_case(member))
     }
@@ -43,27 +43,27 @@ pub struct Head {
 }
 
 impl Head {
-    /// Reads a head; `None` when the peer closes before its first byte.
+    /// Reads a head; `None` if the peer closes before its first byte.
     ///
     /// # Errors
-    /// When the connection breaks or closes inside the head.
+    /// Returns an error if the connection breaks or closes inside the head.
     pub fn read(reader: &mut impl BufRead) -> io::Result<Option<Self>> {
         let Some(start) = line(reader)? else { return Ok(None) };
         let fields = fields(reader)?;
         Ok(Some(Self { start, fields }))
     }
 
-    /// The n-th word of the first line, from 0; empty if there is none.
+    /// Returns the n-th word of the first line, from 0; empty if there is none.
     pub fn word(&self, index: usize) -> &str {
         self.start.split(' ').nth(index).unwrap_or_default()
     }
 
-    /// The status code of a response; 0 if there is none.
+    /// Returns the status code of a response; 0 if there is none.
     pub fn status(&self) -> u16 {
         self.word(1).parse().unwrap_or(0)
     }
 
-    /// The last transfer coding is `chunked`.
+    /// Returns whether the last transfer coding is `chunked`.
     pub(crate) fn is_chunked(&self) -> bool {
         let codings = self.fields.joined("transfer-encoding").to_ascii_lowercase();
         codings.rsplit(',').next().is_some_and(|last| last.trim() == "chunked")
@@ -74,7 +74,7 @@ impl Head {
     }
 }
 
-/// Field lines up to the empty line.
+/// Reads field lines up to the empty line.
 pub(crate) fn fields(reader: &mut impl BufRead) -> io::Result<Fields> {
     let mut fields = Vec::new();
     loop {
@@ -87,27 +87,27 @@ pub(crate) fn fields(reader: &mut impl BufRead) -> io::Result<Fields> {
     }
 }
 
-/// The size of the next chunk.
+/// Reads the size of the next chunk.
 pub(crate) fn chunk_size(reader: &mut impl BufRead) -> io::Result<usize> {
     let line = line(reader)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let digits = line.split(';').next().unwrap_or_default().trim();
     usize::from_str_radix(digits, 16).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// The line end after the data of a chunk.
+/// Reads the line end after the data of a chunk.
 pub(crate) fn chunk_end(reader: &mut impl BufRead) -> io::Result<()> {
     let end = line(reader)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     if end.is_empty() { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// Appends so many bytes; an error leaves what came before it.
+/// Appends `count` bytes; after an error, `body` keeps the bytes received before it.
 pub(crate) fn exactly(reader: &mut impl BufRead, count: usize, body: &mut Vec<u8>) -> io::Result<()> {
     let wanted = u64::try_from(count).expect("a length fits into 64 bits");
     let read = reader.take(wanted).read_to_end(body)?;
     if read == count { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// A line without its end; `None` at the end of the stream.
+/// Reads a line without its end; `None` at the end of the stream.
 fn line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     reader.read_until(b'\n', &mut line)?;
@@ -121,7 +121,7 @@ fn line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
     Ok(Some(text(line)))
 }
 
-/// What is no UTF-8 becomes characters of the same numbers, so that no byte is lost.
+/// Converts bytes to text. If they are not UTF-8, each becomes the character of the same number, so that none is lost.
 pub(crate) fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
         .unwrap_or_else(|error| error.as_bytes().iter().map(|byte| char::from(*byte)).collect())

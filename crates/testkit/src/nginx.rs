@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::real::{self, RealServer};
 use crate::wait;
 
-/// nginx that serves the files of a folder. Stopped when dropped.
+/// An nginx that serves the files of a folder. Stopped when dropped.
 pub struct Nginx(RealServer);
 
 impl Deref for Nginx {
@@ -20,10 +20,10 @@ impl Deref for Nginx {
 }
 
 impl Nginx {
-    /// Starts it; `directives` go into the `server` block. Files go to [`RealServer::root`].
+    /// Starts nginx; `directives` go into the `server` block. Files go to [`RealServer::root`].
     ///
     /// # Panics
-    /// When nginx is not installed or does not start.
+    /// Panics if nginx is not installed or does not start.
     #[track_caller]
     pub fn start(directives: &str) -> Self {
         Self(RealServer::start("nginx", |folder, address| {
@@ -35,17 +35,17 @@ impl Nginx {
         }))
     }
 
-    /// Lines of its access log: method, target, status, what range was asked for, and how many bytes of content it sent.
+    /// Returns the lines of its access log: method, target, status, requested range, and bytes of content sent.
     pub fn log(&self) -> Vec<String> {
         self.log_lines("access.log")
     }
 
-    /// Lines of its access log after everything that it has been asked so far is written there.
+    /// Returns the lines of its access log once all requests so far are logged.
     #[track_caller]
     pub fn settled_log(&mut self) -> Vec<String> {
         self.0.service.assert_runs();
-        // nginx writes a line when it has sent the response, which its client may have read before. One worker
-        // writes in order, so a request of our own comes last.
+        // nginx writes a line after sending the response, which the client may have read by then. One worker writes in order, so a
+        // request of our own comes last.
         let marker = format!("/marker-{}", self.log().len());
         crate::Client::connect(self.address()).get(&marker);
         let lines = wait::until("nginx writes its log", || {

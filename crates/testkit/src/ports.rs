@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below the range that the system hands out by itself: nobody gets such a port by asking for port 0, and no
-/// outgoing connection has it as its local port.
+/// First port. The range is below the one that the system assigns from: no socket gets such a port by asking for port 0, nor as the local
+/// port of an outgoing connection.
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 12_000;
 
@@ -42,7 +42,7 @@ impl Port {
         Some(Self { address, _lock: lock })
     }
 
-    /// Where to listen.
+    /// Returns the address to listen on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

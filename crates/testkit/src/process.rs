@@ -17,7 +17,7 @@ use crate::ports::Port;
 use crate::tool::spawn;
 use crate::wait;
 
-/// How to start the gateway.
+/// Settings for starting the gateway.
 pub struct Setup {
     binary: PathBuf,
     tool: Vec<String>,
@@ -39,7 +39,7 @@ pub struct Larder {
     config: Option<String>,
 }
 
-/// A running subcommand of the binary. Killed when dropped; shows what it wrote when the test fails.
+/// A running subcommand of the binary. Killed when dropped; its output is shown if the test fails.
 pub struct Service {
     child: Child,
     log: PathBuf,
@@ -50,22 +50,22 @@ pub struct Service {
 pub struct Successor(Pid);
 
 impl Successor {
-    /// That with this id, as the process under test tells it.
+    /// Creates the handle of a process by its id, as reported by the process under test.
     ///
     /// # Panics
-    /// When it is not the id of a process.
+    /// Panics if the number is no process id.
     pub fn new(id: u64) -> Self {
         let id = i32::try_from(id).ok().and_then(Pid::from_raw);
         Self(id.expect("the id of a process"))
     }
 
-    /// Sends a signal. It may have ended already.
+    /// Sends a signal. The process may have ended already.
     pub fn signal(&self, signal: Signal) {
-        // What is gone can't be told anything.
+        // A process that has ended needs no signal.
         let _ = kill_process(self.0, signal);
     }
 
-    /// Waits until it has ended.
+    /// Waits until the process has ended.
     #[track_caller]
     pub fn end(&self) {
         wait::until_true("the successor ends", || test_kill_process(self.0).is_err());
@@ -79,13 +79,13 @@ impl Drop for Successor {
 }
 
 impl Setup {
-    /// In front of one origin, without a configuration file. `binary` is `env!("CARGO_BIN_EXE_larder")`.
+    /// Sets up a gateway for one origin, without a configuration file. `binary` is `env!("CARGO_BIN_EXE_larder")`.
     pub fn origin(binary: &str, origin: &str) -> Self {
         Self { origin: Some(origin.to_owned()), ..Self::new(binary) }
     }
 
-    /// With a configuration file. In the text `@listen@` and `@admin@` are addresses and `@dir@` is a folder of
-    /// this process alone; `listen` and `[admin]` are added where they are missing.
+    /// Sets up a gateway with a configuration file. In the text, `@listen@` and `@admin@` are addresses and `@dir@` is a folder of this
+    /// process alone; `listen` and `[admin]` are added if missing.
     pub fn config(binary: &str, config: &str) -> Self {
         Self { config: Some(config.to_owned()), ..Self::new(binary) }
     }
@@ -111,8 +111,7 @@ impl Setup {
         self
     }
 
-    /// Runs it under a tool, which gets these arguments before the binary and its own; `@dir@` is the folder of this
-    /// process.
+    /// Runs the gateway under a tool, which gets these arguments before the binary and its own; `@dir@` is the folder of this process.
     #[must_use]
     pub fn under(mut self, tool: &[&str]) -> Self {
         let folder = self.folder.path().display().to_string();
@@ -127,10 +126,10 @@ impl Setup {
         self
     }
 
-    /// Puts a file into the folder of this process, or into one below it.
+    /// Writes a file to the folder of this process, or to one below it.
     ///
     /// # Panics
-    /// When it can't be written.
+    /// Panics if the file can't be written.
     #[must_use]
     pub fn file(self, name: &str, content: impl AsRef<[u8]>) -> Self {
         let path = self.folder.path().join(name);
@@ -140,20 +139,20 @@ impl Setup {
         self
     }
 
-    /// Starts it and waits until it is ready.
+    /// Starts the gateway and waits until it is ready.
     ///
     /// # Panics
-    /// When it ends or does not become ready.
+    /// Panics if it ends or does not become ready.
     #[track_caller]
     pub fn start(self) -> Larder {
         let admin = self.admin.address();
         self.start_when(admin)
     }
 
-    /// Starts it and waits until it is ready by what another address says: where the admin API wants a token.
+    /// Starts the gateway and waits until another address reports that it is ready, for an admin API that requires a token.
     ///
     /// # Panics
-    /// When it ends or does not become ready.
+    /// Panics if it ends or does not become ready.
     #[track_caller]
     pub fn start_when(self, probes: SocketAddr) -> Larder {
         let mut larder = self.spawn();
@@ -161,11 +160,10 @@ impl Setup {
         larder
     }
 
-    /// Starts it and waits until clients can connect, without a question to the admin API: nothing is counted that
-    /// the test did not ask for.
+    /// Starts the gateway and waits until clients can connect, without a request to the admin API, which would count in the metrics.
     ///
     /// # Panics
-    /// When it ends or does not listen.
+    /// Panics if it ends or does not listen.
     #[track_caller]
     pub fn start_unasked(self) -> Larder {
         // A tool such as valgrind makes a start some fifty times slower.
@@ -217,40 +215,40 @@ fn fill(config: &str, listen: &Port, admin: &Port, folder: &Path) -> String {
 }
 
 impl Larder {
-    /// Where clients connect.
+    /// Returns the address for clients.
     pub fn address(&self) -> SocketAddr {
         self.listen.address()
     }
 
-    /// Where the admin API listens.
+    /// Returns the address of the admin API.
     pub fn admin(&self) -> SocketAddr {
         self.admin.address()
     }
 
-    /// `http://` and the address, and a path.
+    /// Returns the URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address())
     }
 
-    /// A new connection.
+    /// Opens a connection.
     #[track_caller]
     pub fn client(&self) -> Client {
         Client::connect(self.address())
     }
 
-    /// One GET on a new connection.
+    /// Sends a GET on a new connection.
     #[track_caller]
     pub fn get(&self, target: &str) -> Response {
         self.client().get(target)
     }
 
-    /// One request on a new connection; `fields` are lines with their ends.
+    /// Sends a request on a new connection; `fields` are lines with their ends.
     #[track_caller]
     pub fn ask(&self, method: &str, target: &str, fields: &str) -> Response {
         self.client().ask(method, target, fields)
     }
 
-    /// One request to the admin API, with a body.
+    /// Sends a request with a body to the admin API.
     #[track_caller]
     pub fn ask_admin(&self, method: &str, target: &str, body: &str) -> Response {
         let mut client = Client::connect(self.admin());
@@ -263,10 +261,10 @@ impl Larder {
         client.response_to(method)
     }
 
-    /// The sum of all series of a metric whose line has all these parts.
+    /// Returns the sum of all series of a metric whose line has all these parts.
     ///
     /// # Panics
-    /// When `/metrics` does not answer.
+    /// Panics if `/metrics` does not answer.
     #[track_caller]
     pub fn metric(&self, name: &str, parts: &[&str]) -> f64 {
         let answer = self.ask_admin("GET", "/metrics", "");
@@ -284,7 +282,7 @@ impl Larder {
     /// Replaces the configuration file; see [`Setup::config`] for the form of the text. Does not reload it.
     ///
     /// # Panics
-    /// When it was started without one.
+    /// Panics if the gateway was started without one.
     pub fn write_config(&mut self, config: &str) {
         assert!(self.config.is_some(), "started without a configuration file");
         let filled = fill(config, &self.listen, &self.admin, self.folder.path());
@@ -292,12 +290,12 @@ impl Larder {
         self.config = Some(config.to_owned());
     }
 
-    /// The folder of this process.
+    /// Returns the folder of this process.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The process.
+    /// Returns the process.
     pub fn service(&mut self) -> &mut Service {
         &mut self.service
     }
@@ -308,23 +306,23 @@ impl Larder {
         self.service.signal(signal);
     }
 
-    /// Bytes of resident memory, with those in anonymous files.
+    /// Returns the resident memory in bytes, including anonymous files.
     #[track_caller]
     pub fn resident_bytes(&self) -> u64 {
         self.service.resident_bytes()
     }
 
-    /// What it wrote to standard output.
+    /// Returns its standard output.
     pub fn stdout(&self) -> String {
         self.service.stdout()
     }
 
-    /// What it wrote to standard error.
+    /// Returns its standard error.
     pub fn stderr(&self) -> String {
         self.service.stderr()
     }
 
-    /// Whether `/ready` says so.
+    /// Returns whether `/ready` reports that it is ready.
     #[track_caller]
     fn is_ready(&mut self, probes: SocketAddr) -> bool {
         self.service.assert_runs();
@@ -339,31 +337,31 @@ impl Service {
     /// Starts a command of the binary; its output goes to files in the folder.
     ///
     /// # Panics
-    /// When it can't be started.
+    /// Panics if it can't be started.
     #[track_caller]
     pub fn start(command: &mut Command, folder: &Path, name: &str) -> Self {
         Self::start_with(command, Stdio::null(), folder, name)
     }
 
-    /// The same, with something to read from.
+    /// Starts a command of the binary with this standard input.
     ///
     /// # Panics
-    /// When it can't be started.
+    /// Panics if it can't be started.
     #[track_caller]
     pub fn start_with(command: &mut Command, input: Stdio, folder: &Path, name: &str) -> Self {
         let (log, errors) = (folder.join(format!("{name}.out")), folder.join(format!("{name}.err")));
         let open = |path: &PathBuf| File::create(path).expect("a file in the folder");
         command.stdin(input).stdout(open(&log)).stderr(open(&errors));
-        // A Larder that is installed on this machine has nothing to do with it.
+        // A configuration installed on this machine must not be read.
         command.env("CONFIGURATION_DIRECTORY", folder.join("no-configuration"));
         let child = spawn(name, command);
         Self { child, log, errors }
     }
 
-    /// Fails the test when the process has ended.
+    /// Asserts that the process has not ended.
     ///
     /// # Panics
-    /// When it has.
+    /// Panics if it has.
     #[track_caller]
     pub fn assert_runs(&mut self) {
         if let Some(status) = self.status() {
@@ -371,21 +369,21 @@ impl Service {
         }
     }
 
-    /// How it has ended, if it has.
+    /// Returns the exit status, if the process has ended.
     ///
     /// # Panics
-    /// When the system does not know it.
+    /// Panics if the system does not know the process.
     pub fn status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child can be waited for")
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended by itself.
     #[track_caller]
     pub fn end(&mut self) -> ExitStatus {
         wait::until("the process ends", || self.status())
     }
 
-    /// Of the process.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -399,20 +397,20 @@ impl Service {
         kill_process(Pid::from_child(&self.child), signal).expect("the process runs");
     }
 
-    /// Bytes of resident memory, with those in anonymous files: they are not mapped, so the process's own figure
-    /// leaves them out, although they are memory like any other.
+    /// Returns the resident memory in bytes, including anonymous files: they are not mapped, so the figure of the process leaves them
+    /// out, although they are memory like any other.
     ///
     /// # Panics
-    /// When the process is gone.
+    /// Panics if the process is gone.
     #[track_caller]
     pub fn resident_bytes(&self) -> u64 {
         self.mapped_bytes() + self.anonymous_file_bytes()
     }
 
-    /// What it holds in memory but its code: pages that no file has, and anonymous files.
+    /// Returns the memory of its data in bytes: pages that belong to no file, and anonymous files.
     ///
     /// # Panics
-    /// When the process is gone.
+    /// Panics if the process is gone.
     #[track_caller]
     pub fn data_bytes(&self) -> u64 {
         self.status_bytes("RssAnon:") + self.anonymous_file_bytes()
@@ -423,7 +421,7 @@ impl Service {
         let paths = open.filter_map(|entry| Some(entry.ok()?.path()));
         let is_anonymous =
             |path: &PathBuf| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:"));
-        // What was closed in between has no metadata any more.
+        // A file closed in between has no metadata any more.
         let files = paths.filter(is_anonymous).filter_map(|path| fs::metadata(path).ok());
         files.map(|file| file.blocks() * 512).sum()
     }
@@ -432,21 +430,20 @@ impl Service {
         self.status_bytes("VmRSS:")
     }
 
-    /// The most that was resident at any time, without anonymous files.
+    /// Returns the peak of resident memory in bytes, without anonymous files.
     ///
     /// # Panics
-    /// When the process is gone.
+    /// Panics if the process is gone.
     #[track_caller]
     pub fn peak_bytes(&self) -> u64 {
         self.status_bytes("VmHWM:")
     }
 
-    /// How long something takes, without the time in which a thread of the process, or the one that asks, was ready and
-    /// had no core: what else the machine does is no matter of the process. A process that sleeps or holds a lock is not
-    /// excused.
+    /// Returns the time that `done` takes, without the time in which a thread of the process, or the calling one, was ready but had no
+    /// core: the load of the machine does not count. Sleeping or holding a lock does.
     ///
     /// # Panics
-    /// When the process is gone.
+    /// Panics if the process is gone.
     #[track_caller]
     pub fn waited_for(&self, done: impl FnOnce()) -> Duration {
         let (begin, before) = (Instant::now(), self.delays());
@@ -461,7 +458,7 @@ impl Service {
         waited.saturating_sub(longest + own)
     }
 
-    /// How long each of its threads has waited for a core since it began.
+    /// Returns the time for which each of its threads has waited for a core since it began.
     #[track_caller]
     fn delays(&self) -> BTreeMap<PathBuf, Duration> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the process runs");
@@ -483,10 +480,10 @@ impl Service {
         kibibytes << 10
     }
 
-    /// Where it says that it listens.
+    /// Returns the addresses that it prints as listening.
     ///
     /// # Panics
-    /// When a line says anything else.
+    /// Panics if a line says anything else.
     #[track_caller]
     pub fn listening(&self) -> Vec<SocketAddr> {
         let text = self.stdout();
@@ -497,18 +494,18 @@ impl Service {
         lines.map(|line| address(line).unwrap_or_else(|| panic!("not an address: {line}"))).collect()
     }
 
-    /// What it wrote to standard output.
+    /// Returns its standard output.
     pub fn stdout(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// What it wrote to standard error.
+    /// Returns its standard error.
     pub fn stderr(&self) -> String {
         fs::read_to_string(&self.errors).unwrap_or_default()
     }
 }
 
-/// How long a thread was ready without a core: the second field, in nanoseconds. It may have ended.
+/// Returns the time for which a thread was ready without a core: the second field, in nanoseconds. Zero if the thread has ended.
 fn delay(schedstat: &Path) -> Duration {
     let text = fs::read_to_string(schedstat).unwrap_or_default();
     let nanoseconds = text.split_ascii_whitespace().nth(1).and_then(|field| field.parse().ok());
@@ -517,7 +514,7 @@ fn delay(schedstat: &Path) -> Duration {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {

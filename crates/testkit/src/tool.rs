@@ -1,4 +1,4 @@
-//! Programs of others: curl, nghttp, a browser.
+//! External programs: curl, nghttp, a browser.
 
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
@@ -6,10 +6,10 @@ use std::thread;
 
 use crate::wait::{self, DEADLINE};
 
-/// What a program said.
+/// Output of a program.
 #[derive(Debug)]
 pub struct Output {
-    /// Exit status; -1 when a signal ended it.
+    /// Exit status; -1 if a signal ended it.
     pub status: i32,
     /// Standard output.
     pub stdout: Vec<u8>,
@@ -18,15 +18,15 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard output as text.
+    /// Returns standard output as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Fails the test unless the program was content.
+    /// Returns the output of a successful program.
     ///
     /// # Panics
-    /// When it was not.
+    /// Panics if the program failed.
     #[track_caller]
     pub fn succeeded(self) -> Self {
         assert_eq!(self.status, 0, "it failed; stderr:\n{}\nstdout:\n{}", self.stderr, self.text());
@@ -37,7 +37,7 @@ impl Output {
 /// Runs a program to its end.
 ///
 /// # Panics
-/// When it is not installed, or has not ended within twice the [`DEADLINE`].
+/// Panics if it is not installed, or has not ended within twice the [`DEADLINE`].
 #[track_caller]
 pub fn run(program: &str, arguments: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>) -> Output {
     let mut command = Command::new(program);
@@ -49,7 +49,7 @@ pub fn run(program: &str, arguments: impl IntoIterator<Item = impl AsRef<std::ff
     let status = wait::until(&format!("{program} ends"), || {
         let status = child.try_wait().expect("a child can be waited for");
         if status.is_none() && std::time::Instant::now() + DEADLINE > end {
-            // Beyond the limit: its output says more than the deadline would.
+            // Killed at half the time limit, so that its output is shown instead of the deadline.
             let _ = child.kill();
         }
         status
@@ -64,13 +64,13 @@ pub fn run(program: &str, arguments: impl IntoIterator<Item = impl AsRef<std::ff
 /// Starts a program, or says how to install it.
 ///
 /// # Panics
-/// When it can't be started.
+/// Panics if it can't be started.
 #[track_caller]
 pub(crate) fn spawn(program: &str, command: &mut Command) -> std::process::Child {
     loop {
         match command.spawn() {
             Ok(child) => return child,
-            // A program that was just written: another test forked meanwhile, and its child has the descriptor until it executes.
+            // The program was just written: another test has forked, and its child holds the descriptor until it executes.
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => thread::yield_now(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 panic!("{program} is missing: run scripts/install-dependencies")
@@ -83,7 +83,7 @@ pub(crate) fn spawn(program: &str, command: &mut Command) -> std::process::Child
 fn reader(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // Broken: what came before it is what there is.
+        // If the pipe breaks, the bytes before that count.
         let _ = pipe.read_to_end(&mut bytes);
         bytes
     })

@@ -3,25 +3,25 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Nothing that works takes so long, not even on a busy machine.
+/// Time limit that no working operation reaches, even on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Pause between two looks at a condition that can't wake anybody.
+/// Pause between two checks of a condition that can't wake the thread.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Looks again until there is a value.
+/// Checks again until there is a value.
 ///
 /// # Panics
-/// When the deadline passes.
+/// Panics if the deadline passes.
 #[track_caller]
 pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     until_within(DEADLINE, what, look)
 }
 
-/// The same with a deadline of its own.
+/// Checks again until there is a value, with a deadline of its own.
 ///
 /// # Panics
-/// When the deadline passes.
+/// Panics if the deadline passes.
 #[track_caller]
 pub fn until_within<T>(deadline: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + deadline;
@@ -34,10 +34,10 @@ pub fn until_within<T>(deadline: Duration, what: &str, mut look: impl FnMut() ->
     }
 }
 
-/// Looks again until the condition holds.
+/// Checks again until the condition holds.
 ///
 /// # Panics
-/// When the deadline passes.
+/// Panics if the deadline passes.
 #[track_caller]
 pub fn until_true(what: &str, mut holds: impl FnMut() -> bool) {
     until(what, || holds().then_some(()));

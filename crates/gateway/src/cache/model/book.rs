@@ -1,4 +1,4 @@
-//! What has happened, and whether an answer is one that the guarantees of `docs/design/coherence.md` permit.
+//! Record of all events, and the judge that checks answers against the guarantees of `docs/design/coherence.md`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,29 +12,29 @@ use tokio::time::Instant;
 use super::VERIFICATION;
 use super::urls::{URLS, names};
 
-/// Names one answer of the origin, in the order in which it gave them.
+/// Number of an answer of the origin, in order.
 pub(super) type FetchId = usize;
 
-/// See the module.
+/// Record of all events of a history.
 pub(super) struct Book {
     pages: Mutex<Pages>,
 }
 
 struct Pages {
     begun: Instant,
-    /// When the origin gave each answer.
+    /// Times of the origin's answers.
     fetches: Vec<Instant>,
     purges: Vec<Purge>,
-    /// By the name of the record.
+    /// Stored records by name.
     stored: HashMap<Box<[u8]>, Stored>,
     lines: Vec<LineLife>,
-    /// The last time that the store lost the end of its log, and anything of it.
+    /// Last time that the store lost the end of its log, and last time that it lost any part.
     lost: Option<Instant>,
     cut: Option<Instant>,
     notes: Vec<String>,
 }
 
-/// What lies under a name now, and since when.
+/// Current record under a name, and the time since which it is there.
 #[derive(Clone, Copy)]
 struct Stored {
     fetch: FetchId,
@@ -44,31 +44,31 @@ struct Stored {
 #[derive(Default, Clone)]
 struct LineLife {
     told: HashMap<Box<[u8]>, Instant>,
-    /// The last time that something did not get through.
+    /// Last time that a message did not get through.
     trouble: Option<Instant>,
     cuts: Vec<(Instant, Option<Instant>)>,
     died: Option<Instant>,
     is_stopped: bool,
 }
 
-/// Something was taken out of use.
+/// A purge or an invalidation.
 #[derive(Clone, Debug)]
 pub(super) struct Purge {
     pub(super) urls: Vec<&'static str>,
     pub(super) force: Force,
     pub(super) begun: Instant,
-    /// Since when it holds.
+    /// Time from which it holds.
     pub(super) holds: Instant,
     pub(super) by: usize,
-    /// Where.
+    /// Instances that it reaches.
     pub(super) reach: Reach,
 }
 
-/// What a purge leaves.
+/// Mode of a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Force {
     Hard,
-    /// What is validated.
+    /// Responses stay and are validated.
     Soft,
 }
 
@@ -76,7 +76,7 @@ pub(super) enum Force {
 pub(super) enum Reach {
     All,
     One(usize),
-    /// All, once nothing has disturbed them for a while.
+    /// All, once they have been undisturbed for a while.
     Settled,
 }
 
@@ -87,14 +87,14 @@ pub(super) struct Served {
     pub(super) url: &'static str,
     pub(super) name: Vec<u8>,
     pub(super) asked: Instant,
-    /// After the tier was asked.
+    /// Whether the tier was asked.
     pub(super) is_loaded: bool,
-    /// For the story.
+    /// Place, for the story.
     pub(super) place: String,
-    /// The last answer of the origin that it is by, and the one that brought its bytes.
+    /// Last answer of the origin that confirmed it, and the one that brought its bytes.
     pub(super) fetch: FetchId,
     pub(super) body: FetchId,
-    /// Whether the tier still has to be told something about it.
+    /// Whether the tier still has to be told of a change to it.
     pub(super) is_pending: bool,
 }
 
@@ -106,11 +106,11 @@ impl fmt::Display for Served {
     }
 }
 
-/// An answer that should not be.
+/// An answer that breaks a guarantee.
 #[derive(Debug)]
 pub(super) struct Violation(pub(super) String);
 
-/// After the end of an outage.
+/// Time after an outage within which an instance is back in step.
 const BACK_IN_STEP: Duration = VERIFICATION.saturating_add(Duration::from_secs(1));
 
 impl Book {
@@ -139,7 +139,7 @@ impl Book {
         self.pages.lock().notes.join("\n")
     }
 
-    /// The origin answers.
+    /// Records an answer of the origin.
     pub(super) fn fetched(&self) -> FetchId {
         let mut pages = self.pages.lock();
         pages.fetches.push(Instant::now());
@@ -150,7 +150,7 @@ impl Book {
         self.pages.lock().purges.push(purge);
     }
 
-    /// The store tells an instance that a record has changed.
+    /// Records that the store has told an instance of a change to a record.
     pub(super) fn told(&self, instance: usize, name: &[u8]) {
         self.pages.lock().lines[instance].told.insert(name.into(), Instant::now());
     }
@@ -174,13 +174,13 @@ impl Book {
         self.pages.lock().lines[instance].is_stopped = false;
     }
 
-    /// The store lost a part of its log, or all of it.
+    /// Records that the store has lost the end of its log, or all of it.
     pub(super) fn lost(&self) {
         self.trimmed();
         self.pages.lock().lost = Some(Instant::now());
     }
 
-    /// It lost what is old, and may not have been read.
+    /// Records that the store has lost the beginning of its log, which may be unread.
     pub(super) fn trimmed(&self) {
         self.pages.lock().cut = Some(Instant::now());
     }
@@ -196,7 +196,7 @@ impl Book {
         }
     }
 
-    /// Looks what the store has now.
+    /// Reads the contents of the store.
     pub(super) fn look(&self, server: &DoubleServer) {
         for ((url, _), name) in URLS.iter().zip(names()) {
             let fetch = server.record(&name).and_then(|bytes| fetch_of(&bytes));
@@ -207,8 +207,10 @@ impl Book {
         }
     }
 
+    /// Judges an answer.
+    ///
     /// # Errors
-    /// Which guarantee does not permit it.
+    /// Returns the guarantee that the answer breaks.
     pub(super) fn judge(&self, served: &Served) -> Result<(), Violation> {
         let pages = self.pages.lock();
         pages.purged(served)?;
@@ -217,7 +219,7 @@ impl Book {
 }
 
 impl Pages {
-    /// Whether this is news of what is stored.
+    /// Updates the known record. Returns whether it has changed.
     fn stored(&mut self, name: Vec<u8>, fetch: Option<FetchId>) -> bool {
         if self.stored.get(&*name).map(|stored| stored.fetch) == fetch {
             return false;
@@ -231,7 +233,7 @@ impl Pages {
 
     fn purged(&self, served: &Served) -> Result<(), Violation> {
         for purge in self.purges.iter().filter(|purge| purge.urls.contains(&served.url)) {
-            // Who lost the log knows that something was purged, and not how.
+            // An instance that lost the log knows that there was a purge, but not its mode.
             let is_cut = self.cut.is_some_and(|cut| cut >= purge.begun);
             let since = match purge.force {
                 Force::Hard if !is_cut => served.body,
@@ -293,13 +295,14 @@ impl LineLife {
         self.cuts.last().is_some_and(|(_, end)| end.is_none())
     }
 
-    /// Whether nothing has disturbed it for so long that it knows what happened at a time.
+    /// Returns whether the instance has been undisturbed for long enough to know of an event at a time.
     fn is_settled(&self, since: Instant, now: Instant) -> bool {
         let ends = self.cuts.iter().filter_map(|(_, end)| *end).chain(self.trouble).chain([since]);
         !self.is_cut() && !self.is_stopped && ends.max().is_some_and(|last| now >= last + BACK_IN_STEP)
     }
 
-    /// Whether it was cut off when something took effect, and is not back since long. Its record may have ended, or been lost.
+    /// Returns whether the instance was cut off when a purge took effect and has not been back for long. The purge's record may have
+    /// expired, or been lost.
     fn is_out(&self, holds: Instant, asked: Instant) -> bool {
         self.cuts.iter().any(|(begun, end)| {
             let was_cut = *begun <= holds && end.is_none_or(|end| end > holds);
@@ -308,7 +311,7 @@ impl LineLife {
     }
 }
 
-/// By which answer of the origin a record is, as its fields say.
+/// Returns the number of the origin's answer that a record is from, by its fields.
 fn fetch_of(bytes: &Bytes) -> Option<FetchId> {
     const NAME: &[u8] = b"x-fetch";
     let place = memchr::memmem::find(bytes, NAME)? + NAME.len();

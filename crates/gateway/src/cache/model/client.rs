@@ -1,4 +1,4 @@
-//! Clients of an instance: look-up, load, decision and publication are the gateway's; the way to the origin is the model's.
+//! Clients of an instance. Look-up, load, decision and publication are the gateway's code; the connection to the origin is the model's.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ use crate::request::plan::{ForwardMode, Plan};
 use crate::rewrite::reading::{self, Inbound, Terms};
 use crate::routing::{LiveSite, RuleIndex};
 
-/// How long the origin takes.
+/// Time that the origin takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) answer: Duration,
     pub(super) body: Duration,
 }
 
-/// Who asks, and whom.
+/// A client with its instance and the origin.
 #[derive(Clone)]
 pub(super) struct Client {
     pub(super) process: Arc<Process>,
@@ -45,7 +45,7 @@ pub(super) struct Client {
     pub(super) planted: Option<Rule>,
 }
 
-/// One request, as the gateway reads it.
+/// A request, as the gateway reads it.
 struct Read {
     live: Arc<ActiveConfig>,
     site: Arc<LiveSite>,
@@ -85,7 +85,7 @@ impl Client {
         Read { live, site, rule, facts }
     }
 
-    /// Asks for a URL; what it was answered with, where that was stored.
+    /// Requests a URL. Returns the answer if it was a stored response.
     pub(super) async fn get(self, url: &'static str, pace: Pace) -> Option<Served> {
         let (worker, head, asked) = (&self.process.worker, head("GET", url), Instant::now());
         let read = self.read(&head);
@@ -134,7 +134,7 @@ impl Client {
             std::str::from_utf8(hit.head.fields.value(name)?).ok()?.parse().ok()
         };
         let bytes = hit.body.complete_bytes()?;
-        // What lacks bytes is for another way.
+        // Incomplete bodies take another path.
         let pieces = hit.pieces(0, bytes)?;
         let found: Vec<u8> = pieces.into_iter().flat_map(|piece| piece.into_bytes().unwrap()).collect();
         let version = number("x-version").expect("all have one");
@@ -157,7 +157,7 @@ impl Client {
         })
     }
 
-    /// Asks the origin and stores what it says, as a forward does.
+    /// Asks the origin and stores its answer, as a forward does.
     async fn fetch(
         &self,
         url: &'static str,
@@ -245,7 +245,7 @@ impl Client {
         let _ = publication.store(&head, CompleteBody::Inline(body));
     }
 
-    /// Changes what lies behind a URL, and with it a group.
+    /// Sends an unsafe request that changes a URL, and with it a group.
     pub(super) async fn change(&self, url: &'static str, group: Option<&'static str>) {
         let head = head("POST", url);
         let Read { live, site, rule, facts } = self.read(&head);
@@ -268,7 +268,7 @@ impl Client {
         invalidate::apply(&self.process.worker, &plan, &response, None).await;
     }
 
-    /// Memory forgets something.
+    /// Removes a URL from memory.
     pub(super) fn forget(&self, url: &'static str) {
         self.process.worker.shared.stores.first().cache.memory().update(&key(url), |_| Change::Remove);
     }

@@ -1,4 +1,4 @@
-//! One history: who does what, and when.
+//! A random history of events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::wire::Wire;
 use super::{Rule, VERIFICATION};
 use crate::cache::purge::{self, PurgeOrder};
 
-/// See the module.
+/// A history being played.
 pub(super) struct History {
     chance: Chance,
     server: DoubleServer,
@@ -38,7 +38,7 @@ struct Answers {
     violation: Option<Violation>,
 }
 
-/// How a history ended.
+/// Result of a history.
 pub(super) struct Ending {
     pub(super) violation: Option<String>,
     pub(super) served: u64,
@@ -48,8 +48,8 @@ pub(super) struct Ending {
 const INSTANCES: usize = 3;
 const STEPS: usize = 70;
 const OUTAGE_MAX: Duration = Duration::from_secs(10);
-/// Until nobody asks the tier any more. What one instance has validated in the first, another one may validate again in the second, and the others
-/// read that in the third.
+/// Rounds until no instance asks the tier any more. One instance may validate a response in the second round that another has validated
+/// in the first, and the others read that in the third.
 const ROUNDS: usize = 4;
 
 impl History {
@@ -155,7 +155,7 @@ impl History {
         let slow = if self.below(6) == 0 { Duration::from_secs(4) } else { Duration::from_millis(20) };
         let pace = Pace { answer: self.duration(slow), body: self.duration(slow) };
         self.ask(instance, url, pace);
-        // Others that come at the same time, and find what is on its way.
+        // Requests at the same time find the fetch on its way.
         for _ in 0..self.below(3) {
             self.ask(instance, url, pace);
         }
@@ -171,7 +171,7 @@ impl History {
         });
     }
 
-    /// An operator purges.
+    /// Purges as an operator does.
     fn purge(&mut self) {
         let instance = self.instance();
         let (order, urls) = self.order();
@@ -210,7 +210,7 @@ impl History {
         }
     }
 
-    /// An unsafe request changes something.
+    /// Sends an unsafe request, which changes a URL.
     fn change(&mut self) {
         let (instance, url) = (self.instance(), self.url());
         let group = (self.below(2) == 0).then_some("y");
@@ -231,7 +231,7 @@ impl History {
         });
     }
 
-    /// Memory, or the store, forgets something.
+    /// Removes a record from memory, or evicts one from the store.
     fn forget(&mut self) {
         if self.below(2) == 0 {
             let (instance, url) = (self.instance(), self.url());
@@ -270,7 +270,7 @@ impl History {
             book.went_on(instance);
             process.go_on();
         });
-        // Requests that wait until it goes on.
+        // Requests that wait until it continues.
         (0..2).for_each(|_| self.get_from(instance));
     }
 
@@ -291,7 +291,7 @@ impl History {
         }
     }
 
-    /// The store loses more than a key.
+    /// Lets the store lose its log, a part of it, or recent changes.
     fn lose(&mut self) {
         match self.below(4) {
             0 => {
@@ -325,7 +325,7 @@ impl History {
         self.book.look(&self.server);
     }
 
-    /// When nothing befalls anybody any more, all know what the store has, and ask it no more.
+    /// Ends the history: once failures have stopped, all instances must know the contents of the store and stop asking it.
     async fn end(mut self) -> Ending {
         sleep(OUTAGE_MAX).await;
         for wire in &self.wires {

@@ -1,9 +1,8 @@
-//! Histories of several instances over one store, drawn from a seed, and what the guarantees of `docs/design/coherence.md` say about each
-//! answer.
+//! Random histories of several instances over one store, and a check of each answer against the guarantees of `docs/design/coherence.md`.
 //!
-//! The rules are the gateway's own: caches, tiers, look-ups, publications, purges and what keeps instances in step are those that run in
-//! the binary, over the double of a tier, on one thread, in a time that passes only when nobody has anything to do. The model is the rest: the origin,
-//! the clients, what befalls the store and the lines to it, and the judge.
+//! Caches, tiers, look-ups, publications, purges and the coherence of instances are the gateway's own code, as in the binary. It runs
+//! over a test double of a tier, on one thread, in a time that passes only when all tasks wait. The model adds the origin, the clients,
+//! the failures of the store and of the connections to it, and the judge.
 //!
 //! For each rule there is a fault that switches it off, and the judge must notice: [`RULES`].
 
@@ -22,7 +21,7 @@ use self::history::{Ending, History};
 
 pub(super) const VERIFICATION: Duration = Duration::from_secs(2);
 
-/// What a planted fault switches off.
+/// Rule that a planted fault switches off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     PushesMark,
@@ -39,11 +38,11 @@ pub(super) enum Rule {
     TrimmedLogsAreNoticed,
 }
 
-/// A rule, what is switched off, and a history in which that showed; where the gateway changes, it may be another one of the first
+/// Rules, the effect of switching each off, and a history in which it showed. If the gateway changes, it may be another one of the first
 /// [`HISTORIES_MAX`].
 ///
-/// Not here are rules whose absence another one hides (fetches that a purge dooms are judged by their place too; an operation that overtakes an answer is
-/// told by the store a moment later), or that only save work (what waits for the log to have a purge).
+/// Not listed are rules whose absence another one hides (a fetch that a purge dooms is also judged by its place; the store reports an
+/// operation that overtakes an answer a moment later), and rules that only save work (waiting for the log to have a purge).
 const RULES: &[(Rule, &str, u64)] = &[
     (Rule::PushesMark, "what the store tells of a record reaches nobody", 1),
     (Rule::PushesOvertakeAnswers, "what it tells while the record is being read is forgotten", 10),
@@ -64,7 +63,7 @@ thread_local! {
     static PLANTED: Cell<Option<Rule>> = const { Cell::new(None) };
 }
 
-/// Whether the history that runs on this thread has this rule switched off.
+/// Returns whether the history on this thread has the rule switched off.
 pub(super) fn is_planted(rule: Rule) -> bool {
     PLANTED.get() == Some(rule)
 }
@@ -76,7 +75,7 @@ fn play(seed: u64, planted: Option<Rule>) -> Ending {
     ending
 }
 
-/// How many histories are played: more by `COHERENCE_HISTORIES`, from `COHERENCE_SEED` on.
+/// Returns the seeds to play: `COHERENCE_HISTORIES` of them, by default 80, from `COHERENCE_SEED` on.
 fn histories() -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("COHERENCE_SEED").unwrap_or(0);

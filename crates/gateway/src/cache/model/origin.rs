@@ -9,15 +9,15 @@ use parking_lot::Mutex;
 use super::book::{Book, FetchId};
 use super::urls::URLS;
 
-/// See the module.
+/// An origin that counts versions of its URLs.
 pub(super) struct Origin {
     versions: Mutex<HashMap<&'static str, u64>>,
     book: Arc<Book>,
 }
 
-/// What it answers a GET with.
+/// Answer to a GET.
 pub(super) enum Answered {
-    /// It still has this version.
+    /// The version is unchanged.
     Same {
         fetch: FetchId,
     },
@@ -27,7 +27,7 @@ pub(super) enum Answered {
     },
 }
 
-/// A few bytes, or so many that a record does not hold them.
+/// Sizes of bodies: small enough for a record, and too large for one.
 const BODY_BYTES: [usize; 2] = [40, 6000];
 
 impl Origin {
@@ -47,7 +47,7 @@ impl Origin {
     }
 }
 
-/// The bytes of a version.
+/// Returns the bytes of a version.
 pub(super) fn body(url: &str, version: u64) -> Bytes {
     let place = URLS.iter().position(|(known, _)| *known == url).unwrap_or_default();
     let text = format!("{url} {version} ");

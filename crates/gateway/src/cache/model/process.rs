@@ -1,4 +1,4 @@
-//! One instance as a process: it has a clock of its own, and may be stopped and go on.
+//! An instance as a process, with a clock of its own, that can be stopped and continued.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use crate::config::{CacheRule, StoreIndex, sample};
 use crate::fleet;
 use crate::worker::{self, Worker};
 
-/// See the module.
+/// An instance with its connection, clock and tasks.
 pub(super) struct Process {
     pub(super) worker: Arc<Worker>,
     pub(super) wire: Arc<Wire>,
@@ -38,11 +38,11 @@ struct Stop {
     waiting: Mutex<Vec<Waker>>,
 }
 
-/// The wall clock of one that is right.
+/// Initial time of an accurate wall clock.
 const NOON: Timestamp = Timestamp::from_ms(1_800_000_000_000);
 
 impl Process {
-    /// Starts one; its clock is ahead of that of the store by so much.
+    /// Starts an instance whose clock is ahead of the store's by `ahead_ms`.
     pub(super) fn start(wire: &Arc<Wire>, ahead_ms: i64, planted: Option<Rule>) -> Arc<Self> {
         let breaker = BreakerOptions { requests_min: 1000, ..BreakerOptions::default() };
         let settings = BreakerSettings::new(breaker).expect("the usual ones but for one number");
@@ -76,7 +76,7 @@ impl Process {
         process
     }
 
-    /// Runs something in this process.
+    /// Spawns a task of this process.
     pub(super) fn spawn<F: Future<Output: Send> + Send + 'static>(
         self: &Arc<Self>,
         future: F,
@@ -100,13 +100,13 @@ impl Process {
         self.wire.goes_on();
     }
 
-    /// It is gone, with all that it was about to do.
+    /// Kills the process with all its tasks.
     pub(super) fn kill(&self) {
         self.tasks.lock().drain(..).for_each(|task| task.abort());
     }
 }
 
-/// What a process does, as long as it is not stopped.
+/// A task of a process, which pauses while the process is stopped.
 struct Running<F> {
     process: Arc<Process>,
     inner: Pin<Box<F>>,

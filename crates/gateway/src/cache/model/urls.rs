@@ -1,12 +1,12 @@
-//! What clients ask for, and what it is called in the store.
+//! URLs that clients request, and their keys in the store.
 
 pub(super) const HOST: &str = "a.example";
 pub(super) const SITE: &str = "site";
-/// With their tags, which are groups too.
+/// URLs with their tags, which are groups too.
 pub(super) const URLS: [(&str, &str); 4] =
     [("/a/1", "\"x\""), ("/a/2", "\"x\", \"y\""), ("/b/1", "\"y\""), ("/b/2", "\"z\"")];
 
-/// The names of all records that there can be.
+/// Returns the names of all possible records.
 pub(super) fn names() -> impl Iterator<Item = Vec<u8>> {
     URLS.iter().map(|(url, _)| [&b"r"[..], &key(url)].concat())
 }

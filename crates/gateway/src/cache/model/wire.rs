@@ -1,4 +1,4 @@
-//! The line between an instance and the store: it may be cut, it says what went over it, and a planted fault lies about it.
+//! The connection between an instance and the store: it can be cut, it records events, and planted faults falsify it.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::book::Book;
 use super::{Rule, VERIFICATION};
 
-/// The near end, which outlives the processes that use it.
+/// Near end of the connection, which outlives the processes that use it.
 pub(super) struct Wire {
     pub(super) index: usize,
     server: DoubleServer,
@@ -33,13 +33,13 @@ pub(super) struct Wire {
 #[derive(Default)]
 struct State {
     cut_since: Option<Instant>,
-    /// While the process is stopped, and until it has read what came meanwhile.
+    /// Set while the process is stopped, and until it has read the messages that came meanwhile.
     stopped_since: Option<Instant>,
     kept: Vec<Said>,
     loading: Vec<Box<[u8]>>,
 }
 
-/// What the store says unasked.
+/// A message that the store pushes.
 #[derive(Clone)]
 enum Said {
     Changed(Box<[u8]>),
@@ -70,13 +70,13 @@ impl Wire {
         self.planted == Some(rule)
     }
 
-    /// Nothing gets through from now on.
+    /// Cuts the connection: no messages get through.
     pub(super) fn cut(&self) {
         self.state.lock().cut_since.get_or_insert_with(Instant::now);
         self.book.cut(self.index);
     }
 
-    /// It does again, over a new connection.
+    /// Mends the connection: messages get through again, over a new one.
     pub(super) fn mend(&self) {
         if self.state.lock().cut_since.take().is_some() {
             self.book.mended(self.index);
@@ -97,7 +97,7 @@ impl Wire {
         self.state.lock().stopped_since.get_or_insert_with(Instant::now);
     }
 
-    /// What came meanwhile is read a moment later than the process goes on.
+    /// Continues. Messages that came meanwhile are read a moment later than the process goes on.
     pub(super) fn goes_on(self: &Arc<Self>) {
         let wire = Arc::clone(self);
         tokio::spawn(async move {
@@ -146,10 +146,10 @@ impl Wire {
     }
 }
 
-/// A stopped process has much to read when it goes on.
+/// Time after a stop until the process has read the messages that came meanwhile.
 const READING: Duration = Duration::from_millis(20);
 
-/// Hears for one process.
+/// Receiver of pushes for one process.
 struct Ear {
     wire: Weak<Wire>,
     to: Weak<dyn Watcher>,
@@ -177,10 +177,10 @@ impl Watcher for Ear {
     }
 }
 
-/// The far end, which a process holds.
+/// Far end of the connection, held by a process.
 pub(super) struct Line(Arc<Wire>);
 
-/// An operation that has no answer yet; one that never gets any is trouble.
+/// An operation without an answer yet; one that never gets any is recorded as trouble.
 struct Asked<'a> {
     wire: &'a Wire,
     is_answered: bool,
@@ -216,7 +216,7 @@ impl Line {
         })
     }
 
-    /// The log as an instance sees it that does not notice what has become of it.
+    /// Returns the log as seen by an instance with a planted fault, which does not notice losses.
     fn unnoticed(&self, state: LogState, read: LogCursor) -> LogState {
         let state = match self.0.is_planted(Rule::LostLogsAreNoticed) {
             true => LogState { id: read.id, end: state.end.max(read.offset), ..state },
@@ -338,7 +338,7 @@ impl Backing for Line {
             let LogPart { state, .. } = self.0.double.read_log(from).await?;
             let id = state.id;
             let seen = self.unnoticed(state, from);
-            // In the place that it would have in the log that it is taken for.
+            // Read at the same place in the log that it is mistaken for.
             let LogPart { records, .. } = self.0.double.read_log(LogCursor { id, ..from }).await?;
             let is_deaf = self.0.is_planted(Rule::OthersPurgesCount);
             let deafened = |record: LogRecord| LogRecord { bytes: of_nothing(), ..record };
@@ -356,7 +356,7 @@ impl Backing for Line {
     }
 }
 
-/// A purge of what no instance has a site for.
+/// Returns a purge of a URL that no site has.
 fn of_nothing() -> Bytes {
     let what = What::Url("ftp://nowhere/".to_owned());
     let record = PurgeRecord { id: PurgeId([0; 16]), at_ms: 0, mode: PurgeMode::Hard, what };

@@ -216,7 +216,7 @@ impl Publication<'_> {
     ) -> Applied {
         let place = (&*self.job.fetch.key, self.job.lease.as_ref());
         self.job.cache().update_under(place, |current| {
-            // Checked under the key's turn: a purge that invalidates this fetch afterwards removes what is put now.
+            // Checked under the key's turn: a purge that invalidates this fetch afterwards removes the response put now.
             if self.in_flight.is_invalidated() {
                 return Change::Keep;
             }
