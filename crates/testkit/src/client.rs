@@ -1,4 +1,4 @@
-//! An HTTP/1.x client that sends any bytes and says exactly what came back.
+//! An HTTP/1.x client that sends any bytes and reports exactly the bytes received.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
@@ -9,18 +9,18 @@ use socket2::{Domain, SockRef, Socket, Type};
 use crate::message::{self, Fields, Head};
 use crate::wait::DEADLINE;
 
-/// One connection. Reading and writing give up after [`DEADLINE`].
+/// A connection. Reading and writing give up after [`DEADLINE`].
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<TcpStream>,
 }
 
-/// How a body ended.
+/// End of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By its own framing: length or last chunk.
+    /// The framing ended it: length or last chunk.
     Complete,
-    /// The connection closed in order where only that could end the body.
+    /// The connection closed in order and nothing else could end the body.
     Closed,
     /// The connection closed or broke before the framing said so.
     Truncated,
@@ -29,11 +29,11 @@ pub enum End {
 /// A response with its body.
 #[derive(Clone, Debug)]
 pub struct Response {
-    /// 1xx responses that came before.
+    /// 1xx responses received before.
     pub interim: Vec<Head>,
     /// Status line and fields.
     pub head: Head,
-    /// What came of the body.
+    /// Bytes received of the body.
     pub body: Vec<u8>,
     /// Trailer fields of a chunked body.
     pub trailers: Fields,
@@ -42,27 +42,27 @@ pub struct Response {
 }
 
 impl Response {
-    /// The status code.
+    /// Returns the status code.
     pub fn status(&self) -> u16 {
         self.head.status()
     }
 
-    /// The first value of a field; empty if there is none.
+    /// Returns the first value of a field; empty if there is none.
     pub fn field(&self, name: &str) -> &str {
         self.head.fields.one(name).unwrap_or_default()
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// `Cache-Status`, all members.
+    /// Returns all members of `Cache-Status`.
     pub fn cache_status(&self) -> String {
         self.head.fields.joined("cache-status")
     }
 
-    /// Whether the cache answered without the origin server.
+    /// Returns whether the cache answered without the origin server.
     pub fn is_hit(&self) -> bool {
         self.cache_status().split(';').any(|part| part.trim() == "hit")
     }
@@ -72,7 +72,7 @@ impl Client {
     /// Connects.
     ///
     /// # Panics
-    /// When nobody listens.
+    /// Panics if no server listens.
     #[track_caller]
     pub fn connect(address: SocketAddr) -> Self {
         let stream =
@@ -83,7 +83,7 @@ impl Client {
     /// Connects from this address of the machine, such as `127.0.0.2`.
     ///
     /// # Panics
-    /// When nobody listens, or the address is not one of this machine.
+    /// Panics if no server listens, or the address is not one of this machine.
     #[track_caller]
     pub fn connect_from(from: IpAddr, address: SocketAddr) -> Self {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
@@ -92,10 +92,10 @@ impl Client {
         Self::over(socket.into())
     }
 
-    /// Takes a connection over.
+    /// Wraps an open connection.
     ///
     /// # Panics
-    /// When the socket refuses its options.
+    /// Panics if the socket refuses its options.
     pub fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(DEADLINE)).expect("the deadline is not zero");
         stream.set_write_timeout(Some(DEADLINE)).expect("the deadline is not zero");
@@ -103,15 +103,15 @@ impl Client {
         Self { stream: BufReader::new(stream) }
     }
 
-    /// Waits for bytes no longer than this from now on.
+    /// Sets the time limit of reads from now on.
     ///
     /// # Panics
-    /// When the limit is zero.
+    /// Panics if the limit is zero.
     pub fn wait_at_most(&mut self, limit: Duration) {
         self.socket().set_read_timeout(Some(limit)).expect("the limit is not zero");
     }
 
-    /// The socket, for options that only one test needs.
+    /// Returns the socket, for options that only one test needs.
     pub fn socket(&self) -> &TcpStream {
         self.stream.get_ref()
     }
@@ -119,7 +119,7 @@ impl Client {
     /// Sends bytes as they are.
     ///
     /// # Panics
-    /// When the peer has closed; see [`Client::try_send`].
+    /// Panics if the peer has closed; see [`Client::try_send`].
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
         self.try_send(bytes).expect("the peer takes the bytes");
@@ -129,21 +129,21 @@ impl Client {
     /// Sends bytes as they are.
     ///
     /// # Errors
-    /// When the peer has closed.
+    /// Returns an error if the peer has closed.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.get_mut().write_all(bytes.as_ref())
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending side.
     pub fn finish_sending(&mut self) {
-        // Closed by the peer already: nothing more can be sent either way.
+        // If the peer has closed already, nothing more can be sent anyway.
         let _ = self.socket().shutdown(Shutdown::Write);
     }
 
-    /// Leaves without a word: the kernel sends RST.
+    /// Aborts the connection: the kernel sends RST.
     ///
     /// # Panics
-    /// When the socket refuses its options.
+    /// Panics if the socket refuses its options.
     pub fn reset(self) {
         SockRef::from(self.socket()).set_linger(Some(Duration::ZERO)).expect("a TCP socket has this option");
     }
@@ -155,7 +155,7 @@ impl Client {
         self.response_to(method)
     }
 
-    /// GET without further fields.
+    /// Sends a GET without further fields and reads its response.
     #[track_caller]
     pub fn get(&mut self, target: &str) -> Response {
         self.ask("GET", target, "")
@@ -170,7 +170,7 @@ impl Client {
     /// Reads the response to a method.
     ///
     /// # Panics
-    /// When no complete head comes.
+    /// Panics if no complete head comes.
     #[track_caller]
     pub fn response_to(&mut self, method: &str) -> Response {
         self.try_response_to(method).expect("a response")
@@ -179,7 +179,7 @@ impl Client {
     /// Reads the response to a method.
     ///
     /// # Errors
-    /// When no complete head comes. A body that breaks is no error here: [`Response::end`] tells.
+    /// Returns an error if no complete head comes. A body that breaks is no error here: [`Response::end`] tells.
     pub fn try_response_to(&mut self, method: &str) -> io::Result<Response> {
         let mut interim = Vec::new();
         let head = loop {
@@ -197,7 +197,7 @@ impl Client {
     /// Reads one head, interim or not.
     ///
     /// # Panics
-    /// When none comes.
+    /// Panics if none comes.
     #[track_caller]
     pub fn head(&mut self) -> Head {
         self.try_head().expect("a response head")
@@ -206,15 +206,15 @@ impl Client {
     /// Reads one head, interim or not.
     ///
     /// # Errors
-    /// When none comes.
+    /// Returns an error if none comes.
     pub fn try_head(&mut self) -> io::Result<Head> {
         Head::read(&mut self.stream)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
-    /// Reads so many bytes as they are.
+    /// Reads `count` bytes as they are.
     ///
     /// # Panics
-    /// When fewer come.
+    /// Panics if fewer come.
     #[track_caller]
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -222,10 +222,10 @@ impl Client {
         bytes
     }
 
-    /// Reads one chunk of a chunked body; empty is the last.
+    /// Reads one chunk of a chunked body; the last one is empty.
     ///
     /// # Panics
-    /// When none comes.
+    /// Panics if none comes.
     #[track_caller]
     pub fn chunk(&mut self) -> Vec<u8> {
         let size = message::chunk_size(&mut self.stream).expect("a chunk size");
@@ -234,10 +234,10 @@ impl Client {
         data
     }
 
-    /// Waits until the peer closes, and says what it sent before.
+    /// Waits until the peer closes, and returns the bytes received before.
     ///
     /// # Panics
-    /// When it does not close within the deadline. A reset counts as closed.
+    /// Panics if it does not close within the deadline. A reset counts as closed.
     #[track_caller]
     pub fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
@@ -249,10 +249,10 @@ impl Client {
         }
     }
 
-    /// Waits for bytes of the peer, or its close, for a while; says whether they are there. They stay unread.
+    /// Waits for bytes from the peer, or its close, for a while. Returns whether they came; they stay unread.
     ///
     /// # Panics
-    /// When the pause is zero.
+    /// Panics if the pause is zero.
     pub fn wait_for_bytes(&mut self, pause: Duration) -> bool {
         self.wait_at_most(pause);
         let is_silent = |kind| matches!(kind, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);

@@ -1,4 +1,4 @@
-//! A collector of OpenTelemetry: takes spans by OTLP over HTTP, and reads them with the types that OpenTelemetry itself publishes.
+//! An OpenTelemetry collector: takes spans by OTLP over HTTP, and decodes them with the types published by OpenTelemetry.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,42 +17,42 @@ use crate::origin::{Exchange, Received};
 use crate::origin_server::ScriptedOrigin;
 use crate::wait;
 
-/// A span as it came.
+/// A span as received.
 #[derive(Clone, Debug)]
 pub struct CollectedSpan {
-    /// 32 hexadecimal digits.
+    /// Trace id, 32 hexadecimal digits.
     pub trace: String,
-    /// 16 hexadecimal digits.
+    /// Span id, 16 hexadecimal digits.
     pub id: String,
-    /// That of the span that it is a part of; empty for a root.
+    /// Id of the parent span; empty for a root.
     pub parent: String,
     /// `tracestate`
     pub state: String,
-    /// What it is called.
+    /// Name.
     pub name: String,
     /// `server`, `client` or `internal`.
     pub kind: &'static str,
-    /// When it began, in nanoseconds.
+    /// Start, in nanoseconds.
     pub start_ns: u64,
-    /// When it ended, in nanoseconds.
+    /// End, in nanoseconds.
     pub end_ns: u64,
     /// Whether its status is an error.
     pub is_error: bool,
-    /// The attributes, numbers as text.
+    /// Attributes, with numbers as text.
     pub attributes: BTreeMap<String, String>,
-    /// Traces and spans that it has links to.
+    /// Links, as trace and span.
     pub links: Vec<(String, String)>,
-    /// The attributes of the resource.
+    /// Attributes of the resource.
     pub resource: BTreeMap<String, String>,
 }
 
 impl CollectedSpan {
-    /// An attribute; empty if it has none of this name.
+    /// Returns an attribute; empty if there is none of this name.
     pub fn attribute(&self, name: &str) -> &str {
         self.attributes.get(name).map_or("", String::as_str)
     }
 
-    /// Who has made it.
+    /// Returns the name of the service that made the span.
     pub fn service(&self) -> &str {
         self.resource.get("service.name").map_or("", String::as_str)
     }
@@ -65,12 +65,13 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// One that takes everything.
+    /// Starts a collector that takes all requests.
     pub fn start() -> Self {
         Self::answering(|_| true)
     }
 
-    /// One that takes what `is_taken` says of requests; for the others that has sent an answer itself, or none.
+    /// Starts a collector that takes the requests for which `is_taken` returns true. For the others, `is_taken` sends the answer, or
+    /// none.
     pub fn answering(is_taken: impl Fn(&mut Exchange<'_>) -> bool + Send + Sync + 'static) -> Self {
         let spans: Arc<Mutex<Vec<CollectedSpan>>> = Arc::default();
         let taken = Arc::clone(&spans);
@@ -86,24 +87,24 @@ impl Collector {
         Self { server, spans }
     }
 
-    /// The answer of a collector that has no use for some of the spans.
+    /// Returns the answer of a collector that rejects some of the spans.
     pub fn partial_success(rejected_spans: i64) -> Vec<u8> {
         let partial_success =
             Some(ExportTracePartialSuccess { rejected_spans, error_message: "too old".to_owned() });
         ExportTraceServiceResponse { partial_success }.encode_to_vec()
     }
 
-    /// Where it is, without a path.
+    /// Returns its URL, without a path.
     pub fn url(&self) -> String {
         self.server.url()
     }
 
-    /// The requests that came.
+    /// Returns the requests received.
     pub fn received(&self) -> Vec<Received> {
         self.server.received()
     }
 
-    /// What it has taken.
+    /// Returns the spans taken.
     ///
     /// # Panics
     /// Never in practice: no holder of the lock panics.
@@ -111,10 +112,10 @@ impl Collector {
         self.spans.lock().expect("no holder panics").clone()
     }
 
-    /// Waits until it has so many spans that `fit`, and gives them.
+    /// Waits until the collector has `count` spans that `fit`, and returns them.
     ///
     /// # Panics
-    /// When they don't come.
+    /// Panics if they don't come.
     #[track_caller]
     pub fn wait_for(&self, count: usize, fit: impl Fn(&CollectedSpan) -> bool) -> Vec<CollectedSpan> {
         wait::until("the collector has the spans", || {
@@ -123,7 +124,7 @@ impl Collector {
         })
     }
 
-    /// No longer listens, until [`Collector::start_again`].
+    /// Stops listening, until [`Collector::start_again`].
     pub fn stop(&mut self) {
         self.server.stop();
     }
@@ -136,7 +137,7 @@ impl Collector {
 
 const PROTOBUF: &str = "Content-Type: application/x-protobuf\r\n";
 
-/// The spans of a request, which must be as the specification says.
+/// Returns the spans of a request, which must follow the specification.
 fn read(request: &Received) -> Vec<CollectedSpan> {
     assert_eq!((request.method(), request.field("content-type")), ("POST", "application/x-protobuf"));
     let message = ExportTraceServiceRequest::decode(&*request.body).expect("a message");

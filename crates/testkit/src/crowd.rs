@@ -149,7 +149,7 @@ impl Member {
         self.take()
     }
 
-    /// What a call on the socket gave; nothing when it has to wait.
+    /// Returns the result of a call on the socket; `None` if it would block.
     fn settle(&self, call: impl FnOnce(&mut &TcpStream, &Self) -> io::Result<usize>) -> Option<usize> {
         match call(&mut &self.stream, self) {
             Ok(bytes) => Some(bytes),
@@ -173,7 +173,7 @@ impl Member {
 }
 
 impl Due {
-    /// The length of the reply that begins here; nothing if it is not whole.
+    /// Returns the length of the reply at the start of the buffer; `None` if it is incomplete.
     fn length_of(&self, bytes: &[u8], client: usize) -> Option<usize> {
         let (expected, other): (&[u8], &[u8]) = match self {
             Self::Literal(literal) => (literal, literal),
@@ -190,7 +190,7 @@ impl Due {
     }
 }
 
-/// GETs one after the other, until it is over.
+/// Sends one GET after the other until the visit is over, and returns the latencies.
 fn latencies(address: SocketAddr, is_over: &AtomicBool) -> Vec<Duration> {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_nodelay(true).expect("a socket option");

@@ -34,7 +34,7 @@ impl Gate {
     /// Waits until the gate is open.
     ///
     /// # Panics
-    /// When the deadline passes: the test forgot the gate.
+    /// Panics if the deadline passes: the test forgot the gate.
     pub fn pass(&self) {
         self.pass_step(1);
     }
@@ -42,7 +42,7 @@ impl Gate {
     /// Waits until the gate has reached a step.
     ///
     /// # Panics
-    /// When the deadline passes: the test forgot the gate.
+    /// Panics if the deadline passes: the test forgot the gate.
     pub fn pass_step(&self, step: usize) {
         let reached = self.shared.0.lock().expect("no holder of this lock panics");
         let limit = DEADLINE * 2;

@@ -22,35 +22,35 @@ pub struct KvService {
     folder: tempfile::TempDir,
 }
 
-/// How to start it.
+/// Settings for starting a [`KvService`].
 pub struct KvSetup {
     command: Command,
     folder: tempfile::TempDir,
 }
 
 impl KvSetup {
-    /// `binary` is `env!("CARGO_BIN_EXE_larder")`.
+    /// Creates settings for a binary: `env!("CARGO_BIN_EXE_larder")`.
     ///
     /// # Panics
-    /// When there is no temporary folder.
+    /// Panics if there is no temporary folder.
     #[track_caller]
     pub fn new(binary: &str) -> Self {
         Self::of(Command::new(binary))
     }
 
-    /// By a command that ends with the binary, such as a shell that limits it.
+    /// Creates settings for a command that ends with the binary, such as a shell that limits it.
     ///
     /// # Panics
-    /// When there is no temporary folder.
+    /// Panics if there is no temporary folder.
     #[track_caller]
     pub fn of(command: Command) -> Self {
         Self { command, folder: tempfile::tempdir().expect("a folder") }
     }
 
-    /// Puts a file into the folder of this process.
+    /// Writes a file to the folder of this process.
     ///
     /// # Panics
-    /// When it can't be written.
+    /// Panics if it can't be written.
     #[must_use]
     pub fn file(self, name: &str, content: &str) -> Self {
         fs::write(self.folder.path().join(name), content).expect("a file in the folder");
@@ -64,11 +64,11 @@ impl KvSetup {
         self
     }
 
-    /// Starts it with these lines in `[kv]`; it listens on a free port where they say nothing else. `larder.toml` is in the folder
-    /// of this process, and paths are relative to it.
+    /// Starts a server with these lines in `[kv]`. It listens on a free port unless they say otherwise. `larder.toml` is in the folder of
+    /// this process, and paths are relative to it.
     ///
     /// # Panics
-    /// When it ends before it listens.
+    /// Panics if the server ends before it listens.
     #[track_caller]
     pub fn start(mut self, options: &str) -> KvService {
         let admin = Port::reserve();
@@ -82,7 +82,7 @@ impl KvSetup {
     }
 }
 
-/// Where it listens is known by what it prints.
+/// Runs the command and reads its addresses from its output.
 #[track_caller]
 fn run(command: &mut Command, folder: &Path, count: usize) -> (Service, Vec<SocketAddr>) {
     let mut service = Service::start(command, folder, "kv");
@@ -95,19 +95,20 @@ fn run(command: &mut Command, folder: &Path, count: usize) -> (Service, Vec<Sock
 }
 
 impl KvService {
-    /// Starts it with these lines in `[kv]`, see [`KvSetup::start`].
+    /// Starts a server with these lines in `[kv]`, see [`KvSetup::start`].
     ///
     /// # Panics
-    /// When it ends before it listens.
+    /// Panics if the server ends before it listens.
     #[track_caller]
     pub fn start(binary: &str, options: &str) -> Self {
         KvSetup::new(binary).start(options)
     }
 
-    /// Ends it by SIGKILL, and starts it again in the same folder. The admin API is where it was; clients may be elsewhere.
+    /// Kills the server by SIGKILL and restarts it in the same folder. The address of the admin API stays the same; those for clients may
+    /// change.
     ///
     /// # Panics
-    /// When it ends before it listens.
+    /// Panics if the server ends before it listens.
     #[track_caller]
     pub fn crash(&mut self) {
         self.service.signal(Signal::KILL);
@@ -115,42 +116,42 @@ impl KvService {
         (self.service, self.addresses) = run(&mut self.command, self.folder.path(), self.addresses.len());
     }
 
-    /// The first address.
+    /// Returns the first address.
     pub fn address(&self) -> SocketAddr {
         self.addresses[0]
     }
 
-    /// All of them: without TLS first.
+    /// Returns all addresses, those without TLS first.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Where the admin API listens.
+    /// Returns the address of the admin API.
     pub fn admin(&self) -> SocketAddr {
         self.admin.address()
     }
 
-    /// The folder of this process.
+    /// Returns the folder of this process.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Puts a file into the folder of this process.
+    /// Writes a file to the folder of this process.
     ///
     /// # Panics
-    /// When it can't be written.
+    /// Panics if it can't be written.
     pub fn write_file(&self, name: &str, content: &str) {
         fs::write(self.folder.path().join(name), content).expect("a file in the folder");
     }
 
-    /// Puts other lines into `[kv]`, and lets it read them.
+    /// Replaces the lines in `[kv]` and reloads the configuration.
     #[track_caller]
     pub fn reload(&self, options: &str) -> Response {
         self.write_file(CONFIG, &config(options, &self.admin));
         self.ask_admin("POST", "/reload")
     }
 
-    /// One request to the admin API.
+    /// Sends a request to the admin API.
     #[track_caller]
     pub fn ask_admin(&self, method: &str, target: &str) -> Response {
         let mut client = Client::connect(self.admin.address());
@@ -161,10 +162,10 @@ impl KvService {
         client.response_to(method)
     }
 
-    /// The value of a series: its name, with labels where it has some.
+    /// Returns the value of a series, given by its name and labels.
     ///
     /// # Panics
-    /// When its value is none.
+    /// Panics if the value is no number.
     #[track_caller]
     pub fn metric(&self, series: &str) -> Option<f64> {
         let text = self.ask_admin("GET", "/metrics").text();
@@ -173,7 +174,7 @@ impl KvService {
         value.map(|value| value.parse().expect("a number"))
     }
 
-    /// What inline commands on a connection of their own are answered, in one text.
+    /// Sends inline commands on a connection of their own, and returns the replies as one text.
     #[track_caller]
     pub fn ask(&self, commands: &str) -> String {
         String::from_utf8_lossy(&converse(self.address(), commands.as_bytes(), usize::MAX)).into_owned()

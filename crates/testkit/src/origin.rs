@@ -1,4 +1,4 @@
-//! One exchange of a [`ScriptedOrigin`](crate::ScriptedOrigin): what came, and the hands to answer it with.
+//! One exchange of a [`ScriptedOrigin`](crate::ScriptedOrigin): the request, and the means to answer it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -21,24 +21,24 @@ pub struct Received {
     pub body: Vec<u8>,
     /// Trailer fields of a chunked body.
     pub trailers: Fields,
-    /// Which connection it came on, from 0.
+    /// Number of the connection it came on, from 0.
     pub connection: usize,
-    /// How many requests for this target came before.
+    /// Number of earlier requests for this target.
     pub earlier: usize,
 }
 
 impl Received {
-    /// The method.
+    /// Returns the method.
     pub fn method(&self) -> &str {
         self.head.word(0)
     }
 
-    /// The request target.
+    /// Returns the request target.
     pub fn target(&self) -> &str {
         self.head.word(1)
     }
 
-    /// The first value of a field; empty if there is none.
+    /// Returns the first value of a field; empty if there is none.
     pub fn field(&self, name: &str) -> &str {
         self.head.fields.one(name).unwrap_or_default()
     }
@@ -60,7 +60,7 @@ impl Socket {
     }
 
     pub(crate) fn close(&self) {
-        // Closed by the peer already: that's closed, too.
+        // If the peer has closed already, nothing is left to do.
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Self::Unix(stream) => stream.shutdown(Shutdown::Both),
@@ -99,7 +99,7 @@ impl Write for Socket {
     }
 }
 
-/// What happens to the connection after the script.
+/// Fate of the connection after the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     Keep,
@@ -108,11 +108,11 @@ pub(crate) enum After {
     Gone,
 }
 
-/// A request and the connection it came on. Sending never fails a test: a gateway may leave at any time, and what
-/// must be true of it is asserted elsewhere. [`Exchange::is_broken`] tells.
+/// A request and the connection it came on. Sending never fails a test: a gateway may leave at any time, and its behaviour is asserted
+/// elsewhere. [`Exchange::is_broken`] tells.
 #[derive(Debug)]
 pub struct Exchange<'a> {
-    /// What came; the body is empty until [`Exchange::read_body`].
+    /// The request; its body is empty until [`Exchange::read_body`].
     pub request: Received,
     stream: &'a mut BufReader<Socket>,
     record: &'a Mutex<Vec<Received>>,
@@ -146,7 +146,7 @@ impl<'a> Exchange<'a> {
         self
     }
 
-    /// Sends a complete response with `Content-Length`; without its body where the request is HEAD.
+    /// Sends a complete response with `Content-Length`, and without its body if the request is HEAD.
     pub fn respond(&mut self, status: &str, fields: &str, body: impl AsRef<[u8]>) -> &mut Self {
         let body = body.as_ref();
         self.head(status, &format!("Content-Length: {}\r\n{fields}", body.len()));
@@ -177,7 +177,7 @@ impl<'a> Exchange<'a> {
         self.send(format!("0\r\n{trailers}\r\n"))
     }
 
-    /// Waits a little, as a slow origin does. Never a condition of a test.
+    /// Waits for a time, as a slow origin does. Not for use as a test condition.
     pub fn delay_ms(&mut self, delay_ms: u64) -> &mut Self {
         let end = std::time::Instant::now() + Duration::from_millis(delay_ms);
         while let Some(left) = end.checked_duration_since(std::time::Instant::now()) {
@@ -198,16 +198,16 @@ impl<'a> Exchange<'a> {
         &self.request.body
     }
 
-    /// Reads so many bytes as they are: for tunnels.
+    /// Reads `count` bytes as they are, for tunnels.
     ///
     /// # Errors
-    /// When fewer come.
+    /// Returns an error if fewer come.
     pub fn read_exact(&mut self, count: usize) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         message::exactly(self.stream, count, &mut bytes).map(|()| bytes)
     }
 
-    /// Waits until the peer closes or sends something; what it sends stays unread.
+    /// Waits until the peer closes or sends bytes, which stay unread.
     pub fn wait_for_peer(&mut self) {
         self.broken = self.stream.fill_buf().err().map(|error| error.kind());
     }
@@ -228,12 +228,12 @@ impl<'a> Exchange<'a> {
         self
     }
 
-    /// Whether the peer had left when something was sent or read.
+    /// Returns whether the peer had left when bytes were sent or read.
     pub fn is_broken(&self) -> bool {
         self.broken.is_some()
     }
 
-    /// What is to happen with the connection. A body that the script left is read first.
+    /// Returns the fate of the connection. A body that the script left is read first.
     pub(crate) fn finish(mut self) -> After {
         if self.after == After::Keep {
             self.read_body();

@@ -1,4 +1,4 @@
-//! The server around the scripts.
+//! Servers that run the scripts.
 
 use std::io::{self, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,8 +12,8 @@ use crate::message::Head;
 use crate::origin::{After, Exchange, Received, Socket};
 use crate::wait;
 
-/// An origin server that answers with a script: a closure that gets each request with its connection. Every
-/// connection has a thread, so scripts may wait. Everything that came is recorded.
+/// An origin server that answers with a script: a closure that gets each request with its connection. Every connection has a thread, so
+/// scripts may wait. All requests are recorded.
 pub struct ScriptedOrigin {
     place: Place,
     shared: Arc<Shared>,
@@ -45,7 +45,7 @@ impl ScriptedOrigin {
     /// Listens on a free port of the loopback address.
     ///
     /// # Panics
-    /// When the system refuses a socket.
+    /// Panics if the system refuses a socket.
     pub fn start(script: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
@@ -55,13 +55,13 @@ impl ScriptedOrigin {
     /// Listens on a Unix socket.
     ///
     /// # Panics
-    /// When the system refuses the socket.
+    /// Panics if the system refuses the socket.
     pub fn start_unix(path: &Path, script: impl Fn(&mut Exchange<'_>) + Send + Sync + 'static) -> Self {
         let listener = UnixListener::bind(path).expect("a new socket");
         Self::run(Place::Unix(path.to_owned()), Listener::Unix(listener), Box::new(script))
     }
 
-    /// Answers 200 to everything, with these field lines and this body.
+    /// Starts a server that answers every request with 200, these field lines and this body.
     pub fn fixed(fields: &str, body: impl Into<Vec<u8>>) -> Self {
         let (fields, body) = (fields.to_owned(), body.into());
         Self::start(move |exchange| {
@@ -81,7 +81,7 @@ impl ScriptedOrigin {
         Self { place, shared, acceptor }
     }
 
-    /// For the configuration of a gateway.
+    /// Returns its URL, for the configuration of a gateway.
     pub fn url(&self) -> String {
         match &self.place {
             Place::Tcp(address) => format!("http://{address}"),
@@ -89,10 +89,10 @@ impl ScriptedOrigin {
         }
     }
 
-    /// Where it listens.
+    /// Returns its address.
     ///
     /// # Panics
-    /// When that is a Unix socket.
+    /// Panics if the address is a Unix socket.
     pub fn address(&self) -> SocketAddr {
         match &self.place {
             Place::Tcp(address) => *address,
@@ -100,25 +100,25 @@ impl ScriptedOrigin {
         }
     }
 
-    /// Everything that came so far, in the order in which the heads were complete.
+    /// Returns all requests so far, in the order in which their heads were complete.
     pub fn received(&self) -> Vec<Received> {
         lock(&self.shared.received).clone()
     }
 
-    /// How many requests for a target came so far, whatever their method.
+    /// Returns the number of requests for a target so far, whatever their method.
     pub fn count(&self, target: &str) -> usize {
         lock(&self.shared.received).iter().filter(|request| request.target() == target).count()
     }
 
-    /// How many requests came so far.
+    /// Returns the number of requests so far.
     pub fn total(&self) -> usize {
         lock(&self.shared.received).len()
     }
 
-    /// The last request for a target.
+    /// Returns the last request for a target.
     ///
     /// # Panics
-    /// When there was none.
+    /// Panics if there was none.
     #[track_caller]
     pub fn last(&self, target: &str) -> Received {
         let received = lock(&self.shared.received);
@@ -127,28 +127,28 @@ impl ScriptedOrigin {
         found.unwrap_or_else(|| panic!("no request for {target} reached the origin"))
     }
 
-    /// Waits until so many requests for a target have come.
+    /// Waits until `count` requests for a target have come.
     #[track_caller]
     pub fn wait_for(&self, target: &str, count: usize) {
         let what = format!("{count} requests for {target} at the origin");
         wait::until_true(&what, || self.count(target) >= count);
     }
 
-    /// How many connections were accepted so far.
+    /// Returns the number of connections accepted so far.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Acquire)
     }
 
-    /// Closes all connections, and goes on listening.
+    /// Closes all connections, but keeps listening.
     pub fn close_connections(&self) {
         lock(&self.shared.open).drain(..).for_each(|socket| socket.close());
     }
 
-    /// Stops listening and closes all connections. Scripts that are running go on without a peer.
+    /// Stops listening and closes all connections. Running scripts continue without a peer.
     pub fn stop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
         if let Some(acceptor) = self.acceptor.take() {
-            // Wakes the acceptor, which then sees that it shall stop.
+            // Wakes the acceptor, which then sees the flag.
             match &self.place {
                 Place::Tcp(address) => drop(TcpStream::connect(address)),
                 Place::Unix(path) => drop(UnixStream::connect(path)),
@@ -158,10 +158,10 @@ impl ScriptedOrigin {
         self.close_connections();
     }
 
-    /// Listens again where it did.
+    /// Listens again at the same address.
     ///
     /// # Panics
-    /// When somebody else took the place.
+    /// Panics if another process has taken the address.
     pub fn start_again(&mut self) {
         self.stop();
         self.shared.stopping.store(false, Ordering::Release);
@@ -196,7 +196,7 @@ fn accept(listener: Listener, shared: &Arc<Shared>) -> JoinHandle<()> {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 let closer = socket.try_clone();
-                // Broken by the peer: the next connection is another matter.
+                // A broken connection doesn't affect the next one.
                 if !matches!(serve(socket, number, &shared), Ok(After::Gone))
                     && let Ok(closer) = closer
                 {

@@ -25,7 +25,7 @@ impl Port {
     /// Reserves a port.
     ///
     /// # Panics
-    /// When all ports of the range are in use.
+    /// Panics if all ports of the range are in use.
     pub fn reserve() -> Self {
         let start = process::id().wrapping_mul(61);
         let found = (0..COUNT).find_map(|_| {

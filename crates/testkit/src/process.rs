@@ -391,7 +391,7 @@ impl Service {
     /// Sends a signal.
     ///
     /// # Panics
-    /// When the process is gone.
+    /// Panics if the process is gone.
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("the process runs");

@@ -1,4 +1,4 @@
-//! A TCP proxy that stands for a bad network.
+//! A TCP proxy that simulates a bad network.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,28 +10,28 @@ use socket2::SockRef;
 
 use crate::delay_line::DelayLine;
 
-/// What goes wrong. Counts of bytes are per connection.
+/// Faults of a proxy. Counts of bytes are per connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Wait before each piece is passed on: what comes meanwhile waits behind it.
+    /// Wait before each piece is passed on; later pieces wait behind it.
     pub delay_ms: u64,
-    /// Every byte leaves so long after it came, in either direction: a long way, and no slow one.
+    /// Delay of every byte in either direction: latency without loss of throughput.
     pub latency_ms: u64,
-    /// Close after so many bytes towards the server.
+    /// Close after this many bytes towards the server.
     pub cut_request_after: Option<usize>,
-    /// Close after so many bytes towards the client.
+    /// Close after this many bytes towards the client.
     pub cut_response_after: Option<usize>,
-    /// How connections are cut.
+    /// Way of cutting connections.
     pub cut: Cut,
-    /// Pass nothing on until this changes.
+    /// Whether to pass nothing on until this changes.
     pub stall: Stall,
-    /// Largest piece that is passed on at once; 0 is no limit.
+    /// Largest piece that is passed on at once; 0 for no limit.
     pub piece_bytes_max: usize,
-    /// What happens to new connections.
+    /// Treatment of new connections.
     pub accept: Accept,
 }
 
-/// How a connection is cut.
+/// Way of cutting a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cut {
     /// In order (FIN).
@@ -41,23 +41,23 @@ pub enum Cut {
     Reset,
 }
 
-/// Whether bytes stand still.
+/// Whether bytes are held back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stall {
-    /// They move.
+    /// Bytes pass.
     #[default]
     No,
-    /// They stand.
+    /// Bytes are held back.
     Yes,
 }
 
-/// What happens to new connections.
+/// Treatment of new connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Accept {
-    /// They are passed on.
+    /// Passed on to the server.
     #[default]
     Forward,
-    /// They are reset at once.
+    /// Reset at once.
     Reset,
 }
 
@@ -78,15 +78,15 @@ struct State {
     faults: Faults,
     stopping: Option<Stopping>,
     open: Vec<TcpStream>,
-    /// So many connections were opened.
+    /// Number of connections opened.
     opened: u64,
-    /// Those with smaller numbers have lost their other side.
+    /// Connections with smaller numbers are half-open.
     abandoned: u64,
 }
 
 struct Stopping;
 
-/// One way of one connection.
+/// One direction of one connection.
 struct Way {
     connection: u64,
     direction: Direction,
@@ -103,7 +103,7 @@ impl FaultProxy {
     /// Listens on a free port in front of a server.
     ///
     /// # Panics
-    /// When the system refuses a socket.
+    /// Panics if the system refuses a socket.
     pub fn start(target: SocketAddr) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
@@ -123,31 +123,31 @@ impl FaultProxy {
         Self { address, shared, acceptor: Some(acceptor) }
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// For the configuration of a gateway.
+    /// Returns its URL, for the configuration of a gateway.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Connections since all were closed, those that have ended too.
+    /// Returns the number of connections since all were closed, including those that have ended.
     pub fn connections(&self) -> usize {
-        // Of each both ends.
+        // Each connection has two ends in the list.
         self.shared.state().open.len() / 2
     }
 
     /// Closes all connections.
     pub fn close_connections(&self) {
         let open = std::mem::take(&mut self.shared.state().open);
-        // Gone already: that's closed, too.
+        // A connection that is gone is closed, too.
         open.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
 
-    /// Makes all connections half-open: to both ends the other one is gone without a word. Nothing is read or passed on any more, and
-    /// nothing closed. New connections are as usual.
+    /// Makes all connections half-open: to each end, the other one has vanished. Nothing is read or passed on any more, and nothing
+    /// closed. New connections are not affected.
     pub fn abandon_connections(&self) {
         let mut state = self.shared.state();
         state.abandoned = state.opened;
@@ -155,7 +155,7 @@ impl FaultProxy {
         self.shared.changed.notify_all();
     }
 
-    /// New connections go to this server: it has come back elsewhere.
+    /// Sets the server for new connections, as if it had come back elsewhere.
     pub fn aim(&self, target: SocketAddr) {
         self.shared.state().target = target;
     }
@@ -228,7 +228,7 @@ impl Shared {
     fn take_in(&self, mut from: TcpStream, way: &Way) {
         let mut buffer = vec![0; PIECE_BYTES];
         loop {
-            // However it has ended, it has.
+            // An error counts as the end.
             let count = from.read(&mut buffer).unwrap_or(0);
             let room = if self.state().faults.latency_ms == 0 { PIECE_BYTES } else { LONG_LINE_BYTES };
             if way.line.put(buffer[..count].to_vec(), room).is_err() || count == 0 {
@@ -264,7 +264,7 @@ impl Shared {
         }
     }
 
-    /// Waits out a stall, the way and the delay; none when nothing moves any more.
+    /// Waits for the end of a stall, the latency and the delay; `None` if the connection is stopped or half-open.
     fn faults_when_moving(&self, way: &Way, came: Instant) -> Option<Faults> {
         let mut state = self.state();
         let faults = loop {
@@ -303,10 +303,10 @@ impl Faults {
     }
 }
 
-/// What is passed on in small pieces does not wait for the other side's acknowledgements, which come 40 ms late.
+/// Disables Nagle's algorithm: small pieces must not wait for delayed acknowledgements, which take 40 ms.
 pub(crate) fn at_once(ends: [&TcpStream; 2]) {
     for end in ends {
-        // It may be gone already, which shows when it is read.
+        // The end may be gone already, which shows when it is read.
         let _ = end.set_nodelay(true);
     }
 }
@@ -319,16 +319,16 @@ fn cut(stream: &TcpStream, how: Cut) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// What is read at once.
+/// Bytes read at once.
 const PIECE_BYTES: usize = 64 << 10;
-/// What may be on a long way at a time: more than any test sends.
+/// Most bytes on their way with latency: more than any test sends.
 const LONG_LINE_BYTES: usize = 64 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A server that sends back what it gets, one connection after the other.
+    /// Starts a server that sends back the bytes of one connection.
     fn echo() -> (SocketAddr, JoinHandle<()>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();

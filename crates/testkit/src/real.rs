@@ -1,4 +1,4 @@
-//! Servers of others as origins: Apache httpd of Debian, a Node script, and what they have in common with nginx.
+//! External servers as origins: Debian's Apache httpd, a Node script, and the code that they share with nginx.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
@@ -14,7 +14,7 @@ use crate::ports::Port;
 use crate::process::Service;
 use crate::wait;
 
-/// A server of others, in a folder of its own, with files to serve. Stopped when dropped.
+/// An external server, in a folder of its own, with files to serve. Stopped when dropped.
 pub struct RealServer {
     port: Port,
     folder: TempDir,
@@ -22,26 +22,26 @@ pub struct RealServer {
 }
 
 impl RealServer {
-    /// Apache httpd; `directives` follow those of the server. It reads `.htaccess` nowhere.
+    /// Starts Apache httpd; `directives` follow the default ones. It doesn't read `.htaccess`.
     ///
     /// # Panics
-    /// When it is not installed or does not start.
+    /// Panics if it is not installed or does not start.
     #[track_caller]
     pub fn apache(directives: &str) -> Self {
         Self::start("apache2", |folder, address| {
             let file = folder.join("apache.conf");
             fs::write(&file, apache_config(folder, address, directives)).expect("a file in the folder");
             let mut command = Command::new(installed("apache2"));
-            // One process, so that nothing of it is left when that process is killed.
+            // One process, so that no other is left when it is killed.
             command.arg("-X").arg("-f").arg(&file).arg("-d").arg(folder);
             command
         })
     }
 
-    /// Node with a script, which gets host, port and the folder of the files as arguments.
+    /// Starts Node with a script, which gets host, port and the folder of the files as arguments.
     ///
     /// # Panics
-    /// When it is not installed or does not start.
+    /// Panics if it is not installed or does not start.
     #[track_caller]
     pub fn node(script: &Path) -> Self {
         Self::start("node", |folder, address| {
@@ -52,13 +52,13 @@ impl RealServer {
         })
     }
 
-    /// Starts what `command` makes of the folder and the address, and waits until it listens.
+    /// Starts the command that `command` makes from the folder and the address, and waits until it listens.
     #[track_caller]
     pub(crate) fn start(name: &str, command: impl FnOnce(&Path, SocketAddr) -> Command) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let port = Port::reserve();
         fs::create_dir(folder.path().join("root")).expect("a folder in the folder");
-        // Apache gives up being root, and must still get at the files.
+        // Apache drops root privileges and must still be able to read the files.
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("our own folder");
         let mut command = command(folder.path(), port.address());
         let mut service = Service::start(command.stdin(Stdio::null()), folder.path(), name);
@@ -69,34 +69,34 @@ impl RealServer {
         Self { port, folder, service }
     }
 
-    /// The folder of this process.
+    /// Returns the folder of this process.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The folder whose files it serves.
+    /// Returns the folder of the files that it serves.
     pub fn root(&self) -> PathBuf {
         self.folder.path().join("root")
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// For the configuration of a gateway.
+    /// Returns its URL, for the configuration of a gateway.
     pub fn url(&self) -> String {
         format!("http://{}", self.address())
     }
 
-    /// Ends it by SIGKILL, and waits until it is gone.
+    /// Kills it by SIGKILL and waits until it has ended.
     #[track_caller]
     pub(crate) fn kill(&mut self) {
         self.service.signal(Signal::KILL);
         self.service.end();
     }
 
-    /// Starts it again after it has ended, at the same address and in the same folder.
+    /// Restarts it after it has ended, at the same address and in the same folder.
     #[track_caller]
     pub(crate) fn start_again(&mut self, command: &mut Command, name: &str) {
         let mut service = Service::start(command.stdin(Stdio::null()), self.folder.path(), name);
@@ -107,14 +107,14 @@ impl RealServer {
         self.service = service;
     }
 
-    /// Lines of its log with this name.
+    /// Returns the lines of its log with this name.
     pub(crate) fn log_lines(&self, name: &str) -> Vec<String> {
         let text = fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 }
 
-/// Daemons are in sbin, which is not on the PATH of every user.
+/// Finds a daemon: they are in sbin, which is not on every user's PATH.
 #[track_caller]
 pub(crate) fn installed(program: &str) -> PathBuf {
     let places = ["/usr/sbin", "/usr/local/sbin", "/usr/bin"].map(|folder| Path::new(folder).join(program));

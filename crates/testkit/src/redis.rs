@@ -24,10 +24,10 @@ pub struct RedisCluster {
 }
 
 impl Redis {
-    /// Starts it; each line of `directives` is one of `redis.conf`, in which `@dir@` is a folder of this process alone.
+    /// Starts a server; each line of `directives` is one of `redis.conf`, in which `@dir@` is a folder of this process alone.
     ///
     /// # Panics
-    /// When redis-server is not installed or does not start.
+    /// Panics if redis-server is not installed or does not start.
     #[track_caller]
     pub fn start(directives: &str) -> Self {
         let run = |file: &Path| {
@@ -47,46 +47,46 @@ impl Redis {
         Self { server, command }
     }
 
-    /// Ends it by SIGKILL.
+    /// Kills it by SIGKILL.
     #[track_caller]
     pub fn kill(&mut self) {
         self.server.kill();
     }
 
-    /// Starts it again after [`Redis::kill`], at the same address; it is empty.
+    /// Restarts it after [`Redis::kill`], at the same address; it is empty.
     #[track_caller]
     pub fn start_again(&mut self) {
         self.server.start_again(&mut self.command, "redis-server");
     }
 
-    /// Sends it a signal.
+    /// Sends a signal.
     ///
     /// # Panics
-    /// When it is gone.
+    /// Panics if the server is gone.
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
         self.server.service.signal(signal);
     }
 
-    /// The folder of this process.
+    /// Returns the folder of this process.
     pub fn folder(&self) -> &Path {
         self.server.folder()
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// Sends an inline command, and gives the first line of the reply without its line end, or the bytes of a bulk string.
+    /// Sends an inline command, and returns the first line of the reply without its line end, or the bytes of a bulk string.
     ///
     /// # Panics
-    /// When it does not answer.
+    /// Panics if it does not answer.
     #[track_caller]
     pub fn command(&self, line: &str) -> String {
         let mut stream = TcpStream::connect(self.address()).expect("it listens");
         stream.set_read_timeout(Some(wait::DEADLINE)).expect("a time limit");
-        // QUIT lets it close when all is sent: no need to know where the reply ends.
+        // QUIT makes the server close after the reply, so the end of the reply needs no parsing.
         write!(stream, "{line}\r\nQUIT\r\n").expect("it reads");
         let mut reply = Vec::new();
         stream.read_to_end(&mut reply).unwrap_or_else(|error| panic!("no reply to {line}: {error}"));
@@ -104,13 +104,13 @@ impl Redis {
 }
 
 impl RedisCluster {
-    /// Starts the three and waits until all know all.
+    /// Starts the three nodes and waits until they all know each other.
     ///
     /// # Panics
-    /// When redis-server is not installed or they don't find each other.
+    /// Panics if redis-server is not installed or they don't find each other.
     #[track_caller]
     pub fn start() -> Self {
-        // The port of the bus is by default the other one plus 10000, which may be above all ports.
+        // The bus port is by default the client port plus 10000, which may be above all ports.
         let buses: Vec<Port> = (0..3).map(|_| Port::reserve()).collect();
         let ports = buses.iter().map(|bus| bus.address().port());
         let nodes = ports.map(|port| Redis::start(&format!("cluster-enabled yes\ncluster-port {port}")));
@@ -128,7 +128,7 @@ impl RedisCluster {
         cluster
     }
 
-    /// The nodes, in the order of their slots: 0 to 5460, 5461 to 10922, 10923 to 16383.
+    /// Returns the nodes, in the order of their slots: 0 to 5460, 5461 to 10922, 10923 to 16383.
     pub fn nodes(&self) -> &[Redis] {
         &self.nodes
     }

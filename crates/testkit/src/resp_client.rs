@@ -16,7 +16,7 @@ impl RespClient {
     /// Connects.
     ///
     /// # Panics
-    /// When nobody listens.
+    /// Panics if no server listens.
     #[track_caller]
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("it listens");
@@ -28,7 +28,7 @@ impl RespClient {
     /// Sends a command, and gives the bytes of its reply.
     ///
     /// # Panics
-    /// When no reply comes.
+    /// Panics if no reply comes.
     #[track_caller]
     pub fn ask(&mut self, words: &[&[u8]]) -> Vec<u8> {
         let mut bytes = Vec::new();

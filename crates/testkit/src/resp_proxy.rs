@@ -1,4 +1,4 @@
-//! A proxy before a server of the Redis protocol that decides about each reply and each push for itself.
+//! A proxy in front of a server of the Redis protocol that decides about each reply and each push.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -11,8 +11,7 @@ use resp::{Limits, RequestScanner, Scanner, Value};
 
 use crate::proxy::at_once;
 
-/// Passes connections on to a server; a rule, which may change at any time, says what becomes of each message to the client. Every
-/// connection has two threads.
+/// A proxy whose rule, which may change at any time, decides the fate of each message to the client. Every connection has two threads.
 pub struct RespProxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -22,28 +21,28 @@ pub struct RespProxy {
 /// A message to the client.
 #[derive(Debug)]
 pub struct Seen<'a> {
-    /// Of which connection, counted from 0.
+    /// Number of the connection, from 0.
     pub connection: usize,
-    /// The command that it answers, with its arguments; empty if it is a push.
+    /// Command that it answers, with its arguments; empty for a push.
     pub command: &'a [Vec<u8>],
-    /// What it says.
+    /// Parsed message.
     pub value: &'a Value<'a>,
 }
 
-/// What becomes of a message.
+/// Fate of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It goes on.
+    /// Pass the message on.
     Pass,
-    /// It is lost. Behind a reply that is lost, each answers the question before its own.
+    /// Drop the message. After a dropped reply, each reply answers the command before its own.
     Drop,
-    /// It waits for [`RespProxy::release`]; what comes behind it does not.
+    /// Hold the message until [`RespProxy::release`]; later ones are not held.
     Hold,
-    /// It comes twice.
+    /// Send the message twice.
     Twice,
-    /// The next message overtakes it.
+    /// Send the message after the next one.
     AfterNext,
-    /// These bytes come in its place.
+    /// Send these bytes instead.
     Replace(Vec<u8>),
 }
 
@@ -60,9 +59,9 @@ struct Connection {
     number: usize,
     client: TcpStream,
     server: TcpStream,
-    /// Commands without a reply.
+    /// Commands without a reply, oldest first.
     asked: Mutex<VecDeque<Vec<Vec<u8>>>>,
-    /// Whoever holds it may write to the client.
+    /// Lock on writing to the client.
     output: Mutex<Output>,
 }
 
@@ -73,18 +72,18 @@ struct Output {
 }
 
 impl Seen<'_> {
-    /// The name of the command, in capitals.
+    /// Returns the name of the command, in capitals.
     pub fn name(&self) -> String {
         let name = self.command.first().map(|name| name.to_ascii_uppercase());
         String::from_utf8_lossy(&name.unwrap_or_default()).into_owned()
     }
 
-    /// The first argument of the command.
+    /// Returns the first argument of the command.
     pub fn key(&self) -> &[u8] {
         self.command.get(1).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether it tells that keys have changed, one of them with a name that begins so.
+    /// Returns whether the message is an invalidation with a key that begins with `prefix`.
     pub fn invalidates(&self, prefix: &[u8]) -> bool {
         let Value::Push(parts) = self.value else { return false };
         match &parts[..] {
@@ -97,10 +96,10 @@ impl Seen<'_> {
 }
 
 impl RespProxy {
-    /// Listens on a free port before a server. Passes everything on at first.
+    /// Listens on a free port in front of a server. At first it passes everything on.
     ///
     /// # Panics
-    /// When the system refuses a socket.
+    /// Panics if the system refuses a socket.
     pub fn start(target: SocketAddr) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
@@ -117,22 +116,22 @@ impl RespProxy {
         Self { address, shared, acceptor: Some(acceptor) }
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on this decides; open connections see it at their next message.
+    /// Replaces the rule; open connections use it from their next message.
     pub fn decide(&self, rule: impl Fn(&Seen<'_>) -> Fate + Send + Sync + 'static) {
         *lock(&self.shared.rule) = Arc::new(rule);
     }
 
-    /// How many messages are held.
+    /// Returns the number of held messages.
     pub fn held(&self) -> usize {
         lock(&self.shared.connections).iter().map(|connection| lock(&connection.output).held.len()).sum()
     }
 
-    /// Lets go what is held, in the order in which it came.
+    /// Sends the held messages in their order.
     pub fn release(&self) {
         for connection in lock(&self.shared.connections).iter() {
             let mut output = lock(&connection.output);
@@ -166,7 +165,7 @@ impl Shared {
             if self.is_stopping.load(Ordering::SeqCst) {
                 return;
             }
-            // Without its server, a client is let go.
+            // Without a server, the client is disconnected.
             let Ok(server) = TcpStream::connect(self.target) else { continue };
             at_once([&client, &server]);
             let (asked, output) = (Mutex::default(), Mutex::default());
@@ -231,7 +230,7 @@ impl Connection {
                 let words: Vec<Vec<u8>> = arguments.iter().map(<[u8]>::to_vec).collect();
                 let bytes: Vec<u8> = buffer.drain(..arguments.bytes).collect();
                 scanner = RequestScanner::new(Limits::default());
-                // Known before its reply can come.
+                // Recorded before its reply can come.
                 lock(&self.asked).push_back(words);
                 if (&self.server).write_all(&bytes).is_err() {
                     return self.close();
@@ -242,7 +241,7 @@ impl Connection {
     }
 
     fn close(&self) {
-        // Gone already: that's closed, too.
+        // A connection that is gone is closed, too.
         let _ = self.client.shutdown(Shutdown::Both);
         let _ = self.server.shutdown(Shutdown::Both);
     }
@@ -293,7 +292,7 @@ mod tests {
         }
     }
 
-    /// Everything that a rule can do to replies, each to the reply of one key.
+    /// Every fate of a reply, each for the reply of one key.
     #[test]
     fn replies_are_lost_doubled_overtaken_changed_and_held() {
         let redis = Redis::start("");

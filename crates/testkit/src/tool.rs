@@ -37,7 +37,7 @@ impl Output {
 /// Runs a program to its end.
 ///
 /// # Panics
-/// Panics if it is not installed, or has not ended within twice the [`DEADLINE`].
+/// Panics if it is not installed, or has not ended within the [`DEADLINE`].
 #[track_caller]
 pub fn run(program: &str, arguments: impl IntoIterator<Item = impl AsRef<std::ffi::OsStr>>) -> Output {
     let mut command = Command::new(program);
@@ -49,7 +49,7 @@ pub fn run(program: &str, arguments: impl IntoIterator<Item = impl AsRef<std::ff
     let status = wait::until(&format!("{program} ends"), || {
         let status = child.try_wait().expect("a child can be waited for");
         if status.is_none() && std::time::Instant::now() + DEADLINE > end {
-            // Killed at half the time limit, so that its output is shown instead of the deadline.
+            // Killed at the limit: its output says more than the deadline would.
             let _ = child.kill();
         }
         status

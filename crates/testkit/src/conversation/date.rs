@@ -1,6 +1,6 @@
 //! The three forms of a date in HTTP, written without the product's help.
 
-/// How a date is written.
+/// Form of a date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Imf,
@@ -21,7 +21,7 @@ pub(super) fn format(seconds: i64, form: Form) -> String {
     }
 }
 
-/// Year, month from 1, and day of the month. Years are counted from March, so that the leap day is the last.
+/// Returns year, month from 1, and day of the month. The calculation counts years from March, so that the leap day is the last.
 fn civil(days: i64) -> (i64, usize, i64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));

@@ -1,4 +1,4 @@
-//! What a runner saw against what a file expects.
+//! Compares the observations of a runner with the expectations of a file.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::script::Context;
 use super::{Answer, Expect, Rule, Step, Wanted};
 use crate::message::Fields;
 
-/// What came back from a step. Bytes above 127 are characters of the same number.
+/// Result of a step. Bytes above 127 are characters of the same number.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// The status code.
@@ -24,10 +24,9 @@ pub struct Seen {
     pub interim: Vec<u16>,
     /// Whether the content broke off.
     pub truncated: bool,
-    /// What reached the origin, in order.
+    /// Requests that reached the origin, in order.
     pub forwarded: Vec<Forwarded>,
-    /// How much more time than the file says has passed since the conversation began: a busy machine takes some, and so does an origin with a
-    /// delay.
+    /// Time since the conversation began in excess of the file's: a busy machine takes some, and so does an origin with a delay.
     pub late: Duration,
 }
 
@@ -45,12 +44,12 @@ pub struct Forwarded {
 }
 
 impl Step {
-    /// Whether the client waits for no answer of the origin.
+    /// Returns whether the client waits for no answer of the origin.
     pub fn is_background(&self) -> bool {
         self.origin.list().iter().any(|answer| answer.background)
     }
 
-    /// In what `seen` differs from what the step expects.
+    /// Returns the differences between `seen` and the expectations of the step.
     pub fn differences(&self, context: &Context, seen: &Seen) -> Vec<String> {
         let silent = Expect::default();
         let expect = self.expect.as_ref().unwrap_or(&silent);
@@ -74,7 +73,7 @@ impl Step {
     fn judge_forwards(&self, judge: Judge<'_>, expect: &Expect, seen: &Seen, differences: &mut Vec<String>) {
         let answers = self.origin.list();
         let (count, expected) = (seen.forwarded.len(), answers.len());
-        // Who gets no answer may ask again.
+        // A gateway without an answer may ask again.
         let may_repeat = answers.iter().any(|answer| answer.fails.is_some());
         if count < expected || (count > expected && !may_repeat) {
             differences.push(format!("{count} requests reached the origin, expected {expected}"));
@@ -119,15 +118,15 @@ impl Step {
     }
 }
 
-/// Whether the client gets what the origin sent, as far as the file says nothing else.
+/// Returns whether the client gets the origin's response, unless the file says otherwise.
 fn passes_through(answer: &Answer) -> bool {
     answer.fails.is_none() && answer.wire.is_none() && answer.status != Some(304) && !answer.background
 }
 
-/// By how much a runner in real time may be late; but for more, which it must say.
+/// Seconds by which a runner in real time may be late, besides the time that it reports.
 const SECONDS_MORE_MAX: u64 = 4;
 
-/// What fields are judged by.
+/// Context in which fields are judged.
 #[derive(Clone, Copy)]
 struct Judge<'a> {
     context: &'a Context,

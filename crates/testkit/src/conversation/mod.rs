@@ -1,7 +1,7 @@
-//! Conversations as data: the case files of `conformance/caching`, read and judged the same way wherever they run.
+//! Conversations as data: the case files of `conformance/caching`, read and judged in the same way wherever they run.
 //!
-//! A runner plays the steps (against a model, against the binary), writes down what it saw ([`Seen`]) and asks
-//! [`Step::differences`]. What a file may say stands in the README beside the files.
+//! A runner plays the steps (against a model, against the binary), records the result ([`Seen`]) and calls [`Step::differences`]. The
+//! README beside the files describes their format.
 
 mod date;
 mod judge;
@@ -22,7 +22,7 @@ pub use script::{Context, OriginAnswer, SentRequest, latin1};
 pub struct Group {
     /// The name of the file without its extension.
     pub name: String,
-    /// In the order of the file.
+    /// Cases, in the order of the file.
     pub cases: Vec<Case>,
 }
 
@@ -30,21 +30,21 @@ pub struct Group {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// What it shows.
+    /// Behaviour that the case shows.
     pub name: String,
-    /// The sections that say so, each `RFC nnnn section x: title`.
+    /// Sections that require it, each `RFC nnnn section x: title`.
     #[serde(default)]
     pub cites: Vec<String>,
-    /// Which profile; absent: the default.
+    /// Profile; absent for the default.
     #[serde(default)]
     pub profile: Profile,
     /// Keys of the rule for this resource, as in the configuration file.
     #[serde(default)]
     pub rules: BTreeMap<String, Value>,
-    /// Who can run it.
+    /// Runners that can play it.
     #[serde(default)]
     pub level: Level,
-    /// One after the other.
+    /// Steps, one after the other.
     pub steps: Vec<Step>,
 }
 
@@ -52,15 +52,15 @@ pub struct Case {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
-    /// What holds without a word.
+    /// The default profile.
     #[default]
     Safe,
-    /// All that the RFC permits.
+    /// Everything that the RFC permits.
     Rfc9111,
 }
 
 impl Profile {
-    /// As in the configuration file.
+    /// Returns the name in the configuration file.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Safe => "safe",
@@ -69,7 +69,7 @@ impl Profile {
     }
 }
 
-/// Which runners play a case.
+/// Runners that play a case.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -80,20 +80,20 @@ pub enum Level {
     Gateway,
 }
 
-/// One request of a client and all that it causes.
+/// A request of a client and its effects.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
     /// Seconds that pass before the request.
     #[serde(default)]
     pub wait_s: u32,
-    /// The request; absent: a GET without further fields.
+    /// The request; absent for a GET without further fields.
     #[serde(default)]
     pub request: Request,
-    /// What the origin answers, one per request that reaches it; absent: none may.
+    /// Answers of the origin, one for each request that reaches it; absent if none may.
     #[serde(default)]
     pub origin: Answers,
-    /// What has to come out.
+    /// Expected result.
     pub expect: Option<Expect>,
 }
 
@@ -103,11 +103,11 @@ pub struct Step {
 pub struct Request {
     /// The method.
     pub method: String,
-    /// What follows the path of the case.
+    /// Suffix to the path of the case.
     pub path: String,
     /// Field lines after `Host`.
     pub fields: Vec<(String, String)>,
-    /// Content; its length is announced unless the fields have a framing.
+    /// Content. `Content-Length` is added unless the fields have a framing.
     pub body: String,
     /// `1.1` or `1.0`.
     pub version: String,
@@ -129,17 +129,17 @@ impl Default for Request {
 #[derive(Debug, Default, Deserialize)]
 #[serde(untagged)]
 pub enum Answers {
-    /// It must not be asked.
+    /// No request may reach the origin.
     #[default]
     None,
-    /// It is asked once.
+    /// One request reaches it.
     One(Box<Answer>),
-    /// It is asked that often.
+    /// This many requests reach it.
     Several(Vec<Answer>),
 }
 
 impl Answers {
-    /// All of them.
+    /// Returns all answers.
     pub fn list(&self) -> &[Answer] {
         match self {
             Self::None => &[],
@@ -149,45 +149,45 @@ impl Answers {
     }
 }
 
-/// What the origin does with one request.
+/// Reaction of the origin to a request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Answer {
-    /// The status code; 200.
+    /// Status code, by default 200.
     pub status: Option<u16>,
     /// The reason phrase.
     pub reason: Option<String>,
     /// Field lines.
     pub fields: Vec<(String, String)>,
-    /// Content; without a word `b` and the number of the step.
+    /// Content, by default `b` and the number of the step.
     pub body: Option<String>,
-    /// Trailer fields: the content comes in chunks.
+    /// Trailer fields; with any, the content is chunked.
     pub trailers: Vec<(String, String)>,
     /// Interim responses before it: status code and field lines.
     pub interim: Vec<(u16, Vec<(String, String)>)>,
-    /// It does not answer.
+    /// Failure instead of an answer.
     pub fails: Option<Fails>,
-    /// These bytes as they are, then the connection closes.
+    /// Bytes to send as they are, before the connection closes.
     pub wire: Option<String>,
-    /// After `wire` the connection stays open.
+    /// Whether the connection stays open after `wire`.
     pub open: bool,
-    /// The client does not wait for it.
+    /// Whether the client does not wait for it.
     pub background: bool,
     /// Seconds that pass before it.
     pub delay_s: u32,
 }
 
-/// How the origin fails.
+/// Failure of the origin.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Fails {
-    /// It closes the connection in order.
+    /// The origin closes the connection in order.
     Close,
-    /// It aborts the connection.
+    /// The origin aborts the connection.
     Reset,
 }
 
-/// What has to come out of a step.
+/// Expected result of a step.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Expect {
@@ -203,8 +203,7 @@ pub struct Expect {
     pub trailers: BTreeMap<String, Option<Wanted>>,
     /// A part of `Cache-Status`.
     pub cache_status: Option<String>,
-    /// Fields of the first request that reached the origin, by name; null: absent. `:method`, `:body`, `:path`
-    /// stand for those parts.
+    /// Fields of the first request that reached the origin, by name; null: absent. `:method`, `:body` and `:path` stand for those parts.
     pub forwarded: BTreeMap<String, Option<Wanted>>,
     /// Status codes of interim responses, in order.
     pub interim: Option<Vec<u16>>,
@@ -212,36 +211,36 @@ pub struct Expect {
     pub truncated: bool,
 }
 
-/// What the value of a field has to be. Several lines of a name are joined with `, `.
+/// Expected value of a field. Several lines of a name are joined with `, `.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Wanted {
-    /// Exactly this.
+    /// This exact value.
     Value(String),
-    /// Something else about it.
+    /// A rule for the value.
     Rule(Rule),
 }
 
-/// More ways to say what the value of a field has to be.
+/// Rules for the value of a field.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Rule {
     /// These lines, in this order.
     Lines(Vec<String>),
-    /// It has this part.
+    /// The value contains this part.
     Contains(String),
-    /// It has not this part.
+    /// The value doesn't contain this part.
     Lacks(String),
-    /// Seconds: at least so many, at most four more, for the binary runs in real time.
+    /// Seconds: at least this many, and at most four more, because the binary runs in real time.
     About(u64),
-    /// There is one: `{"any": true}`.
+    /// Any value: `{"any": true}`.
     Any(bool),
 }
 
 /// Reads all files of a folder.
 ///
 /// # Panics
-/// With the name of the file and the case when one says something that no runner understands.
+/// Panics with the name of the file and the case if no runner understands it.
 pub fn read_groups(folder: &Path) -> Vec<Group> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder can be read").path()).collect();
@@ -276,7 +275,7 @@ fn read_group(file: &Path) -> Group {
 }
 
 impl Group {
-    /// The path of a case of this group: nobody else's, and no prefix of another's.
+    /// Returns the path of a case of this group: unique, and no prefix of another one's.
     pub fn path(&self, index: usize) -> String {
         format!("/{}/{:03}", self.name, index + 1)
     }

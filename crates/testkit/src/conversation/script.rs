@@ -1,19 +1,19 @@
-//! From what a file says to what is sent: placeholders, defaults, bytes.
+//! Converts the text of case files to the bytes that are sent: placeholders and defaults.
 
 use super::date::{self, Form};
 use super::{Answer, Case, Expect, Fails, Level, Rule, Step, Wanted};
 use crate::message::Fields;
 
-/// What placeholders stand for in one step.
+/// Values of placeholders in one step.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// The path of the case.
     pub path: String,
-    /// When the case began, in seconds since 1970.
+    /// Start of the case, in seconds since 1970.
     pub start_s: i64,
-    /// When the step began, in seconds since 1970.
+    /// Start of the step, in seconds since 1970.
     pub now_s: i64,
-    /// The number of the step, from 1.
+    /// Number of the step, from 1.
     pub number: usize,
 }
 
@@ -32,7 +32,7 @@ pub struct SentRequest {
     pub version: String,
 }
 
-/// What the origin does with one request, ready to be done.
+/// Reaction of the origin to a request, with placeholders replaced.
 #[derive(Clone, Debug)]
 pub struct OriginAnswer {
     /// The status code.
@@ -47,11 +47,11 @@ pub struct OriginAnswer {
     pub trailers: Fields,
     /// Interim responses.
     pub interim: Vec<(u16, Fields)>,
-    /// It does not answer.
+    /// Failure instead of an answer.
     pub fails: Option<Fails>,
     /// Bytes in place of an answer.
     pub wire: Option<String>,
-    /// After those bytes the connection stays open.
+    /// Whether the connection stays open after those bytes.
     pub open: bool,
     /// Seconds that pass before it.
     pub delay_s: u32,
@@ -61,7 +61,7 @@ pub struct OriginAnswer {
 pub(super) const HOST: &str = "cache.example";
 
 impl Context {
-    /// The request of a step.
+    /// Returns the request of a step.
     pub fn request(&self, step: &Step) -> SentRequest {
         let request = &step.request;
         let mut fields = self.fields(&request.fields);
@@ -79,7 +79,7 @@ impl Context {
         }
     }
 
-    /// The answers of the origin in a step.
+    /// Returns the answers of the origin in a step.
     pub fn answers(&self, step: &Step) -> Vec<OriginAnswer> {
         step.origin.list().iter().map(|answer| self.answer(answer)).collect()
     }
@@ -100,7 +100,7 @@ impl Context {
         }
     }
 
-    /// The content of an answer: where the file is silent, one that no other step has.
+    /// Returns the content of an answer: if the file has none, one that no other step has.
     pub(super) fn body_of(&self, answer: &Answer) -> String {
         let is_empty = matches!(answer.status, Some(100..=199 | 204 | 205 | 304));
         let own = || if is_empty { String::new() } else { format!("b{}", self.number) };
@@ -111,10 +111,10 @@ impl Context {
         Fields(lines.iter().map(|(name, value)| (name.clone(), self.fill(value))).collect())
     }
 
-    /// A text with its placeholders replaced.
+    /// Returns a text with its placeholders replaced.
     ///
     /// # Panics
-    /// When a placeholder has no meaning, which [`super::read_groups`] has ruled out.
+    /// Panics if a placeholder has no meaning, which [`super::read_groups`] has ruled out.
     pub(super) fn fill(&self, text: &str) -> String {
         self.try_fill(text).expect("placeholders are checked when a file is read")
     }
@@ -158,19 +158,19 @@ impl Context {
     }
 }
 
-/// The bytes of a text whose characters are all below U+0100: the way files write bytes above 127.
+/// Returns the bytes of a text whose characters are all below U+0100: the way files write bytes above 127.
 ///
 /// # Panics
-/// When one is not, which [`super::read_groups`] has ruled out.
+/// Panics if one is not, which [`super::read_groups`] has ruled out.
 pub fn latin1(text: &str) -> Vec<u8> {
     let byte = |character| u8::try_from(u32::from(character)).expect("a character below U+0100");
     text.chars().map(byte).collect()
 }
 
-/// A runner in real time plays all cases at once; the longest decides how long that takes.
+/// Longest wait of a case. A runner in real time plays all cases at once, so the longest one determines its duration.
 const WAIT_S_MAX: u32 = 4;
 
-/// Whether a case says something that means nothing, or nothing at all.
+/// Checks that a case is complete and has only known placeholders and citations.
 pub(super) fn validate(case: &Case) -> Result<(), String> {
     if case.cites.is_empty() {
         return Err("it cites nothing".to_owned());
@@ -196,7 +196,7 @@ pub(super) fn validate(case: &Case) -> Result<(), String> {
 }
 
 impl Case {
-    /// How many seconds it takes by its own wish.
+    /// Returns the seconds that the case waits.
     pub fn seconds(&self) -> u32 {
         let delays = |step: &Step| step.origin.list().iter().map(|answer| answer.delay_s).sum::<u32>();
         self.steps.iter().map(|step| step.wait_s + delays(step)).sum()
@@ -244,7 +244,7 @@ fn validate_step(step: &Step) -> Result<(), String> {
     })
 }
 
-/// Whether an answer is an expectation by itself: that it passes through.
+/// Returns whether an answer is an expectation by itself: that it passes through.
 fn says_itself(answer: &Answer) -> bool {
     answer.fails.is_none() && answer.wire.is_none() && answer.status != Some(304) && !answer.background
 }
