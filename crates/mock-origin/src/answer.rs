@@ -1,4 +1,4 @@
-//! From the answer of a route and the knobs to the response that is sent.
+//! Turns the answer of a route into the response that is sent, by the knobs.
 
 use std::time::SystemTime;
 
@@ -21,7 +21,7 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) fields: HeaderMap,
     pub(crate) content: Content,
-    /// Whether there is an ETag, of the content, when no knob asks for another.
+    /// Whether to send an ETag of the content if no knob sets one.
     pub(crate) has_etag: bool,
     /// Bytes per chunk unless the `chunk` knob says otherwise.
     pub(crate) chunk_bytes: usize,
@@ -68,7 +68,7 @@ impl Answer {
         self
     }
 
-    /// Cacheable for so long, with an ETag from the bytes.
+    /// Makes the answer cacheable, with an ETag from its bytes.
     pub(crate) fn cacheable(mut self, cache_control: &'static str) -> Self {
         self.has_etag = true;
         self.with(CACHE_CONTROL, cache_control)

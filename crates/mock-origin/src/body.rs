@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::{connection::Flushes, content::Content};
 
-/// A body that is not under way yet.
+/// Plan of a body: the bytes to send, and how.
 pub(crate) struct BodyPlan {
     pub(crate) content: Content,
     /// The bytes of the content that are sent.
@@ -48,7 +48,7 @@ enum Next {
 
 impl OriginBody {
     pub(crate) fn new(mut plan: BodyPlan, flushes: Flushes) -> Self {
-        // With every byte sent that Content-Length promises there is nothing left to break.
+        // If every byte that Content-Length promises is sent, nothing is left to break.
         let len_bytes = plan.range.end - plan.range.start;
         plan.break_after_bytes = plan.break_after_bytes.filter(|after| *after < len_bytes);
         Self { plan, flushes, sent_bytes: 0, next: Next::Chunk, wait: None }

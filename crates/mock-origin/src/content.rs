@@ -20,14 +20,14 @@ enum Fill {
 }
 
 impl Content {
-    /// Exactly these bytes.
+    /// Creates content of exactly these bytes.
     pub(crate) fn of(bytes: impl Into<Bytes>) -> Self {
         let head = bytes.into();
         let len_bytes = head.len() as u64;
         Self { head, fill: Fill::Spaces, len_bytes }
     }
 
-    /// `len_bytes` pseudo-random bytes.
+    /// Creates content of `len_bytes` pseudo-random bytes.
     pub(crate) fn random(len_bytes: u64) -> Self {
         Self { head: Bytes::new(), fill: Fill::Random { seed: len_bytes }, len_bytes }
     }
@@ -53,7 +53,7 @@ impl Content {
         }
     }
 
-    /// At most `count` bytes from `start`.
+    /// Returns at most `count` bytes from `start`.
     pub(crate) fn slice(&self, start: u64, count: usize) -> Bytes {
         let head_len = self.head.len() as u64;
         if start < head_len {
@@ -64,7 +64,7 @@ impl Content {
         self.fill.bytes(start - head_len, count as usize)
     }
 
-    /// A number that changes with the bytes, for the ETag.
+    /// Returns a number that changes with the bytes, for the ETag.
     pub(crate) fn fingerprint(&self) -> u64 {
         let seed = match self.fill {
             Fill::Spaces => 0,

@@ -1,4 +1,4 @@
-//! Counts of requests, so that a test can prove what reached the origin.
+//! Counts of requests, so that a test can prove which ones reached the origin.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -45,23 +45,23 @@ impl Counters {
         *self.answers.lock().entry(labels).or_default() += 1;
     }
 
-    /// Requests for one URL.
+    /// Returns the requests for one URL.
     pub(crate) fn requests(&self, url: &str) -> u64 {
         self.urls.lock().requests.get(url).copied().unwrap_or_default()
     }
 
-    /// Requests for URLs beyond the limit.
+    /// Returns the requests for URLs beyond the limit.
     pub(crate) fn overflow(&self) -> u64 {
         self.urls.lock().overflow
     }
 
-    /// Every URL with its requests, as JSON.
+    /// Returns every URL with its requests, as JSON.
     pub(crate) fn to_json(&self) -> String {
         serde_json::to_string_pretty(&self.urls.lock().requests)
             .expect("a map from strings to numbers always has a JSON form")
     }
 
-    /// The answers in Prometheus text form.
+    /// Returns the answers in Prometheus text format.
     pub(crate) fn to_prometheus(&self) -> String {
         let mut page = "# HELP mock_origin_requests_total Requests by route, method and status.\n\
                         # TYPE mock_origin_requests_total counter\n"
@@ -75,14 +75,13 @@ impl Counters {
     }
 }
 
-/// The label of a method. Methods come from clients: all but the usual ones share a label, or the page could grow
-/// without limit.
+/// Returns the label of a method. Methods come from clients: all but the usual ones share a label, or the page could grow without limit.
 fn method_label(method: &Method) -> &'static str {
     const USUAL: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT"];
     USUAL.into_iter().find(|usual| *usual == method.as_str()).unwrap_or("other")
 }
 
-/// Distinct URLs that are kept.
+/// Most URLs counted separately.
 const URLS_MAX: usize = 10_000;
 
 #[cfg(test)]

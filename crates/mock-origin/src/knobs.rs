@@ -1,10 +1,10 @@
-//! Query knobs: how the origin shall behave for one request.
+//! Query knobs: behaviour of the origin for one request.
 
 use std::{fmt::Display, ops::RangeInclusive, str::FromStr, time::Duration};
 
 use http::{HeaderName, HeaderValue};
 
-/// Everything that the query asks for; the default asks for nothing.
+/// Knobs of a query; the default changes nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Knobs {
     /// `delay`: wait before the head.
@@ -38,10 +38,10 @@ pub(crate) struct KnobError {
 }
 
 impl Knobs {
-    /// Reads the knobs from a query; names that are no knobs are left alone (they make URLs distinct).
+    /// Reads the knobs from a query; other names are ignored (they make URLs distinct).
     ///
     /// # Errors
-    /// The first knob whose value is malformed or out of its range.
+    /// Returns the first knob whose value is malformed or out of its range.
     pub(crate) fn parse(query: &str) -> Result<Self, KnobError> {
         let mut knobs = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -131,9 +131,9 @@ impl Raw<'_> {
     }
 }
 
-/// Longer waits are more likely a slip than a wish.
+/// Longest wait: longer ones are more likely a slip than a wish.
 const WAIT_MS_MAX: u64 = 600_000;
-/// Bodies are generated as they are sent, so this costs no memory.
+/// Largest body. Bodies are generated as they are sent, so this costs no memory.
 pub(crate) const BODY_BYTES_MAX: u64 = 1 << 40;
 const CHUNK_BYTES_MAX: usize = 1 << 20;
 

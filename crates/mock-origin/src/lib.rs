@@ -1,14 +1,14 @@
 //! The mock origin server behind `larder origin`: for demos, tests and experiments.
 //!
-//! Decides what an origin server would answer, from the path (which resource) and from query
-//! knobs (how it behaves: slow, truncated, cacheable or not). Counts what reached it, so that a test
-//! can prove what a gateway forwarded. Stores nothing that a request sends.
+//! The server decides what an origin server would answer, from the path (which resource) and from query knobs (how it behaves: slow,
+//! truncated, cacheable or not). It counts the requests that reach it, so that a test can prove what a gateway forwarded. It stores
+//! nothing that a request sends.
 //!
-//! Main types: [`OriginOptions`] (addresses and behaviour of the process), [`run`] (the whole server), [`BoundAddresses`]
-//! (where it listens in fact), and inside `knobs::Knobs`, `answer::Answer`, `content::Content`.
+//! Main types: [`OriginOptions`] (addresses and behaviour of the process), [`run`] (the whole server), [`BoundAddresses`] (the addresses
+//! it listens on), and inside `knobs::Knobs`, `answer::Answer`, `content::Content`.
 //!
-//! Each worker is one thread with a runtime of its own, all of them accepting from the same sockets.
-//! The caller's runtime therefore stays free while a handler burns CPU.
+//! Each worker is one thread with a runtime of its own, all of them accepting from the same sockets. The caller's runtime therefore stays
+//! free while a handler burns CPU.
 
 mod answer;
 mod body;

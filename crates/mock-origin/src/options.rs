@@ -38,8 +38,7 @@ pub struct OriginOptions {
     pub(crate) workers: Option<NonZeroUsize>,
 }
 
-/// The path below which all resources stand: `/mocks`, or nothing. Never with a slash at its end, so that a path of a
-/// resource can follow.
+/// Path below which all resources stand: `/mocks`, or nothing. Never ends with a slash, so that the path of a resource can follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Prefix(String);
 
@@ -61,12 +60,12 @@ impl FromStr for Prefix {
 }
 
 impl Prefix {
-    /// The rest behind the prefix: the path of a resource, or nothing for the prefix itself. `None` outside of it.
+    /// Returns the path after the prefix: that of a resource, or nothing for the prefix itself. `None` outside of it.
     pub(crate) fn strip<'a>(&self, path: &'a str) -> Option<&'a str> {
         path.strip_prefix(&self.0).filter(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// The text before the path of a resource in a link.
+    /// Returns the text before the path of a resource in a link.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

@@ -33,14 +33,14 @@ use super::{
     tls::{self, TlsError},
 };
 
-/// The error that keeps the mock origin from running, or ends it.
+/// Error that keeps the mock origin from running, or ends it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OriginError {
     /// The address is in use, not of this machine, or needs more rights.
     #[error("can't listen on {address}")]
     Bind { address: SocketAddr, source: io::Error },
-    /// Certificate or key.
+    /// The certificate or key can't be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The system refuses a thread or its event queue.
@@ -59,7 +59,7 @@ pub struct BoundAddresses {
 }
 
 impl BoundAddresses {
-    /// URLs of the addresses, those without TLS first.
+    /// Returns the URLs of the addresses, those without TLS first.
     pub fn urls(&self) -> impl Iterator<Item = String> {
         let plain = self.plain.iter().map(|address| format!("http://{address}"));
         plain.chain(self.tls.iter().map(|address| format!("https://{address}")))
@@ -191,7 +191,7 @@ fn start_workers(
         let (ended, end) = oneshot::channel();
         thread::Builder::new()
             .name(format!("mock-origin-{number}"))
-            // Nobody listens any more when another worker failed first.
+            // The receiver is gone if another worker failed first.
             .spawn(move || drop(ended.send(worker.run())))
             .map_err(OriginError::Worker)?;
         workers.spawn(end);
@@ -248,7 +248,7 @@ impl Worker {
             };
             accepting.spawn(accept.forever());
         }
-        // An error means that the sender is gone, which is how the stop is told.
+        // An error means that the sender is gone, which signals the stop.
         let _ = self.stopped.changed().await;
         accepting.shutdown().await;
         let Some(connections) = Arc::into_inner(connections) else {
@@ -330,11 +330,11 @@ async fn serve_connection(
     }
 }
 
-/// How long running exchanges may take after the stop.
+/// Longest time for running exchanges after the stop.
 const DRAIN: Duration = Duration::from_secs(5);
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
-/// More than a gateway adds to any sensible request.
+/// Most header fields: more than a gateway adds to any sensible request.
 const HEADERS_MAX: usize = 512;
 const HEADER_LIST_BYTES_MAX: u32 = 256 * 1024;
 const STREAMS_MAX: u32 = 1000;

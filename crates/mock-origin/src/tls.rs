@@ -16,7 +16,7 @@ use rustls::{
 
 use super::OriginOptions;
 
-/// The error that keeps TLS from being offered.
+/// Error that keeps TLS from being offered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {

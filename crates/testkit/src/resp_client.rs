@@ -1,4 +1,4 @@
-//! A client of a server of the Redis protocol whose keys and values are any bytes.
+//! A client of the Redis protocol, with any bytes as keys and values.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use resp::{Limits, Scanner, Value};
 
 use crate::wait::DEADLINE;
 
-/// One connection; one question at a time.
+/// A connection with one command at a time.
 pub struct RespClient {
     stream: TcpStream,
 }
@@ -25,7 +25,7 @@ impl RespClient {
         Self { stream }
     }
 
-    /// Sends a command, and gives the bytes of its reply.
+    /// Sends a command and returns the bytes of its reply.
     ///
     /// # Panics
     /// Panics if no reply comes.
@@ -44,20 +44,20 @@ impl RespClient {
         reply
     }
 
-    /// The string under a key; nothing if there is none.
+    /// Returns the string under a key; `None` if there is none.
     #[track_caller]
     pub fn value(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         strings(&self.ask(&[b"GET", key])).pop()
     }
 
-    /// The names that have this pattern.
+    /// Returns the names that match this pattern.
     #[track_caller]
     pub fn names(&mut self, pattern: &str) -> Vec<Vec<u8>> {
         strings(&self.ask(&[b"KEYS", pattern.as_bytes()]))
     }
 }
 
-/// All strings in a reply, or in an array that it is.
+/// Returns the strings of a reply: the reply itself, or those of its array.
 fn strings(reply: &[u8]) -> Vec<Vec<u8>> {
     let value = Value::parse(reply, &Limits::default()).expect("the scanner found its end");
     let parts = match value {

@@ -1,4 +1,4 @@
-//! Plain resources: a page that a browser loads, items, bytes, and what reached the origin.
+//! Plain resources: a page for browsers, items, bytes, and reports of requests.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -32,8 +32,7 @@ pub(super) fn image() -> Answer {
     Answer::new(StatusCode::OK, "image/svg+xml", Content::of(IMAGE)).cacheable("public, max-age=3600")
 }
 
-/// `GET /items/:id` is the same for ever; unsafe methods are acknowledged and change nothing, which is
-/// enough to see a gateway invalidate.
+/// `GET /items/:id`: always the same. Unsafe methods are acknowledged and change nothing, which is enough to see a gateway invalidate.
 pub(super) fn item(call: &Call<'_>, id: &str) -> Answer {
     let method = &call.head.method;
     if !matches!(*method, Method::GET | Method::HEAD) {

@@ -14,7 +14,7 @@ pub(crate) struct State {
     pub(crate) prefix: Prefix,
     /// Busy work per handler of the products API.
     pub(crate) cpu: Duration,
-    /// Held by a request that sits out its `delay`.
+    /// Slots of requests that wait out their `delay`.
     pub(crate) delay_slots: Semaphore,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Call<'a> {
     pub(super) state: &'a State,
 }
 
-/// Path and query as received; `*` and authority forms as they are.
+/// Returns path and query as received; `*` and authority forms as they are.
 pub(super) fn target(head: &Parts) -> Arc<str> {
     head.uri.path_and_query().map_or_else(|| head.uri.to_string().into(), |target| target.as_str().into())
 }

@@ -1,4 +1,4 @@
-//! Which resource a request is for, and the frame around every exchange: counting, knobs, failing, delay.
+//! Routes requests to resources, and handles each exchange: counting, knobs, delay.
 
 mod basic;
 mod call;
@@ -16,7 +16,7 @@ use super::{answer::Answer, body::OriginBody, connection::Flushes, knobs::Knobs,
 pub(crate) use call::State;
 use call::{Call, target};
 
-/// The surroundings of an exchange, besides its request.
+/// Context of an exchange, besides its request.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) state: Arc<State>,
@@ -44,7 +44,7 @@ pub(crate) async fn respond(
     Ok(response)
 }
 
-/// The answer of a route, and the knobs that it obeys: none, if it refuses the request.
+/// Returns the answer of a route and the knobs that apply to it: none, if it refuses the request.
 async fn answer(state: &State, head: &Parts, body: Incoming, route: &Route<'_>) -> (Answer, Knobs) {
     let knobs = match Knobs::parse(head.uri.query().unwrap_or_default()) {
         Ok(knobs) => knobs,
@@ -89,7 +89,7 @@ enum Route<'a> {
 }
 
 impl<'a> Route<'a> {
-    /// Nothing is found outside of the prefix. The prefix itself is the index, with and without a slash.
+    /// Finds the resource of a path below the prefix. The prefix itself is the index, with and without a slash.
     fn below(prefix: &Prefix, path: &'a str) -> Self {
         match prefix.strip(path) {
             Some("") if !path.is_empty() => Self::Index,
@@ -138,7 +138,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// The name in metrics: never with a part that a client chose.
+    /// Returns the name in metrics, which never contains a part chosen by a client.
     fn label(self) -> &'static str {
         match self {
             Self::Index => "/",
@@ -160,7 +160,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Allowed methods; none listed means all.
+    /// Returns the allowed methods; an empty list allows all.
     fn methods(self) -> &'static [&'static str] {
         match self {
             Self::Echo | Self::Unknown => &[],
@@ -169,7 +169,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Requests about the origin itself are not counted, or reading a counter would change it.
+    /// Returns whether the route is about the origin itself. Such requests are not counted, or reading a counter would change it.
     fn is_about_the_origin(self) -> bool {
         matches!(self, Self::Metrics | Self::Counters)
     }

@@ -123,7 +123,7 @@ fn passes_through(answer: &Answer) -> bool {
     answer.fails.is_none() && answer.wire.is_none() && answer.status != Some(304) && !answer.background
 }
 
-/// Seconds by which a runner in real time may be late, besides the time that it reports.
+/// Seconds by which a runner in real time may be late without reporting it.
 const SECONDS_MORE_MAX: u64 = 4;
 
 /// Context in which fields are judged.

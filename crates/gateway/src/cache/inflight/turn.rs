@@ -33,7 +33,7 @@ pub(crate) enum Found {
     Same,
 }
 
-/// Whether there is time left to wait.
+/// Time left to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
     Left,

@@ -66,7 +66,7 @@ struct Seeking<'a> {
     others: OtherVariants,
 }
 
-/// How often to wait for forwards of other variants: one lease covers all variants of a key.
+/// Limit on waits for forwards of other variants: one lease covers all variants of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OtherVariants {
     /// Once: then this one's turn may come.

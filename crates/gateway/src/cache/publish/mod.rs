@@ -1,4 +1,4 @@
-//! From an origin's answer to what is stored under its key: fetch, judge, fill, put.
+//! Turns an origin's answer into a stored response under its key: fetch, judge, fill, put.
 
 pub(crate) mod fetch;
 pub(crate) mod freshen;

@@ -28,11 +28,11 @@ pub(crate) struct Publication<'a> {
 /// Stored responses that a new response replaces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Replaced<'a> {
-    /// The same variant.
+    /// Stored response of the same variant.
     Variant,
-    /// The same variant and the response from before a 304, if this request selects it.
+    /// Stored response of the same variant, and the response from before a 304, if this request selects it.
     Former(&'a Hit),
-    /// The same variant and all that could have answered this request.
+    /// Stored response of the same variant, and all that could have answered this request.
     Selected,
 }
 
