@@ -84,7 +84,7 @@ pub(crate) enum Again {
     Join,
     /// Join, or start, a forward that begins now: the answer came too late, or is from before a purge.
     Newer,
-    /// Start a forward that nobody can join.
+    /// Start a forward that can't be joined.
     Alone,
     /// Ask for other bytes.
     Ask(Ask),
