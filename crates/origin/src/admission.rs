@@ -1,17 +1,16 @@
-//! The limits on what goes on with an origin at the same time, and the bounded queues in front of them. All are global
-//! over the workers.
+//! Limits on concurrent exchanges with an origin, and the bounded queues in front of them. All are global over the workers.
 //!
-//! | line | who stands in it |
+//! | line | members |
 //! |---|---|
 //! | places | exchanges in which the next step is the origin's |
-//! | uploads | exchanges whose request content goes at the pace of a client |
-//! | deliveries | exchanges whose response content does |
-//! | tunnels | what began with a 101 response |
+//! | uploads | exchanges whose request content arrives at the pace of a client |
+//! | deliveries | exchanges whose response content leaves at the pace of a client |
+//! | tunnels | connections after a 101 response |
 //!
-//! An exchange enters by a place or an upload, and moves on to the deliveries when its client does not keep up: what waits
-//! for a client takes no place from those who wait for the origin.
+//! An exchange enters by a place or an upload, and moves to the deliveries when its client does not keep up, so that slow clients
+//! take no place from requests that wait for the origin.
 //!
-//! Locks: that of a line, and what an exchange holds; neither is held while the other is taken.
+//! Locks: that of a line and that of a [`Permit`]; neither is held while the other is taken.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -38,51 +37,51 @@ pub(super) struct Admission {
     config: AdmissionConfig,
 }
 
-/// Who wants to enter.
+/// A request that asks for admission.
 #[derive(Debug)]
 pub(super) struct Asker<'a> {
-    /// Whom it is counted for.
+    /// Client that the request counts for.
     pub(super) client: Option<Client>,
-    /// Where the time in the queue is noted.
+    /// Records the time in the queue.
     pub(super) timeline: Option<Arc<Timeline>>,
-    /// Where decisions are noted.
+    /// Records decisions, for `larder explain`.
     pub(super) record: Option<Arc<Record>>,
-    /// Where the server is noted that it goes to.
+    /// Records the server that the request is sent to.
     pub(super) tried: Option<&'a Tried>,
 }
 
-/// How a request enters.
+/// Way in which a request enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entrance {
-    /// All of it is here.
+    /// The whole request is here.
     Permit,
-    /// The rest of its content is still to come from the client.
+    /// The rest of the content is still to come from the client.
     Upload,
-    /// All of it is here, and it asks for an upgrade.
+    /// The whole request is here, and asks for an upgrade.
     Tunnel,
 }
 
-/// What an exchange has; given back on drop.
+/// Admission of an exchange; given back on drop.
 #[derive(Debug)]
 pub(super) struct Permit {
     held: Mutex<Held>,
     deliveries: Arc<Gate>,
-    /// For a request that may become a tunnel.
+    /// Held for a request that may become a tunnel.
     tunnel: Mutex<Option<Held>>,
 }
 
-/// One line with its gauge.
+/// A line with its gauge.
 #[derive(Debug)]
 struct Gate {
     line: Mutex<Line<oneshot::Sender<Held>>>,
-    /// Somebody waits who could do with what others hold for nobody.
+    /// Notified when a request starts to wait: exchanges that only wait for their clients may have to end.
     wanted: Notify,
     counters: Arc<Counters>,
     gauge: fn(&Counters) -> &AtomicU64,
     limit: Limit,
 }
 
-/// Which limit refused.
+/// Limit that a gate enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     Places,
@@ -91,7 +90,7 @@ enum Limit {
     Tunnels,
 }
 
-/// One more in a line.
+/// One entry in a line; given back on drop.
 #[derive(Debug)]
 pub(super) struct Held {
     gate: Arc<Gate>,
@@ -115,13 +114,14 @@ impl Admission {
         }
     }
 
-    /// The same by other limits, once those are [in force](Self::take_effect): what is in flight counts on, and who waits goes on waiting.
+    /// Returns an admission with other limits, which apply once they are [in force](Self::take_effect). Exchanges in flight still
+    /// count, and waiting requests keep their turn.
     pub(super) fn under(&self, config: AdmissionConfig) -> Self {
         let [places, uploads, deliveries, tunnels] = self.gates().map(Arc::clone);
         Self { places, uploads, deliveries, tunnels, config }
     }
 
-    /// From now on the limits of this configuration hold.
+    /// Applies the limits of this configuration.
     pub(super) fn take_effect(&self) {
         self.gates().into_iter().for_each(|gate| gate.change_rules(gate.limit.rules(&self.config)));
     }
@@ -130,7 +130,7 @@ impl Admission {
         [&self.places, &self.uploads, &self.deliveries, &self.tunnels]
     }
 
-    /// Takes what there is to take, or waits for it in the queue.
+    /// Enters, or waits in the queue.
     pub(super) async fn enter(
         &self,
         entrance: Entrance,
@@ -177,7 +177,7 @@ impl Admission {
         }
     }
 
-    /// Resolves when somebody waits who could do with the place of this client.
+    /// Resolves when a waiting request needs the place of this client.
     pub(super) async fn permit_wanted(&self, client: Option<Client>) {
         loop {
             let wanted = self.places.wanted.notified();
@@ -190,7 +190,7 @@ impl Admission {
         }
     }
 
-    /// Asks the next one for its place, if there is still somebody who wants one.
+    /// Wakes the next holder that may give up its place, if a request still waits for one.
     pub(super) fn pass_on(&self, client: Option<Client>) {
         if self.places.line.lock().wants_from(client) {
             self.places.wanted.notify_one();
@@ -199,13 +199,13 @@ impl Admission {
 }
 
 impl Permit {
-    /// What a tunnel has instead of a place.
+    /// Takes the tunnel entry, which replaces the place of the exchange.
     pub(super) fn take_tunnel(&self) -> Option<Held> {
         self.tunnel.lock().take()
     }
 
-    /// The next step is the client's, who does not keep up. Whether the exchange may go on like that: otherwise it holds a
-    /// place that others need.
+    /// Moves the exchange to the deliveries, because its client does not keep up. Returns whether it may go on at that pace:
+    /// otherwise it holds a place that others need.
     pub(super) fn wait_for_client(&self) -> Pacing {
         let mut held = self.held.lock();
         if Arc::ptr_eq(&held.gate, &self.deliveries) {
@@ -223,9 +223,9 @@ impl Permit {
 /// Whether a response may go at the pace of its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pacing {
-    /// It has its place among the deliveries.
+    /// The exchange is among the deliveries.
     Allowed,
-    /// All of those are taken, or the client has its share of them.
+    /// The deliveries are full, or the client has its share of them.
     Exceeded,
 }
 
@@ -247,9 +247,9 @@ impl Gate {
         called.into_iter().for_each(|(client, call)| self.call(client, call));
     }
 
-    /// Gives a place that is counted in the line already to who has waited for it.
+    /// Hands a place that the line already counts to the request that waited for it.
     fn call(self: &Arc<Self>, client: Option<Client>, call: oneshot::Sender<Held>) {
-        // Who has just given up waiting gives it back again.
+        // A receiver that has just given up drops the place, which gives it back.
         drop(call.send(self.held(client)));
     }
 
@@ -258,7 +258,7 @@ impl Gate {
         Some(self.held(client))
     }
 
-    /// Counts one that is in the line already.
+    /// Wraps an entry that the line already counts.
     fn held(self: &Arc<Self>, client: Option<Client>) -> Held {
         Held { gate: Arc::clone(self), client, _gauged: Gauged::new(&self.counters, self.gauge) }
     }
@@ -267,7 +267,7 @@ impl Gate {
         let (call, called) = oneshot::channel();
         let queued = {
             let mut line = self.line.lock();
-            // One may have been given back meanwhile.
+            // A place may have become free meanwhile.
             match line.enter(client) {
                 Ok(()) => Ok(None),
                 Err(_) => line.queue(client, call).map(Some),
@@ -284,7 +284,7 @@ impl Gate {
         Ok(Ticket { gate: Arc::clone(self), client, number, called, held, _gauged: gauged })
     }
 
-    /// What is in the way of this client.
+    /// Returns the error for a client that can't enter.
     fn refusal(&self, client: Option<Client>) -> OriginError {
         match (self.line.lock().obstacle(client), self.limit) {
             (Some(Obstacle::ClientShare), _) => OriginError::ClientShare,
@@ -304,7 +304,7 @@ impl Drop for Held {
     }
 }
 
-/// A place in a queue; also given back when the waiting request is given up.
+/// A position in a queue; also given back when the waiting request is given up.
 struct Ticket {
     gate: Arc<Gate>,
     client: Option<Client>,

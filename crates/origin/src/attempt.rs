@@ -13,17 +13,17 @@ use super::stats::{Work, Working};
 use super::timing::{Awaited, HeadWait};
 use super::{http1, http2};
 
-/// What an attempt is made with.
+/// Server, admission and counters of one attempt.
 pub(super) struct Attempt<'a> {
     pub(super) endpoint: &'a Endpoint,
     pub(super) eligible: Eligible,
     /// Held until the response body has ended.
     pub(super) permit: &'a Arc<Permit>,
-    /// Where it is counted.
+    /// Counts the attempt.
     pub(super) work: &'a Arc<Work>,
 }
 
-/// What came of an attempt.
+/// Result of an attempt.
 pub(super) enum Outcome {
     Answered(Box<OriginResponse>),
     Failed(Box<FailedAttempt>),

@@ -1,16 +1,16 @@
-//! Which server gets a request: a function of what is known of the servers, and of a turn, a number or a key.
+//! The choice of a server: a function of the state of the servers, and of a turn, a number or a key.
 
 use smallvec::SmallVec;
 use twox_hash::XxHash3_64;
 
 use crate::settings::Balance;
 
-/// What is known of a server when one is picked.
+/// State of a server at the moment of a pick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// Who it is: the same in every process and after every reload.
+    /// Hash that identifies the server, the same in every process and after every reload.
     pub(super) identity: u64,
-    /// Its share of the requests; 0 takes none.
+    /// Share of the requests; 0 takes none.
     pub(super) weight: u32,
     pub(super) in_flight: u64,
     /// Whether it takes requests, as far as is known.
@@ -21,37 +21,37 @@ pub(super) struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
     In,
-    /// Failures or checks say that it can't answer.
+    /// Ejected, or unhealthy by its checks.
     Out,
 }
 
 /// A server that may be picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
-    /// Its place among the servers of the group.
+    /// Index among the servers of the group.
     pub(super) server: usize,
     seen: Seen,
 }
 
 pub(super) type Candidates = SmallVec<[Candidate; 8]>;
 
-/// What a pick goes by beside the servers.
+/// Inputs of a pick beside the servers.
 #[derive(Debug)]
 pub(super) struct Lot<'a> {
     /// How far each server is ahead of its turn.
     pub(super) turns: &'a mut Turns,
-    /// Any number, another one for each request.
+    /// A different number for each request.
     pub(super) chance: u64,
-    /// A hash of what belongs to one server.
+    /// A hash; equal keys get the same server.
     pub(super) key: u64,
 }
 
-/// The state of smooth weighted round robin: what each server has saved up for its next turn.
+/// State of smooth weighted round robin: the credit of each server towards its next turn.
 #[derive(Debug, Default)]
 pub(super) struct Turns(Vec<i64>);
 
-/// The servers that a request may go to: those that take requests, but for the ones that it was sent to already. Where all
-/// are out, all are in: what is known of them may be wrong, and a request that nobody gets fails for sure.
+/// Returns the servers that a request may go to: those that take requests, without the ones already tried. If all are out, all
+/// are candidates: their state may be wrong, and a request without a server fails for sure.
 pub(super) fn candidates(seen: impl Iterator<Item = Seen>, tried: &[usize]) -> Candidates {
     let all = seen.enumerate().map(|(server, seen)| Candidate { server, seen });
     let mut candidates: Candidates = all.filter(|candidate| candidate.seen.weight > 0).collect();
@@ -62,7 +62,7 @@ pub(super) fn candidates(seen: impl Iterator<Item = Seen>, tried: &[usize]) -> C
     candidates
 }
 
-/// The server that a request goes to; none where there is no candidate.
+/// Picks a server; `None` if there is no candidate.
 pub(super) fn pick(balance: Balance, candidates: &[Candidate], lot: &mut Lot<'_>) -> Option<usize> {
     match balance {
         Balance::RoundRobin => lot.turns.next(candidates),
@@ -72,14 +72,14 @@ pub(super) fn pick(balance: Balance, candidates: &[Candidate], lot: &mut Lot<'_>
     }
 }
 
-/// The hash of a key, the same in every process.
+/// Hashes a key, with the same result in every process.
 pub fn hash(key: &[u8]) -> u64 {
     XxHash3_64::oneshot(key)
 }
 
 impl Turns {
-    /// Each saves up its weight, who has most is next and pays for all. A heavy server so gets its turns spread over the
-    /// round, and not one after the other.
+    /// Adds its weight to the credit of each server; the one with the most is next and pays for all. So the turns of a heavy
+    /// server are spread over the round, and not one after the other.
     fn next(&mut self, candidates: &[Candidate]) -> Option<usize> {
         let servers = candidates.iter().map(|candidate| candidate.server + 1).max()?;
         self.0.resize(self.0.len().max(servers), 0);
@@ -97,14 +97,14 @@ impl Turns {
     }
 }
 
-/// Those with the fewest requests in flight for their weight.
+/// Returns the servers with the fewest requests in flight per weight.
 fn least_busy(candidates: &[Candidate]) -> Candidates {
     let is_least = |one: &&Candidate| !candidates.iter().any(|other| other.is_less_busy_than(one));
     candidates.iter().filter(is_least).copied().collect()
 }
 
-/// Two by chance and weight, never the same, and of them the one with fewer requests in flight for its weight; the first
-/// where both are equal, so that weights count where nothing is in flight.
+/// Draws two different servers by chance and weight, and returns the one with fewer requests in flight per weight; the first if
+/// both are equal, so that weights count when nothing is in flight.
 fn less_busy_of_two(candidates: &[Candidate], chance: u64) -> Option<usize> {
     let first = by_weight(candidates, mix(chance, 1))?;
     let others: Candidates =
@@ -126,21 +126,22 @@ fn by_weight(candidates: &[Candidate], chance: u64) -> Option<&Candidate> {
     })
 }
 
-/// Rendezvous hashing with weights: each server draws a number for the key, and the best one has it. When a server goes, its
-/// keys go to those that were second, and all others stay where they are.
+/// Rendezvous hashing with weights: each server draws a number for the key, and the highest wins. When a server goes, its keys
+/// move to their second choices, and all other keys stay.
 fn owner(candidates: &[Candidate], key: u64) -> Option<usize> {
     let draws = candidates.iter().map(|candidate| (draw(candidate.seen, key), candidate.server));
     draws.max_by(|(one, _), (other, _)| one.total_cmp(other)).map(|(_, server)| server)
 }
 
-/// Exponentially distributed by weight, so that a server wins as large a share of the keys as its weight is of the sum.
+/// Draws an exponentially distributed number by weight, so that a server wins the share of the keys that its weight has of the
+/// sum.
 fn draw(seen: Seen, key: u64) -> f64 {
     let uniform = u32::try_from(mix(key, seen.identity) >> 32).expect("half of 64 bits are 32");
     let uniform = (f64::from(uniform) + 0.5) / (f64::from(u32::MAX) + 1.0);
     f64::from(seen.weight) / -uniform.ln()
 }
 
-/// A number that depends on every bit of both (the finaliser of SplitMix64).
+/// Mixes two numbers into one that depends on every bit of both (the finaliser of SplitMix64).
 pub(super) fn mix(one: u64, other: u64) -> u64 {
     let mut mixed = one ^ other.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -149,7 +150,7 @@ pub(super) fn mix(one: u64, other: u64) -> u64 {
 }
 
 impl Candidate {
-    /// By requests in flight for each unit of weight, without rounding.
+    /// Compares requests in flight per unit of weight, without rounding.
     fn is_less_busy_than(&self, other: &Self) -> bool {
         let load = |one: &Seen, other: &Seen| u128::from(one.in_flight) * u128::from(other.weight);
         load(&self.seen, &other.seen) < load(&other.seen, &self.seen)
@@ -200,7 +201,7 @@ mod tests {
         check(&[1, 0, 1], &[0, 2, 0, 2]);
     }
 
-    /// Within a tenth of what the weights say.
+    /// The shares are within a tenth of the weights.
     #[test]
     fn every_method_keeps_to_the_weights_when_nothing_is_in_flight() {
         let check = |balance, weights: &[u32]| {
@@ -235,7 +236,7 @@ mod tests {
         check(Balance::LeastRequests, &[2, 1], &[3, 2], &[0]);
         check(Balance::LeastRequests, &[2, 1], &[4, 2], &[0, 1]);
         check(Balance::LeastRequests, &[1, 0], &[9, 0], &[0]);
-        // The busiest of all loses against whomever it meets.
+        // The busiest of all loses against every other.
         check(Balance::PowerOfTwo, &[1, 1, 1], &[2, 1, 0], &[1, 2]);
         check(Balance::PowerOfTwo, &[1, 1], &[1, 0], &[1]);
         check(Balance::PowerOfTwo, &[1], &[5], &[0]);
@@ -277,7 +278,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever server goes, only its own keys move.
+        /// Removing any server moves only its own keys.
         #[test]
         fn a_server_that_goes_moves_its_own_keys_alone(
             weights in proptest::collection::vec(1_u32..20, 2..9),

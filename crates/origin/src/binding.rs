@@ -1,30 +1,31 @@
 //! Credentials that count for a whole connection.
 //!
-//! With NTLM and Negotiate (RFC 4559) an origin server takes what comes on a connection for the user who has once authenticated
-//! there, whatever HTTP says about requests standing alone. Such a connection is that user's: nobody else's request goes
-//! out on it. Its user's next one doesn't either, so a handshake of several requests (all of NTLM) can't succeed here.
+//! With NTLM and Negotiate (RFC 4559) an origin server attributes all requests on a connection to the user who once authenticated
+//! there, although HTTP requests stand alone. Such a connection belongs to that user: no other request is sent on it. The user's
+//! own next request isn't either, so a handshake of several requests (always with NTLM) can't succeed here.
 
 use http1::elements;
 
 use message::fields::PackedFields;
 
-/// Whose a connection is after an exchange.
+/// Owner of a connection after an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Binding {
-    /// Everybody's.
+    /// No owner: any exchange may use the connection.
     None,
-    /// That of the exchange alone.
+    /// Only this exchange may use the connection.
     Exchange,
 }
 
 impl Binding {
-    /// By the values of `Authorization` of a request.
+    /// Returns the binding that the `Authorization` values of a request cause.
     //= RFC 9110 section 11.6.2: Authorization stays as it is
     pub(super) fn of_request<'a>(mut credentials: impl Iterator<Item = &'a [u8]>) -> Self {
         Self::if_any(credentials.any(is_bound))
     }
 
-    /// By the challenges of a response, one of which may be half of a handshake, or what its server says of the connection.
+    /// Returns the binding that a response causes: a challenge may be half of a handshake, and `Persistent-Auth` describes the
+    /// connection.
     pub(super) fn of_response(fields: &PackedFields) -> Self {
         let is_challenge = || fields.values("www-authenticate").flat_map(elements).any(is_bound);
         Self::if_any(is_challenge() || fields.value("persistent-auth").is_some())

@@ -12,16 +12,16 @@ use super::http1::Http1Body;
 use super::http2::Http2Body;
 use super::pool::Reuse;
 
-/// A response body on its way. Dropping it before its end closes the connection (HTTP/1) or resets the
-/// stream (HTTP/2).
+/// A response body that is being received. Dropping it before its end closes the connection (HTTP/1) or resets the stream
+/// (HTTP/2).
 #[derive(Debug)]
 pub struct OriginBody {
     source: Source,
     framing: BodyFraming,
     received_bytes: u64,
-    /// What the head says beside the framing.
+    /// Length from the head, where the framing does not tell it.
     expected_bytes: Option<u64>,
-    /// More are not taken.
+    /// Limit on the length.
     bytes_max: Option<u64>,
     exchange: Option<Exchange>,
     failed: Option<OriginError>,
@@ -51,7 +51,7 @@ impl OriginBody {
         }
     }
 
-    /// One that comes on another way.
+    /// Returns a body that is only announced: its content is delivered by other means.
     #[cfg(any(test, feature = "test-double"))]
     pub fn announced(bytes: u64) -> Self {
         Self { framing: BodyFraming::Length(bytes), ..Self::empty() }
@@ -74,7 +74,7 @@ impl OriginBody {
         body
     }
 
-    /// A body of another length than this is an error, whatever its framing says. To be called before it is read.
+    /// Makes a body of any other length an error, whatever its framing says. To be called before the body is read.
     pub fn expect(&mut self, bytes: u64) {
         self.expected_bytes = Some(bytes);
         if self.is_over() && bytes > 0 {
@@ -82,7 +82,7 @@ impl OriginBody {
         }
     }
 
-    /// More than so many bytes are an error: at once, where the framing says so, or when they come.
+    /// Limits the length: more bytes are an error, at once if the framing announces them, otherwise when they arrive.
     ///
     /// # Errors
     /// [`OriginError::BodyTooLarge`].
@@ -94,14 +94,14 @@ impl OriginBody {
         }
     }
 
-    /// Has somebody told how it ends, unless it is over.
+    /// Reports the end of the body to `watch`, unless it has already ended.
     pub(super) fn watch(&mut self, watch: Watch) {
         if let Some(exchange) = &mut self.exchange {
             exchange.watch = Some(watch);
         }
     }
 
-    /// How the end of the body is told.
+    /// Framing of the body.
     #[must_use]
     pub fn framing(&self) -> BodyFraming {
         self.framing
@@ -117,7 +117,7 @@ impl OriginBody {
         }
     }
 
-    /// Whether nothing more comes.
+    /// Whether the body has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.exchange.is_none()
@@ -129,14 +129,15 @@ impl OriginBody {
         self.received_bytes
     }
 
-    /// To be called while the client does not take what has come already, before there is more to take. The exchange moves
-    /// from the requests in flight to the deliveries, if there is room.
+    /// Moves the exchange from the requests in flight to the deliveries, if there is room. To be called while the client does not
+    /// take the bytes that have arrived, before more are read.
     #[must_use]
     pub fn wait_for_client(&self) -> Pacing {
         self.exchange.as_ref().map_or(Pacing::Allowed, Exchange::wait_for_client)
     }
 
-    /// Waits until a piece has gone on, for as long as the whole exchange may take; the next piece is then a time-out.
+    /// Waits until a piece has been passed on, at most until the end of the time for the whole exchange; the next piece is then a
+    /// time-out.
     pub async fn pass_on<T>(&self, passing: impl Future<Output = T>) -> Option<T> {
         match self.exchange.as_ref().and_then(|exchange| exchange.limits.total_at) {
             Some(total_at) => timeout_at(total_at, passing).await.ok(),
@@ -144,11 +145,11 @@ impl OriginBody {
         }
     }
 
-    /// The next piece; `None` once the whole body has come. Cancel safe.
+    /// Returns the next piece; `None` at the end of the body. Cancel safe.
     ///
     /// # Errors
-    /// Time-outs, and [`OriginError::BodyTruncated`] when the body ends before it is complete. The same
-    /// error again when called after it.
+    /// Time-outs, and [`OriginError::BodyTruncated`] when the body ends before it is complete. Later calls return the same error
+    /// again.
     pub async fn frame(&mut self) -> Option<Result<BodyFrame, OriginError>> {
         if let Some(error) = &self.failed {
             return Some(Err(error.clone()));
@@ -197,7 +198,7 @@ impl OriginBody {
         ended && self.is_complete()
     }
 
-    /// Whether an end at this point is the real one.
+    /// Whether a body that ends at this point is complete.
     //= RFC 9112 section 8: an incomplete response is recorded as incomplete
     //= RFC 9112 section 8: what the close ends is complete if its header section is
     fn is_complete(&self) -> bool {
@@ -234,7 +235,8 @@ impl OriginBody {
     }
 }
 
-/// What is too large says more of a URL than of a server. So may what is too slow, but a server that hangs is no better for it.
+/// Classifies the end of a body for its server. A body that is too large tells more about its URL than about the server. So may
+/// one that is too slow, but a hanging server must not pass as healthy.
 fn ending(error: &OriginError) -> Ending {
     match error {
         OriginError::BodyTruncated | OriginError::Protocol(_) => Ending::Broken,

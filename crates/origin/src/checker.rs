@@ -1,4 +1,4 @@
-//! The checks of one server, which somebody else makes.
+//! Handle of the task that checks one server.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use tokio::task::AbortHandle;
 
 use crate::settings::OriginConfig;
 
-/// A task that checks a server; it ends when this is dropped.
+/// A task that checks a server; aborted on drop.
 pub(super) struct Checker {
-    /// How it checks.
+    /// Configuration of the origin that the checks follow.
     pub(super) config: Arc<OriginConfig>,
     pub(super) task: AbortHandle,
 }

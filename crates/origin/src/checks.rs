@@ -1,30 +1,30 @@
-//! Whether a server is healthy, as far as active checks say: a state without clock and tasks.
+//! Health of a server by active checks: a state without clock and tasks.
 
 use tokio::time::Instant;
 
-/// How many checks in a row change what is thought of a server.
+/// Consecutive checks that change the state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Thresholds {
     pub(super) unhealthy_after: u32,
     pub(super) healthy_after: u32,
 }
 
-/// What is thought of a server. One that was never checked is healthy: an instance that starts has to serve at once.
+/// Health of a server by its checks. A server without checks yet is healthy: an instance that starts has to serve at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Checked {
     Healthy {
-        /// Checks that failed since the last that passed.
+        /// Failed checks since the last passed one.
         failed: u32,
-        /// Since when, if it was unhealthy before.
+        /// When it became healthy again, if it was unhealthy before.
         since: Option<Instant>,
     },
     Unhealthy {
-        /// Checks that passed since the last that failed.
+        /// Passed checks since the last failed one.
         passed: u32,
     },
 }
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
     Passed,
@@ -42,7 +42,7 @@ impl Checked {
         matches!(self, Self::Healthy { .. })
     }
 
-    /// Since when it's healthy again.
+    /// When the server became healthy again.
     pub(super) fn back_since(self) -> Option<Instant> {
         match self {
             Self::Healthy { since, .. } => since,
@@ -50,7 +50,7 @@ impl Checked {
         }
     }
 
-    /// What is thought of it after one more check.
+    /// Returns the state after one more check.
     pub(super) fn after(self, check: Check, thresholds: Thresholds, now: Instant) -> Self {
         match (self, check) {
             (Self::Healthy { since, .. }, Check::Passed) => Self::Healthy { failed: 0, since },

@@ -1,4 +1,4 @@
-//! The circuit breaker of a group: whether anything is sent to it at all.
+//! Circuit breaker of an origin.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::settings::BreakerConfig;
 pub struct Circuit {
     config: BreakerConfig,
     begun: Instant,
-    /// A secret decides which clients meet in a place of the breaker.
+    /// Maps clients to places in the breaker by a secret, so that nobody can choose to share one.
     hasher: RandomState,
-    /// Shared with those of earlier configurations, whose exchanges go on.
+    /// Shared with earlier configurations, whose exchanges go on.
     breaker: Arc<Mutex<Breaker>>,
 }
 
-/// Leave to try an origin that counts as failed, for a request that nobody waits for.
+/// Permission to try an origin that counts as failed, for a request that nobody waits for.
 #[derive(Debug)]
 pub struct Probe(Permit);
 
@@ -34,18 +34,18 @@ impl Circuit {
         Self { config, begun: Instant::now(), hasher: RandomState::new(), breaker }
     }
 
-    /// The same breaker, by the rules of another configuration once that is [in force](Self::take_effect).
+    /// Returns the breaker with the rules of another configuration, which apply once that is [in force](Self::take_effect).
     pub(super) fn under(&self, config: &BreakerConfig) -> Self {
         let (hasher, breaker) = (self.hasher.clone(), Arc::clone(&self.breaker));
         Self { config: config.clone(), begun: self.begun, hasher, breaker }
     }
 
-    /// From now on the settings of this configuration hold.
+    /// Applies the settings of this configuration.
     pub(super) fn take_effect(&self) {
         self.breaker.lock().change(self.config.settings);
     }
 
-    /// Whether nothing is sent for the time being, whatever it is; nobody needs to wait for content that goes nowhere.
+    /// Refuses every request while the breaker is open, before the content of the request is waited for.
     pub(super) fn refuse_at_once(&self) -> Result<(), OriginError> {
         let State::Open { until_ms } = self.breaker.lock().state() else { return Ok(()) };
         match until_ms.saturating_sub(self.now_ms()) {
@@ -54,22 +54,22 @@ impl Circuit {
         }
     }
 
-    /// Whether everything is sent.
+    /// Whether the breaker is closed, and everything is sent.
     pub(super) fn is_closed(&self) -> bool {
         self.breaker.lock().state() == State::Closed
     }
 
-    /// Leave to try the origin behind a stale response.
+    /// Asks for permission to try the origin while a stale response is served.
     ///
     /// # Errors
-    /// What a request gets that is refused: it isn't time to, or others do.
+    /// The error for a refused request: the breaker is open, or other requests are trying the origin.
     pub fn probe(&self, client: Option<Client>) -> Result<Probe, OriginError> {
         self.admit(Entrance::Permit, client).map(Probe)
     }
 
-    /// Leave to send a request; without it, the origin counts as failed. An upload takes as long as its client likes, and must
-    /// not keep others from finding out that the origin is well again. Those that nobody can name are one client: what fails for one of them
-    /// may be its own fault as well.
+    /// Asks for permission to send a request; without it, the origin counts as failed. An upload is admitted apart: it takes as
+    /// long as its client likes, and must not delay the discovery that the origin has recovered. All clients without an address
+    /// count as one, because a failure of one of them may be its own fault as well.
     pub(super) fn admit(&self, entrance: Entrance, client: Option<Client>) -> Result<Permit, OriginError> {
         let caller = Caller::Known(self.hasher.hash_one(client));
         let (mut breaker, now_ms) = (self.breaker.lock(), self.now_ms());
@@ -85,7 +85,7 @@ impl Circuit {
         })
     }
 
-    /// The same for a request that may have it already.
+    /// Uses the permission that a request already has, or asks for one.
     pub(super) fn admit_with(
         &self,
         probe: Option<Probe>,
@@ -95,7 +95,8 @@ impl Circuit {
         probe.map_or_else(|| self.admit(entrance, client), |Probe(permit)| Ok(permit))
     }
 
-    /// Takes in how the request ended, its retries included. A failure while its client was waited for says nothing. For how long the breaker is open, if this opened it.
+    /// Records how a request ended, retries included. Failures while its client was awaited are ignored. Returns how long the
+    /// breaker stays open if this report opened it.
     pub(super) fn report(
         &self,
         permit: Permit,
@@ -125,8 +126,8 @@ fn is_open(retry_ms: u64) -> OriginError {
     OriginError::CircuitOpen { retry: Duration::from_millis(retry_ms) }
 }
 
-/// What the end of a request says of the origin; nothing where it was the client's fault or the limits of this side, or a
-/// response that says more about a URL than about a server.
+/// Classifies the end of a request; `None` for a fault of the client, a limit of the gateway, or a response that tells more about
+/// its URL than about the server.
 fn outcome(answered: Result<u16, &OriginError>, config: &BreakerConfig) -> Option<Outcome> {
     match answered {
         Ok(status) if config.statuses.contains(status) => Some(Outcome::Failure),
@@ -186,7 +187,7 @@ mod tests {
         compare(&text, include_str!("circuit.txt"));
     }
 
-    /// What a breaker has seen before a request.
+    /// History of a breaker before a request.
     #[derive(Clone, Copy, Debug)]
     enum Before {
         Nothing,
@@ -205,7 +206,7 @@ mod tests {
 
     const RESET: Duration = Duration::from_secs(5);
 
-    /// A breaker, and what keeps the place of a probe.
+    /// Returns a breaker with this history, and the permit of a probe that is still running.
     async fn circuit(before: Before) -> (Circuit, Option<Permit>) {
         let options = breaker::Options { requests_min: 1, ..breaker::Options::default() };
         let settings = breaker::Settings::new(options).expect("within their ranges");

@@ -19,12 +19,12 @@ use super::error::OriginError;
 use super::resolve::{Lead, Resolver, literal};
 use crate::settings::{AddressFamily, EndpointConfig, OriginAddress, OriginProtocol};
 
-/// How long one address may take before the next is tried beside it (RFC 8305 section 5).
+/// Head start of one address before the next is tried beside it (RFC 8305 section 5).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Any byte stream: TCP or Unix socket, with TLS or without.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Sync + Unpin {
-    /// The socket at the bottom.
+    /// The underlying socket.
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
@@ -48,7 +48,7 @@ impl Socket for TlsStream<ReadAhead<Stream>> {
 
 pub(super) type Stream = Box<dyn Socket>;
 
-/// What the new connection may speak.
+/// Protocols offered on a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
     Http1,
@@ -56,14 +56,14 @@ pub(super) enum Offer {
     Either,
 }
 
-/// What the new connection speaks.
+/// Protocol of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Negotiated {
     Http1,
     Http2,
 }
 
-/// A byte stream, and the address that a name led to.
+/// A byte stream, and the address that a name resolved to.
 pub(super) struct Opened {
     pub(super) stream: Stream,
     pub(super) address: Option<IpAddr>,
@@ -71,7 +71,7 @@ pub(super) struct Opened {
 
 pub(super) struct Connector {
     address: OriginAddress,
-    /// Its host, where that stands for addresses that may change.
+    /// Host name, if its addresses may change.
     name: Option<String>,
     tls: Option<Tls>,
     local_address: Option<IpAddr>,
@@ -106,7 +106,7 @@ impl Connector {
         }
     }
 
-    /// What can be offered for a protocol setting: without TLS nothing is negotiated.
+    /// Returns the offer for a protocol setting: without TLS nothing is negotiated.
     pub(super) fn offer(&self, protocol: OriginProtocol) -> Offer {
         match protocol {
             OriginProtocol::Http1 => Offer::Http1,
@@ -116,7 +116,8 @@ impl Connector {
         }
     }
 
-    /// Where kept connections may lead. Asked with each use, because a name has to be looked up again where they are never idle.
+    /// Returns where kept connections may lead. Called at each use, because a name must be looked up again even if its
+    /// connections are never idle.
     pub(super) fn addresses(&self, now: Instant) -> Lead {
         self.name.as_deref().map_or(Lead::Anywhere, |name| self.resolver.lead(name, now))
     }
@@ -164,8 +165,8 @@ impl Connector {
         family && self.local_address.is_none_or(|local| local.is_ipv4() == address.is_ipv4())
     }
 
-    /// Tries the addresses in order, the next one when the last has failed or is slow; the first that answers
-    /// wins and the other attempts are dropped.
+    /// Tries the addresses in order, the next one when the last has failed or is slow. The first connection wins, and the other
+    /// attempts are dropped.
     async fn first_connected(&self, addresses: Vec<IpAddr>, port: u16) -> Result<TcpStream, OriginError> {
         let mut attempts = JoinSet::new();
         let mut failure = io::ErrorKind::AddrNotAvailable;
@@ -203,7 +204,7 @@ async fn connect_address(address: SocketAddr, local_address: Option<IpAddr>) -> 
     Ok(stream)
 }
 
-/// A connection to a free local port in the ephemeral range can meet itself.
+/// Whether a connection to a free local port in the ephemeral range has met itself.
 fn is_self_connected(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(local), Ok(peer)) if local == peer)
 }

@@ -1,4 +1,4 @@
-//! The task of a connection that carries many exchanges, on the runtime that opened it.
+//! The task that drives a multiplexed connection, on the runtime that opened it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,14 +10,14 @@ use super::stats::{Counters, Gauged};
 
 type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What others can know about a connection's task.
+/// Shared state of the task that drives a connection.
 #[derive(Debug)]
 pub(super) struct DriverState {
     over: AtomicBool,
 }
 
 impl DriverState {
-    /// Whether the connection has ended, or the runtime that drove it.
+    /// Whether the connection, or the runtime that drove it, has ended.
     pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
@@ -29,7 +29,7 @@ struct Driver {
     _open: Gauged,
 }
 
-/// Counts a connection that was opened, and as an open one while the value lives.
+/// Counts an opened connection, and keeps it counted as open while the value lives.
 pub(super) fn opened(counters: &Arc<Counters>) -> Gauged {
     counters.connections_opened.fetch_add(1, Ordering::Relaxed);
     Gauged::new(counters, |counters| &counters.connections_open)

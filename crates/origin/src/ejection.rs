@@ -1,8 +1,8 @@
-//! Whether a server is left out because of how its requests ended: a state without clock and tasks.
+//! Ejection of servers by the outcome of their requests: a state without clock and tasks.
 //!
-//! A server with so many failures in a row is ejected. It comes back by itself, and takes its share of the requests again
-//! little by little. Each ejection after the first is twice as long, up to a limit, until a request succeeds after the server has
-//! stayed for as long as it was out.
+//! A server with a number of failures in a row is ejected. It comes back by itself, and its share of the requests grows
+//! gradually. Each further ejection is twice as long, up to a limit, until a request succeeds after the server has stayed in for
+//! as long as it was out.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use super::exchange::Kept;
 use super::retry::{Cause, Failed, Replay};
 use crate::settings::EjectionConfig;
 
-/// What is known of one server.
+/// Ejection state of one server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     phase: Phase,
-    /// How long the last ejection was, as long as that counts.
+    /// Length of the last ejection, as long as it counts.
     last: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     In {
-        /// In a row.
+        /// Failures in a row.
         failures: u32,
         /// When it came back, if it was out.
         since: Option<Instant>,
@@ -33,12 +33,12 @@ enum Phase {
     },
 }
 
-/// How a request ended, as far as it says something of the server.
+/// Meaning of the end of a request for its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Success,
     Failure,
-    /// Nothing: it was the client's fault, or ours, or has an innocent reason.
+    /// No conclusion: the client or the gateway is at fault, or the reason is harmless.
     Silent,
 }
 
@@ -46,14 +46,15 @@ pub(super) enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leave {
     Granted,
-    /// So many are out that the others would have too much to do.
+    /// Too many servers are out already.
     Refused,
 }
 
 impl Verdict {
-    /// What a failed attempt says of its server, by how many were asked up to it. A kept connection that is closed under a request
-    /// says nothing, because servers close idle connections when they like; nor does a refused stream, which is an answer; nor the end of the time where others have
-    /// used it up, nor a strange answer to a request whose content had not all come: its client may have caused it.
+    /// Judges a failed attempt; `attempt` counts the servers tried so far. No conclusion follows if a kept connection is closed
+    /// under a request, because servers close idle connections when they like; if a stream is refused, which is an answer; if
+    /// earlier attempts used up the time; or if an invalid answer comes to a request whose content is gone, because its client
+    /// may have caused it.
     pub(super) fn of(failed: &Failed, attempt: usize) -> Self {
         match (failed.cause, failed.kept) {
             (Cause::Closed, Kept::Yes) | (Cause::Refused | Cause::Other, _) => Self::Silent,
@@ -77,7 +78,7 @@ impl Standing {
         !matches!(self.phase, Phase::Out { until } if now < until)
     }
 
-    /// When it came back from its last ejection.
+    /// When the server came back from its last ejection.
     pub(super) fn back_since(&self, now: Instant) -> Option<Instant> {
         match self.phase {
             Phase::In { since, .. } => since,
@@ -85,8 +86,8 @@ impl Standing {
         }
     }
 
-    /// Takes in how a request ended; for how long the server is ejected, if it is. What ends while a server is out began before,
-    /// and says nothing new.
+    /// Records how a request ended. Returns the length of the ejection, if this ejects the server. Requests that end while a
+    /// server is out began before, and count for nothing.
     pub(super) fn note(
         &mut self,
         verdict: Verdict,
@@ -100,7 +101,7 @@ impl Standing {
         let since = self.back_since(now);
         let well_for = since.map(|since| now.saturating_duration_since(since));
         let stayed = self.last.is_some_and(|last| well_for.is_some_and(|well_for| well_for >= last));
-        // One that is dead gets so few requests in its slow start that it stays long without an answer.
+        // Time alone isn't enough: in slow start a dead server gets so few requests that it may not fail for long.
         if stayed && verdict == Verdict::Success {
             self.last = None;
         }
@@ -122,15 +123,15 @@ impl Standing {
     }
 }
 
-/// Whether a group of so many servers, of which so many are out, can do without one more. The share is rounded up, and one
-/// server always stays.
+/// Whether a group of `servers`, with `out` left out already, can spare one more. The share is rounded up, and one server always
+/// stays.
 pub(super) fn leave(servers: usize, out: usize, share_percent: usize) -> Leave {
     let out_max = (servers * share_percent).div_ceil(100).min(servers.saturating_sub(1));
     if out < out_max { Leave::Granted } else { Leave::Refused }
 }
 
-/// What a server that is back since then gets of its weight, in percent: it grows with the time, from a tenth, so that it can
-/// fill its caches and pools.
+/// Returns the share of its weight, in percent, that a server gets after it came back: it grows with time from a tenth, so that
+/// the server can fill its caches and pools.
 pub(super) fn share_percent(back_since: Option<Instant>, slow_start: Duration, now: Instant) -> u32 {
     let Some(since) = back_since else { return 100 };
     let (elapsed, whole) = (now.saturating_duration_since(since).as_millis(), slow_start.as_millis());
@@ -159,7 +160,7 @@ mod tests {
         }
     }
 
-    /// How a state is reached, from a start at zero; the last is when the event happens.
+    /// Name of a case, its events with their times from zero, and the time of the last event.
     type Story = (&'static str, &'static [(u64, Verdict)], u64);
 
     use Verdict::{Failure, Silent, Success};

@@ -1,4 +1,4 @@
-//! One server of an upstream: the connections to it, and what is known of it.
+//! A server of an upstream: its connections and its state.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -27,34 +27,34 @@ use super::stats::{Counters, Work};
 use super::timing::Limits;
 use crate::settings::{EndpointConfig, OriginAddress};
 
-/// A server with its connections. Whoever uses it keeps it, over reloads too.
+/// A server with its connections. Its users keep it alive, over reloads too.
 pub(super) struct Endpoint {
     config: EndpointConfig,
     label: Arc<str>,
     known: Arc<Known>,
     connector: Connector,
     pool: Arc<Pool>,
-    /// Whether ALPN last chose HTTP/1: then a burst of requests needs as many connections.
+    /// Whether ALPN last chose HTTP/1: then each request of a burst opens a connection of its own.
     chose_http1: AtomicBool,
     memory: Option<Arc<Budget>>,
     counters: Arc<Counters>,
 }
 
-/// Which connections may be used.
+/// Connections that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Eligible {
-    /// Kept ones first. The time is now.
+    /// Kept ones first, as of this time.
     Any(Instant),
     /// One opened since the first attempt began: the kept one turned out dead, and others may be too.
     OpenedSince(Instant),
 }
 
-/// Who may use a new connection.
+/// Exchanges that may use a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Users {
-    /// The exchange that it is opened for.
+    /// Only the exchange that it is opened for.
     One,
-    /// Others beside it, or after it.
+    /// Other exchanges beside it, or after it.
     Many,
 }
 
@@ -84,19 +84,19 @@ impl Endpoint {
         }
     }
 
-    /// Whether its connections are as good for this configuration.
+    /// Whether its connections can be used with this configuration.
     pub(super) fn is_for(&self, config: &EndpointConfig) -> bool {
         self.config == *config
     }
 
-    /// What is known of the server, if this configuration is of the same one, whatever it says of connections.
+    /// Returns the state of the server if this configuration names the same server, whatever it says of connections.
     pub(super) fn known_of(&self, config: &EndpointConfig) -> Option<&Arc<Known>> {
         let identity =
             |config: &EndpointConfig| (config.address.clone(), config.protocol, config.tls.clone());
         (identity(&self.config) == identity(config)).then_some(&self.known)
     }
 
-    /// Its URL.
+    /// URL of the server.
     pub(super) fn label(&self) -> &Arc<str> {
         &self.label
     }
@@ -117,7 +117,7 @@ impl Endpoint {
         &self.known.checker
     }
 
-    /// What it is called where nobody says another name.
+    /// Authority of the server, used if nothing else names it.
     pub(super) fn authority(&self) -> HeaderValue {
         match (&self.config.address, self.label.split_once("//")) {
             (OriginAddress::Tcp { .. }, Some((_, authority))) => {
@@ -135,7 +135,7 @@ impl Endpoint {
         &self.pool
     }
 
-    /// A connection for this request.
+    /// Returns a connection for this request.
     pub(super) async fn acquire(
         &self,
         eligible: Eligible,
@@ -154,7 +154,7 @@ impl Endpoint {
         Box::pin(limits.connected(self.opened(eligible, offer))).await
     }
 
-    /// A new connection, or one that another request opens meanwhile.
+    /// Opens a connection, or takes one that another request opens meanwhile.
     async fn opened(&self, eligible: Eligible, offer: Offer) -> Result<(Connection, Kept), OriginError> {
         if offer == Offer::Http1 || offer == Offer::Either && self.chose_http1.load(Relaxed) {
             return self.open(offer, Users::Many).await;
@@ -166,7 +166,7 @@ impl Endpoint {
         }
     }
 
-    /// An upgrade goes over HTTP/1.1, because HTTP/2 has none.
+    /// Returns the protocols to offer; an upgrade goes over HTTP/1.1, because HTTP/2 has none.
     //= RFC 9113 section 8.6: HTTP/2 has no 101 (Switching Protocols)
     fn offer(&self, head: &RequestHead<'_>) -> Offer {
         match head.upgrade {
@@ -179,8 +179,9 @@ impl Endpoint {
         self.connector.offer(self.config.protocol)
     }
 
-    /// What a failure is where the request needs another protocol than the others: servers that speak nothing but HTTP/2 break off, each in
-    /// another way. It says nothing of how well they are, and clients choose what they ask for.
+    /// Turns the failure of an upgrade that needs another protocol than other requests into [`OriginError::UpgradeFailed`]:
+    /// servers that speak only HTTP/2 break off, each in its own way. It says nothing about their health, and clients choose what
+    /// they ask for.
     pub(super) fn failure_of(&self, head: &RequestHead<'_>, error: OriginError) -> OriginError {
         let is_unusual = head.upgrade.is_some() && self.usual_offer() != Offer::Http1;
         match error {

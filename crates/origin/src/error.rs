@@ -1,10 +1,10 @@
-//! What can go wrong between the gateway and an origin server.
+//! Failures between the gateway and an origin server.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why there is no (complete) response from the origin server.
+/// The reason why there is no (complete) response from the origin server.
 ///
 /// Cheap to clone: the waiters of a collapsed forward share one failure. Texts never hold field values,
 /// targets or credentials.
@@ -29,7 +29,7 @@ pub enum OriginError {
     /// No response head in time after the request was sent.
     #[error("no response head in time")]
     FirstByteTimeout,
-    /// Too long a pause within the response body.
+    /// A pause within the response body was too long.
     #[error("response body stalled")]
     BetweenBytesTimeout,
     /// The whole exchange took longer than allowed.
@@ -41,7 +41,7 @@ pub enum OriginError {
     /// The origin has not begun with the request: over HTTP/2 it takes no more streams.
     #[error("the origin refused the stream")]
     StreamRefused,
-    /// The origin speaks HTTP/2, in which there are no upgrades, and gave no answer over HTTP/1.1.
+    /// The origin speaks HTTP/2, which has no upgrades, and gave no answer over HTTP/1.1.
     #[error("an upgrade needs HTTP/1.1, which the origin does not speak: {0}")]
     UpgradeFailed(Arc<str>),
     /// The response body ended early: what was received is not the whole.
@@ -53,10 +53,10 @@ pub enum OriginError {
         /// The limit.
         bytes_max: u64,
     },
-    /// The origin broke HTTP.
+    /// The origin violated HTTP.
     #[error("invalid response: {0}")]
     Protocol(Arc<str>),
-    /// The origin sends interim responses without end.
+    /// The origin sent too many interim responses.
     #[error("more than {max} interim responses before the response")]
     InterimResponses {
         /// The limit.
@@ -65,16 +65,16 @@ pub enum OriginError {
     /// Too many requests wait for this origin.
     #[error("too many requests wait for the origin")]
     QueueFull,
-    /// Waited too long for a place among the requests in flight.
+    /// No place among the requests in flight became free in time.
     #[error("waited too long for the origin")]
     QueueTimeout,
-    /// The client has its share of what there is of the origin for all.
+    /// The client has used up its share of the origin.
     #[error("this client has too many requests to the origin in progress")]
     ClientShare,
-    /// The rule has used up what its misses may cost the origin.
+    /// The miss budget of the rule is used up.
     #[error("the miss budget is used up")]
     MissBudget {
-        /// When there is room for another one.
+        /// Seconds until the budget has room again.
         retry_after_s: u64,
     },
     /// Too many exchanges with the origin go at the pace of their clients.
@@ -86,13 +86,13 @@ pub enum OriginError {
     /// Most requests to this origin failed, so it gets none for a while.
     #[error("the circuit breaker of the origin is open for another {:.1} s", .retry.as_secs_f64())]
     CircuitOpen {
-        /// When another try may be worth it.
+        /// Time until another try may be worth it.
         retry: Duration,
     },
-    /// The same, and other requests try it now.
+    /// The circuit breaker is half-open, and other requests are trying the origin.
     #[error("the circuit breaker of the origin is half-open: other requests try the origin")]
     CircuitHalfOpen {
-        /// When another try may be worth it.
+        /// Time until another try may be worth it.
         retry: Duration,
     },
     /// The request body could not be read to its end, so the forward was given up.
@@ -103,7 +103,7 @@ pub enum OriginError {
     InvalidRequest(Arc<str>),
 }
 
-/// Who is at fault, which decides the status and whether a stale stored response may stand in.
+/// The party at fault, which decides the status and whether a stale stored response may stand in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OriginErrorKind {
     /// No usable connection (502).
@@ -112,14 +112,14 @@ pub enum OriginErrorKind {
     TimedOut,
     /// An answer that can't be used (502).
     InvalidResponse,
-    /// Our own limits towards the origin, its circuit breaker among them (503).
+    /// A limit of the gateway towards the origin, such as its circuit breaker (503).
     Overloaded,
     /// The client's request (400, or nothing when the client is gone).
     Request,
 }
 
 impl OriginError {
-    /// All that [`Self::reason`] can say.
+    /// All values of [`Self::reason`].
     pub const REASONS: [&'static str; 26] = [
         "dns-error",
         "connection-refused",
@@ -149,8 +149,8 @@ impl OriginError {
         "http-request-error",
     ];
 
-    /// Short fixed name for `Cache-Status` details, metrics and logs: the error types of RFC 9209
-    /// section 2.3, in kebab case, where one fits.
+    /// Short fixed name for `Cache-Status` details, metrics and logs: the error types of RFC 9209 section 2.3, in kebab case,
+    /// where one fits.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -185,7 +185,7 @@ impl OriginError {
         }
     }
 
-    /// Who is at fault.
+    /// The party at fault.
     #[must_use]
     pub fn kind(&self) -> OriginErrorKind {
         match self {
@@ -216,15 +216,15 @@ impl OriginError {
         }
     }
 
-    /// Whether no answer came or could be asked for, so that the cache counts as disconnected from the origin. A full
-    /// queue is no forward path either, and most welcome to an origin in trouble is who doesn't wait in it.
+    /// Whether no answer came or could be requested, so that the cache counts as disconnected from the origin. A full queue is no
+    /// forward path either, and a stale response spares an origin in trouble one more waiting request.
     //= RFC 9111 section 2: disconnected
     #[must_use]
     pub fn is_disconnection(&self) -> bool {
         self.is_unreachable() || self.kind() == OriginErrorKind::Overloaded
     }
 
-    /// Whether there was no connection that could have brought anything: the request was not sent, so it is not to blame.
+    /// Whether no connection could be made: the request was not sent, so it is not to blame.
     #[must_use]
     pub fn is_without_connection(&self) -> bool {
         matches!(
@@ -238,7 +238,7 @@ impl OriginError {
         )
     }
 
-    /// After how many seconds another try may be worth it, for who is told 503.
+    /// Seconds until another try may be worth it, for a 503.
     #[must_use]
     pub fn retry_after_s(&self) -> u64 {
         match self {
@@ -265,7 +265,7 @@ impl OriginError {
     }
 }
 
-/// What of an error is worth showing: fixed texts of the protocol libraries, no field values.
+/// Returns the text of an error and its source: fixed texts of the protocol libraries, no field values.
 pub(super) fn cause(error: &(dyn std::error::Error + 'static)) -> Arc<str> {
     match error.source() {
         Some(source) => format!("{error}: {source}").into(),

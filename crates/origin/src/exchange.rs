@@ -1,4 +1,4 @@
-//! What belongs to one exchange from its place in the queue to the end of the response body.
+//! State of one exchange, from its place in the queue to the end of the response body.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::request_body::RequestBody;
 use super::stats::Working;
 use super::timing::Limits;
 
-/// Held until the response body has ended.
+/// Resources of an exchange, held until the response body has ended.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) pool: Arc<Pool>,
@@ -21,12 +21,12 @@ pub(super) struct Exchange {
     pub(super) watch: Option<Watch>,
 }
 
-/// Told how the content of a response ended.
+/// Callback for the end of a response's content.
 pub(super) struct Watch(Option<Tell>);
 
 type Tell = Box<dyn FnOnce(Ending) + Send + Sync>;
 
-/// How the content of a response ended.
+/// End of a response's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// All of it came, or nobody wanted the rest.
@@ -42,12 +42,12 @@ impl Exchange {
         Self { pool, limits, permit, working, watch: None }
     }
 
-    /// The client does not keep up with the response.
+    /// Moves the exchange to the deliveries, because the client does not keep up with the response.
     pub(super) fn wait_for_client(&self) -> Pacing {
         self.permit.wait_for_client()
     }
 
-    /// Ends the exchange; what goes on is a tunnel.
+    /// Ends the exchange, and returns what its tunnel holds.
     pub(super) fn into_tunnel(self) -> Option<(Held, Working)> {
         Some((self.permit.take_tunnel()?, self.working))
     }
@@ -83,7 +83,7 @@ impl fmt::Debug for Watch {
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error: OriginError,
-    /// The request body, where nothing of it was sent.
+    /// The request body, if nothing of it was sent.
     pub(super) body: Option<RequestBody>,
     pub(super) processing: Processing,
 }
@@ -91,7 +91,7 @@ pub(super) struct Failure {
 /// Whether the origin may have acted on a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Processing {
-    /// It was never sent, or the origin said that it did nothing (RFC 9113 section 8.7).
+    /// Never sent, or not processed according to the origin (RFC 9113 section 8.7).
     Never,
     Possible,
 }

@@ -1,12 +1,12 @@
-//! Pieces of a body, and how its end is told.
+//! Pieces and framing of a body.
 
 use bytes::Bytes;
 use http::header::HeaderMap;
 
-/// How the end of a response body is told.
+/// Framing of a response body: how its end is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
-    /// There is none: HEAD, 204, 304, 101.
+    /// No body: HEAD, 204, 304, 101.
     None,
     /// This many bytes.
     Length(u64),

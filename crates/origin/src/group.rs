@@ -1,4 +1,4 @@
-//! What a site refers to: an origin with its servers, its policy, its limits and its connections.
+//! Upstreams: an origin with its servers, its policy, its limits and its connections.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use super::timing::{Awaited, HeadWait, Limits};
 use super::tried::Tried;
 use crate::settings::{OriginConfig, OriginTimeouts};
 
-/// An origin with its policy and its limits. Kept by whoever uses it.
+/// An origin with its policy and its limits, kept alive by its users.
 pub struct Upstream {
     pub(super) config: OriginConfig,
     pub(super) servers: Arc<Servers>,
@@ -41,25 +41,25 @@ pub struct Upstream {
     pub(super) counters: Arc<Counters>,
 }
 
-/// As much of a request's content is waited for before the request takes a place among those in flight: most forms and calls
-/// of an API are less. What takes longer, or is more, goes at the pace of its client.
+/// Request content awaited before the request takes a place among those in flight: most forms and API calls are smaller. Larger
+/// or slower content goes at the pace of its client.
 const ARRIVED_BYTES_MAX: usize = 64 * 1024;
 /// Long enough for content that is sent at once, over any distance; short enough for calls that go back and forth.
 const ARRIVAL_MAX: Duration = Duration::from_millis(250);
 
-/// The way of a request from server to server.
+/// Path of a request from server to server.
 struct Course {
     key: u64,
     began: Instant,
     server: usize,
-    /// This one, and those before it.
+    /// Servers tried so far, the present one included.
     tried: SmallVec<[usize; 4]>,
     eligible: Eligible,
     /// The last pause after a refusal.
     pause: Duration,
 }
 
-/// Before a request that was refused is sent again: so much after the first refusal, and twice as much after each other one.
+/// Pause before a refused request is sent again: this long after the first refusal, doubled after each further one.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(160);
 
@@ -70,7 +70,7 @@ impl Course {
         self.eligible = Eligible::Any(now);
     }
 
-    /// What is refused waits for the origin as what waits for a connection does.
+    /// Whether the same server may be tried again. A refused request may wait as long as one that waits for a connection.
     fn anew(&self, cause: Cause, limits: Limits, now: Instant) -> Anew {
         match self.eligible {
             _ if cause == Cause::Refused => {
@@ -101,8 +101,9 @@ impl Upstream {
         OriginStats { breaker, servers: self.servers.stats(), ..self.counters.snapshot() }
     }
 
-    /// Sends a request and waits for the response head; interim responses are handed over as they come.
-    /// Given up when dropped. The response is on the heap, because many hands pass it on. `tried` is told which server is asked.
+    /// Sends a request and waits for the response head; interim responses are handed over as they arrive. Dropping the future
+    /// gives the request up. The response is on the heap, because it is passed on many times. `tried` records the server that is
+    /// asked.
     ///
     /// # Errors
     /// There is no response, or none in time.
@@ -119,7 +120,7 @@ impl Upstream {
         let (key, probe) = (request.key, request.probe.take());
         let OriginRequest { client, timeline, record, .. } = &request;
         let asker = Asker { client: *client, timeline: timeline.clone(), record: record.clone(), tried };
-        // Here, so that the future has no room for the request as it came.
+        // Outside the async block, so that the future has no room for the original request.
         let request = RequestParts::new(&self.config, request).map(|(parts, body)| (Box::new(parts), body));
         async move {
             let sent = match request {
@@ -132,8 +133,8 @@ impl Upstream {
         }
     }
 
-    /// The circuit breaker, around all that follows: what it refuses takes no place, and what is retried counts once. A probe
-    /// begins when the content has arrived, because no client may hold the place of a probe.
+    /// Applies the circuit breaker around admission and retries: a refused request takes no place, and a retried one counts once.
+    /// A probe begins when the content has arrived, because no client may hold the place of a probe.
     async fn send_guarded(
         &self,
         parts: &RequestParts,
@@ -160,7 +161,7 @@ impl Upstream {
         sent
     }
 
-    /// Admission, pick, attempt, and what its outcome says: again or the end.
+    /// Admits the request, picks a server, makes the attempt, and repeats as its outcome allows.
     async fn send_admitted(
         &self,
         (parts, entrance): (&RequestParts, Entrance),
@@ -196,7 +197,7 @@ impl Upstream {
         }
     }
 
-    /// Counts an answer that was no use to whoever asked for it. Whether servers and breaker are well is not decided by it: it says more about a URL
+    /// Counts a response that its requester could not use. It does not affect ejection or the breaker: it tells more about a URL
     /// than about a server, and clients choose URLs.
     pub fn count_unusable(&self, error: &OriginError, tried: Option<&str>) {
         self.counters.count_error(error);
@@ -224,7 +225,10 @@ impl Upstream {
         }
     }
 
-    /// What a failed attempt says of its server, and where the request goes next with its body. The error, if nowhere.
+    /// Judges the server of a failed attempt, and returns where the request goes next with its body.
+    ///
+    /// # Errors
+    /// The error of the attempt, if the request goes nowhere.
     fn after(
         &self,
         failed: FailedAttempt,
@@ -275,7 +279,7 @@ impl Upstream {
         Finding::new("retry", format!("{error}: the request goes to {server}"), "RFC 9110 section 9.2.2")
     }
 
-    /// How the request enters, once as much of its content is here as is waited for.
+    /// Returns how the request enters, after waiting for its content up to the limits.
     async fn entrance(&self, parts: &RequestParts, body: &mut RequestBody) -> Result<Entrance, OriginError> {
         let arrival = body.arrive(ARRIVED_BYTES_MAX, ARRIVAL_MAX, self.memory.as_ref()).await?;
         Ok(match arrival {
@@ -285,17 +289,17 @@ impl Upstream {
         })
     }
 
-    /// Its circuit breaker, where that isn't closed: it counts as an origin that failed, and gets probes at most.
+    /// Returns the circuit breaker if it isn't closed: the origin counts as failed then, and gets probes at most.
     pub fn open_circuit(&self) -> Option<&Circuit> {
         self.circuit.as_ref().filter(|circuit| !circuit.is_closed())
     }
 
-    /// Resolves when a request waits for a place that one of this client takes away from it.
+    /// Resolves when a waiting request needs a place that this client has.
     pub async fn permit_wanted(&self, client: Option<Client>) {
         self.admission.permit_wanted(client).await;
     }
 
-    /// To be called after the end of an exchange because of [`Upstream::permit_wanted`]: another one may have to end too.
+    /// Passes the call on after an exchange has ended because of [`Upstream::permit_wanted`]: another one may have to end too.
     pub fn permit_given_up(&self, client: Option<Client>) {
         self.admission.pass_on(client);
     }

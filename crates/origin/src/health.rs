@@ -1,4 +1,4 @@
-//! Active checks: requests to each server in the background, and what is thought of the server after them.
+//! Active checks: background requests to each server, and their effect on its health.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -23,7 +23,7 @@ use super::servers::Servers;
 use super::timing::{HeadWait, Limits};
 use crate::settings::{AdmissionConfig, HealthConfig, OriginConfig, OriginTimeouts};
 
-/// From now on the servers are checked as this origin says, whatever was said before.
+/// Starts the checks that this origin configures, in place of earlier ones.
 pub(super) fn check_servers(servers: &Servers, config: &OriginConfig, background: &Handle) {
     for endpoint in servers.list().iter().map(|server| &server.endpoint) {
         let mut checker = endpoint.checker().lock();
@@ -44,7 +44,7 @@ pub(super) fn check_servers(servers: &Servers, config: &OriginConfig, background
 async fn keep_checking(endpoint: Weak<Endpoint>, config: Arc<OriginConfig>, health: HealthConfig) {
     let mut at = Instant::now();
     loop {
-        // Not over the pause: a check must not keep what nobody uses any more.
+        // Not over the pause: a check must not keep an endpoint that nobody uses any more.
         let Some(endpoint) = endpoint.upgrade() else { return };
         let check = check(&endpoint, &config, &health).await;
         note_check(&endpoint, &config, &health, check);
@@ -54,16 +54,16 @@ async fn keep_checking(endpoint: Weak<Endpoint>, config: Arc<OriginConfig>, heal
     }
 }
 
-/// Asks a server once. A check has a connection of its own, because it is to show that the server accepts some.
+/// Checks a server once, on a connection of its own, because the check is to show that the server accepts connections.
 ///
 /// # Errors
-/// Why it fails, for people.
+/// The reason of the failure, for people.
 async fn check(endpoint: &Endpoint, config: &OriginConfig, health: &HealthConfig) -> Result<(), String> {
     let (parts, body) =
         RequestParts::new(config, request(endpoint, health)).map_err(|error| error.to_string())?;
     let mut head = RequestHead::new(config, &parts, &body);
     head.binding = Binding::Exchange;
-    // What is checked takes no place from those who wait for the origin.
+    // A check takes no place from requests that wait for the origin.
     let admission = Admission::new(ONE, &Arc::default());
     let asker = Asker { client: None, timeline: None, record: None, tried: None };
     let entered = admission.enter(Entrance::Permit, &asker, None).await;

@@ -1,4 +1,4 @@
-//! What is known of a server, however it is reached.
+//! State of a server, independent of the connections to it.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::checks::Checked;
 use super::ejection::Standing;
 use super::stats::Work;
 
-/// It goes on where a reload changes the connections to the server, and nothing of the server.
+/// State of a server that survives a reload which changes only the connections to it.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) work: Arc<Work>,

@@ -1,10 +1,10 @@
-//! Origin servers: connections to them, requests on those, and what comes back.
+//! Origin servers: connections, requests and responses.
 //!
-//! Decides which server of an origin gets a request, how it is reached, when a connection is used again, when a request
-//! may be sent twice, and whether a response body is complete. Never decides what is forwarded, stored or answered to clients.
+//! Decides which server of an origin gets a request, how it is reached, when a connection is used again, when a request may be
+//! sent twice, and whether a response body is complete. Never decides what is forwarded, stored or answered to clients.
 //!
-//! [`Upstreams`] is one per process and shared by all workers. [`Upstream::send`] runs on the caller's runtime;
-//! a connection gets its events from the runtime that opened it and may be borrowed by others. Limits are global.
+//! [`Upstreams`] is one per process and shared by all workers. [`Upstream::send`] runs on the caller's runtime; a connection gets
+//! its events from the runtime that opened it and may be borrowed by others. Limits are global.
 
 mod admission;
 mod attempt;

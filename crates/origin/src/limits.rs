@@ -1,13 +1,13 @@
-//! What an origin may send at once, and what of it is not counted.
+//! Sizes of responses, and of the pieces that need no room in the budget.
 
-/// Header field lines in a response.
+/// Maximum number of header field lines in a response.
 pub const FIELDS_MAX: usize = 200;
-/// Bytes of its head.
+/// Maximum size of a response head, in bytes.
 pub const HEAD_BYTES_MAX: usize = 128 * 1024;
-/// Pieces of content up to this size need no room in the budget: a piece for each exchange at a time is within what the process
-/// needs beside it.
+/// Largest piece of content, in bytes, that needs no room in the budget: one piece at a time for each exchange is within the
+/// memory that the process needs beside the budget.
 pub const UNCHARGED_PIECE_BYTES_MAX: usize = 16 * 1024 + 1;
-/// Room of a read where much comes.
+/// Room for a read of a large body.
 pub(crate) const INPUT_BYTES_MAX: usize = 128 * 1024;
-/// Bytes of a body that are counted on their way: the room of a read, and a piece that one has brought.
+/// Bytes of a body that are charged on their way: the room of a read, and the piece of an earlier one.
 pub const ARRIVING_BYTES_MAX: usize = 2 * INPUT_BYTES_MAX;

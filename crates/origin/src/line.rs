@@ -1,7 +1,7 @@
-//! Who uses something of which there is a limited number, and who waits for it: a state without clock and tasks.
+//! Users of a limited resource, and the queue for it: a state without clock and tasks.
 //!
-//! No client uses more than its share, nor takes more than its share of the queue. Who waits gets its turn in the order
-//! of arrival, except that those whose client has its share already let others pass.
+//! No client uses more than its share, nor takes more than its share of the queue. Waiters get their turn in the order of
+//! arrival, except that those whose client already has its share let others pass.
 
 use std::collections::VecDeque;
 
@@ -9,12 +9,12 @@ use message::client::Client;
 
 use super::parts::{Part, Parts};
 
-/// How many.
+/// Limits of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
     pub(super) places_max: usize,
     pub(super) queue_max: usize,
-    /// What one client may have of both, in percent; one at least.
+    /// One client's largest share of both, in percent; one at least.
     pub(super) client_share_percent: usize,
 }
 
@@ -36,10 +36,10 @@ struct Waiting<W> {
     waiter: W,
 }
 
-/// Why nothing is to be had.
+/// Reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
-    /// All is taken.
+    /// All places are taken.
     Full,
     /// The client has its share.
     ClientShare,
@@ -56,7 +56,7 @@ impl<W> Line<W> {
         Self { rules, used: 0, clients: Parts::default(), waiting: VecDeque::new(), next_number: 0 }
     }
 
-    /// Takes a place. Clients that nobody can name have no share.
+    /// Takes a place. Requests without a client have no share.
     pub(super) fn enter(&mut self, client: Option<Client>) -> Result<(), Obstacle> {
         self.obstacle(client).map_or(Ok(()), Err)?;
         self.used += 1;
@@ -79,20 +79,20 @@ impl<W> Line<W> {
         Ok(number)
     }
 
-    /// Gives a place back. It goes to the one that is returned, if any.
+    /// Gives a place back. The returned waiter gets it, if there is one.
     pub(super) fn leave(&mut self, client: Option<Client>) -> Option<(Option<Client>, W)> {
         self.used -= 1;
         self.change(client, |part| part.used -= 1);
         self.call_next()
     }
 
-    /// Has other rules from now on. Who is inside stays and counts, whatever they are. Those who may go on by them get their places.
+    /// Changes the rules. Members stay and count, even above a new limit. Returns the waiters that get places by the new rules.
     pub(super) fn change_rules(&mut self, rules: Rules) -> Vec<(Option<Client>, W)> {
         self.rules = rules;
         std::iter::from_fn(|| self.call_next()).collect()
     }
 
-    /// Gives a place to the first who may have one.
+    /// Gives a place to the first waiter that may have one.
     fn call_next(&mut self) -> Option<(Option<Client>, W)> {
         let next = self.waiting.iter().position(|waiting| self.obstacle(waiting.client).is_none())?;
         let Waiting { client, waiter, .. } = self.waiting.remove(next)?;
@@ -101,7 +101,7 @@ impl<W> Line<W> {
         Some((client, waiter))
     }
 
-    /// Leaves the queue; nothing happens where the number is not in it any more.
+    /// Leaves the queue; does nothing if the number is no longer in it.
     pub(super) fn give_up(&mut self, number: u64) -> Option<W> {
         let permit = self.waiting.binary_search_by_key(&number, |waiting| waiting.number).ok()?;
         let Waiting { client, waiter, .. } = self.waiting.remove(permit)?;
@@ -109,13 +109,13 @@ impl<W> Line<W> {
         Some(waiter)
     }
 
-    /// Whether somebody waits for what this client has.
+    /// Whether a waiter needs a place that this client has.
     pub(super) fn wants_from(&self, client: Option<Client>) -> bool {
         let is_full = self.used >= self.rules.places_max;
         !self.waiting.is_empty() && (is_full || client.is_some() && self.part(client).waiting > 0)
     }
 
-    /// What is in the way of one more for this client.
+    /// Returns the obstacle to one more place for this client.
     pub(super) fn obstacle(&self, client: Option<Client>) -> Option<Obstacle> {
         if self.used >= self.rules.places_max {
             return Some(Obstacle::Full);
@@ -144,11 +144,11 @@ mod tests {
     use super::*;
 
     fn client(number: u8) -> Option<Client> {
-        // Number 0 is nobody in particular.
+        // Number 0 is a request without a client.
         (number > 0).then(|| Client::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, number))))
     }
 
-    /// Places, share in percent, who enters, and what comes of it.
+    /// Places, share in percent, clients in order of entry, and the result of each.
     type Case<'a> = (usize, usize, &'a [u8], &'a [Option<Obstacle>]);
 
     #[test]
@@ -172,11 +172,11 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Step {
         FetchScope(u8),
-        /// Who entered at this place of the list leaves.
+        /// The member at this position of the list leaves.
         Leave(usize),
-        /// Who waits at this place of the list gives up.
+        /// The waiter at this position of the list gives up.
         GiveUp(usize),
-        /// There are so many places from now on.
+        /// The number of places changes to this.
         Limit(usize),
     }
 
@@ -189,7 +189,7 @@ mod tests {
         ]
     }
 
-    /// Whoever is inside, and whoever waits with its number and client.
+    /// Clients of the members, and numbers and clients of the waiters.
     #[derive(Default)]
     struct Model {
         inside: Vec<u8>,
@@ -229,7 +229,7 @@ mod tests {
             self.inside.push(waiter);
         }
 
-        /// Those who were inside before the last step may be too many by now, but they don't get more.
+        /// Checks the invariants. After a change of limits there may be too many members, but none are added above the limit.
         fn check(&self, line: &Line<u8>, before: &[u8]) {
             let of = |inside: &[u8], number: u8| inside.iter().filter(|inside| **inside == number).count();
             assert_eq!((line.used, line.waiting.len()), (self.inside.len(), self.waiting.len()));

@@ -1,7 +1,6 @@
-//! What each client has of something limited.
+//! Shares of a limited resource by client.
 //!
-//! At most times few clients have anything, and to look through those costs a fraction of what a keyed hash does. A crowd
-//! is in a table.
+//! Mostly few clients have any, and searching through those costs a fraction of a keyed hash. Further clients are in a table.
 
 use std::collections::HashMap;
 
@@ -9,17 +8,17 @@ use smallvec::SmallVec;
 
 use message::client::Client;
 
-/// What one client has.
+/// Places and queue entries of one client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) used: usize,
     pub(super) waiting: usize,
 }
 
-/// The parts of all clients that have any.
+/// Shares of all clients that have any.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// In no order. None of them is in `others` too.
+    /// Unordered. None of them is in `others` too.
     few: SmallVec<[(Client, Part); FEW]>,
     others: HashMap<Client, Part>,
 }
@@ -27,7 +26,7 @@ pub(super) struct Parts {
 const FEW: usize = 8;
 
 impl Parts {
-    /// The part of a client, which may be nothing.
+    /// Returns the share of a client, which may be empty.
     pub(super) fn of(&self, client: Client) -> Part {
         match self.few.iter().find(|(known, _)| *known == client) {
             Some((_, part)) => *part,
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// However many clients come and go, beside a plain list.
+        /// Compares with a plain list, however many clients come and go.
         #[test]
         fn every_client_has_its_part(
             changes in prop::collection::vec((0..3 * FEW as u8, 0..3_usize, 0..2_usize), 1..200),

@@ -1,9 +1,8 @@
 //! Connections kept between requests.
 //!
-//! Idle HTTP/1 connections are kept by the runtime that drives them: a worker takes its own newest
-//! first and borrows from others when it has none. HTTP/2 connections are shared by all.
-//! Locks: `idle` and `shared` are never held together, nor over an await; what is taken out is dropped
-//! after the lock.
+//! Idle HTTP/1 connections are kept by the runtime that drives them: a worker takes its own newest first and borrows from others
+//! when it has none. HTTP/2 connections are shared by all. Locks: `idle` and `shared` are never held together, nor over an await;
+//! removed connections are dropped after the lock.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use super::resolve::Lead;
 use super::stats::{Counters, Gauged};
 use crate::settings::PoolConfig;
 
-/// Kept connections of one origin.
+/// Kept connections to one server.
 #[derive(Debug)]
 pub(super) struct Pool {
     idle: Mutex<IdleConnections>,
@@ -44,7 +43,7 @@ struct Idle {
     _gauged: Gauged,
 }
 
-/// What an idle connection is kept by.
+/// Conditions for keeping an idle connection.
 struct Terms<'a> {
     now: Instant,
     idle_timeout: Duration,
@@ -53,13 +52,13 @@ struct Terms<'a> {
 
 #[derive(Debug, Default)]
 struct IdleConnections {
-    /// One per runtime, which are few; the newest connection last.
+    /// One list per runtime, of which there are few; the newest connection last.
     by_home: Vec<(Id, Vec<Idle>)>,
     len: usize,
     reaper: Reaper,
 }
 
-/// The task that closes what stays idle too long.
+/// The task that closes connections after the idle timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Reaper {
     #[default]
@@ -86,7 +85,7 @@ impl Pool {
         if self.config.idle_connections_max == 0 { KeepAlive::Off } else { KeepAlive::On }
     }
 
-    /// Takes an idle HTTP/1 connection to one of these addresses, this runtime's own first. Those to others end.
+    /// Takes an idle HTTP/1 connection to one of these addresses, this runtime's own first. Closes those to other addresses.
     pub(super) fn checkout(&self, now: Instant, lead: &Lead) -> Option<Http1Connection> {
         let home = Handle::current().id();
         let mut removed = Vec::new();
@@ -130,7 +129,7 @@ impl Pool {
         Terms { now, idle_timeout: self.config.idle_timeout, lead }
     }
 
-    /// A place on an HTTP/2 connection to one of these addresses, with streams to spare. Those to others get no more.
+    /// Reserves a slot on an HTTP/2 connection to one of these addresses. Connections to other addresses get no more streams.
     //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
     pub(super) fn reserve_stream(&self, opened_since: Option<Instant>, lead: &Lead) -> Option<StreamSlot> {
         let mut closed = Vec::new();
@@ -169,7 +168,7 @@ impl Pool {
         runtime.spawn(reap(guard, pause));
     }
 
-    /// Closes what has been idle too long; whether anything is left.
+    /// Closes connections that have been idle too long, and returns whether any are left.
     fn reap(&self, now: Instant) -> Remaining {
         let mut removed = Vec::new();
         let mut quiet = Vec::new();
@@ -196,8 +195,7 @@ enum Remaining {
     Some,
 }
 
-/// Marks the reaper as stopped when its task ends, also when its runtime goes away: the next release starts
-/// one elsewhere.
+/// Marks the reaper as stopped when its task ends, also when its runtime goes away: the next release starts one elsewhere.
 struct ReaperGuard {
     pool: Weak<Pool>,
 }
@@ -210,8 +208,8 @@ impl Drop for ReaperGuard {
     }
 }
 
-/// Looks at the pool now and then until it's empty or gone. A release between the last look and the guard's
-/// drop stays without a reaper until the next one: such a connection is still checked at checkout.
+/// Prunes the pool periodically until it's empty or gone. A release between the last look and the guard's drop stays without a
+/// reaper until the next one: such a connection is still checked at checkout.
 async fn reap(guard: ReaperGuard, pause: Duration) {
     loop {
         sleep_until(Instant::now() + pause).await;
@@ -278,7 +276,7 @@ impl Idle {
     }
 }
 
-/// What is kept, and what not.
+/// Splits connections into those to keep and those to close.
 fn partition(
     connections: &mut Vec<Idle>,
     mut is_kept: impl FnMut(&mut Idle) -> bool,

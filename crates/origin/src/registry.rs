@@ -1,4 +1,4 @@
-//! All upstreams of the process, found again over reloads.
+//! All upstreams of the process, kept over reloads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -24,21 +24,21 @@ use crate::settings::{BreakerConfig, EndpointConfig, OriginConfig, ServerConfig}
 pub struct Upstreams {
     resolver: Arc<Resolver>,
     memory: Option<Arc<Budget>>,
-    /// A start with thousands would search through all of them for each.
+    /// A map, because a start with thousands would search through all of them for each.
     by_name: Mutex<HashMap<String, Named>>,
 }
 
-/// What goes by the name of one origin.
+/// State under the name of one origin.
 #[derive(Default)]
 struct Named {
-    /// They go on over a reload that changes the origin.
+    /// Kept over a reload that changes the origin.
     counters: Arc<Counters>,
-    /// Of earlier configurations whose exchanges go on, and last of the one in force.
+    /// Upstreams of earlier configurations whose exchanges go on, and last the one in force.
     used: Vec<Weak<Upstream>>,
 }
 
 impl Upstreams {
-    /// Names are looked up on the background runtime, which must outlive the workers.
+    /// Creates an empty registry. Names are looked up on the background runtime, which must outlive the workers.
     #[must_use]
     pub fn new(background: Handle) -> Self {
         Self::with_resolver(Resolver::new(system_settings(), background))
@@ -48,15 +48,15 @@ impl Upstreams {
         Self { resolver, memory: None, by_name: Mutex::default() }
     }
 
-    /// Charges what is read of large bodies, or waited for of requests, to a budget.
+    /// Charges the memory for large response bodies and awaited request content to a budget.
     #[must_use]
     pub fn charged_to(self, budget: &Arc<Budget>) -> Self {
         Self { memory: Some(Arc::clone(budget)), ..self }
     }
 
-    /// The upstream of a configuration. As long as somebody uses an earlier one of this name, what the two have in common is
-    /// taken over: what is known of each server, its connections too where it is reached in the same way, the circuit breaker unless there is a new
-    /// server, and what is in flight.
+    /// Returns the upstream of a configuration. While an earlier one of this name is in use, the new one takes over the state of
+    /// each server, its connections if it is reached in the same way, the circuit breaker unless there is a new server, and the
+    /// requests in flight.
     pub fn upstream(&self, config: &OriginConfig) -> Arc<Upstream> {
         // Before the lock, so that the last use of one doesn't end under it.
         let mut used = Vec::new();
@@ -90,10 +90,10 @@ impl Upstreams {
             };
             Server::new(endpoint, config.weight)
         };
-        // What failed at other addresses says nothing of a server that has come since.
+        // Failures at other addresses say nothing about a server that is new.
         let of_these = |upstream: &&Arc<Upstream>| upstream.servers.are_known(&config.servers);
         let circuit = |config: &BreakerConfig| {
-            // One that was switched off meanwhile knows nothing, though exchanges of an earlier configuration may go on.
+            // A breaker that was switched off meanwhile starts anew, though exchanges of an earlier configuration may go on.
             let known = used.iter().rev().find(of_these).and_then(|upstream| upstream.circuit.as_ref());
             known.map_or_else(|| Circuit::new(config.clone()), |known| known.under(config))
         };
@@ -111,7 +111,7 @@ impl Upstreams {
         }
     }
 
-    /// From now on the servers of this upstream are checked as it says, if at all, and its limits and the settings of its circuit breaker hold.
+    /// Puts the configuration of this upstream in force: its checks, if any, its limits, and the settings of its circuit breaker.
     pub fn take_effect(&self, upstream: &Arc<Upstream>) {
         upstream.admission.take_effect();
         upstream.circuit.iter().for_each(Circuit::take_effect);
@@ -128,7 +128,7 @@ impl Upstreams {
         Arc::new(Endpoint::new(config.clone(), known, resolver, self.memory.clone(), counters))
     }
 
-    /// Forgets the upstreams that nobody uses any more, but not what they counted.
+    /// Forgets unused upstreams, but not their counts.
     pub fn forget_unused(&self) {
         for named in self.by_name.lock().values_mut() {
             named.used.retain(|upstream| upstream.strong_count() > 0);

@@ -1,4 +1,4 @@
-//! Requests to an origin: what is asked for, and the head as either protocol sends it.
+//! Requests to an origin, and their head in either protocol.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,32 +30,32 @@ pub struct OriginRequest {
     pub authority: HeaderValue,
     /// `:scheme`.
     pub scheme: Scheme,
-    /// End-to-end fields only: the caller has removed those that belong to the client's connection.
-    /// Framing fields and `Host` in here are ignored. Names are sent as they are.
+    /// End-to-end fields only: the caller has removed those that belong to the client's connection. Framing fields and `Host` in
+    /// here are ignored. Names are sent unchanged.
     pub fields: PackedFields,
     /// Content.
     pub body: RequestBody,
     /// Whether trailers of the response can be used (`TE: trailers`).
     pub accepts_trailers: bool,
-    /// Protocol to upgrade to. Asks for an HTTP/1.1 connection.
+    /// Protocol to upgrade to. Requires an HTTP/1.1 connection.
     pub upgrade: Option<HeaderValue>,
-    /// A hash of the cache key, where servers are picked by it.
+    /// A hash of the cache key, for servers that are picked by it.
     pub key: u64,
-    /// Whom it is counted for; absent: nobody in particular.
+    /// Client that the request counts for; absent: none.
     pub client: Option<Client>,
-    /// Where the time is noted that it waits for a place.
+    /// Records the time in the queue.
     pub timeline: Option<Arc<Timeline>>,
-    /// Where decisions are noted, for whoever wants to know.
+    /// Records decisions, for `larder explain`.
     pub record: Option<Arc<Record>>,
-    /// Leave of the circuit breaker; without it, the breaker is asked when the request is sent.
+    /// Permission of the circuit breaker; without it, the breaker is asked when the request is sent.
     pub probe: Option<Probe>,
 }
 
-/// Everything of a request but its body, as it came: what each attempt makes its head of.
+/// A request without its body, as received: each attempt makes its head from it.
 #[derive(Debug)]
 pub(super) struct RequestParts {
     method: http::Method,
-    /// Of [`is_target`] behind the base path.
+    /// Valid by [`is_target`] after the base path.
     path_and_query: String,
     authority: HeaderValue,
     scheme: Scheme,
@@ -64,8 +64,8 @@ pub(super) struct RequestParts {
     upgrade: Option<HeaderValue>,
 }
 
-/// The head of a request as one attempt sends it: what was asked for, and over it what the origin's policy says.
-/// Nothing is copied for it but a target behind a base path.
+/// The head of a request as one attempt sends it: the request with the origin's policy applied. Only a target after a base path
+/// is copied.
 #[derive(Debug)]
 pub(super) struct RequestHead<'a> {
     pub(super) method: &'a http::Method,
@@ -80,16 +80,16 @@ pub(super) struct RequestHead<'a> {
     policy: &'a OriginConfig,
 }
 
-/// The fields of the request.
+/// Fields of the request.
 #[derive(Clone, Copy, Debug)]
 enum Given<'a> {
-    /// All of them are sent.
+    /// All are sent.
     AsTheyAre(&'a PackedFields),
-    /// Some are ours to write.
+    /// Some are replaced by the policy or written by the gateway.
     Filtered(&'a PackedFields),
 }
 
-/// How the request body's end is told.
+/// Framing of the request body.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RequestFraming {
     Bodyless,
@@ -98,7 +98,7 @@ pub(super) enum RequestFraming {
 }
 
 impl RequestParts {
-    /// With what is left of the request: its body.
+    /// Splits a request into its parts and its body.
     pub(super) fn new(
         policy: &OriginConfig,
         request: OriginRequest,
@@ -125,9 +125,9 @@ impl RequestParts {
 }
 
 impl<'a> RequestHead<'a> {
-    /// `body` is what is left to be sent: its length may have become known after the request came.
+    /// Makes the head of an attempt. `body` is what remains to be sent: its length may have become known since the request came.
     pub(super) fn new(policy: &'a OriginConfig, parts: &'a RequestParts, body: &RequestBody) -> Self {
-        // Hardly ever: what forwards has left out its own.
+        // Rare: the caller leaves such fields out.
         let is_filtered = parts.fields.has_any(|name| is_replaced(policy, name));
         let mut head = Self {
             method: &parts.method,
@@ -159,7 +159,7 @@ impl<'a> RequestHead<'a> {
         self.lines().filter(move |(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// What the policy sets, over what the client says.
+    /// Fields that the policy sets, in place of the client's.
     fn set_lines(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let policy = self.policy;
         let fixed = policy.fixed_fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
@@ -169,7 +169,7 @@ impl<'a> RequestHead<'a> {
         fixed.chain(credentials)
     }
 
-    /// Appends the head as HTTP/1.1 sends it.
+    /// Appends the head in HTTP/1.1 form.
     //= RFC 9112 section 3: request-line = method SP request-target SP HTTP-version
     pub(super) fn write_http1(&self, out: &mut Vec<u8>, connection: KeepAlive) {
         for part in [self.method.as_str(), " ", &self.target, " HTTP/1.1\r\n"] {
@@ -219,7 +219,7 @@ impl<'a> RequestHead<'a> {
         names.filter_map(|name| HeaderName::from_bytes(name).ok()).collect()
     }
 
-    /// The header section as HTTP/2 sends it: no connection-specific fields (RFC 9113 section 8.2.2).
+    /// Returns the header section in HTTP/2 form: no connection-specific fields (RFC 9113 section 8.2.2).
     pub(super) fn http2_fields(&self) -> HeaderMap {
         let (Given::AsTheyAre(given) | Given::Filtered(given)) = self.given;
         let mut fields = HeaderMap::with_capacity(given.len() + 2);
@@ -245,14 +245,14 @@ pub(super) enum KeepAlive {
     On,
 }
 
-/// Whether fields of this name are written by us, whoever says them.
+/// Whether the gateway alone writes fields of this name.
 fn is_own(policy: &OriginConfig, name: &[u8]) -> bool {
     hop_by_hop::is_connection_specific(name)
         || hop_by_hop::is_written_by_sender(name)
         || policy.credentials.is_some() && name.eq_ignore_ascii_case(b"authorization")
 }
 
-/// Whether what a client says in fields of this name is left out.
+/// Whether the client's fields of this name are left out.
 fn is_replaced(policy: &OriginConfig, name: &[u8]) -> bool {
     let is_fixed =
         |(fixed, _): &(HeaderName, HeaderValue)| fixed.as_str().as_bytes().eq_ignore_ascii_case(name);
@@ -269,7 +269,7 @@ fn request_framing(method: &http::Method, body: &RequestBody) -> RequestFraming 
     }
 }
 
-/// The target to send.
+/// Returns the target to send.
 fn target<'a>(base_path: &str, path_and_query: &'a str) -> Cow<'a, str> {
     match path_and_query {
         target if base_path.is_empty() || target == "*" => target.into(),
@@ -278,8 +278,8 @@ fn target<'a>(base_path: &str, path_and_query: &'a str) -> Cow<'a, str> {
     }
 }
 
-/// Whether this can be sent as a target: a path with or without a query, or `*`, and no byte that ends it early for
-/// somebody, a fragment among them.
+/// Whether this can be sent as a target: a path with or without a query, or `*`, without bytes that some recipients take for its
+/// end, such as the `#` of a fragment.
 fn is_target(base_path: &str, path_and_query: &str) -> bool {
     let can_stand = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'#' | b'<' | b'>');
     if path_and_query == "*" {
@@ -293,7 +293,7 @@ fn is_target(base_path: &str, path_and_query: &str) -> bool {
     !base_path.contains('`') && !path.contains('`') && !query.contains('"')
 }
 
-/// Appends a line whose parts have been looked at.
+/// Appends a line whose parts are known to be valid.
 fn write_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     for part in [name.as_bytes(), b": ", value, b"\r\n"] {
         out.extend_from_slice(part);

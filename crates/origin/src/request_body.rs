@@ -18,7 +18,7 @@ use super::limits::UNCHARGED_PIECE_BYTES_MAX;
 /// Content of a request.
 #[derive(Debug)]
 pub enum RequestBody {
-    /// None.
+    /// No content.
     Empty,
     /// All of it at hand.
     Full(Bytes),
@@ -30,12 +30,12 @@ pub enum RequestBody {
 #[derive(Debug)]
 pub struct ChannelBody {
     parts: mpsc::Receiver<BodyPart>,
-    /// Received, and given back by whoever read it: the first piece of the body.
+    /// The first piece of the body, received and given back by its reader.
     unread: Option<Bytes>,
-    /// What has arrived ahead and is behind `unread`, in one place: pieces may be of one byte.
+    /// Bytes received ahead, after `unread`, in one buffer: pieces may be of one byte.
     arrived: BytesMut,
     charge: Option<Charge>,
-    /// The trailers, where they have arrived ahead.
+    /// Trailers received ahead.
     trailers: Option<HeaderMap>,
     remaining_bytes: Option<u64>,
     state: ChannelState,
@@ -48,19 +48,19 @@ pub(super) enum Arrival {
     Partial,
 }
 
-/// What comes of reading a body to its end.
+/// Result of reading a body to its end.
 #[derive(Debug)]
 pub enum Gathered {
-    /// All of it. Trailers are discarded.
+    /// The whole body. Trailers are discarded.
     Whole(Bytes),
-    /// It is larger than wanted, or there is no room for it; nothing of it is lost.
+    /// Larger than wanted, or the budget has no room for it; nothing of it is lost.
     TooLarge(RequestBody),
-    /// It broke off.
+    /// The body broke off.
     Incomplete,
 }
 
-/// The sending end of a request body. Dropping it without [`RequestBodySender::finish`] tells that the
-/// body is incomplete: the forward is then broken off, never ended as if it were whole.
+/// The sending end of a request body. Dropping it without [`RequestBodySender::finish`] marks the body as incomplete: the forward
+/// is then broken off, never ended as if it were whole.
 #[derive(Debug)]
 pub struct RequestBodySender {
     parts: mpsc::Sender<BodyPart>,
@@ -70,7 +70,7 @@ pub struct RequestBodySender {
 #[derive(Debug)]
 pub struct Room<'a>(mpsc::Permit<'a, BodyPart>);
 
-/// The forward doesn't read the request body any more; the rest is not needed.
+/// The forward no longer reads the request body; the rest is not needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the request body is no longer read")]
 pub struct RequestBodyClosed;
@@ -94,8 +94,8 @@ enum ChannelState {
 }
 
 impl RequestBody {
-    /// A body that arrives through the sender, at most `parts_max` pieces ahead. With `length_bytes` it's
-    /// sent with `Content-Length`, without in chunks.
+    /// Creates a body that arrives through the sender, at most `parts_max` pieces ahead. With `length_bytes` it's sent with
+    /// `Content-Length`, without in chunks.
     #[must_use]
     pub fn channel(parts_max: usize, length_bytes: Option<u64>) -> (RequestBodySender, Self) {
         let (sender, parts) = mpsc::channel(parts_max.max(1));
@@ -111,7 +111,7 @@ impl RequestBody {
         (RequestBodySender { parts: sender }, Self::Channel(body))
     }
 
-    /// Reads the body to its end, if that is not more than `bytes_max` away and `memory` has room for it.
+    /// Reads the body to its end, if at most `bytes_max` are left and `memory` has room for it.
     pub async fn gather(self, bytes_max: u64, memory: &Arc<Budget>) -> Gathered {
         match self {
             Self::Empty => Gathered::Whole(Bytes::new()),
@@ -123,10 +123,10 @@ impl RequestBody {
         }
     }
 
-    /// Waits until all of it is here, or so many bytes are, or so much time has passed.
+    /// Waits until the whole body or more than `bytes_max` of it has arrived, or the time is up.
     ///
     /// # Errors
-    /// It breaks off.
+    /// The body breaks off.
     pub(super) async fn arrive(
         &mut self,
         bytes_max: usize,
@@ -137,14 +137,14 @@ impl RequestBody {
         if channel.is_whole() {
             return Ok(Arrival::Whole);
         }
-        // On the heap: most requests are here as a whole, and need no room for this.
+        // On the heap: most requests are complete by now, and need no room for this.
         match Box::pin(timeout(at_most, channel.arrive(bytes_max, memory))).await {
             Ok(arrival) => arrival.map_err(|RequestBodyIncomplete| OriginError::RequestBody),
             Err(_) => Ok(Arrival::Partial),
         }
     }
 
-    /// Another copy for a retry, where the body is at hand as a whole.
+    /// Returns a copy for a retry, if the whole body is at hand.
     pub(super) fn replay(&mut self) -> Option<Self> {
         match self {
             Self::Empty => Some(Self::Empty),
@@ -153,8 +153,8 @@ impl RequestBody {
         }
     }
 
-    /// The length of what is to be sent, where it is known: what was said of it, or that all of it is here. What has trailers is sent in
-    /// chunks, because there they have a place.
+    /// Length of what remains to be sent, if it was announced or all of it has arrived. A body with trailers is sent in chunks,
+    /// because only chunked framing has a place for them.
     pub(super) fn length_bytes(&self) -> Option<u64> {
         match self {
             Self::Empty => Some(0),
@@ -163,7 +163,7 @@ impl RequestBody {
         }
     }
 
-    /// Whether nothing more comes.
+    /// Whether nothing more follows.
     pub(super) fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
@@ -174,7 +174,7 @@ impl RequestBody {
         }
     }
 
-    /// The next piece; `None` at the end.
+    /// Returns the next piece; `None` at the end.
     pub(super) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -226,7 +226,7 @@ impl RequestBodySender {
         self.parts.reserve().await.map(Room).map_err(|_| RequestBodyClosed)
     }
 
-    /// Room for a piece, if there is some.
+    /// Returns room for a piece, if there is some.
     pub fn room_at_once(&self) -> Option<Room<'_>> {
         self.parts.try_reserve().ok().map(Room)
     }
@@ -240,7 +240,7 @@ impl RequestBodySender {
         self.parts.send(last).await.map_err(|_| RequestBodyClosed)
     }
 
-    /// Resolves when the forward doesn't read the body any more.
+    /// Resolves when the forward no longer reads the body.
     pub async fn closed(&self) {
         self.parts.closed().await;
     }
@@ -263,7 +263,7 @@ impl ChannelBody {
         }
     }
 
-    /// Waits until all of it is here, or more than so many bytes are. May be dropped and called again.
+    /// Waits until the whole body or more than `bytes_max` of it has arrived. May be dropped and called again.
     async fn arrive(
         &mut self,
         bytes_max: usize,
@@ -283,10 +283,10 @@ impl ChannelBody {
         Ok(Arrival::Whole)
     }
 
-    /// Whether what has arrived is charged, as far as it has to be.
+    /// Charges the received bytes to `memory`, and returns whether it had room.
     fn is_charged(&mut self, memory: Option<&Arc<Budget>>) -> bool {
         let Some(budget) = memory else { return true };
-        // Memory grows ahead of what arrives.
+        // The buffer grows ahead of its content.
         let bytes = self.arrived.capacity();
         match &mut self.charge {
             None if bytes < UNCHARGED_PIECE_BYTES_MAX => true,
@@ -299,7 +299,7 @@ impl ChannelBody {
         }
     }
 
-    /// All of it, where it has arrived before anything was read; both have the same bytes.
+    /// Returns all of the body if it arrived before anything was read; both share the bytes.
     fn replay(&mut self) -> Option<Bytes> {
         if !self.is_whole() || self.unread.is_some() || self.trailers.is_some() {
             return None;
@@ -312,7 +312,7 @@ impl ChannelBody {
         Some(bytes)
     }
 
-    /// What has arrived, charged as long as anybody has it.
+    /// Takes the received bytes, which stay charged as long as they live.
     fn take_arrived(&mut self) -> Bytes {
         let arrived = std::mem::take(&mut self.arrived);
         match self.charge.take() {

@@ -1,7 +1,7 @@
-//! Names to addresses, for as long as the records say, and somewhat longer when the name servers fail.
+//! Name resolution: addresses are used for the TTL of their records, and somewhat longer when the name servers fail.
 //!
-//! Look-ups run on the background runtime, one per name at a time: a request that gives up doesn't end the
-//! look-up that others wait for, and hickory's own tasks never live on a worker that may be gone.
+//! Look-ups run on the background runtime, one per name at a time: a request that gives up doesn't end the look-up that others
+//! wait for, and hickory's own tasks never live on a worker that may be gone.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -28,17 +28,17 @@ const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6A
 pub(super) type Addresses = Arc<[IpAddr]>;
 type Outcome = Result<Addresses, Arc<str>>;
 
-/// Where connections to a host lead.
+/// Addresses that connections to a host may have.
 #[derive(Debug)]
 pub(super) enum Lead {
-    /// It has no name whose addresses could change, or no addresses are known.
+    /// Any: the host is no name whose addresses could change, or none are known.
     Anywhere,
     To(Addresses),
 }
 
-/// Shortest time that addresses are used without asking again, whatever the records say.
+/// Shortest time before addresses are looked up again, whatever the records say.
 const TTL_MIN: Duration = Duration::from_secs(1);
-/// Longest.
+/// Longest time before addresses are looked up again, whatever the records say.
 const TTL_MAX: Duration = Duration::from_secs(3600);
 /// Entries of the hosts file have no TTL; the file is read again after this time.
 const HOSTS_FILE_TTL: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ const STALE_AFTER: Duration = Duration::from_millis(1800);
 /// Pause between look-ups of a name that fails.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Looks names up for all origins.
+/// Name resolution for all origins.
 pub(super) struct Resolver {
     settings: Settings,
     background: Handle,
@@ -57,11 +57,11 @@ pub(super) struct Resolver {
     dns: Mutex<Option<TokioResolver>>,
 }
 
-/// Where name servers and their settings are read from. A failure leaves the hosts file and literals, and is
-/// tried again with the next look-up.
+/// Source of the name servers and their settings. A failure leaves the hosts file and literals, and is retried with the next
+/// look-up.
 pub(super) type Settings = Box<dyn Fn() -> Result<(ResolverConfig, ResolverOpts), NetError> + Send + Sync>;
 
-/// `/etc/resolv.conf`.
+/// Settings from `/etc/resolv.conf`.
 pub(super) fn system_settings() -> Settings {
     Box::new(hickory_resolver::system_conf::read_system_conf)
 }
@@ -83,18 +83,18 @@ struct Failed {
     quiet_until: Instant,
 }
 
-/// What an entry can do for a request without waiting.
+/// Answer of an entry to a request: at once, or after a look-up.
 enum Answer {
     Now(Outcome),
     Wait { lookup: watch::Receiver<Option<Outcome>>, stale: Option<Addresses> },
 }
 
-/// What a look-up found.
+/// Result of a look-up.
 enum Found {
     Addresses(Vec<IpAddr>, Duration),
-    /// The name servers have answered, and there is no address.
+    /// The name servers answered that there is no address.
     Nothing(Arc<str>),
-    /// They haven't.
+    /// The name servers did not answer.
     Failure(Arc<str>),
 }
 
@@ -108,7 +108,7 @@ impl Lead {
 }
 
 impl Resolver {
-    /// The runtime for what no request waits for.
+    /// The runtime for background work.
     pub(super) fn background(&self) -> &Handle {
         &self.background
     }
@@ -117,7 +117,7 @@ impl Resolver {
         Arc::new(Self { settings, background, names: Mutex::default(), dns: Mutex::default() })
     }
 
-    /// The addresses of a host: literals at once, names from the cache or by a look-up.
+    /// Resolves a host: literals at once, names from the cache or by a look-up.
     pub(super) async fn resolve(self: &Arc<Self>, host: &str) -> Result<Addresses, OriginError> {
         if let Some(literal) = literal(host) {
             return Ok(Arc::from([literal]));
@@ -129,7 +129,7 @@ impl Resolver {
         outcome.map_err(OriginError::Resolve)
     }
 
-    /// Where kept connections to a name may lead. Nobody waits: where what is known is too old, a look-up begins.
+    /// Returns the addresses that kept connections to a name may have, without waiting: if they are too old, a look-up begins.
     pub(super) fn lead(self: &Arc<Self>, name: &str, now: Instant) -> Lead {
         match self.answer(name, now) {
             Answer::Now(Ok(addresses)) | Answer::Wait { stale: Some(addresses), .. } => Lead::To(addresses),
@@ -168,8 +168,8 @@ impl Resolver {
         receiver
     }
 
-    /// Keeps what a look-up found. Failures are logged, and leave the last known addresses as they are; that there are none
-    /// takes them away: it is an answer, and stale ones are for failures (RFC 8767 section 4).
+    /// Keeps the result of a look-up. Failures are logged, and leave the last known addresses in place. The answer that there are
+    /// none removes them: stale addresses are for failures only (RFC 8767 section 4).
     fn note(&self, host: &str, found: Found, now: Instant) -> Outcome {
         let mut names = self.names.lock();
         let entry = names.entry(host.to_owned()).or_default();
@@ -227,7 +227,7 @@ impl Resolver {
         }
     }
 
-    /// The DNS client; made when first needed and tried again while the system's settings are unusable.
+    /// Returns the DNS client; created on first use, and retried while the system's settings are unusable.
     fn dns(&self) -> Result<TokioResolver, Arc<str>> {
         let mut dns = self.dns.lock();
         if let Some(dns) = &*dns {
@@ -240,7 +240,7 @@ impl Resolver {
 
     fn make_dns(&self) -> Result<TokioResolver, NetError> {
         let (config, mut options) = (self.settings)()?;
-        // We keep the answers ourselves, and read the hosts file ourselves because hickory reads it but once.
+        // The cache is ours, and so is the hosts file, because hickory reads it only once.
         options.cache_size = 0;
         options.use_hosts_file = ResolveHosts::Never;
         options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
@@ -251,7 +251,7 @@ impl Resolver {
 }
 
 impl Entry {
-    /// The last known addresses, while they may still be used.
+    /// Returns the last known addresses, while they may still be used.
     fn stale(&self, now: Instant) -> Option<Addresses> {
         let known = self.known.as_ref()?;
         (now < known.fresh_until + STALE_MAX).then(|| Arc::clone(&known.addresses))
@@ -270,7 +270,7 @@ async fn waited(mut lookup: watch::Receiver<Option<Outcome>>, stale: Option<Addr
     }
 }
 
-/// Whether name servers have answered that there is nothing.
+/// Whether the name servers answered that there is no address.
 fn is_negative(error: &NetError) -> bool {
     let NetError::Dns(DnsError::NoRecordsFound(NoRecords { response_code, .. })) = error else {
         return false;
@@ -278,7 +278,7 @@ fn is_negative(error: &NetError) -> bool {
     matches!(response_code, ResponseCode::NXDomain | ResponseCode::NoError)
 }
 
-/// The address that a host is, where it is no name.
+/// Parses a host that is an address literal.
 pub(super) fn literal(host: &str) -> Option<IpAddr> {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Responses of an origin: the head, and which of its fields go beyond the connection.
+//! Responses of an origin: the head, and its end-to-end fields.
 
 use bytes::Bytes;
 use caching::hop_by_hop::{self, ends_here};
@@ -15,24 +15,23 @@ pub struct OriginResponse {
     pub status: http::StatusCode,
     /// Reason phrase of HTTP/1, which may be empty; HTTP/2 has none.
     pub reason: Option<Bytes>,
-    /// Version that the origin answered with.
+    /// HTTP version of the response.
     pub version: http::Version,
-    /// Fields without those of the origin's connection (RFC 9110 section 7.6.1), their names in lower case. A 101
-    /// response keeps `Upgrade`.
+    /// Fields without those of the origin's connection (RFC 9110 section 7.6.1), their names in lower case. A 101 response keeps
+    /// `Upgrade`.
     pub fields: PackedFields,
-    /// Content and how it's framed.
+    /// Content with its framing.
     pub body: OriginBody,
     /// The connection after a 101 response.
     pub upgraded: Option<UpgradeHandle>,
-    /// Whether a transfer coding other than chunked was applied: the content can't be understood, so the
-    /// response is never stored.
+    /// Whether a transfer coding other than chunked was applied: the content can't be decoded, so the response is never stored.
     pub unknown_transfer_coding: bool,
 }
 
-/// Which fields of a response go beyond the origin's connection.
+/// Selection of the end-to-end fields of a response.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EndToEnd {
-    /// All that belong neither to the connection nor to a proxy, which this is.
+    /// All that belong neither to the connection nor to a proxy, which Larder is.
     AsTheyAre,
     /// With one `Content-Length` line of one number in place of all.
     //= RFC 9110 section 8.6: a list of equal numbers is replaced by one before forwarding
@@ -44,7 +43,7 @@ pub(super) enum EndToEnd {
 }
 
 impl EndToEnd {
-    /// These of the lines that were received, with names in lower case.
+    /// Selects these from the received lines, with names in lower case.
     //= RFC 9110 section 7.6.1: fields named in Connection are removed with it
     pub(super) fn of<'a, V: AsRef<[u8]>, I: Iterator<Item = (&'a str, V)>>(
         mut self,

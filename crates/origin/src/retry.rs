@@ -1,4 +1,4 @@
-//! What becomes of a request that failed without a response: it is sent again, or not, and where.
+//! Retries: whether and where a request that failed without a response is sent again.
 
 use http::Method;
 use tokio::time::Instant;
@@ -7,7 +7,7 @@ use super::error::OriginError;
 use super::exchange::{Kept, Processing};
 use crate::settings::RetryConfig;
 
-/// How an attempt failed.
+/// Kind of failure of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// There was no connection to send the request on.
@@ -18,15 +18,15 @@ pub(super) enum Cause {
     Refused,
     /// No response came in time.
     Late,
-    /// What came is no response: not HTTP, or not as HTTP demands.
+    /// An invalid response: not HTTP, or against its rules.
     Invalid,
     /// The time for the whole exchange is over.
     OutOfTime,
-    /// What no other server would do better.
+    /// A failure that another server would not prevent.
     Other,
 }
 
-/// What of a failed attempt decides.
+/// Facts of a failed attempt that decide about a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failed {
     pub(super) cause: Cause,
@@ -43,43 +43,43 @@ pub(super) enum Repeatable {
     Yes,
 }
 
-/// Whether there is all of the body still, or again.
+/// Whether the whole body is still, or again, at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replay {
     Gone,
     Whole,
 }
 
-/// The way to another server.
+/// Availability of another server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Elsewhere {
     Free,
-    /// There is none that takes requests and was not asked yet, or there were as many attempts as are allowed.
+    /// No other server takes requests, or the limit on attempts is reached.
     Closed,
-    /// There have been too many retries lately.
+    /// Too many retries lately.
     OverBudget,
 }
 
-/// The way to the same server once more.
+/// Availability of the same server for another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anew {
     Free,
-    /// It was taken before; or, for what is refused, for as long as a connection may take.
+    /// Tried again already; for a refused request: the time limit for a connection has passed.
     Taken,
 }
 
-/// What to do.
+/// Decision after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Send it to another server.
+    /// Send to another server.
     Elsewhere,
-    /// Send it to the same server on a connection that is new to the request.
+    /// Send to the same server, on a connection opened since the first attempt.
     Anew,
-    /// Send it to the same server after a pause.
+    /// Send to the same server after a pause.
     Later,
     /// Give up.
     Fail,
-    /// Give up; another server would be asked if there were not too many retries.
+    /// Give up, because of too many retries; there is another server to ask.
     FailOverBudget,
 }
 
@@ -108,9 +108,9 @@ impl Repeatable {
     }
 }
 
-/// Whether a request may be sent once more after a failure: it was certainly not processed, or may be processed twice. To
-/// another server if there is one. To the same one only where the connection says nothing about the server, a
-/// kept one that turned out dead, or where the server asks for it.
+/// Decides about a retry. A request may be sent once more if it was certainly not processed, or may be processed twice. Another
+/// server is preferred. The same one is tried only where the failure says nothing about the server, as with a kept connection
+/// that turned out dead, or where the server asks for it.
 //= RFC 9110 section 9.2.2: idempotent methods may be retried, others only when known not to be processed
 pub(super) fn next(failed: Failed, elsewhere: Elsewhere, anew: Anew) -> Next {
     let may_be_repeated = failed.processing == Processing::Never || failed.method == Repeatable::Yes;
@@ -129,12 +129,12 @@ pub(super) fn next(failed: Failed, elsewhere: Elsewhere, anew: Anew) -> Next {
     }
 }
 
-/// Counts requests and retries of the last seconds, so that retries don't multiply the load on a group in trouble.
+/// Requests and retries of the last seconds, counted so that retries don't multiply the load on an origin in trouble.
 #[derive(Debug)]
 pub(super) struct RetryBudget {
     begun: Instant,
     seconds: [Second; WINDOW_S as usize],
-    /// The number of the latest second that was written or read.
+    /// Number of the latest second that was written or read.
     latest: u64,
 }
 
@@ -144,7 +144,7 @@ struct Second {
     retries: u64,
 }
 
-/// Long enough that a burst of failures, as when a server dies, is paid by the requests before it.
+/// Long enough that a burst of failures, as when a server dies, is covered by the requests before it.
 const WINDOW_S: u64 = 10;
 
 impl RetryBudget {
@@ -160,7 +160,7 @@ impl RetryBudget {
         self.second(now).retries += 1;
     }
 
-    /// Whether one more retry is within the share of the requests, or within what is allowed in any case.
+    /// Whether one more retry is within the share of the requests, or within the fixed allowance.
     pub(super) fn has_room(&mut self, config: &RetryConfig, now: Instant) -> bool {
         self.second(now);
         let sum = |count: fn(&Second) -> u64| self.seconds.iter().map(count).sum::<u64>();
@@ -169,7 +169,7 @@ impl RetryBudget {
         retries < share + u64::from(config.budget_per_second_min) * WINDOW_S
     }
 
-    /// The present second, with all forgotten that is too long ago; a time that went back stays in the latest.
+    /// Returns the present second, after clearing those that have expired. A clock that went back stays at the latest.
     fn second(&mut self, now: Instant) -> &mut Second {
         let number = now.saturating_duration_since(self.begun).as_secs().max(self.latest);
         for passed in 0..(number - self.latest).min(WINDOW_S) {
@@ -271,7 +271,7 @@ mod tests {
             (100, 20, 0, 5, 1_000, 0),
             (100, 0, 0, 0, 0, 0),
             (100, 100, 0, 3, 3, 100),
-            // A clock reading that comes late counts where the latest is.
+            // A late clock reading counts in the latest second.
             (100, 20, 0, 5, 1, 20),
         ] {
             let found = retries(requests, percent, per_second_min, counted_s, asked_s);

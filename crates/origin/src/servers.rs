@@ -25,17 +25,17 @@ pub(super) struct Servers {
     list: Vec<Server>,
     balance: Balance,
     turns: Mutex<Turns>,
-    /// Counts picks; with the seed each makes another number of it.
+    /// Number of picks; mixed with the seed, each gives another number.
     picks: AtomicU64,
     seed: u64,
     slow_start: Duration,
     ejection: Option<Ejection>,
 }
 
-/// The rules of ejection, and what it takes to keep them.
+/// Ejection rules of a group, and the lock that keeps them.
 struct Ejection {
     config: EjectionConfig,
-    /// Held while it is found out whether one more server can be spared, so that two don't leave at once.
+    /// Held while deciding whether one more server can be spared, so that two don't leave at once.
     leaving: Mutex<()>,
     origin: String,
 }
@@ -48,9 +48,9 @@ pub(super) struct Server {
 }
 
 impl Servers {
-    /// There is at least one.
+    /// Creates a group of at least one server.
     pub(super) fn new(list: Vec<Server>, config: &OriginConfig) -> Self {
-        // The only server never goes.
+        // The only server is never ejected.
         let ejection = config.ejection.clone().filter(|_| list.len() > 1);
         let of = |rules| Ejection { config: rules, leaving: Mutex::default(), origin: config.name.clone() };
         Self {
@@ -68,7 +68,7 @@ impl Servers {
         &self.list
     }
 
-    /// Whether all of these servers are among them, whatever is said of connections to them.
+    /// Whether all of these servers are in the group, whatever is said of connections to them.
     pub(super) fn are_known(&self, servers: &[ServerConfig]) -> bool {
         let is_known = |server: &ServerConfig| {
             self.list.iter().any(|known| known.endpoint.known_of(&server.endpoint).is_some())
@@ -76,9 +76,9 @@ impl Servers {
         servers.iter().all(is_known)
     }
 
-    /// The server that a request with this key goes to.
+    /// Picks the server for a request with this key.
     pub(super) fn pick(&self, key: u64, tried: &[usize], now: Instant) -> Option<usize> {
-        // Most origins have one, and pay for no more.
+        // Fast path: most origins have one server.
         if let ([_], []) = (&self.list[..], tried) {
             return Some(0);
         }
@@ -91,8 +91,9 @@ impl Servers {
         candidates(self.list.iter().map(|server| server.seen(self.slow_start, now)), tried)
     }
 
-    /// Takes in that a server answered. That it is well shows only where all of the answer has come, or as much as anybody wants. One that
-    /// gives up waiting for a client's content may say so with any status.
+    /// Records that a server answered. The answer counts as a success only when its whole body has come, or as much as anybody
+    /// wants. A failure status counts for nothing if the client's content was awaited: a server that gives up waiting may say so
+    /// with any status.
     pub(super) fn note_answer(
         self: &Arc<Self>,
         (server, awaited): (usize, Awaited),
@@ -125,7 +126,7 @@ impl Servers {
         }
     }
 
-    /// Takes in what a request says of its server, and why.
+    /// Records the verdict on a server, and its reason.
     pub(super) fn note_verdict(&self, said: (usize, Verdict), why: &dyn fmt::Display, now: Instant) {
         if let Some(ejection) = &self.ejection {
             self.note(ejection, said, why, now);
@@ -159,7 +160,7 @@ impl Servers {
         leave(taking().count(), out, config.servers_percent_max)
     }
 
-    /// Nothing is to be told where there is no choice.
+    /// Notes the pick for `larder explain`, unless there is only one server.
     pub(super) fn note_pick(&self, server: usize, now: Instant, record: Option<&Arc<Record>>) {
         if self.list.len() == 1 {
             return;

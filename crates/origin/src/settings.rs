@@ -1,4 +1,4 @@
-//! Origin servers: where they are, how they are reached, and what is limited.
+//! Settings of origins: addresses, protocols, limits.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,26 +7,26 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An origin: where requests of a site go, and how.
+/// An origin, which the requests of a site are forwarded to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OriginConfig {
     /// Unique name, for metrics and logs.
     pub name: String,
     /// The servers, any of which can answer; at least one, and at least one that takes requests.
     pub servers: Vec<ServerConfig>,
-    /// Which of them gets a request.
+    /// Method of picking the server for a request.
     pub balance: Balance,
-    /// How a server's share grows after it was out.
+    /// Time in which a server's share grows after it was out.
     pub slow_start: Duration,
-    /// When a failed request is sent to another server.
+    /// Retries on other servers.
     pub retries: RetryConfig,
-    /// When a server is left out because of failures; absent: never.
+    /// Rules for leaving out failing servers; absent: never.
     pub ejection: Option<EjectionConfig>,
-    /// How servers are checked while nobody asks; absent: they aren't.
+    /// Active checks of the servers; absent: none.
     pub health: Option<HealthConfig>,
-    /// When nothing is sent to it for a while; absent: never.
+    /// Circuit breaker; absent: none.
     pub breaker: Option<BreakerConfig>,
-    /// Path put before every forwarded path (from the URL); empty or starts with `/` and does not end with it.
+    /// Path put before every forwarded path (from the URL); empty, or starts with `/` and does not end with it.
     pub base_path: String,
     /// `Host` sent; absent: the client's.
     pub host_override: Option<http::HeaderValue>,
@@ -34,40 +34,40 @@ pub struct OriginConfig {
     pub fixed_fields: Vec<(http::HeaderName, http::HeaderValue)>,
     /// Credentials sent in `Authorization`, over the client's. Never logged.
     pub credentials: Option<Credentials>,
-    /// Interim (1xx) responses that it may send before each response.
+    /// Interim (1xx) responses allowed before each response.
     pub interim_responses_max: u32,
-    /// What may go on with it at the same time.
+    /// Limits on concurrent exchanges.
     pub admission: AdmissionConfig,
 }
 
 /// One of the servers of an origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerConfig {
-    /// How it is reached.
+    /// Address, protocol and connections.
     pub endpoint: EndpointConfig,
-    /// Its share of the requests, to the sum of all; 0 drains it: no new requests, and it keeps those it has.
+    /// Share of the requests, relative to the sum of all; 0 drains it: no new requests, and it keeps those it has.
     pub weight: u32,
 }
 
-/// How the server for a request is picked among those that take requests.
+/// Method of picking among the servers that take requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Balance {
-    /// One after the other, each as often as its weight says, the turns of one spread over the round.
+    /// Round robin by weight, the turns of a server spread over the round.
     RoundRobin,
-    /// The one with the fewest requests in flight, by weight; among equals one after the other.
+    /// Fewest requests in flight, by weight; among equals round robin.
     LeastRequests,
-    /// Of two by chance, the one with fewer requests in flight, by weight.
+    /// The one with fewer requests in flight, by weight, of two random servers.
     PowerOfTwo,
     /// By cache key: one URL always goes to the same server, and when a server goes, only its URLs move.
     ConsistentHash,
 }
 
 impl Balance {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Self; 4] =
         [Self::RoundRobin, Self::LeastRequests, Self::PowerOfTwo, Self::ConsistentHash];
 
-    /// The word for it.
+    /// Name in the configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -79,55 +79,55 @@ impl Balance {
     }
 }
 
-/// When a failed request is sent to another server.
+/// Retries of failed requests on other servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryConfig {
     /// Servers that a request is sent to, the first included; 1 turns retries off.
     pub attempts_max: usize,
     /// Retries within 10 s, in percent of the requests within that time.
     pub budget_percent: u32,
-    /// Retries a second that are allowed beside that.
+    /// Retries per second allowed in addition.
     pub budget_per_second_min: u32,
 }
 
-/// When a server is left out because of how its requests ended.
+/// Rules for leaving out a server because of its failures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EjectionConfig {
-    /// So many failures in a row.
+    /// Failures in a row that eject a server.
     pub failures: u32,
-    /// How long the first ejection is; each one after it is twice as long.
+    /// Length of the first ejection; each further one is twice as long.
     pub duration: Duration,
-    /// How long any is at most.
+    /// Longest ejection.
     pub duration_max: Duration,
-    /// How many servers may be out, in percent, rounded up; one always stays.
+    /// Largest share of servers left out, in percent, rounded up; one always stays.
     pub servers_percent_max: usize,
-    /// Which responses are failures.
+    /// Statuses that count as failures.
     pub statuses: Statuses,
 }
 
-/// How servers are checked in the background.
+/// Active checks of servers in the background.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthConfig {
-    /// What is asked for, with GET.
+    /// Path and query requested with GET.
     pub path: String,
-    /// From one check to the next.
+    /// Time from one check to the next.
     pub interval: Duration,
-    /// How long a check may take; no longer than the interval.
+    /// Time limit for a check; no longer than the interval.
     pub timeout: Duration,
     /// Failed checks in a row that make a server unhealthy.
     pub unhealthy_after: u32,
     /// Passed checks in a row that make it healthy again.
     pub healthy_after: u32,
-    /// Which responses pass.
+    /// Statuses that pass.
     pub statuses: Statuses,
 }
 
-/// When nothing is sent to an origin for a while, because most requests to it fail.
+/// Circuit breaker: sends nothing to an origin for a while, because most requests to it fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakerConfig {
-    /// When it opens, and for how long.
+    /// Thresholds and times.
     pub settings: breaker::Settings,
-    /// Which responses are failures.
+    /// Statuses that count as failures.
     pub statuses: Statuses,
 }
 
@@ -136,38 +136,38 @@ pub struct BreakerConfig {
 pub struct Statuses(Vec<RangeInclusive<u16>>);
 
 impl Statuses {
-    /// All that are in one of these ranges.
+    /// Creates a set of all statuses in these ranges.
     #[must_use]
     pub fn new(ranges: Vec<RangeInclusive<u16>>) -> Self {
         Self(ranges)
     }
 
-    /// Whether it is one of them.
+    /// Whether a status is in the set.
     #[must_use]
     pub fn contains(&self, status: u16) -> bool {
         self.0.iter().any(|range| range.contains(&status))
     }
 }
 
-/// A server, and how it is reached. Connections to it are as good for any other configuration that says the same here: they
-/// are kept over a reload that changes other things.
+/// Address of a server, and settings of the connections to it. Configurations that are equal here share connections: they are
+/// kept over a reload that changes other things.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndpointConfig {
-    /// Where it listens.
+    /// Address.
     pub address: OriginAddress,
-    /// Which HTTP version is spoken.
+    /// HTTP version.
     pub protocol: OriginProtocol,
     /// TLS towards the origin; absent means cleartext.
     pub tls: Option<OriginTls>,
     /// Local address that connections are made from.
     pub local_address: Option<IpAddr>,
-    /// Which resolved addresses are tried.
+    /// Address families to use.
     pub address_family: AddressFamily,
-    /// Connections kept.
+    /// Limits on idle connections.
     pub pool: PoolConfig,
 }
 
-/// As its URL says it, without a path.
+/// Its URL, without a path.
 impl fmt::Display for EndpointConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -181,7 +181,7 @@ impl fmt::Display for EndpointConfig {
     }
 }
 
-/// Where an origin listens.
+/// Address of an origin server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OriginAddress {
     /// Host name or address, and port.
@@ -195,14 +195,14 @@ pub enum OriginAddress {
     Unix(PathBuf),
 }
 
-/// Which HTTP version is spoken to an origin.
+/// HTTP version towards an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OriginProtocol {
     /// HTTP/1.1.
     Http1,
     /// HTTP/2 (prior knowledge in cleartext).
     Http2,
-    /// With TLS: what ALPN agrees on; in cleartext HTTP/1.1.
+    /// With TLS the choice of ALPN; in cleartext HTTP/1.1.
     Auto,
 }
 
@@ -213,7 +213,7 @@ pub struct OriginTls {
     pub server_name: Option<String>,
     /// The client configuration: roots (system or custom CA), client certificate, ALPN.
     pub client: Arc<rustls::ClientConfig>,
-    /// Changes when anything that went into `client` changes, so that a reload can tell equal from unequal.
+    /// Changes when anything that went into `client` changes, so that a reload can compare configurations.
     pub fingerprint: u64,
 }
 
@@ -233,7 +233,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Which resolved addresses are tried, in the order that the resolver gave them.
+/// Resolved addresses to try, in the order of the resolver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressFamily {
     /// IPv4 and IPv6.
@@ -253,7 +253,7 @@ pub struct PoolConfig {
     pub idle_timeout: Duration,
 }
 
-/// Limits on what goes on with an origin at the same time. All are global over the workers.
+/// Limits on concurrent exchanges with an origin. All are global over the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdmissionConfig {
     /// Requests in flight; more wait in the queue.
@@ -262,11 +262,11 @@ pub struct AdmissionConfig {
     pub queue_max: usize,
     /// Longest wait in the queue (503).
     pub queue_timeout: Duration,
-    /// Exchanges whose request content comes, and as many whose response goes out, at the pace of a client.
+    /// Exchanges whose request content arrives at the pace of a client, and the same number whose response leaves at that pace.
     pub transfers_max: usize,
     /// Tunnels (101) open at the same time; more are answered 503.
     pub tunnels_max: usize,
-    /// What one client may have of each of these, in percent.
+    /// One client's largest share of each of these, in percent.
     pub client_share_percent: usize,
 }
 
@@ -275,10 +275,10 @@ pub struct AdmissionConfig {
 pub struct OriginTimeouts {
     /// Name resolution, TCP connection and TLS handshake together.
     pub connect: Duration,
-    /// From the request's end to the response head.
+    /// From the end of the request to the response head.
     pub first_byte: Duration,
     /// Between two pieces of the response body.
     pub between_bytes: Duration,
-    /// The whole exchange; absent means unlimited (streams).
+    /// The whole exchange; absent: unlimited (streams).
     pub total: Option<Duration>,
 }

@@ -23,9 +23,9 @@ pub struct OriginStats {
     pub requests: u64,
     /// Requests in flight now, the next step being the origin's.
     pub requests_in_flight: u64,
-    /// Those whose content comes at the pace of a client.
+    /// Requests in flight whose content arrives at the pace of a client.
     pub uploads_in_flight: u64,
-    /// Those whose response goes out at the pace of a client.
+    /// Requests in flight whose response leaves at the pace of a client.
     pub deliveries_in_flight: u64,
     /// Tunnels open now.
     pub tunnels_open: u64,
@@ -33,41 +33,41 @@ pub struct OriginStats {
     pub requests_queued: u64,
     /// Requests sent again, to another server or on a fresh connection.
     pub retries: u64,
-    /// Requests that were not, because there were too many retries.
+    /// Requests not sent again because there were too many retries.
     pub retries_over_budget: u64,
     /// Failures by [`OriginError::reason`].
     pub errors: BTreeMap<&'static str, u64>,
-    /// Its circuit breaker, if it has one.
+    /// Circuit breaker, if there is one.
     pub breaker: Option<BreakerStats>,
-    /// What is known of each server, in the order of the configuration.
+    /// Counts of each server, in the order of the configuration.
     pub servers: Vec<ServerStats>,
 }
 
 /// A circuit breaker at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerStats {
-    /// What it lets through.
+    /// Present state.
     pub state: breaker::State,
-    /// How often it has opened.
+    /// Number of times it has opened.
     pub opened: u64,
 }
 
 /// Counts of one server at one moment. They outlive reloads that keep the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerStats {
-    /// Its URL.
+    /// URL of the server.
     pub server: Arc<str>,
-    /// Requests sent to it, those of others again among them.
+    /// Requests sent to it, retries included.
     pub requests: u64,
-    /// Of these, the ones whose response has not ended.
+    /// Requests whose response has not ended.
     pub requests_in_flight: u64,
-    /// Of these, the ones that got no response from it, by [`OriginError::reason`]: also where another server has answered then.
+    /// Requests without a response from it, by [`OriginError::reason`], even if another server answered them later.
     pub failures: BTreeMap<&'static str, u64>,
-    /// How often it was ejected.
+    /// Number of ejections.
     pub ejections: u64,
-    /// Checks that it passed.
+    /// Successful health checks.
     pub checks_passed: u64,
-    /// Checks that it failed.
+    /// Failed health checks.
     pub checks_failed: u64,
     /// Whether it gets requests.
     pub state: ServerState,
@@ -89,10 +89,10 @@ pub enum ServerState {
 }
 
 impl ServerState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 5] = [Self::Up, Self::SlowStart, Self::Ejected, Self::Unhealthy, Self::Drained];
 
-    /// The word for it in metrics.
+    /// Name in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -105,7 +105,7 @@ impl ServerState {
     }
 }
 
-/// What a server does and has done.
+/// Current and past work of a server.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     requests: AtomicU64,
@@ -116,7 +116,7 @@ pub(super) struct Work {
     pub(super) checks_failed: AtomicU64,
 }
 
-/// A request that a server works on, until it is dropped.
+/// A request at a server, counted until it is dropped.
 #[derive(Debug)]
 pub(super) struct Working(Arc<Work>);
 
@@ -196,7 +196,7 @@ impl Counters {
     }
 }
 
-/// Counts one while it lives.
+/// Counts in a gauge while it lives.
 #[derive(Debug)]
 pub(super) struct Gauged {
     counters: Arc<Counters>,

@@ -42,7 +42,7 @@ impl Limits {
         self.total_at.is_some_and(|total_at| total_at <= Instant::now())
     }
 
-    /// The earlier of `now + limit` and the end of the whole exchange, and what being late means.
+    /// Returns the earlier of `now + limit` and the end of the whole exchange, with the error for being late.
     fn deadline(&self, limit: Duration, late: OriginError) -> (Instant, OriginError) {
         self.deadline_from(Instant::now(), limit, late)
     }
@@ -88,24 +88,24 @@ impl Limits {
     }
 }
 
-/// `now + limit`; limits beyond the clock's range mean a year.
+/// Returns `now + limit`; limits beyond the clock's range mean a year.
 fn far(now: Instant, limit: Duration) -> Instant {
     now.checked_add(limit).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 3600))
 }
 
-/// A request whose response head is waited for.
+/// An exchange that waits for its response head.
 pub(super) trait Asking {
-    /// The final head, or why there is none.
+    /// The final head, or the reason why there is none.
     type Head;
 
-    /// Goes on with the exchange; interim responses are handed over as they come.
+    /// Advances the exchange; interim responses are handed over as they arrive.
     fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
         on_interim: &mut (dyn FnMut(Interim) + Send),
     ) -> Poll<Self::Head>;
 
-    /// How far the request body has come.
+    /// Progress of the request body.
     fn progress(&self) -> &UploadProgress;
 }
 
@@ -113,11 +113,11 @@ pub(super) trait Asking {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     Origin,
-    /// Its content was still to come, or has taken a part of the time that ran out.
+    /// Content was still to come, or has taken a part of the time that ran out.
     Client,
 }
 
-/// Waits for a response head, handing interim responses over as they come.
+/// Waits for a response head, handing interim responses over as they arrive.
 pub(super) struct HeadWait<'a> {
     pub(super) limits: Limits,
     /// As of the end of the last attempt.
@@ -130,9 +130,9 @@ impl<'a> HeadWait<'a> {
         Self { limits, awaited: Awaited::Origin, on_interim }
     }
 
-    /// The head, or the time-out. The time to the first byte counts from the end of the request, and anew
-    /// while the origin still takes the request body or we wait for the client to send it: the client has its
-    /// own time limit. Interim responses are counted: each is passed on, and costs as much as a response.
+    /// Returns the head, or a time-out. The time to the first byte counts from the end of the request, and starts anew while the
+    /// origin still takes the request body or the client still sends it: the client has a time limit of its own. Interim
+    /// responses are limited: each is passed on, and costs as much as a response.
     pub(super) async fn head<A: Asking>(&mut self, asking: &mut A) -> Result<A::Head, OriginError> {
         let head = self.head_in_time(asking).await;
         let progress = asking.progress();
@@ -163,7 +163,7 @@ impl<'a> HeadWait<'a> {
             if let Poll::Ready(head) = polled {
                 return Poll::Ready(Ok(head));
             }
-            // Timers say nothing once a task has used up its turn: an origin that never pauses would never be late.
+            // Timers don't fire once a task has used up its turn, so an origin that never pauses would never be late.
             let looks_at_clock = seen > seen_before || !has_budget_remaining();
             while timer.as_mut().poll(cx).is_ready() || (looks_at_clock && patience.at <= Instant::now()) {
                 patience.renew(asking.progress(), Instant::now())?;
@@ -175,12 +175,12 @@ impl<'a> HeadWait<'a> {
     }
 }
 
-/// How long the first byte is waited for.
+/// Deadline for the first byte.
 struct Patience {
     limits: Limits,
     at: Instant,
     late: OriginError,
-    /// What of the request was sent when it was last looked at.
+    /// Frames of the request sent at the last look.
     frames: u64,
     is_sent: bool,
 }
@@ -191,7 +191,7 @@ impl Patience {
         Self { limits, at, late, frames: progress.frames(), is_sent: progress.is_over() }
     }
 
-    /// Waits on, if the request was still on its way.
+    /// Extends the deadline if the request was still being sent.
     fn renew(&mut self, progress: &UploadProgress, now: Instant) -> Result<(), OriginError> {
         if self.is_sent || self.late == OriginError::TotalTimeout {
             return Err(self.late.clone());
@@ -210,7 +210,7 @@ impl Patience {
     }
 }
 
-/// How far the request body has come; shared by the connection that sends it and the one who waits for the answer.
+/// Progress of the request body, shared by the connection that sends it and the task that waits for the answer.
 #[derive(Debug, Default)]
 pub(super) struct UploadProgress {
     state: AtomicU8,
@@ -226,7 +226,7 @@ const WAITING_FOR_CLIENT: u8 = 1;
 const OVER: u8 = 2;
 
 impl UploadProgress {
-    /// Whether the client's part ended early, so that the forward had to be broken off.
+    /// Whether the client's content ended early, so that the forward had to be broken off.
     pub(super) fn is_incomplete(&self) -> bool {
         self.incomplete.load(Ordering::Acquire)
     }
@@ -256,7 +256,7 @@ impl UploadProgress {
         self.state.store(OVER, Ordering::Release);
     }
 
-    /// Of a body that nothing was read of.
+    /// Progress of a body of which nothing was read.
     pub(super) fn of(body: &RequestBody) -> Self {
         let progress = Self::default();
         if body.is_end_stream() {
@@ -265,7 +265,7 @@ impl UploadProgress {
         progress
     }
 
-    /// What was read of the body, and what is left of it.
+    /// Records a piece read from the body, and whether more is left.
     pub(super) fn note(
         &self,
         polled: &Poll<Option<Result<BodyFrame, RequestBodyIncomplete>>>,
@@ -302,7 +302,7 @@ mod tests {
 
     use super::*;
 
-    /// A client that is slower than its origin finds each piece there when it asks for it.
+    /// With a client slower than its origin, each piece is ready when the client side asks for it.
     #[tokio::test(start_paused = true)]
     async fn a_piece_that_is_there_does_not_outlast_the_exchange() {
         let second = Duration::from_secs(1);
@@ -318,7 +318,7 @@ mod tests {
         assert!(matches!(limited.next_piece(piece()).await, Err(OriginError::TotalTimeout)));
         assert_eq!(unlimited.next_piece(piece()).await.unwrap(), 7);
     }
-    /// An origin that is never done sending: whoever reads from it uses up its turn each time.
+    /// An origin that never stops sending: each read from it uses up the task's turn.
     struct Endless(UploadProgress);
 
     impl Asking for Endless {

@@ -12,42 +12,42 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
 use crate::settings::OriginProtocol;
 
-/// What a TLS client configuration is made from. File contents, PEM.
+/// Inputs of a TLS client configuration: file contents in PEM.
 #[derive(Clone)]
 pub struct TlsOptions {
     /// Certificates of the authorities to trust, in place of the system's.
     pub ca_file: Option<Vec<u8>>,
-    /// Certificate chain and private key to show to the origin.
+    /// Certificate chain and private key to present to the origin.
     pub client_certificate: Option<(Vec<u8>, Vec<u8>)>,
     /// Whether the origin's certificate is checked.
     pub verification: Verification,
-    /// Which protocols are offered.
+    /// Protocols to offer.
     pub protocol: OriginProtocol,
 }
 
 /// Whether the origin's certificate is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verification {
-    /// Chain, name and time.
+    /// Checks chain, name and time.
     On,
-    /// Any certificate will do: whoever answers is believed.
+    /// Accepts any certificate, from any peer.
     Off,
 }
 
-/// Why no TLS client configuration could be made.
+/// Failure to make a TLS client configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsConfigError {
     /// The CA file is no PEM, or holds no usable certificate.
     #[error("no usable CA certificate: {0}")]
     CaFile(String),
-    /// No certificate authority is known to the system.
+    /// The system has no certificate authorities.
     #[error("the system has no CA certificates; name a CA file")]
     SystemRoots,
     /// The client certificate is no PEM, or empty.
     #[error("no usable client certificate: {0}")]
     ClientCertificate(String),
-    /// The client key is no PEM, or not a kind that can sign.
+    /// The client key is no PEM, or of a kind that can't sign.
     #[error("no usable client key: {0}")]
     ClientKey(String),
     /// The chosen settings don't fit together.
@@ -55,10 +55,10 @@ pub enum TlsConfigError {
     Settings(String),
 }
 
-/// Makes a client configuration, and a fingerprint that changes with anything that went into it.
+/// Makes a client configuration, and a fingerprint that changes with any of its inputs.
 ///
 /// # Errors
-/// What can't be read or doesn't fit together. Never holds key material.
+/// The input that can't be read or doesn't fit. Never holds key material.
 pub fn client_config(options: &TlsOptions) -> Result<(Arc<ClientConfig>, u64), TlsConfigError> {
     let mut fingerprint = DefaultHasher::new();
     (&options.client_certificate, options.verification, options.protocol as u8).hash(&mut fingerprint);
@@ -115,8 +115,8 @@ fn custom_roots(file: &[u8], fingerprint: &mut DefaultHasher) -> Result<RootCert
     Ok(roots)
 }
 
-/// The system's certificate authorities. Single certificates that can't be used are passed over, as other
-/// programs do; read anew each time, so that a reload sees renewed ones.
+/// Loads the system's certificate authorities. Unusable certificates are skipped, as other programs do. Read anew each time, so
+/// that a reload sees renewed ones.
 fn system_roots(fingerprint: &mut DefaultHasher) -> Result<RootCertStore, TlsConfigError> {
     let mut roots = RootCertStore::empty();
     for certificate in rustls_native_certs::load_native_certs().certs {
@@ -133,7 +133,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     if certificates.is_empty() { Err("no certificate in the file".to_owned()) } else { Ok(certificates) }
 }
 
-/// Takes any certificate, but still checks that the peer holds its key.
+/// Accepts any certificate, but still checks that the peer holds its key.
 #[derive(Debug)]
 struct Unverified {
     provider: Arc<CryptoProvider>,

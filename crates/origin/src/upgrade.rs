@@ -19,7 +19,7 @@ pub struct UpgradeHandle(OriginTunnel);
 /// A raw connection to the origin. Counts as a tunnel while it lives, and not as a request in flight.
 pub struct OriginTunnel {
     io: Stream,
-    /// What the origin sent with its 101 response.
+    /// Bytes received together with the 101 response.
     early: Bytes,
     _held: (Held, Working),
 }
@@ -29,7 +29,7 @@ impl UpgradeHandle {
         Self(OriginTunnel { io, early, _held: held })
     }
 
-    /// The raw connection, with what the origin sent after its 101 response.
+    /// Returns the raw connection, with the bytes received after its 101 response.
     #[must_use]
     pub fn into_tunnel(self) -> OriginTunnel {
         self.0

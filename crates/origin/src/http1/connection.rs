@@ -1,5 +1,4 @@
-//! A connection to an origin that carries one exchange at a time, and belongs to whoever uses it: nobody polls an idle
-//! one.
+//! An origin connection that carries one exchange at a time and is owned by its user: an idle one is never polled.
 
 use std::fmt;
 use std::io;
@@ -23,32 +22,32 @@ use super::super::stats::{Counters, Gauged};
 use super::buffers;
 use super::sending::{Sending, Sent};
 
-/// Room of the first read.
+/// Size of the first read.
 const INPUT_BYTES: usize = 16 * 1024;
-/// Free bytes worth a read.
+/// Least free room for another read into the same buffer.
 const READ_BYTES_MIN: usize = 4 * 1024;
-/// Smaller pieces are copied: cutting one off the buffer would cost an allocation too, and the buffer.
+/// Larger pieces are cut off the buffer. For smaller ones that would cost an allocation too, and the buffer.
 const COPIED_BYTES_MAX: usize = 2 * 1024;
 
 pub(in super::super) struct Http1Connection {
     io: Io,
-    /// What has arrived and belongs to nobody yet.
+    /// Bytes received and not consumed.
     input: BytesMut,
-    /// How much room the next read should have.
+    /// Room for the next read.
     room: usize,
-    /// The right to have more than [`INPUT_BYTES`].
+    /// Memory charge for more room than [`INPUT_BYTES`].
     wide: Option<Charge>,
     memory: Option<Arc<Budget>>,
-    /// The runtime whose events move it.
+    /// The runtime whose events drive it.
     home: Id,
-    /// The address that a name led to.
+    /// The address that a name resolved to.
     address: Option<IpAddr>,
     _open: Gauged,
 }
 
 enum Io {
     Whole(Stream),
-    /// The request body is still on its way while the response is read.
+    /// The request body is still being sent while the response is read.
     Shared {
         read: ReadHalf<Stream>,
         upload: Upload,
@@ -56,15 +55,14 @@ enum Io {
     Over,
 }
 
-/// The task that writes the rest of a request. It goes on when nobody reads the response any more, and ends with the
-/// request body.
+/// The task that writes the rest of a request. It ends with the request body, even if nobody reads the response any more.
 type Upload = JoinHandle<Option<WriteHalf<Stream>>>;
 
 /// Whether a kept connection can carry the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Readiness {
     Ready,
-    /// The last exchange isn't quite over, or something has come that is still to be looked at.
+    /// The last exchange isn't quite over.
     Busy,
     Closed,
 }
@@ -97,8 +95,8 @@ impl Http1Connection {
         self.home
     }
 
-    /// Whether it can carry a request, by what events have told of it until now. Nothing may arrive on an idle connection:
-    /// bytes behind a response are not the next one.
+    /// Returns whether it can carry a request, by the events seen so far. Nothing may arrive on an idle connection: bytes after a
+    /// response are not the next one.
     //= RFC 9112 section 6.3: bytes after the response are not its
     pub(in super::super) fn readiness(&mut self) -> Readiness {
         if !self.input.is_empty() {
@@ -119,8 +117,8 @@ impl Http1Connection {
         }
     }
 
-    /// Whether nothing has come that no event has told of yet: the runtime of a worker that has other things to do does not
-    /// know of it, and a read would not even try.
+    /// Whether nothing has arrived that no event has reported yet: the runtime of a busy worker does not know of such bytes, and
+    /// a read would not even try.
     //= RFC 9112 section 6.3: bytes after the response are not its
     pub(in super::super) fn is_quiet(&self) -> bool {
         let Io::Whole(stream) = &self.io else { return false };
@@ -128,7 +126,7 @@ impl Http1Connection {
         recv(stream.descriptor(), &mut [0; 1], flags).is_err_and(|error| error == Errno::AGAIN)
     }
 
-    /// Makes one stream of the two halves when the request body has ended.
+    /// Reunites the two halves of the stream when the request body has ended.
     fn rejoin(&mut self, cx: &mut Context<'_>) {
         let Io::Shared { upload, .. } = &mut self.io else { return };
         let Poll::Ready(ended) = Pin::new(upload).poll(cx) else { return };
@@ -138,7 +136,7 @@ impl Http1Connection {
         }
     }
 
-    /// Lets a task write the rest of a request, so that the response can be read at the reader's pace.
+    /// Spawns a task that writes the rest of a request, so that the response can be read at the reader's pace.
     pub(super) fn share(&mut self, mut sending: Sending) {
         self.io = match std::mem::replace(&mut self.io, Io::Over) {
             Io::Whole(stream) => {
@@ -148,7 +146,7 @@ impl Http1Connection {
                     if sent == Sent::Whole {
                         return Some(write);
                     }
-                    // The origin must not take what has come for the whole request.
+                    // The origin must not take a part for the whole request.
                     let _ = write.shutdown().await;
                     None
                 });
@@ -158,7 +156,7 @@ impl Http1Connection {
         };
     }
 
-    /// Writes what it can of a request.
+    /// Writes as much of a request as it can.
     pub(super) fn poll_send(&mut self, sending: &mut Sending, cx: &mut Context<'_>) -> Poll<Sent> {
         match &mut self.io {
             Io::Whole(stream) => sending.poll(stream, cx),
@@ -166,7 +164,7 @@ impl Http1Connection {
         }
     }
 
-    /// What has arrived.
+    /// Bytes received and not consumed.
     pub(super) fn input(&self) -> &[u8] {
         &self.input
     }
@@ -175,7 +173,7 @@ impl Http1Connection {
         self.input.advance(bytes);
     }
 
-    /// The first bytes of what has arrived, as a piece of a body.
+    /// Takes the first received bytes as a piece of a body.
     pub(super) fn take(&mut self, bytes: usize) -> Bytes {
         if bytes > COPIED_BYTES_MAX {
             let piece = self.input.split_to(bytes).freeze();
@@ -186,7 +184,7 @@ impl Http1Connection {
         piece
     }
 
-    /// A piece that counts as long as anybody has it.
+    /// Charges a piece to the budget for as long as it lives.
     fn charged(&mut self, piece: Bytes) -> Bytes {
         let Some(budget) = &self.memory else { return piece };
         match budget.reserve(piece.len()) {
@@ -198,13 +196,13 @@ impl Http1Connection {
         }
     }
 
-    /// Reads more; 0 at the end of the stream. While it waits with nothing at hand it has no buffer.
+    /// Reads more; 0 at the end of the stream. While it waits with no bytes at hand it has no buffer.
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.input.is_empty() && self.room == INPUT_BYTES {
             buffers::give_input(&mut self.input);
             self.input = buffers::take_input(self.room);
         } else if self.input.capacity() - self.input.len() < READ_BYTES_MIN {
-            // In the middle of a large body that is the same memory again, once the piece cut off it has gone out.
+            // In the middle of a large body this is the same memory again, once the piece cut off it has gone out.
             self.input.reserve(self.room);
         }
         let room = self.input.capacity() - self.input.len();
@@ -224,7 +222,7 @@ impl Http1Connection {
         Poll::Ready(Ok(read))
     }
 
-    /// Reads more at once, if memory has room for it.
+    /// Enlarges the reads, if the budget has room.
     fn widen(&mut self) {
         if let Some(budget) = &self.memory {
             self.wide = budget.reserve(INPUT_BYTES_MAX).ok();
@@ -240,7 +238,7 @@ impl Http1Connection {
         self.wide = None;
     }
 
-    /// The stream and what has arrived on it, for another protocol. `None` while a request is still being sent.
+    /// Returns the stream and the bytes received on it, for another protocol. `None` while a request is still being sent.
     pub(super) fn into_parts(self) -> Option<(Stream, Bytes)> {
         match self.io {
             Io::Whole(stream) => Some((stream, self.input.freeze())),

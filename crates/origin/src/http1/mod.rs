@@ -1,8 +1,8 @@
-//! HTTP/1.1 towards an origin: one exchange at a time on a connection of our own.
+//! HTTP/1.1 towards an origin: one exchange at a time on a connection.
 //!
-//! An exchange is polled by who waits for its answer, and needs no task and no channel. The head goes out with the first
-//! piece of the body in one write; of what comes back the head is read where it lies, and the pieces of the body are cut
-//! off the buffer.
+//! An exchange is polled by the task that waits for its answer, without a task or channel of its own. The head goes out with the
+//! first piece of the body in one write. A response head is parsed in place in the input buffer, and the pieces of the body are
+//! cut off it.
 
 mod buffers;
 mod connection;
@@ -46,7 +46,7 @@ const LIMITS: Limits = Limits {
     trailer_bytes_max: 128 * 1024,
 };
 
-/// An exchange whose response head is waited for.
+/// An exchange that waits for its response head.
 struct Conversation {
     connection: Http1Connection,
     sending: Sending,
@@ -57,11 +57,11 @@ struct Conversation {
     interim_count: u64,
 }
 
-/// The content of a request, as an origin may see it.
+/// Content of a request, as an origin may see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
     None,
-    /// With a method that gives it no meaning: who gets it may not even look for it.
+    /// With a method that gives it no meaning: the origin may not even look for it.
     Meaningless,
     Meaningful,
 }
@@ -77,9 +77,9 @@ impl Content {
         }
     }
 
-    /// Whether the origin may have answered without having read it. It would take what is left for the next request, and
-    /// the answer to that would be given to another client. Nothing tells for sure: an origin that answered before it had
-    /// everything, that refuses or redirects, or that does not expect content, may well not have read it.
+    /// Whether the origin may have answered without reading the content. It would take the rest for the next request, and the
+    /// answer to that would reach another client. Nothing tells for sure: an origin that answers before it has everything, that
+    /// refuses or redirects, or that expects no content, may well not have read it.
     fn may_be_unread(self, status: StatusCode, sent: Option<Sent>) -> bool {
         match self {
             Self::None => false,
@@ -89,14 +89,14 @@ impl Content {
     }
 }
 
-/// A response head, in our own memory.
+/// A parsed response head, in memory of its own.
 struct Received {
     status: StatusCode,
     reason: Bytes,
     version: http::Version,
-    /// Of the end-to-end ones.
+    /// End-to-end fields.
     fields: PackedFields,
-    /// What `Upgrade` says.
+    /// Value of `Upgrade`.
     upgrade: Option<Vec<u8>>,
     framing: ResponseFraming,
     coding: TransferCoding,
@@ -148,7 +148,7 @@ impl Asking for Conversation {
             Poll::Ready(Sent::Broken) if self.sending.is_unsent() => {
                 return Poll::Ready(Err(OriginError::ClosedBeforeResponse));
             }
-            // Who takes no more may have answered.
+            // An origin that takes no more may have answered.
             Poll::Ready(Sent::Broken | Sent::Whole) | Poll::Pending => {}
         }
         loop {
@@ -156,7 +156,7 @@ impl Asking for Conversation {
             if let Some(received) = self.received(Input::Open, on_interim)? {
                 return Poll::Ready(Ok(received));
             }
-            // An origin that never pauses must not keep the clock from being looked at.
+            // An origin that sends without a pause must not delay the check of the clock.
             if self.interim_count > interim_count {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -173,7 +173,7 @@ impl Asking for Conversation {
 }
 
 impl Conversation {
-    /// The final response head, if it has arrived. Interim responses before it are handed over.
+    /// Returns the final response head, if it has arrived. Interim responses before it are handed over.
     fn received(
         &mut self,
         input: Input,
@@ -264,7 +264,7 @@ impl Received {
     }
 }
 
-/// The phrase as it came. The usual ones need no memory of their own.
+/// Returns the phrase as received. The usual ones need no memory of their own.
 fn reason(phrase: &str) -> Bytes {
     match phrase {
         "OK" => Bytes::from_static(b"OK"),
@@ -281,12 +281,12 @@ fn upgrade(status: StatusCode, head: &ResponseHead<'_, '_>) -> Option<Vec<u8>> {
     head.values("upgrade").next().map(std::borrow::Cow::into_owned)
 }
 
-/// Goes on with the body.
+/// Builds the response, and goes on with the body.
 fn accept(received: Received, conversation: Conversation, exchange: Exchange) -> Box<OriginResponse> {
     let Conversation { mut connection, sending, content, binding, .. } = conversation;
     let sent = sending.outcome();
     let reuse = received.reuse(&exchange, (content, binding), sent);
-    // The rest of the request goes on whether somebody reads the response or not.
+    // The rest of the request is sent whether the response is read or not.
     if sent.is_none() {
         connection.share(sending);
     }

@@ -1,4 +1,4 @@
-//! A response body on its way from the origin.
+//! A response body that is being received.
 
 use std::task::{Context, Poll, ready};
 
@@ -12,11 +12,11 @@ use super::connection::Http1Connection;
 #[derive(Debug)]
 pub(in super::super) struct Http1Body {
     connection: Http1Connection,
-    /// None where the end of the connection is that of the body.
+    /// `None` if the body ends with the connection.
     decoder: Option<BodyDecoder>,
 }
 
-/// What the bytes at hand give.
+/// Next step with the bytes at hand.
 enum Step {
     Piece(BodyFrame),
     NeedMore,
@@ -28,7 +28,7 @@ impl Http1Body {
         Self { connection, decoder }
     }
 
-    /// Whether all of it was read.
+    /// Whether the whole body was read.
     pub(in super::super) fn is_end_stream(&self) -> bool {
         self.decoder.as_ref().is_some_and(BodyDecoder::is_complete)
     }

@@ -1,4 +1,4 @@
-//! A request on its way to the origin: head and body through one queue of bytes.
+//! A request that is being sent: head and body through one queue of bytes.
 
 use std::io::{self, IoSlice};
 use std::num::NonZeroU64;
@@ -16,25 +16,25 @@ use super::super::request_body::RequestBody;
 use super::super::timing::UploadProgress;
 use super::buffers;
 
-/// What comes of sending a request.
+/// Result of sending a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     /// All of it was written.
     Whole,
     /// The origin doesn't take the rest. It may still answer.
     Broken,
-    /// The rest of the request body doesn't come. The origin must not take what it has for the whole.
+    /// The rest of the request body doesn't arrive. The origin must not take a part for the whole.
     Incomplete,
 }
 
 #[derive(Debug)]
 pub(super) struct Sending {
-    /// Encoded: the head, the line before a chunk, the end of the body.
+    /// Encoded lines: the head, the line before a chunk, the end of the body.
     lines: Vec<u8>,
     lines_written: usize,
-    /// A piece of the body, behind `lines`.
+    /// A piece of the body, sent after `lines`.
     data: Bytes,
-    /// What ends the piece, and the body if it is the last one.
+    /// Bytes that end the piece, and the body if it is the last one.
     behind: &'static [u8],
     body: RequestBody,
     coding: Coding,
@@ -45,9 +45,9 @@ pub(super) struct Sending {
 
 #[derive(Debug)]
 enum Coding {
-    /// As it is, by Content-Length.
+    /// Unencoded, with `Content-Length`.
     Plain,
-    /// With the names of the trailers that were announced.
+    /// Chunked, with the names of the announced trailers.
     Chunked(Vec<HeaderName>),
 }
 
@@ -55,7 +55,7 @@ enum Coding {
 enum Stage {
     /// The body has more to come.
     Body,
-    /// All of it is in the queue.
+    /// The whole body is in the queue.
     Last,
     Over(Sent),
 }
@@ -71,7 +71,7 @@ impl Sending {
         Self::of(lines, coding, body)
     }
 
-    /// Of an encoded head.
+    /// Starts with an encoded head.
     fn of(lines: Vec<u8>, coding: Coding, body: RequestBody) -> Self {
         let is_over = body.is_end_stream() && matches!(coding, Coding::Plain);
         Self {
@@ -91,7 +91,7 @@ impl Sending {
         &self.progress
     }
 
-    /// What came of it, if it is over.
+    /// Returns the result, once sending has ended.
     pub(super) fn outcome(&self) -> Option<Sent> {
         match self.stage {
             Stage::Over(sent) => Some(sent),
@@ -99,12 +99,12 @@ impl Sending {
         }
     }
 
-    /// Whether the origin can't have got a byte of it.
+    /// Whether no byte can have reached the origin.
     pub(super) fn is_unsent(&self) -> bool {
         self.written_bytes == 0
     }
 
-    /// The body of a request of which nothing was sent.
+    /// Returns the body of a request of which nothing was sent.
     pub(super) fn into_unsent_body(mut self) -> RequestBody {
         self.body.give_back(std::mem::take(&mut self.data));
         self.body
@@ -149,7 +149,7 @@ impl Sending {
         self.lines_written < self.lines.len() || !self.data.is_empty() || !self.behind.is_empty()
     }
 
-    /// Puts the next piece of the body into the queue, which has none. Ready where something has changed.
+    /// Puts the next piece of the body into the queue, which is empty. Ready if something has changed.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let polled = self.body.poll_frame(cx);
         self.progress.note(&polled, &self.body);
@@ -220,7 +220,7 @@ impl Sending {
     }
 }
 
-/// [`CHUNK_END`] and [`LAST_CHUNK`].
+/// [`CHUNK_END`] and [`LAST_CHUNK`] together.
 const CHUNK_AND_BODY_END: &[u8] = b"\r\n0\r\n\r\n";
 
 #[cfg(test)]
@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes so many bytes at a time, and none beyond a limit.
+    /// A writer that takes a few bytes at a time, up to a limit.
     struct Sink {
         taken: Vec<u8>,
         step_bytes: usize,
@@ -247,7 +247,7 @@ mod tests {
             if self.taken.len() >= self.bytes_max {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             }
-            // Every other time it isn't ready.
+            // Pending at every other call.
             if self.step_bytes.is_multiple_of(2) {
                 self.step_bytes += 1;
                 cx.waker().wake_by_ref();
@@ -279,7 +279,7 @@ mod tests {
 
     const PIECES: [&str; 3] = ["first", "x", "and the last one"];
 
-    /// A body that arrives whole before it is asked for.
+    /// Returns a body that has arrived completely before it is read.
     async fn pieces(length_bytes: Option<u64>, trailers: Option<HeaderMap>) -> RequestBody {
         let (mut sender, body) = RequestBody::channel(8, length_bytes);
         for piece in PIECES {

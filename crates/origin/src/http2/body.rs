@@ -43,7 +43,7 @@ impl Http2Body {
         self.receive.is_end_stream()
     }
 
-    /// No new streams on this connection: its peer stopped answering.
+    /// Stops new streams on this connection: its peer stopped answering.
     pub(crate) fn suspect(&self) {
         self.slot.suspect();
     }
@@ -55,7 +55,7 @@ impl Http2Body {
         while self.state == ReceiveState::Data {
             match ready!(self.receive.poll_data(cx)) {
                 Some(Ok(data)) => {
-                    // Fails only when the stream is gone, which the next poll tells.
+                    // Fails only when the stream is gone, which the next poll reports.
                     let _ = self.receive.flow_control().release_capacity(data.len());
                     if !data.is_empty() {
                         return Poll::Ready(Some(Ok(BodyFrame::Data(data))));

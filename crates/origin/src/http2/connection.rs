@@ -1,4 +1,4 @@
-//! A connection that carries many exchanges, and places on it.
+//! A multiplexed connection, and its stream slots.
 
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -18,15 +18,15 @@ use crate::driver::{self, DriverState};
 use crate::error::{OriginError, cause};
 use crate::stats::Counters;
 
-/// Flow-control window of one response body: what an origin may send ahead of a slow reader. It is memory, so the requests
-/// in flight bound it: 256 MiB for 1024 of them that nobody reads. At 20 ms to the origin it is 12 MiB/s for each body.
+/// Flow-control window of one response body: the bytes that an origin may send ahead of a slow reader. It is memory, bounded by
+/// the requests in flight: 256 MiB for 1024 of them that nobody reads. With 20 ms to the origin it allows 12 MiB/s for each body.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
-/// Flow-control window of a connection: all that there can be. The windows of the streams bound what it holds; a smaller
-/// one would be used up by readers that do not read, and others on the connection would wait for them.
+/// Flow-control window of a connection: the maximum. The windows of the streams bound its memory; a smaller one would be used up
+/// by readers that do not read, and others on the connection would wait for them.
 const CONNECTION_WINDOW_BYTES: u32 = (1 << 31) - 1;
 /// Streams of a connection, so that their windows never add up to more than its own.
 const STREAMS_MAX: usize = (CONNECTION_WINDOW_BYTES / STREAM_WINDOW_BYTES) as usize;
-/// Header section of a response, by the count of RFC 9113 section 10.5.1.
+/// Limit on the header section of a response, by the count of RFC 9113 section 10.5.1.
 const FIELD_SECTION_BYTES_MAX: u32 = 128 * 1024;
 
 /// A connection that carries many exchanges.
@@ -38,20 +38,20 @@ pub(crate) struct Http2Connection {
     /// Set when the peer stopped answering: a dead connection must not swallow request after request.
     suspect: AtomicBool,
     opened_at: Instant,
-    /// The address that a name led to.
+    /// The address that a name resolved to.
     address: Option<IpAddr>,
     idle_since: Mutex<Instant>,
 }
 
-/// A place for one exchange on a connection; given back on drop.
+/// A slot for one exchange on a connection; given back on drop.
 #[derive(Debug)]
 pub(crate) struct StreamSlot {
     connection: Arc<Http2Connection>,
 }
 
 impl Http2Connection {
-    /// Starts HTTP/2 on a stream, and waits for the SETTINGS of its peer: until they are here nobody knows how many streams it takes, and
-    /// what is above its limit is refused.
+    /// Starts HTTP/2 on a stream, and waits for the SETTINGS of its peer: until they arrive the number of streams that it takes
+    /// is unknown, and streams above its limit are refused.
     //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
     pub(crate) async fn open(
         stream: Stream,
@@ -101,7 +101,7 @@ impl Http2Connection {
         self.opened_at
     }
 
-    /// A place within the peer's limit on concurrent streams (RFC 9113 section 5.1.2).
+    /// Reserves a slot within the peer's limit on concurrent streams (RFC 9113 section 5.1.2).
     pub(crate) fn reserve(self: &Arc<Self>) -> Option<StreamSlot> {
         let streams_max = self.sender.current_max_send_streams().min(STREAMS_MAX);
         self.active
@@ -112,7 +112,7 @@ impl Http2Connection {
         Some(StreamSlot { connection: Arc::clone(self) })
     }
 
-    /// The opener's own place. If the peer has lowered its limit to none meanwhile, h2 holds the stream back.
+    /// Reserves the opener's own slot. If the peer has lowered its limit to 0 meanwhile, h2 holds the stream back.
     pub(crate) fn reserve_first(self: &Arc<Self>) -> StreamSlot {
         self.active.fetch_add(1, Ordering::AcqRel);
         StreamSlot { connection: Arc::clone(self) }
@@ -124,18 +124,18 @@ impl Http2Connection {
 }
 
 impl StreamSlot {
-    /// Opens streams, as far as the peer lets it.
+    /// Returns a sender that opens streams as far as the peer allows.
     pub(super) fn sender(&self) -> SendRequest<Bytes> {
         self.connection.sender.clone()
     }
 
-    /// No new streams on this connection: its peer stopped answering.
+    /// Stops new streams on this connection: its peer stopped answering.
     pub(super) fn suspect(&self) {
         self.connection.suspect.store(true, Ordering::Relaxed);
     }
 }
 
-/// Goes on with a connection until its peer lets a stream be opened.
+/// Drives a connection until its peer allows a stream.
 fn poll_first_place(
     sender: &SendRequest<Bytes>,
     connection: &mut Connection<Stream, Bytes>,
@@ -149,7 +149,7 @@ fn poll_first_place(
     }
 }
 
-/// What the end of a connection says of its peer.
+/// Converts the error that ended a connection.
 pub(super) fn broken(error: &h2::Error) -> OriginError {
     if error.is_library() { OriginError::Protocol(cause(error)) } else { OriginError::ClosedBeforeResponse }
 }

@@ -101,7 +101,7 @@ async fn open_stream(
     })
 }
 
-/// An exchange whose response head is waited for.
+/// An exchange that waits for its response head.
 struct Conversation {
     response: ResponseFuture,
     progress: Arc<UploadProgress>,
@@ -114,8 +114,8 @@ impl Asking for Conversation {
         &self.progress
     }
 
-    /// h2 drops an interim response that is still queued when the final one is asked for, so that happens only once no
-    /// interim response can be ahead.
+    /// h2 drops an interim response that is still queued when the final one is polled, so that is polled only when no interim
+    /// response can be ahead.
     fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
@@ -176,12 +176,12 @@ fn accept(
     }))
 }
 
-/// What `Content-Length` says, which h2 has found to be one number.
+/// Value of `Content-Length`; h2 has checked that it is one number.
 fn content_length(fields: &HeaderMap) -> Option<u64> {
     fields.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Sends the request body as flow control allows. Failures to send need no report: the response tells.
+/// Sends the request body as flow control allows. Failures to send need no report: the response shows them.
 async fn send_body(
     mut stream: SendStream<Bytes>,
     mut body: RequestBody,
@@ -210,7 +210,7 @@ async fn send_body(
     let _ = stream.send_data(Bytes::new(), true);
 }
 
-/// Sends all of a piece; an error means that the stream is over.
+/// Sends all of a piece; an error means that the stream has ended.
 async fn send_data(stream: &mut SendStream<Bytes>, mut data: Bytes) -> Result<(), h2::Error> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());

@@ -1,4 +1,4 @@
-//! HTTP/1.1 messages: what is sent, what is accepted, what is refused.
+//! HTTP/1.1 messages: sent, accepted and refused.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -151,7 +151,7 @@ async fn reason_phrases_are_kept() {
         ("413 Payload Too Large", b"Payload Too Large"),
         ("413 Content Too Large", b"Content Too Large"),
         ("299 ", b""),
-        // The tokenizer gives nothing of a phrase with such bytes.
+        // The tokenizer drops a phrase with such bytes.
         ("200 Sch\u{f6}n", b""),
     ] {
         let head = format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\n\r\n");
@@ -263,7 +263,7 @@ async fn an_incomplete_request_body_breaks_the_forward_off() {
         drop(sender);
         let got = fetch(&origin(&config(server.address)), request(Method::POST, body)).await;
         assert_eq!(got.unwrap_err(), OriginError::RequestBody, "{length:?}");
-        // What is waited for until all of it is here does not reach the origin at all.
+        // A small body that breaks off does not reach the origin at all: it is awaited first.
         assert_eq!(server.connections(), usize::from(arrived == 100_000), "{length:?}");
         assert!(server.connections() == 0 || !server.seen(0).contains("\r\n0\r\n"));
     }

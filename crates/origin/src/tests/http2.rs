@@ -15,7 +15,7 @@ use super::scripted::*;
 use crate::settings::{OriginConfig, OriginProtocol, OriginTimeouts};
 use crate::{Interim, OriginError, RequestBody};
 
-/// What the server does with a stream.
+/// Behaviour of the server on a stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Act {
     Answer,
@@ -29,7 +29,7 @@ enum Act {
     Nothing,
 }
 
-/// A server that takes each stream's act from the list, then answers; streams at once are limited.
+/// A server that takes the behaviour of each stream from a list, then answers; concurrent streams are limited.
 struct Server {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -218,7 +218,7 @@ async fn a_request_that_is_always_refused_ends_after_the_time_for_a_connection()
     assert!((2..15).contains(&server.streams.load(Ordering::Relaxed)));
 }
 
-/// Field bug: a new connection was filled before its peer had said how many streams it takes.
+/// Regression: a new connection was filled before its peer had said how many streams it takes.
 //= RFC 9113 section 5.1.2: the peer's limit on concurrent streams
 #[tokio::test]
 async fn no_stream_is_opened_before_the_peer_has_said_how_many() {
@@ -230,7 +230,7 @@ async fn no_stream_is_opened_before_the_peer_has_said_how_many() {
     assert_eq!((origin.stats().retries, server.streams.load(Ordering::Relaxed)), (0, 20));
 }
 
-/// A server that ends its first connection so; the next one leads to a server that answers.
+/// Starts a server whose first connection ends as scripted; the next one leads to a server that answers.
 async fn server_that_goes(going: Vec<Step>) -> OriginConfig {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -252,7 +252,7 @@ async fn server_that_goes(going: Vec<Step>) -> OriginConfig {
 async fn streams_above_the_last_of_goaway_are_sent_again() {
     const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
     const GOAWAY: &[u8] = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0";
-    /// HEADERS with END_STREAM and END_HEADERS, of the first stream.
+    /// HEADERS of the first stream, with END_STREAM and END_HEADERS.
     const REQUEST: &[u8] = b"\x01\x05\0\0\0\x01";
     let preface = || Step::Until(b"SM\r\n\r\n");
     let at_once = vec![preface(), Step::Write([SETTINGS, GOAWAY].concat()), Step::Hold];
@@ -263,7 +263,7 @@ async fn streams_above_the_last_of_goaway_are_sent_again() {
         Step::Write(GOAWAY.to_vec()),
         Step::Hold,
     ];
-    // What ends before it is ready is no connection.
+    // A connection that ends before it is ready is not counted as opened.
     for (going, opened) in [(at_once, 1), (in_between, 2)] {
         let origin = origin(&server_that_goes(going).await);
         let got = fetch(&origin, request(Method::POST, RequestBody::Empty)).await;

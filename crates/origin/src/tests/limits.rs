@@ -46,7 +46,7 @@ async fn each_time_limit_ends_the_exchange() {
 
 #[tokio::test]
 async fn connections_that_are_not_accepted_time_out() {
-    // A listener whose queue is full: further connections are left waiting.
+    // A listener with a full queue: further connections are left waiting.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
     socket.listen(0).unwrap();

@@ -1,4 +1,4 @@
-//! Which connections are used again, and when a request is sent twice.
+//! Reuse of connections, and retries.
 
 use std::io::{self, BufRead as _, Write as _};
 use std::net::Shutdown;
@@ -27,7 +27,7 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     panic!("not reached: {what}");
 }
 
-/// Two requests one after the other; how many connections they took.
+/// Sends two requests one after the other, and returns the number of connections used.
 async fn connections_of_two(script: Vec<Step>, change: impl FnOnce(&mut OriginConfig)) -> usize {
     let server = Scripted::start(vec![script, answers(&[OK])]).await;
     let mut config = config(server.address);
@@ -137,7 +137,7 @@ async fn a_dead_kept_connection_is_retried_once_where_allowed() {
     }
 }
 
-/// What the policy puts over a request is there each time, and once.
+/// Fields that the policy sets are on each attempt, once.
 #[tokio::test]
 async fn a_second_attempt_says_what_the_first_did() {
     let server = Scripted::start(vec![dies_on_second(), answers(&[OK])]).await;
@@ -186,7 +186,7 @@ async fn equal_configurations_share_connections_and_unused_ones_go() {
     assert_eq!(stats.1.connections_idle, 0);
 }
 
-/// What a reload changes, and whether the connections are as good after it.
+/// Whether kept connections survive a reload, by its change.
 #[tokio::test]
 async fn connections_stay_while_their_endpoint_does() {
     type Change = fn(&mut OriginConfig);
@@ -237,7 +237,7 @@ async fn connections_stay_while_their_endpoint_does() {
     }
 }
 
-/// What is in flight counts on, whatever the limits on it are from then on. They hold once they are in force.
+/// Requests in flight still count after a change of limits. The new limits hold once they are in force.
 #[tokio::test]
 async fn a_change_of_policy_does_not_let_more_in() {
     type Change = fn(&mut OriginConfig);
@@ -269,7 +269,7 @@ async fn a_change_of_policy_does_not_let_more_in() {
     }
 }
 
-/// A worker: a thread with its own runtime that makes one request, then drives its connection until told to stop.
+/// Starts a worker: a thread with its own runtime that makes one request, then drives its connection until told to stop.
 fn worker_with_kept_connection(origin: Arc<Upstream>) -> (oneshot::Sender<()>, thread::JoinHandle<()>) {
     let (stop, stopped) = oneshot::channel();
     let (ready, is_ready) = mpsc::sync_channel(1);
@@ -288,7 +288,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A server on a thread of its own, with the runtime that names would be looked up on.
+/// Starts a server on a thread of its own, with the runtime for name look-ups.
 fn server(scripts: Vec<Vec<Step>>) -> (Handle, Scripted) {
     let (started, is_started) = mpsc::sync_channel(1);
     thread::spawn(move || {
@@ -300,7 +300,7 @@ fn server(scripts: Vec<Vec<Step>>) -> (Handle, Scripted) {
     is_started.recv().unwrap()
 }
 
-/// Workers spawn their exchanges.
+/// Workers spawn their exchanges, so the futures must be `Send`.
 #[test]
 fn sending_is_send() {
     fn check<T: Send>(_: T) {}
@@ -324,8 +324,7 @@ fn workers_borrow_each_others_idle_connections() {
     worker.join().unwrap();
 }
 
-/// Answers on two connections; on the first, it goes on without being asked when it is told to, and hangs up the
-/// channel after that.
+/// Answers on two connections. On the first, it runs `unasked` when it is told to, and closes the channel after that.
 fn serve_unasked(listener: UnixListener, told: mpsc::Receiver<()>, unasked: fn(&mut UnixStream)) {
     let answer = |stream: &mut UnixStream| {
         let lines = io::BufReader::new(&mut *stream).lines().map(Result::unwrap);
@@ -342,7 +341,7 @@ fn serve_unasked(listener: UnixListener, told: mpsc::Receiver<()>, unasked: fn(&
     });
 }
 
-/// The worker at home has other things to do, and no event has told it yet of what came on its connection.
+/// The worker at home is busy, and no event has reported the bytes that arrived on its connection.
 //= RFC 9112 section 6.3: bytes after the response are not its
 #[test]
 fn what_comes_unasked_is_noticed_before_an_event_tells_of_it() {

@@ -1,4 +1,4 @@
-//! Names, their TTL, and name servers that fail.
+//! Names, their TTL, and failing name servers.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use super::scripted::*;
 use crate::settings::{AddressFamily, OriginAddress, OriginConfig};
 use crate::{OriginError, Upstreams};
 
-/// What a name server says of every name.
+/// Answer of a name server to every query.
 #[derive(Clone, Debug)]
 enum Says {
     Addresses(Vec<Ipv4Addr>),
-    /// There is no such name.
+    /// The name does not exist.
     NxDomain,
-    /// There is one, and it has no address.
+    /// The name exists, without an address.
     NoData,
     ServFail,
 }
@@ -70,7 +70,7 @@ impl NameServer {
 
 const A: u8 = 1;
 
-/// Addresses are an answer for A alone.
+/// Encodes a reply; addresses are only in answers to A queries.
 fn reply(query: &[u8; 512], says: &Says, ttl_s: u8) -> (Vec<u8>, u8) {
     let name_end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap();
     let kind = query[name_end + 2];
@@ -143,7 +143,7 @@ async fn the_last_known_addresses_go_when_name_servers_say_that_there_are_none()
     }
 }
 
-/// A name is looked up again while its connections are never idle, and those to an address that it has no more end.
+/// A name is looked up again even if its connections are never idle, and connections to an address that it has lost end.
 #[tokio::test]
 async fn kept_connections_follow_a_name() {
     let names = NameServer::start(&[Ipv4Addr::LOCALHOST], 1).await;
@@ -152,7 +152,7 @@ async fn kept_connections_follow_a_name() {
     assert_eq!(fetch(&origin, get()).await.unwrap().body, "ok");
     *names.answer.lock() = Says::Addresses(vec![FIRST]);
     let began = tokio::time::Instant::now();
-    // Nobody listens there.
+    // No server listens at the new address.
     while fetch(&origin, get()).await.is_ok() {
         assert!(began.elapsed() < Duration::from_secs(5), "it stays with the old address");
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,4 +1,4 @@
-//! An origin server that follows a script of reads and writes, and a client to ask it.
+//! A scripted origin server, and a client for it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,10 +21,10 @@ use crate::{
     BodyFrame, Interim, OriginError, OriginRequest, OriginResponse, RequestBody, Upstream, Upstreams,
 };
 
-/// What the server does next on a connection. After the last step it closes the connection.
+/// A step of the server on a connection. After the last one it closes the connection.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// Reads until these bytes have come.
+    /// Reads until these bytes have arrived.
     Until(&'static [u8]),
     Write(Vec<u8>),
     /// Closes with a reset.
@@ -41,14 +41,14 @@ pub(super) fn write(bytes: &str) -> Step {
     Step::Write(bytes.as_bytes().to_vec())
 }
 
-/// Steps that answer requests one after the other.
+/// Returns the steps that answer requests one after the other.
 pub(super) fn answers(responses: &[&str]) -> Vec<Step> {
     responses.iter().flat_map(|response| [REQUEST, write(response)]).chain([Step::Hold]).collect()
 }
 
 pub(super) const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// Each connection gets the next script; more connections are closed at once.
+/// A server that runs the next script on each connection, and closes further connections at once.
 pub(super) struct Scripted {
     pub(super) address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
@@ -79,7 +79,7 @@ impl Scripted {
         self.seen.lock().len()
     }
 
-    /// What was read on a connection so far.
+    /// Returns the text read on a connection so far.
     pub(super) fn seen(&self, connection: usize) -> String {
         self.seen.lock()[connection].clone()
     }
@@ -217,7 +217,7 @@ pub(super) async fn whole(mut response: Box<OriginResponse>) -> Result<Whole, Or
     Ok(Whole { status: response.status.as_u16(), fields: map(&response.fields), body, trailers })
 }
 
-/// The fields as tests look them up.
+/// Converts the fields to a map for look-ups in tests.
 pub(super) fn map(fields: &PackedFields) -> HeaderMap {
     let lines = fields.lines();
     let typed = |(name, value): (&str, &[u8])| {

@@ -1,4 +1,4 @@
-//! TLS towards origins: who is believed, and what ALPN chooses.
+//! TLS towards origins: certificate verification and ALPN.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Authority {
         self.0.pem().into_bytes()
     }
 
-    /// Chain and key, PEM.
+    /// Returns a certificate chain and key in PEM.
     fn issue(&self, name: &str) -> (Vec<u8>, Vec<u8>) {
         let key = KeyPair::generate().unwrap();
         let certificate =
