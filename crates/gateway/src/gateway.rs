@@ -1,4 +1,4 @@
-//! The data plane as a whole: its threads, and the handle through which the rest of the process reaches it.
+//! The data plane as a whole: its threads, and a handle to it for the rest of the process.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -38,29 +38,29 @@ use crate::server::listener::{self, Claim, InheritedSockets, Listener, OpenConne
 use crate::server::tls::{self, ServedCertificate};
 use crate::worker::{Drain, Shared, Worker};
 
-/// What a gateway is started with.
+/// Everything that a gateway is started with.
 pub struct Start<'a> {
     /// The checked configuration.
     pub config: Config,
-    /// Where requests are counted; made for as many workers as the configuration has.
+    /// Metrics; created for as many workers as the configuration has.
     pub telemetry: Arc<Telemetry>,
-    /// Where requests are logged; made for as many workers.
+    /// Access log; created for the same number of workers.
     pub access_log: &'a AccessLog,
     /// The runtime for everything that isn't a request.
     pub background: Handle,
-    /// What is done when a worker has panicked: its connections are gone, and nobody accepts others in its place. It need not return.
+    /// Called when a worker has panicked: its connections are lost, and it accepts no others. It need not return.
     pub on_failure: fn(),
-    /// Where spans go; absent: there are none.
+    /// Destination of spans; absent: none.
     pub spans: Option<Arc<dyn SpanSink>>,
-    /// What is behind the memory of each store, in their order; the last ones may be missing.
+    /// Tier behind the memory of each store, in their order; the last ones may be missing.
     pub tiers: Vec<Option<StartTier>>,
-    /// Sockets that listen already, opened by who started the process: those of each listener, in their order; the last ones may be missing.
+    /// Listening sockets inherited from the parent process: those of each listener, in their order; the last ones may be missing.
     pub inherited: Vec<Vec<TcpListener>>,
-    /// Of those.
+    /// Owner of the inherited sockets.
     pub inherited_owner: SocketOwner,
 }
 
-/// Why a gateway can't start, or a configuration can't come into force.
+/// The reason why a gateway can't start, or a configuration can't come into force.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -69,7 +69,7 @@ pub enum StartError {
     Bind {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A worker thread or its runtime can't be made.
@@ -80,16 +80,16 @@ pub enum StartError {
     Tls {
         /// The listener.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: rustls::Error,
     },
     /// The kernel does not let a socket listen.
     #[error("can't listen: {0}")]
     Listen(io::Error),
-    /// The server name can't stand in a header field.
+    /// The server name is not valid in a header field.
     #[error("server_name {0:?} must be printable ASCII")]
     ServerName(String),
-    /// A reload names other stores than those that run.
+    /// A reload names other stores than the running ones.
     #[error("stores can't be added and removed by a reload")]
     Stores,
 }
@@ -99,14 +99,14 @@ pub struct Gateway {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
     listening: Arc<[Weak<TcpListener>]>,
-    /// Workers wait for it.
+    /// Lets the workers accept connections.
     may_accept: watch::Sender<()>,
     threads: Vec<JoinHandle<()>>,
     background: Handle,
     drain_limit: Duration,
 }
 
-/// For what the tier behind memory is told at the end, where clients have used up the drain limit.
+/// Least time for flushing stored responses to the tier behind memory, even if clients have used up the drain limit.
 const TIER_DRAIN_MIN: Duration = Duration::from_secs(1);
 
 /// A setting that a reload can't change; the running one stays.
@@ -117,8 +117,8 @@ pub struct NotReloaded {
 }
 
 impl Gateway {
-    /// Binds all addresses and starts the workers, which serve nobody before [`Gateway::accept`]. Dropped before, it leaves inherited sockets to
-    /// whom they are of, with the clients that wait there.
+    /// Binds all addresses and starts the workers, which serve nobody before [`Gateway::accept`]. If dropped before that, it
+    /// leaves inherited sockets, and the clients that wait there, to their owner.
     ///
     /// # Errors
     /// See [`StartError`]; nothing runs then.
@@ -181,7 +181,7 @@ impl Gateway {
         Ok(Self { shared, addresses, listening, may_accept, threads, background, drain_limit })
     }
 
-    /// Clients are served from now on.
+    /// Starts to serve clients.
     ///
     /// # Errors
     /// The kernel does not let a socket listen.
@@ -202,8 +202,8 @@ impl Gateway {
         GatewayControl { shared: Arc::clone(&self.shared), listening: Arc::clone(&self.listening) }
     }
 
-    /// Waits until all workers have finished, see [`GatewayControl::drain`], and the tier behind memory knows what they have stored.
-    /// To be called from a thread that may block.
+    /// Waits until all workers have finished, see [`GatewayControl::drain`], and their stored responses are written to the tier
+    /// behind memory. To be called from a thread that may block.
     pub fn join(self) {
         let begun = Instant::now();
         for thread in self.threads {
@@ -217,16 +217,16 @@ impl Gateway {
     }
 }
 
-/// What a store holds right now.
+/// Present state of a store.
 #[derive(Clone, Debug)]
 pub struct StoreMeasures<'a> {
-    /// None for that of sites that name none.
+    /// `None` for the store of sites that name none.
     pub name: Option<&'a str>,
-    /// What is in memory.
+    /// Use of memory.
     pub usage: Usage,
-    /// What was asked of the tier behind memory, if there is one.
+    /// Counts of requests to the tier behind memory, if there is one.
     pub tier: Option<TierCounts>,
-    /// How that tier does.
+    /// Health of that tier.
     pub health: Option<Health>,
 }
 
@@ -234,7 +234,7 @@ pub struct StoreMeasures<'a> {
 #[derive(Clone)]
 pub struct GatewayControl {
     shared: Arc<Shared>,
-    /// They belong to the workers, and are closed when these stop to accept.
+    /// Owned by the workers, and closed when they stop accepting.
     listening: Arc<[Weak<TcpListener>]>,
 }
 
@@ -262,13 +262,13 @@ impl GatewayControl {
     /// Takes stored responses out of use, with their variants; fetches in flight for them won't be stored.
     ///
     /// # Errors
-    /// What is asked for is no purge, or no site serves it.
+    /// The order is no valid purge, or no site serves its URL.
     pub async fn purge(&self, order: &PurgeOrder) -> Result<PurgeOutcome, PurgeError> {
         purge::purge(&self.shared, order).await
     }
 
-    /// Makes a request as a client would, and tells what was decided about it and from which values. The request is a
-    /// real one: it may be forwarded, stored and counted.
+    /// Makes a request as a client would, and returns the decisions about it with the values behind them. The request is a real
+    /// one: it may be forwarded, stored and counted.
     ///
     /// # Errors
     /// See [`ExplainError`].
@@ -285,13 +285,13 @@ impl GatewayControl {
         self.shared.drain.begin();
     }
 
-    /// The same, while a successor goes on to accept connections from the sockets of [`GatewayControl::listening`].
+    /// Drains, while a successor continues to accept connections from the sockets of [`GatewayControl::listening`].
     pub fn drain_for_successor(&self) {
         self.shared.drain.begin_for_successor();
     }
 
-    /// Forwards every request that begins from now on, where what is stored is stored in this process alone: purges reach the
-    /// successor, and not this process.
+    /// Forwards all new requests of sites whose store has no tier behind memory: purges reach only the successor, and not the
+    /// memory of this process.
     pub fn stop_reusing(&self) {
         let mut config = self.shared.live.load().config.clone();
         let stores = &self.shared.stores;
@@ -305,24 +305,24 @@ impl GatewayControl {
         }
     }
 
-    /// The sockets that accept connections, for a process that is to take them over.
+    /// Returns the sockets that accept connections, for a process that takes them over.
     ///
     /// # Errors
     /// The process has no file descriptor left.
     pub fn listening(&self) -> io::Result<Vec<OwnedFd>> {
         let mut open: Vec<_> = self.listening.iter().filter_map(Weak::upgrade).collect();
-        // Several workers may share one.
+        // Several workers may share a socket.
         open.sort_by_key(Arc::as_ptr);
         open.dedup_by(|one, other| Arc::ptr_eq(one, other));
         open.iter().map(|listener| listener.as_fd().try_clone_to_owned()).collect()
     }
 
-    /// Whether the data plane is on its way to a stop.
+    /// Whether the data plane is stopping.
     pub fn is_draining(&self) -> bool {
         self.shared.drain.has_begun()
     }
 
-    /// What each store holds, and what was asked of its tier.
+    /// State of each store.
     pub fn stores(&self) -> impl Iterator<Item = StoreMeasures<'_>> {
         self.shared.stores.iter().map(|store| StoreMeasures {
             name: store.given_name(),
@@ -332,12 +332,12 @@ impl GatewayControl {
         })
     }
 
-    /// How many client connections may be open.
+    /// Maximum number of open client connections.
     pub fn connections_max(&self) -> usize {
         self.shared.live.load().config.limits.connections_max
     }
 
-    /// The certificates of all listeners that clients get.
+    /// Certificates that listeners present to clients.
     pub fn certificates(&self) -> Vec<ServedCertificate> {
         let live = self.shared.live.load();
         let listeners = live.config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
@@ -349,19 +349,19 @@ impl GatewayControl {
         self.shared.upstreams.stats()
     }
 
-    /// Forwards in progress that others can join.
+    /// Number of forwards in progress that others can join.
     pub fn fetches_in_flight(&self) -> usize {
         self.shared.stores.iter().map(|store| store.cache.fetches().len()).sum()
     }
 }
 
-/// Has the servers of all origins in force checked, as far as their configuration says so.
+/// Puts the checks and limits of all origins in the present configuration in force.
 fn check_origins(shared: &Shared) {
     let live = shared.live.load();
     live.routes.by_name().values().for_each(|site| shared.upstreams.take_effect(&site.upstream));
 }
 
-/// Does for a store what no request waits for.
+/// Starts the background tasks of a store.
 fn keep(shared: &Arc<Shared>, store: StoreIndex, background: &Handle) {
     let swept = Arc::clone(shared);
     background.spawn(async move { swept.stores.at(store).cache.sweep().await });
@@ -372,13 +372,13 @@ fn keep(shared: &Arc<Shared>, store: StoreIndex, background: &Handle) {
     }
 }
 
-/// What a worker serves.
+/// Tasks of a worker.
 struct Duties {
-    /// With their numbers in the configuration.
+    /// Listeners, with their indices in the configuration.
     listeners: Vec<(usize, Listener)>,
-    /// Before its first message they belong to others.
+    /// Sends a message once the worker may accept: until then the sockets may belong to another process.
     accepting: watch::Receiver<()>,
-    /// Questions of operators; only one worker answers them.
+    /// Explain requests of operators; only one worker answers them.
     explain_jobs: Option<mpsc::Receiver<ExplainJob>>,
     open: Arc<OpenConnections>,
     on_failure: fn(),
@@ -387,7 +387,7 @@ struct Duties {
 /// An address, and the listeners of each worker.
 type Bound = (SocketAddr, Vec<Vec<Listener>>);
 
-/// Listeners of one process may have a port in common: `0.0.0.0:80` beside `[::]:80`.
+/// Binds all addresses. Listeners of one process may share a port: `0.0.0.0:80` beside `[::]:80`.
 fn bind_all(
     listeners: &[ListenerConfig],
     inherited: impl Iterator<Item = InheritedSockets>,
@@ -426,12 +426,12 @@ fn spawn_worker(
             listener::serve(worker, duties.listeners, duties.open, drain_limit).await;
         };
         guard(|| runtime.block_on(serve), duties.on_failure);
-        // Tasks that are left belong to nobody any more: fills whose clients have gone.
+        // Remaining tasks have no owner any more, such as fills whose clients have gone.
         runtime.shutdown_background();
     })
 }
 
-/// Panics of exchanges stay in their tasks; one of what accepts them is a failure of the worker.
+/// Runs a worker, and calls `on_failure` if it panics. Panics of exchanges stay in their tasks.
 fn guard(serve: impl FnOnce(), on_failure: fn()) {
     if catch_unwind(AssertUnwindSafe(serve)).is_err() {
         tracing::error!("a worker has panicked");
@@ -454,7 +454,7 @@ fn live(
     let sites = config.sites.iter().map(|site| {
         let live = LiveSite::new(site, upstreams.upstream(&site.origin), telemetry);
         Arc::new(match running {
-            // A moment later: what is stored until the new configuration applies was judged by the old one.
+            // A moment later: responses stored until the new configuration applies were judged by the old one.
             Some(_) => live.replacing(before.get(site.name.as_str()).copied(), now().plus_ms(1000)),
             None => live,
         })
@@ -470,8 +470,8 @@ fn live(
     Ok(ActiveConfig { routes, cache_name, has_timelines, tls, config })
 }
 
-/// The TLS configuration of the listener with this index. The running one, where it would be the same: only then are
-/// session tickets good that clients have got from it.
+/// Returns the TLS configuration of the listener with this index. The running one is kept if nothing changes, so that its session
+/// tickets stay valid.
 fn listener_tls(
     listener: &ListenerConfig,
     running: Option<&ActiveConfig>,
@@ -489,7 +489,7 @@ fn listener_tls(
     tls::server_config(tls, listener.http2).map(Some).map_err(|source| StartError::Tls { address, source })
 }
 
-/// Puts the running values of settings that a reload can't change into `config`, and names those that differ.
+/// Puts the running values of settings that a reload can't change into `config`, and returns those that differ.
 fn keep_fixed(running: &Config, config: &mut Config) -> Vec<NotReloaded> {
     let mut fixed = Vec::new();
     let addresses =
@@ -511,7 +511,7 @@ fn keep_fixed(running: &Config, config: &mut Config) -> Vec<NotReloaded> {
     fixed
 }
 
-/// Sites know their stores by number.
+/// Whether both have the same stores, in the same order: sites refer to their store by index.
 fn has_same_stores(running: &Config, config: &Config) -> bool {
     let names = |config: &Config| config.stores.iter().map(|store| store.name.clone()).collect::<Vec<_>>();
     names(running) == names(config)

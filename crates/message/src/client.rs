@@ -1,4 +1,4 @@
-//! Whom a request is counted for, where limits hold for each client.
+//! The client that a request counts for, where limits hold for each client.
 
 use std::net::IpAddr;
 
@@ -8,12 +8,12 @@ use ipnet::IpNet;
 
 use crate::head::{OwnedRequest, RequestHead, Trust};
 
-/// Peers that tell whose request they forward.
+/// Peers that name the client whose request they forward.
 #[derive(Clone, Debug)]
 pub struct TrustedProxies {
-    /// Where they are.
+    /// Networks of the proxies.
     pub networks: Vec<IpNet>,
-    /// How many of the hops that they tell are read and forwarded; at least 1.
+    /// Maximum number of hops that are read and forwarded; at least 1.
     pub hops_max: usize,
 }
 
@@ -24,14 +24,14 @@ impl TrustedProxies {
     }
 }
 
-/// Whether one of the networks has an address. An IPv4 address may be written as one of IPv6.
+/// Whether one of the networks contains an address. An IPv4 address may be written as an IPv6 one.
 #[inline]
 pub fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
     let address = address.to_canonical();
     networks.iter().any(|network| network.contains(&address))
 }
 
-/// An address, or a network of IPv6 that one customer usually has: one host alone can have any address of its /64.
+/// An IPv4 address, or the IPv6 network that one customer usually has: one host alone can use any address of its /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Client {
     V4([u8; 4]),
@@ -51,8 +51,8 @@ impl Client {
         }
     }
 
-    /// Who made a request: the peer, or whom a trusted proxy names. `None` where that names nobody: all its clients
-    /// would share what is meant for one.
+    /// Returns the client that made a request: the peer, or the client that a trusted proxy names. `None` if it names none: all
+    /// clients behind it would share the limit of one.
     #[inline]
     pub fn of_request(request: &OwnedRequest, trusted: &TrustedProxies) -> Option<Self> {
         match request.peer.trust {
@@ -62,13 +62,14 @@ impl Client {
     }
 }
 
-/// Where a request came from, for people to read: the address that a trusted proxy names, or else that of the peer.
+/// Returns the source of a request, for display: the address that a trusted proxy names, or else that of the peer.
 #[inline]
 pub fn address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> IpAddr {
     known_address_of(request, trusted).unwrap_or_else(|_| request.peer.ip())
 }
 
-/// The same, for what is counted; `None` where a trusted proxy names nobody, or not so that it can be read: it may be anybody behind it.
+/// Returns the source of a request, for counts. `None` if a trusted proxy names no address, or none that can be read: it may be
+/// any client behind the proxy.
 #[inline]
 pub fn named_address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> Option<IpAddr> {
     match request.peer.trust {
@@ -77,10 +78,10 @@ pub fn named_address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> 
     }
 }
 
-/// As [`address_of`], for decisions that must not be made for somebody else.
+/// Returns the source of a request, for decisions that must not be made for another client.
 ///
 /// # Errors
-/// A trusted proxy names somebody in a way that can't be read.
+/// A trusted proxy names the client in a way that can't be read.
 #[inline]
 pub fn known_address_of(
     request: &RequestHead<'_>,
@@ -98,22 +99,22 @@ fn named(lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Result<Option<IpA
     Route::read(lines, trusted).client
 }
 
-/// Who made a request is told, but not so that it can be read: `unknown`, a name, half a quotation, or behind more hops than are read.
+/// The client is named, but not readably: `unknown`, a name, an unfinished quotation, or more hops away than are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownClient;
 
-/// The hops of a request that came from a trusted proxy, and how far they are to be believed.
+/// Hops of a request that came from a trusted proxy, and how far they are trusted.
 ///
-/// The client is the last one that is not itself a trusted proxy: what stands before it anybody may have written. Where all
-/// are trusted proxies, the first of them made the request. What is said of the request in the element that names the client,
-/// or behind it, trusted proxies have said.
+/// The client is the last hop that is not itself a trusted proxy: anybody may have written the elements before it. If all are
+/// trusted proxies, the first of them made the request. The element that names the client, and those after it, were written by
+/// trusted proxies.
 #[derive(Debug)]
 pub struct Route<'a> {
     pub hops: Hops<'a>,
-    /// How many of the nearest were written by trusted proxies.
+    /// Number of the nearest hops that trusted proxies wrote.
     believed: usize,
     pub client: Result<Option<IpAddr>, UnknownClient>,
-    /// Whether what stands before the hops, and is not to be believed, would have named the client.
+    /// Whether the client would be in elements that were not read, and so are not trusted.
     pub is_cut_off: bool,
 }
 
@@ -135,7 +136,7 @@ impl<'a> Route<'a> {
         Self { hops, believed, client, is_cut_off }
     }
 
-    /// What is believed, from the client on.
+    /// The trusted hops, from the client on.
     #[inline]
     pub fn believed(&self) -> impl Iterator<Item = &Hop<'a>> {
         self.hops.nearest[..self.believed].iter().rev()
@@ -167,7 +168,7 @@ mod tests {
         check("forwarded", "proto=https;for=\"[2001:db8::1]\"", Some("2001:db8::1"));
         check("forwarded", "proto=https", None);
         check("forwarded", "for=\"1.1.1.1, for=\"[2001:db8::1]:4711\"", Some("2001:db8::1"));
-        // A quotation that a client began, and never ended, hides nothing behind it.
+        // An unfinished quotation that a client began hides nothing after it.
         check("forwarded", "for=\"192.0.2.1, for=192.0.2.2", Some("192.0.2.2"));
         check("forwarded", "for=192.0.2.1, for=evil, for=10.0.0.2", None);
         check("forwarded", "for=192.0.2.1;x=\"a;for=6.6.6.6\"", Some("192.0.2.1"));

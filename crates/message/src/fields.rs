@@ -8,34 +8,35 @@ use std::ops::Range;
 use caching::{FieldLine, conditional};
 use smallvec::SmallVec;
 
-/// A header section that is being put together: `name: value\r\n` for each line, plus how long each part is.
+/// A header section under construction: `name: value\r
+/// ` for each line, plus the lengths of each part.
 #[derive(Clone, Debug, Default)]
 pub struct PackedFields {
     wire: Vec<u8>,
     spans: Vec<LineSpan>,
 }
 
-/// A header section in as few bytes as it needs, to be kept: one allocation.
+/// A header section to be kept, in as few bytes as it needs: one allocation.
 #[derive(Clone, Debug)]
 pub struct KeptFields {
-    /// The wire form, and behind it the spans.
+    /// The wire form, followed by the spans.
     bytes: Box<[u8]>,
     wire_bytes: u32,
 }
 
-/// A header section, wherever it is.
+/// A borrowed header section.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a> {
     wire: &'a [u8],
     spans: &'a [LineSpan],
 }
 
-/// The lengths of a line's name and value, and of a line that is kept whether it belongs in a 304, which is not decided
-/// with every 304. Four bytes, because there is one for each line of each stored response.
+/// Lengths of a line's name and value. For kept lines also whether a 304 repeats them, so that this need not be decided with
+/// every 304. Four bytes, because there is one for each line of each stored response.
 type LineSpan = [u8; 4];
 
 const BELONGS_IN_304: u32 = 1 << 31;
-/// A length did not fit: the name ends at the first colon, the value at the first CR, which none contains.
+/// A length did not fit: the name ends at the first colon, the value at the first CR, which they can't contain.
 const IS_UNMEASURED: u32 = 1 << 30;
 const NAME_SHIFT: u32 = 24;
 const NAME_BYTES_MAX: usize = 0x3f;
@@ -96,14 +97,14 @@ impl PackedFields {
         self.spans.push(span(name, value_bytes));
     }
 
-    /// Whether a line has such a name.
+    /// Whether any line's name satisfies the predicate.
     #[inline]
     pub fn has_any(&self, is_such: impl Fn(&[u8]) -> bool) -> bool {
         let fields = self.view();
         fields.parts().any(|part| is_such(&fields.wire[part.name()]))
     }
 
-    /// Removes the lines whose names don't pass.
+    /// Removes the lines whose names don't satisfy the predicate.
     #[inline]
     pub fn retain(&mut self, is_kept: impl Fn(&[u8]) -> bool) {
         let fields = self.view();
@@ -125,7 +126,7 @@ impl PackedFields {
         self.spans.retain(|_| lines.next().is_none_or(|(is_kept, _)| is_kept));
     }
 
-    /// One line in place of all that are called `name`.
+    /// Replaces all lines called `name` by one.
     #[inline]
     pub fn set(&mut self, name: &str, value: &[u8]) {
         if self.value(name).is_some() {
@@ -134,7 +135,7 @@ impl PackedFields {
         self.push(name, value);
     }
 
-    /// Puts an element behind those of a list.
+    /// Appends an element to a list.
     #[inline]
     pub fn append_to_list(&mut self, name: &str, element: &[&[u8]]) {
         if self.value(name).is_none() {
@@ -149,7 +150,7 @@ impl PackedFields {
         self.set(name, &list);
     }
 
-    /// Appends a line whose name may have letters of both cases.
+    /// Appends a line, with its name in lower case.
     #[inline]
     pub fn push_lowercase(&mut self, name: &str, value: &[u8]) {
         let start = self.wire.len();
@@ -162,7 +163,7 @@ impl PackedFields {
         self.spans.is_empty()
     }
 
-    /// How many lines there are.
+    /// Number of lines.
     #[inline]
     pub fn len(&self) -> usize {
         self.spans.len()
@@ -232,7 +233,7 @@ impl From<PackedFields> for KeptFields {
     #[inline]
     fn from(packed: PackedFields) -> Self {
         let wire_bytes = packed.wire.len();
-        // Of exact size: what is left over of a list that grew would be kept too.
+        // Of exact size: the spare capacity of a list that grew would be kept too.
         let mut bytes = Vec::with_capacity(wire_bytes + size_of_val(&packed.spans[..]));
         bytes.extend_from_slice(&packed.wire);
         for (span, (name, _)) in packed.spans.iter().zip(packed.lines()) {
@@ -245,7 +246,7 @@ impl From<PackedFields> for KeptFields {
 }
 
 impl<'a> Fields<'a> {
-    /// The number of lines.
+    /// Number of lines.
     #[inline]
     pub fn line_count(self) -> usize {
         self.spans.len()
@@ -253,7 +254,7 @@ impl<'a> Fields<'a> {
 
     #[inline]
     pub fn lines(self) -> impl ExactSizeIterator<Item = FieldLine<'a>> + Clone {
-        // To check the whole section costs less than to check each name; only an odd value makes that necessary.
+        // Checking the whole section costs less than checking each name; only an odd value makes that necessary.
         let text = std::str::from_utf8(self.wire).ok();
         self.parts().map(move |part| {
             let name = text.and_then(|text| text.get(part.name()));
@@ -261,13 +262,13 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// The lines that a 304 repeats of a response with these fields, which are kept ones.
+    /// Lines that a 304 repeats; the fields must be kept ones.
     #[inline]
     pub fn lines_of_304(self) -> impl Iterator<Item = FieldLine<'a>> {
         self.parts().filter(|part| part.belongs_in_304).map(move |part| self.line(part))
     }
 
-    /// The same in wire form, neighbours together.
+    /// Lines that a 304 repeats, in wire form, with adjacent lines together.
     #[inline]
     pub fn wire_of_304(self) -> impl Iterator<Item = &'a [u8]> {
         let mut parts = self.parts();
@@ -302,7 +303,7 @@ impl<'a> Fields<'a> {
         self.parts().filter(move |part| self.is_called(*part, name)).map(move |part| self.value_in(part))
     }
 
-    /// The length first, which most names differ by; and as bytes, since only what leaves here has to be text.
+    /// Compares the length first, which most names differ by; and bytes, since only returned names have to be text.
     #[inline]
     fn is_called(self, part: Part, name: &str) -> bool {
         part.name_bytes == name.len() && self.wire[part.name()].eq_ignore_ascii_case(name.as_bytes())
@@ -319,7 +320,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Where a line is in the wire form.
+/// Position of a line in the wire form.
 #[derive(Clone, Copy)]
 struct Part {
     start: usize,
@@ -340,7 +341,7 @@ impl Part {
     }
 }
 
-/// The places of the lines, one by one. A line that is passed over costs an addition.
+/// Positions of the lines, one by one. Skipping a line costs an addition.
 #[derive(Clone)]
 struct Parts<'a> {
     wire: &'a [u8],
@@ -371,7 +372,7 @@ impl Iterator for Parts<'_> {
 
 impl ExactSizeIterator for Parts<'_> {}
 
-/// The lengths of name and value of the first line.
+/// Lengths of name and value of the first line.
 #[cold]
 #[inline]
 fn measured(wire: &[u8]) -> (usize, usize) {

@@ -1,4 +1,4 @@
-//! A request's head as both protocols present it, borrowed and owned.
+//! Request heads in the form common to both protocols, borrowed and owned.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::fields::PackedFields;
 use crate::timeline::Timeline;
 use crate::trace::Record;
 
-/// The URI scheme of the target, by the connection or a trusted proxy.
+/// URI scheme of the target, by the connection or a trusted proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     Http,
@@ -36,7 +36,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// The version of an origin's message.
+    /// Version of an origin's message.
     #[inline]
     pub fn received(version: http::Version) -> Self {
         match version {
@@ -46,7 +46,7 @@ impl Version {
         }
     }
 
-    /// As in `Via` (RFC 9110 section 7.6.3).
+    /// Version as in `Via` (RFC 9110 section 7.6.3).
     #[inline]
     pub fn received_protocol(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl Version {
         }
     }
 
-    /// As in spans.
+    /// Version as in spans.
     #[inline]
     pub fn of_protocol(self) -> &'static str {
         match self {
@@ -76,28 +76,28 @@ impl Version {
     }
 }
 
-/// A client connection, as long as it lives.
+/// A client connection, for its whole life.
 #[derive(Clone, Debug)]
 pub struct ClientEnd {
     pub peer: Peer,
     pub tls: Option<Arc<TlsSession>>,
 }
 
-/// What was agreed on in a handshake. Shared by the requests of a connection, which only refer to it.
+/// Result of a TLS handshake. Shared by the requests of a connection, which only refer to it.
 #[derive(Debug)]
 pub struct TlsSession {
-    /// `TLSv1.2`, `TLSv1.3`.
+    /// Protocol version: `TLSv1.2`, `TLSv1.3`.
     pub version: &'static str,
     /// The server name that the client asked for (RFC 6066 section 3).
     pub server_name: Option<Box<str>>,
 }
 
-/// Who is at the other end of a connection.
+/// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
     /// The client's address, from the PROXY protocol where that is spoken.
     pub address: SocketAddr,
-    /// Whether its forwarding fields are believed.
+    /// Whether its forwarding fields are trusted.
     pub trust: Trust,
     /// Scheme of the connection itself.
     pub scheme: Scheme,
@@ -110,7 +110,7 @@ impl Peer {
     }
 }
 
-/// Whether a peer's `X-Forwarded-*` and `Forwarded` fields are believed.
+/// Whether a peer's `X-Forwarded-*` and `Forwarded` fields are trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     Untrusted,
@@ -127,18 +127,18 @@ pub struct RequestHead<'a> {
     pub path_and_query: &'a str,
     pub version: Version,
     pub fields: &'a [FieldLine<'a>],
-    /// Whether `Connection` names any of them.
+    /// Whether `Connection` names any of the fields.
     pub nominations: Nominations,
-    /// What the origin gets of them, where they have been read (after the rewriting of its site).
+    /// Fields sent to the origin, once they have been prepared (after the rewriting of its site).
     pub sent: Option<&'a [FieldLine<'a>]>,
     /// Field lines that are part of the cache key.
     pub keyed: &'a [u8],
     pub content: Content,
     pub upgrade: Option<&'a str>,
     pub peer: Peer,
-    /// Where decisions are noted, if anybody wants to know.
+    /// Record of decisions, for `larder explain`.
     pub record: Option<&'a Arc<Record>>,
-    /// What takes how long, if anybody wants to know.
+    /// Timings of the exchange, if it is traced or the client asks for them.
     pub timeline: Option<&'a Arc<Timeline>>,
     pub tls: Option<&'a Arc<TlsSession>>,
 }
@@ -185,7 +185,7 @@ pub enum Content {
 pub struct OwnedRequest {
     pub method: String,
     pub scheme: Scheme,
-    /// Normalised, as it is in the cache key.
+    /// Normalised, as in the cache key.
     pub authority: String,
     pub path_and_query: String,
     pub version: Version,
@@ -202,7 +202,7 @@ pub struct OwnedRequest {
 }
 
 impl OwnedRequest {
-    /// The borrowed form; `lines` are those of [`Self::fields`].
+    /// Borrows the head; `lines` are those of [`Self::fields`].
     #[inline]
     pub fn borrow<'a>(&'a self, lines: &'a [FieldLine<'a>]) -> RequestHead<'a> {
         RequestHead {
@@ -229,7 +229,7 @@ impl OwnedRequest {
         self.method == "HEAD"
     }
 
-    /// The target URI of a self.
+    /// Target URI.
     #[inline]
     pub fn target(&self) -> Target<'_> {
         let (path, query) = match self.path_and_query.split_once('?') {

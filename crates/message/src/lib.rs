@@ -1,5 +1,5 @@
-//! Messages as the gateway has them, whatever protocol they came by: heads, fields, trailers, the client that a request is
-//! counted for, and what is noted of an exchange on its way.
+//! Messages of either protocol, as the gateway uses them: heads, fields, trailers, the client that a request counts for, and the
+//! records of an exchange.
 //!
 //! Nothing here opens a connection or reads a configuration.
 

@@ -1,8 +1,8 @@
-//! How much of a body is taken at once.
+//! Size of the pieces of a body.
 
 use store::Slice;
 
-/// How much of a body is taken at once.
+/// Largest piece of a body that is taken at once.
 #[derive(Clone, Copy, Debug)]
 pub struct PieceMax {
     in_place_bytes: usize,
@@ -10,9 +10,9 @@ pub struct PieceMax {
 }
 
 impl PieceMax {
-    /// For a stream that can send files. It bounds what a connection does before it is the others' turn.
+    /// For a stream that can send files. Bounds the work of a connection before it yields.
     pub const SENT: Self = Self { in_place_bytes: 256 << 10, in_file_bytes: 256 << 10 };
-    /// For one that can't: what is in a file is copied, and the copy is not counted as stored. As much as a record of TLS takes.
+    /// For a stream that can't: file contents are copied, and the copy is not counted as stored. The size of a TLS record.
     pub const COPIED: Self = Self { in_file_bytes: 16 << 10, ..Self::SENT };
 
     #[inline]
@@ -21,7 +21,7 @@ impl PieceMax {
         bytes_max.min(slice.len())
     }
 
-    /// Shortens a slice to what is taken at once.
+    /// Shortens a slice to the largest piece.
     #[inline]
     pub fn limit(self, mut slice: Slice) -> Slice {
         slice.truncate(self.bytes(&slice));

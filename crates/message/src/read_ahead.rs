@@ -1,8 +1,8 @@
-//! A stream that reads more than it is asked for while more is waiting.
+//! A stream that reads ahead while more data is waiting.
 //!
-//! A TLS layer asks for 4 KiB at a time, and one of HTTP/2 for the begin of a frame and then for its rest, so that a large
-//! body costs several system calls for each of its records and frames. A read that fills all the room that it was given is
-//! followed by one with more room. Connections that carry little never get there, and one that waits holds nothing.
+//! A TLS layer reads 4 KiB at a time, and an HTTP/2 layer the beginning of a frame and then its rest, so that a large body costs
+//! several system calls for each of its records and frames. A read that fills all its room is followed by one with more room.
+//! Connections that carry little never get there, and one that waits holds no buffer.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -11,11 +11,11 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What one read may bring.
+/// Maximum size of one read.
 const AHEAD_BYTES: usize = 64 * 1024;
 
 thread_local! {
-    /// Where it arrives. Nothing stays here between two polls.
+    /// Buffer for reads. Empty between two polls.
     static ARRIVALS: RefCell<Box<[u8]>> = RefCell::new(vec![0; AHEAD_BYTES].into());
 }
 
@@ -26,7 +26,7 @@ pub struct ReadAhead<S> {
     expected: Expected,
 }
 
-/// What the next read will find, by what the last one found.
+/// Expectation for the next read, from the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     Little,
@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives all there is, and notes how much room each read had.
+    /// Returns all there is, and notes the room of each read.
     struct Source {
         left: usize,
         rooms: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Why something happened to a request: the codes of the policy, and those that the data plane adds.
+//! Reason codes: those of the policy, and those that the data plane adds.
 
 use caching::{NotReused, NotStored, reason_codes};
 
@@ -31,8 +31,8 @@ reason_codes! {
 }
 
 reason_codes! {
-    /// Why the gateway answers a request itself, beside the codes of requests that are malformed
-    /// ([`RequestError`](http1::RequestError), [`BodyError`](http1::BodyError)) and of origins that fail.
+    /// Reasons why the gateway answers a request itself, beside the codes of malformed requests
+    /// ([`RequestError`](http1::RequestError), [`BodyError`](http1::BodyError)) and of failed origins.
     pub enum Refused {
         AmbiguousPath = "ambiguous-path", "RFC 3986 section 6.2.2", "Origins read the path in several ways, so nobody can tell which rules hold for it: it has an encoded slash, a backslash, a double encoding, a semicolon, an empty segment, a dot segment or a control character that its rule does not allow (`spellings_allowed`); or, as some origins read it, it belongs to another site (`path_prefix`) than as it is written.";
         ClientDenied = "client-denied", "RFC 9110 section 15.5.4", "The site does not answer the client's address (`clients_allowed`, `clients_denied`), or a trusted proxy names it in a way that can't be read.";
@@ -75,12 +75,12 @@ pub enum Detail {
     Reuse(NotReused),
     Store(NotStored),
     Here(Reason),
-    /// The origin failed: an error type of RFC 9209.
+    /// Failure of the origin: an error type of RFC 9209.
     Origin(&'static str),
 }
 
 impl Detail {
-    /// As it stands in the field.
+    /// The code as written in the field.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Reuse(reason) => reason.as_str(),
@@ -92,7 +92,7 @@ impl Detail {
 }
 
 impl Detail {
-    /// That of a code that stands in a note: why something was not stored.
+    /// Finds the detail for the code in a note, which tells why a response was not stored.
     pub fn of_note(code: &[u8]) -> Option<Self> {
         let is = |known: &str| known.as_bytes() == code;
         let stored =
@@ -101,7 +101,7 @@ impl Detail {
         stored.or_else(here)
     }
 
-    /// What it means, in a sentence.
+    /// The meaning, in a sentence.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Reuse(reason) => reason.meaning(),
@@ -111,7 +111,7 @@ impl Detail {
         }
     }
 
-    /// The section behind it; empty where none is.
+    /// The section of the specification; empty if there is none.
     pub fn section(self) -> &'static str {
         match self {
             Self::Reuse(reason) => reason.section(),

@@ -1,9 +1,9 @@
-//! What of an exchange took how long: spans of a trace, and `Server-Timing` for a client that wants to know.
+//! Timings of an exchange: spans of a trace, and `Server-Timing` for clients that ask for it.
 //!
-//! Requests carry a timeline where the configuration asks for one; for all others the price is one comparison a step. A
-//! step measures itself ([`measure`]) and says nothing else; where a span belongs and where it goes is decided here.
+//! Requests carry a timeline if the configuration asks for one; for all others the price is one comparison per step. A step only
+//! measures itself ([`measure`]); parent and destination of a span are decided here.
 //!
-//! Not every timeline is recorded: one whose trace nobody samples only knows what to tell the origin.
+//! Not every timeline is recorded: one whose trace isn't sampled only knows the trace fields for the origin.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,32 +14,32 @@ use telemetry::trace::{
 };
 use tokio::time::Instant;
 
-/// The field by which a client asks for `Server-Timing`. It ends here.
+/// Field by which a client asks for `Server-Timing`. It is not forwarded.
 pub const ASKING_FIELD: &str = "larder-timing";
 pub const PARENT_FIELD: &str = "traceparent";
 pub const STATE_FIELD: &str = "tracestate";
 
-/// What takes time in an exchange.
+/// Stage of an exchange that takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// A look into memory.
+    /// Look-up in memory.
     Local,
-    /// A question to the tier behind memory.
+    /// Request to the tier behind memory.
     Store,
-    /// Another instance fetches, and is waited for.
+    /// Waiting for the fetch of another instance.
     Lease,
-    /// Another request fetches, and is waited for.
+    /// Waiting for the fetch of another request.
     Collapse,
-    /// There is no place at the origin yet.
+    /// Waiting for a place at the origin.
     Queue,
-    /// A request to the origin, up to the head of its response.
+    /// Request to the origin, up to the head of its response.
     Origin,
 }
 
 impl Stage {
     const ALL: [Self; 6] = [Self::Queue, Self::Local, Self::Store, Self::Lease, Self::Collapse, Self::Origin];
 
-    /// In `Server-Timing`.
+    /// Name in `Server-Timing`.
     fn word(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -51,7 +51,7 @@ impl Stage {
         }
     }
 
-    /// Of its span, unless that has the name of a request's method.
+    /// Name of its span, unless that has the name of a request's method.
     fn span_name(self) -> &'static str {
         match self {
             Self::Local => "larder.local",
@@ -69,17 +69,17 @@ impl Stage {
     }
 }
 
-/// Where a request belongs.
+/// Position of a request in a trace.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// The span of the exchange; of a trace that is not recorded, the one that was said to have asked.
+    /// The span of the exchange; if the trace is not recorded, the parent that the request named.
     pub context: TraceContext,
     pub parent: Option<SpanId>,
     pub state: Option<Box<str>>,
     pub links: Vec<TraceContext>,
 }
 
-/// What of one exchange took how long.
+/// Timings of one exchange.
 #[derive(Debug)]
 pub struct Timeline {
     started: Instant,
@@ -87,11 +87,11 @@ pub struct Timeline {
     standing: Option<Standing>,
     recording: Option<Recording>,
     telling: Telling,
-    /// The sums of the stages that are over.
+    /// Total time of each stage that has ended.
     times: Mutex<[Option<Duration>; Stage::ALL.len()]>,
 }
 
-/// The span of the exchange itself, until it is over, and where spans go.
+/// The span of the exchange until it ends, and the destination of spans.
 #[derive(Debug)]
 struct Recording {
     sink: Arc<dyn SpanSink>,
@@ -106,23 +106,23 @@ struct Open {
     last_word: LastWord,
 }
 
-/// What it means that a timeline goes before anybody has said how it ended.
+/// Meaning of a timeline that is dropped before its end was reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastWord {
     /// The client did not wait for its response.
     ClientGone,
-    /// That is how such a one ends.
+    /// Normal end of background work.
     Done,
 }
 
-/// Whether the client is told.
+/// Whether the client gets the timings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Telling {
     Nothing,
     ServerTiming,
 }
 
-/// How an exchange, or a part of it, ended.
+/// End of an exchange, or of a part of it.
 #[derive(Debug)]
 pub struct Ended {
     pub status: SpanStatus,
@@ -143,14 +143,14 @@ impl Timeline {
         }
     }
 
-    /// It belongs to a trace.
+    /// Makes the timeline a part of a trace.
     #[inline]
     pub fn standing(mut self, standing: Standing) -> Self {
         self.standing = Some(standing);
         self
     }
 
-    /// It is recorded, as the answer to a request.
+    /// Records the timeline, as the answer to a request.
     #[inline]
     pub fn recorded(self, sink: Arc<dyn SpanSink>, name: &'static str, attributes: Vec<Attribute>) -> Self {
         let open = Open { name, kind: SpanKind::Server, attributes, last_word: LastWord::ClientGone };
@@ -163,7 +163,7 @@ impl Timeline {
         self
     }
 
-    /// That of work which a request has begun, and nobody waits for: a trace of its own, which names the request's.
+    /// Returns a timeline for background work that a request has started: in a trace of its own, linked to the request's.
     #[inline]
     pub fn behind(&self, name: &'static str) -> Option<Self> {
         let sink = Arc::clone(&self.recording.as_ref()?.sink);
@@ -174,25 +174,25 @@ impl Timeline {
         Some(Self::new(Instant::now(), Telling::Nothing).standing(standing).recorded_as(sink, open))
     }
 
-    /// The trace and the span of the exchange.
+    /// Trace and span of the exchange.
     #[inline]
     pub fn context(&self) -> Option<TraceContext> {
         self.standing.as_ref().map(|standing| standing.context)
     }
 
-    /// The same, for others who have to do with it.
+    /// Trace and span of the exchange, if it is recorded and others can refer to it.
     #[inline]
     pub fn recorded_context(&self) -> Option<TraceContext> {
         self.recording.as_ref().and_then(|_| self.context())
     }
 
-    /// The `tracestate` to pass on.
+    /// `tracestate` to pass on.
     #[inline]
     pub fn state(&self) -> Option<&str> {
         self.standing.as_ref()?.state.as_deref()
     }
 
-    /// The trace and the span for a line of the log: a trace that nobody else knows of says nothing.
+    /// Trace and span for the access log: `None` if the trace is neither recorded nor known to anybody else.
     #[inline]
     pub fn logged_context(&self) -> Option<TraceContext> {
         let standing = self.standing.as_ref()?;
@@ -204,7 +204,7 @@ impl Timeline {
         self.recording.is_some()
     }
 
-    /// The exchange is over.
+    /// Ends the exchange, and sends its span.
     #[inline]
     pub fn end(&self, ended: Instant, how: Ended) {
         let Some(recording) = &self.recording else { return };
@@ -239,7 +239,7 @@ impl Timeline {
         self.started_unix_ns.saturating_add(nanoseconds(at.saturating_duration_since(self.started)))
     }
 
-    /// The value of `Server-Timing`, where the client is told.
+    /// Value of `Server-Timing`, if the client gets it.
     pub fn server_timing(&self, cache: &str, now: Instant) -> Option<String> {
         use std::fmt::Write as _;
         if self.telling == Telling::Nothing {
@@ -276,20 +276,20 @@ impl Drop for Timeline {
     }
 }
 
-/// A stage that goes on until this is dropped.
+/// A stage, measured until this is dropped.
 #[derive(Debug)]
 pub struct Measuring {
     timeline: Arc<Timeline>,
     stage: Stage,
     began: Instant,
     name: &'static str,
-    /// Where the stage is recorded.
+    /// Span of the stage, if it is recorded.
     context: Option<TraceContext>,
     ended: Ended,
     links: Vec<TraceContext>,
 }
 
-/// Begins to measure a stage, where somebody wants to know.
+/// Starts to measure a stage, if there is a timeline.
 pub fn measure(timeline: Option<&Arc<Timeline>>, stage: Stage) -> Option<Measuring> {
     timeline.map(|timeline| Measuring {
         timeline: Arc::clone(timeline),
@@ -303,7 +303,7 @@ pub fn measure(timeline: Option<&Arc<Timeline>>, stage: Stage) -> Option<Measuri
 }
 
 impl Measuring {
-    /// Its own span, where it is recorded.
+    /// Span of the stage, if it is recorded.
     #[inline]
     pub fn context(&self) -> Option<TraceContext> {
         self.context
@@ -327,7 +327,7 @@ impl Measuring {
         self.with("error.type", error);
     }
 
-    /// It has to do with a span of somebody else.
+    /// Links the span to another one.
     #[inline]
     pub fn linked(&mut self, context: Option<TraceContext>) {
         self.links.extend(context);
@@ -359,7 +359,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Low in number, as names of spans are to be: the method, where it is a known one.
+/// Name of a request's span: the method if it is a known one, because span names must be few.
 pub fn span_name(method: &str) -> &'static str {
     match method {
         "GET" => "GET",

@@ -1,7 +1,7 @@
-//! What the steps of an exchange note of their decisions, for `larder explain`.
+//! Decisions noted in the steps of an exchange, for `larder explain`.
 //!
-//! Every step writes its decision where it makes it, into the record that the request carries. Requests of clients
-//! carry none: the price is one comparison per step.
+//! Every step notes its decision in the record that the request carries. Requests of clients carry none: the price is one
+//! comparison per step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,13 +27,13 @@ impl Record {
         }
     }
 
-    /// What was noted, in the order in which it was.
+    /// Takes the decisions, in their order.
     #[inline]
     pub fn take(&self) -> Vec<Finding> {
         std::mem::take(&mut *self.findings.lock())
     }
 
-    /// Says that a forward will note more until the guard is dropped.
+    /// Announces that a forward will note more until the guard is dropped.
     #[inline]
     pub fn open(self: &Arc<Self>) -> OpenRecord {
         self.open.fetch_add(1, Ordering::AcqRel);
@@ -54,7 +54,7 @@ impl Record {
     }
 }
 
-/// See [`Record::open`].
+/// Guard of [`Record::open`].
 pub struct OpenRecord(Arc<Record>);
 
 impl Clone for OpenRecord {
@@ -72,7 +72,7 @@ impl Drop for OpenRecord {
     }
 }
 
-/// Notes what `finding` says, where somebody wants to know.
+/// Notes a finding, if there is a record.
 #[inline]
 pub fn note(record: Option<&Arc<Record>>, finding: impl FnOnce() -> Finding) {
     if let Some(record) = record {

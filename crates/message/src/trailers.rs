@@ -1,12 +1,12 @@
-//! Which trailer fields go on. They are judged by their names, as header fields are: most recipients merge both, and a field that
-//! would not pass in the head must not pass behind the content.
+//! Trailer fields that are forwarded. They are judged by their names, as header fields are: most recipients merge both, and a
+//! field that may not pass in the head must not pass after the content.
 
 use caching::hop_by_hop;
 use caching::unkeyed::{FieldClass, class_of};
 use http::HeaderMap;
 use http::header::HeaderName;
 
-/// Whether a field of this name can be a trailer of any message that is forwarded.
+/// Whether a field of this name may be a trailer of a forwarded message.
 //= RFC 9110 section 6.5.1: limitations on use of trailers
 //= RFC 9113 section 8.2.2: connection-specific fields are not sent
 pub fn may_pass(name: &str) -> bool {

@@ -1,4 +1,4 @@
-//! What a site answers itself: to other web origins, during maintenance, and in place of bare errors.
+//! Responses of the gateway itself: CORS, maintenance, and error pages.
 
 use bytes::Bytes;
 use caching::StatusMatch;
@@ -6,27 +6,27 @@ use http::HeaderValue;
 
 use super::ClientRules;
 
-/// Which other web origins may read what a site answers (Fetch: CORS).
+/// Access of scripts from other web origins to the responses of a site (Fetch: CORS).
 #[derive(Clone, Debug)]
 pub struct Cors {
-    /// Who may.
+    /// Web origins with access.
     pub origins: CorsOrigins,
-    /// Methods that they may use.
+    /// Methods allowed.
     pub methods: Vec<String>,
-    /// Request fields that they may send.
+    /// Request fields allowed.
     pub headers: CorsHeaders,
-    /// Whether they may ask as their user.
+    /// Whether requests may carry credentials.
     pub credentials: Sharing,
     /// How long browsers remember the answer to a preflight.
     pub max_age_s: Option<u64>,
-    /// Response fields that they may read, beside those that all may.
+    /// Response fields that scripts may read, beside those that all may.
     pub exposed: Vec<String>,
 }
 
 /// Web origins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CorsOrigins {
-    /// All of them.
+    /// All web origins.
     Any,
     /// These, as browsers write them.
     Only(Vec<String>),
@@ -35,33 +35,33 @@ pub enum CorsOrigins {
 /// Request fields that scripts may send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CorsHeaders {
-    /// Those that they ask for.
+    /// All that a preflight asks for.
     Any,
-    /// These.
+    /// These fields.
     Only(Vec<String>),
 }
 
-/// Whether scripts of other origins may ask as their user.
+/// Whether scripts of other origins may send credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// No.
     Anonymous,
-    /// Yes: with cookies and client certificates.
+    /// Yes: cookies and client certificates.
     WithCredentials,
 }
 
-/// Clients get this in place of the site.
+/// Response during maintenance, in place of the site.
 #[derive(Clone, Debug)]
 pub struct Maintenance {
-    /// Who gets the site all the same; nobody where it is open to all.
+    /// Clients that still get the site; rules open to all admit nobody.
     pub admitted: ClientRules,
     /// `Retry-After`, in seconds.
     pub retry_after_s: u64,
-    /// What they read; absent: the page for 503, or a line of text.
+    /// Body; absent: the error page for 503, or a line of text.
     pub page: Option<Page>,
 }
 
-/// The body of a response of the gateway's own.
+/// Body of a response of the gateway itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// `Content-Type`.
@@ -70,11 +70,11 @@ pub struct Page {
     pub body: Bytes,
 }
 
-/// The page for errors of the gateway's own.
+/// Page for errors of the gateway itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorPage {
-    /// Which errors.
+    /// Statuses of the errors.
     pub statuses: Vec<StatusMatch>,
-    /// What clients get.
+    /// Body sent to clients.
     pub page: Page,
 }

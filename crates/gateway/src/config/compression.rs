@@ -1,19 +1,19 @@
-//! How responses are compressed on their way out.
+//! Compression of responses on their way out.
 
 use caching::compression::{Coding, Compressible};
 
-/// How responses are compressed on their way out.
+/// Compression of responses on their way out.
 #[derive(Clone, Debug)]
 pub struct Compression {
-    /// Which responses, and in which codings.
+    /// Responses to compress, and codings.
     pub compressible: Compressible,
-    /// How much time is spent on it.
+    /// Effort for each coding.
     pub levels: Levels,
-    /// What becomes of responses that are for one client alone.
+    /// Treatment of responses that are for one client alone.
     pub personal: PersonalResponses,
 }
 
-/// How much time is spent on compressing, in the numbers that each coding has for it.
+/// Effort spent on compression, as the level of each coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Levels {
     /// 1 to 19.
@@ -24,19 +24,19 @@ pub struct Levels {
     pub gzip: u8,
 }
 
-/// What becomes of responses that are for one client alone. What is compressed tells by its length how much of it repeats
-/// what the client sent: whoever makes a browser send requests, and sees how long the encrypted answers are, guesses secrets in them
-/// letter by letter (BREACH).
+/// Treatment of responses that are for one client alone. The length of a compressed response shows how much of it repeats the
+/// request: an attacker who makes a browser send requests, and sees the length of the encrypted responses, can guess secrets in
+/// them letter by letter (BREACH).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PersonalResponses {
-    /// They go as they came.
+    /// Sent as received.
     AsTheyCame,
-    /// They are compressed like others.
+    /// Compressed like others.
     Compressed,
 }
 
 impl Levels {
-    /// That of a coding.
+    /// Level of a coding.
     pub fn of(self, coding: Coding) -> u8 {
         match coding {
             Coding::Zstd => self.zstd,

@@ -1,17 +1,18 @@
-//! What of a site's configuration is in the stored form of its responses, so that an instance with another configuration must not use them.
+//! The part of a site's configuration that affects the stored form of responses: an instance whose configuration differs in it
+//! must not use them.
 
 use std::fmt;
 
 use http::HeaderName;
 use twox_hash::XxHash3_64;
 
-/// A number made of it. Instances with the same configuration, and the same version of Larder, have the same.
+/// A hash of that part. Instances with the same configuration, and the same version of Larder, have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Imprint(u64);
 
 impl Imprint {
-    /// Of the names of keyed fields, whose absence no key tells; of the fields that are taken out of responses; and of the rules that change responses
-    /// before they are judged. `None` where a site has none of that.
+    /// Hashes the names of keyed fields, whose absence no key shows; the fields that are taken out of responses; and the rules
+    /// that change responses before they are judged. `None` if a site has none of these.
     pub fn of(keyed: &[HeaderName], hidden: &[HeaderName], rules: &[impl fmt::Debug]) -> Option<Self> {
         if keyed.is_empty() && hidden.is_empty() && rules.is_empty() {
             return None;
@@ -21,7 +22,7 @@ impl Imprint {
     }
 }
 
-/// Their order makes no difference.
+/// Sorts the names, so that their order makes no difference.
 fn names(fields: &[HeaderName]) -> Vec<&str> {
     let mut names: Vec<_> = fields.iter().map(HeaderName::as_str).collect();
     names.sort_unstable();

@@ -51,76 +51,78 @@ use crate::pace::{BodyLimits, PaceLimits};
 /// Everything the data plane needs to run. Immutable; a reload replaces it as a whole.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How requests are traced; absent: nothing is recorded, and what clients say of traces is forwarded as it is. A reload can't change it.
+    /// Tracing of requests; absent: nothing is recorded, and trace fields of clients are forwarded unchanged. A reload can't
+    /// change it.
     pub tracing: Option<TracingConfig>,
     /// Addresses that accept client connections. A reload can't change them.
     pub listeners: Vec<ListenerConfig>,
     /// Number of worker threads, each with its own runtime and `SO_REUSEPORT` listeners. A reload can't change it.
     pub workers: usize,
-    /// Limits on what clients may use.
+    /// Limits on clients.
     pub limits: ClientLimits,
-    /// Where responses are stored; at least one. The first also has what belongs to no site. A reload can't change which there are.
+    /// Stores; at least one. The first also has everything that belongs to no site. A reload can't change which there are.
     pub stores: Vec<StoreConfig>,
-    /// Whether the method PURGE purges; else it is forwarded.
+    /// PURGE requests; absent: they are forwarded.
     pub purge_method: Option<PurgeMethod>,
     /// Sites in the order of the file. The most specific host, then the longest path prefix wins.
     pub sites: Vec<Arc<Site>>,
     /// Name in `Via` and `Cache-Status`.
     pub server_name: String,
-    /// Peers whose `X-Forwarded-*` and `Forwarded` fields are believed and extended.
+    /// Peers whose `X-Forwarded-*` and `Forwarded` fields are trusted and extended.
     pub trusted_proxies: TrustedProxies,
-    /// How long requests in flight may go on after a stop was asked for.
+    /// Time limit for requests in flight after a stop is requested.
     pub drain_limit: Duration,
 }
 
-/// Which requests are recorded as spans of a trace.
+/// Requests that are recorded as spans of a trace.
 #[derive(Clone, Debug)]
 pub struct TracingConfig {
-    /// Which of the traces that begin here.
+    /// Share of the traces that begin here.
     pub sampling: Sampling,
-    /// Whose `traceparent` is believed.
+    /// Peers whose `traceparent` is trusted.
     pub accept_parent: AcceptParent,
-    /// What stays out of URLs.
+    /// Parts of URLs to leave out.
     pub redaction: Redaction,
 }
 
-/// Whose `traceparent` is believed: what it says decides whether a request is recorded, and under which name.
+/// Peers whose `traceparent` is trusted: it decides whether a request is recorded, and under which trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptParent {
-    /// Everybody's.
+    /// All peers.
     Always,
-    /// That of a trusted proxy. Others get a trace of their own, which names theirs.
+    /// Trusted proxies. Requests of other peers get a trace of their own, linked to theirs.
     FromTrustedProxies,
-    /// Nobody's.
+    /// No peers.
     Never,
 }
 
-/// One of the stores: memory, with what is behind it, for the sites that name it.
+/// A store: memory, with an optional tier behind it, for the sites that name it.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
-    /// Unique; [`DEFAULT_STORE`] for the first.
+    /// Unique name; [`DEFAULT_STORE`] for the first.
     pub name: String,
-    /// Bytes that the memory tier may use for everything it holds: stored, filling and pinned. A reload can't change it.
+    /// Memory for stored, filling and pinned bytes. A reload can't change it.
     pub memory_bytes_max: u64,
-    /// Stored responses that differ only by nominated fields, kept per cache key at most.
+    /// Maximum number of stored responses per cache key that differ by nominated fields.
     pub variants_max: usize,
-    /// Stored responses of one cache key whose entity tags one validation request names.
+    /// Maximum number of entity tags that one validation request names.
     pub validation_tags_max: usize,
-    /// Groups of a stored response, and groups that one response invalidates, that are told apart.
+    /// Maximum number of groups of a stored response, and of groups that one response invalidates.
     pub groups_max: usize,
 }
 
-/// Whether large bodies lie in files, from which the kernel sends them: that only helps clients without TLS, and costs the others a copy.
+/// Whether large bodies lie in files, from which the kernel sends them: that only helps clients without TLS, and costs the others
+/// a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileUse {
     LargeBodies,
     None,
 }
 
-/// The name of the store of sites that name none.
+/// Name of the store for sites that name none.
 pub const DEFAULT_STORE: &str = "default";
 
-/// Which of [`Config::stores`].
+/// Index into [`Config::stores`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StoreIndex(pub usize);
 
@@ -130,7 +132,7 @@ impl Config {
         if is_plain { FileUse::LargeBodies } else { FileUse::None }
     }
 
-    /// The settings of a site's store.
+    /// Settings of a site's store.
     pub(crate) fn store(&self, site: &Site) -> &StoreConfig {
         &self.stores[site.store.0]
     }
@@ -138,14 +140,14 @@ impl Config {
 
 type IsToken = dyn Fn(&[u8]) -> bool + Send + Sync;
 
-/// Who may purge with the method PURGE.
+/// Authorisation of the method PURGE.
 #[derive(Clone)]
 pub struct PurgeMethod {
     is_token: Arc<IsToken>,
 }
 
 impl PurgeMethod {
-    /// `is_token` tells whether bytes are the bearer token, in a time that tells nothing else.
+    /// Creates an authorisation. `is_token` checks a bearer token, in a time that reveals nothing else.
     pub fn new(is_token: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
         Self { is_token: Arc::new(is_token) }
     }
@@ -161,7 +163,7 @@ impl fmt::Debug for PurgeMethod {
     }
 }
 
-/// One address that accepts client connections.
+/// An address that accepts client connections.
 #[derive(Clone, Debug)]
 pub struct ListenerConfig {
     /// Address; port 0 takes a free port.
@@ -170,7 +172,7 @@ pub struct ListenerConfig {
     pub tls: Option<ListenerTls>,
     /// Whether each connection starts with a PROXY protocol header.
     pub proxy_protocol: ProxyProtocol,
-    /// Peers that may send one: whoever sends it names the client.
+    /// Peers that may send such a header, which names the client.
     pub proxy_protocol_from: Vec<IpNet>,
     /// Whether HTTP/2 is offered (ALPN on TLS, prior knowledge in cleartext).
     pub http2: Http2,
@@ -190,7 +192,7 @@ pub enum ProxyProtocol {
 pub enum Http2 {
     /// HTTP/1.1 only.
     Off,
-    /// HTTP/2 where the peer asks for it.
+    /// HTTP/2 if the peer asks for it.
     On,
 }
 
@@ -202,8 +204,7 @@ pub struct ListenerTls {
 }
 
 impl ListenerTls {
-    /// Whether clients see no difference: the same names, answered by the same certificates. Whose certificate is the
-    /// same has the same key.
+    /// Whether clients see no difference: the same names, answered by the same certificates. Equal certificates have equal keys.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let answers = |tls: &Self| {
             let of = |certificate: &Certificate| (certificate.names.clone(), certificate.key.cert.clone());
@@ -216,66 +217,66 @@ impl ListenerTls {
 /// A certificate chain with its private key, chosen by SNI.
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    /// Server names (exact, or `*.example.org`) that this certificate answers; from its subject
-    /// alternative names when the file gives none.
+    /// Server names (exact, or `*.example.org`) that this certificate answers; taken from its subject alternative names if the
+    /// file gives none.
     pub names: Vec<String>,
     /// Chain and key in the form that rustls signs with.
     pub key: Arc<rustls::sign::CertifiedKey>,
 }
 
-/// What clients may use. Each has a key in the configuration file.
+/// Limits on clients. Each has a key in the configuration file.
 #[derive(Clone, Debug)]
 pub struct ClientLimits {
     /// Open client connections over all workers.
     pub connections_max: usize,
-    /// What one client may have of them when all are taken, in percent.
+    /// One client's largest share of the connections when all are taken, in percent.
     pub client_share_percent: usize,
-    /// Request head: request line and header section (431).
+    /// Size of a request head: request line and header section (431).
     pub head_bytes_max: usize,
     /// Header field lines in a request (431).
     pub fields_max: usize,
-    /// Request target (414).
+    /// Size of a request target (414).
     pub target_bytes_max: usize,
-    /// Request body (413).
+    /// Size of a request body (413).
     pub body_bytes_max: u64,
-    /// From accept or the first byte to the end of a request head (408).
+    /// Time from accept or the first byte to the end of a request head (408).
     pub head_read_timeout: Duration,
-    /// Between two reads of a request body (408).
+    /// Time between two reads of a request body (408).
     pub body_read_timeout: Duration,
-    /// Bytes of a request body a second, over the time that is waited for them (408); 0: any.
+    /// Lowest rate of a request body, in bytes per second of waiting for it (408); 0: any.
     pub body_rate_min: u64,
-    /// Between two requests of a kept connection (closed without an answer).
+    /// Time between two requests of a kept connection (closed without an answer).
     pub idle_timeout: Duration,
-    /// Without progress while writing a response (connection closed).
+    /// Time without progress while writing a response (connection closed).
     pub write_timeout: Duration,
-    /// Bytes of a response a second, over the time that is waited for the client to take them (connection closed); 0: any.
+    /// Lowest rate of a response, in bytes per second of waiting for the client to take it (connection closed); 0: any.
     pub write_rate_min: u64,
-    /// Without a byte in either direction of a tunnel (closed).
+    /// Time without a byte in either direction of a tunnel (closed).
     pub tunnel_idle_timeout: Duration,
     /// Requests answered on one connection before it's closed.
     pub requests_per_connection_max: u64,
     /// HTTP/2: concurrent streams of a connection.
     pub http2_streams_max: u32,
-    /// HTTP/2: streams reset by the peer before they were accepted (rapid reset), then the connection is closed.
+    /// HTTP/2: streams that the peer may reset before they are accepted (rapid reset) until the connection is closed.
     pub http2_resets_max: usize,
     /// HTTP/2: bytes of response data that a connection holds, for all its streams, before the origin is held back.
     pub http2_send_buffer_bytes_max: usize,
-    /// Responses that are being compressed at a time; more go as they came.
+    /// Responses compressed at the same time; more are sent uncompressed.
     pub compressions_max: usize,
 }
 
 impl ClientLimits {
-    /// What one client may have of all connections when all are taken.
+    /// Maximum number of connections of one client when all are taken.
     pub(crate) fn connections_of_client_max(&self) -> usize {
         self.connections_max.saturating_mul(self.client_share_percent).div_ceil(100).max(1)
     }
 
-    /// How many responses may be compressed for one client at a time.
+    /// Maximum number of responses compressed for one client at the same time.
     pub(crate) fn compressions_of_client_max(&self) -> usize {
         self.compressions_max.saturating_mul(self.client_share_percent).div_ceil(100).max(1)
     }
 
-    /// What request bodies may take where no rule says.
+    /// Limits on request bodies where no rule sets any.
     pub(crate) fn body_limits(&self) -> BodyLimits {
         BodyLimits {
             bytes_max: self.body_bytes_max,
@@ -284,28 +285,28 @@ impl ClientLimits {
         }
     }
 
-    /// How slowly a response may be taken.
+    /// Limits on slow readers of a response.
     pub(crate) fn write_pace(&self) -> PaceLimits {
         PaceLimits { stall_max: self.write_timeout, rate_min: self.write_rate_min }
     }
 }
 
-/// Whose requests a site answers, by the address of the client.
+/// Clients that a site answers, by their address.
 #[derive(Clone, Debug, Default)]
 pub struct ClientRules {
-    /// When not empty, nobody else's.
+    /// When not empty, no other clients are answered.
     pub allowed: Vec<IpNet>,
-    /// Not theirs, whatever is allowed.
+    /// Never answered, even if allowed.
     pub denied: Vec<IpNet>,
 }
 
 impl ClientRules {
-    /// Whether it answers all, so that nobody needs to know the address.
+    /// Whether all clients are answered, so that the address doesn't matter.
     pub(crate) fn are_open(&self) -> bool {
         self.allowed.is_empty() && self.denied.is_empty()
     }
 
-    /// Whether it answers a client.
+    /// Whether a client is answered.
     pub(crate) fn admit(&self, client: IpAddr) -> bool {
         !is_within(&self.denied, client) && (self.allowed.is_empty() || is_within(&self.allowed, client))
     }
@@ -314,27 +315,27 @@ impl ClientRules {
 /// A set of URLs with one origin and one list of cache rules.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// Unique name: appears in metrics, logs, and is a part of every cache key.
+    /// Unique name, used in metrics and logs and as a part of every cache key.
     pub name: String,
     /// Host names (lower case, without port; `*.example.org` for subdomains). Empty means any host.
     pub hosts: Vec<String>,
     /// Path prefix on a segment boundary; `/` means every path.
     pub path_prefix: String,
-    /// How closely the begin of a path must be written like that.
+    /// How closely the beginning of a path must match the prefix.
     pub spelling: Spelling,
-    /// Whose requests it answers.
+    /// Clients that it answers.
     pub clients: ClientRules,
-    /// How much of it each client may have.
+    /// Limits on each client.
     pub protection: SiteProtection,
-    /// What happens to the prefix on the way to the origin.
+    /// Treatment of the prefix on the way to the origin.
     pub prefix: PrefixHandling,
-    /// Where requests go that the cache can't answer.
+    /// Origin for requests that the cache can't answer.
     pub origin: Arc<OriginConfig>,
-    /// Where its responses are stored. A reload can't change it for a site that stays.
+    /// Store of its responses. A reload can't change it for a site that stays.
     pub store: StoreIndex,
-    /// Cache rules; the first whose match fits decides. None fits: the built-in default rule.
+    /// Cache rules; the first match decides. If none matches, the built-in default rule does.
     pub rules: Vec<CacheRule>,
-    /// What the built-in rule decides.
+    /// Profile of the built-in rule.
     pub profile: caching::Profile,
     /// Whether concurrent requests for one cache key share one forward.
     pub collapse: Collapse,
@@ -346,46 +347,46 @@ pub struct Site {
     pub request_fields_forwarded: Vec<http::HeaderName>,
     /// Request fields that are part of the cache key.
     pub request_fields_keyed: Vec<http::HeaderName>,
-    /// What becomes of request fields with `_` in their names.
+    /// Treatment of request fields with `_` in their names.
     pub underscore_fields: UnderscoreFields,
-    /// By which tags responses can be purged.
+    /// Tags by which responses can be purged.
     pub tags: caching::tags::TagRules,
     /// Header fields that are taken out of responses before they're stored and delivered.
     pub response_fields_hidden: Vec<http::HeaderName>,
-    /// Whether response bodies may say what went wrong.
+    /// Whether error bodies show the cause.
     pub expose_errors: ErrorExposure,
     /// Least severe level that is logged for this site.
     pub log_level: tracing::Level,
     /// Whether responses carry an `X-Cache: HIT|MISS|...` line.
     pub x_cache: XCache,
-    /// Which clients get interim responses of the origin.
+    /// Clients that get interim responses of the origin.
     pub interim_responses: InterimResponses,
-    /// Whether responses tell what took how long.
+    /// Whether responses carry `Server-Timing`.
     pub server_timing: ServerTiming,
-    /// What becomes of `traceparent` and `tracestate`.
+    /// Treatment of `traceparent` and `tracestate`.
     pub trace_fields: TraceFields,
-    /// What is changed of the messages that pass.
+    /// Changes to messages.
     pub transforms: Transforms,
-    /// Which other web origins may read its responses; absent: what its origin says.
+    /// Access from other web origins; absent: as the origin says.
     pub cors: Option<Cors>,
-    /// What clients get in place of it, if that is so.
+    /// Maintenance response in place of the site; absent: no maintenance.
     pub maintenance: Option<Maintenance>,
-    /// Bodies of errors of the gateway's own; the first that fits counts.
+    /// Bodies of the gateway's own errors; the first match counts.
     pub error_pages: Vec<ErrorPage>,
-    /// How responses are compressed on their way out where no rule decides; absent: they are not.
+    /// Compression of responses where no rule decides; absent: none.
     pub compression: Option<Arc<Compression>>,
 }
 
-/// What becomes of request fields with `_` in their names, which CGI and WSGI can't tell from those with `-`.
+/// Treatment of request fields with `_` in their names, which CGI and WSGI can't tell from those with `-`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnderscoreFields {
-    /// They are not forwarded.
+    /// Removed.
     Drop,
-    /// They are forwarded, unless the field is known with `-` and would not be.
+    /// Forwarded, unless the same name with `-` is a known field that would not be.
     Forward,
 }
 
-/// What happens to a site's path prefix on the way to the origin.
+/// Treatment of a site's path prefix on the way to the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixHandling {
     /// Forwarded as received.
@@ -394,7 +395,7 @@ pub enum PrefixHandling {
     Strip,
 }
 
-/// Whether response bodies of errors that the gateway made say what went wrong.
+/// Whether bodies of the gateway's own errors show the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorExposure {
     /// The status alone.
@@ -403,19 +404,19 @@ pub enum ErrorExposure {
     Expose,
 }
 
-/// Which clients get interim (1xx) responses of the origin. All get 100, which every client of HTTP/1.1 knows.
+/// Clients that get interim (1xx) responses of the origin. 100 goes to all but those of HTTP/1.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterimResponses {
-    /// Those of HTTP/2: many of HTTP/1.1 take the first response for the final one.
+    /// Clients of HTTP/2 only: many of HTTP/1.1 take the first response for the final one.
     Http2,
     /// All but those of HTTP/1.0.
     All,
-    /// None.
+    /// No clients.
     Off,
 }
 
 impl InterimResponses {
-    /// Where nothing is configured.
+    /// Default for a profile.
     #[must_use]
     pub fn for_profile(profile: caching::Profile) -> Self {
         match profile {
@@ -424,7 +425,7 @@ impl InterimResponses {
         }
     }
 
-    /// Whether a client gets one.
+    /// Whether a client of this version gets an interim response with this status.
     //= RFC 9110 section 15.2: no 1xx to HTTP/1.0 clients
     //= RFC 8297 section 3: 103 only for clients that know it
     pub(crate) fn passes(self, status: http::StatusCode, version: Version) -> bool {
@@ -436,23 +437,23 @@ impl InterimResponses {
     }
 }
 
-/// Whether responses tell in `Server-Timing` what took how long.
+/// Whether responses carry timings in `Server-Timing`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerTiming {
-    /// No.
+    /// Never.
     Off,
-    /// To requests that ask for it with `Larder-Timing`.
+    /// On requests that ask for it with `Larder-Timing`.
     OnRequest,
-    /// Yes.
+    /// Always.
     Always,
 }
 
-/// What becomes of `traceparent` and `tracestate` on the way to the origin.
+/// Treatment of `traceparent` and `tracestate` on the way to the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceFields {
-    /// They are forwarded like any field.
+    /// Forwarded like any field.
     Forwarded,
-    /// They are written anew for each request to the origin.
+    /// Written anew for each request to the origin.
     Written,
 }
 
@@ -472,7 +473,7 @@ pub enum Collapse {
     Off,
     /// One forward per key in this process.
     Process(CollapseLimits),
-    /// The same, and one for all processes that share the tier behind memory. Without one, as in this process.
+    /// One forward per key in all processes that share the tier behind memory. Without a tier, as [`Collapse::Process`].
     Fleet(CollapseLimits),
 }
 
@@ -483,14 +484,14 @@ pub struct CollapseLimits {
     pub wait_max: Duration,
     /// Waiters per forward; more are forwarded on their own.
     pub waiters_max: usize,
-    /// What waiters do when the forward fails.
+    /// How waiters go on when the forward fails.
     pub on_failure: LeaderFailure,
     /// How long a key that turned out uncacheable is remembered and not collapsed.
     pub uncacheable_for: Duration,
 }
 
 impl Collapse {
-    /// How requests wait for each other; `None` where they do not.
+    /// Bounds on waiting; `None` if requests do not wait for each other.
     pub(crate) fn limits(self) -> Option<CollapseLimits> {
         match self {
             Self::Off => None,
@@ -505,7 +506,7 @@ impl Collapse {
     }
 }
 
-/// What waiters do when the forward that they wait for fails.
+/// How waiters go on when the forward that they wait for fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaderFailure {
     /// All get the error of the failed forward: spares an origin in trouble.
@@ -514,7 +515,7 @@ pub enum LeaderFailure {
     HandOver,
 }
 
-/// Where the access log goes; kept beside the data plane's configuration because the data plane writes it.
+/// Destination of the access log; kept beside the data plane's configuration because the data plane writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLogTarget {
     /// Nowhere.

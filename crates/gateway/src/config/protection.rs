@@ -9,112 +9,112 @@ use caching::StatusMatch;
 use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 
-/// What a site allows its clients, whichever rule a request matches.
+/// Limits on the clients of a site, for requests of all rules.
 #[derive(Clone, Debug, Default)]
 pub struct SiteProtection {
-    /// How fast each client may ask; absent: as it likes.
+    /// Request rate of each client; absent: unlimited.
     pub rate_limit: Option<RateLimit>,
-    /// Largest content of a request (413), where its rule says nothing; absent: that of all clients.
+    /// Largest content of a request (413), unless its rule sets another; absent: that of all clients.
     pub request_body_bytes_max: Option<u64>,
 }
 
-/// The policy of the limit of a site, for clients; those of rules have the names of the rules.
+/// Policy name of a site's limit, as shown to clients; limits of rules have the names of the rules.
 pub const SITE_POLICY: &str = "default";
 
-/// What holds for the requests of a rule.
+/// Limits on the requests of a rule.
 #[derive(Clone, Debug, Default)]
 pub struct RuleProtection {
-    /// What its counts go by over a reload: the name of the rule, or what it matches where nobody has named it.
+    /// Identifies its counts over a reload: the name of the rule, or its match if it has no name.
     pub counted_as: String,
-    /// Whether nobody is answered (403).
+    /// Whether all requests are refused (403).
     pub is_denied: bool,
-    /// How fast each client may ask, beside what the site allows.
+    /// Request rate of each client, in addition to the site's.
     pub rate_limit: Option<RateLimit>,
     /// Largest content of a request (413); absent: that of the site.
     pub request_body_bytes_max: Option<u64>,
-    /// Between two reads of the content of a request (408); absent: that of all clients.
+    /// Time between two reads of the content of a request (408); absent: that of all clients.
     pub body_read_timeout: Option<Duration>,
-    /// Bytes of the content of a request a second (408), 0 for any; absent: that of all clients.
+    /// Lowest rate of the content of a request, in bytes per second (408), 0 for any; absent: that of all clients.
     pub body_rate_min: Option<u64>,
-    /// How many requests that could be answered from the store may go to the origin; absent: all.
+    /// Rate at which cacheable requests may go to the origin; absent: unlimited.
     pub miss_budget: Option<Rate>,
-    /// What clients get where the origin fails and nothing that is stored may stand in; absent: the failure.
+    /// Response when the origin fails and no stored response may be used; absent: the failure.
     pub default_response: Option<Arc<DefaultResponse>>,
     /// Largest content of a response; absent: any.
     pub response_body_bytes_max: Option<u64>,
 }
 
-/// A response that the operator wrote.
+/// A response written by the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefaultResponse {
-    /// From 200 to 599.
+    /// Status, from 200 to 599.
     pub status: u16,
-    /// Its fields, but for `Date`.
+    /// Fields, without `Date`.
     pub fields: Vec<(HeaderName, HeaderValue)>,
     /// Its content.
     pub body: Bytes,
-    /// Statuses of the origin's own responses that it stands in for too.
+    /// Statuses of origin responses that it also replaces.
     pub statuses: Vec<StatusMatch>,
 }
 
-/// So many requests in a time, and so many at once.
+/// A number of requests per time, with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// At least 1.
+    /// Number of requests; at least 1.
     pub requests: u32,
     /// The time for that many.
     pub window: Duration,
-    /// At least 1. How many may come at once, after a time without any.
+    /// Largest burst after a time without requests; at least 1.
     pub burst: u32,
 }
 
-/// How fast each client may ask.
+/// Limit on the request rate of each client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateLimit {
     /// Requests of each client.
     pub rate: Rate,
-    /// Which requests count.
+    /// Requests that count.
     pub count: CountedRequests,
-    /// Who counts as one client.
+    /// Networks that count as one client.
     pub clients: ClientPrefixes,
-    /// How many clients are told apart at a time.
+    /// Number of clients counted separately at a time.
     pub clients_max: usize,
     /// Clients without a limit.
     pub exempt: Vec<IpNet>,
-    /// What happens to a request beyond the limit.
+    /// Treatment of a request beyond the limit.
     pub enforcement: Enforcement,
-    /// Which responses tell what is left.
+    /// Responses that tell what is left.
     pub fields: QuotaFields,
 }
 
-/// Which requests count against a limit.
+/// Requests that count against a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountedRequests {
     /// All.
     All,
-    /// Those that no stored response answers.
+    /// Requests that no stored response answers.
     Forwarded,
 }
 
-/// What happens to a request beyond the limit.
+/// Treatment of a request beyond the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enforcement {
-    /// It is counted and answered as any other.
+    /// Counted, and answered as any other.
     DryRun,
-    /// It is refused.
+    /// Refused.
     Refuse,
 }
 
-/// Which responses say how much of a limit is left (`RateLimit`, `RateLimit-Policy`).
+/// Responses that tell how much of a limit is left (`RateLimit`, `RateLimit-Policy`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaFields {
     /// All that the limit counts.
     Always,
-    /// Those that refuse.
+    /// Refusals.
     Refused,
 }
 
-/// How much of an address is one client: whoever has one address often has a network.
+/// Size of the network that counts as one client: a client with one address often has a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientPrefixes {
     /// Leading bits of an IPv4 address, up to 32.
@@ -124,7 +124,7 @@ pub struct ClientPrefixes {
 }
 
 impl RateLimit {
-    /// Whether what was counted under this limit counts under another one too.
+    /// Whether counts under this limit stay valid under another one.
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
         let of = |limit: &Self| (limit.rate, limit.clients, limit.clients_max, limit.count);
         of(self) == of(other)
@@ -132,7 +132,7 @@ impl RateLimit {
 }
 
 impl ClientPrefixes {
-    /// What all addresses of one client have in common.
+    /// Network prefix that all addresses of one client share.
     pub(crate) fn network(self, address: IpAddr) -> u128 {
         let (bits, length) = match address.to_canonical() {
             IpAddr::V4(address) => (address.to_ipv6_mapped().to_bits(), 96 + self.ipv4_bits),
@@ -163,7 +163,7 @@ mod tests {
         check("2001:db8::1", "2001:db8:0:1::1", (32, 64), false);
         check("2001:db8::1", "2001:db8:0:1::1", (32, 56), true);
         check("2001:db8::1", "2001:db8::2", (32, 128), false);
-        // An address of IPv4 is none of IPv6, however short that prefix is.
+        // An IPv4 address never matches an IPv6 one, however short that prefix is.
         check("192.0.2.1", "2001:db8::1", (32, 64), false);
     }
 }

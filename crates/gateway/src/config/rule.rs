@@ -1,4 +1,4 @@
-//! Cache rules: which requests, and what the operator decided for them.
+//! Cache rules: conditions, and the decisions of the operator.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::compression::Compression;
 use super::imprint::Imprint;
 use super::protection::RuleProtection;
 
-/// What the operator decided for the requests that match.
+/// Decisions of the operator for the requests that match.
 #[derive(Clone, Debug)]
 pub struct CacheRule {
     /// Shown in logs and explanations; unique in its site.
     pub name: String,
-    /// Absent: every path.
+    /// Pattern of the path; absent: every path.
     pub path: Option<PathPattern>,
-    /// How closely a path must be written like that.
+    /// How closely a path must match the pattern.
     pub spelling: Spelling,
-    /// Which spellings of paths, that origins read in several ways, are forwarded. Nothing is stored for these.
+    /// Ambiguous spellings of paths, which origins read in several ways, that are forwarded. Nothing is stored for these.
     pub spellings_allowed: PathSpellings,
     /// Methods that match.
     pub methods: MethodSet,
@@ -28,51 +28,51 @@ pub struct CacheRule {
     pub query: KeyRules,
     /// Largest body that is stored; larger ones are passed on.
     pub object_bytes_max: u64,
-    /// Largest content of a QUERY that takes part in a cache key; with a larger one it is passed on.
+    /// Largest content of a QUERY request that becomes part of the cache key; requests with more are passed on.
     pub query_content_bytes_max: u64,
-    /// What is fetched for a range of which nothing is stored.
+    /// Fetch for a range when nothing is stored.
     pub range_miss: RangeMiss,
-    /// Who judges the preconditions of a request of which nothing is stored.
+    /// Evaluation of preconditions when nothing is stored.
     pub precondition_miss: PreconditionMiss,
-    /// Request fields that some origin frameworks let replace method or target, though no cache key knows them.
+    /// Request fields that some origin frameworks let replace method or target, though they are in no cache key.
     pub override_fields: OverrideFields,
-    /// Responses whose body only the end of the connection ends.
+    /// Responses whose body ends only with the connection.
     pub close_delimited: CloseDelimited,
-    /// What `Accept-Encoding` is reduced to.
+    /// Reduction of `Accept-Encoding`.
     pub codings: Codings,
-    /// Which tags of responses count; those of the site, in all its rules.
+    /// Tags of responses that count; the same in all rules of a site.
     pub tags: TagRules,
-    /// What of the site is in what is stored of a response; that of the site, in all its rules.
+    /// Imprint of the site on its stored responses; the same in all rules of a site.
     pub imprint: Option<Imprint>,
-    /// How responses are compressed on their way out; absent: they are not.
+    /// Compression of responses on their way out; absent: none.
     pub compression: Option<Arc<Compression>>,
-    /// Limits of its requests and their responses.
+    /// Limits on its requests and their responses.
     pub protection: RuleProtection,
     /// Whether, and how, responses are stored and reused.
     pub caching: caching::Rules,
 }
 
-/// What is fetched for a range of which nothing is stored.
+/// Fetch for a range when nothing is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeMiss {
     /// The range, which is stored as a part.
     Part,
-    /// The whole, of which the range is cut.
+    /// The whole response, from which the range is cut.
     Whole,
 }
 
-/// Who judges `If-None-Match` and `If-Modified-Since` of a request of which nothing is stored.
+/// Evaluation of `If-None-Match` and `If-Modified-Since` when nothing is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreconditionMiss {
-    /// This cache, by the complete response that it fetches: so it is stored, and one forward serves all who wait.
+    /// By this cache, with the complete response that it fetches: it is stored, and one forward serves all waiters.
     Whole,
-    /// The origin server: each such request is forwarded as it is.
+    /// By the origin server: each such request is forwarded unchanged.
     //= RFC 9111 section 4.3.2: preconditions where nothing is stored
     Forward,
 }
 
 impl PreconditionMiss {
-    /// What a profile says.
+    /// Default of a profile.
     pub fn for_profile(profile: Profile) -> Self {
         match profile {
             Profile::Safe => Self::Whole,
@@ -81,20 +81,19 @@ impl PreconditionMiss {
     }
 }
 
-/// What becomes of `X-HTTP-Method-Override`, `X-Original-URL` and their like on the way to an answer that may be
-/// stored.
+/// Treatment of `X-HTTP-Method-Override`, `X-Original-URL` and similar fields in requests whose response may be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverrideFields {
-    /// Left out: stored under the key of another request, the answer to them would poison the cache.
+    /// Removed: stored under the key of another request, the response to them would poison the cache.
     Drop,
     /// Forwarded, and part of the cache key.
     Key,
-    /// Forwarded, as RFC 9110 section 5.1 has it for fields that a proxy does not know.
+    /// Forwarded, as RFC 9110 section 5.1 requires for fields that a proxy does not know.
     Forward,
 }
 
 impl OverrideFields {
-    /// What a profile says.
+    /// Default of a profile.
     pub fn for_profile(profile: Profile) -> Self {
         match profile {
             Profile::Safe => Self::Drop,
@@ -103,18 +102,18 @@ impl OverrideFields {
     }
 }
 
-/// What becomes of a response whose body only the end of the connection ends, and of which nobody can tell whether it is
-/// whole: an origin server that dies ends it too.
+/// Treatment of a response whose body ends only with the connection, so that nobody can tell whether it is complete: an origin
+/// server that dies ends it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseDelimited {
-    /// It goes to the client that asked, and is not stored.
+    /// Delivered to the client, and not stored.
     Pass,
-    /// It counts as complete, as RFC 9112 section 8 has it.
+    /// Taken as complete, as in RFC 9112 section 8.
     Store,
 }
 
 impl CloseDelimited {
-    /// What a profile says.
+    /// Default of a profile.
     pub fn for_profile(profile: Profile) -> Self {
         match profile {
             Profile::Safe => Self::Pass,
@@ -124,8 +123,8 @@ impl CloseDelimited {
 }
 
 impl CacheRule {
-    /// What applies where no rule of the site does: the choices of the profile, bodies of any size that the memory tier
-    /// takes.
+    /// The rule for requests that no rule of the site matches: the choices of the profile, and bodies of any size that the memory
+    /// tier takes.
     pub fn built_in(profile: Profile) -> Self {
         Self {
             name: "built-in".to_owned(),
@@ -149,30 +148,30 @@ impl CacheRule {
         }
     }
 
-    /// Whether it has a path that need not be written just so.
+    /// Whether it has a path that matches leniently.
     pub(crate) fn is_lenient(&self) -> bool {
         self.spelling == Spelling::Lenient && self.path.is_some()
     }
 
-    /// Whether it is for a request.
+    /// Whether the rule applies to a request.
     pub(crate) fn fits(&self, method: &str, path_and_query: &str) -> bool {
         let fits = |pattern: &PathPattern| pattern.matches(path_and_query, self.spelling);
         self.has_method(method) && self.path.as_ref().is_none_or(fits)
     }
 
-    /// Many frameworks take `post` for `POST`: what restricts must hold for it, too.
+    /// Whether a method matches. Many frameworks take `post` for `POST`, so a restriction must hold for it, too.
     fn has_method(&self, method: &str) -> bool {
         self.methods.contains(method)
             || self.spelling == Spelling::Lenient && self.methods.contains(&method.to_ascii_uppercase())
     }
 
-    /// How the fields of a request select among stored responses.
+    /// Selection among stored responses by the fields of a request.
     pub(crate) fn selecting<'a>(&'a self, request: &'a [FieldLine<'a>]) -> Selecting<'a> {
         Selecting::new(request, self.caching.negotiation).reduced_to(&self.codings)
     }
 }
 
-/// What a profile reduces `Accept-Encoding` to: the codings that origins have, or nothing.
+/// Reduction of `Accept-Encoding` by a profile: to the codings that origins have, or none.
 pub fn codings_of(profile: Profile) -> Codings {
     match profile {
         Profile::Safe => Codings::new(["zstd", "br", "gzip"]),
@@ -182,19 +181,19 @@ pub fn codings_of(profile: Profile) -> Codings {
 
 const QUERY_CONTENT_BYTES_MAX: u64 = 64 << 10;
 
-/// Matches the path in normal form, after the site's host and prefix chose it. Where the query counts too, the expression says so: whoever may
-/// add a query to any path must not thereby choose a rule, or get past one.
+/// A pattern for the path in normal form, within the site's host and prefix. The query counts only in an expression that names
+/// it: anyone can add a query to any path, and must not choose a rule, or get past one, that way.
 #[derive(Clone, Debug)]
 pub enum PathPattern {
     /// The path, exactly; the query isn't looked at.
     Exact(String),
-    /// The path starts so; the query isn't looked at.
+    /// Beginning of the path; the query isn't looked at.
     Prefix(String),
     /// Glob over the path: `*` within a segment, `**` across, `?`, `[a-z]`, `{a,b}`.
     Glob(globset::GlobMatcher),
     /// Regular expression over the path, unanchored; the query isn't looked at.
     Regex(Regex),
-    /// The same over path and query: it names a question mark.
+    /// Regular expression over path and query, unanchored: it names a question mark.
     RegexWithQuery(Regex),
 }
 
@@ -210,29 +209,29 @@ impl PartialEq for PathPattern {
     }
 }
 
-/// Which paths match a pattern, or lie below a prefix.
+/// How closely paths must match a pattern or prefix.
 ///
-/// Many frameworks route without regard to case, to a slash at the end, and of course to the query: Express, for one. What restricts must hold for
-/// whatever the origin may take for the same path; what only lengthens lifetimes must not.
+/// Many frameworks, such as Express, route without regard to case, to a slash at the end, and to the query. A restriction must
+/// hold for every path that the origin may take for the same; a rule that only lengthens lifetimes must not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spelling {
-    /// Those that are written exactly so.
+    /// Paths that are written exactly so.
     AsWritten,
-    /// Those, and what an origin may take for one of them: in other case (ASCII), with a slash at the end, and whatever the query is.
-    /// Globs and regular expressions are compiled to match any case.
+    /// Also paths that an origin may take for the same: in other case (ASCII), with a slash at the end, and with any query. Globs
+    /// and regular expressions are compiled to match any case.
     Lenient,
 }
 
-/// What a path may have that origins read in several ways.
+/// Part of a path that origins read in several ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathSpelling {
     /// `%2F`: a slash, or a part of a name.
     EncodedSlash,
     /// A backslash, or `%5C`: a slash to some.
     Backslash,
-    /// `%25` and two hexadecimal digits: an escape to whoever decodes twice.
+    /// `%25` and two hexadecimal digits: an escape to origins that decode twice.
     DoubleEncoding,
-    /// `;` or `%3B`: to some, what follows it is no part of the name.
+    /// `;` or `%3B`: to some, the text after it is no part of the name.
     Semicolon,
     /// `//` within a path: one slash to some.
     EmptySegment,
@@ -240,12 +239,12 @@ pub enum PathSpelling {
     DotSegment,
     /// An escaped control character: the end of the path to some.
     Control,
-    /// Two slashes at the beginning (a server's name to some), or escapes of escapes of escapes. No rule allows these.
+    /// Two slashes at the beginning (a server's name to some), or triply nested escapes. No rule allows these.
     Never,
 }
 
 impl PathSpelling {
-    /// Those that a rule may allow.
+    /// Spellings that a rule may allow.
     pub const ALLOWABLE: [Self; 7] = [
         Self::EncodedSlash,
         Self::Backslash,
@@ -255,7 +254,7 @@ impl PathSpelling {
         Self::DotSegment,
         Self::Control,
     ];
-    /// Their names in configurations.
+    /// Names of [`Self::ALLOWABLE`] in configurations.
     pub const NAMES: [&'static str; 7] = [
         "encoded-slash",
         "backslash",
@@ -266,7 +265,7 @@ impl PathSpelling {
         "control-character",
     ];
 
-    /// That of this name.
+    /// Returns the spelling with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALLOWABLE.into_iter().find(|spelling| spelling.name() == Some(name))
     }
@@ -276,35 +275,35 @@ impl PathSpelling {
     }
 }
 
-/// A set of them.
+/// A set of path spellings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathSpellings(u8);
 
 impl PathSpellings {
-    /// With one more.
+    /// Adds a spelling.
     #[must_use]
     pub const fn with(self, spelling: PathSpelling) -> Self {
         Self(self.0 | 1 << spelling as u8)
     }
 
-    /// With those of another set.
+    /// Adds another set.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether a path that has these is forwarded where those of this set are allowed. Two at once multiply the readings, and no list of them has
-    /// ever been complete.
+    /// Whether a path with the spellings `found` is forwarded where this set is allowed. Two at once multiply the readings, and
+    /// no list of them has ever been complete.
     pub const fn permit(self, found: Self) -> bool {
         found.0.count_ones() <= 1 && found.0 & !self.0 == 0
     }
 
-    /// Whether a rule may allow a path that has these.
+    /// Whether a rule may allow a path with these spellings.
     pub const fn is_allowable(self) -> bool {
         self.0.count_ones() == 1 && self.0 & 1 << PathSpelling::Never as u8 == 0
     }
 
-    /// Their names.
+    /// Names of the spellings in the set.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let has = move |spelling: &PathSpelling| self.0 & 1 << *spelling as u8 != 0;
         PathSpelling::ALLOWABLE.into_iter().filter(has).filter_map(PathSpelling::name)
@@ -344,17 +343,17 @@ impl PathPattern {
     }
 }
 
-/// Of `/`, nothing is left.
+/// Removes a slash at the end; `/` becomes empty.
 fn without_final_slash(path: &str) -> &str {
     path.strip_suffix('/').unwrap_or(path)
 }
 
-/// Whether a path starts with a text, in whatever ASCII case.
+/// Whether a path starts with a text, in any ASCII case.
 pub(crate) fn starts_with_any_case(path: &str, text: &str) -> bool {
     path.as_bytes().get(..text.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(text.as_bytes()))
 }
 
-/// Without the query.
+/// Removes the query.
 pub(crate) fn path_of(path_and_query: &str) -> &str {
     path_and_query.split_once('?').map_or(path_and_query, |(path, _)| path)
 }
@@ -382,7 +381,7 @@ impl MethodSet {
 mod tests {
     use super::*;
 
-    /// A pattern as `KIND TEXT`, compiled as the check of a file does.
+    /// Compiles a pattern given as `KIND TEXT`, as the check of a file does.
     fn pattern(text: &str, spelling: Spelling) -> PathPattern {
         let any_case = spelling == Spelling::Lenient;
         match text.split_once(' ').expect("a kind and a text") {
@@ -406,7 +405,7 @@ mod tests {
         }
     }
 
-    /// What matches either way, what only leniently, and what never.
+    /// Paths that match either way, only leniently, or never.
     #[test]
     fn lenient_patterns_match_what_an_origin_may_take_for_the_same() {
         let check = |text: &str, path: &str, as_written: bool, lenient: bool| {

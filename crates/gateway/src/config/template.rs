@@ -19,14 +19,14 @@ pub(crate) enum Piece {
     Variable(Variable),
 }
 
-/// What a variable stands for.
+/// A variable in a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variable {
     /// `{authority}`: host and port that the request asks for, as sent.
     Authority,
     /// `{client.address}`: the address of the client, as in the access log.
     ClientAddress,
-    /// `{header.NAME}`: the first value of a field of the message that is changed.
+    /// `{header.NAME}`: the first value of a field of the changed message.
     Field(HeaderName),
     /// `{host}`: the host that the request asks for, without port.
     Host,
@@ -46,7 +46,7 @@ impl Template {
     /// Parses text; `{{` and `}}` stand for single braces.
     ///
     /// # Errors
-    /// What is wrong with the text, for people.
+    /// The problem with the text, for people.
     pub fn parse(text: &str) -> Result<Self, String> {
         if !http1::is_field_value(text.as_bytes()) || text.trim() != text {
             return Err("expected a field value: no control characters, no space at its ends".to_owned());
@@ -73,11 +73,11 @@ impl Template {
         Ok(Self { pieces })
     }
 
-    /// Checks that a URL names the same server whatever clients say: before its path stand the host that was asked for and
-    /// text, nothing else. What begins with a path names no server.
+    /// Checks that a URL names the same server for all clients: before its path it may contain only text and the requested host.
+    /// A URL that begins with a path names no server.
     ///
     /// # Errors
-    /// What is wrong with it, for people.
+    /// The problem with the URL, for people.
     pub fn check_server(&self) -> Result<(), String> {
         let Some(Piece::Text(text)) = self.pieces.first() else { return Ok(()) };
         let text = String::from_utf8_lossy(text);
@@ -108,7 +108,7 @@ impl Template {
         is_server(&authority)
     }
 
-    /// The variables in it.
+    /// Variables in the template.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Variable(variable) => Some(variable),
@@ -117,7 +117,7 @@ impl Template {
     }
 }
 
-/// As it is written in the configuration, but for doubled braces.
+/// As in the configuration, but without doubled braces.
 impl fmt::Display for Template {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.pieces.iter().try_for_each(|piece| match piece {
@@ -141,7 +141,7 @@ fn piece_of(literal: &mut String) -> Option<Piece> {
 }
 
 impl Variable {
-    /// The field of the request that it stands for in a phase, if it does.
+    /// Returns the request field that the variable reads in a phase, if any.
     pub(super) fn of_request(&self, phase: Phase) -> Option<&HeaderName> {
         match self {
             Self::RequestField(name) => Some(name),

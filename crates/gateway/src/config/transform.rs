@@ -1,4 +1,4 @@
-//! What a site changes of the messages that pass: conditions, actions and phases of its transformation rules.
+//! Changes that a site makes to messages: conditions, actions and phases of its transformation rules.
 
 use caching::{KeyRules, StatusMatch};
 use globset::GlobMatcher;
@@ -8,46 +8,46 @@ use regex::Regex;
 use super::rule::{MethodSet, PathPattern};
 use super::template::{Template, Variable};
 
-/// When a rule applies.
+/// Point at which a rule applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The client's request, before anything is read of it: key, `Vary` and origin see the changed one.
     ClientRequest,
-    /// What the origin is sent of it.
+    /// The request sent to the origin.
     OriginRequest,
     /// The origin's response, before it is judged and stored.
     OriginResponse,
-    /// Any response on its way to a client; what is stored stays as it is.
+    /// Any response on its way to a client; the stored response does not change.
     ClientResponse,
 }
 
 /// The transformation rules of a site, by phase, each list in the order of the file.
 #[derive(Clone, Debug, Default)]
 pub struct Transforms {
-    /// Of [`Phase::ClientRequest`].
+    /// Rules of [`Phase::ClientRequest`].
     pub client_request: Vec<TransformRule>,
-    /// Of [`Phase::OriginRequest`].
+    /// Rules of [`Phase::OriginRequest`].
     pub origin_request: Vec<TransformRule>,
-    /// Of [`Phase::OriginResponse`].
+    /// Rules of [`Phase::OriginResponse`].
     pub origin_response: Vec<TransformRule>,
-    /// Of [`Phase::ClientResponse`].
+    /// Rules of [`Phase::ClientResponse`].
     pub client_response: Vec<TransformRule>,
 }
 
-/// What is done to the messages that match. All rules that match apply, in their order.
+/// Changes to the messages that match. All matching rules apply, in their order.
 #[derive(Clone, Debug)]
 pub struct TransformRule {
     /// Shown in metrics and explanations; unique in its site.
     pub name: String,
-    /// Which messages.
+    /// Messages that match.
     pub on: Conditions,
-    /// What is done, in this order.
+    /// Actions, in this order.
     pub actions: Vec<Action>,
 }
 
 impl TransformRule {
-    /// The request fields that decide what the rule makes of a message in a phase. A field that is only forwarded with another value is the
-    /// origin's to name.
+    /// Request fields that decide the result of the rule in a phase. Fields that only change a forwarded value are left out: the
+    /// origin names those in `Vary`.
     pub(crate) fn deciding_fields(&self, phase: Phase) -> Vec<&HeaderName> {
         let mut names = Vec::new();
         let is_answer = |action: &Action| matches!(action, Action::Redirect(_) | Action::Rewrite(_));
@@ -70,7 +70,7 @@ impl TransformRule {
     }
 }
 
-/// What a message must have, all of it. An empty list asks for nothing.
+/// Conditions on a message, all of which must hold. An empty list always holds.
 #[derive(Clone, Debug)]
 pub struct Conditions {
     /// Host names in lower case, or `*.` and one.
@@ -94,84 +94,84 @@ pub struct Conditions {
 /// A field of which one line must match.
 #[derive(Clone, Debug)]
 pub struct FieldPattern {
-    /// Its name.
+    /// Field name.
     pub name: HeaderName,
-    /// A glob over its value.
+    /// Glob over the value.
     pub value: GlobMatcher,
 }
 
-/// One change.
+/// A change to a message.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// The lines of one field become those of another, if that is there.
+    /// Replaces the lines of one field by those of another, if that is present.
     Copy {
-        /// Where values come from.
+        /// Field with the values.
         from: HeaderName,
-        /// What they are called then.
+        /// Field to replace.
         to: HeaderName,
     },
-    /// No line has this name.
+    /// Removes all lines of this name.
     Remove(HeaderName),
-    /// One line in place of all of this name.
+    /// Replaces all lines of this name by one.
     Set(HeaderName, Template),
-    /// One more line.
+    /// Adds a line.
     Add(HeaderName, Template),
-    /// `Cache-Control` by status; the most specific entry counts.
+    /// Sets `Cache-Control` by status; the most specific entry counts.
     CacheControl(Vec<(StatusMatch, HeaderValue)>),
-    /// `Location` and `Content-Location` that begin so begin otherwise.
+    /// Replaces the beginning of `Location` and `Content-Location`.
     Location(Vec<PrefixChange>),
-    /// Attributes of `Set-Cookie`.
+    /// Changes attributes of `Set-Cookie`.
     Cookies(CookieChange),
-    /// Path and query.
+    /// Changes path and query.
     Rewrite(Rewrite),
-    /// The gateway answers with a redirection.
+    /// Answers with a redirection.
     Redirect(Redirect),
 }
 
-/// A beginning that becomes another one.
+/// Replacement of the beginning of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrefixChange {
-    /// What it is.
+    /// The beginning to look for.
     pub from: String,
-    /// What it becomes.
+    /// The text that replaces it.
     pub to: String,
 }
 
-/// What becomes of cookies that a response sets.
+/// Changes to cookies that a response sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CookieChange {
-    /// The `Domain` of those that have one; empty takes it out.
+    /// New `Domain` of cookies that have one; empty removes it.
     pub domain: Option<String>,
-    /// The `Path` of those that have one.
+    /// Changes to the `Path` of cookies that have one.
     pub paths: Vec<PrefixChange>,
 }
 
-/// What becomes of path and query.
+/// Changes to path and query.
 #[derive(Clone, Debug, Default)]
 pub struct Rewrite {
-    /// Cut off the path where it has it, at the end of a segment.
+    /// Prefix to cut off paths that have it, up to the end of a segment.
     pub strip_prefix: Option<String>,
-    /// Put before the path.
+    /// Prefix to put before the path.
     pub add_prefix: Option<String>,
-    /// Matched parts of the path become this text, in which `$1` stands for a capture.
+    /// Expression whose matches in the path are replaced by the text, in which `$1` stands for a capture.
     pub pattern: Option<(Regex, String)>,
-    /// Which parameters the query keeps, and in which order.
+    /// Query parameters to keep, and their order.
     pub query: Option<KeyRules>,
 }
 
-/// Where a client is sent.
+/// A redirection of the client.
 #[derive(Clone, Debug)]
 pub struct Redirect {
     /// 301, 302, 303, 307 or 308.
     pub status: u16,
     /// `Location`.
     pub to: Template,
-    /// The expression over path and query whose captures its text names; absent where it names none.
+    /// Expression over path and query whose captures `to` names; absent if it names none.
     pub captured: Option<Regex>,
 }
 
 impl Action {
-    /// The request fields whose values it uses in a phase.
+    /// Request fields whose values it uses in a phase.
     fn request_fields_read(&self, phase: Phase) -> Vec<&HeaderName> {
         match self {
             Self::Copy { from, .. } if !phase.is_of_responses() => vec![from],
@@ -182,7 +182,7 @@ impl Action {
         }
     }
 
-    /// The field of the message that it writes or takes out.
+    /// Field of the message that it writes or removes.
     fn field_written(&self) -> Option<&HeaderName> {
         match self {
             Self::Copy { to: name, .. } | Self::Remove(name) | Self::Set(name, _) | Self::Add(name, _) => {
@@ -197,13 +197,13 @@ impl Phase {
     const ALL: [Self; 4] =
         [Self::ClientRequest, Self::OriginRequest, Self::OriginResponse, Self::ClientResponse];
 
-    /// Whether this is a change of responses.
+    /// Whether the phase changes responses.
     pub fn is_of_responses(self) -> bool {
         matches!(self, Self::OriginResponse | Self::ClientResponse)
     }
 
-    /// Whether a variable may be used here. What is stored is for all who ask for the same key, so nothing goes into it
-    /// that only one of them says.
+    /// Whether a variable may be used in this phase. A stored response is for all requests with the same key, so it must not
+    /// contain anything that only one of them says.
     pub fn has(self, variable: &Variable) -> bool {
         match variable {
             Variable::Authority | Variable::Host | Variable::Path | Variable::Scheme | Variable::Field(_) => {
@@ -217,7 +217,7 @@ impl Phase {
 }
 
 impl Phase {
-    /// The variables that may be used here, as they are written.
+    /// Variables that may be used in this phase, as they are written.
     pub fn variables(self) -> Vec<String> {
         let any = HeaderName::from_static("name");
         let all = [
@@ -238,7 +238,7 @@ impl Phase {
 }
 
 impl Transforms {
-    /// Whether requests are stored under other paths than clients ask for.
+    /// Whether rules change paths, so that responses are stored under other paths than clients ask for.
     pub(crate) fn write_paths(&self) -> bool {
         let actions = self.client_request.iter().flat_map(|rule| &rule.actions);
         let mut rewrites = actions.filter_map(|action| match action {
@@ -250,7 +250,7 @@ impl Transforms {
         })
     }
 
-    /// The request fields that rules ask for, or whose values they use.
+    /// Request fields that rules test, or whose values they use.
     pub(crate) fn request_fields_read(&self) -> impl Iterator<Item = &HeaderName> {
         let rules =
             Phase::ALL.into_iter().flat_map(|phase| self.of(phase).iter().map(move |rule| (phase, rule)));
@@ -260,13 +260,13 @@ impl Transforms {
         })
     }
 
-    /// The request fields that rules write or take out.
+    /// Request fields that rules write or remove.
     pub(crate) fn request_fields_written(&self) -> impl Iterator<Item = &HeaderName> {
         let rules = self.client_request.iter().chain(&self.origin_request);
         rules.flat_map(|rule| &rule.actions).filter_map(Action::field_written)
     }
 
-    /// The rules of a phase.
+    /// Rules of a phase.
     pub fn of(&self, phase: Phase) -> &[TransformRule] {
         match phase {
             Phase::ClientRequest => &self.client_request,
@@ -276,7 +276,7 @@ impl Transforms {
         }
     }
 
-    /// The same, to be added to.
+    /// Rules of a phase, for changes.
     pub fn of_mut(&mut self, phase: Phase) -> &mut Vec<TransformRule> {
         match phase {
             Phase::ClientRequest => &mut self.client_request,
