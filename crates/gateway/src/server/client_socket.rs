@@ -1,7 +1,7 @@
-//! A client's TCP connection that the runtime hears of only when there is something to wait for.
+//! A client's TCP connection that is registered with the runtime only when there is something to wait for.
 //!
-//! To tell the kernel's poll of a socket, and to take it back, are two system calls. A connection whose request has
-//! arrived before it is looked at, whose answer fits the socket's buffer, and that is closed then, needs neither.
+//! Adding a socket to the kernel's poll and removing it are two system calls. A connection needs neither if its request has
+//! arrived before the first read, its response fits the socket's buffer, and it is closed after that.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -19,14 +19,14 @@ use super::wire::{Ending, Stream, end_by};
 pub(crate) struct ClientSocket(State);
 
 enum State {
-    /// Unknown to the runtime; one read and one write are tried.
+    /// Not registered; one read and one write are tried.
     Fresh {
         socket: std::net::TcpStream,
         read: Attempt,
         write: Attempt,
     },
     Registered(TcpStream),
-    /// It could not be registered.
+    /// Registration failed.
     Lost,
 }
 
@@ -41,7 +41,7 @@ impl ClientSocket {
         Self(State::Fresh { socket, read: Attempt::Open, write: Attempt::Open })
     }
 
-    /// The socket as one that can be waited for.
+    /// Returns the registered socket, which can be waited for.
     ///
     /// # Errors
     /// The kernel does not take one more socket into its poll.
@@ -57,8 +57,8 @@ impl ClientSocket {
         }
     }
 
-    /// What the first read finds; `None` when it is to be waited for. Only this read needs room that is filled with
-    /// zeros, which may cost more than the rest of a request.
+    /// Tries the first read; `None` if it must wait, or was made before. Only this read needs a buffer filled with zeros, which
+    /// may cost more than the rest of a request.
     fn read_fresh(&mut self, buffer: &mut ReadBuf<'_>) -> Option<io::Result<()>> {
         match &mut self.0 {
             State::Fresh { socket, read, .. } if *read == Attempt::Open => {
@@ -71,7 +71,7 @@ impl ClientSocket {
         }
     }
 
-    /// What the first write takes; `None` when it takes nothing, or was made before.
+    /// Tries the first write; `None` if the socket takes nothing, or it was made before.
     fn write_fresh(&mut self, bytes: &[u8], flags: SendFlags) -> Option<io::Result<usize>> {
         match &mut self.0 {
             State::Fresh { socket, write, .. } if *write == Attempt::Open => {
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(socket.read(&mut read).await.unwrap(), 0);
     }
 
-    /// A client that takes as fast as it gets must not keep the worker from others: that is the runtime's to see to.
+    /// Further writes go through the runtime, which keeps a client that reads as fast as it gets from holding up the worker.
     #[tokio::test]
     async fn more_than_one_write_goes_through_the_runtime() {
         let (mut client, mut socket) = pair();

@@ -1,8 +1,8 @@
-//! One timer per connection that is moved, not made anew.
+//! A timer of a connection, which is moved rather than created anew.
 //!
-//! A keep-alive connection sets a new deadline for every request. Registering a timer each time costs more
-//! than parsing the request, so the registered timer stays and only the deadline moves: when the timer fires
-//! early, it is registered again for the time that is left.
+//! A keep-alive connection sets a new deadline for every request. Registering a timer each time costs more than parsing the
+//! request, so the registered timer stays and only the deadline moves: when the timer fires early, it is registered again for the
+//! time that is left.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,9 +13,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// A movable point in time.
 pub(crate) struct Deadline {
     at: Instant,
-    /// Made when somebody first waits.
+    /// Created on the first wait.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Who is woken when the timer fires, as it stands now.
+    /// Waker registered with the timer.
     told: Option<Waker>,
 }
 
@@ -35,7 +35,7 @@ impl Deadline {
 
     /// Ready once the deadline has passed.
     pub(crate) fn poll_passed(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        // A timer that has not fired and will wake this task need not hear of it again, which costs more than asking.
+        // A pending timer that will wake this task is not polled again: a poll costs more than this check.
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(self.at)));
         if !timer.is_elapsed() && self.told.as_ref().is_some_and(|told| told.will_wake(context.waker())) {
             return Poll::Pending;

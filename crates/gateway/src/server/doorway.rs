@@ -1,11 +1,11 @@
-//! The client connections, and which of them are closed when there is no room for more.
+//! Client connections, and the choice of those to close when there is no room for more.
 //!
-//! A connection that says nothing, or a byte now and then, costs its client nothing; nor does one that waits for a slow answer. So
-//! when all connections are taken, the client with the most of them makes room for a new one: with the one that has waited longest for
-//! a request, or, where it has none such and more than its share, with the one that has been in use longest. A newcomer whose client
-//! has more than its share gets only what that client gives up itself.
+//! A connection without traffic, or with a byte now and then, costs its client nothing; nor does one that waits for a slow
+//! answer. So when all connections are taken, the client with the most of them makes room for a new one: with the one that has
+//! waited longest for a request, or, if it has none such and more than its share, with the one that has been in use longest. A
+//! newcomer whose client has more than its share only replaces a waiting connection of that client.
 //!
-//! Locks: what is chosen, then the counts or one worker's room; none is held while a connection is closed.
+//! Locks: `chosen`, then the counts or one worker's room; none is held while a connection is closed.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -23,10 +23,10 @@ use message::client::Client;
 /// All connections, by worker.
 pub(crate) struct Doorway {
     rooms: Box<[Mutex<Room>]>,
-    /// Connections that are not closed, by whose they are.
+    /// Number of open connections of each holder.
     held: Mutex<HashMap<Holder, usize>>,
     chosen: Mutex<Chosen>,
-    /// Told whenever a connection has left.
+    /// Notified whenever a connection has left.
     left: Notify,
     waiting: AtomicUsize,
 }
@@ -34,27 +34,27 @@ pub(crate) struct Doorway {
 /// A newcomer that waits for a place, until this is dropped.
 pub(crate) struct WaitingAtDoor<'a>(&'a Doorway);
 
-/// Whom a connection is counted for.
+/// Owner that a connection counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     Client(Client),
-    /// Many clients stand behind it, so no share is meant for it.
+    /// A proxy of many clients, which has no share.
     Proxy(Client),
 }
 
-/// Looking at all connections is worth it for several choices at once only.
+/// Connections chosen to be closed. Looking at all connections pays only for several choices at once.
 #[derive(Default)]
 struct Chosen {
-    /// Those to be closed next, the first one last.
+    /// Connections to close next, the first one last.
     next: Vec<Choice>,
-    /// What those have to give that have more than their share.
+    /// Connections to close for newcomers of the same holder, where it has more than its share.
     own: HashMap<Holder, Own>,
 }
 
 #[derive(Default)]
 struct Own {
     next: Vec<Choice>,
-    /// Newcomers to be turned away before all connections are looked at again: there was nothing to be found.
+    /// Newcomers to turn away before all connections are looked at again: the last look found none to close.
     turned_away: usize,
 }
 
@@ -65,41 +65,41 @@ struct Room {
     free: Vec<usize>,
 }
 
-/// A connection that is to be closed, unless something has happened on it since.
+/// A connection to be closed, unless something has happened on it since.
 struct Choice {
     seat: Arc<Seat>,
     standing: Standing,
     since: u64,
 }
 
-/// What a connection that may be closed does.
+/// Activity of a connection that may be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
     Waiting,
     Busy,
 }
 
-/// What a choice is made by.
+/// Facts that a choice depends on.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     holder: Holder,
     standing: Standing,
-    /// Among those of its worker that do the same, the oldest first.
+    /// Position among connections of its worker with the same standing, the oldest first.
     rank: usize,
 }
 
-/// One connection.
+/// A connection.
 pub(crate) struct Seat {
     peer: Holder,
-    /// Whom the peer has named (PROXY protocol).
+    /// Holder named by the peer (PROXY protocol).
     named: OnceLock<Holder>,
     state: AtomicU8,
-    /// When it began to wait, for the last time, in the order of its worker.
+    /// Start of its last wait, in the order of its worker.
     since: AtomicU64,
     task: OnceLock<AbortHandle>,
 }
 
-/// The right to a seat; given back with [`Doorway::leave`].
+/// A position in the table; given back with [`Doorway::leave`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     worker: usize,
@@ -113,11 +113,11 @@ const CLOSED: u8 = 2;
 /// Newcomers that may wait for a place: their sockets come on top of the limit.
 const WAITING_MAX: usize = 64;
 
-/// Chosen with one look at all connections.
+/// Connections chosen with one look at all of them.
 const CHOSEN_MAX: usize = 64;
 
 thread_local! {
-    /// Each worker has a thread.
+    /// One per worker, since each has a thread.
     static ORDER: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -139,19 +139,19 @@ impl Doorway {
         }
     }
 
-    /// Lets a newcomer wait for a place, unless many do.
+    /// Lets a newcomer wait for a place, unless too many do.
     pub(crate) fn wait(&self) -> Option<WaitingAtDoor<'_>> {
         let waiting_before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = WaitingAtDoor(self);
         (waiting_before < WAITING_MAX).then_some(waiting)
     }
 
-    /// A place is free.
+    /// Wakes the waiting newcomers, because a place is free.
     pub(crate) fn has_left(&self) {
         self.left.notify_waiters();
     }
 
-    /// A seat for a connection that waits for its first request.
+    /// Adds a connection that waits for its first request.
     pub(crate) fn enter(&self, worker: usize, peer: Holder) -> (Arc<Seat>, Place) {
         let seat = Arc::new(Seat {
             peer,
@@ -182,9 +182,9 @@ impl Doorway {
         }
     }
 
-    /// The peer of a connection has said whose it is.
+    /// Moves a connection to the holder that its peer has named.
     pub(crate) fn name(&self, seat: &Seat, holder: Holder) {
-        // Whoever closes the connection meanwhile counts it out under the same lock.
+        // Closing a connection counts it out under the same lock.
         let mut held = self.held.lock();
         if seat.state.load(Ordering::Acquire) != CLOSED && seat.named.set(holder).is_ok() {
             count_out(&mut held, seat.peer);
@@ -192,7 +192,8 @@ impl Doorway {
         }
     }
 
-    /// Closes a connection so that this new one has room, where a client's share is so many. Whether there was one.
+    /// Closes a connection to make room for this new one, where a client's share is `share_max`. Returns whether there was one to
+    /// close.
     pub(crate) fn make_room(&self, newcomer: &Seat, share_max: usize) -> bool {
         let holder = newcomer.holder();
         let closed = match self.has_more(holder, share_max) {
@@ -221,7 +222,7 @@ impl Doorway {
 
     fn close_own(&self, holder: Holder) -> Option<Arc<Seat>> {
         let mut chosen = self.chosen.lock();
-        // As few as there are shares in a whole, and those that were above theirs once.
+        // At most as many as there are shares in a whole, plus holders that were above theirs earlier.
         if chosen.own.len() > CHOSEN_MAX && !chosen.own.contains_key(&holder) {
             chosen.own.clear();
         }
@@ -254,7 +255,7 @@ impl Doorway {
         None
     }
 
-    /// Of all workers: a client with few connections may have the only ones of its worker.
+    /// Chooses among the connections of all workers: a client with few connections may have the only ones of its worker.
     fn choose(&self, choose: impl FnOnce(&[Candidate]) -> Vec<usize>) -> Vec<Choice> {
         let rooms: Vec<Vec<Choice>> = self.rooms.iter().map(|room| room.lock().choices()).collect();
         let order = choose(&rooms.iter().flat_map(|room| candidates(room)).collect::<Vec<_>>());
@@ -290,7 +291,7 @@ impl Drop for WaitingAtDoor<'_> {
 }
 
 impl Room {
-    /// Those that may be closed, the oldest first.
+    /// Connections that may be closed, the oldest first.
     fn choices(&self) -> Vec<Choice> {
         let choice = |seat: &Arc<Seat>| {
             let since = seat.since.load(Ordering::Relaxed);
@@ -311,7 +312,8 @@ fn candidates(choices: &[Choice]) -> impl Iterator<Item = Candidate> {
     })
 }
 
-/// Which of these make room, the first one first. Never more than half: who comes meanwhile may be a better choice than the rest.
+/// Chooses connections to close, the first one first. Never more than half: newer connections may be a better choice than the
+/// rest.
 fn choose(candidates: &[Candidate], share_max: usize) -> Vec<usize> {
     let mut counts: HashMap<Holder, usize> = HashMap::new();
     candidates.iter().for_each(|candidate| *counts.entry(candidate.holder).or_default() += 1);
@@ -323,7 +325,7 @@ fn choose(candidates: &[Candidate], share_max: usize) -> Vec<usize> {
     in_order(candidates, may_close, |candidate| Reverse(counts[&candidate.holder]))
 }
 
-/// The same of those that one holder has and does not use.
+/// Chooses among the waiting connections of one holder.
 fn choose_own(candidates: &[Candidate], holder: Holder) -> Vec<usize> {
     let may_close =
         |candidate: &Candidate| candidate.holder == holder && candidate.standing == Standing::Waiting;
@@ -345,21 +347,21 @@ fn in_order<K: Ord>(
 }
 
 impl Seat {
-    /// Who serves the connection.
+    /// Sets the task that serves the connection.
     pub(crate) fn is_served_by(&self, task: AbortHandle) {
         let _ = self.task.set(task);
     }
 
-    /// The connection waits for a request.
+    /// Marks the connection as waiting for a request.
     pub(crate) fn waits(&self) {
         if self.state.load(Ordering::Relaxed) == BUSY {
             self.since.store(next_in_order(), Ordering::Relaxed);
-            // Unless it is closed at this moment.
+            // Fails if it is closed at this moment.
             let _ = self.state.compare_exchange(BUSY, WAITING, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
-    /// The connection has a request. Whether it may answer it: `false` if it was closed meanwhile.
+    /// Marks the connection as busy with a request. Returns whether it may answer it: `false` if it was closed meanwhile.
     pub(crate) fn begins(&self) -> bool {
         let begun = self.state.compare_exchange(WAITING, BUSY, Ordering::AcqRel, Ordering::Relaxed);
         matches!(begun, Ok(_) | Err(BUSY))
@@ -369,7 +371,7 @@ impl Seat {
         *self.named.get().unwrap_or(&self.peer)
     }
 
-    /// `None` for what can't be closed.
+    /// Activity of the connection; `None` if it can't be closed.
     fn standing(&self) -> Option<Standing> {
         self.task.get()?;
         match self.state.load(Ordering::Relaxed) {
@@ -412,7 +414,7 @@ mod tests {
         connections.iter().map(fact).collect()
     }
 
-    /// Clients with what they do and their ranks (client 0 is a proxy), and who makes room where a share is 2.
+    /// Clients with their standings and ranks (client 0 is a proxy), and the connections that make room where a share is 2.
     type Case<'a> = (&'a [(u8, Standing, usize)], &'a [usize]);
 
     #[test]
@@ -426,7 +428,7 @@ mod tests {
                 &[(1, Waiting, 1), (2, Waiting, 0), (1, Waiting, 0), (2, Waiting, 2), (3, Waiting, 0)],
                 &[1, 2, 0],
             ),
-            // What waits goes before what is in use, and that only where it is more than a share.
+            // Waiting connections go before busy ones, and busy ones only above the share.
             (&[(1, Busy, 0), (1, Busy, 1), (1, Waiting, 2), (2, Waiting, 0)], &[2, 0]),
             (&[(1, Busy, 0), (1, Busy, 1), (2, Waiting, 0)], &[2]),
             (&[(1, Busy, 0), (1, Busy, 1)], &[]),
@@ -482,7 +484,7 @@ mod tests {
         let doorway = Doorway::new(2);
         let seats: Vec<_> = (0..6).map(|number| enter(&doorway, number % 2, 1)).collect();
         assert!(seats[0].0.begins() && seats[0].0.begins() && seats[1].0.begins());
-        // Busy ones stay, one that waits again has waited for the shortest time.
+        // Busy ones stay; one that waits again has waited for the shortest time.
         seats[1].0.waits();
         for expected in [2, 3, 4, 5, 1] {
             assert!(gets_in(&doorway, 2, 9) && is_closed(&seats[expected].0), "{expected}");
@@ -492,7 +494,7 @@ mod tests {
         seats.iter().for_each(|(_, place)| doorway.leave(*place));
         assert!(doorway.rooms.iter().all(|room| room.lock().seats.iter().all(Option::is_none)));
         assert!(doorway.held.lock().is_empty());
-        // A seat that is given back is used again; who has no task yet is not closed.
+        // A seat that is given back is used again; a connection without a task yet is not closed.
         let (_, place) = doorway.enter(0, holder(1));
         assert!(place.index < 4 && !gets_in(&doorway, 2, 9));
     }
@@ -511,7 +513,7 @@ mod tests {
         doorway.name(&named, holder(1));
         assert_eq!(doorway.held.lock().len(), 1);
         assert!(doorway.has_more(holder(1), 2));
-        // It waits, so it goes before what is in use.
+        // The named connection waits, so it goes before busy ones.
         assert!(gets_in(&doorway, 1, 2) && is_closed(&named));
         doorway.leave(place);
         busy.iter().for_each(|(_, place)| doorway.leave(*place));

@@ -1,4 +1,4 @@
-//! Accepts connections and finds out what they speak: PROXY protocol, TLS, HTTP/1 or HTTP/2.
+//! Accepts connections and detects their protocol: PROXY protocol, TLS, HTTP/1 or HTTP/2.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -35,64 +35,66 @@ use crate::observe::account;
 use crate::request::respond::Problem;
 use crate::worker::{IdleEnd, Worker};
 
-/// Connections that the kernel holds for a worker that is busy.
+/// Connections that the kernel queues for a busy worker.
 const BACKLOG: i32 = 4096;
-/// Connections that are accepted before those that are there get their turn.
+/// Connections accepted before existing ones get their turn.
 const ACCEPTED_AT_ONCE_MAX: usize = 64;
-/// After a failed accept (no file descriptors left) the worker waits before it tries again.
+/// Pause after a failed accept (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long a connection waits for a place that is about to be free: a worker sees within milliseconds that a client is gone, if it is not busy.
+/// How long a connection waits for a place that is about to be free: a worker that isn't busy sees within milliseconds that a
+/// client is gone.
 const PLACE_WAIT: Duration = Duration::from_millis(500);
-/// Idle connections are probed, so that peers that vanished are noticed even in a tunnel.
+/// Time after which idle connections are probed, so that vanished peers are noticed even in a tunnel.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-/// For who speaks HTTP where TLS is spoken. A record of a handshake begins with a byte that no method begins with.
+/// Response to clients that use plain HTTP on a TLS port. A TLS handshake record never begins with the first byte of a method.
 const PLAIN_HTTP: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 80\r\n\
 Cache-Control: no-store\r\nConnection: close\r\n\r\n\
 400 Bad Request\nplain HTTP was sent to an HTTPS port: write https:// in the URL\n";
-/// As its `Content-Length` says.
+/// Equal to its `Content-Length`.
 const PLAIN_HTTP_BODY_BYTES: u64 = 80;
-/// RFC 9113 section 3.4.
+/// Client connection preface (RFC 9113 section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Whom a listener shares its port with.
+/// Listeners that share a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// With listeners of this process that come after it.
+    /// The first of this process; others may follow.
     First,
-    /// With those of this process that are there already.
+    /// A further one, beside listeners of this process.
     Joins,
-    /// With inherited ones: the kernel gives it none of their connections before it [listens](listen).
+    /// Beside inherited ones: the kernel gives it no connections before it [listens](listen).
     JoinsLater,
 }
 
-/// Whose a listening socket is, and so what becomes of it at the end.
+/// Owner of a listening socket, which decides about its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketOwner {
-    /// This process, or those before it that it took over from.
+    /// This process, or earlier ones that it took over from.
     Process,
-    /// Who started the process, and gives it to the next one too.
+    /// The parent process, which passes it to the next process too.
     Starter,
 }
 
-/// Where a worker accepts connections.
+/// A listening socket of a worker.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: Arc<TcpListener>,
     owner: SocketOwner,
 }
 
-/// Sockets that listen already at an address.
+/// Sockets that already listen at an address.
 #[derive(Debug)]
 pub(crate) struct InheritedSockets {
     pub(crate) sockets: Vec<TcpListener>,
     pub(crate) owner: SocketOwner,
 }
 
-/// Binds an address for all workers; answers with it, as it is bound, and with the listeners of each. The kernel spreads connections over them.
+/// Binds an address for all workers; returns the bound address and the listeners of each worker. The kernel spreads connections
+/// over them.
 ///
-/// Sockets that are `inherited` go round. Workers that get none join them; a single one of another owner they share, since its address may be
-/// one that only root can have.
+/// The `inherited` sockets are dealt out in turn. Workers that get none open their own beside them; a single socket of
+/// [`SocketOwner::Starter`] is shared, since its address may be one that only root can bind.
 ///
 /// # Errors
 /// The address can't be bound: another process has it, for example.
@@ -122,13 +124,13 @@ pub(crate) fn bind(
     Ok((bound, spread))
 }
 
-/// What the kernel takes of a connection beyond what is on its way to the client. Left to itself it takes 2 MiB and more of a
-/// response that nobody reads, which no limit of ours counts. Unlike a fixed send buffer this doesn't bound what is on its way, so
-/// that far clients are as fast as ever; nor did it cost anything measurable with responses of 1 MiB.
+/// Unsent data that the kernel takes of a connection, beyond the data in flight to the client. By default it takes 2 MiB and more
+/// of a response that nobody reads, which no limit of ours counts. Unlike a fixed send buffer this doesn't bound the data in
+/// flight, so that distant clients are as fast as ever; nor did it cost anything measurable with responses of 1 MiB.
 const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 
-/// Any process of the same user may join a port with `SO_REUSEPORT`, a second gateway too. So the first listener does
-/// without it until it listens: the kernel then refuses the port to whoever comes second, even at the same moment.
+/// Binds one socket. Any process of the same user may join a port with `SO_REUSEPORT`, a second gateway too. So the first
+/// listener does without it until it listens: the kernel then refuses the port to a second process, even at the same moment.
 fn bind_one(address: SocketAddr, claim: Claim) -> io::Result<Listener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -142,24 +144,24 @@ fn bind_one(address: SocketAddr, claim: Claim) -> io::Result<Listener> {
     Ok(Listener { socket: Arc::new(socket.into()), owner: SocketOwner::Process })
 }
 
-/// Unless it does already.
+/// Starts to listen, unless the socket already does.
 pub(crate) fn listen(socket: &TcpListener) -> io::Result<()> {
     if socket_acceptconn(socket)? { Ok(()) } else { SockRef::from(socket).listen(BACKLOG) }
 }
 
 impl Listener {
-    /// The same socket, with the one queue.
+    /// Returns another handle to the socket, with the same queue.
     fn share(&self) -> Self {
         Self { socket: Arc::clone(&self.socket), owner: self.owner }
     }
 
-    /// For those who want to know whether it is still open.
+    /// Returns a handle that tells whether the socket is still open.
     pub(crate) fn socket(&self) -> Weak<TcpListener> {
         Arc::downgrade(&self.socket)
     }
 }
 
-/// What is set here, accepted connections inherit: so it costs them nothing.
+/// Sets options that accepted connections inherit, so that they cost those nothing.
 fn prepare(socket: &Socket) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     socket.set_tcp_nodelay(true)?;
@@ -169,7 +171,7 @@ fn prepare(socket: &Socket) -> io::Result<()> {
 
 /// Serves a worker's listeners until the drain is over. Runs on the worker's runtime.
 ///
-/// `listeners` come with their numbers in the configuration, `open` is the same for all workers.
+/// `listeners` come with their indices in the configuration, `open` is the same for all workers.
 pub(crate) async fn serve(
     worker: Arc<Worker>,
     listeners: Vec<(usize, Listener)>,
@@ -181,12 +183,12 @@ pub(crate) async fn serve(
         match watched(socket) {
             Ok(socket) => {
                 let (worker, open) = (Arc::clone(&worker), Arc::clone(&open));
-                // Counted as a connection until it stops, so that what waits in its backlog at the end is served too.
+                // Counted as a connection until it stops, so that connections in its backlog at the end are served too.
                 let accepting_one = OpenConnections::enter(&open);
                 accepting.spawn(async move {
                     let _accepting = accepting_one;
                     accept(&worker, &socket, index, &open).await;
-                    // What comes to a socket that lives on waits in its queue for the next process.
+                    // Connections to a socket that lives on wait in its queue for the next process.
                     if owner == SocketOwner::Process && !worker.shared.drain.has_successor() {
                         stop_accepting(&worker, socket.get_ref(), index, &open);
                     }
@@ -202,8 +204,8 @@ pub(crate) async fn serve(
     }
 }
 
-/// Waits for `until`, and panics where one of the tasks does: the runtime keeps a panic to the task, and nobody would accept any more what the
-/// kernel goes on to give to this listener.
+/// Waits for `until`, and panics if one of the tasks does: the runtime confines a panic to its task, and connections that the
+/// kernel queues for this listener would never be accepted.
 async fn panic_with<T>(tasks: &mut JoinSet<()>, until: impl Future<Output = T>) -> T {
     let mut until = pin!(until);
     loop {
@@ -219,7 +221,8 @@ async fn panic_with<T>(tasks: &mut JoinSet<()>, until: impl Future<Output = T>) 
     }
 }
 
-/// The runtime's own listener registers each connection before anybody can look whether that is necessary.
+/// Registers a listener. The runtime's own listener would register each connection before anybody can check whether that is
+/// necessary.
 #[expect(deprecated, reason = "what replaces it is unsafe, for types that name descriptors they do not own")]
 fn watched(listener: Arc<TcpListener>) -> io::Result<AsyncFd<Arc<TcpListener>>> {
     AsyncFd::with_interest(listener, Interest::READABLE)
@@ -258,7 +261,7 @@ async fn accept(
     }
 }
 
-/// What the kernel holds for a listener.
+/// State of the kernel's queue of a listener.
 enum Queue {
     Empty,
     MayHoldMore,
@@ -277,11 +280,11 @@ fn accept_one(listener: &TcpListener) -> io::Result<(ClientSocket, SocketAddr)> 
     Ok((ClientSocket::new(socket.into()), address))
 }
 
-/// Prepares a listener to be closed without a reset for anybody. A connection that is complete but not yet accepted when its listener
-/// closes is reset by the kernel, so the order is: let no new connection through, accept what is there, close.
+/// Prepares a listener for closing without resetting any connection. The kernel resets connections that are complete but not yet
+/// accepted when their listener closes, so the order is: let no new connection through, accept those that are there, close.
 fn stop_accepting(worker: &Arc<Worker>, listener: &TcpListener, index: usize, open: &Arc<OpenConnections>) {
-    /// Classic BPF: return 0, which keeps 0 bytes of the packet. New handshakes are not answered and find the
-    /// port closed when they try again.
+    /// Classic BPF: return 0, which keeps 0 bytes of the packet. New handshakes are not answered and find the port closed when
+    /// they try again.
     const DROP_ALL: [SockFilter; 1] = [SockFilter::new(0x06, 0, 0, 0)];
     if let Err(error) = SockRef::from(listener).attach_filter(&DROP_ALL) {
         tracing::debug!(%error, "new connections can't be held off while the listener closes");
@@ -315,13 +318,13 @@ struct Newcomer {
     live: Arc<ActiveConfig>,
     socket: ClientSocket,
     address: SocketAddr,
-    /// Of the listener.
+    /// Index of the listener.
     index: usize,
     guard: OpenGuard,
 }
 
 impl Newcomer {
-    /// A place that is free, or that another connection has to leave.
+    /// Takes a place that is free, or that another connection has to leave.
     fn slot(&self) -> Option<ConnectionSlot> {
         let slot = self.take();
         let limits = &self.live.config.limits;
@@ -335,7 +338,8 @@ impl Newcomer {
         is_made.then_some(slot)
     }
 
-    /// The place of a connection that its client has closed is free as soon as its worker, which may be another, has seen it.
+    /// Waits for a place, because that of a connection closed by its client becomes free as soon as its worker, which may be
+    /// another, has noticed.
     fn wait(self) {
         tokio::spawn(async move {
             let slot = match self.worker.shared.doorway.wait() {
@@ -356,7 +360,7 @@ impl Newcomer {
             left.as_mut().enable();
             if self.worker.shared.connections.load(Ordering::Relaxed) < connections_max {
                 let slot = self.take();
-                // Others wait too.
+                // Other newcomers wait too.
                 if slot.taken_before < connections_max {
                     return slot;
                 }
@@ -383,7 +387,7 @@ impl Newcomer {
     }
 }
 
-/// From the first byte to the protocol.
+/// Detects the protocol of a connection from its first bytes, and serves it.
 async fn connection(
     worker: &Arc<Worker>,
     live: &Arc<ActiveConfig>,
@@ -405,7 +409,7 @@ async fn connection(
             let (io, header) = Box::pin(proxied(worker, socket, address, limit)).await?;
             let named = match header.peer {
                 ProxiedPeer::Tcp { source, .. } => source,
-                // It names no TCP client where a proxy checks health.
+                // A proxy that checks health names no TCP client.
                 ProxiedPeer::Local | ProxiedPeer::Unknown | ProxiedPeer::Unix => address,
             };
             worker.shared.doorway.name(seat, holder(&live.config, named));
@@ -421,7 +425,7 @@ async fn connection(
     }
 }
 
-/// Shakes hands, and speaks what was agreed on.
+/// Performs the TLS handshake, and serves the negotiated protocol.
 async fn secured<S: Stream + 'static>(
     worker: &Arc<Worker>,
     limits: &ClientLimits,
@@ -464,7 +468,7 @@ async fn secured<S: Stream + 'static>(
     Ok(())
 }
 
-/// Waits for the first bytes of a connection. One that has sent none is as idle as those between two requests.
+/// Waits for the first bytes of a connection. One that has sent none counts as idle, like those between two requests.
 async fn first_bytes<S: Stream>(
     worker: &Worker,
     wire: &mut Wire<S>,
@@ -475,8 +479,8 @@ async fn first_bytes<S: Stream>(
     idle_end.or(first).await.unwrap_or(Err(WireError::Closed))
 }
 
-/// Waits for the first bytes of a TLS handshake. Whoever sends a method instead has the wrong scheme in a URL, and is told so: a
-/// broken handshake would say nothing. `None`: so it was.
+/// Waits for the first bytes of a TLS handshake. A client that sends a method instead used the wrong scheme in a URL, and gets a
+/// response that says so: a failed handshake would tell nothing. `None` if it was plain HTTP.
 async fn hello<S: Stream>(
     worker: &Worker,
     io: S,
@@ -496,7 +500,7 @@ async fn hello<S: Stream>(
     Ok(None)
 }
 
-/// Cleartext HTTP/2 begins with the preface (prior knowledge, RFC 9113 section 3.3).
+/// Serves a cleartext connection. HTTP/2 begins with the preface (prior knowledge, RFC 9113 section 3.3).
 async fn cleartext<S: Stream + 'static>(
     worker: &Arc<Worker>,
     io: S,
@@ -519,7 +523,7 @@ async fn cleartext<S: Stream + 'static>(
     Ok(())
 }
 
-/// What the first bytes of a connection are.
+/// Protocol by the first bytes of a connection.
 enum Opening {
     Http1,
     Http2,
@@ -543,7 +547,7 @@ async fn opening<S: Stream>(
             return Ok(Opening::Http2);
         }
         match wire.read(input).await {
-            // HTTP/1 knows how to answer a head that never came.
+            // HTTP/1 has an answer for a head that never arrived.
             Err(WireError::Closed | WireError::TimedOut) => return Ok(Opening::Http1),
             read => read?,
         };
@@ -566,7 +570,7 @@ async fn speak_http2<S: Stream + 'static>(worker: &Arc<Worker>, io: S, client: C
     http2::serve(io, Arc::clone(worker), client, Arc::clone(seat)).await;
 }
 
-/// Reads the PROXY protocol header: what comes behind it, and what it says.
+/// Reads the PROXY protocol header; returns the stream after it, and the header.
 async fn proxied<S: Stream>(
     worker: &Worker,
     io: S,
@@ -589,7 +593,7 @@ async fn proxied<S: Stream>(
     }
 }
 
-/// Whom a connection is counted for before anything of it is read.
+/// Holder that a connection counts for before anything of it is read.
 fn peer_holder(live: &ActiveConfig, index: usize, address: SocketAddr) -> Holder {
     match live.listener(index).proxy_protocol {
         ProxyProtocol::Required => Holder::Proxy(Client::of(address.ip())),
@@ -636,8 +640,8 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// What has to be finished before any worker may stop: one worker forwards over connections to origins that another one has opened, and waits
-/// for what another one fetches. They end with the worker whose they are.
+/// Connections and listeners that must end before any worker may stop: one worker forwards over origin connections that another
+/// has opened, and waits for fetches of another. These end with the worker that owns them.
 #[derive(Default)]
 pub(crate) struct OpenConnections {
     count: AtomicUsize,
@@ -654,7 +658,7 @@ impl OpenConnections {
         OpenGuard(Arc::clone(open))
     }
 
-    /// Logs that those that are left are cut off: the first worker at its limit does it for all.
+    /// Logs that the remaining connections are cut off: the first worker at its limit does it for all.
     fn tell_once(&self) {
         if !self.is_told.swap(true, Ordering::Relaxed) {
             let connections = self.count.load(Ordering::Relaxed);
@@ -687,7 +691,7 @@ impl Drop for OpenGuard {
 mod tests {
     use super::*;
 
-    /// The runtime kept the panic to the task, and the worker went on without anybody who accepts.
+    /// Regression: the runtime confined the panic to its task, and the worker went on without accepting connections.
     #[tokio::test]
     #[should_panic(expected = "planted")]
     async fn a_panic_of_what_accepts_is_one_of_the_worker() {

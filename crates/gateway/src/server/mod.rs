@@ -15,7 +15,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-/// The output of a future that is ready now.
+/// Returns the output of a future that is ready now.
 async fn at_once<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|context| match future.as_mut().poll(context) {

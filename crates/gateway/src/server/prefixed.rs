@@ -1,4 +1,4 @@
-//! A stream of which some bytes have been read already.
+//! A stream of which some bytes have already been read.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::wire::{Ending, Stream};
 
-/// Gives back `early` before it reads on.
+/// A stream that returns `early` before it reads on.
 pub(crate) struct Prefixed<S> {
     early: Vec<u8>,
     given: usize,

@@ -1,8 +1,8 @@
-//! TLS towards clients: which certificate answers a name, which protocol is agreed on, which sessions resume.
+//! TLS towards clients: certificates by server name, negotiation of the protocol, resumption of sessions.
 //!
-//! A [`ServerConfig`] is immutable. A reload builds a new one and swaps it with the rest of the configuration, so
-//! that a handshake sees old or new certificates, never a mixture. Session tickets of the old one are void then, so it
-//! stays where nothing changes.
+//! A [`ServerConfig`] is immutable. A reload builds a new one and swaps it with the rest of the configuration, so that a
+//! handshake sees old or new certificates, never a mixture. That voids the session tickets of the old one, so it stays if nothing
+//! changes.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -25,10 +25,11 @@ use crate::config::{Certificate, Http2, ListenerTls};
 const ALPN_HTTP2: &[u8] = b"h2";
 const ALPN_HTTP1: &[u8] = b"http/1.1";
 
-/// Encrypted and not sent: one record. It is a copy that is in no budget, and a client that does not read makes the server keep it.
+/// Bytes encrypted and not sent: one record. They are a copy outside the budget, which a client that does not read makes the
+/// server keep.
 const UNSENT_BYTES_MAX: usize = 16 << 10;
 
-/// What ALPN agreed on; a client that doesn't speak ALPN gets HTTP/1.1.
+/// Protocol negotiated by ALPN; a client that doesn't use ALPN gets HTTP/1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Negotiated {
     Http1,
@@ -37,7 +38,7 @@ pub(crate) enum Negotiated {
 
 /// A client connection after its handshake.
 pub(crate) struct Accepted<S> {
-    /// Boxed: it's more than a KiB, and each future that it passes through on its way would keep room for it.
+    /// Boxed: it's more than a KiB, and each future that it passes through would reserve room for it.
     pub(crate) stream: Box<TlsStream<ReadAhead<S>>>,
     pub(crate) protocol: Negotiated,
     pub(crate) session: TlsSession,
@@ -49,8 +50,7 @@ impl<S: Stream> Stream for Box<TlsStream<ReadAhead<S>>> {
     }
 }
 
-/// The TLS configuration of a listener: TLS 1.2 and 1.3, certificates by SNI, resumption by tickets that no state
-/// is kept for.
+/// Builds the TLS configuration of a listener: TLS 1.2 and 1.3, certificates by SNI, resumption by stateless tickets.
 ///
 /// # Errors
 /// The random source fails, or there is no certificate.
@@ -71,10 +71,10 @@ pub(crate) fn server_config(tls: &ListenerTls, http2: Http2) -> Result<Arc<Serve
     Ok(Arc::new(config))
 }
 
-/// Shakes hands. The caller bounds the time.
+/// Performs the handshake. The caller limits the time.
 ///
 /// # Errors
-/// The client left, or the two can't agree.
+/// The client left, or the two sides can't agree.
 pub(crate) async fn accept<S: Stream>(config: Arc<ServerConfig>, io: S) -> io::Result<Accepted<S>> {
     let mut stream = Box::new(TlsAcceptor::from(config).accept(ReadAhead::new(io)).await?);
     stream.get_mut().1.set_buffer_limit(Some(UNSENT_BYTES_MAX));
@@ -93,7 +93,7 @@ pub(crate) async fn accept<S: Stream>(config: Arc<ServerConfig>, io: S) -> io::R
     Ok(Accepted { stream, protocol, session: agreed })
 }
 
-/// Why a handshake failed, for the metric.
+/// Kind of a failed handshake, for the metric.
 pub(crate) fn failure(error: &io::Error) -> TlsFailure {
     use rustls::Error;
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
@@ -108,7 +108,7 @@ pub(crate) fn failure(error: &io::Error) -> TlsFailure {
     }
 }
 
-/// Whether a client has sent this because it doesn't accept our certificate.
+/// Whether a client sends this alert because it doesn't accept our certificate.
 fn is_about_certificate(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -124,13 +124,13 @@ fn is_about_certificate(alert: AlertDescription) -> bool {
 /// A certificate that clients get.
 #[derive(Clone, Debug)]
 pub struct ServedCertificate {
-    /// The first of the names that it answers; none where it only answers clients that ask for no known name.
+    /// First of the names that it answers; `None` if it only answers clients that ask for no known name.
     pub host: Option<String>,
-    /// With its chain.
+    /// Certificate with its chain and key.
     pub key: Arc<CertifiedKey>,
 }
 
-/// Those of the certificates of a listener that answer somebody, each once.
+/// Returns the certificates of a listener that some client can get, each once.
 pub(crate) fn served(certificates: &[Certificate]) -> Vec<ServedCertificate> {
     let mut answered = HashSet::new();
     let mut served = Vec::new();
@@ -152,12 +152,12 @@ pub(crate) fn served(certificates: &[Certificate]) -> Vec<ServedCertificate> {
 struct Certificates {
     /// Names in lower case; wildcards under their suffix with the leading dot.
     by_name: HashMap<String, Arc<CertifiedKey>>,
-    /// For clients that name nothing, or nothing that is known.
+    /// Certificate for clients that ask for no name, or an unknown one.
     default: Arc<CertifiedKey>,
 }
 
 impl Certificates {
-    /// Where two certificates have the same name, the first answers it.
+    /// Indexes the certificates. If two have the same name, the first answers it.
     fn new(certificates: &[Certificate]) -> Option<Self> {
         let default = Arc::clone(&certificates.first()?.key);
         let mut by_name = HashMap::new();
@@ -169,7 +169,7 @@ impl Certificates {
         Some(Self { by_name, default })
     }
 
-    /// The exact name first, then the wildcard that covers it.
+    /// Selects by the exact name first, then by the wildcard that covers it.
     //= RFC 9525 section 6.3: a wildcard stands for exactly one label, the leftmost
     fn select(&self, server_name: Option<&str>) -> &Arc<CertifiedKey> {
         let Some(name) = server_name.map(index_name) else { return &self.default };
@@ -185,7 +185,7 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// `*.example.org` becomes `.example.org`, which no host name looks like. A final dot says nothing.
+/// Returns the index key of a name. `*.example.org` becomes `.example.org`, which is no valid host name. A final dot is ignored.
 fn index_name(name: &str) -> String {
     let name = name.strip_suffix('.').unwrap_or(name);
     name.strip_prefix('*').unwrap_or(name).to_ascii_lowercase()

@@ -1,5 +1,4 @@
-//! After 101 (Switching Protocols) the connection is a tunnel: bytes in both directions, until one side ends or both have been
-//! silent for too long.
+//! Tunnels after 101 (Switching Protocols): bytes in both directions, until one side ends or both have been silent for too long.
 
 use std::future::poll_fn;
 use std::io;
@@ -13,7 +12,7 @@ use tokio::time::Instant;
 
 use super::deadline::Deadline;
 
-/// What came of a tunnel.
+/// Result of a tunnel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried {
     pub(crate) from_client_bytes: u64,
@@ -21,22 +20,22 @@ pub(crate) struct Carried {
     pub(crate) end: TunnelEnd,
 }
 
-/// How a tunnel ended.
+/// End of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TunnelEnd {
-    /// By one of its sides.
+    /// Closed by one of its sides.
     Closed,
-    /// Nothing went through it for too long.
+    /// No bytes in either direction for too long.
     Idle,
 }
 
-/// Read at once: what a side that takes nothing makes the other direction hold.
+/// Bytes of one read: as much is held for a side that takes nothing.
 const READ_BYTES_MAX: usize = 16 * 1024;
 
-/// One direction. It reads into a buffer that all share, so that a tunnel in which nothing moves holds none.
+/// One direction. Reads go into a shared buffer, so that a tunnel without traffic holds none.
 #[derive(Default)]
 struct Way {
-    /// Read, and not taken yet by the other side.
+    /// Bytes read, and not yet taken by the other side.
     left: Vec<u8>,
     given: usize,
     carried_bytes: u64,
@@ -49,13 +48,13 @@ enum Stage {
     Open,
     /// Written, and perhaps still held by a layer below.
     Unflushed,
-    /// This side has ended, and the other is still to be told.
+    /// This side has ended, and the other has not been closed yet.
     Ending,
     Ended,
 }
 
-/// Copies in both directions until both have ended, one broke, or nothing came from either for `idle_max`. `early` is what the
-/// client had already sent, `arrivals` the buffer to read into.
+/// Copies in both directions until both have ended, one breaks, or neither has sent anything for `idle_max`. `early` holds the
+/// bytes that the client had already sent, `arrivals` is the buffer to read into.
 pub(crate) async fn run<C, O>(
     (client, early): (&mut C, Vec<u8>),
     origin: &mut O,
@@ -76,7 +75,7 @@ where
         let homeward = to_client.poll(origin, client, context, &mut arrivals);
         match (outward, homeward) {
             (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => return Poll::Ready(TunnelEnd::Closed),
-            // A tunnel that breaks has no better way to say so than to end.
+            // A broken tunnel has no better way to say so than to end.
             (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => return Poll::Ready(TunnelEnd::Closed),
             _ => {}
         }
@@ -116,7 +115,7 @@ impl Way {
         }
     }
 
-    /// Reads once, and writes what the other side takes at once.
+    /// Reads once, and writes as much as the other side takes at once.
     fn poll_carry<F: AsyncRead + Unpin, T: AsyncWrite + Unpin>(
         &mut self,
         from: &mut F,

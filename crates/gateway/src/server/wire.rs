@@ -21,12 +21,12 @@ use crate::pace::{Pace, PaceLimits};
 
 /// A byte stream in both directions.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
-    /// Whether the kernel can put the bytes of a file on this stream as they are.
+    /// Whether the kernel can send file contents on this stream unchanged.
     const SENDS_FILES: bool = false;
-    /// Whether closing it says all there is to say: TLS takes its leave before.
+    /// Whether closing it is enough: TLS announces the end before.
     const CLOSES_SILENTLY: bool = false;
 
-    /// Chooses what the peer sees when this is dropped, whatever the reason: also when the process is killed.
+    /// Chooses how the peer sees the end when this is dropped, for any reason: also when the process is killed.
     fn end_by(&self, _: Ending) {}
 
     /// Writes some of `bytes`; more follows at once.
@@ -34,7 +34,7 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {
         Pin::new(self).poll_write(context, bytes)
     }
 
-    /// Sends some of the bytes in a file, where [`Stream::SENDS_FILES`].
+    /// Sends some of the bytes in a file; only for [`Stream::SENDS_FILES`].
     fn poll_send_file(&mut self, _: &mut Context<'_>, _: FileRange<'_>) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
@@ -47,7 +47,7 @@ impl Stream for TcpStream {
         end_by(self, ending);
     }
 
-    /// Head and first bytes of a body share a packet, which two writes would not.
+    /// Head and first bytes of a body share a packet, which two plain writes would not.
     fn poll_write_ahead(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         poll_when_writable(self, context, |stream| send(stream, bytes, SendFlags::MORE | SendFlags::NOSIGNAL))
     }
@@ -63,7 +63,7 @@ impl Stream for TcpStream {
 #[cfg(test)]
 impl Stream for tokio::io::DuplexStream {}
 
-/// A socket that can't be told is one whose peer is gone.
+/// Sets how the connection ends. Fails only if the peer is gone.
 pub(super) fn end_by(socket: &impl AsFd, ending: Ending) {
     let linger = match ending {
         Ending::Orderly => None,
@@ -89,25 +89,25 @@ fn poll_when_writable(
     }
 }
 
-/// What the peer sees of the end of a connection.
+/// End of a connection as the peer sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// The end of the stream, after all that was written.
     Orderly,
-    /// A reset, for a body that nothing but the end of the stream ends: it must not look whole before it is.
+    /// A reset, for a body that only the end of the stream ends: it must not look whole before it is.
     Reset,
 }
 
-/// How a connection is to be closed.
+/// Way of closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Farewell {
-    /// The client has said that it sends no more, and all that it sent was read.
+    /// The client has announced that it sends no more, and all that it sent was read.
     AtOnce,
     /// More may be on its way.
     Lingering,
 }
 
-/// Why a connection can't go on.
+/// The reason why a connection can't go on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("the deadline passed")]
@@ -125,7 +125,7 @@ pub(crate) struct Wire<S> {
     pub(crate) io: S,
     deadline: Deadline,
     seen: Instant,
-    /// Of the client in taking responses.
+    /// Pace of the client in taking responses.
     pace: Pace,
 }
 
@@ -135,22 +135,22 @@ impl<S: Stream> Wire<S> {
         Self { io, deadline: Deadline::new(now + first), seen: now, pace: Pace::default() }
     }
 
-    /// When something last happened here: bytes came, or a peer that did not take them took them.
+    /// Time of the last event: bytes arrived, or the peer took bytes that it had not taken at first.
     pub(crate) fn seen(&self) -> Instant {
         self.seen
     }
 
-    /// Something happened now that the wire does not know of.
+    /// Notes an event that the wire does not see.
     pub(crate) fn saw(&mut self, now: Instant) {
         self.seen = now;
     }
 
-    /// Moves the deadline of the reads that follow to a time after what happened last: without a look at the clock.
+    /// Moves the deadline of the following reads, relative to the last event: without a look at the clock.
     pub(crate) fn allow_since_seen(&mut self, limit: Duration) {
         self.deadline.set(self.seen + limit);
     }
 
-    /// Moves the deadline of the reads that follow.
+    /// Moves the deadline of the following reads.
     pub(crate) fn allow(&mut self, limit: Duration) {
         self.deadline.set(Instant::now() + limit);
     }
@@ -173,7 +173,7 @@ impl<S: Stream> Wire<S> {
         read
     }
 
-    /// Reads at least one byte into `arrivals`, and what came from there into `input`, which so needs no room before.
+    /// Reads at least one byte into `arrivals`, and appends it to `input`, which needs no room in advance.
     fn poll_arrivals(
         &mut self,
         context: &mut Context<'_>,
@@ -215,8 +215,8 @@ impl<S: Stream> Wire<S> {
         .await
     }
 
-    /// Writes all `parts` in as few system calls as the kernel allows. `limits` are there so
-    /// that a client that stops reading, or nearly so, can't hold its response for ever.
+    /// Writes all `parts` in as few system calls as the kernel allows. `limits` keep a client that stops reading, or nearly so,
+    /// from holding its response for ever.
     pub(crate) async fn write_all(&mut self, parts: &[&[u8]], limits: PaceLimits) -> Result<(), WireError> {
         let mut progress = Progress { part: 0, offset: 0 };
         let total = parts.iter().map(|part| part.len()).sum();
@@ -229,7 +229,8 @@ impl<S: Stream> Wire<S> {
         self.flush().await
     }
 
-    /// Writes `bytes` before a [`Farewell::AtOnce`]: where to close is the end, they go out with it, in one packet.
+    /// Writes `bytes` before a [`Farewell::AtOnce`]: if closing needs nothing more, they share a packet with the end of the
+    /// stream.
     pub(crate) async fn write_last(&mut self, bytes: &[u8], limits: PaceLimits) -> Result<(), WireError> {
         if !S::CLOSES_SILENTLY {
             return self.write_all(&[bytes], limits).await;
@@ -242,7 +243,7 @@ impl<S: Stream> Wire<S> {
         .await
     }
 
-    /// Writes `ahead` and then what is in a file, without a copy of it. Otherwise like [`Wire::write_all`].
+    /// Writes `ahead` and then file contents, without a copy of them. Otherwise like [`Wire::write_all`].
     pub(crate) async fn send_file(
         &mut self,
         ahead: &[u8],
@@ -260,7 +261,7 @@ impl<S: Stream> Wire<S> {
         .await
     }
 
-    /// Repeats `step`, which is told how much it did the time before, until it has done `total` bytes.
+    /// Repeats `step` until it has done `total` bytes. Each call gets the bytes done by the one before.
     async fn push(
         &mut self,
         total: usize,
@@ -301,7 +302,7 @@ impl<S: Stream> Wire<S> {
         Ok(())
     }
 
-    /// Pushes out what a TLS layer may still hold; free on plain TCP.
+    /// Flushes bytes that a TLS layer may still hold; free on plain TCP.
     async fn flush(&mut self) -> Result<(), WireError> {
         poll_fn(|context| match Pin::new(&mut self.io).poll_flush(context) {
             Poll::Pending => self.poll_deadline(context).map(Err),
@@ -323,15 +324,15 @@ impl<S: Stream> Wire<S> {
         }
     }
 
-    /// Says what there is to say before the stream is dropped.
+    /// Closes the connection as `farewell` requires, before the stream is dropped.
     pub(crate) async fn close(&mut self, farewell: Farewell) {
         if farewell == Farewell::Lingering || !S::CLOSES_SILENTLY {
             self.close_gently().await;
         }
     }
 
-    /// Ends the write direction, then reads and drops what the client still sends, for a moment: closing with
-    /// unread input makes the kernel send a reset, which can destroy the response on its way (RFC 9112 section 9.6).
+    /// Ends the write direction, then briefly reads and drops what the client still sends: closing with unread input makes the
+    /// kernel send a reset, which can destroy the response on its way (RFC 9112 section 9.6).
     async fn close_gently(&mut self) {
         const LINGER: Duration = Duration::from_secs(2);
         const LINGER_BYTES_MAX: usize = 1 << 20;
@@ -351,7 +352,7 @@ impl<S: Stream> Wire<S> {
     }
 }
 
-/// What an idle connection may keep of its input buffer.
+/// Size of the input buffer that an idle connection may keep.
 const IDLE_BYTES_MAX: usize = 2 * 1024;
 
 struct Progress {
@@ -421,7 +422,7 @@ impl Input {
         self.end = self.bytes.len();
     }
 
-    /// Gives back room that only a large message needed.
+    /// Frees room that only a large message needed.
     pub(crate) fn shrink(&mut self) {
         if self.bytes.capacity() > IDLE_BYTES_MAX && self.is_empty() {
             self.bytes = Vec::new();
@@ -448,8 +449,8 @@ impl Input {
         (self.start, self.end) = (0, 0);
     }
 
-    /// Free room at the end, at least one byte: moves or doubles the buffer when it's full. Its owner bounds
-    /// the growth by refusing heads that are too large.
+    /// Returns free room at the end, at least one byte: moves or doubles the buffer when it's full. Its owner bounds the growth
+    /// by refusing heads that are too large.
     fn space(&mut self) -> &mut [u8] {
         if self.end == self.bytes.len() && self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
@@ -461,7 +462,7 @@ impl Input {
         &mut self.bytes[self.end..]
     }
 
-    /// What is left, for a tunnel.
+    /// Takes the remaining bytes, for a tunnel.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let left = self.filled().to_vec();
         self.clear();

@@ -1,4 +1,4 @@
-//! A client connection of HTTP/1.x as the loop ([`super`]) and a delivery share it.
+//! An HTTP/1.x client connection, shared by its loop ([`super`]) and a delivery.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::server::doorway::Seat;
 use crate::server::wire::{Farewell, Input, Stream, Wire, WireError};
 use crate::worker::{IdleEnd, Worker};
 
-/// A refused request body is read to its end only up to this size, to keep the connection.
+/// Largest rest of a refused request body that is read to keep the connection.
 pub(super) const DRAINED_BYTES_MAX: u64 = 64 * 1024;
 
 /// A client connection.
@@ -29,12 +29,12 @@ pub(crate) struct Connection<S> {
     pub(super) client: ClientEnd,
     pub(super) key: Vec<u8>,
     pub(super) answered: u64,
-    /// How it would be closed after the request that was read last.
+    /// How to close it after the last request read.
     pub(super) farewell: Farewell,
     pub(super) seat: Arc<Seat>,
 }
 
-/// What of a request is needed after its head is gone from the buffer.
+/// Facts of a request that outlive its head in the buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traits {
     pub(super) framing: Framing,
@@ -45,13 +45,13 @@ pub(super) struct Traits {
     pub(super) accepts_trailers: bool,
 }
 
-/// Whether the connection goes on.
+/// Whether the connection is kept.
 pub(super) type Next = Result<Persistence, WireError>;
 
 impl<S: Stream> Connection<S> {
-    /// Resolves when the client is gone before its reply, or may be: one that has closed its sending side is believed to wait as
-    /// long as nobody else waits for the place that it takes from the origin, or for its turn to ask for the same.
-    /// So is the forward of an unsafe request: what it has changed is invalidated when it is answered.
+    /// Resolves when the client is gone before its reply, or may be. A client that closed only its sending side is assumed to
+    /// wait as long as no other request waits for its place at the origin, or for its turn to fetch the same. The forward of an
+    /// unsafe request is kept for as long too: its changes are invalidated when it is answered.
     pub(super) async fn client_gave_up(&mut self, plan: &Plan) {
         let may_be_there = matches!(self.input_ended().await, WireError::Closed);
         if may_be_there || plan.facts.method == MethodClass::Unsafe {
@@ -73,9 +73,9 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Reads on until there is nothing more to read, and tells why.
+    /// Reads until there is nothing more to read, and returns the reason.
     async fn input_ended(&mut self) -> WireError {
-        // Enough is waiting: what comes after it is read when it's its turn.
+        // Enough is waiting: the rest is read when its turn comes.
         while self.input.filled().len() < self.codec.head_bytes_max {
             let read = std::future::poll_fn(|context| self.wire.poll_read(context, &mut self.input));
             if let Err(end) = read.await {
@@ -85,15 +85,15 @@ impl<S: Stream> Connection<S> {
         std::future::pending().await
     }
 
-    /// A client that closed its sending side may be gone, or may still wait for its response: only the answer to
-    /// bytes sent to it tells. So it is given up only after a while in which there were none.
+    /// Waits before giving up a client that closed its sending side. It may still wait for its response: only its reaction to
+    /// bytes sent to it tells.
     //= RFC 9112 section 9.6: a client may close its sending side and go on reading
     async fn nothing_more_to_send(&mut self) {
         self.wire.allow(self.live.config.limits.write_timeout);
         std::future::poll_fn(|context| self.wire.poll_deadline(context)).await;
     }
 
-    /// Writes what is gathered.
+    /// Writes the gathered output.
     pub(super) async fn flush(&mut self) -> Result<(), WireError> {
         if self.out.is_empty() {
             return Ok(());
@@ -119,8 +119,8 @@ impl Traits {
         }
     }
 
-    /// Of a reply that comes before the content of its request, and without having asked for it. The connection ends where that is long, where it is
-    /// more than anybody may send, or where a client that expects 100 may send it or not.
+    /// Traits for a reply that comes before the content of its request, and without having asked for it. The connection ends if
+    /// the content is long, if it is over the limit, or if a client that expects 100 may or may not send it.
     //= RFC 9110 section 10.1.1: Expect
     pub(super) fn before_content(self, body_bytes_max: u64) -> Self {
         let bytes_max = DRAINED_BYTES_MAX.min(body_bytes_max);
@@ -129,7 +129,7 @@ impl Traits {
         if ends { self.closing() } else { self }
     }
 
-    /// Of a reply that ends the connection.
+    /// Traits for a reply that ends the connection.
     pub(super) fn closing(self) -> Self {
         Self { persistence: Persistence::Close, ..self }
     }

@@ -1,4 +1,4 @@
-//! Sends one response whose body is not at hand, while the rest of the request body may still be on its way.
+//! Sends one response whose body is not at hand, while the rest of the request body may still be arriving.
 
 use std::pin::pin;
 
@@ -20,10 +20,10 @@ use crate::server::at_once;
 use crate::server::tunnel::{self, TunnelEnd};
 use crate::server::wire::{Ending, Stream, WireError};
 
-/// Sent of one response before it is the turn of the other connections of the core.
+/// Bytes sent of one response before other connections of the core get their turn.
 const TURN_BYTES_MAX: usize = 256 << 10;
 
-/// One response on its way.
+/// A response that is being sent.
 pub(super) struct Delivery<'a, S> {
     connection: &'a mut Connection<S>,
     asked: Asked<'a>,
@@ -32,19 +32,19 @@ pub(super) struct Delivery<'a, S> {
     reply: Box<Reply>,
     sent_bytes: u64,
     is_accounted: bool,
-    /// Sent since it was the others' turn.
+    /// Bytes sent since the last yield.
     turn_bytes: usize,
     tunnelled_bytes: u64,
     rest: Rest,
 }
 
-/// What moved while a response was being sent.
+/// Event while a response is being sent.
 enum Moved {
     Data(Slice),
     End,
     Broken(&'static str),
     RequestBody,
-    /// The request body did not keep its limits, or the client is gone.
+    /// The request body broke its limits, or the client is gone.
     RequestBodyBroken(BodyProblem),
     ClientGone,
 }
@@ -87,7 +87,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         self.account(delivered);
         let persistence = outcome?;
         match (persistence, self.traits.persistence, self.rest) {
-            // Whatever it is, the origin may still want it.
+            // The origin may still want the rest, whatever its length.
             (Persistence::KeepAlive, Persistence::Close, Rest::Unknown) => {
                 self.drain_request().await.map(|_| Persistence::Close)
             }
@@ -96,7 +96,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
     }
 
-    /// A response that comes before the end of its request says whether the connection ends with it.
+    /// Decides whether the connection ends with a response that comes before the end of its request, so that the head can say so.
     //= RFC 9112 section 9.6: close is said
     fn look_at_the_rest(&mut self) {
         let Connection { input, worker, .. } = &mut *self.connection;
@@ -113,7 +113,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         write_head(&mut self.connection.out, &self.reply, self.traits, &live)
     }
 
-    /// Sends the body. An error means that the client must see the end of the connection in the wrong place.
+    /// Sends the body. After an error the connection must end in the middle of it, so that the client sees a broken body.
     async fn body(&mut self, framing: BodyFraming) -> Next {
         let mut trailers = None;
         //= RFC 9112 section 8: what the close ends is complete if its header section is
@@ -221,7 +221,8 @@ impl<'a, S: Stream> Delivery<'a, S> {
         Ok(())
     }
 
-    /// A client that takes its body as fast as it is sent must not keep the core from the others.
+    /// Yields now and then, because a client that takes its body as fast as it is sent must not hold up other connections of the
+    /// core.
     async fn take_turns(&mut self, sent_bytes: usize) {
         self.turn_bytes += sent_bytes;
         if self.turn_bytes >= TURN_BYTES_MAX {
@@ -254,8 +255,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         }
     }
 
-    /// Reads what is left of the request body, so that the next request is found behind it. A long rest isn't
-    /// worth it: the connection closes instead.
+    /// Reads the rest of the request body, up to the next request. A long rest isn't worth it: the connection closes instead.
     async fn drain_request(&mut self) -> Next {
         let Some(mut pump) = self.pump.take() else { return Ok(Persistence::KeepAlive) };
         let connection = &mut *self.connection;
@@ -309,7 +309,7 @@ impl<S> Delivery<'_, S> {
     }
 }
 
-/// What the drain limit cuts off is dropped where it waits.
+/// Accounts for a delivery that the drain limit drops while it waits.
 impl<S> Drop for Delivery<'_, S> {
     fn drop(&mut self) {
         if !self.is_accounted {
@@ -318,7 +318,8 @@ impl<S> Drop for Delivery<'_, S> {
     }
 }
 
-/// Carries a write out. Where it has to wait for the client, something else is done first, and others may take what is held.
+/// Completes a write. If it has to wait for the client, `before_waiting` is called first, and the wait ends early when others
+/// need the memory in use.
 async fn unless_at_once<'a>(
     write: impl Future<Output = Result<(), WireError>>,
     before_waiting: impl FnOnce() -> Option<WaitingReader<'a>>,

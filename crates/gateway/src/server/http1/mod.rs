@@ -1,4 +1,4 @@
-//! One HTTP/1.x client connection: read a head, answer it, again.
+//! An HTTP/1.x client connection: reads a head, answers it, and starts again.
 //!
 //! A response that is at hand (a fresh hit, a 304, a refusal) is written in [`Connection::turn`]: no task, no
 //! owned request, and pipelined requests share one write. Everything else leaves the turn and is awaited.
@@ -42,20 +42,20 @@ use crate::worker::{IdleEnd, Worker};
 
 /// Responses gathered for pipelined requests before they are written.
 const OUT_BYTES_MAX: usize = 64 * 1024;
-/// At-hand bodies up to this size are copied behind their head, larger ones are written from where they are.
+/// At-hand bodies up to this size are copied after their head; larger ones are written from where they are.
 const COPIED_BODY_BYTES_MAX: usize = 16 * 1024;
-/// Field lines that there is room for at once. A request with more is read again, with room for all that a head can have:
-/// to make that for each would cost as much as to read the head.
+/// Field lines parsed at first. A request with more is parsed again, with room for the maximum: creating that room for each
+/// request would cost as much as parsing the head.
 const LINES_AT_ONCE: usize = 32;
-/// Room for the key of most requests: to grow from nothing takes as long as to look it up.
+/// Room for the key of most requests: growing it from nothing takes as long as the look-up.
 const KEY_BYTES: usize = 128;
-/// Pieces of a request body between client and origin, beside the one that each of them holds.
+/// Pieces of a request body between client and origin, beside the one that each side holds.
 const REQUEST_PIECES_MAX: usize = 1;
 
 enum Turn {
     NeedInput,
     Answered(Persistence),
-    /// The head is gathered, and the body goes out behind it from where it is.
+    /// The head is gathered, and the body is sent after it from where it is.
     Send(Bytes, Persistence),
     Deliver(Box<Reply>, Box<message::head::OwnedRequest>, Traits),
     Forward(Box<Plan>, Traits),
@@ -65,7 +65,7 @@ enum Turn {
 }
 
 impl<S: Stream> Connection<S> {
-    /// `input` is what was read before the protocol was known.
+    /// `input` holds the bytes read before the protocol was known.
     pub(crate) fn new(
         wire: Wire<S>,
         input: Input,
@@ -104,7 +104,7 @@ impl<S: Stream> Connection<S> {
             }
             Err(error) => {
                 match error {
-                    // Only a write that waits too long ends so: reads have answers of their own.
+                    // Only a write that waits too long ends like this: reads have answers of their own.
                     WireError::TimedOut => self.worker.recorder.client_error("write-timeout"),
                     WireError::Dismissed => self.worker.recorder.client_error("memory-share"),
                     WireError::Closed | WireError::Io(_) => {}
@@ -150,7 +150,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Looks at the next request in the buffer and answers it if the answer is at hand.
+    /// Parses the next request in the buffer, and answers it if the answer is at hand.
     //= RFC 9112 section 9.3.2: pipelining
     fn turn(&mut self) -> Turn {
         if self.input.is_empty() {
@@ -168,7 +168,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// # Errors
-    /// What is wrong with the head; also when it has more than so many `LINES`.
+    /// The problem with the head; also if it has more than `LINES` lines.
     fn turn_with_room<const LINES: usize>(&mut self) -> Result<Turn, RequestError> {
         let mut lines = [http1::EMPTY_LINE; LINES];
         let Some(head) = self.scanner.parse(self.input.filled(), &self.codec, &mut lines)? else {
@@ -191,7 +191,7 @@ impl<S: Stream> Connection<S> {
         let mut step = exchange::begin(&self.worker, &self.live, &request, &mut self.key, self.wire.seen());
         traces::tell(request.timeline, &mut step);
         let head_bytes = head.bytes;
-        // Used where it stands: to move a reply is a part of what a hit costs.
+        // Used in place: moving a reply is a part of the cost of a hit.
         if let Step::Reply(reply) = &step
             && traits.has_no_body()
             && reply.body.at_hand().is_some()
@@ -218,8 +218,7 @@ impl<S: Stream> Connection<S> {
         if limit_reached || self.worker.is_draining() { Persistence::Close } else { wanted }
     }
 
-    /// Waits for more of a request, or for the next one. `false`: the client is done, or there is nothing more to
-    /// wait for.
+    /// Waits for more of a request, or for the next one. `false`: the client is done, or there is nothing more to wait for.
     async fn read_more(&mut self) -> Result<bool, WireError> {
         self.seat.waits();
         let limits = &self.live.config.limits;
@@ -257,7 +256,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Waits for the first bytes of a request, without buffers; `None` when there is to be none.
+    /// Waits for the first bytes of a request, without buffers; `None` if there is to be none.
     async fn first_read(&mut self) -> Option<Result<usize, WireError>> {
         self.input.shrink();
         self.worker.give_back_buffer(std::mem::take(&mut self.out));
@@ -268,7 +267,7 @@ impl<S: Stream> Connection<S> {
         read
     }
 
-    /// A request that the exchange answers by asking others.
+    /// Answers a request whose reply is not at hand.
     async fn forward(&mut self, plan: Box<Plan>, traits: Traits) -> Next {
         let _in_flight = self.worker.recorder.in_flight();
         let (sender, body) = match traits.framing {
@@ -277,7 +276,7 @@ impl<S: Stream> Connection<S> {
             Framing::Chunked => split(RequestBody::channel(REQUEST_PIECES_MAX, None)),
         };
         let limits = match sender {
-            // Nothing comes that rules could limit.
+            // No content follows that rules could limit.
             None => plan.live.config.limits.body_limits(),
             Some(_) => plan.body_limits(),
         };
@@ -295,7 +294,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// The client did not wait for its response.
+    /// Accounts for a client that did not wait for its response.
     fn left(&self, plan: &Plan, pump: &BodyPump) {
         account::record_left(&self.worker, plan, CLIENT_CLOSED, pump.received_bytes());
     }
@@ -323,7 +322,7 @@ impl<S: Stream> Connection<S> {
                 if pumping {
                     return pump.step(&mut self.wire, &mut self.input, &worker).await;
                 }
-                // What was begun for the client ends as the future of the reply is dropped.
+                // Work started for the client ends when the future of the reply is dropped.
                 self.client_gave_up(plan).await;
                 Err(BodyProblem::Wire(WireError::Closed))
             };
@@ -366,7 +365,7 @@ impl<S: Stream> Connection<S> {
         Delivery::new(self, Asked::at_once(request), traits, Some(pump), reply).run().await
     }
 
-    /// Answers a request whose content can't be read to its end, if its client is there, and so ends the connection.
+    /// Answers a request whose content can't be read to its end, if its client is there, and ends the connection.
     async fn refuse_content(
         &mut self,
         plan: &Plan,
@@ -385,7 +384,7 @@ impl<S: Stream> Connection<S> {
         Delivery::new(self, Asked::of(plan), traits.closing(), None, Box::new(reply)).run().await
     }
 
-    /// Answers a request whose head can't be understood or is too much, and so ends the connection.
+    /// Answers a request whose head is malformed or over a limit, and ends the connection.
     fn refuse(&mut self, problem: &Problem) {
         self.worker.recorder.client_error(problem.reason);
         self.farewell = Farewell::Lingering;
@@ -404,7 +403,7 @@ impl<S: Stream> Connection<S> {
         if self.input.is_empty() { self.farewell } else { Farewell::Lingering }
     }
 
-    /// Writes what is gathered before the connection is closed.
+    /// Writes the gathered output before the connection is closed.
     async fn flush_last(&mut self) -> Result<(), WireError> {
         if self.farewell() == Farewell::Lingering {
             return self.flush().await;
@@ -414,7 +413,7 @@ impl<S: Stream> Connection<S> {
         written
     }
 
-    /// Writes what is gathered, and a body behind it.
+    /// Writes the gathered output, and a body after it.
     async fn write_with(&mut self, body: &[u8]) -> Result<(), WireError> {
         let limits = self.live.config.limits.write_pace();
         let written = self.wire.write_all(&[&self.out, body], limits).await;
@@ -423,7 +422,7 @@ impl<S: Stream> Connection<S> {
     }
 }
 
-/// After `close` a client sends no more requests (RFC 9112 section 9.6), so there is nothing to linger for.
+/// Chooses how to close. After `close` a client sends no more requests (RFC 9112 section 9.6), so there is nothing to linger for.
 fn farewell_after(wanted: Persistence, traits: Traits) -> Farewell {
     match wanted {
         Persistence::Close if traits.has_no_body() => Farewell::AtOnce,
@@ -431,8 +430,8 @@ fn farewell_after(wanted: Persistence, traits: Traits) -> Farewell {
     }
 }
 
-/// Whether `Connection` names a field by which a proxy says how and from whom it got the request, one that says whose it is, or one that a site
-/// reads. A client could have taken out what a balancer in front has written, which leaves `Connection` as it is.
+/// Whether `Connection` names a forwarding field, a credential, or a field that a site reads. A client could use it to remove a
+/// field that a balancer in front has written, since that leaves `Connection` unchanged.
 //= RFC 9110 section 7.6.1: fields for all recipients are not named
 fn takes_out_what_others_say(lines: &[FieldLine<'_>], routes: &Routes) -> bool {
     let is_known = |name: &str| {
@@ -445,7 +444,7 @@ fn takes_out_what_others_say(lines: &[FieldLine<'_>], routes: &Routes) -> bool {
         .any(|option| std::str::from_utf8(option).is_ok_and(is_such))
 }
 
-/// The target in normal form, if that is another one; with its path, where a target in absolute-form had none before its query.
+/// Returns the target in normal form if that differs. A target in absolute-form without a path before its query gets one.
 //= RFC 9110 section 4.2.3: http(s) normalization and comparison
 fn normal_target(head: &http1::Head<'_, '_>) -> Option<String> {
     if head.path_and_query.starts_with('?') {
@@ -486,9 +485,9 @@ fn request_head<'a>(
     }
 }
 
-/// The protocol to switch to: the first on offer that is the origin's to speak. The upgrade to cleartext HTTP/2 is not:
-/// it is obsolete (RFC 9113 section 3.1), a client that offers it takes HTTP/1.1 as well (RFC 9110 section 7.8), and
-/// an origin that took it would be reached past every check that is made here.
+/// Returns the protocol to switch to: the first offered that the origin may speak. The upgrade to cleartext HTTP/2 is left out:
+/// it is obsolete (RFC 9113 section 3.1), a client that offers it takes HTTP/1.1 as well (RFC 9110 section 7.8), and an origin
+/// that accepted it would be reached past every check that is made here.
 //= RFC 9110 section 7.8: Upgrade
 //= RFC 9113 section 3.1: h2c is obsolete
 fn tunnelled(offered: &[u8]) -> Option<&str> {
@@ -496,7 +495,7 @@ fn tunnelled(offered: &[u8]) -> Option<&str> {
     protocols.find(|protocol| !protocol.is_empty() && !protocol.eq_ignore_ascii_case("h2c"))
 }
 
-/// Gathers a response whose body is at hand, but not a large body.
+/// Gathers a response whose body is at hand, without a large body.
 fn write_at_hand(out: &mut Vec<u8>, reply: &Reply, traits: Traits, live: &ActiveConfig) -> Turn {
     delivery::write_head(out, reply, traits, live);
     let body = match traits.wanted {

@@ -1,4 +1,4 @@
-//! A request body on its way from the client's connection to the origin.
+//! A request body that is passed from the client's connection to the origin.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::pace::{BodyLimits, Pace, PaceLimits};
 use crate::server::wire::{Input, Stream, Wire, WireError};
 use crate::worker::Worker;
 
-/// The reason of a client that left before there was a response.
+/// Reason code for a client that left before there was a response.
 pub(super) const CLIENT_CLOSED: &str = "client-closed";
 
-/// Why a request body can't be read to its end.
+/// The reason why a request body can't be read to its end.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyProblem {
     /// Malformed framing: 400.
@@ -34,7 +34,7 @@ pub(super) enum BodyProblem {
 }
 
 impl BodyProblem {
-    /// What the client is told, if it is still there.
+    /// Status sent to the client, if it is still there.
     pub(super) fn status(&self) -> Option<u16> {
         match self {
             Self::Malformed(_) => Some(400),
@@ -54,41 +54,41 @@ impl BodyProblem {
     }
 }
 
-/// Read at once where memory has no room for more.
+/// Size of a read when the budget has no room for more.
 const READ_BYTES_MIN: usize = 16 * 1024;
 
-/// Read of one body before it is the turn of the other connections of the core.
+/// Bytes read of one body before other connections of the core get their turn.
 const TURN_BYTES_MAX: u64 = 256 << 10;
 
-/// Moves a request body piece by piece. Each step may be dropped and taken again: nothing is lost.
+/// Moves a request body piece by piece. Each step may be dropped and repeated: nothing is lost.
 pub(super) struct BodyPump {
     decoder: BodyDecoder,
     sender: Option<RequestBodySender>,
     pending: Option<Bytes>,
-    /// A piece may be as large as what one read brings.
+    /// Limit on a read, and so on a piece.
     read_bytes_max: usize,
     bytes_left: u64,
     received_bytes: u64,
-    /// Of these, before the others of the core had their turn.
+    /// Value of `received_bytes` at the last yield.
     turn_began_bytes: u64,
     limits: BodyLimits,
     awaited: Awaited,
     pace: Pace,
-    /// Since when the client is waited for.
+    /// Start of the wait for the client.
     waiting_since: Option<Instant>,
 }
 
-/// What the rest of the body is waited for beside.
+/// Other event that is awaited while the rest of the body arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     Response,
-    /// The response is being sent.
+    /// The end of the response, which is being sent.
     EndOfResponse,
-    /// Nothing else: what is left of the body is read for the next request.
+    /// None: the rest of the body is read to reach the next request.
     NextRequest,
 }
 
-/// How much of a body is left.
+/// Length of the rest of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     Short,
@@ -96,7 +96,7 @@ pub(super) enum Rest {
     Long,
 }
 
-/// What a step came to.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pumped {
     More,
@@ -161,7 +161,7 @@ impl BodyPump {
         Ok(Pumped::Done)
     }
 
-    /// How much is left behind what has arrived, which is taken.
+    /// Takes the bytes that have arrived, and returns how much is left after them.
     pub(super) fn rest(&mut self, input: &mut Input, worker: &Worker) -> Rest {
         if self.pending.is_none() && self.take(input, worker).is_err() {
             return Rest::Long;
@@ -172,31 +172,31 @@ impl BodyPump {
         match self.decoder.remaining() {
             Some(bytes) if bytes > DRAINED_BYTES_MAX => Rest::Long,
             Some(_) => Rest::Short,
-            // Without an origin that may want it, it isn't waited for.
+            // Not waited for without an origin that may want it.
             None if self.sender.is_none() => Rest::Long,
             None => Rest::Unknown,
         }
     }
 
-    /// The response begins.
+    /// Switches to the time limits that apply while the response is sent.
     pub(super) fn answered(&mut self) {
         (self.awaited, self.pace) = (Awaited::EndOfResponse, Pace::default());
         self.waits_anew();
     }
 
-    /// The response is over.
+    /// Switches to reading the rest after the response.
     pub(super) fn is_drained(&mut self) {
         self.awaited = Awaited::NextRequest;
         self.waits_anew();
     }
 
-    /// The client had no chance to send: nobody looked.
+    /// Restarts the wait for the client, which could not be read from meanwhile.
     pub(super) fn waits_anew(&mut self) {
         self.waiting_since = None;
     }
 
-    /// Reads more where all that has arrived is used up. It arrives in the worker's buffer: that of the connection is as
-    /// small as the head was, and an upload that waits holds no memory. What is behind the body goes to `input`.
+    /// Reads more when all received bytes are used up. The worker's buffer takes them: that of the connection is as small as the
+    /// head was, and an upload that waits holds no memory. Bytes after the body go to `input`.
     async fn read<S: Stream>(
         &mut self,
         wire: &mut Wire<S>,
@@ -223,7 +223,7 @@ impl BodyPump {
         .await
     }
 
-    /// A client that sends as fast as it is read must not keep the core from the others.
+    /// Yields now and then, because a client that sends as fast as it is read must not hold up other connections of the core.
     async fn take_turns(&mut self) {
         if self.received_bytes - self.turn_began_bytes >= TURN_BYTES_MAX {
             self.turn_began_bytes = self.received_bytes;
@@ -244,7 +244,8 @@ impl BodyPump {
         Ok(())
     }
 
-    /// Decodes all that is there, and hands it over as one piece: chunks may be of a few bytes. How much of it was used.
+    /// Decodes all bytes at hand, and hands them over as one piece: chunks may be of a few bytes. Returns the number of bytes
+    /// used.
     fn find(&mut self, arrived: &[u8], memory: &Arc<Budget>) -> Result<usize, BodyProblem> {
         let mut data = Vec::new();
         let mut consumed = 0;
@@ -271,7 +272,7 @@ impl BodyPump {
         Ok(())
     }
 
-    /// At once if there is room, and with the next step if not.
+    /// Hands data over at once if there is room, otherwise with the next step.
     fn hand_over(&mut self, data: Vec<u8>, memory: &Arc<Budget>) {
         let (Some(sender), false) = (&self.sender, data.is_empty()) else { return };
         let piece = match data.len() < UNCHARGED_PIECE_BYTES_MAX {
@@ -293,7 +294,7 @@ impl BodyPump {
     fn finish(&mut self) {
         let Some(sender) = self.sender.take() else { return };
         let trailers = self.trailers();
-        // The channel may be full; the connection must not wait for that while it has a response to send.
+        // The channel may be full; the connection must not wait for it while it has a response to send.
         tokio::spawn(async move { sender.finish(trailers).await });
     }
 

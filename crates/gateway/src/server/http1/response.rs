@@ -1,4 +1,4 @@
-//! A response in the form of HTTP/1.1: head, framing, body, and what is seen of a body that breaks off.
+//! A response in HTTP/1.1 form: head, framing, and body.
 
 use std::num::NonZeroU64;
 
@@ -22,7 +22,7 @@ impl HeadSink for Http1Head<'_> {
     }
 
     fn field(&mut self, name: &str, value: &[u8]) {
-        // A line that can't be sent was refused by the parser before; skipping it can't split the response.
+        // The parser has already refused lines that can't be sent; skipping one can't split the response.
         let _ = encode::write_field(self.out, name, value);
     }
 
@@ -45,25 +45,25 @@ impl HeadSink for Http1Head<'_> {
     }
 }
 
-/// How the end of a response body is told (RFC 9112 section 6.3).
+/// Framing of a response body: how its end is known (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyFraming {
     /// No body follows the head.
     None,
     Length(u64),
     Chunked,
-    /// The end of the connection.
+    /// Ends with the connection.
     Close,
 }
 
-/// Whether this response answers HEAD.
+/// Whether the response answers HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     HeadAndBody,
     HeadOnly,
 }
 
-/// The client's version, as far as framing goes.
+/// Whether the client's version has chunked framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chunking {
     Understood,
@@ -87,7 +87,7 @@ pub(super) fn write_framing(
         (BodyFraming::Length(bytes), _) => {
             encode::write_field_number(out, "content-length", bytes);
         }
-        // A HEAD answer tells nothing about a length that a GET would not tell either.
+        // An answer to HEAD tells no more about the length than one to GET.
         (BodyFraming::Chunked, Wanted::HeadAndBody) => {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n")
         }
@@ -96,7 +96,7 @@ pub(super) fn write_framing(
     if wanted == Wanted::HeadOnly { BodyFraming::None } else { framing }
 }
 
-/// What stands around one piece of data as it goes out.
+/// Framing around one piece of data.
 pub(super) struct Chunk<'a> {
     pub(super) head: &'a [u8],
     pub(super) end: &'a [u8],

@@ -1,8 +1,7 @@
-//! Gathers what is written while several requests are answered, so that their responses share one write and, over
-//! TLS, one record.
+//! Gathers output while several requests are answered, so that their responses share one write and, over TLS, one record.
 //!
-//! `h2` flushes each time it is asked for the next request, which is once per response: a client that asks for ten
-//! things at once would cost ten system calls.
+//! `h2` flushes each time it is polled for the next request, which is once per response: a client that sends ten requests at once
+//! would cost ten system calls.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -13,28 +12,28 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What may be gathered: a TLS record's worth, so that copying stays cheaper than the write that it saves.
+/// Bytes that may be gathered: a TLS record's worth, so that copying stays cheaper than the saved write.
 const HELD_BYTES_MAX: usize = 16 * 1024;
-/// `h2` writes a frame's head and its payload.
+/// Parts of a write: `h2` writes a frame's head and its payload.
 const PARTS_MAX: usize = 4;
 
 thread_local! {
-    /// The buffer of whichever connection of this thread gathers next. Bytes stay in one only for as long as their
-    /// client doesn't take them, so that idle connections have none.
+    /// Buffer for the next connection of this thread that gathers. A connection keeps a buffer only while its client doesn't take
+    /// the bytes, so idle connections have none.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Says when to gather.
+/// Switch that tells a stream when to gather.
 #[derive(Clone, Default)]
 pub(super) struct Cork(Arc<AtomicBool>);
 
 impl Cork {
-    /// Writes and flushes are put off from now on.
+    /// Defers writes and flushes from now on.
     pub(super) fn push(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether there was anything to put off. The next flush is a real one.
+    /// Ends the gathering, and returns whether it was on. The next flush is a real one.
     pub(super) fn pull(&self) -> bool {
         let was_in = self.is_in();
         self.0.store(false, Ordering::Relaxed);
@@ -51,7 +50,7 @@ pub(super) struct Corked<S> {
     io: S,
     cork: Cork,
     held: Vec<u8>,
-    /// Bytes of `held` that are written.
+    /// Bytes of `held` already written.
     written: usize,
 }
 
@@ -79,7 +78,7 @@ impl<S> Corked<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Corked<S> {
-    /// Writes what is held and then, as far as it goes, `parts`; tells how much of those went.
+    /// Writes the held bytes and then as much of `parts` as it can; returns how much of `parts` was written.
     fn poll_write_through(
         &mut self,
         context: &mut Context<'_>,
@@ -168,10 +167,10 @@ mod tests {
     use super::*;
     use crate::server::http2::tests::Counted;
 
-    /// Pieces, what follows them, how much a write takes, and the writes that are expected.
+    /// Pieces, data after them, bytes per write, and the expected number of writes.
     type Case<'a> = (&'a [Vec<u8>], &'a [u8], usize, usize);
 
-    /// What arrives, and in how many writes, of pieces that are written with the cork in and followed by `last`.
+    /// Writes the pieces with the cork in, and then `last`. Returns the bytes that arrive and the number of writes.
     async fn sent(pieces: &[Vec<u8>], last: &[u8], bytes_max: usize) -> (Vec<u8>, usize) {
         let (near, mut far) = duplex(1 << 20);
         let cork = Cork::default();
@@ -203,7 +202,7 @@ mod tests {
             (&small, b"end", usize::MAX, 1),
             (&small, b"end", 300, 4),
             (&small, b"end", 250, 5),
-            // What doesn't fit takes what is held along.
+            // Data that doesn't fit takes the held bytes along.
             (&large, b"", usize::MAX, 2),
         ];
         for (pieces, last, bytes_max, writes) in cases {

@@ -1,9 +1,9 @@
-//! One HTTP/2 client connection: streams in, responses out.
+//! An HTTP/2 client connection: streams in, responses out.
 //!
-//! The connection's task reads frames and answers what is at hand (a fresh hit, a 304, a refusal) without another
-//! task. Everything else gets a task per stream.
+//! The connection's task reads frames and sends answers that are at hand (a fresh hit, a 304, a refusal) without another task.
+//! Everything else gets a task per stream.
 //!
-//! What a client may take:
+//! Limits on clients:
 //!
 //! | attack | bound |
 //! |---|---|
@@ -63,14 +63,14 @@ use crate::request::reply::Reply;
 use crate::request::respond::Problem;
 use crate::worker::Worker;
 
-/// What a client may send of one request body before the origin has taken any of it. It is memory that a slow
-/// origin makes the gateway hold, so it's about what a path of 20 ms and 100 Mbit/s has in flight, not more.
+/// Bytes of one request body that a client may send before the origin has taken any. It is memory that a slow origin makes the
+/// gateway hold, so it's about what a path of 20 ms and 100 Mbit/s has in flight, not more.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
-/// What HTTP/2 counts for a line beside what is in it.
+/// Bytes that HTTP/2 counts for each line in addition to its contents.
 const LINE_BYTES: usize = 32;
-/// More crumbs than browsers keep cookies of one site, several times.
+/// Cookie crumbs allowed: several times the number of cookies that browsers keep for a site.
 const CRUMBS_MAX: usize = 1024;
-/// RFC 9113 section 6.9.1.
+/// Largest flow-control window (RFC 9113 section 6.9.1).
 const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
 /// How long a client may take to notice that the connection ends, once it has no streams.
 const GOODBYE: Duration = Duration::from_secs(5);
@@ -108,20 +108,21 @@ fn builder(limits: &ClientLimits) -> Builder {
         .max_send_buffer_size(limits.http2_send_buffer_bytes_max.min(u32::MAX as usize))
         .max_pending_accept_reset_streams(limits.http2_resets_max)
         .max_local_error_reset_streams(Some(limits.http2_resets_max))
-        // All streams may be reset by this side at once (a drain, an origin that fails); frames that are still on
-        // their way to them must not end the connection.
+        // This side may reset all streams at once (a drain, an origin that fails); frames that are still on their way to them
+        // must not end the connection.
         .max_concurrent_reset_streams(limits.http2_streams_max as usize);
     builder
 }
 
-/// HTTP/2 counts 32 bytes for each line beside what is in it, and crumbs of cookies as lines (RFC 9113 section 6.5.2). With room for that, no head is
-/// too large here that isn't with HTTP/1.1; what is, [`request`] tells.
+/// Returns the limit on header sections. HTTP/2 counts 32 bytes for each line in addition to its contents, and crumbs of cookies
+/// as lines (RFC 9113 section 6.5.2). With room for that, no head is too large here that isn't with HTTP/1.1; heads over the
+/// HTTP/1.1 limits are found by [`request`].
 fn header_list_bytes_max(limits: &ClientLimits) -> usize {
     limits.head_bytes_max + LINE_BYTES * (limits.fields_max + CRUMBS_MAX)
 }
 
-/// All streams may be full, and none keeps another from being read: behind a balancer they are many clients'. It's credit, not
-/// a buffer; what fills it is charged to the budget ([`request_body`]).
+/// Returns the window of a connection: all streams may be full, and none keeps another from being read, because behind a balancer
+/// they belong to many clients. It's credit, not a buffer; the data is charged to the budget ([`request_body`]).
 fn connection_window_bytes(limits: &ClientLimits) -> u32 {
     STREAM_WINDOW_BYTES.saturating_mul(limits.http2_streams_max).min(WINDOW_BYTES_MAX)
 }
@@ -143,11 +144,11 @@ struct Connection<S> {
     memory: Arc<SendMemory>,
 }
 
-/// Whether new requests are wanted.
+/// Whether new requests are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// GOAWAY is sent; what is on its way is still answered.
+    /// GOAWAY is sent; requests on their way are still answered.
     Leaving,
 }
 
@@ -157,7 +158,7 @@ enum Phase {
 )]
 enum Event {
     Request(Request<RecvStream>, SendResponse<Bytes>),
-    /// No stream for as long as is allowed.
+    /// No stream for the time limit.
     Idle,
     Closed,
     Broken(h2::Error),
@@ -174,7 +175,7 @@ impl<S: Stream + 'static> Connection<S> {
     ) -> Self {
         let limits = &live.config.limits;
         let idle = IdleClock::new(limits.idle_timeout);
-        // A client may cancel everything that it has asked for, once; a habit of it is an attack.
+        // A client may cancel all of its requests once; repeated cancelling is an attack.
         let resets = Arc::new(Resets::new(limits.http2_streams_max as usize + limits.http2_resets_max));
         let memory = SendMemory::new(worker.shared.memory(), limits.http2_send_buffer_bytes_max);
         Self {
@@ -218,7 +219,7 @@ impl<S: Stream + 'static> Connection<S> {
         poll_fn(|context| {
             let mut accepted = poll_accept(&mut self.h2, context);
             if accepted.is_pending() && self.cork.pull() {
-                // Polled again, `h2` flushes the responses of all the requests that were at hand.
+                // When polled again, `h2` flushes the responses of all the requests that were at hand.
                 accepted = poll_accept(&mut self.h2, context);
             }
             match accepted {
@@ -242,7 +243,7 @@ impl<S: Stream + 'static> Connection<S> {
         .await
     }
 
-    /// Asks the client to make no more requests here.
+    /// Asks the client to send no more requests on this connection.
     //= RFC 9113 section 6.8: a graceful shutdown
     fn leave(&mut self) {
         self.phase = Phase::Leaving;
@@ -272,7 +273,7 @@ impl<S: Stream + 'static> Connection<S> {
         self.answer(request, responder);
     }
 
-    /// Answers what is at hand, and starts a task for the rest.
+    /// Answers a request if the answer is at hand, and otherwise starts a task.
     fn answer(&mut self, request: Request<RecvStream>, responder: Responder) {
         let (parts, body) = request.into_parts();
         let request = Request::from_parts(parts, ());
@@ -333,8 +334,8 @@ impl<S: Stream + 'static> Connection<S> {
     }
 }
 
-/// Counts and logs a connection that `h2` has ended because of what the client sent. Of a stream that it resets for this alone,
-/// it tells nobody.
+/// Counts and logs a connection that `h2` has ended because of the client's frames. `h2` does not report streams that it resets
+/// for this alone.
 fn refuse_malformed(worker: &Worker, client: &ClientEnd, error: &h2::Error) {
     if !error.is_library() || error.is_io() {
         return;
@@ -350,7 +351,7 @@ fn poll_accept<S: Stream>(
     h2: &mut h2::server::Connection<Corked<StallGuard<S>>, Bytes>,
     context: &mut Context<'_>,
 ) -> Poll<Option<Incoming>> {
-    // The future keeps nothing between polls, so a new one each time is as good as one that stays.
+    // The future keeps nothing between polls, so a new one each time is as good.
     pin!(h2.accept()).poll(context)
 }
 

@@ -1,8 +1,7 @@
 //! Heads of hits in the form that `h2` takes, kept from one hit to the next.
 //!
-//! Building a header map costs a hash and an allocation per field, several times what the look-up of the response
-//! costs. The head of a response that is asked for often changes once a second at most, when `Age` does; in between
-//! a copy will do, whose names and values are shared.
+//! Building a header map costs a hash and an allocation per field, several times the look-up of the response. The head of a
+//! popular response changes once a second at most, when `Age` does; until then a copy will do, whose names and values are shared.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -22,7 +21,7 @@ thread_local! {
     static KEPT: RefCell<Kept> = RefCell::default();
 }
 
-/// The head of a reply. `live` is what the reply was made with.
+/// Returns the head of a reply. `live` is the configuration that the reply was made with.
 pub(super) fn response(reply: &Reply, live: &Arc<ActiveConfig>) -> Response<()> {
     let Some((stored, kind)) = kept_kind(reply) else {
         return Http2Head::of(reply, &live.cache_name).into_response();
@@ -39,7 +38,7 @@ pub(super) fn response(reply: &Reply, live: &Arc<ActiveConfig>) -> Response<()> 
     KEPT.with_borrow_mut(|kept| kept.response(stored, live, facts, make))
 }
 
-/// Which stored head makes the whole of the reply's head.
+/// Returns the stored head that makes up the whole of the reply's head, if one does.
 fn kept_kind(reply: &Reply) -> Option<(&Arc<StoredHead>, Kind)> {
     match &reply.head {
         ReplyHead::Whole(stored) if reply.extra.is_empty() => Some((stored, Kind::Whole)),
@@ -54,7 +53,7 @@ enum Kind {
     NotModified,
 }
 
-/// What a head is made of besides the stored one.
+/// Facts that a head depends on in addition to the stored one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Facts {
     kind: Kind,
@@ -65,7 +64,7 @@ struct Facts {
     x_cache: Option<&'static str>,
 }
 
-/// One head. The weak references keep the addresses that they are compared by from being used again.
+/// A prepared head. The weak references keep the addresses that they are compared by from being reused.
 struct Head {
     stored: Weak<StoredHead>,
     live: Weak<ActiveConfig>,
@@ -118,7 +117,7 @@ impl Kept {
     }
 }
 
-/// Spreads addresses, whose low bits are the same for all.
+/// Spreads addresses over the slots: their low bits are all equal.
 fn slot(address: usize) -> usize {
     const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
     let spread = (address as u64).wrapping_mul(MULTIPLIER) >> (u64::BITS - SLOTS.trailing_zeros());

@@ -1,8 +1,8 @@
 //! The head of an HTTP/2 request in the form that both protocols share.
 //!
-//! `h2` has already refused what makes a message malformed: upper-case names, connection-specific fields, `TE` other
-//! than `trailers`, pseudo-fields that are unknown, repeated or out of place, a `Content-Length` that the data
-//! doesn't match. What it lets through and an HTTP/1 hop behind this one could read in another way is refused here.
+//! `h2` has already refused malformed messages: upper-case names, connection-specific fields, `TE` other than `trailers`,
+//! pseudo-fields that are unknown, repeated or out of place, a `Content-Length` that the data doesn't match. Anything else that
+//! an HTTP/1 hop behind this one could read in another way is refused here.
 
 use caching::{FieldLine, target};
 use http::header::{self, HeaderMap};
@@ -25,7 +25,7 @@ pub(super) enum Stage {
 /// Field lines; those of most requests need no allocation.
 pub(super) type Lines<'a> = SmallVec<[FieldLine<'a>; 16]>;
 
-/// The crumbs of `Cookie` in one line, where there are several.
+/// Joins the crumbs of `Cookie` into one line, if there are several.
 //= RFC 9113 section 8.2.3: cookie crumbs are joined before they reach anything but HTTP/2
 pub(super) fn joined_cookies(fields: &HeaderMap) -> Option<Vec<u8>> {
     let mut crumbs = fields.get_all(header::COOKIE).iter();
@@ -38,8 +38,8 @@ pub(super) fn joined_cookies(fields: &HeaderMap) -> Option<Vec<u8>> {
     Some(joined)
 }
 
-/// The field lines, checked. `cookies` replaces the lines that it was joined from. Limits hold for the head as HTTP/1.1 would have it, so that the
-/// same request is refused over both or over none.
+/// Checks and returns the field lines. `cookies` replaces the lines that it was joined from. Limits hold for the head in HTTP/1.1
+/// form, so that a request is refused over both protocols or neither.
 pub(super) fn lines<'a, B>(
     request: &'a Request<B>,
     cookies: Option<&'a [u8]>,
@@ -64,7 +64,7 @@ pub(super) fn lines<'a, B>(
     if let Some(cookies) = cookies {
         add((header::COOKIE.as_str(), cookies));
     }
-    // `:authority` becomes Host where there is none.
+    // `:authority` becomes Host if there is none.
     let count = lines.len() + usize::from(!fields.contains_key(header::HOST));
     if count > limits.fields_max {
         let detail = format!("more than {} field lines", limits.fields_max);
@@ -77,7 +77,7 @@ pub(super) fn lines<'a, B>(
     Ok(lines)
 }
 
-/// What the pseudo-fields take as request line and `Host`, with the end of the head.
+/// Bytes of the pseudo-fields as request line and `Host`, with the end of the head.
 fn start_bytes<B>(request: &Request<B>) -> usize {
     let uri = request.uri();
     let target = uri.path_and_query().map_or(0, |target| target.as_str().len());
@@ -90,7 +90,7 @@ fn is_whole_value(value: &[u8]) -> bool {
     is_field_value(value) && value.trim_ascii().len() == value.len()
 }
 
-/// The request's head. `lines` are those of the request, and `normal` is its target in normal form, where that is another one.
+/// Builds the request's head. `lines` are those of the request, and `normal` is its target in normal form if that differs.
 pub(super) fn head<'a, B>(
     request: &'a Request<B>,
     (lines, normal): (&'a [FieldLine<'a>], Option<&'a str>),
@@ -128,19 +128,19 @@ fn check_method_and_scheme<B>(request: &Request<B>) -> Result<(), Problem> {
     if request.method().as_str().len() > http1::METHOD_BYTES_MAX {
         return Err(Problem::new(501, "method-too-long", "the method is longer than any that is known"));
     }
-    // Without an authority `http` keeps no scheme; what it lets through beside these two is no scheme of a gateway.
+    // Without an authority `http` keeps no scheme; any scheme but these two is not for a gateway.
     match request.uri().scheme_str() {
         None | Some("http" | "https") => Ok(()),
         Some(_) => Err(Problem::new(400, "unsupported-scheme", "the scheme is neither http nor https")),
     }
 }
 
-/// The target of a request in normal form, where that is another one.
+/// Returns the target of a request in normal form, if that differs.
 pub(super) fn normal_target<B>(request: &Request<B>) -> Option<String> {
     target::normal_form(request.uri().path_and_query()?.as_str())
 }
 
-/// A fragment isn't seen here: `http` cuts it off as it parses, for the cache key and the origin alike.
+/// Returns the checked target. It has no fragment: `http` cuts it off while parsing, for the cache key and the origin alike.
 fn path_and_query<'a, B>(request: &'a Request<B>, limits: &ClientLimits) -> Result<&'a str, Problem> {
     if request.method() == Method::CONNECT {
         return Err(Problem::new(405, "connect", "this is no proxy"));
@@ -165,8 +165,8 @@ fn path_and_query<'a, B>(request: &'a Request<B>, limits: &ClientLimits) -> Resu
     }
 }
 
-/// The authority of the target, from `:authority` or else from `Host`. Two that differ are refused: whoever stands
-/// before or behind may have read the other one.
+/// Returns the authority of the target, from `:authority` or else from `Host`. Two that differ are refused: another hop may have
+/// read the other one.
 //= RFC 9113 section 8.3.1: a Host that differs from :authority is malformed, as is user information
 fn authority<B>(request: &Request<B>, scheme: Scheme) -> Result<Authority<'_>, Problem> {
     let invalid = || Problem::new(400, "invalid-authority", "the authority of the request is invalid");

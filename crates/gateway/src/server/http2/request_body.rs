@@ -1,4 +1,4 @@
-//! A request body on its way from a stream to the origin.
+//! A request body that is passed from a stream to the origin.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,38 +17,38 @@ use tokio::time::{Instant, timeout};
 use crate::pace::{BodyLimits, Pace};
 use crate::request::respond::Problem;
 
-/// Pieces of a request body between client and origin. Each is at most a frame (16 KiB); what waits beyond is charged.
+/// Pieces of a request body between client and origin. Each is at most a frame (16 KiB); more that waits is charged.
 const REQUEST_PIECES_MAX: usize = 1;
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 
-/// Why a request body can't be read to its end.
+/// The reason why a request body can't be read to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum BodyProblem {
-    /// The client is to be told.
+    /// A problem to report to the client.
     Refused(Problem),
     /// The client reset the stream, or the connection broke.
     ClientLeft,
 }
 
-/// Moves a request body, in a task of its own so that neither side of an exchange waits for the other: an origin
-/// may answer before it has read everything. Dropping it stops the task.
+/// Moves a request body in a task of its own, so that neither side of an exchange waits for the other: an origin may answer
+/// before it has read everything. Dropping it stops the task.
 pub(super) struct BodyPump {
     task: Option<JoinHandle<()>>,
     progress: Arc<Progress>,
     problem: Option<oneshot::Receiver<BodyProblem>>,
 }
 
-/// How far both directions of an exchange are.
+/// Progress of both directions of an exchange.
 #[derive(Default)]
 struct Progress {
     received_bytes: AtomicU64,
-    /// Of the response, with 1 for its head.
+    /// Bytes of the response sent, plus 1 for its head.
     sent: AtomicU64,
 }
 
 struct Reader {
     stream: RecvStream,
-    /// Whether all of it has arrived.
+    /// Whether all of the body has arrived.
     has_ended: bool,
     held: Held,
     limits: BodyLimits,
@@ -57,14 +57,14 @@ struct Reader {
     quiet: Quiet,
 }
 
-/// Since when nothing has moved in either direction.
+/// Time without progress in either direction.
 struct Quiet {
     since: Instant,
     sent: u64,
 }
 
-/// What has arrived of a body and the origin has not taken, in one place: frames may be of one byte. It is taken from `h2`,
-/// where nobody counts it, and charged; the client's window bounds it.
+/// Bytes of a body that the origin has not taken, in one buffer: frames may be of one byte. They are taken from `h2`, where they
+/// are not counted, and charged; the client's window bounds them.
 struct Held {
     bytes: BytesMut,
     charge: Option<Charge>,
@@ -72,17 +72,17 @@ struct Held {
 }
 
 enum Step {
-    /// The origin's side has taken a piece of so many bytes.
+    /// The origin's side has taken a piece of this many bytes.
     Taken(usize),
     Arrived(Result<Option<Bytes>, BodyProblem>),
-    /// Nothing came, which is no fault of the client.
+    /// Nothing arrived, which is no fault of the client.
     Waits,
     /// The rest isn't needed; the stream is reset once the response is complete.
     NotNeeded,
 }
 
 impl BodyPump {
-    /// Starts to move the body; nothing is started where there is none.
+    /// Starts to move the body, if there is one.
     pub(super) fn start(
         stream: RecvStream,
         content: Content,
@@ -108,7 +108,7 @@ impl BodyPump {
         let (report, problem) = oneshot::channel();
         let task = tokio::spawn(async move {
             if let Err((problem, sender)) = reader.run(sender).await {
-                // Told before the body breaks off, so that the cause is seen before its effect.
+                // Reported before the body breaks off, so that the cause is seen before its effect.
                 let _ = report.send(problem);
                 drop(sender);
             }
@@ -124,12 +124,12 @@ impl BodyPump {
         self.progress.received_bytes.load(Ordering::Relaxed)
     }
 
-    /// The head of the response was sent.
+    /// Notes that the head of the response was sent.
     pub(super) fn answered(&self) {
         self.sent(1);
     }
 
-    /// So much of its content was sent.
+    /// Notes that this much of the response's content was sent.
     pub(super) fn sent(&self, bytes: u64) {
         self.progress.sent.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -226,7 +226,7 @@ impl Reader {
         Ok(Some(data))
     }
 
-    /// Whether some of the response was sent since somebody looked.
+    /// Whether some of the response was sent since the last look.
     fn has_moved(&mut self) -> bool {
         let sent = self.progress.sent.load(Ordering::Relaxed);
         let has_moved = sent != self.quiet.sent;
@@ -238,7 +238,7 @@ impl Reader {
 }
 
 impl Held {
-    /// Hands data over if there is room and nothing before it, and keeps it otherwise. How much was handed over.
+    /// Hands data over if there is room and nothing before it, and keeps it otherwise. Returns the number of bytes handed over.
     fn pass(&mut self, data: &[u8], sender: &mut RequestBodySender) -> Result<usize, OverBudget> {
         if self.bytes.is_empty()
             && let Some(room) = sender.room_at_once()
@@ -251,7 +251,7 @@ impl Held {
         Ok(0)
     }
 
-    /// Memory is had in larger steps than data comes.
+    /// Charges the capacity of the buffer, which grows in larger steps than data arrives.
     fn charge(&mut self) -> Result<(), OverBudget> {
         let bytes = self.bytes.capacity();
         match &mut self.charge {
@@ -263,7 +263,7 @@ impl Held {
         Ok(())
     }
 
-    /// Hands the next piece over.
+    /// Hands over the next piece.
     fn fill(&mut self, room: Room<'_>) -> usize {
         let bytes = self.bytes.len().min(PIECE_BYTES_MAX);
         room.fill(self.piece(&self.bytes[..bytes]));
@@ -275,7 +275,8 @@ impl Held {
         bytes
     }
 
-    /// A piece that the origin's side has as long as it wants. Copied: as a part of a larger buffer it would keep all of it.
+    /// Returns a piece for the origin's side to keep as long as it needs. Copied: as a part of a larger buffer it would keep all
+    /// of that.
     fn piece(&self, data: &[u8]) -> Bytes {
         let copy = Bytes::copy_from_slice(data);
         match self.budget.reserve(copy.len()) {

@@ -1,10 +1,9 @@
-//! How many requests a client may give up.
+//! Limit on the requests that a client may cancel.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Requests that the client gave up before their responses began, less those that were answered since. `h2` counts
-/// only those that were reset before they were accepted; here they are accepted at once, and each may have cost a
-/// forward.
+/// Requests that the client cancelled before their responses began, less those answered since. `h2` counts only streams that were
+/// reset before they were accepted; here they are accepted at once, and each may have cost a forward.
 pub(super) struct Resets {
     balance: AtomicUsize,
     balance_max: usize,

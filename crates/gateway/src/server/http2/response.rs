@@ -1,4 +1,4 @@
-//! A response in the form of HTTP/2.
+//! A response in HTTP/2 form.
 
 use caching::{CacheName, CacheStatus};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -7,7 +7,7 @@ use origin::Interim;
 
 use crate::request::reply::{HeadSink, Length, Reply};
 
-/// Whether this response answers HEAD.
+/// Whether the response answers HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     HeadAndBody,
@@ -27,10 +27,10 @@ pub(super) enum Follows {
     Data,
 }
 
-/// `Age`, `Cache-Status`, `X-Cache` and `Content-Length`.
+/// Maximum number of lines made by the gateway: `Age`, `Cache-Status`, `X-Cache` and `Content-Length`.
 const MADE_LINES_MAX: usize = 4;
 
-/// Collects a head.
+/// A head under construction.
 #[derive(Default)]
 pub(super) struct Http2Head {
     status: StatusCode,
@@ -43,7 +43,7 @@ impl HeadSink for Http2Head {
     }
 
     fn field(&mut self, name: &str, value: &[u8]) {
-        // Lines that can't be sent were refused by the parser before.
+        // The parser has already refused lines that can't be sent.
         let name = HeaderName::from_bytes(name.as_bytes());
         let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) else { return };
         if !is_connection_specific(&name) {
@@ -85,7 +85,7 @@ impl Http2Head {
     }
 }
 
-/// What follows the head of a reply.
+/// Whether data follows the head of a reply.
 pub(super) fn follows(length: Length, wanted: Wanted) -> Follows {
     match (length, wanted) {
         (_, Wanted::HeadOnly) | (Length::None | Length::Known(0), _) => Follows::Nothing,

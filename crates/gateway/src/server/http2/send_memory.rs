@@ -1,9 +1,9 @@
-//! What `h2` holds of the responses of one connection until the socket takes it.
+//! Memory for response data that `h2` holds for one connection until the socket takes it.
 //!
 //! A client that opens wide windows and does not read would make `h2` hold a buffer for each of its streams. All streams share
-//! one socket, so that what keeps it busy is enough for all of them: the rest waits where it comes from. Pieces that
-//! belong to something stored or filling are counted there; copies from files and small pieces are charged to the
-//! memory budget here. What the budget has no room for goes out one small piece at a time for the whole connection.
+//! one socket, so enough data to keep it busy serves all of them: the rest waits at its source. Pieces of a stored or filling
+//! body are counted there; copies from files and small pieces are charged to the memory budget here. If the budget has no room,
+//! data is sent one small piece at a time for the whole connection.
 
 use std::io;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::cache::inflight::fill::INLINE_BODY_BYTES_MAX;
 
-/// What goes out without being noted. A piece of its own costs more than it takes, and what all streams of a
-/// connection hold of such pieces is little.
+/// Largest body sent without a charge. A charged piece costs more than such a body takes, and all streams of a connection
+/// together hold little of them.
 const UNNOTED_BYTES_MAX: usize = 4 << 10;
-/// What goes out at once of one stream, before it is the turn of others.
+/// Largest piece of one stream, before others get their turn.
 const PIECE_BYTES_MAX: usize = 64 << 10;
-/// The same where the budget has no room: a frame.
+/// Largest piece if the budget has no room: a frame.
 const UNCHARGED_BYTES_MAX: usize = 16 << 10;
 
-/// Room for what a connection has not taken yet.
+/// Room for the response data that a connection has not taken yet.
 pub(super) struct SendMemory {
     budget: Arc<Budget>,
     room: Arc<Semaphore>,
     bytes_max: u32,
 }
 
-/// Whether somebody counts the bytes of a piece while `h2` has them.
+/// Whether the bytes of a piece are counted elsewhere while `h2` holds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
     Yes,
@@ -37,13 +37,14 @@ pub(super) enum Counted {
 }
 
 impl Counted {
-    /// What is in a file is copied on its way. What is small comes as it is: it may be of a record, which may be gone before.
+    /// Classifies a piece. File contents are copied on their way, and small pieces may be part of a record that is dropped
+    /// earlier, so neither is counted elsewhere.
     pub(super) fn of(piece: &Slice) -> Self {
         if piece.file().is_some() || piece.len() <= INLINE_BODY_BYTES_MAX { Self::No } else { Self::Yes }
     }
 }
 
-/// A piece, and its place.
+/// A piece with its room and charge.
 struct Piece {
     data: Bytes,
     _place: Place,
@@ -67,7 +68,7 @@ impl SendMemory {
         Arc::new(Self { budget: Arc::clone(budget), room, bytes_max })
     }
 
-    /// A body that is at hand, if there is room for it now.
+    /// Takes room for a body that is at hand; `None` if there is none now.
     pub(super) fn note(&self, data: Bytes) -> Option<Bytes> {
         if data.len() <= UNNOTED_BYTES_MAX {
             return Some(data);
@@ -77,7 +78,7 @@ impl SendMemory {
         Some(Place { _room: room, _charge: Some(charge) }.hold(data))
     }
 
-    /// Cuts a piece of at most `bytes` off; waits while there is no room for it.
+    /// Cuts off a piece of at most `bytes`; waits while there is no room for it.
     pub(super) async fn cut(&self, data: &mut Slice, bytes: usize, counted: Counted) -> io::Result<Bytes> {
         let bytes = bytes.min(data.len()).min(PIECE_BYTES_MAX).min(self.bytes_max as usize);
         let room = self.acquire(self.permits(bytes)).await;
@@ -88,7 +89,7 @@ impl SendMemory {
             return Place { _room: room, _charge: Some(charge) }.take(data, bytes);
         }
         drop(room);
-        // Nothing else is held while this is.
+        // With all of the room: nothing else is held at the same time.
         let room = self.acquire(self.bytes_max).await;
         Place { _room: room, _charge: None }.take(data, bytes.min(UNCHARGED_BYTES_MAX))
     }

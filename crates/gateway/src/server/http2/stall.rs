@@ -1,4 +1,4 @@
-//! Ends a connection whose client stopped reading.
+//! Ends a connection whose client has stopped reading.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use crate::server::deadline::Deadline;
 
-/// Fails a write that made no progress for `stall_max`. Streams watch their own flow-control windows; what they
-/// can't see is a client that leaves the bytes in the socket.
+/// Fails a write that makes no progress for `stall_max`. Streams watch their own flow-control windows; they can't see a client
+/// that leaves the bytes in the socket.
 pub(super) struct StallGuard<S> {
     io: S,
     stall_max: Duration,

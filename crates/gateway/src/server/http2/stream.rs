@@ -1,8 +1,8 @@
 //! The response side of one stream.
 //!
-//! Data is handed to `h2` only as far as the client's windows and the send buffer have room, and is not read from a file
-//! before; the rest waits where it comes from: in the store, in a fill, in the origin's socket. A body that breaks off ends in RST_STREAM, never in
-//! END_STREAM.
+//! Data is handed to `h2` only as far as the client's windows and the send buffer have room, and is not read from a file before;
+//! the rest waits at its source: in the store, in a fill, in the origin's socket. A body that breaks off ends in RST_STREAM,
+//! never in END_STREAM.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -45,7 +45,7 @@ pub(super) struct Responder {
     memory: Arc<SendMemory>,
 }
 
-/// A stream whose response head is sent.
+/// A stream whose response head has been sent.
 pub(super) struct Open {
     stream: SendStream<Bytes>,
     worker: Arc<Worker>,
@@ -53,12 +53,12 @@ pub(super) struct Open {
     pub(super) reply: Reply,
     follows: Follows,
     sent_bytes: u64,
-    /// Of the client in opening its windows.
+    /// Pace of the client in opening its windows.
     pace: Pace,
     memory: Arc<SendMemory>,
 }
 
-/// A request that is answered by asking others.
+/// A request whose reply is not at hand.
 pub(super) struct Exchange {
     pub(super) responder: Responder,
     pub(super) plan: Box<Plan>,
@@ -66,7 +66,7 @@ pub(super) struct Exchange {
     pub(super) resets: Arc<Resets>,
 }
 
-/// A response on its way, which is accounted for however it ends: what the drain limit cuts off is dropped where it waits.
+/// A response that is being sent. Accounted for however it ends: the drain limit drops it while it waits.
 struct Delivery<'a> {
     open: Open,
     asked: Asked<'a>,
@@ -81,7 +81,7 @@ impl Drop for Delivery<'_> {
     }
 }
 
-/// Why a response did not reach its end.
+/// The reason why a response did not reach its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
     /// The body broke off.
@@ -92,7 +92,7 @@ enum Broken {
     Stalled,
     /// Others need the memory that the client keeps in use.
     Dismissed,
-    /// The request body did not keep its limits.
+    /// The request body broke its limits.
     Upload(&'static str),
     /// The stream or the connection is gone.
     Client,
@@ -141,7 +141,7 @@ impl Responder {
         respond::reply(&problem, reply.account.site.as_ref(), reply.account.started, &self.worker)
     }
 
-    /// Answers a request whose head can't be understood or is too much.
+    /// Answers a request whose head is malformed or over a limit.
     pub(super) fn refuse(mut self, problem: &Problem, wanted: Wanted) {
         self.worker.recorder.client_error(problem.reason);
         let body = problem.body(ErrorExposure::Expose);
@@ -160,7 +160,7 @@ impl Responder {
         if ends {
             return;
         }
-        // Nobody waits for a client that has no window for a line of text.
+        // A client without a window for a line of text isn't waited for.
         stream.reserve_capacity(body.len());
         if stream.capacity() < body.len() || stream.send_data(body, true).is_err() {
             stream.send_reset(Reason::CANCEL);
@@ -195,7 +195,7 @@ impl Exchange {
         }
     }
 
-    /// The client did not wait for its response.
+    /// Accounts for a client that did not wait for its response.
     fn left(&self) {
         let (worker, reason) = (&self.responder.worker, "client-reset");
         self.resets.given_up();
@@ -208,7 +208,7 @@ impl Exchange {
         let expect = self.plan.request().fields.value("expect");
         let expects = expect.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
         if expects && !matches!(body, RequestBody::Empty) {
-            // A stream that is gone is noticed by whoever waits for it next.
+            // A stream that is gone is noticed by the next wait on it.
             let _ = self.responder.respond.send_informational(response::go_on());
         }
     }
@@ -364,7 +364,7 @@ impl Open {
         Ok(())
     }
 
-    /// The next piece once the client takes it, if it is not asked to go before.
+    /// Returns the next piece once the client takes it, unless the client is dismissed before.
     async fn awaited_piece(
         &mut self,
         data: &mut Slice,
@@ -389,7 +389,7 @@ impl Open {
         }
     }
 
-    /// Waits until there is room for some of the data, and takes it from where it is.
+    /// Waits until there is room for some of the data, and takes it from its source.
     async fn piece(&mut self, data: &mut Slice, counted: Counted) -> Result<Bytes, Broken> {
         let room = self.room(data.len()).await?;
         let (since, limits) = (Instant::now(), self.live.config.limits.write_pace());

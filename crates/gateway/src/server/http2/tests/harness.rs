@@ -1,4 +1,4 @@
-//! A worker with one site, a scripted origin behind it, and two clients before it: `h2`, and bare frames.
+//! A worker with one site, a scripted origin behind it, and two clients in front: `h2`, and bare frames.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -30,11 +30,11 @@ pub(in crate::server::http2) fn client() -> ClientEnd {
     ClientEnd { peer: Peer { address, trust: Trust::Untrusted, scheme: Scheme::Http }, tls: None }
 }
 
-/// What the origin does for a path, in order; then it closes the connection.
+/// A step of the origin's script for a path; after the last it closes the connection.
 #[derive(Clone, Copy)]
 pub(super) enum Act {
     Write(&'static str),
-    /// Reads until these bytes have come.
+    /// Reads until these bytes have arrived.
     Until(&'static str),
     /// Writes this many bytes, as far as they are taken.
     Flood(usize),
@@ -70,7 +70,7 @@ impl Origin {
         Self { address, requests, flooded, gate }
     }
 
-    /// Heads of all requests so far, once there are `count`.
+    /// Returns the heads of all requests so far, once there are `count`.
     pub(super) async fn requests(&self, count: usize) -> Vec<String> {
         self.requests.clone().wait_for(|requests| requests.len() >= count).await.unwrap().clone()
     }
@@ -121,7 +121,7 @@ async fn follow(
     }
 }
 
-/// Byte by byte, so that nothing behind the end is lost.
+/// Reads byte by byte, so that nothing after the end is lost.
 async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut read = Vec::new();
     while !read.ends_with(end.as_bytes()) {
@@ -146,7 +146,7 @@ pub(super) fn worker(origin: SocketAddr, limits: ClientLimits) -> Arc<Worker> {
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) fields: HeaderMap,
-    /// END_STREAM came with the head.
+    /// END_STREAM was on the head.
     pub(super) ended_with_head: bool,
     pub(super) body: String,
     pub(super) trailers: Option<HeaderMap>,
@@ -160,7 +160,7 @@ impl Answer {
     }
 }
 
-/// A client that keeps to the rules.
+/// A client that follows the protocol.
 pub(super) struct Client {
     pub(super) send: SendRequest<Bytes>,
     pub(super) connection: JoinHandle<Result<(), h2::Error>>,
@@ -187,7 +187,7 @@ impl Client {
         answer(response.await.unwrap()).await
     }
 
-    /// Sends a head, and data that may not be the end.
+    /// Sends a head, and data with or without the end of the stream.
     pub(super) async fn upload(&mut self, path: &str, data: &'static [u8], end: bool) -> Answer {
         let (response, mut stream) = self.send.send_request(request("POST", path, &[]), false).unwrap();
         stream.send_data(Bytes::from_static(data), end).unwrap();
@@ -226,7 +226,7 @@ pub(super) async fn answer(response: Response<h2::RecvStream>) -> Answer {
     answer
 }
 
-/// A frame as it is on the wire (RFC 9113 section 4.1).
+/// A frame in wire form (RFC 9113 section 4.1).
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) kind: u8,
@@ -244,7 +244,7 @@ pub(super) const GOAWAY: u8 = 7;
 const END_STREAM_AND_HEADERS: u8 = 0x5;
 const ACK: u8 = 0x1;
 
-/// Counts writes, and takes only so many bytes in each.
+/// A stream that counts writes, and takes at most so many bytes in each.
 pub(in crate::server::http2) struct Counted<S> {
     io: S,
     bytes_max: usize,
@@ -306,7 +306,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 
 impl<S: Stream> Stream for Counted<S> {}
 
-/// A client that sends what it likes.
+/// A client that can send any frames.
 pub(super) struct RawClient {
     io: DuplexStream,
     writes: Arc<AtomicUsize>,
@@ -326,11 +326,11 @@ impl RawClient {
 
     /// Sends frames in one write, so that they arrive together.
     pub(super) async fn send(&mut self, frames: &[Vec<u8>]) {
-        // The server may be gone already, which the next read tells.
+        // The server may be gone already, which the next read shows.
         let _ = self.io.write_all(&frames.concat()).await;
     }
 
-    /// The next frame of this kind; `None` at the end of the connection. Settings are acknowledged on the way.
+    /// Returns the next frame of this kind; `None` at the end of the connection. Settings are acknowledged on the way.
     pub(super) async fn until(&mut self, kind: u8) -> Option<Frame> {
         loop {
             let frame = self.receive().await?;
@@ -353,7 +353,7 @@ impl RawClient {
         Some(received)
     }
 
-    /// Writes of the server so far.
+    /// Number of writes by the server so far.
     pub(super) fn writes(&self) -> usize {
         self.writes.load(Ordering::Relaxed)
     }
@@ -368,7 +368,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A GET without content; HPACK with literals that are not indexed (RFC 7541 section 6.2.2).
+/// Encodes a GET without content; HPACK with literals that are not indexed (RFC 7541 section 6.2.2).
 pub(super) fn get_frame(stream: u32, authority: &str, path: &str) -> Vec<u8> {
     let mut block = vec![0x82, 0x86, 0x04, u8::try_from(path.len()).unwrap()];
     block.extend_from_slice(path.as_bytes());
@@ -383,7 +383,7 @@ pub(super) fn reset_frame(stream: u32) -> Vec<u8> {
     frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())
 }
 
-/// The error code of a GOAWAY.
+/// Returns the error code of a GOAWAY.
 pub(super) fn goaway_code(frame: &Frame) -> u32 {
     u32::from_be_bytes(frame.payload[4..8].try_into().unwrap())
 }

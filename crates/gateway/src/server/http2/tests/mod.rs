@@ -160,7 +160,7 @@ async fn a_body_that_breaks_off_resets_the_stream() {
     .await;
     let mut client = Client::connect(&worker(origin.address, limits())).await;
     for path in ["/stored", "/private", "/chunked"] {
-        // A reset that overtakes the head would be all that the client sees.
+        // The client would see only a reset that overtakes the head.
         origin.close_gate();
         let (response, _) = client.send.send_request(request("GET", path, &[]), true).unwrap();
         let response = response.await.unwrap();
@@ -296,7 +296,7 @@ async fn cookie_crumbs_reach_the_origin_in_one_line() {
     assert!(origin.requests(1).await[0].contains("cookie: a=1; b=2\r\n"));
 }
 
-/// CVE-2023-44487, as far as `h2` sees it: requests that are reset before they are looked at.
+/// CVE-2023-44487, as far as `h2` sees it: requests that are reset before they are accepted.
 #[tokio::test]
 async fn rapid_reset_ends_the_connection() {
     let origin = Origin::start(&[("/hold", &[Act::Hold])]).await;
@@ -388,7 +388,7 @@ async fn a_client_without_a_preface_is_dropped() {
     far.read_to_end(&mut Vec::new()).await.unwrap();
 }
 
-/// The body is 64 MiB; what the client doesn't take must wait at the origin.
+/// The body is 64 MiB; data that the client doesn't take must wait at the origin.
 #[tokio::test]
 async fn a_stalled_client_holds_the_origin_back_and_is_reset() {
     const BODY_BYTES: usize = 64 << 20;
