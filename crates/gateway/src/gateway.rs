@@ -54,7 +54,7 @@ pub struct Start<'a> {
     pub spans: Option<Arc<dyn SpanSink>>,
     /// Tier behind the memory of each store, in their order; the last ones may be missing.
     pub tiers: Vec<Option<StartTier>>,
-    /// Listening sockets inherited from the parent process: those of each listener, in their order; the last ones may be missing.
+    /// Listening sockets from the parent process or a predecessor: those of each listener, in their order; the last ones may be missing.
     pub inherited: Vec<Vec<TcpListener>>,
     /// Owner of the inherited sockets.
     pub inherited_owner: SocketOwner,
@@ -239,7 +239,7 @@ pub struct GatewayControl {
 }
 
 impl GatewayControl {
-    /// Puts a configuration into force, as a whole, for requests that begin from now on. Connections, pools of
+    /// Puts a configuration into force, as a whole, for new requests. Connections, pools of
     /// unchanged origins, and everything stored stay.
     ///
     /// # Errors

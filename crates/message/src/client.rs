@@ -78,7 +78,7 @@ pub fn named_address_of(request: &RequestHead<'_>, trusted: &TrustedProxies) -> 
     }
 }
 
-/// Returns the source of a request, for decisions that must not be made for another client.
+/// Returns the source of a request as [`address_of`] does, for decisions that must not be made for another client.
 ///
 /// # Errors
 /// A trusted proxy names the client in a way that can't be read.

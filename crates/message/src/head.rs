@@ -95,7 +95,7 @@ pub struct TlsSession {
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// The client's address, from the PROXY protocol where that is spoken.
+    /// The client's address, from the PROXY protocol if it is in use.
     pub address: SocketAddr,
     /// Whether its forwarding fields are trusted.
     pub trust: Trust,

@@ -32,7 +32,7 @@ pub(super) enum Outcome {
 /// An attempt without a response.
 pub(super) struct FailedAttempt {
     pub(super) error: OriginError,
-    /// All of the request's body, where it is still there.
+    /// The whole request body, if it is still at hand.
     pub(super) body: Option<RequestBody>,
     pub(super) processing: Processing,
     pub(super) kept: Kept,

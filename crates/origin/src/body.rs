@@ -107,7 +107,7 @@ impl OriginBody {
         self.framing
     }
 
-    /// Length of the body in bytes, where it was announced; 0 for responses without one.
+    /// Length of the body in bytes, if it was announced; 0 for responses without one.
     #[must_use]
     pub fn content_length(&self) -> Option<u64> {
         match self.framing {

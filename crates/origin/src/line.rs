@@ -239,7 +239,7 @@ mod tests {
                 let share = line.rules.share_of(line.rules.places_max);
                 assert!(of(&self.inside, number) <= share.max(of(before, number)));
             }
-            // Nobody waits who could go on.
+            // No waiter is left that could go on.
             assert!(self.waiting.iter().all(|(_, number)| line.obstacle(client(*number)).is_some()));
         }
     }

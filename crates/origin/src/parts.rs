@@ -1,6 +1,6 @@
 //! Shares of a limited resource by client.
 //!
-//! Mostly few clients have any, and searching through those costs a fraction of a keyed hash. Further clients are in a table.
+//! Mostly few clients have a share, and searching through those costs a fraction of a keyed hash. Further clients are in a table.
 
 use std::collections::HashMap;
 

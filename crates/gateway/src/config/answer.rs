@@ -17,9 +17,9 @@ pub struct Cors {
     pub headers: CorsHeaders,
     /// Whether requests may carry credentials.
     pub credentials: Sharing,
-    /// How long browsers remember the answer to a preflight.
+    /// Time for which browsers remember the answer to a preflight.
     pub max_age_s: Option<u64>,
-    /// Response fields that scripts may read, beside those that all may.
+    /// Response fields that scripts may read, in addition to the safelisted ones.
     pub exposed: Vec<String>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Doorway {
     waiting: AtomicUsize,
 }
 
-/// A newcomer that waits for a place, until this is dropped.
+/// Guard of a newcomer that waits for a place.
 pub(crate) struct WaitingAtDoor<'a>(&'a Doorway);
 
 /// Owner that a connection counts for.

@@ -167,6 +167,8 @@ impl<S: Stream> Connection<S> {
         turn.unwrap_or_else(|error| Turn::Refuse(refusal(error)))
     }
 
+    /// Parses the next request with room for `LINES` field lines, and answers it if the answer is at hand.
+    ///
     /// # Errors
     /// The problem with the head; also if it has more than `LINES` lines.
     fn turn_with_room<const LINES: usize>(&mut self) -> Result<Turn, RequestError> {
