@@ -1,17 +1,17 @@
-//! How many warnings about a site are written. Clients cause some kinds at will, so each has an allowance of its own: refused purges leave
+//! Limits on the warnings about a site. Clients can cause some kinds at will, so each kind has its own allowance: refused purges leave
 //! room for failures of the origin.
 
 use telemetry::Warnings;
 
 use origin::OriginError;
 
-/// What may still be written about one site.
+/// Warnings that may still be written about one site.
 #[derive(Debug)]
 pub(crate) struct Allowances([Warnings<PER_SECOND_MAX>; KINDS]);
 
-/// Of one kind.
+/// Maximum number of warnings of one kind per second.
 const PER_SECOND_MAX: u64 = 10;
-/// The reasons why an origin gives no response, and what there is to warn of beside those.
+/// Number of kinds: the reasons why an origin gives no response, and the other kinds of warning.
 const KINDS: usize = OTHERS.len() + OriginError::REASONS.len();
 const OTHERS: [&str; 4] = ["body-broken-off", "loop", "purge-refused", "upload-broken-off"];
 
@@ -22,7 +22,8 @@ impl Default for Allowances {
 }
 
 impl Allowances {
-    /// Room for one more of this kind: how many were left out since the last one. `None` where there were enough in this second.
+    /// Takes room for one more warning of this kind, and returns the number left out since the last one; `None` if this second's
+    /// allowance is used up.
     pub(crate) fn take(&self, kind: &str, second: u64) -> Option<u64> {
         let mut kinds = OTHERS.iter().chain(&OriginError::REASONS);
         let place = kinds.position(|known| *known == kind);

@@ -3,9 +3,8 @@
 //! `receive -> route -> shape -> admit -> read -> key -> lookup -> (serve fresh | serve stale and refresh |
 //! validate | collapse | load from a tier | forward) -> store -> compress -> transform -> deliver -> account`
 //!
-//! [`begin`] takes the steps that need nobody else: it ends with a reply or with a [`Plan`]. [`finish`] carries a
-//! plan out, one step after the other: each says which is next, and none calls another. Decisions are made in `caching`;
-//! here they are only acted on.
+//! [`begin`] takes the steps that wait for nothing: it ends with a reply or with a [`Plan`]. [`finish`] carries out a plan step by
+//! step: each step says which one is next, and none calls another. `caching` makes the decisions; this module acts on them.
 //!
 //! | step | where |
 //! |---|---|
@@ -19,9 +18,9 @@
 //! | collapse, validate, store | [`crate::request::steps::collapse`], [`crate::request::steps::hit_for_miss`] |
 //! | forward | [`crate::request::steps::forward`] |
 //! | purge | [`crate::request::steps::purge`] |
-//! | serve what lies in the tier behind memory | [`crate::request::steps::assemble`] |
+//! | serve from the tier behind memory | [`crate::request::steps::assemble`] |
 //! | write a response for an origin that fails | [`crate::request::steps::stand_in`] |
-//! | compress what goes out | [`crate::request::steps::compress`] |
+//! | compress the reply | [`crate::request::steps::compress`] |
 //! | account | [`crate::observe::account`] |
 
 use std::sync::Arc;
@@ -57,7 +56,7 @@ use crate::rewrite::trail;
 use crate::routing::{Ambiguity, LiveSite, Readings, Routed, RuleIndex, spelled_part};
 use crate::worker::Worker;
 
-/// Route, key, lookup, and the reply if one is at hand. `key` is scratch space of the connection, `started` is when the
+/// Routes a request, looks it up, and replies if that needs no waiting. `key` is scratch space of the connection, `started` is when the
 /// head was complete.
 //= RFC 9111 section 2: reuse is the default
 pub(crate) fn begin(
@@ -87,7 +86,7 @@ pub(crate) fn begin(
     begin_at_site(worker, (live, site), (request, readings), None, key, started)
 }
 
-/// The same where rules of the site may change the request, or answer it.
+/// [`begin`] for a site whose rules may change or answer the request.
 fn begin_changed(
     worker: &Arc<Worker>,
     (live, site): (&Arc<ActiveConfig>, &Arc<LiveSite>),
@@ -119,7 +118,7 @@ fn begin_changed(
     step
 }
 
-/// The same once the site is known. `asked` is the request as its client sent it, with the rules that have changed it.
+/// [`begin`] once the site is known. `asked` is the request as its client sent it, with the rules that have changed it.
 #[inline(always)]
 fn begin_at_site(
     worker: &Arc<Worker>,
@@ -151,7 +150,7 @@ fn begin_at_site(
     begin_by_rule(worker, (live, site, rule), (&changed, facts), asked, key, started)
 }
 
-/// The same by its rule.
+/// [`begin`] once the rule is known.
 #[inline]
 fn begin_by_rule(
     worker: &Arc<Worker>,
@@ -172,7 +171,7 @@ fn begin_by_rule(
         .map_or(facts, |(asked, matching)| trail::with_credentials(facts, asked.fields, matching, terms));
     let keyed = reading::keyed_fields(request, facts.method, terms, &live.config.trusted_proxies);
     if !keyed.is_empty() {
-        // What lies under such a key is invalidated by the key of its URL alone.
+        // Entries under such a key are invalidated by the key of their URL alone.
         worker.cache(site).watch_keys();
     }
     let request = &RequestHead { keyed: &keyed, ..*request };
@@ -194,7 +193,7 @@ fn begin_by_rule(
             let by_rule = site.rule_at(rule);
             reply.account.rule = counted_as;
             if quota.is_empty() && reply.status < 400 && by_rule.compression.is_none() {
-                // Moved on by value: a reply of which somebody has had the address is copied once more, with each hit.
+                // Returned by value: if its address were taken, the reply would be copied once more with each hit.
                 return Step::Reply(reply);
             }
             let asked = stand_in::Asked { rule: by_rule, method: facts.method, record: request.record };
@@ -257,7 +256,7 @@ fn note_route(live: &ActiveConfig, site: &LiveSite, index: RuleIndex, request: &
     }
 }
 
-/// A path that origins read in several ways, or that one may take for that of another site, whose access list and rules would not hold.
+/// Refusal of a path that origins read in several ways, or as a path of another site, whose access list and rules would not hold.
 fn ambiguous(
     live: &ActiveConfig,
     site: &Arc<LiveSite>,
@@ -270,7 +269,7 @@ fn ambiguous(
     })
 }
 
-/// A path of this site that origins read in several ways, which its rule does not allow.
+/// Refusal of a path of this site that origins read in several ways, unless its rule allows them.
 fn misspelt(site: &LiveSite, request: &RequestHead<'_>, readings: &Readings) -> Option<Problem> {
     let spellings = site.refused_spellings((request.method, request.path_and_query), readings)?;
     Some(refused_path(request, Ambiguity::Spelled(spelled_part(request.path_and_query), spellings)))
@@ -288,7 +287,7 @@ fn refused_path(request: &RequestHead<'_>, ambiguity: Ambiguity<'_>) -> Problem 
     problem
 }
 
-/// Why a site has no answer for a client.
+/// Refusal of a client that the site doesn't admit.
 fn denied(live: &ActiveConfig, site: &Site, request: &RequestHead<'_>) -> Option<Problem> {
     if site.clients.are_open() {
         return None;
@@ -314,7 +313,7 @@ fn not_forwarded(request: &RequestHead<'_>, facts: &RequestFacts) -> Option<Prob
     is_last.then(|| Problem::not_forwarded(request.method))
 }
 
-/// Carries out a plan: asks the origin, or waits for somebody who does.
+/// Carries out a plan: asks the origin, or waits for another request that does.
 pub(crate) async fn finish(
     worker: &Arc<Worker>,
     plan: &Plan,
@@ -335,7 +334,7 @@ pub(crate) async fn finish(
     finished(worker, plan, &quota, reply)
 }
 
-/// The reply to a request whose content can't be read to its end, which showed while its plan was carried out.
+/// Reply to a request whose content turns out unreadable while its plan is carried out.
 pub(crate) fn refuse_content(worker: &Worker, plan: &Plan, problem: &Problem) -> Reply {
     match problem.status {
         408 => account::record_cut(worker, &plan.live, (Some(&plan.site), plan.asked()), problem.reason),
@@ -345,7 +344,7 @@ pub(crate) fn refuse_content(worker: &Worker, plan: &Plan, problem: &Problem) ->
     finished(worker, plan, &plan.quota, told(plan, reply.locally()))
 }
 
-/// What is the same for all replies, whoever made them.
+/// Finishes any reply: sets the rule for metrics, adds the quota fields, and applies the response rules of the site.
 fn finished(worker: &Worker, plan: &Plan, quota: &PackedFields, mut reply: Reply) -> Reply {
     reply.account.rule = plan.site.rule_metrics(plan.rule);
     let mut reply = admit::tell_quota(quota, reply);
@@ -382,7 +381,7 @@ async fn carry_out(
                 return told(plan, *refusal);
             }
         }
-        // Steps that few requests take are boxed: all others would carry their room along.
+        // Rare steps are boxed, since every exchange would have to hold room for them.
         next = match next {
             Next::Reply(reply) => return told(plan, reply),
             Next::Query(body) => Box::pin(query::run(worker, plan, body)).await,
@@ -405,13 +404,13 @@ async fn carry_out(
     }
 }
 
-/// A reply that also says what took how long, where its client wants to know.
+/// Adds the timings to a reply, if its client wants them.
 fn told(plan: &Plan, mut reply: Reply) -> Reply {
     plan.request.timeline.iter().for_each(|timeline| traces::tell_in(timeline, &mut reply));
     reply
 }
 
-/// The answer to a request that this process has forwarded before, or that goes round for ever.
+/// Reply to a request in a forwarding loop.
 fn circle(worker: &Worker, plan: &Plan) -> Reply {
     let problem = Problem::circle();
     worker.recorder.origin_error(plan.site.origin_metrics, problem.reason);

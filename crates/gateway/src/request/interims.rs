@@ -11,16 +11,16 @@ use parking_lot::Mutex;
 
 use crate::request::reply::Reply;
 
-/// Interim responses that wait for a slow client; more are dropped, because they are only hints.
+/// Interim responses kept for a slow client. More are dropped: they are only hints.
 const INTERIMS_MAX: usize = 16;
 
-/// Interim responses between a forward and the connection of the request that waits for it. One task puts them in and
-/// takes them out, so that nobody has to be woken.
+/// Interim responses between a forward and the connection of the request that waits for it. One task puts them in and takes them out,
+/// so no wake-up is needed.
 #[derive(Default)]
 pub(crate) struct Interims(Mutex<VecDeque<Arc<Interim>>>);
 
 impl Interims {
-    /// From inside of the future that brings the reply.
+    /// Adds an interim response, from inside the future that brings the reply; drops it if the queue is full.
     pub(crate) fn push(&self, interim: Arc<Interim>) {
         let mut waiting = self.0.lock();
         if waiting.len() < INTERIMS_MAX {
@@ -40,10 +40,10 @@ pub(crate) struct Awaited<'a, F> {
     arrived: Option<Box<Reply>>,
 }
 
-/// What a request gets next.
+/// Next response for a request.
 pub(crate) enum Coming {
     Interim(Arc<Interim>),
-    /// The last.
+    /// The final response.
     Reply(Box<Reply>),
 }
 
@@ -52,7 +52,7 @@ impl<'a, F: Future<Output = Reply>> Awaited<'a, F> {
         Self { reply, interims, arrived: None }
     }
 
-    /// Interim responses that arrive together with the final one go before it. May be dropped, and called again.
+    /// Waits for the next response. Interim responses go before a final one that arrives with them. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Coming {
         poll_fn(|context| {
             if self.arrived.is_none()

@@ -1,4 +1,4 @@
-//! One request to an origin server, as the steps that need one make it.
+//! One request to an origin server, as the steps make it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,9 +40,9 @@ pub(crate) struct OriginCall<'a> {
     pub(crate) worker: &'a Worker,
     pub(crate) site: &'a LiveSite,
     pub(crate) request: &'a Inbound,
-    /// The stored response that is validated, if one is.
+    /// Stored response that is validated, if any.
     pub(crate) validated: Option<&'a StoredHead>,
-    /// Leave of the circuit breaker, where that was asked before.
+    /// Permit of the circuit breaker, if obtained before.
     pub(crate) probe: Option<Probe>,
 }
 
@@ -66,7 +66,7 @@ impl OriginCall<'_> {
             write_trace_fields(timeline, asking.as_ref(), hidden, &mut fields);
         }
         let asked = self.request.record.as_ref().map(|_| asked_with(&fields));
-        // Made into a future at once: a request that waits beside it would be copied with each miss.
+        // Turned into a future at once: a request held beside it would be copied with each miss.
         let sending = match self.origin_request(fields, body) {
             Ok(request) => Either::Left(self.site.upstream.send(
                 request,
@@ -84,7 +84,7 @@ impl OriginCall<'_> {
         result
     }
 
-    /// The response, if it is not larger than its rules permit; what is found out later breaks its body off.
+    /// Limits the response to the size that its rule permits: a longer declared length is an error, a longer body breaks off.
     fn within_limit(&self, mut response: Box<OriginResponse>) -> Result<Box<OriginResponse>, OriginError> {
         if let Some(bytes_max) = self.request.response_body_bytes_max() {
             response.body.limit(bytes_max)?;
@@ -92,7 +92,7 @@ impl OriginCall<'_> {
         Ok(response)
     }
 
-    /// The response as the rules of the site have it, for all who judge, store or deliver it.
+    /// Applies the rules of the site to the response, before it is judged, stored or delivered.
     fn transformed(&self, mut response: Box<OriginResponse>) -> Result<Box<OriginResponse>, OriginError> {
         let (site, record) = (self.site, self.request.record.as_ref());
         if !site.has_transforms() {
@@ -111,7 +111,7 @@ impl OriginCall<'_> {
         Ok(response)
     }
 
-    /// What the origin said, and what it was asked beyond the client's own words.
+    /// Finding about a forward: the origin's answer, and the preconditions and ranges that it was asked with.
     fn forwarded(
         &self,
         result: &Result<Box<OriginResponse>, OriginError>,
@@ -167,7 +167,7 @@ impl OriginCall<'_> {
         })
     }
 
-    /// Of the URL alone, so that all that is known of one goes to one server, whatever the method.
+    /// Key for balancing: a hash of the URL alone, so that all requests for a URL go to one server, whatever the method.
     fn key(&self) -> u64 {
         let OriginConfig { servers, balance, .. } = &*self.site.config.origin;
         if *balance != Balance::ConsistentHash || servers.len() == 1 {
@@ -177,12 +177,12 @@ impl OriginCall<'_> {
         balance::hash(&key_of(self.site, request.scheme, &request.authority, &request.path_and_query))
     }
 
-    /// Whom it is counted for.
+    /// Client that the request counts for.
     pub(crate) fn client(&self) -> Option<Client> {
         Client::of_request(self.request, &self.request.config().trusted_proxies)
     }
 
-    /// `Host` for the origin: what the client said, or the name of the origin's first server for HTTP/1.0 clients that say nothing.
+    /// `Host` for the origin: as the client sent it, or the name of the origin's first server if an HTTP/1.0 client sent none.
     fn authority(&self) -> Option<HeaderValue> {
         match (&self.request.authority[..], &self.site.config.origin.servers[0].endpoint.address) {
             ("", OriginAddress::Tcp { host, port }) => HeaderValue::from_str(&format!("{host}:{port}")).ok(),
@@ -191,7 +191,7 @@ impl OriginCall<'_> {
         }
     }
 
-    /// What is known of the request, for its span.
+    /// Adds the attributes of the request and its result to the span.
     fn describe(&self, asking: &mut Measuring, result: &Result<Box<OriginResponse>, OriginError>) {
         let method = &*self.request.method;
         asking.named(span_name(method));
@@ -221,7 +221,7 @@ impl OriginCall<'_> {
         }
     }
 
-    /// The settings of the server with this URL.
+    /// Settings of the server with this URL.
     fn server(&self, url: &str) -> Option<&ServerConfig> {
         self.site.config.origin.servers.iter().find(|server| server.endpoint.to_string() == url)
     }
@@ -273,7 +273,7 @@ pub(crate) fn count(
     });
 }
 
-/// Tells the origin which span asks it. What the client said is not in the fields any more.
+/// Writes the trace fields of the span that asks the origin. The client's own are no longer among the fields.
 fn write_trace_fields(
     timeline: Option<&Arc<Timeline>>,
     asking: Option<&Measuring>,
@@ -282,7 +282,7 @@ fn write_trace_fields(
 ) {
     let own = asking.and_then(Measuring::context);
     let context = own.or_else(|| timeline?.context());
-    // The origin is not to think that nobody has decided.
+    // Without a flag, the origin would decide about sampling itself.
     let context = context.unwrap_or_else(|| TraceContext::root(TraceFlags::NOT_SAMPLED));
     let mut write = |name: &str, value: &[u8]| {
         if !hidden.iter().any(|hidden| hidden == name) {
@@ -295,7 +295,7 @@ fn write_trace_fields(
     }
 }
 
-/// A field value for people: quotes stay as they are.
+/// Field value as printable text; quotes stay as they are.
 fn readable(value: &[u8]) -> String {
     let escaped = |byte: &u8| match byte {
         b' '..=b'~' => char::from(*byte).to_string(),
@@ -304,7 +304,7 @@ fn readable(value: &[u8]) -> String {
     value.iter().map(escaped).collect()
 }
 
-/// The preconditions and ranges of a request to the origin, for people.
+/// Preconditions and ranges of a request to the origin, as text.
 fn asked_with(fields: &PackedFields) -> String {
     let names =
         ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "range"];

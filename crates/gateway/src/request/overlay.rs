@@ -1,4 +1,4 @@
-//! What the rules of a site make of responses: those of the origin before they are judged, and any on its way to a client.
+//! Response rules of a site, applied to responses of the origin before they are judged, and to any reply on its way to a client.
 
 use std::net::IpAddr;
 
@@ -14,10 +14,10 @@ use crate::rewrite::edit::{Context, TooLarge, nominate};
 use crate::rewrite::rules::{self, Answer, Matching, Seen, Validated, matching};
 use crate::routing::LiveSite;
 
-/// Carries out what rules say of a response of the origin, and tells which did.
+/// Applies the rules to a response of the origin, and returns those that matched.
 ///
 /// # Errors
-/// Where its header section becomes larger than any may be.
+/// If the header section becomes too large.
 pub(crate) fn of_origin(
     rules: &[TransformRule],
     seen: &Seen<'_>,
@@ -35,10 +35,10 @@ pub(crate) fn of_origin(
     applied.map(|()| matching)
 }
 
-/// The same of a reply. Its head becomes one of its own: what is stored stays as it is.
+/// Applies the rules to a reply. The reply gets a head of its own: the stored response stays as it is.
 ///
 /// # Errors
-/// As of [`of_origin`].
+/// As for [`of_origin`].
 pub(crate) fn of_reply(
     site: &LiveSite,
     (request, client): (&RequestHead<'_>, IpAddr),
@@ -75,7 +75,7 @@ pub(crate) fn of_reply(
     Ok(matching)
 }
 
-/// What tells this answer from those that others get here: caches between here and the client are to keep them apart.
+/// Request fields that the reply depends on at this site, for `Vary`: caches between here and the client keep such replies apart.
 fn deciding<'a>(site: &'a LiveSite, seen: &Seen<'_>, answer: &Answer<'_>) -> Vec<&'a HeaderName> {
     let of_requests =
         rules::deciding(site.transforms(Phase::ClientRequest), Phase::ClientRequest, seen, None);

@@ -1,4 +1,4 @@
-//! What an exchange carries from step to step.
+//! State that an exchange carries from step to step.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ use crate::request::reply::Reply;
 use crate::rewrite::reading::Inbound;
 use crate::routing::{LiveSite, RuleIndex};
 
-/// How the first half of an exchange ends. A reply is not boxed: a hit allocates nothing.
+/// Outcome of the first half of an exchange. A reply is not boxed: a hit allocates nothing.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation per hit")]
 pub(crate) enum Step {
     Reply(Reply),
     Forward(Box<Plan>),
 }
 
-/// What is to be done for a request that can't be answered at once.
+/// Remaining work for a request that can't be answered at once.
 pub(crate) struct Plan {
     pub(crate) live: Arc<ActiveConfig>,
     pub(crate) site: Arc<LiveSite>,
@@ -39,11 +39,11 @@ pub(crate) struct Plan {
     pub(crate) facts: RequestFacts,
     pub(crate) started: Instant,
     pub(crate) mode: ForwardMode,
-    /// What limits have to say to the client, with whatever response.
+    /// Rate limit fields for the client, sent with any response.
     pub(crate) quota: PackedFields,
-    /// The request as its client sent it, where rules have changed it.
+    /// The request as its client sent it, if rules have changed it.
     pub(crate) asked: Option<Arc<OwnedRequest>>,
-    /// Kept in use while the exchange lasts: memory may forget it at any time.
+    /// Entry loaded from the tier, held during the exchange: memory may evict it at any time.
     #[expect(dead_code, reason = "to be held is what it is for")]
     pub(crate) loaded: Option<Arc<CacheEntry>>,
 }
@@ -66,50 +66,50 @@ pub(crate) enum ForwardMode {
 #[derive(Debug)]
 pub(crate) struct StandIn {
     pub(crate) hit: Hit,
-    /// What found it.
+    /// Look-up that found it.
     pub(crate) look_up: LookUp,
 }
 
-/// A stored response that answers, and of which memory lacks bytes that the tier behind it may have.
+/// A stored response to reply with, of which memory lacks bytes that the tier behind it may have.
 #[derive(Debug)]
 pub(crate) struct Assemble {
     pub(crate) hit: Hit,
     pub(crate) used: Use,
-    /// The failure of the origin that it stands in for.
+    /// Failure of the origin that it stands in for.
     pub(crate) cause: Option<FailureCause>,
-    /// What asks the origin for bytes that the tier lacks, but for its scope.
+    /// Fetch of the bytes that the tier lacks, except for its scope.
     pub(crate) fetch: Arc<Fetch>,
 }
 
-/// What is to be done next for a request that a plan was made for.
+/// Next step for a request with a plan.
 pub(crate) enum Next {
-    /// It is answered.
+    /// Ends the exchange with a reply.
     Reply(Reply),
-    /// The content of a QUERY is read.
+    /// Reads the content of a QUERY.
     Query(RequestBody),
-    /// It is looked up by its content.
+    /// Looks the request up by its content.
     LookUp(Bytes),
-    /// The tier behind memory is asked, and then it is looked up again.
+    /// Asks the tier behind memory, then looks the request up again.
     Load { key: Box<[u8]>, content: Content },
-    /// It is forwarded for its client alone.
+    /// Forwards the request for its client alone.
     Forward { body: RequestBody, reason: ForwardReason },
-    /// It gets a response that others may share.
+    /// Gets a response that others may share.
     Fetch(Arc<Fetch>),
-    /// It is answered with a stored response that is loaded.
+    /// Replies with a stored response, once it is loaded.
     Assemble(Arc<Assemble>),
-    /// Its own forward has brought a response, which is on its way into the cache.
+    /// Follows the request's own forward, whose response is on its way into the cache.
     Follow { fetch: Arc<Fetch>, waiter: Waiter },
 }
 
 /// The content of a request.
 pub(crate) enum Content {
-    /// To be read, if there is any.
+    /// Not read yet; may be empty.
     Unread(RequestBody),
-    /// That of a QUERY, which is part of its key.
+    /// Content of a QUERY, which is part of its key.
     Read(Bytes),
 }
 
-/// Why a request has nothing to do with the cache.
+/// Why a request is forwarded, as `Cache-Status` tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ForwardReason {
     pub(crate) fwd: caching::FwdReason,
@@ -117,21 +117,21 @@ pub(crate) struct ForwardReason {
 }
 
 impl ForwardMode {
-    /// Whether no stored response answers; of others it is known later.
+    /// Whether the origin is asked. For other modes, that is known later.
     pub(crate) fn asks_origin(&self) -> bool {
         matches!(self, Self::Alone { .. } | Self::Fetch(_))
     }
 }
 
 impl Next {
-    /// The same of what is next.
+    /// Whether this step asks the origin.
     pub(crate) fn asks_origin(&self) -> bool {
         matches!(self, Self::Forward { .. } | Self::Fetch(_))
     }
 }
 
 impl Plan {
-    /// The first thing to be done.
+    /// First step of the plan.
     pub(crate) fn first(&self, body: RequestBody) -> Next {
         match &self.mode {
             ForwardMode::Alone { reason, .. } => Next::Forward { body, reason: *reason },
@@ -142,7 +142,7 @@ impl Plan {
         }
     }
 
-    /// The same request on another way, now that the tier has been asked.
+    /// Copies the plan with another mode, after the tier was asked.
     pub(crate) fn with(&self, mode: ForwardMode, loaded: Option<Arc<CacheEntry>>) -> Box<Self> {
         Box::new(Self {
             live: Arc::clone(&self.live),
@@ -163,12 +163,12 @@ impl Plan {
         self.asked.as_deref().unwrap_or_else(|| self.request())
     }
 
-    /// Whom its forward is counted for.
+    /// Client that the forward counts for.
     pub(crate) fn client(&self) -> Option<Client> {
         Client::of_request(&self.request, &self.live.config.trusted_proxies)
     }
 
-    /// What the content of its request may take.
+    /// Limits on the content of the request.
     pub(crate) fn body_limits(&self) -> BodyLimits {
         self.site.body_limits(self.rule, self.live.config.limits.body_limits())
     }

@@ -42,7 +42,7 @@ pub(crate) struct Reply {
     pub(crate) account: Account,
 }
 
-/// Where the fields of a response come from.
+/// Source of the fields of a response.
 pub(crate) enum ReplyHead {
     /// A stored response, all fields.
     Whole(Arc<StoredHead>),
@@ -50,9 +50,9 @@ pub(crate) enum ReplyHead {
     NotModified(Arc<StoredHead>),
     /// A stored response, all fields but those that describe the whole content, for 206.
     Range(Arc<StoredHead>),
-    /// The same for 206 as multipart.
+    /// Like [`Self::Range`], also without `Content-Type`, for 206 as multipart.
     Ranges(Arc<StoredHead>),
-    /// Fields made for this response. Behind a pointer: what is stored needs no room for it, and a reply is moved several times.
+    /// Fields made for this response. Boxed: stored responses need no room for it, and a reply is moved several times.
     Own(Box<OwnHead>),
 }
 
@@ -63,12 +63,12 @@ impl ReplyHead {
     }
 }
 
-/// What is known of the length of a body before it is read.
+/// Length of a body, as far as known before it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
     /// `Content-Length`.
     Known(u64),
-    /// Ends when it ends.
+    /// Known only when the body ends.
     Unknown,
     /// The status has no body at all (204, 304).
     None,
@@ -88,11 +88,11 @@ pub(crate) enum Body {
     Fill(FillReader),
     /// Several ranges of a body on its way.
     FillRanges(Box<FillRanges>),
-    /// Held parts and missing ones in turn.
+    /// Held and missing parts in turn.
     Assembled(Box<dyn BodySource>),
-    /// What is left of a response whose head was taken.
+    /// Rest of an origin response whose head was taken.
     Origin(Box<OriginResponse>),
-    /// The same, read ahead of a client that does not keep up.
+    /// Body of the origin, read ahead of a client that doesn't keep up.
     Ahead(FillReader),
     /// 101: the connection becomes a tunnel.
     Tunnel(Box<UpgradeHandle>),
@@ -100,17 +100,17 @@ pub(crate) enum Body {
 
 /// Bytes that come from several places, in order.
 pub(crate) trait BodySource: Send {
-    /// The next bytes; `None` at the end. May be given up and called again.
+    /// Returns the next bytes; `None` at the end. Cancel-safe.
     fn data(&mut self, piece_max: PieceMax) -> NextData<'_>;
 
-    /// What it keeps in memory for a client that does not read on.
+    /// Memory held for a client that doesn't read on.
     fn held(&self) -> Option<HeldBody>;
 }
 
 /// See [`BodySource::data`].
 pub(crate) type NextData<'a> = Pin<Box<dyn Future<Output = Result<Option<Slice>, BrokenBody>> + Send + 'a>>;
 
-/// A missing part could not be had.
+/// A missing part could not be fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the rest of a stored response could not be fetched")]
 pub(crate) struct RestFailed;
@@ -129,7 +129,7 @@ pub(crate) enum BrokenBody {
 }
 
 impl Body {
-    /// Bytes that are in memory and small, if that's what this body is.
+    /// Returns the bytes of an empty or inline body.
     pub(crate) fn at_hand(&self) -> Option<&[u8]> {
         match self {
             Self::Empty => Some(&[]),
@@ -141,7 +141,7 @@ impl Body {
         }
     }
 
-    /// The same, to keep, if they are inside a record.
+    /// Returns the bytes of an inline body as a shared slice.
     pub(crate) fn inline(&self) -> Option<Bytes> {
         match self {
             Self::Inline { hit, start, end } => inline_slice(hit, *start, *end),
@@ -149,19 +149,19 @@ impl Body {
         }
     }
 
-    /// Bytes inside a record, which stays counted as long as they are there.
+    /// Takes the bytes of an inline body. Its record stays counted as long as they exist.
     fn take_inline(&mut self) -> Option<Bytes> {
         let Self::Inline { hit, start, end } = std::mem::replace(self, Self::Empty) else { return None };
         let data = inline_slice(&hit, start, end)?;
         Some(Bytes::from_owner(OfRecord { data, _hit: hit }))
     }
 
-    /// Whether bytes are on their way, so that a client that leaves may end them.
+    /// Whether data may still be on its way, which a client that leaves may end.
     pub(crate) fn is_awaited(&self) -> bool {
         !matches!(self, Self::Empty | Self::Inline { .. } | Self::Pieces(_) | Self::Tunnel(_))
     }
 
-    /// What a client that does not read on keeps in memory, where that may be much.
+    /// Memory held for a client that doesn't read on, if it may be much.
     pub(crate) fn held(&self) -> Option<HeldBody> {
         match self {
             Self::Pieces(pieces) => {
@@ -176,7 +176,7 @@ impl Body {
         }
     }
 
-    /// The client has not taken yet what came last. The origin need not wait for it.
+    /// Reads the origin's body ahead of a client that hasn't taken the last data, so that the origin doesn't wait.
     pub(crate) fn wait_for_client(&mut self, memory: &Arc<Budget>) {
         let Self::Origin(response) = self else { return };
         if response.body.is_over() {
@@ -189,10 +189,10 @@ impl Body {
         }
     }
 
-    /// The next piece of data, in place; `None` at the end, which only a complete body reaches.
+    /// Returns the next piece of data, in memory; `None` at the end, which only a complete body reaches.
     ///
     /// # Errors
-    /// When the body breaks off.
+    /// If the body breaks off.
     pub(crate) async fn bytes(
         &mut self,
         trailers: &mut Option<HeaderMap>,
@@ -201,10 +201,10 @@ impl Body {
         data.map(Slice::into_bytes).transpose().map_err(BrokenBody::Unreadable)
     }
 
-    /// The next piece of data, wherever it is; `None` at the end, which only a complete body reaches.
+    /// Returns the next piece of data, wherever it is; `None` at the end, which only a complete body reaches.
     ///
     /// # Errors
-    /// When the body breaks off.
+    /// If the body breaks off.
     pub(crate) async fn data(
         &mut self,
         trailers: &mut Option<HeaderMap>,
@@ -228,7 +228,7 @@ impl Body {
     }
 }
 
-/// Keeps a record counted behind bytes of it.
+/// Bytes of a record that keep it counted.
 struct OfRecord {
     data: Bytes,
     _hit: Hit,
@@ -279,27 +279,27 @@ pub(crate) trait HeadSink {
         fields.lines().for_each(|(name, value)| self.field(name, value));
     }
 
-    /// Those of the fields that a 304 repeats.
+    /// Writes the fields that a 304 repeats.
     fn fields_of_304(&mut self, fields: Fields<'_>) {
         fields.lines_of_304().for_each(|(name, value)| self.field(name, value));
     }
 }
 
 impl Reply {
-    /// The trailers that its client gets, of those of its body.
+    /// Filters the trailers of the body for the client.
     pub(crate) fn passing(&self, trailers: HeaderMap) -> Option<HeaderMap> {
         let hidden = self.account.site.as_ref().map(|site| &site.config.response_fields_hidden);
         trailers::passing(trailers, hidden.map_or(&[], Vec::as_slice))
     }
 
-    /// The same, made here without cache and origin, which have not failed.
+    /// Marks the reply as made locally: neither cache nor origin has failed.
     pub(crate) fn locally(mut self) -> Self {
         self.account.result = CacheResult::Local;
         self.x_cache = self.account.site.as_ref().and_then(|site| x_cache(&site.config, self.account.result));
         self
     }
 
-    /// How many lines of a stored or an own head there are at most.
+    /// Maximum number of lines of the head and the extra fields.
     pub(crate) fn lines_max(&self) -> usize {
         let head = match &self.head {
             ReplyHead::Whole(stored)
@@ -311,27 +311,27 @@ impl Reply {
         head.line_count() + self.extra.len()
     }
 
-    /// The head as it would be sent, but for the fields that are written at the end: to be changed, while what is stored stays as
-    /// it is.
+    /// Copies the head as it would be sent, except for the fields that are written last. The copy can be changed; the stored response
+    /// stays as it is.
     pub(crate) fn own_head(&self) -> OwnHead {
         let mut own = OwnHead::default();
         self.write_own(&mut own);
         own
     }
 
-    /// Puts a head in the place of all fields.
+    /// Replaces all fields with this head.
     pub(crate) fn take_head(&mut self, own: OwnHead) {
         self.head = ReplyHead::Own(Box::new(own));
         self.extra = PackedFields::default();
     }
 
-    /// Writes status and fields, all but those of the connection and the framing.
+    /// Writes status and fields, except those of the connection and the framing.
     pub(crate) fn write_head(&self, sink: &mut impl HeadSink, cache: &CacheName) {
         self.write_own(sink);
         self.write_cache_fields(sink, cache);
     }
 
-    /// The same without what the cache says of it.
+    /// Writes the head without the fields that the cache adds.
     #[inline]
     pub(crate) fn write_own(&self, sink: &mut impl HeadSink) {
         match &self.head {
@@ -372,7 +372,7 @@ impl Reply {
     }
 }
 
-/// A head of a reply's own, with its reason phrase.
+/// Head made for one reply, with its reason phrase.
 #[derive(Default)]
 pub(crate) struct OwnHead {
     pub(crate) reason: Option<Bytes>,
@@ -391,7 +391,7 @@ impl HeadSink for OwnHead {
     fn cache_status(&mut self, _: &CacheStatus<'_>, _: &CacheName) {}
 }
 
-/// The stored reason phrase belongs to the stored status only.
+/// Stored reason phrase, which belongs to the stored status only.
 //= RFC 9112 section 4: the reason phrase means nothing
 fn reason_of(stored: &StoredHead, status: u16) -> Option<&[u8]> {
     stored.reason().filter(|_| stored.facts.status == status)
@@ -401,24 +401,24 @@ fn write_selected(sink: &mut impl HeadSink, stored: &StoredHead, belongs: impl F
     stored.fields.lines().filter(|(name, _)| belongs(name)).for_each(|(name, value)| sink.field(name, value));
 }
 
-/// What the access log and the metrics say about an exchange.
+/// Facts about an exchange for the access log and the metrics.
 #[derive(Clone)]
 pub(crate) struct Account {
     pub(crate) site: Option<Arc<LiveSite>>,
-    /// Set by [`crate::request::exchange`], when a rule was chosen.
+    /// Set by [`crate::request::exchange`] once a rule is chosen.
     pub(crate) rule: RuleId,
     pub(crate) result: CacheResult,
     pub(crate) started: tokio::time::Instant,
 }
 
-/// Names of responses without content (RFC 9110 section 6.4.1).
+/// Whether responses with this status have no content (RFC 9110 section 6.4.1).
 //= RFC 9110 section 15.4.5: a 304 ends with its header section
 pub(crate) fn has_no_content(status: u16) -> bool {
     matches!(status, 100..=199 | 204 | 304)
 }
 
 impl BrokenBody {
-    /// For metrics: a stable kebab-case word.
+    /// Stable kebab-case word for metrics.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Fill(aborted) => aborted.because.unwrap_or("fill-aborted"),
@@ -429,7 +429,7 @@ impl BrokenBody {
     }
 }
 
-/// The value of `X-Cache`, where the site wants it.
+/// Value of `X-Cache`, if the site sends it.
 pub(crate) fn x_cache(site: &Site, result: CacheResult) -> Option<&'static str> {
     if site.x_cache == XCache::Off {
         return None;

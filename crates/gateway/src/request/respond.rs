@@ -1,4 +1,4 @@
-//! Every response that the gateway invents: one place for statuses, reasons and what bodies reveal.
+//! Responses that the gateway generates: one place for statuses, reasons and what bodies reveal.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::request::reply::{Account, Body, Length, Reply, ReplyHead, x_cache};
 use crate::routing::{Ambiguity, LiveSite};
 use crate::worker::Worker;
 
-/// The status in logs and metrics of a request whose client left before there was a response. No response has it.
+/// Status in logs and metrics of a request whose client left before its response began. Never sent.
 pub(crate) const CLIENT_LEFT: u16 = 499;
 
-/// What went wrong, as far as the client's status goes.
+/// Cause of a generated response, with its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) status: u16,
-    /// For logs, metrics and `Cache-Status`: a stable kebab-case word.
+    /// Stable kebab-case word for logs, metrics and `Cache-Status`.
     pub(crate) reason: &'static str,
-    /// One line for people; shown to clients only where the site says so.
+    /// One line of text; shown to clients only if the site permits it.
     pub(crate) text: String,
-    /// For `Retry-After` of a 503.
+    /// Value of `Retry-After`, for a 503.
     pub(crate) retry_after_s: u64,
 }
 
@@ -43,7 +43,7 @@ impl Problem {
         Self::new(421, "no-site", format!("no site serves {authority:?} and this path"))
     }
 
-    /// Nobody can tell which site, or which rules, the path has as its origin reads it.
+    /// Depending on how the origin reads it, the path may belong to another site or to other rules.
     pub(crate) fn ambiguous_path(ambiguity: Ambiguity<'_>) -> Self {
         let text = match ambiguity {
             Ambiguity::Spelled(part, spellings) => misspelt(shortened(part), spellings),
@@ -55,70 +55,70 @@ impl Problem {
         Self::new(400, "ambiguous-path", text)
     }
 
-    /// The site is not for this client.
+    /// The site doesn't admit this client.
     pub(crate) fn client_denied(client: &str) -> Self {
         Self::new(403, "client-denied", format!("this site does not answer requests from {client}"))
     }
 
-    /// A rule of the site has nobody answered.
+    /// A rule of the site denies the request.
     pub(crate) fn rule_denied() -> Self {
         Self::new(403, "rule-denied", "a rule of this site refuses the request")
     }
 
-    /// The client asks more often than it may.
+    /// The client exceeds its rate limit.
     pub(crate) fn rate_limited() -> Self {
         Self::new(429, "rate-limited", "this client sends more requests than it may")
     }
 
-    /// The client is gone, and nothing was sent to it.
+    /// The client left before anything was sent to it.
     pub(crate) fn client_left(reason: &'static str) -> Self {
         Self::new(CLIENT_LEFT, reason, "the client left before its response began")
     }
 
-    /// The process ends, and nothing was sent to the client.
+    /// The process ends before anything was sent to the client.
     pub(crate) fn cut_off() -> Self {
         Self::new(503, "drain-limit", "the drain limit was reached before there was a response")
     }
 
-    /// Content of a request that is more than its rule, or anybody, may send.
+    /// The content of the request exceeds the limit of its rule, or the global one.
     //= RFC 9110 section 15.5.14: 413
     pub(crate) fn request_body_too_large(bytes_max: u64) -> Self {
         let text = format!("the request body is larger than {bytes_max} bytes");
         Self::new(413, "request-body-too-large", text)
     }
 
-    /// Rules have made a message too large: of a client, or for it.
+    /// Rules have made the header section of a request or of a reply too large.
     pub(crate) fn transformed(status: u16) -> Self {
         Self::new(status, "transform-too-large", "transformation rules make the header section too large")
     }
 
-    /// RFC 9111 section 5.2.1.7.
+    /// The request forbids forwarding, and no stored response can be used (RFC 9111 section 5.2.1.7).
     //= RFC 9111 section 5.2.1.7: only-if-cached
     pub(crate) fn only_if_cached() -> Self {
         Self::new(504, "only-if-cached", "only-if-cached: no stored response can be used")
     }
 
-    /// The forward that a request waited for ended in this server error, whose response is for somebody else.
+    /// The forward that the request waited for ended in this server error. The response itself belongs to the leader.
     pub(crate) fn shared(status: u16) -> Self {
         let text = format!("the origin answered {status} to the request that this one waited for");
         Self::new(status, Reason::CollapseFailed.as_str(), text)
     }
 
-    /// The request comes back again and again: an origin server is this gateway, or forwards to it.
+    /// The request is in a loop: an origin server is this gateway, or forwards to it.
     pub(crate) fn circle() -> Self {
         let text = "request loop: CDN-Loop or Via names this gateway";
         Self::new(508, "proxy-loop-detected", text)
     }
 
-    /// The request is not to go further. OPTIONS is answered for the gateway itself, which has nothing to tell of the
-    /// resource; TRACE would show to scripts what browsers hide from them.
+    /// The request must not be forwarded further. OPTIONS is answered for the gateway itself, without facts about the resource; TRACE
+    /// is refused, because it would show scripts the fields that browsers hide from them.
     //= RFC 9110 section 7.6.2: Max-Forwards of TRACE and OPTIONS
     pub(crate) fn not_forwarded(method: &str) -> Self {
         let status = if method == "OPTIONS" { 200 } else { 501 };
         Self::new(status, "max-forwards", "Max-Forwards is 0: the request is not forwarded")
     }
 
-    /// The origin gave no response, and what is stored must not be used.
+    /// The origin gave no response, and no stored response may be used.
     //= RFC 9111 section 5.2.2.2: the error is a 504
     pub(crate) fn origin(error: &OriginError, stored: Option<&Hit>) -> Self {
         let is_forbidden = stored.is_some_and(|hit| hit.head.facts.must_revalidate);
@@ -126,7 +126,7 @@ impl Problem {
         Self { retry_after_s: error.retry_after_s(), ..Self::new(status, error.reason(), error.to_string()) }
     }
 
-    /// The body of the response: nothing but the cause, and that only where it may be shown.
+    /// Body of the response: the status, and the cause if the site permits it.
     pub(crate) fn body(&self, exposure: ErrorExposure) -> Bytes {
         let phrase = match http1::reason_phrase(self.status) {
             "" => "error",
@@ -169,7 +169,7 @@ fn misspelt(part: &str, spellings: PathSpellings) -> String {
     }
 }
 
-/// So that a text stays one line.
+/// Shortens a text, so that it stays one line.
 fn shortened(text: &str) -> &str {
     let end = text.char_indices().nth(SHOWN_CHARACTERS_MAX).map_or(text.len(), |(end, _)| end);
     &text[..end]
@@ -177,12 +177,12 @@ fn shortened(text: &str) -> &str {
 
 const SHOWN_CHARACTERS_MAX: usize = 80;
 
-/// The reply to a request that wants nothing to be forwarded, where nothing that is stored answers it.
+/// Reply to an `only-if-cached` request that no stored response answers.
 pub(crate) fn unavailable(site: &Arc<LiveSite>, started: Instant, worker: &Worker) -> Reply {
     reply(&Problem::only_if_cached(), Some(site), started, worker).locally()
 }
 
-/// A reply that sends a client elsewhere.
+/// Redirects a client.
 pub(crate) fn redirect(
     (status, location): (u16, &[u8]),
     site: &Arc<LiveSite>,
@@ -199,7 +199,7 @@ pub(crate) fn redirect(
     reply.locally()
 }
 
-/// The reply to a preflight (Fetch: CORS).
+/// Reply to a preflight (Fetch: CORS).
 pub(crate) fn preflight(
     fields: &PackedFields,
     site: &Arc<LiveSite>,
@@ -214,10 +214,10 @@ pub(crate) fn preflight(
     reply.locally()
 }
 
-/// The `detail` of a reply to a preflight.
+/// `detail` of a reply to a preflight.
 pub(crate) const PREFLIGHT: &str = "preflight";
 
-/// The reply in place of a site that is in maintenance.
+/// Reply of a site that is in maintenance.
 pub(crate) fn maintenance(
     maintenance: &Maintenance,
     site: &Arc<LiveSite>,
@@ -233,7 +233,7 @@ pub(crate) fn maintenance(
     reply.locally()
 }
 
-/// Puts a page in place of the text of a reply.
+/// Replaces the text of a reply with a page.
 fn show(page: &Page, reply: &mut Reply) {
     reply.length = Length::Known(page.body.len() as u64);
     reply.body = Body::Pieces(VecDeque::from([page.body.clone().into()]));
@@ -242,7 +242,7 @@ fn show(page: &Page, reply: &mut Reply) {
     }
 }
 
-/// A reply that tells a client what went wrong, with the page that the site has for it.
+/// Error reply, with the site's error page for its status, if there is one.
 pub(crate) fn reply(
     problem: &Problem,
     site: Option<&Arc<LiveSite>>,
@@ -260,9 +260,9 @@ pub(crate) fn reply(
     reply
 }
 
-/// A reply that tells a client what went wrong.
+/// Error reply as plain text.
 fn plain(problem: &Problem, site: Option<&Arc<LiveSite>>, started: Instant, worker: &Worker) -> Reply {
-    // Which hosts have no site is no secret: whoever asks learns it by the status.
+    // Hosts without a site are no secret: the status tells.
     let exposure = site.map_or(ErrorExposure::Expose, |site| site.config.expose_errors);
     let body = problem.body(exposure);
     let result = if site.is_some() { CacheResult::Error } else { CacheResult::Local };
@@ -291,7 +291,7 @@ mod tests {
 
     use message::reason::Refused;
 
-    /// The codes of problems that are made in a file: the second arguments, where they are texts.
+    /// Codes of the problems that a source file makes: second arguments that are string literals.
     fn codes(text: &str) -> Vec<&str> {
         let calls = text.split("Problem::new(").chain(text.split("Self::new(")).map(str::trim_start);
         let arguments = calls.filter_map(|call| call.split_once(','));
@@ -309,7 +309,7 @@ mod tests {
         }
     }
 
-    /// What operators find in `Cache-Status` they find on the page, which is made from these lists.
+    /// The page about the codes of `Cache-Status` is made from these lists.
     #[test]
     fn every_code_is_listed() {
         let own = Refused::ALL.iter().map(|code| code.as_str());

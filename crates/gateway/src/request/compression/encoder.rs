@@ -1,4 +1,4 @@
-//! One encoder with the same hands for each coding: bytes in, bytes out, nothing read back.
+//! One interface to the encoders of all codings: bytes in, bytes out.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use flate2::write::GzEncoder;
 /// Encodes one body.
 pub(crate) struct Encoder {
     inner: Inner,
-    /// Bytes that went in, since when everything had come out.
+    /// Bytes written since the last flush.
     pending_bytes: usize,
 }
 
@@ -19,21 +19,20 @@ enum Inner {
     Gzip(GzEncoder<Vec<u8>>),
 }
 
-/// What an encoder is made for.
+/// Parameters of an encoder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task {
     pub(crate) coding: Coding,
     pub(crate) level: u8,
-    /// The length of the body, where it is known.
+    /// Length of the body, if known.
     pub(crate) bytes: Option<u64>,
 }
 
-/// How far back repetitions are looked for, as a power of two: 256 KiB, more than most pages and scripts have. A body whose length is not
-/// known takes all of it.
+/// Largest window, as a power of two: 256 KiB, more than most pages and scripts have. A body of unknown length gets all of it.
 const WINDOW_LOG_MAX: u32 = 18;
-/// Places that zstd remembers, as a power of two.
+/// Largest zstd tables, in entries, as a power of two.
 const ZSTD_TABLE_LOG_MAX: u32 = 17;
-/// Brotli and Zstandard have no smaller one.
+/// Smallest window of Brotli and Zstandard, as a power of two.
 const WINDOW_LOG_MIN: u32 = 10;
 const BROTLI_BUFFER_BYTES: usize = 4096;
 const GZIP_BYTES: usize = 320 << 10;
@@ -45,7 +44,7 @@ impl Task {
         fitting.unwrap_or(WINDOW_LOG_MAX).clamp(WINDOW_LOG_MIN, WINDOW_LOG_MAX)
     }
 
-    /// About what the encoder takes: its window with what is read ahead, and its tables.
+    /// Approximate memory of the encoder: its window with read-ahead, and its tables.
     pub(crate) fn memory_bytes(self) -> usize {
         let window_bytes = 1 << self.window_log();
         match self.coding {
@@ -56,7 +55,7 @@ impl Task {
     }
 }
 
-/// What the levels of brotli remember places in.
+/// Memory of Brotli's tables, by level.
 fn brotli_table_bytes(level: u8) -> usize {
     match level {
         0..=4 => 512 << 10,
@@ -70,7 +69,7 @@ fn brotli_table_bytes(level: u8) -> usize {
 
 impl Encoder {
     /// # Errors
-    /// Where the encoder can't be made, for want of memory.
+    /// If there isn't enough memory for the encoder.
     pub(crate) fn new(task: Task) -> io::Result<Self> {
         let (window_log, level) = (task.window_log(), u32::from(task.level));
         let inner = match task.coding {
@@ -100,30 +99,30 @@ impl Encoder {
         self.pending_bytes
     }
 
-    /// What comes out when these bytes go in; often nothing.
+    /// Encodes data, and returns the output so far; often empty.
     ///
     /// # Errors
-    /// Where the encoder fails: what came out is no whole body then.
+    /// If the encoder fails; its output is then incomplete.
     pub(crate) fn write(&mut self, data: &[u8]) -> io::Result<Vec<u8>> {
         self.pending_bytes += data.len();
         self.writer().write_all(data)?;
         Ok(self.take())
     }
 
-    /// All of what went in.
+    /// Returns the output for all data so far.
     ///
     /// # Errors
-    /// As of [`Self::write`].
+    /// As for [`Self::write`].
     pub(crate) fn flush(&mut self) -> io::Result<Vec<u8>> {
         self.pending_bytes = 0;
         self.writer().flush()?;
         Ok(self.take())
     }
 
-    /// The rest, with the end of the coding.
+    /// Ends the encoding, and returns the rest of the output.
     ///
     /// # Errors
-    /// As of [`Self::write`].
+    /// As for [`Self::write`].
     pub(crate) fn finish(self) -> io::Result<Vec<u8>> {
         match self.inner {
             Inner::Zstd(encoder) => encoder.finish(),
@@ -188,7 +187,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
-        /// However it is cut, and wherever it is flushed: after each flush all is there.
+        /// Round trip for any pieces and flushes; nothing is pending after a flush.
         #[test]
         fn any_pieces_come_out(pieces in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..300), any::<bool>()), 0..8)) {
             for (coding, levels) in LEVELS {

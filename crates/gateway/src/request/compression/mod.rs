@@ -1,8 +1,7 @@
-//! Compresses bodies on their way out: the encoders, how many there are at a time, and the task that goes from the body as the origin
-//! has it to the one that clients read.
+//! Compression of bodies on their way out: the encoders, limits on their number, and the task that encodes a body.
 //!
-//! Encoding is work for the blocking threads of the background runtime, but for pieces so small that the way there would take longer. As
-//! many of them encode at a time as there are workers, so that workers always get their half of the processors.
+//! Encoding runs on blocking threads of the background runtime, except for pieces so small that the hand-over would take longer. At
+//! most as many threads encode at a time as there are workers, so that workers always get their half of the processors.
 
 pub(crate) mod encoder;
 pub(crate) mod pump;
@@ -18,21 +17,21 @@ use tokio::sync::Semaphore;
 
 use crate::config::ClientLimits;
 
-/// What all workers share to compress.
+/// Compression limits and threads that all workers share.
 pub(crate) struct Compressor {
     taken: Mutex<Taken>,
     background: Handle,
     processors: Semaphore,
 }
 
-/// The places that are taken.
+/// Places that are taken: in all, and by client.
 #[derive(Default)]
 struct Taken {
     all: usize,
     by_client: HashMap<Client, usize>,
 }
 
-/// The right to compress one response; given back when it is dropped.
+/// Right to compress one response; given back on drop.
 pub(crate) struct Place {
     compressor: Arc<Compressor>,
     client: Option<Client>,
@@ -44,7 +43,7 @@ impl Compressor {
         Arc::new(Self { taken: Mutex::default(), background, processors })
     }
 
-    /// A place, if one is free and the client has not taken its share. Where nobody knows the client, it has none.
+    /// Returns a place, if one is free and the client has not taken its share. The share applies to known clients only.
     pub(crate) fn place(self: &Arc<Self>, limits: &ClientLimits, client: Option<Client>) -> Option<Place> {
         let is_free = self.taken.lock().take(limits, client);
         is_free.then(|| Place { compressor: Arc::clone(self), client })
@@ -80,7 +79,7 @@ impl Taken {
 }
 
 impl Place {
-    /// Does work that takes the processor for long. `None` where the process is at its end.
+    /// Runs processor-bound work on a background thread. `None` if the process is ending.
     async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let Compressor { background, processors, .. } = &*self.compressor;
         let _processor = processors.acquire().await.ok()?;

@@ -1,7 +1,7 @@
-//! The task that reads a body, encodes it, and writes it into a fill for all who read it.
+//! The task that reads a body, encodes it, and writes it into a fill for all its readers.
 //!
-//! The fill decides who waits for whom. A form that may be kept grows as fast as its source, however slow its clients are, and the
-//! requests that come meanwhile read it too. What is for one client goes at the pace of that client, and ends when it leaves.
+//! The fill paces both ends. A form that may be kept grows as fast as its source, however slow its clients are, and requests that
+//! arrive meanwhile read it too. A form for one client goes at the pace of that client, and ends when it leaves.
 
 use std::io;
 use std::pin::pin;
@@ -22,10 +22,10 @@ use crate::request::reply::{Body, BrokenBody};
 use crate::routing::LiveSite;
 use crate::worker::Worker;
 
-/// What has arrived waits so long for more, then it goes out: a page that its origin makes step by step is seen so. Each
-/// time costs some bytes, and what is stored or comes at once has none of it.
+/// Time without new input after which pending data is flushed, so that a page that its origin makes step by step appears that way. Each
+/// flush costs some bytes; stored or fast bodies need none.
 const FLUSH_AFTER: Duration = Duration::from_millis(10);
-/// Less than this is encoded on the worker: about what it takes to hand it over.
+/// Input below this size is encoded on the worker: handing it over would take about as long.
 const SMALL_BYTES_MAX: usize = 2 << 10;
 
 /// One body on its way through an encoder.
@@ -36,12 +36,12 @@ pub(crate) struct Pump {
     pub(crate) task: Task,
     pub(crate) encoder: Encoder,
     pub(crate) writer: Writer,
-    /// Where it is kept when it is whole.
+    /// Keeps the encoded body once it is complete; `None` if the body isn't kept.
     pub(crate) forms: Option<Arc<Forms>>,
     pub(crate) place: Place,
 }
 
-/// The body can't be had whole, or nobody wants it any more: its readers see that it broke off.
+/// Encoding ended early: the source or the encoder failed, or no reader was left. Readers see an aborted body.
 struct Stopped;
 
 impl From<io::Error> for Stopped {
@@ -50,9 +50,9 @@ impl From<io::Error> for Stopped {
     }
 }
 
-/// The encoder's end of the way.
+/// An encoder, and the fill that it writes to.
 struct Sink {
-    /// Away while another thread works with it.
+    /// `None` while another thread works with it.
     encoder: Option<Encoder>,
     fill: Arc<Fill>,
     place: Place,
@@ -66,7 +66,7 @@ enum Step {
 }
 
 impl Pump {
-    /// Goes from one end to the other. The writer aborts the fill where that is not reached.
+    /// Encodes the whole body. If that fails, the dropped writer aborts the fill.
     pub(crate) async fn run(self) {
         let Self { worker, site, mut source, task, encoder, writer, forms, place } = self;
         let fill = Arc::clone(&writer.0);
@@ -82,7 +82,7 @@ impl Pump {
         let coding = task.coding;
         worker.recorder.compressed_bytes(coding.name(), sink.input_bytes, sink.output_bytes);
         if let Some(forms) = forms {
-            // Before it is complete: who has read it finds it kept.
+            // Kept before the fill completes, so that its readers find it afterwards.
             match writer.0.body() {
                 _ if sink.output_bytes >= sink.input_bytes => forms.has_no_gain(coding),
                 Some(body) => {
@@ -96,18 +96,18 @@ impl Pump {
     }
 }
 
-/// What the origin says of the bytes that it sent is not true of others, also where it has not announced it.
+/// Removes digest fields, announced or not: they describe the bytes before encoding.
 fn without_digests(mut trailers: HeaderMap) -> HeaderMap {
     DIGEST_FIELDS.into_iter().for_each(|name| drop(trailers.remove(name)));
     trailers
 }
 
-/// For whom a body is read on.
+/// Reason for reading on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// For the store too, whoever leaves.
+    /// The body is stored, even if all readers leave.
     Kept,
-    /// For those who read it alone.
+    /// The body is for its readers alone.
     Readers,
 }
 

@@ -1,4 +1,4 @@
-//! Admission: whether a client may have what it asks for, before anything stored is looked at, and again before the origin is asked.
+//! Admission: applies denials and limits before the look-up, and forward limits before the origin is asked.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::request::respond::{self, Problem};
 use crate::routing::{LiveSite, RuleIndex};
 use crate::worker::Worker;
 
-/// A request that wants to be admitted.
+/// A request to be admitted.
 pub(crate) struct Asking<'a> {
     pub(crate) worker: &'a Worker,
     pub(crate) live: &'a ActiveConfig,
@@ -30,10 +30,10 @@ pub(crate) struct Asking<'a> {
     pub(crate) started: Instant,
 }
 
-/// Counts the request of a plan that goes to the origin after all.
+/// Counts the request of a plan that turns out to need the origin.
 ///
 /// # Errors
-/// As of [`Asking::admit_forward`].
+/// As for [`Asking::admit_forward`].
 pub(crate) fn late(worker: &Worker, plan: &Plan, quota: &mut PackedFields) -> Result<(), Box<Reply>> {
     let lines = plan.request.fields.to_lines();
     let asking = Asking {
@@ -49,10 +49,10 @@ pub(crate) fn late(worker: &Worker, plan: &Plan, quota: &mut PackedFields) -> Re
 }
 
 impl Asking<'_> {
-    /// Before anything stored is looked at. What the client is to be told of limits with its response.
+    /// Admits the request before the look-up, and returns the rate limit fields for its response.
     ///
     /// # Errors
-    /// The refusal of what is too often or too much.
+    /// The refusal, if the request is denied, too frequent or too large.
     #[inline]
     pub(crate) fn admit_request(&self) -> Result<PackedFields, Box<Reply>> {
         let told = match self.site.protection {
@@ -69,7 +69,7 @@ impl Asking<'_> {
     }
 
     /// # Errors
-    /// The refusal, where a rule denies the path in one of the ways in which origins may read it.
+    /// The refusal, if a rule denies the path in one of the ways in which origins may read it.
     fn admit_by_rule(&self) -> Result<(), Box<Reply>> {
         let denying = self.site.limiting_rules(self.rule).find(|rule| rule.protection.is_denied);
         let Some(rule) = denying else { return Ok(()) };
@@ -83,10 +83,10 @@ impl Asking<'_> {
         Err(self.refused(&Problem::rule_denied()))
     }
 
-    /// Once it is known that nothing stored answers.
+    /// Admits the request to the origin, once no stored response answers.
     ///
     /// # Errors
-    /// The refusal of what is too often.
+    /// The refusal, if requests are too frequent.
     pub(crate) fn admit_forward(
         &self,
         mode: &ForwardMode,
@@ -98,10 +98,10 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// Counts the request under the limits that count such ones. What the client is to be told of them with its response.
+    /// Counts the request under the limits that count such requests, and returns the rate limit fields for its response.
     ///
     /// # Errors
-    /// The refusal, where the request is beyond a limit. It has counted under those that were asked before.
+    /// The refusal, if the request exceeds a limit. It has counted under the limits checked before.
     fn admit(&self, counted: CountedRequests) -> Result<PackedFields, Box<Reply>> {
         let mut told = PackedFields::default();
         if !self.site.limiters(self.rule).any(|(_, limiter)| limiter.limit.count == counted) {
@@ -126,10 +126,10 @@ impl Asking<'_> {
         Ok(told)
     }
 
-    /// Looks at the length that the content says that it has, before the origin or anybody else sees any of it.
+    /// Checks the declared length of the content, before any of it is read.
     ///
     /// # Errors
-    /// The refusal, where it is more than the rule, or anybody, takes.
+    /// The refusal, if it exceeds the limit of the rule or the global one.
     fn admit_content(&self, bytes: u64) -> Result<(), Box<Reply>> {
         let of_rule = self.site.request_body_bytes_max(self.rule);
         let bytes_max = of_rule.unwrap_or(u64::MAX).min(self.live.config.limits.body_bytes_max);
@@ -156,7 +156,7 @@ impl Asking<'_> {
         reply
     }
 
-    /// At the rule whose limit it is: where a path can be read in several ways, the request may belong to another one.
+    /// Counts at the rule that has the limit: if a path can be read in several ways, the request may belong to another rule.
     fn count(&self, rule: RuleId, limiter: &Limiter) {
         let outcome = match limiter.limit.enforcement {
             Enforcement::DryRun => "dry_run",
@@ -190,19 +190,19 @@ impl Asking<'_> {
     }
 }
 
-/// What is left, in fields that several limits share.
+/// Adds the quota of a limit to fields that several limits share.
 fn tell(limiter: &Limiter, verdict: Verdict, fields: &mut PackedFields) {
     for (name, member) in limiter.fields(verdict) {
         fields.append_to_list(name, &[member.as_bytes()]);
     }
 }
 
-/// Joins what limits say that were asked later.
+/// Adds the quota of limits that were checked later.
 fn add_quota(more: &PackedFields, quota: &mut PackedFields) {
     more.lines().for_each(|(name, member)| quota.append_to_list(name, &[member]));
 }
 
-/// Says what is left with a response, whoever made it.
+/// Adds the quota fields to a reply.
 pub(crate) fn tell_quota(quota: &PackedFields, mut reply: Reply) -> Reply {
     quota.lines().for_each(|(name, members)| reply.extra.push(name, members));
     reply

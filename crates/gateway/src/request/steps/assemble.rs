@@ -1,7 +1,7 @@
-//! Answers with a stored response of whose body memory lacks bytes that the tier behind it may have.
+//! Replies with a stored response of which memory lacks bytes that the tier behind it may have.
 //!
-//! Where the origin could be asked for what the tier turns out to lack, the reply begins with the first of them and goes on loading.
-//! Where it could not, all bytes are loaded before: a reply does not begin that nobody might be able to end.
+//! If the origin could supply bytes that the tier turns out to lack, the reply begins with the first bytes, and loading goes on.
+//! Otherwise all bytes are loaded first, so that no reply begins that might not be completed.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use crate::request::reply::Reply;
 use crate::request::respond;
 use crate::worker::Worker;
 
-/// One request for such a response.
+/// A request for such a response.
 struct Assembling<'a> {
     worker: &'a Arc<Worker>,
     plan: &'a Plan,
     asked: &'a Assemble,
 }
 
-/// Answers from memory and the tier, or says how to get what the tier lacks.
+/// Replies from memory and the tier, or returns the step that gets what the tier lacks.
 pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, asked: &Assemble) -> Next {
     let assembling = Assembling { worker, plan, asked };
     let extent = assembling.with_serving(|serving| serving.extent(&asked.hit));
@@ -40,7 +40,7 @@ pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, asked: &Assemble) -> 
 }
 
 impl Assembling<'_> {
-    /// Whether what the tier lacks could still be fetched while the reply is on its way.
+    /// Whether the origin could supply what the tier lacks while the reply is on its way.
     fn may_ask_for_rest(&self, extent: Extent) -> bool {
         let (facts, rules) = (&self.plan.facts, &self.plan.site.rule_at(self.plan.rule).caching);
         extent.bytes().is_some()
@@ -50,7 +50,7 @@ impl Assembling<'_> {
             && self.is_forwarding_allowed()
     }
 
-    /// Not when the request wants nothing to be forwarded.
+    /// Whether the request permits forwarding.
     fn is_forwarding_allowed(&self) -> bool {
         let rules = &self.plan.site.rule_at(self.plan.rule).caching;
         !matches!(on_miss(&self.plan.facts, rules, Miss::Bytes), Reuse::Unavailable(_))
@@ -79,7 +79,7 @@ impl Assembling<'_> {
         self.described(reply)
     }
 
-    /// The response with all bytes that this request needs.
+    /// Loads all bytes that this request needs.
     async fn loaded(&self) -> Option<Hit> {
         let (hit, cache) = (&self.asked.hit, self.worker.cache(&self.plan.site));
         let wanted = self.with_serving(|serving| serving.wanted(hit));
@@ -96,7 +96,7 @@ impl Assembling<'_> {
         Next::Reply(reply)
     }
 
-    /// As if there were no tier.
+    /// Continues as if there were no tier.
     fn without(&self) -> Next {
         if !self.is_forwarding_allowed() {
             return Next::Reply(respond::unavailable(&self.plan.site, self.plan.started, self.worker));
@@ -119,7 +119,7 @@ impl Assembling<'_> {
     }
 
     fn ask(&self, scope: FetchScope) -> Next {
-        // The origin has just failed, and this response stood in for it.
+        // The origin has just failed; this response stood in for it.
         if self.asked.cause.is_some() {
             return self.forward(Reason::SegmentEvicted.into());
         }

@@ -1,4 +1,4 @@
-//! One request among those that want the same response: it starts the forward, or waits for others, until its turn comes.
+//! One request among those that want the same response: it leads a forward, or waits for others until its turn comes.
 
 mod arrived;
 
@@ -31,7 +31,7 @@ use crate::worker::Worker;
 
 use self::arrived::{CollapsedRequest, Step, Wanted};
 
-/// Why an attempt has brought no reply, and what the next one wants.
+/// Why an attempt brought no reply, and the target of the next one.
 type Retry = (Again, Wanted);
 
 /// Gets a response for `plan` that may be shared with others.
@@ -60,7 +60,7 @@ pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, i
     Next::Forward { body: fetch.body(), reason }
 }
 
-/// The reply to a request whose own forward has brought a response already, and is never repeated.
+/// Reply to a request whose own forward has already brought a response, and is never repeated.
 pub(crate) async fn follow(
     worker: &Arc<Worker>,
     plan: &Plan,
@@ -70,7 +70,7 @@ pub(crate) async fn follow(
 ) -> Next {
     let seeking = CollapsedRequest::new(worker, plan, fetch, interims);
     let answer = seeking.answer(&mut waiter, None).await;
-    // The waiter keeps its place until its reader stands, so that nothing is let go before.
+    // The waiter keeps its place until its reader exists, so that nothing is released before.
     seeking.reply(&answer).unwrap_or_else(|_| Next::Reply(seeking.given_up()))
 }
 
@@ -89,11 +89,11 @@ impl CollapsedRequest<'_> {
     async fn lead(&self, mut waiter: Waiter, leader: LeaderGuard, sharing: Sharing) -> Result<Next, Retry> {
         let job = self.begin(leader, sharing);
         let answer = self.answer(&mut waiter, job).await;
-        // The waiter keeps its place until its reader stands, so that nothing is let go before.
+        // The waiter keeps its place until its reader exists, so that nothing is released before.
         self.reply(&answer)
     }
 
-    /// The reply to the request that leads.
+    /// Reply to the request that leads.
     fn reply(&self, answer: &Answer) -> Result<Next, Retry> {
         match self.next_step(answer, Role::Leader) {
             Step::Reply(next) => Ok(next),
@@ -103,7 +103,7 @@ impl CollapsedRequest<'_> {
         }
     }
 
-    /// Waits for the forward of another request, and for those that follow where it fails or is late.
+    /// Waits for the forward of another request, and for the following ones if that fails or is late.
     async fn wait(&self, mut waiting: Waiting) -> Result<Next, Retry> {
         self.tell("it waits for the forward of another request, which is under way");
         let gauge = self.worker.recorder.collapsed();
@@ -128,7 +128,7 @@ impl CollapsedRequest<'_> {
                         return Err((again, wanted));
                     }
                 },
-                // Who can do without the origin leaves it to those who can't.
+                // A request with a usable stale response leaves the turn to others.
                 Learned::Failure(failed) => {
                     if let Some(next) = self.stale_instead(&failed) {
                         return Ok(next);
@@ -149,13 +149,13 @@ impl CollapsedRequest<'_> {
         Ok(stale.unwrap_or_else(|| Next::Reply(self.failure(&failed, Role::Waiter))))
     }
 
-    /// Asks the origin in its turn. Those who have waited for one forward wait for no other instance.
+    /// Leads a forward in its turn, after another one failed or was late. It doesn't wait for another instance.
     async fn take_turn(&self, leader: LeaderGuard) -> Result<Next, Retry> {
         leader.begins_now();
         self.lead(leader.waiter(), leader, Sharing::Alone).await
     }
 
-    /// A stored response in place of a failure, where this request permits it. The permission that another request brought is its own.
+    /// Stale response in place of a failure, if this request permits it. Another request's permission doesn't count.
     //= RFC 5861 section 4: of a request or of a response
     fn stale_instead(&self, failed: &Failed) -> Option<Next> {
         let cause = failed.cause();
@@ -168,7 +168,7 @@ impl CollapsedRequest<'_> {
         self.stored(stale, Use::Asked { outcome, result: CacheResult::Stale }, Some(cause))
     }
 
-    /// A place in the forward.
+    /// Takes part in a forward: joins one, or leads it.
     fn take_part(&self, sharing: Sharing, variant: &[u8]) -> Part {
         match sharing {
             Sharing::Joined => join_or_lead(&self.job(), variant),
@@ -178,7 +178,7 @@ impl CollapsedRequest<'_> {
         }
     }
 
-    /// Makes another attempt one for what is wanted now.
+    /// Adapts the next attempt to what is wanted now.
     fn prepare(&mut self, again: Again, wanted: Wanted, variant: &mut Vec<u8>) {
         match again {
             Again::Join => self.tell("the other request's answer is no answer to this one: once more"),
@@ -202,14 +202,14 @@ impl CollapsedRequest<'_> {
         }
     }
 
-    /// Goes on with a request for other bytes.
+    /// Continues with a fetch of another scope.
     fn ask(&mut self, scope: FetchScope) {
         let reason =
             if matches!(scope, FetchScope::MissingRange(_)) { NotReused::Partial } else { self.fetch.reason };
         self.fetch = Arc::new(Fetch { reason, ..self.fetch.with_scope(scope) });
     }
 
-    /// The job of a forward that this request leads.
+    /// Job of a forward that this request leads; `None` if a usable response has been stored meanwhile.
     fn begin(&self, leader: LeaderGuard, sharing: Sharing) -> Option<Driven> {
         let timeline = self.plan.request.timeline.as_ref();
         leader.in_flight().is_led_by(timeline.and_then(|timeline| timeline.recorded_context()));
@@ -236,13 +236,13 @@ impl CollapsedRequest<'_> {
             return None;
         }
         let hit = entry.select(self.selecting(&self.plan.request.sent().to_lines()))?;
-        // What the look-up has found, and would not use as it is, was there before.
+        // A response that the look-up found, but could not use as it is, isn't new.
         let is_new = self.fetch.stale.as_ref().is_none_or(|found| !Arc::ptr_eq(&found.head, &hit.head));
         let is_usable = self.is_fresh_for_this(&hit.head) && self.stored(&hit, Use::Fresh, None).is_some();
         (is_new && is_usable).then_some(hit)
     }
 
-    /// The answer of the forward that this request leads.
+    /// Answer of the forward that this request leads.
     async fn answer(&self, waiter: &mut Waiter, job: Option<Driven>) -> Answer {
         let mut news = match job {
             Some(job) => job.first_news(waiter).await,
@@ -257,13 +257,13 @@ impl CollapsedRequest<'_> {
         }
     }
 
-    /// What to ask for where what is stored turned out to be of no use.
+    /// Scope to fetch if the stored response turned out to be of no use.
     fn ask_anew(&self) -> FetchScope {
         let range_miss = self.plan.site.rule_at(self.plan.rule).range_miss;
         FetchScope::on_miss(&self.plan.facts, &self.plan.request.fields.to_lines(), range_miss, || None)
     }
 
-    /// A reply to a request whose forward, or the one that it waited for, failed.
+    /// Reply to a request whose forward, or the one that it waited for, failed.
     fn failure(&self, failed: &Failed, role: Role) -> Reply {
         let (problem, detail) = match failed {
             Failed::Error(error) => {
@@ -280,7 +280,7 @@ impl CollapsedRequest<'_> {
         reply
     }
 
-    /// A reply to a request that has waited for so long, and was given no turn.
+    /// Reply to a request that waited too long without a turn.
     fn no_turn(&self) -> Reply {
         let text = "the origin has failed for others, and this request had no turn to ask it";
         let problem = Problem::new(503, Reason::CollapseFailed.as_str(), text);

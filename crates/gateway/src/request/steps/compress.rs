@@ -1,14 +1,14 @@
-//! Compresses what goes out: chooses the coding, and gives the reply the head and the body that it has in it.
+//! Compresses replies: chooses the coding, and gives the reply the head and the body of its form.
 //!
 //! | the reply | its form |
 //! |---|---|
-//! | a stored response | the one that is kept beside it, or the one that somebody makes just now; else it is made, and kept |
+//! | a stored response | the form kept beside it, or the one being made; otherwise made now, and kept |
 //! | a response on its way into the store | likewise, piece by piece as it arrives |
 //! | a response for this client alone | made piece by piece, and not kept |
 //! | 304 | has the entity tag that the client named |
 //! | a part, and any reply to a request with `Range` | goes as it came: bytes of one form are never mixed with those of another |
 //!
-//! Whatever may have a form says `Vary: Accept-Encoding`, in whichever it goes.
+//! A reply that may have a form carries `Vary: Accept-Encoding`, encoded or not.
 
 use std::sync::Arc;
 
@@ -46,15 +46,15 @@ pub(crate) struct Compressing<'a> {
     pub(crate) facts: &'a RequestFacts,
 }
 
-/// What becomes of a reply that may have a form.
+/// Outcome for a reply that may have a form.
 enum Made {
-    /// It goes out in this coding.
+    /// Sent in this coding.
     Encoded(Coding),
-    /// It has no body that could be in one.
+    /// Without a body to encode.
     WithoutBody,
 }
 
-/// The request as it is read: with the origin's own entity tags beside those of the forms that its client names. `None` for most.
+/// Adds the origin's own entity tags beside the tags of forms that the client names. `None` if there are none, as for most requests.
 pub(crate) fn with_tags_of_origin(
     request: &RequestHead<'_>,
     facts: &RequestFacts,
@@ -66,7 +66,7 @@ pub(crate) fn with_tags_of_origin(
     let tags = |name, codings: &[Coding]| {
         compression::with_tags_of_origin(fields::values(request.fields, name), codings)
     };
-    // A copy in one coding is no answer for a request that gets another.
+    // A copy in one coding doesn't answer a request that gets another.
     let chosen = compression.compressible.choose(facts, request.fields).ok();
     let if_none_match = chosen.and_then(|coding| tags("if-none-match", &[coding]));
     let if_match = tags("if-match", &Coding::ALL);
@@ -80,9 +80,9 @@ pub(crate) fn with_tags_of_origin(
 }
 
 impl Compressing<'_> {
-    /// Gives a reply the form that its client is to get.
+    /// Gives a reply the form for its client.
     pub(crate) fn apply(&self, reply: &mut Reply) {
-        // What the gateway writes itself is short.
+        // Generated replies are short.
         if reply.cache_status.outcome == Outcome::Generated {
             return;
         }
@@ -96,7 +96,7 @@ impl Compressing<'_> {
         note(self.request.record, || finding(&made));
     }
 
-    /// Whether anybody might get it in a coding.
+    /// Checks whether any client could get the reply encoded.
     fn may_encode(&self, reply: &Reply) -> Result<(), NotEncoded> {
         let may_encode = |status, fields: Fields<'_>, bytes| {
             let rules = &self.rule.caching;
@@ -108,13 +108,13 @@ impl Compressing<'_> {
             ReplyHead::NotModified(head) | ReplyHead::Range(head) | ReplyHead::Ranges(head) => {
                 may_encode(head.facts.status, head.fields.view(), head.declared_bytes())
             }
-            // Of what it stands for nothing is known but its tag.
+            // Only the tag of the response is known.
             ReplyHead::Own(_) if reply.status == 304 => Ok(()),
             ReplyHead::Own(own) => may_encode(reply.status, own.fields.view(), bytes),
         }
     }
 
-    /// A 304 or a part of what is not stored varies as the whole does.
+    /// Adds `Vary` to a 304 or a part that isn't stored, as the whole response has it.
     fn vary_as_whole(&self, reply: &mut Reply) {
         let ReplyHead::Own(own) = &reply.head else { return };
         let compressible = &self.compression.compressible;
@@ -156,7 +156,7 @@ impl Compressing<'_> {
         Ok(Made::Encoded(coding))
     }
 
-    /// Whether it may have secrets of its client beside what others chose, and so stays as it came.
+    /// Whether the reply may hold secrets of its client beside content that others chose, and so isn't compressed.
     fn is_personal(&self, head: &ReplyHead) -> bool {
         if self.compression.personal == PersonalResponses::Compressed {
             return false;
@@ -171,7 +171,7 @@ impl Compressing<'_> {
         }
     }
 
-    /// A 304 has the tag of the form that the client has named.
+    /// Sets the entity tag of a 304 to that of the form that the client named.
     fn tell_form(&self, reply: &mut Reply) {
         let Ok(coding) = self.compression.compressible.choose(self.facts, self.request.fields) else {
             return;
@@ -195,7 +195,7 @@ impl Compressing<'_> {
         self.facts.method == MethodClass::Head
     }
 
-    /// Its form is one for all who ask for this coding.
+    /// Encodes a stored response, once for all clients that get this coding.
     fn encode_stored(&self, reply: &mut Reply, head: &StoredHead, coding: Coding) -> Result<(), NotEncoded> {
         let forms = head.forms(self.worker.cache(self.site).budget()).map_err(|_| NotEncoded::Busy)?;
         let body = match forms.find(coding) {
@@ -214,7 +214,7 @@ impl Compressing<'_> {
         Ok(())
     }
 
-    /// Its form is for this client alone.
+    /// Encodes a response for this client alone.
     fn encode_private(&self, reply: &mut Reply, coding: Coding) -> Result<(), NotEncoded> {
         match &reply.body {
             Body::Empty if self.is_head() => {}
@@ -269,7 +269,7 @@ impl Compressing<'_> {
     }
 }
 
-/// Says that the answer depends on `Accept-Encoding`.
+/// Adds `Vary: Accept-Encoding`, unless it is there.
 fn add_vary(reply: &mut Reply) {
     let names = |value: &[u8]| {
         let mut members = fields::Members::new(value);
@@ -287,12 +287,12 @@ fn add_vary(reply: &mut Reply) {
     }
 }
 
-/// The head that goes with the body in a coding. No range of it is sent, since its bytes may be others the next time.
+/// Gives a reply the head of its encoded form. Ranges of it aren't offered, because its bytes may differ the next time.
 //= RFC 9110 section 8.8.3.3: entity tags vary on content coding
 fn give_head(reply: &mut Reply, coding: Coding) {
     let mut own = reply.own_head();
     let tag = own.fields.value("etag").and_then(|tag| compression::tag_in(coding, tag));
-    // Digests of the bytes as they came don't go out behind others.
+    // Digests of the original bytes don't hold for the encoded ones.
     let digests = compression::DIGEST_FIELDS.map(HeaderName::from_static);
     let announced = trailers::announcing(own.fields.values("trailer"), &digests);
     own.fields.retain(|name| {

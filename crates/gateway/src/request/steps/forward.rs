@@ -29,7 +29,7 @@ pub(crate) async fn run(
 ) -> Next {
     let call = OriginCall { worker, site: &plan.site, request: &plan.request, validated: None, probe: None };
     let fields = call.fields(Purpose::PassOn);
-    // A client that expects 100 gets it from this side, which never passes the expectation on.
+    // The gateway itself sends 100 to a client that expects it, and never forwards the expectation.
     let expects = plan.request.fields.value("expect").is_some();
     //= RFC 9110 section 15.2: informational responses
     let mut interim = |interim: Interim| {
@@ -37,7 +37,7 @@ pub(crate) async fn run(
             interims.push(Arc::new(interim));
         }
     };
-    // Whatever it asks for beside a response that could be stored, it costs the origin as much.
+    // A request that no stored response could answer costs the origin just as much.
     if plan.facts.method.is_reusing()
         && let Err(error) = plan.site.spend(plan.rule, &worker.recorder, plan.request.record.as_ref())
     {
@@ -55,10 +55,10 @@ pub(crate) async fn run(
             };
             let spared = written.as_ref().map(PostStore::waiter);
             if plan.facts.method == MethodClass::Unsafe {
-                // Boxed: all others would carry its room along.
+                // Boxed, since every forward would have to hold room for it.
                 Box::pin(invalidate::apply(worker, plan, &response, spared)).await;
             }
-            // What it has done is done, but nobody can use the answer.
+            // The origin has acted on the request, but the answer is unusable.
             if let Some(error) = unasked(worker, &plan.site, &plan.request, (asked, response.status)) {
                 return Next::Reply(failed(worker, plan, &error, reason));
             }

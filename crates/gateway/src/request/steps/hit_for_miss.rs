@@ -1,5 +1,5 @@
-//! Hit-for-miss: forwards for a key whose responses aren't stored, as a note under it says. Each is for its request alone,
-//! without a place among the fetches in progress and all else that only storing needs. A response that may be stored after all goes the usual way from there on.
+//! Hit-for-miss: forwards for a key whose responses aren't stored, according to a note under it. Each forward is for its request alone,
+//! without a place among the fetches in progress. A response that may be stored after all continues the usual way.
 
 use std::sync::Arc;
 
@@ -25,18 +25,18 @@ use crate::request::respond::Problem;
 use crate::rewrite::Purpose;
 use crate::worker::Worker;
 
-/// A request that nobody is to wait for.
+/// A forward that no other request waits for.
 pub(crate) struct HitForMiss<'a> {
     plan: &'a Plan,
     job: Job,
     known: Uncacheable,
-    /// When the origin was asked, and how often the key was invalidated then.
+    /// When the origin was asked, and how often the key had been invalidated by then.
     began: Turn,
     invalidations: Invalidations,
 }
 
 impl<'a> HitForMiss<'a> {
-    /// `None` where the answer may well be stored, or takes more than to judge it.
+    /// `None` if the answer may well be stored, or needs more than a verdict.
     pub(crate) fn new(worker: &Arc<Worker>, plan: &'a Plan, fetch: &Arc<Fetch>) -> Option<Self> {
         let Sharing::Unlikely(known) = fetch.sharing else { return None };
         let is_plain = fetch.stale.is_none() && fetch.candidates.is_empty();
@@ -60,7 +60,7 @@ impl<'a> HitForMiss<'a> {
         match call.send(fields, fetch.body(), &mut interim).await {
             Err(error) => Next::Reply(self.failed(&error)),
             Ok(response) => {
-                // It is no answer to anybody.
+                // The response answers no request.
                 if let Some(error) = unasked(worker, site, request, (asked, response.status)) {
                     return Next::Reply(self.failed(&error));
                 }
@@ -80,7 +80,7 @@ impl<'a> HitForMiss<'a> {
     fn judge(&self, response: &OriginResponse, times: ExchangeTimes) -> Result<(), Detail> {
         let (status, lines) = (response.status.as_u16(), response.fields.to_lines());
         let rules = &self.job.rule().caching;
-        // What was refused before mostly is again, and for the same reason.
+        // Responses refused before are mostly refused again, for the same reason.
         let storable = match may_store_by_directives(&self.job.facts, status, &lines, rules) {
             Err(reason) => Err(reason.into()),
             Ok(()) => {
@@ -101,7 +101,7 @@ impl<'a> HitForMiss<'a> {
         private::reply(self.plan, response, reason)
     }
 
-    /// Goes on as a forward that others may follow. What was invalidated since the origin was asked is not stored.
+    /// Continues as a forward that others may follow. A response invalidated since the origin was asked is not stored.
     fn stored(self, response: Box<OriginResponse>, times: ExchangeTimes) -> Next {
         let Self { job, began, invalidations, .. } = self;
         let (fetch_table, fetch) = (job.cache().fetches(), Arc::clone(&job.fetch));

@@ -1,4 +1,4 @@
-//! Asks the tier behind memory, and looks the request up again: what the tier has is used as if memory had had it.
+//! Asks the tier behind memory, and looks the request up again: an entry from the tier is used as if memory had had it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::request::plan::{Content, ForwardMode, Next, Plan};
 use crate::request::steps::look_up;
 use crate::worker::Worker;
 
-/// What is to be done once the tier has been asked, and the plan for it.
+/// Asks the tier, and returns the next step with the plan for it.
 pub(crate) async fn run(
     worker: &Arc<Worker>,
     plan: &Plan,
@@ -52,7 +52,7 @@ pub(crate) async fn run(
     (plan, named(next, said))
 }
 
-/// Tells in `Cache-Status` where a hit came from. A reason for its use says more, and stays.
+/// Names the source of a hit in `Cache-Status`, unless a reason is there, which says more.
 fn named(mut next: Next, said: Said) -> Next {
     if let (Next::Reply(reply), Said::Found) = (&mut next, said)
         && reply.cache_status.outcome == Outcome::Hit

@@ -1,4 +1,4 @@
-//! Look-up: what the cache has for a request, and the reply if that answers it.
+//! Look-up: finds the stored response for a request, and replies if it answers.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::request::reply::Reply;
 use crate::request::respond;
 use crate::worker::Worker;
 
-/// Look-up, and the reply if one is at hand.
+/// Looks a request up, and replies if a stored response answers.
 ///
 /// # Errors
-/// The way to go for one, where none is.
+/// How to go on, if no reply is possible at once.
 pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -> Result<Reply, ForwardMode> {
     let Lookup { site, request, facts, now, .. } = *lookup;
     let unavailable = || respond::unavailable(site, started, lookup.worker);
@@ -71,10 +71,10 @@ pub(crate) fn settle(lookup: &Lookup<'_>, key: &mut Vec<u8>, started: Instant) -
     }
 }
 
-/// Looks the request of a plan up, with its content if that is part of its key.
+/// Looks up the request of a plan, with its content if that is part of its key.
 ///
 /// # Errors
-/// As of [`settle`].
+/// As for [`settle`].
 pub(crate) fn again(
     worker: &Arc<Worker>,
     plan: &Plan,
@@ -97,7 +97,7 @@ pub(crate) fn again(
     settle(&lookup, &mut Vec::new(), plan.started)
 }
 
-/// Looks a QUERY up, whose content is read.
+/// Looks up a QUERY whose content has been read.
 pub(crate) fn by_content(worker: &Arc<Worker>, plan: &Plan, content: Bytes, tier: Tier) -> Next {
     worker.cache(&plan.site).watch_keys();
     let reason = match again(worker, plan, Some(&content), tier) {

@@ -1,4 +1,4 @@
-//! One file per step of an exchange that takes more than a look. Each says what comes next; none calls another.
+//! Steps of an exchange, one file each. Each step returns the next one; none calls another.
 
 pub(crate) mod admit;
 pub(crate) mod assemble;

@@ -1,4 +1,4 @@
-//! The method PURGE, where it is configured: purges the URL that it is for, and is never forwarded.
+//! The method PURGE, if configured: purges the URL of the request, and is never forwarded.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -20,13 +20,13 @@ use crate::request::reply::{Account, Body, Length, Reply, ReplyHead};
 use crate::request::respond::{self, Problem};
 use crate::worker::Worker;
 
-/// Who may purge, where this is a request to do so.
+/// Settings of the method, if this is a PURGE request.
 pub(crate) fn method(plan: &Plan) -> Option<&PurgeMethod> {
     let is_purge = plan.facts.method == MethodClass::Unsafe && plan.request.method == "PURGE";
     plan.live.config.purge_method.as_ref().filter(|_| is_purge)
 }
 
-/// Purges, for whoever may.
+/// Purges the URL, if the client presents the token.
 pub(crate) async fn answer(worker: &Arc<Worker>, plan: &Plan, method: &PurgeMethod) -> Reply {
     let lines = plan.request.fields.to_lines();
     if let Err(problem) = check(fields::only(&lines, "authorization"), method) {
@@ -60,7 +60,7 @@ fn refused(worker: &Worker, plan: &Plan, problem: &Problem) -> Reply {
     respond::reply(problem, Some(&plan.site), plan.started, worker).locally()
 }
 
-/// Who asks, as far as proxies are believed.
+/// Address of the client, as trusted proxies report it.
 fn client(plan: &Plan) -> IpAddr {
     let lines = plan.asked().fields.to_lines();
     address_of(&plan.asked().borrow(&lines), &plan.live.config.trusted_proxies)
@@ -82,7 +82,7 @@ fn problem(error: &PurgeError) -> Problem {
     Problem::new(400, "purge-invalid", error.to_string())
 }
 
-/// The counts, named as in the answer of the admin API; in a fleet, whether all instances have reached it.
+/// Reply with the counts, named as in the admin API; in a fleet, also whether all instances have been reached.
 fn told(worker: &Worker, plan: &Plan, outcome: &PurgeOutcome) -> Reply {
     let PurgeOutcome { keys_matched, responses_purged, fills_doomed, fleet, .. } = outcome;
     let complete =

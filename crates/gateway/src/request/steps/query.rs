@@ -11,7 +11,7 @@ use crate::request::plan::{ForwardReason, Next, Plan};
 use crate::request::respond::{self, Problem};
 use crate::worker::Worker;
 
-/// Reads the content.
+/// Reads the content, for a look-up that depends on it.
 //= RFC 10008 section 2.7: responses to QUERY are cacheable
 pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, body: RequestBody) -> Next {
     let pass = |body, why: Reason| {

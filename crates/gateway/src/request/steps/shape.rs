@@ -1,4 +1,4 @@
-//! What the transformation rules of a site make of a client's request, and of the reply to it.
+//! Applies the transformation rules of a site to a client's request, and to the reply.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use crate::rewrite::{cors, told};
 use crate::routing::LiveSite;
 use crate::worker::Worker;
 
-/// How a request goes on.
+/// Outcome of the rules for a request.
 pub(crate) enum Shaping {
     /// No rule has changed it.
     AsSent,
-    /// This takes its place.
+    /// Replacement for the request.
     Changed(Box<Shaped>),
-    /// It is answered.
+    /// Reply that needs no forward.
     Reply(Box<Reply>),
 }
 
-/// Changes the request of a client.
+/// Applies the rules to the request of a client.
 pub(crate) fn run(
     worker: &Worker,
     (live, site): (&ActiveConfig, &Arc<LiveSite>),
@@ -62,8 +62,8 @@ pub(crate) fn run(
     }
 }
 
-/// What the site answers itself: preflights of other web origins, and during maintenance all clients but those that it knows
-/// and admits. Preflights go first: a browser shows a script no answer at all without them.
+/// Replies that the site gives itself: to preflights of other web origins, and during maintenance to all clients but those that it
+/// knows and admits. Preflights go first: without them, a browser shows a script no answer at all.
 fn answered(
     worker: &Worker,
     (live, site): (&ActiveConfig, &Arc<LiveSite>),
@@ -86,7 +86,7 @@ fn answered(
     Some(respond::maintenance(maintenance, site, started, worker))
 }
 
-/// The status for a request that rules have made larger than clients may send.
+/// Status for a request that rules have made larger than clients may send.
 fn excess(shaped: &Shaped, request: &RequestHead<'_>, limits: &ClientLimits) -> Option<u16> {
     let target_bytes = shaped.path_and_query.len();
     let (lines, bytes) = (shaped.fields.len(), shaped.fields.view().wire().len());
@@ -97,7 +97,7 @@ fn excess(shaped: &Shaped, request: &RequestHead<'_>, limits: &ClientLimits) -> 
     (is_longer || bytes > limits.head_bytes_max).then_some(431)
 }
 
-/// Lays the rules for responses over a reply; what is stored stays as it is.
+/// Applies the response rules to a reply; the stored response stays as it is.
 pub(crate) fn overlay(worker: &Worker, asked: (&RequestHead<'_>, IpAddr), reply: &mut Reply) {
     let Some(site) = reply.account.site.clone() else { return };
     let is_preflight = reply.cache_status.detail == Some(respond::PREFLIGHT);

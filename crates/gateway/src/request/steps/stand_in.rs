@@ -1,4 +1,4 @@
-//! What clients get where the origin has failed, nothing that is stored may be used, and the operator has written a response for that.
+//! Default responses: written by the operator, and sent if the origin fails and no stored response may be used.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::config::{CacheRule, DefaultResponse};
 use crate::request::reply::{Body, Length, Reply, ReplyHead, has_no_content};
 use crate::worker::Worker;
 
-/// Who asked, and what its rule says.
+/// Facts about a request that decide about its default response.
 pub(crate) struct Asked<'a> {
     pub(crate) rule: &'a CacheRule,
     pub(crate) method: MethodClass,
     pub(crate) record: Option<&'a Arc<Record>>,
 }
 
-/// Puts the response of the rule in the place of a failure, wherever that comes from. Only for requests that ask for something: one
-/// that wants to change something must see that it has failed.
+/// Replaces a failure, whatever its source, with the default response of the rule. Only for methods that retrieve: a request that
+/// changes something must see that it failed.
 pub(crate) fn replace_failure(worker: &Worker, asked: &Asked<'_>, mut reply: Reply) -> Reply {
-    // All that it stands in for, and few hits.
+    // Covers all failures, and few hits.
     if reply.status >= 400 {
         replace(worker, asked, &mut reply);
     }
@@ -43,7 +43,7 @@ fn replace(worker: &Worker, asked: &Asked<'_>, reply: &mut Reply) {
     }
 }
 
-/// A response of the origin counts whether it comes from there now, was waited for with others or is stored.
+/// Whether the default response replaces a reply. Responses of the origin count, whether new, collapsed or stored.
 fn stands_in_for(default: &DefaultResponse, reply: &Reply) -> bool {
     match reply.account.result {
         CacheResult::Local => false,

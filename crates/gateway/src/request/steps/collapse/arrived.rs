@@ -1,5 +1,4 @@
-//! One answer of a forward, as a request sees it that took part: the facts that count in its next move, and the reply that
-//! the answer makes.
+//! One answer of a forward, for one request that took part: the facts for the request's next move, and the reply that the answer makes.
 
 use std::sync::Arc;
 
@@ -31,7 +30,7 @@ use crate::request::private;
 use crate::request::reply::Reply;
 use crate::worker::Worker;
 
-/// Whether a response is stored, or on its way there, as far as is known when its head is sent.
+/// Whether a response is stored, or on its way there, as known when its head is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Storing {
     Yes,
@@ -44,11 +43,11 @@ pub(super) struct CollapsedRequest<'a> {
     pub(super) plan: &'a Plan,
     pub(super) fetch: Arc<Fetch>,
     pub(super) interims: &'a Interims,
-    /// Those of the request, but without preconditions.
+    /// Facts of the request, without preconditions.
     unconditional: RequestFacts,
 }
 
-/// What a request does about an answer.
+/// Next step of a request after an answer.
 pub(super) enum Step {
     Reply(Next),
     Failed(Failed),
@@ -56,7 +55,7 @@ pub(super) enum Step {
     Again(Again, Wanted),
 }
 
-/// What it wants then.
+/// Target of the next attempt.
 pub(super) enum Wanted {
     Same,
     Variant(Vec<u8>),
@@ -68,7 +67,7 @@ pub(super) struct Arrived<'a> {
     seeking: &'a CollapsedRequest<'a>,
     answer: &'a Answer,
     role: Role,
-    /// Of a private answer to the request that led.
+    /// Response of a private answer; for the leader only.
     response: Option<Box<OriginResponse>>,
 }
 
@@ -85,7 +84,7 @@ impl<'a> CollapsedRequest<'a> {
 }
 
 impl CollapsedRequest<'_> {
-    /// That of its site.
+    /// Cache of the site.
     pub(super) fn cache(&self) -> &Cache {
         self.worker.cache(&self.plan.site)
     }
@@ -122,8 +121,8 @@ impl CollapsedRequest<'_> {
         reuse(&self.plan.facts, stored, rules, now) == Reuse::Fresh
     }
 
-    /// The reply that a stored response makes, or how what memory lacks of it is loaded for that. `cause` is the failure that it
-    /// stands in for.
+    /// Makes a reply of a stored response, or the step that loads what memory lacks of it. `cause` is the failure that it stands in
+    /// for.
     pub(super) fn stored(&self, hit: &Hit, used: Use, cause: Option<FailureCause>) -> Option<Next> {
         self.with_serving(|serving| {
             let reply = match cause {
@@ -131,7 +130,7 @@ impl CollapsedRequest<'_> {
                 None => serving.stored(hit, used),
             };
             reply.map(Next::Reply).or_else(|| {
-                // What the tier was found to lack is the origin's to give.
+                // Bytes that the tier turned out to lack must come from the origin.
                 let may_load = self.fetch.tier == Tier::Unasked && serving.is_within_reach(hit);
                 let (hit, fetch) = (may_load.then(|| hit.clone())?, &self.fetch);
                 Some(Next::Assemble(Arc::new(Assemble { hit, used, cause, fetch: Arc::clone(fetch) })))
@@ -182,7 +181,7 @@ impl Arrived<'_> {
         }
     }
 
-    /// What counts in the next move. Some of it costs, and is left out where it does not.
+    /// Facts for the next move. Costly ones are left out where they don't count.
     fn facts(&self) -> Facts {
         match (self.role, self.answer) {
             (Role::Leader, Answer::Private(_)) => Facts {
@@ -212,7 +211,7 @@ impl Arrived<'_> {
         }
     }
 
-    /// The reply that the answer makes, if it has what this request wants.
+    /// Reply that the answer makes, if it has what this request wants.
     fn reply(&mut self) -> Option<Next> {
         match self.answer {
             Answer::Filling(filling) => self.filling(filling).map(Next::Reply),
@@ -232,7 +231,7 @@ impl Arrived<'_> {
         }
     }
 
-    /// What asks for the bytes that the answer lacks; `None` for several ranges.
+    /// Scope that asks for the bytes that the answer lacks; `None` for several ranges.
     fn rest(&self) -> Option<FetchScope> {
         let (Answer::Found(hit) | Answer::FoundElsewhere(hit) | Answer::Freshened(hit, _)) = self.answer
         else {
@@ -242,7 +241,7 @@ impl Arrived<'_> {
         self.seeking.with_serving(|serving| FetchScope::for_rest(serving, hit, rule))
     }
 
-    /// The variant that this request wants, now that it is known what it depends on.
+    /// Variant key of this request, now that the nominated fields are known.
     fn variant(&self) -> Vec<u8> {
         let mut variant = Vec::new();
         if let Some(head) = self.head() {
@@ -268,8 +267,8 @@ impl Arrived<'_> {
         head.nominated().is_empty() || head.is_selected_by(self.seeking.selecting(&sent()))
     }
 
-    /// Whether it was fresh when this request came, as far as anybody can tell, and is no older than that by more than it had to wait. What was
-    /// purged while this request waited is for those who waited, and for nobody else.
+    /// Whether the response was fresh when this request came, apart from the time that the request had to wait. A response purged
+    /// meanwhile answers only the requests that waited for it.
     fn is_fresh(&self, head: &StoredHead) -> bool {
         let CollapsedRequest { worker, fetch, .. } = self.seeking;
         let waited_ms = head.facts.response_time.ms_since(self.seeking.came()).max(0).unsigned_abs();
@@ -284,7 +283,8 @@ impl Arrived<'_> {
         range.is_some_and(|range| range::parse(range).is_some())
     }
 
-    /// What one client sends must not send all others to the origin side by side.
+    /// Whether waiters may share another forward after a private answer. One client's request must not send all others to the origin
+    /// side by side.
     fn may_share(&self, answer: &PrivateAnswer) -> bool {
         let seeking = self.seeking;
         let lately_ms = seeking.plan.site.config.collapse.uncacheable_for_ms().unsigned_abs();
@@ -292,7 +292,7 @@ impl Arrived<'_> {
         !answer.scope.has(&seeking.plan.facts) || was_shared_lately(stale, seeking.worker.now(), lately_ms)
     }
 
-    /// A 304 that says `private`, say, answers the request that asked, and nothing stays of it.
+    /// Replies with a freshened response, also if the 304 forbids storing, such as with `private`.
     fn freshened(&self, hit: &Hit, storing: Result<(), Detail>) -> Option<Next> {
         let stored = if storing.is_ok() { Storing::Yes } else { Storing::No };
         let used = self.asked(Some(304), CacheResult::Revalidated, stored);
@@ -303,7 +303,7 @@ impl Arrived<'_> {
         next
     }
 
-    /// All who want it have waited for the other instance, this request among them.
+    /// Replies with a response from another instance. The request counts as collapsed: all requests for it have waited.
     //= RFC 9211 section 2.6: collapsed
     fn found_elsewhere(&self, hit: &Hit) -> Option<Next> {
         let reason = self.seeking.fetch.reason.fwd();
@@ -335,7 +335,7 @@ impl Arrived<'_> {
         Some(reply)
     }
 
-    /// A reply from what is held and what is arriving.
+    /// Assembles a reply from held and arriving bytes.
     fn assembled(
         &self,
         serving: &Serving<'_>,
