@@ -1,7 +1,6 @@
-//! What is done with what a look-up found: values in, a decision out. What it comes to in every case stands in
-//! `decide.txt`.
+//! Decides what to do with the result of a look-up: values in, a decision out. `decide.txt` lists the decision for every case.
 //!
-//! Whoever looks anywhere for a response can ask: where the record comes from makes no difference.
+//! The source of the stored response makes no difference.
 
 use std::sync::Arc;
 
@@ -18,62 +17,62 @@ use crate::cache::using::Use;
 use crate::config::{CacheRule, PreconditionMiss};
 use crate::request::plan::ForwardReason;
 
-/// A request, and what is stored under its key.
+/// A request, and the entry under its key.
 #[derive(Clone, Copy)]
 pub(crate) struct Question<'a> {
     pub(crate) facts: &'a RequestFacts,
     pub(crate) rule: &'a CacheRule,
     pub(crate) entry: Option<&'a Arc<CacheEntry>>,
     pub(crate) key: &'a [u8],
-    /// How long after the end of its lifetime a stored response still tells that others share it.
+    /// Time after the end of its lifetime during which a stored response still shows that others share it.
     pub(crate) lately_ms: u64,
     pub(crate) now: Timestamp,
 }
 
-/// Whether a stored response still is what it was when it was stored.
+/// Whether a stored response still holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Valid,
     Invalidated,
-    /// Others may have changed it, and whoever could tell does not answer.
+    /// May have been changed elsewhere; the source that could tell doesn't answer.
     Unverified,
 }
 
-/// What is done. `H` is the stored response that the request selected.
+/// Decision about a look-up. `H` is the stored response that the request selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision<H> {
-    /// It answers.
+    /// The stored response answers.
     Use(H, Use),
-    /// The answer of the origin is for this client alone; what is stored may stand in for it.
+    /// The answer of the origin is for this client alone; a stored response may stand in for a failure.
     Forward(ForwardReason, Option<H>),
-    /// The origin must be asked; the answer may be stored.
+    /// The origin must be asked; its answer may be stored.
     Fetch(Asking<H>),
-    /// `only-if-cached`, and nothing can be used.
+    /// `only-if-cached`, and no stored response can be used.
     Unavailable,
 }
 
-/// How the origin is asked for what may be stored.
+/// Request to the origin for a response that may be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asking<H> {
     pub(crate) reason: NotReused,
-    /// What may be validated, or stand in for an origin that fails.
+    /// Stored response that may be validated, or stand in if the origin fails.
     pub(crate) stale: Option<H>,
     pub(crate) sharing: Sharing,
     pub(crate) asked_for: AskedFor,
 }
 
-/// How much is asked for.
+/// Extent of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AskedFor {
     /// The complete response.
     Whole,
-    /// What the client asks for, with its own preconditions.
+    /// The client's own request, with its preconditions.
     AsAsked,
-    /// The range that the client wants, if that is all it wants and the whole is not about to bring it.
+    /// The range that the client wants, if it wants nothing else and no fetch of the whole is about to bring it.
     OnMiss,
 }
 
-/// What counts where the origin is asked.
+/// Circumstances that count if the origin is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Circumstances {
     pub(crate) stored: Stored,
@@ -81,36 +80,36 @@ pub(crate) struct Circumstances {
     pub(crate) precondition_miss: PreconditionMiss,
 }
 
-/// What is stored under the key, as seen by the request.
+/// Contents under the key, as seen by the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     Nothing,
-    /// Responses of which this request may have none.
+    /// Responses that this request doesn't select.
     Others,
-    /// A response that it selected, of whose body bytes are missing.
+    /// A selected response whose body lacks bytes.
     Part,
-    /// A response that it selected.
+    /// A selected response with its whole body.
     Whole,
 }
 
-/// What a note says that an answer for this key was not stored.
+/// Meaning of a note that an answer for this key was not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// Nothing about this request, now.
+    /// No valid note about this request.
     Silent,
-    /// This one will not be stored either.
+    /// The answer to this request won't be stored either.
     Holds(Uncacheable),
-    /// The same, but what is stored was shared a short while ago.
+    /// There is a note, but a stored response was shared a short while ago.
     Refuted,
 }
 
-/// The moment a key draws for [`caching::refresh_ahead`]: the same in each instance of a fleet.
+/// Pseudo-random draw of a key for [`caching::refresh_ahead`], equal in each instance of a fleet.
 fn draw(key: &[u8]) -> u16 {
     (XxHash3_64::oneshot(key) >> 48) as u16
 }
 
 impl Question<'_> {
-    /// What the policy has for the stored response that the request selected.
+    /// Applies the policy to the stored response that the request selected.
     pub(crate) fn reuse(&self, selected: Option<(&Hit, Standing)>) -> Reuse {
         let rules = &self.rule.caching;
         let in_doubt = |hit: &Hit, reason| reuse_in_doubt(self.facts, &hit.head.facts, rules, reason);
@@ -165,7 +164,7 @@ impl Question<'_> {
     }
 }
 
-/// What is done where the policy says `reuse`. Circumstances are asked for where the origin may have to be.
+/// Decides what to do for a policy of `reuse`. Circumstances are looked at only if the origin may have to be asked.
 fn decide<H>(
     facts: &RequestFacts,
     reuse: Reuse,
@@ -178,11 +177,11 @@ fn decide<H>(
         (Reuse::Stale, Some(hit)) => Decision::Use(hit, Use::Stale(Reason::MaxStale)),
         (Reuse::StaleWhileRevalidate, Some(hit)) => Decision::Use(hit, Use::StaleWhileRevalidate),
         (Reuse::Unavailable(_), _) => Decision::Unavailable,
-        // Made for others: it is not for this request, whatever happens.
+        // The response was made for others, and doesn't answer this request even if the origin fails.
         (Reuse::Forward(NotReused::Credentials), _) => {
             ask(facts, NotReused::Credentials, None, circumstances)
         }
-        // A stale response without a validator is of use still: if the origin fails.
+        // A stale response without a validator is still of use if the origin fails.
         (Reuse::Validate(reason) | Reuse::Forward(reason), stale) => ask(facts, reason, stale, circumstances),
         // Reuse without a stored response does not happen; asking the origin is right in any case.
         (_, None) => ask(facts, NotReused::Miss, None, circumstances),
@@ -205,8 +204,8 @@ fn ask<H>(
         return Decision::Forward(why, stale);
     }
     let circumstances = circumstances(stale.as_ref());
-    // The origin can answer these with less than the whole, which is all that a response for one client has
-    // to be. A stale response is worth more: it may be validated, or stand in for an origin that fails.
+    // The origin can answer these with less than the whole, which is enough for one client. A stale response is worth more: it may be
+    // validated, or stand in if the origin fails.
     let is_partial = facts.has_conditions || facts.has_range;
     if is_partial && stale.is_none() && matches!(circumstances.note, Note::Holds(_)) {
         return Decision::Forward(ForwardReason { fwd, detail: Reason::KnownUncacheable.into() }, stale);
@@ -221,9 +220,8 @@ fn ask<H>(
         Stored::Nothing | Stored::Others | Stored::Part => AskedFor::OnMiss,
         Stored::Whole => AskedFor::Whole,
     };
-    // Who asks for something newer than what others get must not be given an answer that was asked
-    // for before. What was uncacheable will be so again, or not: nobody waits for it, and it is stored if it can be.
-    // What is stored for requests without credentials alone tells that nothing is shared with others.
+    // A request for something newer must not get an answer that was asked for before. An answer that wasn't stored before may be stored
+    // or not: nobody waits for it. A response stored only for requests without credentials shows that nothing is shared with others.
     let is_alone = fwd == FwdReason::Request || origin_judges || reason == NotReused::Credentials;
     let sharing = match circumstances.note {
         Note::Holds(known) => Sharing::Unlikely(known),
@@ -233,7 +231,7 @@ fn ask<H>(
     Decision::Fetch(Asking { reason, stale, sharing, asked_for })
 }
 
-/// Whether the preconditions of the client are left to the origin: nothing is stored that they could be judged by.
+/// Whether the preconditions of the client are left to the origin, because no stored response can be compared with them.
 //= RFC 9111 section 4.3.2: preconditions where nothing is stored
 fn origin_judges(facts: &RequestFacts, circumstances: Circumstances) -> bool {
     facts.has_conditions
@@ -310,7 +308,7 @@ mod tests {
         shown(reuse, decide(&facts, reuse, SELECTED[selected], |_| circumstances))
     }
 
-    /// The reason is that of the policy where none is shown.
+    /// Describes a decision. The reason is that of the policy unless it says otherwise.
     fn shown(reuse: Reuse, decision: Decision<()>) -> String {
         let given = match reuse {
             Reuse::Fresh | Reuse::RefreshAhead | Reuse::Stale | Reuse::StaleWhileRevalidate => {

@@ -1,11 +1,11 @@
-//! What the failure of an origin means: for a stale response that could stand in, and for the status that a client gets.
+//! Meaning of an origin's failure: for a stale response that could stand in, and for the status that a client gets.
 
 use caching::Failure;
 use message::reason::{Detail, Reason};
 
 use origin::{OriginError, OriginErrorKind};
 
-/// Why a stale response is used.
+/// Failure that a stale response stands in for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FailureCause {
     pub(crate) failure: Failure,
@@ -27,7 +27,7 @@ impl FailureCause {
     }
 }
 
-/// What a failure counts as where a stale response could stand in for it.
+/// Kind of a failure, for the rules about stale responses.
 fn failure_of(error: &OriginError) -> Failure {
     match error.is_disconnection() {
         true => Failure::Unreachable,
@@ -35,7 +35,7 @@ fn failure_of(error: &OriginError) -> Failure {
     }
 }
 
-/// The status for an origin that gave no response (RFC 9110 section 15.6).
+/// Status for an origin that gave no response (RFC 9110 section 15.6).
 pub(crate) fn status_of(error: &OriginError) -> u16 {
     match error.kind() {
         //= RFC 9110 section 15.6.3: 502

@@ -25,8 +25,8 @@ use crate::rewrite::shape::{self, Shape};
 use crate::routing::LiveSite;
 use crate::worker::Worker;
 
-/// Invalidates what an unsafe request has changed, as far as its response tells. `spared` is the forward of the request itself,
-/// whose response is newer than what it invalidates.
+/// Invalidates stored responses that an unsafe request has changed, as far as its response tells. `spared` is the forward of the
+/// request itself, whose response is newer than the invalidation.
 //= RFC 9111 section 4.4: invalidating stored responses
 pub(crate) async fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spared: Option<&Waiter>) {
     let method = plan.facts.method;
@@ -49,12 +49,12 @@ pub(crate) async fn apply(worker: &Worker, plan: &Plan, response: &OriginRespons
     heard::tell_briefly(&changed).await;
 }
 
-/// Takes the responses of groups out of use, here and elsewhere.
+/// Invalidates the responses of groups, here and elsewhere.
 fn invalidate_groups(worker: &Worker, plan: &Plan, groups: &Groups, changed: &mut BTreeSet<StoreIndex>) {
     let tags = match groups {
         Groups::Named(names) if names.is_empty() => return,
         Groups::Named(names) => names.clone(),
-        // The whole host has them.
+        // Covers all responses of the host.
         Groups::TooMany => Vec::new(),
     };
     let request = plan.request();

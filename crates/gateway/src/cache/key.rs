@@ -1,4 +1,4 @@
-//! Cache keys: what of a request is in them, for look-ups and for all that changes what lies under them.
+//! Cache keys, for look-ups and for every change to the contents under them.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use message::head::{OwnedRequest, Scheme};
 
 use crate::routing::LiveSite;
 
-/// What of a cache key stands beside path and query.
+/// Parts of a cache key beside path and query.
 #[derive(Clone, Copy)]
 pub(crate) struct Keyed<'a> {
     pub(crate) site: &'a LiveSite,
     pub(crate) scheme: Scheme,
     pub(crate) authority: &'a str,
-    /// The field lines that are part of it.
+    /// Field lines that are part of the key.
     pub(crate) fields: &'a [u8],
 }
 
@@ -45,7 +45,7 @@ impl<'a> Keyed<'a> {
     }
 }
 
-/// Where a URL is that belongs to no site. Nothing is stored under it.
+/// Key of a URL that belongs to no site. Nothing is stored under it.
 pub(crate) fn key_without_site(scheme: Scheme, authority: &str, path: &str) -> Vec<u8> {
     let parts = KeyParts {
         site: b"",
@@ -59,7 +59,7 @@ pub(crate) fn key_without_site(scheme: Scheme, authority: &str, path: &str) -> V
     CacheKey::new(&parts, &KeyRules::default()).as_bytes().to_vec()
 }
 
-/// The key under which the response to a GET is stored.
+/// Key under which the response to a GET is stored.
 pub(crate) fn key_of(site: &LiveSite, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<u8> {
     let mut key = Vec::new();
     let rule = site.rule_at(site.rule("GET", path_and_query));
@@ -68,7 +68,7 @@ pub(crate) fn key_of(site: &LiveSite, scheme: Scheme, authority: &str, path_and_
     key
 }
 
-/// The key of the URL of a request alone, where its own key has more.
+/// Key of a request's URL alone, if its own key has more parts.
 pub(crate) fn site_key(
     site: &Arc<LiveSite>,
     request: &OwnedRequest,

@@ -1,5 +1,4 @@
-//! The stores of a process. Each has memory, a tier and purges of its own: what happens to one of them is nothing to the sites of
-//! another.
+//! Stores of a process. Each has its own memory, tier and purges, and doesn't affect the sites of another.
 
 use std::iter;
 
@@ -8,19 +7,19 @@ use crate::cache::readers::Readers;
 use crate::cache::tiers::StartTier;
 use crate::config::{Config, DEFAULT_STORE, Site, StoreIndex};
 
-/// All of them, in the order of the configuration; they stay as long as the process.
+/// All stores, in the order of the configuration. They last as long as the process.
 pub(crate) struct Stores(Box<[Store]>);
 
-/// One of them.
+/// A store, with the clients that read from it.
 pub(crate) struct Store {
     pub(crate) name: String,
     pub(crate) cache: Cache,
-    /// Clients that leave unread what it holds.
+    /// Clients that don't read on, and so hold memory of this store.
     pub(crate) readers: Readers,
 }
 
 impl Stores {
-    /// Empty ones. Where there are fewer tiers than stores, the others have none.
+    /// Creates empty stores. If there are fewer tiers than stores, the others have none.
     pub(crate) fn new(config: &Config, tiers: Vec<Option<StartTier>>) -> Self {
         let tiers = tiers.into_iter().chain(iter::repeat_with(|| None));
         let stores = config.stores.iter().zip(tiers).map(|(store, tier)| Store {
@@ -39,7 +38,7 @@ impl Stores {
         self.at(site.store)
     }
 
-    /// The one that has what belongs to no site.
+    /// Store for contents that belong to no site.
     pub(crate) fn first(&self) -> &Store {
         self.at(StoreIndex::default())
     }
@@ -54,7 +53,7 @@ impl Stores {
 }
 
 impl Store {
-    /// What it is called where there may be several; the first goes without a name there.
+    /// Name, for output about several stores; `None` for the default one.
     pub(crate) fn given_name(&self) -> Option<&str> {
         (self.name != DEFAULT_STORE).then_some(&self.name)
     }

@@ -238,7 +238,7 @@ impl OriginCall<'_> {
     }
 }
 
-/// The failure that an answer is of this status that the request has not asked for, counted as one of the origin.
+/// Failure of an answer that the request did not ask for: 304 without conditions, or 206 without a range. Counts it for the origin.
 pub(crate) fn unasked(
     worker: &Worker,
     site: &LiveSite,
@@ -254,7 +254,7 @@ pub(crate) fn unasked(
     Some(error)
 }
 
-/// Counts a request to the origin of a site, or one that was not sent because that counts as failed.
+/// Counts a request to the origin of a site, or one that the circuit breaker kept back.
 pub(crate) fn count(
     worker: &Worker,
     site: &LiveSite,

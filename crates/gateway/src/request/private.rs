@@ -1,4 +1,4 @@
-//! Replies that are for one client alone: a response of the origin that is not shared, or the failure to get one.
+//! Replies for one client alone: a response of the origin that isn't shared, or the failure to get one.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::request::respond::{self, Problem};
 use crate::rewrite;
 use crate::worker::Worker;
 
-/// A reply without a response of the origin.
+/// Reply without a response of the origin.
 pub(crate) fn failed(worker: &Worker, plan: &Plan, problem: &Problem, reason: ForwardReason) -> Reply {
     let mut reply = respond::reply(problem, Some(&plan.site), plan.started, worker);
     reply.cache_status.outcome =
@@ -65,7 +65,7 @@ pub(crate) fn reply(plan: &Plan, mut response: Box<OriginResponse>, reason: Forw
     }
 }
 
-/// How many bytes a part says that it has.
+/// Number of bytes that a part declares.
 fn part_bytes(response: &OriginResponse) -> Option<u64> {
     let is_part = response.status == http::StatusCode::PARTIAL_CONTENT;
     let part = is_part.then(|| received_part(&response.fields.to_lines(), None)).flatten();

@@ -57,7 +57,7 @@ pub(crate) enum ReplyHead {
 }
 
 impl ReplyHead {
-    /// One with these fields, and the phrase of its status.
+    /// Creates an own head with these fields and the default reason phrase.
     pub(crate) fn own(fields: PackedFields) -> Self {
         Self::Own(Box::new(OwnHead { reason: None, fields }))
     }

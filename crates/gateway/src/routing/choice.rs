@@ -1,19 +1,20 @@
-//! Which cache rule of its site a request belongs to.
+//! Chooses the cache rule of a request.
 //!
-//! Origins may read a path otherwise than it is written ([`super::spelling`]): what the operator says of one path must not hold for another, and what
-//! protects a path must hold however it is spelled. So where the readings of a path have different rules, or are changed by different
-//! transformation rules, nothing is stored and nothing stored answers, and the limits of all these rules hold. The same goes for a spelling that is
-//! refused unless the rule allows it.
+//! Origins may read a path otherwise than it is written ([`super::spelling`]). Settings for one path must not apply to another, and the
+//! protection of a path must hold however it is spelled. So if the readings of a path have different rules, or match different
+//! transformation rules, nothing is stored, no stored response answers, and the limits of all these rules apply. The same goes for a
+//! spelling that is refused unless the rule allows it.
 
 use super::spelling::{READINGS_MAX, Readings};
 use crate::config::{Action, CacheRule, Conditions, Imprint, PathSpellings, Phase, Site, Spelling, path_of};
 
-/// Names the rule of a request.
+/// Position of a request's rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RuleIndex {
-    /// In the list of all rules.
+    /// Position in the list of all rules.
     place: u32,
-    /// Those whose limits hold, in the first part of that list: the rule of the path as it is written, and those of its other readings.
+    /// Rules whose limits apply, in the first part of that list: the rule of the path as it is written, and those of its other
+    /// readings.
     limiting: [u32; READINGS_MAX],
 }
 
@@ -22,7 +23,7 @@ impl RuleIndex {
         Self { place: compact(rule), limiting: [compact(rule); READINGS_MAX] }
     }
 
-    /// Nothing is stored. The rule of the path as it is written is the one that counts otherwise.
+    /// Rule of a path whose readings differ: the rule of the path as it is written, except that nothing is stored.
     fn uncertain(written: usize, others: impl Iterator<Item = usize>, rule_count: usize) -> Self {
         let mut index = Self { place: compact(rule_count + written), ..Self::certain(written) };
         index.limiting[1..].iter_mut().zip(others).for_each(|(place, rule)| *place = compact(rule));
@@ -33,33 +34,33 @@ impl RuleIndex {
         self.place as usize
     }
 
-    /// The places of the rules whose limits hold, each once.
+    /// Positions of the rules whose limits apply, each once.
     pub(super) fn limiting(self) -> impl Iterator<Item = usize> {
         let is_first = move |at: &usize| !self.limiting[..*at].contains(&self.limiting[*at]);
         (0..READINGS_MAX).filter(is_first).map(move |at| self.limiting[at] as usize)
     }
 
-    /// Whether all readings of the path have this rule, and are changed by the same ones.
+    /// Whether all readings of the path have this rule, and match the same transformation rules.
     pub(crate) fn is_certain(self) -> bool {
         self.limiting[0] == self.place
     }
 }
 
-/// No file has four thousand million rules.
+/// Position in 32 bits; no file has four thousand million rules.
 fn compact(rule: usize) -> u32 {
     u32::try_from(rule).unwrap_or(u32::MAX)
 }
 
-/// What a choice depends on beside the request.
+/// Properties of a site that the choice depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chooser {
-    /// How many rules the site has, with the built-in one that takes what is left.
+    /// Number of rules, with the built-in one that takes all remaining requests.
     count: usize,
-    /// Whether rules say of which paths they are, or paths are put below another one, so that spelling may make a difference.
+    /// Whether rules have path patterns, or paths are moved below another one, so that spelling may make a difference.
     has_paths: bool,
-    /// Whether there are requests that store nothing whatever their rule says.
+    /// Whether some requests store nothing, whatever their rule says.
     has_uncertain: bool,
-    /// Whether transformation rules do.
+    /// Whether transformation rules have path patterns.
     transforms_paths: bool,
 }
 
@@ -80,8 +81,8 @@ impl Chooser {
         self.has_paths
     }
 
-    /// The site's rules, behind them the built-in one, and then, where spelling may make a difference, the same once more for paths with several
-    /// readings: they store nothing.
+    /// The site's rules, followed by the built-in one. If spelling may make a difference, all of them follow once more, for paths whose
+    /// readings differ: these store nothing.
     pub(super) fn all_rules(self, site: &Site) -> Vec<CacheRule> {
         let mut rules = site.rules.clone();
         let compression = site.compression.clone();
@@ -104,12 +105,12 @@ impl Chooser {
         rules
     }
 
-    /// Each rule once.
+    /// Rules without the copies that store nothing.
     pub(super) fn distinct(self, rules: &[CacheRule]) -> &[CacheRule] {
         &rules[..self.count]
     }
 
-    /// The rule for method and path of a request, of those that [`Self::all_rules`] lists.
+    /// Chooses the rule for a request among those that [`Self::all_rules`] lists.
     pub(super) fn choose(self, site: &Site, rules: &[CacheRule], request: &Routed<'_>) -> RuleIndex {
         let Routed { method, path_and_query, readings, asked } = *request;
         let rules = self.distinct(rules);
@@ -130,7 +131,7 @@ impl Chooser {
         }
     }
 
-    /// The rule for a path as it is written.
+    /// Returns the rule for a path as it is written.
     pub(super) fn of_written<'a>(
         self,
         rules: &'a [CacheRule],
@@ -141,19 +142,19 @@ impl Chooser {
     }
 }
 
-/// What rules are chosen by.
+/// Properties of a request that rules are chosen by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Routed<'a> {
     pub(crate) method: &'a str,
     pub(crate) path_and_query: &'a str,
-    /// How its path may be read otherwise.
+    /// Other readings of the path.
     pub(crate) readings: Option<&'a Readings>,
-    /// The path that its client sent, where rules have changed it, with its readings.
+    /// Path that the client sent, if rules have changed it, with its readings.
     pub(crate) asked: Option<(&'a str, Option<&'a Readings>)>,
 }
 
 impl<'a> Routed<'a> {
-    /// A path that is read in one way.
+    /// Request whose path has one reading.
     pub(super) fn plain(method: &'a str, path_and_query: &'a str) -> Self {
         Self { method, path_and_query, readings: None, asked: None }
     }
@@ -163,13 +164,13 @@ fn others_of(readings: Option<&Readings>) -> &[String] {
     readings.map_or(&[], |readings| &readings.others)
 }
 
-/// Whether transformation rules match one reading of a path and not another. Those for clients see the path that was sent.
+/// Whether transformation rules match one reading of a path and not another. Rules for client messages see the path that was sent.
 fn is_transformed_otherwise(site: &Site, request: &Routed<'_>) -> bool {
     let Routed { method, path_and_query, readings, asked } = *request;
     let differs = |phase: Phase, (path_and_query, readings): (&str, Option<&Readings>)| {
         let is_shared = phase == Phase::OriginResponse;
         let seen = |whole| if is_shared { path_of(whole) } else { whole };
-        // As the rules themselves see it.
+        // Rules see the origin's answer to HEAD as one to GET.
         let method = if is_shared && method == "HEAD" { "GET" } else { method };
         let matches = |on: &Conditions, whole| {
             on.path.as_ref().is_none_or(|pattern| pattern.matches(seen(whole), Spelling::AsWritten))
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
     use crate::config::{MethodSet, PathPattern, TransformRule, sample};
 
-    /// What the origin answers to HEAD is changed by the rules for GET.
+    /// Rules for GET change the origin's answer to HEAD.
     #[test]
     fn methods_of_transformation_rules_count_as_the_rules_see_them() {
         let check = |phase: Phase, method: &str, expected: bool| {

@@ -1,4 +1,4 @@
-//! Which site, and which of its cache rules, a request belongs to.
+//! Finds the site of a request, and its cache rule.
 
 mod choice;
 mod sites;
@@ -28,17 +28,17 @@ use crate::pace::{BodyLimits, PaceLimits};
 use crate::protection::rate::Verdict;
 use crate::protection::{Limiter, Protection, whole_seconds};
 
-/// A site with the living things that belong to it.
+/// A site with its state at run time.
 pub(crate) struct LiveSite {
     pub(crate) config: Arc<Site>,
-    /// As [`Chooser::all_rules`] lists them.
+    /// Rules in the order of [`Chooser::all_rules`].
     rules: Vec<CacheRule>,
     chooser: Chooser,
-    /// What each of them is counted as.
+    /// Metrics labels of the rules.
     rule_metrics: Vec<RuleId>,
-    /// Absent where nothing limits what clients may have.
+    /// Limits on clients and forwards; `None` if the site has none.
     pub(crate) protection: Option<Box<Protection>>,
-    /// What its transformation rules are counted as; absent where it changes nothing.
+    /// Metrics labels of the transformation rules; `None` if the site changes nothing.
     transforms: Option<Box<LiveTransforms>>,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) metrics: SiteId,
@@ -46,14 +46,14 @@ pub(crate) struct LiveSite {
     pub(crate) warnings: Allowances,
 }
 
-/// What the transformation rules of each phase are counted as.
+/// Metrics labels of the transformation rules, by phase.
 #[derive(Default)]
 struct LiveTransforms {
     client_request: Vec<RuleId>,
     origin_request: Vec<RuleId>,
     origin_response: Vec<RuleId>,
     client_response: Vec<RuleId>,
-    /// Whether rules give one answer to clients that send a field, and another to others.
+    /// Whether rules make responses depend on request fields.
     answers_by_fields: bool,
 }
 
@@ -108,8 +108,9 @@ impl LiveSite {
         }
     }
 
-    /// With what was counted of clients, and the time since when its rules say which requests have credentials: that of the site it replaces, if both have one
-    /// answer for all requests and it is the same; otherwise that of the reload.
+    /// Takes over from the site that this one replaces: the counts of clients, and the time since when its rules define which requests
+    /// have credentials. That time is kept if both sites have one and the same definition for all requests; otherwise it is the time of
+    /// the reload.
     pub(crate) fn replacing(mut self, before: Option<&Self>, now: Timestamp) -> Self {
         let answer = credentials_of_all(&self.rules);
         let same = before.filter(|before| answer.is_some() && credentials_of_all(&before.rules) == answer);
@@ -124,7 +125,7 @@ impl LiveSite {
         self
     }
 
-    /// Whether it gives the same URLs the same keys.
+    /// Whether both sites give the same URLs the same keys.
     fn has_keys_of(&self, other: &Self) -> bool {
         let place = |site: &Self| {
             let config = &site.config;
@@ -136,29 +137,29 @@ impl LiveSite {
             };
             site.rules.iter().map(of_rule).collect::<Vec<_>>()
         };
-        // What other rules have rewritten is looked for in each site that rewrites.
+        // Responses under rewritten paths are looked for only in sites that rewrite.
         let is_looked_for = self.config.transforms.write_paths() || !other.config.transforms.write_paths();
         place(self) == place(other) && rules(self) == rules(other) && is_looked_for
     }
 
-    /// The first rule that fits, in the order of the file, for a path as it is written.
+    /// First rule that fits, in file order, for a path as it is written.
     pub(crate) fn rule(&self, method: &str, path_and_query: &str) -> RuleIndex {
         self.rule_for(&Routed::plain(method, path_and_query))
     }
 
-    /// The rule of a request.
+    /// Chooses the rule of a request.
     pub(crate) fn rule_for(&self, request: &Routed<'_>) -> RuleIndex {
         self.chooser.choose(&self.config, &self.rules, request)
     }
 
-    /// The spellings of a path, where its rule, as it is written, does not allow them.
+    /// Spellings of a path, if its rule doesn't allow them. The rule is that of the path as it is written.
     pub(crate) fn refused_spellings(
         &self,
         request: (&str, &str),
         readings: &Readings,
     ) -> Option<PathSpellings> {
         let rule = self.chooser.of_written(&self.rules, request);
-        // Two slashes at the beginning may also be left of a path when its prefix is cut off.
+        // A path may also begin with two slashes once its prefix is cut off.
         let Site { prefix, path_prefix, .. } = &*self.config;
         let spellings = match prefix {
             PrefixHandling::Strip if strip_prefix(request.1, path_prefix).starts_with("//") => {
@@ -173,17 +174,17 @@ impl LiveSite {
         &self.rules[index.place()]
     }
 
-    /// The rules whose limits hold: those of all readings of the path.
+    /// Rules whose limits apply: those of all readings of the path.
     pub(crate) fn limiting_rules(&self, index: RuleIndex) -> impl Iterator<Item = &CacheRule> {
         index.limiting().map(|rule| &self.rules[rule])
     }
 
-    /// The largest content that a request may have, as far as the site and its rules say.
+    /// Largest content that the site and its rules permit in a request.
     pub(crate) fn request_body_bytes_max(&self, index: RuleIndex) -> Option<u64> {
         self.limiting_rules(index).filter_map(|rule| rule.protection.request_body_bytes_max).min()
     }
 
-    /// What the content of a request may take, by the strictest of its rules. `limits` are those of all clients.
+    /// Limits on the content of a request, by the strictest of its rules. `limits` are those of all clients.
     pub(crate) fn body_limits(&self, index: RuleIndex, limits: BodyLimits) -> BodyLimits {
         let rules = || self.limiting_rules(index).map(|rule| &rule.protection);
         let stall_max = rules().map(|rule| rule.body_read_timeout.unwrap_or(limits.pace.stall_max)).min();
@@ -200,22 +201,22 @@ impl LiveSite {
         }
     }
 
-    /// The largest content that a response may have, as far as its rules say.
+    /// Largest content that the rules permit in a response.
     pub(crate) fn response_body_bytes_max(&self, index: RuleIndex) -> Option<u64> {
         self.limiting_rules(index).filter_map(|rule| rule.protection.response_body_bytes_max).min()
     }
 
-    /// The limits of what clients may ask, by rule, with what each counts as.
+    /// Rate limits of the rules, each with the metrics label of its rule.
     pub(crate) fn limiters(&self, rule: RuleIndex) -> impl Iterator<Item = (RuleId, &Limiter)> {
         let limiters =
             self.protection.iter().flat_map(move |protection| protection.limiters(rule.limiting()));
         limiters.map(|(rule, limiter)| (rule.map_or(RuleId::NONE, |place| self.rule_metrics[place]), limiter))
     }
 
-    /// Takes a forward out of what the requests of a rule may cost the origin.
+    /// Spends one forward of the miss budget of a rule.
     ///
     /// # Errors
-    /// [`OriginError::MissBudget`], where nothing is left.
+    /// [`OriginError::MissBudget`], if nothing is left.
     pub(crate) fn spend(
         &self,
         rule: RuleIndex,
@@ -234,35 +235,35 @@ impl LiveSite {
         Err(OriginError::MissBudget { retry_after_s: whole_seconds(retry_after_ns) })
     }
 
-    /// Whether it changes messages at all, or answers itself.
+    /// Whether the site changes messages, or answers requests itself.
     #[inline]
     pub(crate) fn has_transforms(&self) -> bool {
         self.transforms.is_some()
     }
 
-    /// The transformation rules of a phase; none for most sites, at the price of one comparison.
+    /// Transformation rules of a phase; none for most sites, at the cost of one comparison.
     #[inline]
     pub(crate) fn transforms(&self, phase: Phase) -> &[TransformRule] {
         if self.transforms.is_some() { self.config.transforms.of(phase) } else { &[] }
     }
 
-    /// Whether its rules give one answer to clients that send a field, and another to others.
+    /// Whether rules make responses depend on request fields.
     pub(crate) fn answers_by_fields(&self) -> bool {
         self.transforms.as_ref().is_some_and(|transforms| transforms.answers_by_fields)
     }
 
-    /// What a transformation rule is counted as.
+    /// Metrics label of a transformation rule.
     pub(crate) fn transform_metrics(&self, phase: Phase, place: usize) -> Option<RuleId> {
         self.transforms.as_ref()?.of(phase).get(place).copied()
     }
 
-    /// What the requests of a rule are counted as.
+    /// Metrics label of a rule.
     pub(crate) fn rule_metrics(&self, index: RuleIndex) -> RuleId {
         self.rule_metrics[index.place()]
     }
 }
 
-/// The request fields that a site names for keys and credentials, and those that its rules ask for or use.
+/// Request fields that a site names for keys and credentials, and those that its transformation rules read.
 fn fields_read(site: &Site) -> impl Iterator<Item = &str> {
     let credentials = site.rules.iter().flat_map(|rule| &rule.caching.credential_fields);
     let of_rules = site.transforms.request_fields_read();
@@ -270,7 +271,7 @@ fn fields_read(site: &Site) -> impl Iterator<Item = &str> {
     names.chain(credentials.map(|name| &**name))
 }
 
-/// Which requests have credentials and what becomes of their answers, if all rules say the same.
+/// Credential fields, and the treatment of responses to such requests, if all rules agree.
 fn credentials_of_all(rules: &[CacheRule]) -> Option<(StoredCredentialed, BTreeSet<String>)> {
     let names = |rule: &CacheRule| {
         rule.caching.credential_fields.iter().map(|name| name.to_ascii_lowercase()).collect::<BTreeSet<_>>()
@@ -280,12 +281,12 @@ fn credentials_of_all(rules: &[CacheRule]) -> Option<(StoredCredentialed, BTreeS
     answers.all(|answer| answer == first).then_some(first)
 }
 
-/// What a path in normal form has that origins read in several ways.
+/// Features of a path in normal form that origins read in several ways.
 pub fn path_spellings(path: &str) -> PathSpellings {
     spelling::readings(path).map(|readings| readings.spellings).unwrap_or_default()
 }
 
-/// The name of the site that a request belongs to under a configuration, and the cache rule.
+/// Name of the site that a request belongs to under a configuration, and the cache rule.
 pub fn route_of(
     config: &Config,
     authority: &str,
@@ -304,19 +305,19 @@ pub fn route_of(
     Some((site.name.clone(), rules.swap_remove(rule.place())))
 }
 
-/// All sites, and which of them is for whom.
+/// All sites, indexed by host and path.
 pub(crate) struct Routes {
     sites: Vec<Arc<LiveSite>>,
     index: SiteIndex,
-    /// Where any of them stores.
+    /// Stores that the sites use.
     stores: BTreeSet<StoreIndex>,
-    /// Where sites have stored that reloads since have taken away, or given other URLs or keys.
+    /// Stores used by sites that reloads have since removed, or given other URLs or keys.
     left: BTreeSet<StoreIndex>,
-    /// Sites whose rules may write paths that other sites take, or none.
+    /// Sites whose rules may write paths that belong to other sites, or to none.
     rewriting: Vec<usize>,
-    /// Whether the path decides anything in any of them.
+    /// Whether the path decides anything in any site.
     has_paths: bool,
-    /// Request fields that any of them reads by its configuration.
+    /// Request fields that the configuration of any site reads.
     fields_read: BTreeSet<Box<str>>,
 }
 
@@ -332,12 +333,12 @@ impl Routes {
         Self { sites, index, stores, left: BTreeSet::new(), rewriting, has_paths, fields_read }
     }
 
-    /// Whether any site makes keys of a request field, takes it for a credential, or has a rule about it.
+    /// Whether any site has a request field in its keys, takes it for a credential, or has a rule about it.
     pub(crate) fn read_field(&self, name: &str) -> bool {
         self.fields_read.iter().any(|known| unkeyed::are_read_alike(known, name))
     }
 
-    /// After a reload of those that were in force.
+    /// Takes over from the routes that a reload replaces.
     pub(crate) fn replacing(self, before: &Self) -> Self {
         let is_kept = |site: &LiveSite| self.sites.iter().any(|other| other.has_keys_of(site));
         let changed = before.sites.iter().filter(|site| !is_kept(site)).map(|site| site.config.store);
@@ -345,7 +346,7 @@ impl Routes {
         Self { left, ..self }
     }
 
-    /// Whether a store may have what no site of now would find there.
+    /// Whether a store may hold responses that no current site would find there.
     pub(crate) fn may_hold_more(&self, store: StoreIndex) -> bool {
         self.left.contains(&store) || !self.stores.contains(&store)
     }
@@ -358,14 +359,14 @@ impl Routes {
     /// The sites that a host (with or without port) may belong to.
     pub(crate) fn sites_of_host(&self, authority: &str) -> impl Iterator<Item = &Arc<LiveSite>> {
         let host = host_of(authority);
-        // Who is closer to the host and has the prefix of a site has all that is below it.
+        // A closer site that has the prefix of this one takes everything below it.
         let takes = move |(at, site): &(usize, &Arc<LiveSite>)| {
             self.index.closest(host, &site.config.path_prefix) == Some(*at)
         };
         self.sites.iter().enumerate().filter(takes).map(|(_, site)| site)
     }
 
-    /// Where they store.
+    /// Stores of the sites that a host may belong to.
     pub(crate) fn stores_of_host(&self, authority: &str) -> BTreeSet<StoreIndex> {
         match self.stores.len() {
             0 | 1 => self.stores.clone(),
@@ -391,13 +392,13 @@ impl Routes {
         self.sites.iter().filter(named).any(closest)
     }
 
-    /// The site for a host (with or without port) and a path; a query behind it makes no difference.
+    /// Returns the site for a host (with or without port) and a path. A query is ignored.
     pub(crate) fn site(&self, authority: &str, path_and_query: &str) -> Option<&Arc<LiveSite>> {
         self.index.closest(host_of(authority), path_and_query).map(|at| &self.sites[at])
     }
 
-    /// The sites that may have stored something for a URL, as rules have rewritten it: its own, and those of its host whose rules may have
-    /// made it of one of theirs.
+    /// Sites that may have stored a response for a URL as rules have rewritten it: its own, and those of its host whose rules may have
+    /// made it from one of their URLs.
     pub(crate) fn sites_storing(&self, authority: &str, path_and_query: &str) -> Vec<&Arc<LiveSite>> {
         let host = host_of(authority);
         let own = self.index.closest(host, path_and_query);
@@ -407,17 +408,17 @@ impl Routes {
         own.into_iter().chain(others).map(|at| &self.sites[at]).collect()
     }
 
-    /// How origins may read a path otherwise, where the path of a request to a site decides anything.
+    /// Other readings of a path, if the path of a request to this site decides anything.
     #[inline]
     pub(crate) fn readings(&self, site: &LiveSite, path_and_query: &str) -> Option<Box<Readings>> {
-        // No rule of another host holds here, unless the path names that host to the origin.
+        // Rules of another host don't apply here, unless the path names that host to the origin.
         let reads_paths = self.index.has_prefixes()
             || site.chooser.has_paths()
             || (self.has_paths && path_and_query.starts_with("//"));
         if reads_paths { spelling::readings(path_and_query) } else { None }
     }
 
-    /// As what origins may read a path that belongs to another site than the path as it is written, or to none.
+    /// First reading of a path that belongs to another site than the path as it is written, or to none.
     pub(crate) fn read_as_of_another<'a>(
         &self,
         site: &Arc<LiveSite>,
@@ -430,12 +431,12 @@ impl Routes {
     }
 }
 
-/// Why nobody can tell which rules a path has.
+/// Reason why the rules of a path are ambiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ambiguity<'a> {
-    /// Origins read this part in several ways, by its spellings, and its rule does not allow them.
+    /// Origins read this part in several ways, by these spellings, and its rule doesn't allow them.
     Spelled(&'a str, PathSpellings),
-    /// Origins may read it as this one, which another site takes, or none.
+    /// Origins may read the path as this one, which belongs to another site, or to none.
     OtherSite(&'a str),
 }
 
@@ -444,17 +445,17 @@ pub(crate) fn host_of(authority: &str) -> &str {
     if authority.starts_with('[') {
         return authority.find(']').map_or(authority, |end| &authority[..=end]);
     }
-    // From the end: few names end in digits, and those soon show what stands before them.
+    // Searched from the end: few names end in digits, and the search stops at the first other character.
     let before_digits = authority.bytes().rposition(|byte| !byte.is_ascii_digit());
     let host = match before_digits {
         Some(at) if authority.as_bytes()[at] == b':' => &authority[..at],
         _ => authority,
     };
-    // The same name, written as one that nothing is added to. Origins take it for the same.
+    // A closing dot marks the name as complete; origins take both for the same.
     if host.ends_with('.') { host.trim_end_matches('.') } else { host }
 }
 
-/// `path_and_query` without the site's prefix, in whatever case the site was found by; always starts with `/`.
+/// Returns `path_and_query` without the site's prefix, which matches in any case; always starts with `/`.
 pub(crate) fn strip_prefix(path_and_query: &str, prefix: &str) -> String {
     let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
     match starts_with_any_case(path_and_query, prefix).then(|| &path_and_query[prefix.len()..]) {

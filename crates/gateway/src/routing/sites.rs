@@ -1,11 +1,11 @@
-//! Which site takes a host and a path, in a time that does not grow with the number of sites.
+//! Finds the site for a host and a path, in a time that doesn't grow with the number of sites.
 //!
-//! Exact hosts go before wildcards, longer wildcards before shorter ones, wildcards before sites for any host. Among the
-//! sites of one host pattern the longest path prefix wins; of two with one prefix, the first. Prefixes of sites that restrict
-//! something fit in any case ([`Spelling::Lenient`]), unless one of the same length is written exactly so.
+//! Exact hosts go before wildcards, longer wildcards before shorter ones, wildcards before sites for any host. Among the sites of one
+//! host pattern, the longest path prefix wins; of two equal prefixes, the first. Prefixes of sites that restrict something match in any
+//! case ([`Spelling::Lenient`]), but a prefix of the same length that is written exactly so wins.
 //!
-//! Only the operator writes into these tables. Their hash function needs no secret: a client that knows it can look up
-//! what it likes, but not make entries collide.
+//! Only the operator writes into these tables, so their hash function needs no secret: a client that knows it can choose what to look
+//! up, but can't make entries collide.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,11 +16,11 @@ use crate::config::{Site, Spelling};
 
 type Table<V> = HashMap<Box<str>, V, FixedState>;
 
-/// All sites by host and path; a site is its place in the order of the file.
+/// All sites by host and path. A site is its position in the file.
 #[derive(Debug, Default)]
 pub(super) struct SiteIndex {
     exact: Table<Prefixes>,
-    /// By what follows `*.`.
+    /// Keyed by the domain after `*.`.
     wildcards: Table<Prefixes>,
     any_host: Prefixes,
     has_prefixes: bool,
@@ -29,13 +29,13 @@ pub(super) struct SiteIndex {
 /// The sites of one host pattern by path prefix.
 #[derive(Debug, Default)]
 struct Prefixes {
-    /// The site of `/`.
+    /// Site of `/`.
     root: Option<usize>,
-    /// Without a closing `/`.
+    /// Keyed by prefix, without a closing `/`.
     longer: Table<usize>,
-    /// Those of them that fit in any case, in lower case.
+    /// Prefixes that match in any case, in lower case.
     lenient: Table<usize>,
-    /// Slashes in the prefix that has most.
+    /// Largest number of slashes in a prefix.
     slashes_max: usize,
 }
 
@@ -48,7 +48,7 @@ impl SiteIndex {
         index
     }
 
-    /// Whether the path has a part in the choice.
+    /// Whether the choice depends on the path.
     pub(super) fn has_prefixes(&self) -> bool {
         self.has_prefixes
     }
@@ -60,7 +60,7 @@ impl SiteIndex {
         }
         for pattern in hosts {
             let pattern = pattern.to_ascii_lowercase();
-            // As `host_of` gives it.
+            // Normalised as by `host_of`.
             let pattern = pattern.strip_suffix('.').unwrap_or(&pattern).to_owned();
             let (table, host) = match pattern.strip_prefix("*.") {
                 Some(suffix) => (&mut self.wildcards, suffix),
@@ -70,7 +70,7 @@ impl SiteIndex {
         }
     }
 
-    /// The site for a host without port, and a path; a query behind it makes no difference.
+    /// Returns the site for a host without port, and a path. A query is ignored.
     pub(super) fn closest(&self, host: &str, path_and_query: &str) -> Option<usize> {
         let path = path_and_query.split('?').next().unwrap_or_default();
         let named = if self.exact.is_empty() && self.wildcards.is_empty() {
@@ -86,7 +86,7 @@ impl SiteIndex {
         exact.or_else(|| if self.wildcards.is_empty() { None } else { self.of_wildcard(host, path) })
     }
 
-    /// A name lies below each of the domains behind its dots, the longest first.
+    /// Tries each domain that a name lies below, the longest first.
     fn of_wildcard(&self, host: &str, path: &str) -> Option<usize> {
         memchr::memchr_iter(b'.', host.as_bytes())
             .filter(|dot| *dot > 0)
@@ -108,7 +108,8 @@ impl Prefixes {
         }
     }
 
-    /// Prefixes end where a segment ends: `/shop` covers `/shop` and `/shop/x`, not `/shopping`.
+    /// Returns the site of the longest prefix. Prefixes end at the end of a segment: `/shop` covers `/shop` and `/shop/x`, not
+    /// `/shopping`.
     fn longest(&self, path: &str) -> Option<usize> {
         //= RFC 9112 section 3.2.4: asterisk-form is only used for a server-wide OPTIONS
         if path == "*" {
@@ -125,20 +126,20 @@ impl Prefixes {
             return as_written.map(|(_, at)| at).or(self.root);
         }
         let leniently = self.longest_in(&self.lenient, &lower_case(path));
-        // Of two of one length, the last one counts.
+        // Of two with one length, `max_by_key` returns the last: the exact one.
         let longer = leniently.into_iter().chain(as_written).max_by_key(|(end, _)| *end);
         longer.map(|(_, at)| at).or(self.root)
     }
 
-    /// Where the longest prefix ends that a table has of a path, and its site.
+    /// Returns the end of a path's longest prefix in a table, and its site.
     fn longest_in(&self, table: &Table<usize>, path: &str) -> Option<(usize, usize)> {
-        // The first end is before the first slash. No prefix has more slashes than `slashes_max`, whatever a path has.
+        // The end before the leading slash is skipped. No prefix has more slashes than `slashes_max`.
         let ends = memchr::memchr_iter(b'/', path.as_bytes()).chain([path.len()]).skip(1);
         ends.take(self.slashes_max).filter_map(|end| Some((end, *table.get(&path[..end])?))).last()
     }
 }
 
-/// Hosts and paths of requests are in lower case as a rule.
+/// Returns a text in lower case; hosts and paths of requests mostly are already.
 fn lower_case(text: &str) -> Cow<'_, str> {
     if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
         return text.to_ascii_lowercase().into();
@@ -157,7 +158,7 @@ mod tests {
     type Pattern<'a> = (&'a [&'a str], &'a str);
     type Place = (Vec<String>, String, bool);
 
-    /// A prefix that begins with `~` fits leniently.
+    /// Parses a pattern. A prefix that begins with `~` matches leniently.
     fn place((hosts, prefix): Pattern<'_>) -> Place {
         let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
         (hosts, prefix.trim_start_matches('~').to_owned(), prefix.starts_with('~'))
@@ -172,8 +173,8 @@ mod tests {
         index
     }
 
-    /// What is specified, site by site: how closely it names the host, then how long its prefix is, then whether that is written
-    /// exactly so, then its place.
+    /// Specification, as a search of all sites: by how closely a site names the host, then the length of its prefix, then whether the
+    /// prefix is written exactly so, then its position.
     fn closest_of_all(sites: &[Place], host: &str, path_and_query: &str) -> Option<usize> {
         let host = host.to_ascii_lowercase();
         let path = path_and_query.split('?').next().unwrap();
@@ -233,7 +234,7 @@ mod tests {
             ("a.example", "/shopping", 1),
             ("a.example", "*", 1),
             ("c.example", "/shop/cart", 6),
-            // Its own host has nothing for the path, the wildcard has.
+            // Its own host has no site for the path; the wildcard has.
             ("c.example", "/", 3),
             ("x.b.example", "/", 4),
             ("x.b.example", "/shop/", 7),
@@ -272,7 +273,7 @@ mod tests {
             ("b.example", "/SHOP", 0),
             ("b.example", "/shop/cart", 3),
             ("b.example", "/SHOP/CART/1", 3),
-            // Written exactly so, if no prefix that is longer fits otherwise.
+            // An exact prefix wins, unless a longer one matches leniently.
             ("b.example", "/Admin/x", 4),
             ("a.example", "/ADMIN/logs", 5),
             ("a.example", "/admin/logs", 6),

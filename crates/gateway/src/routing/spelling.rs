@@ -1,33 +1,33 @@
-//! How origins may read a path in normal form otherwise than it is written.
+//! Paths in normal form that origins may read otherwise than they are written.
 //!
-//! Origins agree on hardly anything beyond the normal form: whether an encoded slash or a backslash separates segments, whether a parameter (`;x`)
-//! belongs to a name, whether empty segments count, how often escapes are decoded. Where paths decide anything, such a path is refused, unless its
-//! rule allows that one spelling. What is left has few readings: as it is written, and decoded.
+//! Origins agree on hardly anything beyond the normal form: whether an encoded slash or a backslash separates segments, whether a
+//! parameter (`;x`) belongs to a name, whether empty segments count, how often escapes are decoded. If paths decide anything, such a
+//! path is refused, unless its rule allows that one spelling. All others have few readings: as written, and decoded.
 
 use caching::target::escape;
 
 use crate::config::{PathSpelling, PathSpellings, path_of};
 
-/// How an origin may read a path otherwise.
+/// Other readings of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Readings {
-    /// What it has that origins read in several ways.
+    /// Features of the path that origins read in several ways.
     pub(crate) spellings: PathSpellings,
-    /// The path decoded, with the query as it is written: with parameters of segments and without, and each of these whole, cut at a decoded `#`, and
-    /// with a query from a decoded `?` on. None of them is as the path is written.
+    /// Decoded paths, with the query as it is written: with and without the parameters of segments, and each of these whole, cut at a
+    /// decoded `#`, and with a query from a decoded `?` on. None of them equals the path as it is written.
     pub(crate) others: Vec<String>,
 }
 
-/// With the one that is as the path is written.
+/// Maximum number of readings, including the path as it is written.
 pub(super) const READINGS_MAX: usize = 8;
 
-/// The readings of a path; `None` for most, which are plain and cost one pass.
+/// Returns the readings of a path; `None` for most, which are plain and cost one pass.
 #[inline]
 pub(super) fn readings(path_and_query: &str) -> Option<Box<Readings>> {
     if is_plain(path_and_query.as_bytes()) { None } else { closer(path_and_query) }
 }
 
-/// Whether nothing in a path could be read otherwise. Escapes of bytes beyond ASCII can't.
+/// Whether a path has no other readings. Escapes of bytes beyond ASCII add none.
 fn is_plain(target: &[u8]) -> bool {
     let mut before = 0;
     for (at, byte) in target.iter().enumerate() {
@@ -43,10 +43,10 @@ fn is_plain(target: &[u8]) -> bool {
     true
 }
 
-/// Whether an escape, behind its `%`, is of a byte that is no part of a character of ASCII, in an overlong form neither.
+/// Whether an escape, given without its `%`, is of a byte that is part of no ASCII character, not even in an overlong form.
 fn is_beyond_ascii(digits: &[u8]) -> bool {
     match digits {
-        // Forms of two bytes, of three, of four, and of the five and six that UTF-8 had once.
+        // Overlong forms of two, three and four bytes, and of the five and six that UTF-8 once had.
         [b'C', b'0' | b'1', ..]
         | [b'E', b'0', b'%', b'8' | b'9', ..]
         | [b'F', b'0', b'%', b'8', ..]
@@ -85,7 +85,7 @@ fn closer(path_and_query: &str) -> Option<Box<Readings>> {
         .then(|| Box::new(Readings { spellings, others }))
 }
 
-/// The first part of a path that origins read in several ways: a segment, or the slashes around an empty one.
+/// First part of a path that origins read in several ways: a segment, or the slashes around an empty one.
 pub(crate) fn spelled_part(path_and_query: &str) -> &str {
     let is_spelled = |segment: &&str| {
         closer(&format!("/{segment}")).is_some_and(|found| found.spellings != PathSpellings::default())
@@ -97,7 +97,8 @@ fn has_escape(text: &[u8]) -> bool {
     memchr::memchr_iter(b'%', text).any(|at| escape(text, at).is_some())
 }
 
-/// What some origins decode although it is no escape: `%u0061` of old scripts, which IIS reads, and characters of ASCII in an overlong form of UTF-8.
+/// Whether some origins decode more than escapes: `%u0061` of old scripts, which IIS reads, or ASCII characters in an overlong form of
+/// UTF-8.
 fn has_odd_escape(path: &[u8], decoded: &[u8]) -> bool {
     let is_of_script = |text: &[u8]| matches!(text, [b'%', b'u' | b'U', digits @ ..] if digits.iter().all(u8::is_ascii_hexdigit));
     let is_overlong = |pair: &[u8]| {
@@ -124,7 +125,7 @@ fn of_escapes(text: &[u8]) -> PathSpellings {
     named.fold(PathSpellings::default(), PathSpellings::with)
 }
 
-/// Of a path that is decoded.
+/// Spellings in the segments of a decoded path.
 fn of_segments(path: &[u8]) -> PathSpellings {
     let mut spellings = PathSpellings::default();
     if path.contains(&b'\\') {
@@ -156,33 +157,33 @@ fn decoded(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Gives the name of a segment.
+/// Returns the name of a segment.
 type NameOf = fn(&[u8]) -> &[u8];
 
 fn whole(segment: &[u8]) -> &[u8] {
     segment
 }
 
-/// As servlet containers read it: what follows a semicolon is no part of a name.
+/// Name of a segment as servlet containers read it: without the parameters after a semicolon.
 fn without_parameters(segment: &[u8]) -> &[u8] {
     segment.split(|byte| *byte == b';').next().unwrap_or_default()
 }
 
-/// Where an origin takes a decoded path to end.
+/// End of a decoded path, as an origin sees it.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// Nowhere before its last byte.
+    /// At its last byte.
     Whole,
     /// At a `?`, where a query begins.
     Query,
-    /// At a `#`, or at a control character, as a URL and a string of C end; and at a `?`.
+    /// At a `#` or a control character, which end a URL or a C string; or at a `?`.
     FragmentOrQuery,
-    /// At a `;` as well, wherever it stands, as some take the parameters of a URL (RFC 1808).
+    /// Also at any `;`, as some origins read the parameters of a URL (RFC 1808).
     Parameters,
 }
 
 impl End {
-    /// The path, and the query that begins in it.
+    /// Returns the path, and the query that begins in it.
     fn split(self, path: &[u8]) -> (&[u8], Option<&[u8]>) {
         let cut = |byte: &u8| match self {
             Self::Whole | Self::Query => false,
@@ -198,7 +199,7 @@ impl End {
     }
 }
 
-/// A decoded path as rules are written: without dot segments and empty ones.
+/// Writes a decoded path as rules are written: without dot segments and empty ones.
 fn written_out(path: &[u8], end: End, name_of: NameOf) -> String {
     let (path, query) = end.split(path);
     let mut kept: Vec<&[u8]> = Vec::new();
@@ -229,7 +230,7 @@ fn written_out(path: &[u8], end: End, name_of: NameOf) -> String {
     out
 }
 
-/// Visible characters as they are, but for those that end a path.
+/// Writes visible characters as they are, except those that end a path; escapes all others.
 fn push(byte: u8, out: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     if byte.is_ascii_graphic() && !matches!(byte, b'%' | b'?' | b'#') {

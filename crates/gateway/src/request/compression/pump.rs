@@ -139,7 +139,7 @@ async fn pass(
 }
 
 impl Sink {
-    /// The next piece. What has arrived goes out while it does not come.
+    /// Waits for the next piece. Flushes pending data if none comes in time.
     async fn next(
         &mut self,
         piece: impl Future<Output = Result<Option<Bytes>, BrokenBody>>,
