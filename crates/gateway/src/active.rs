@@ -13,14 +13,14 @@ pub(crate) struct ActiveConfig {
     pub(crate) config: Config,
     pub(crate) routes: Routes,
     pub(crate) cache_name: CacheName,
-    /// Whether there are requests with a timeline.
+    /// Whether any request has a timeline.
     pub(crate) has_timelines: bool,
-    /// By listener, in the order of the configuration.
+    /// TLS settings by listener, in the order of the configuration.
     pub(crate) tls: Vec<Option<Arc<rustls::ServerConfig>>>,
 }
 
 impl ActiveConfig {
-    /// A listener; a reload that removes some leaves the last one's settings to connections of those.
+    /// Returns the settings of a listener. Connections of listeners that a reload removed get those of the last one.
     pub(crate) fn listener(&self, index: usize) -> &ListenerConfig {
         &self.config.listeners[index.min(self.config.listeners.len() - 1)]
     }

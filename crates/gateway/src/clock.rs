@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use caching::Timestamp;
 
-/// The wall clock. A clock before 1970 counts as 1970: ages are then too small, never negative.
+/// Returns the time of the wall clock. A clock before 1970 counts as 1970: ages are then too small, never negative.
 pub(crate) fn now() -> Timestamp {
     #[cfg(test)]
     if let Ok(now) = test::WALL.try_with(test::Wall::now) {
@@ -14,9 +14,9 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// By how much the arrival of a response is corrected, to be compared with the origin's `Date`, where the clock of the store is so far ahead. A clock here
-/// that is ahead makes responses look older than they are, and the store's tells. It is not believed where it would make them older, or where the two are
-/// so far apart that the store's may be the wrong one: ages never count more than by the clock here.
+/// Correction of a response's time of arrival, for comparison with the origin's `Date`, if the store's clock is so far ahead. A clock
+/// here that is ahead makes responses look older than they are, and the store's clock shows that. There is no correction if it would
+/// make them older, or if the clocks are so far apart that the store's may be wrong.
 pub(crate) fn corrected_by_ms(ahead_ms: i64) -> i64 {
     if (-CORRECTION_MAX_MS..0).contains(&ahead_ms) { ahead_ms } else { 0 }
 }
@@ -37,7 +37,7 @@ mod tests {
     }
 }
 
-/// Clocks of tests, each of one task.
+/// Clocks for tests, each of one task.
 #[cfg(test)]
 pub(crate) mod test {
     use caching::Timestamp;
@@ -47,7 +47,7 @@ pub(crate) mod test {
         pub(crate) static WALL: Wall;
     }
 
-    /// A wall clock that goes with the time of the runtime, which a test may pause.
+    /// Wall clock that follows the time of the runtime, which a test may pause.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Wall {
         pub(crate) begun: Instant,

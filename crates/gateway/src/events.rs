@@ -1,7 +1,7 @@
-//! Events of one site, logged as far as the site's `log_level` says.
+//! Events of one site, logged at the site's `log_level`.
 //!
-//! They have a log target of their own, [`TARGET`], which the process lets through at every level: the site decides,
-//! so that one noisy or new site can be quiet or talkative while the others are not.
+//! They have their own log target, [`TARGET`], which the process lets through at every level: the site decides, so that a noisy or new
+//! site can be quiet or talkative while the others are not.
 
 use std::net::IpAddr;
 
@@ -14,9 +14,9 @@ use crate::routing::LiveSite;
 /// The log target of site events.
 pub const TARGET: &str = "site";
 
-/// Something worth a line.
+/// Event worth a log line.
 pub(crate) enum Event<'a> {
-    /// The origin gave no response: the server that was tried last, if one was.
+    /// The origin gave no response. `server` is the one that was tried last, if any.
     OriginFailed { error: &'a OriginError, server: Option<&'a str> },
     /// A request came back to this gateway.
     Loop,
@@ -24,7 +24,7 @@ pub(crate) enum Event<'a> {
     FillAborted(&'static str),
     /// The method PURGE was refused to a client, for this reason.
     PurgeRefused { client: IpAddr, reason: &'static str },
-    /// The content of a request did not keep its limits.
+    /// The content of a request broke its limits.
     UploadCut { client: IpAddr, reason: &'static str },
     /// A response was passed on without being stored.
     NotStored(&'static str),
@@ -42,7 +42,7 @@ impl Event<'_> {
         }
     }
 
-    /// What it shares an allowance with.
+    /// Kind of warning; each has its own allowance.
     fn kind(&self) -> &'static str {
         match self {
             Self::OriginFailed { error, .. } => error.reason(),
@@ -54,8 +54,8 @@ impl Event<'_> {
     }
 }
 
-/// Writes a line about a request's target unless the site wants to hear less, or has heard enough for now. The query stays
-/// out: it may hold secrets.
+/// Writes a line about a request's target, unless the level or the allowance of the site forbids it. The query is left out: it may hold
+/// secrets.
 pub(crate) fn emit(live: &LiveSite, path_and_query: &str, event: &Event<'_>) {
     let site = &live.config;
     if event.level() > site.log_level {

@@ -1,4 +1,4 @@
-//! What the tier behind memory tells unasked, and the log of purges: what keeps this instance in step with those that share the tier.
+//! Keeps this instance in step with those that share the tier behind memory, by notices of the tier and the log of purges.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::cache::tiers::fleet::{Beat, FleetLog};
 use crate::config::StoreIndex;
 use crate::worker::Shared;
 
-/// Is told by the tier, on whatever thread reads its connection.
+/// Receives notices of the tier, on the thread that reads its connection.
 struct Hearing {
     shared: Weak<Shared>,
     store: StoreIndex,
@@ -38,23 +38,23 @@ impl Watcher for Hearing {
     }
 }
 
-/// After something has failed; nobody waits for it.
+/// Pause after a failure. No request waits for it.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Keeps in step with those that share the tier of a store, for ever; ends at once where there is none.
+/// Keeps in step with the instances that share the tier of a store, for ever. Returns at once without a tier.
 pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
     let cache = &shared.stores.at(store).cache;
     let Some(log) = cache.fleet_log() else { return };
     let hearing = Arc::new(Hearing { shared: Arc::downgrade(&shared), store, log_changed: Notify::new() });
     let watcher: Weak<Hearing> = Arc::downgrade(&hearing);
     cache.watch(watcher);
-    // Twice in the time of verification, as a list of members wants.
+    // Twice per verification time, as a list of members requires.
     let mut ticks = interval(log.verification() / 2);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told = None;
     loop {
         let is_tick = tokio::select! {
-            // So that what happens follows from what is told, and in tests from a seed.
+            // The order of events follows from the notices, and in tests from a seed.
             biased;
             _ = ticks.tick() => true,
             () = hearing.log_changed.notified() => false,
@@ -64,7 +64,7 @@ pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
         let when = if is_tick { When::Tick } else { When::Told };
         if let Err(error) = keep(&shared, (cache, log), &mut told, when).await {
             log.failed(begun, &error);
-            // It is told when there is a connection again.
+            // The notice comes when there is a connection again.
             let _ = timeout(RETRY, hearing.log_changed.notified()).await;
             hearing.log_changed.notify_one();
             continue;
@@ -73,16 +73,16 @@ pub(crate) async fn keep_in_step(shared: Arc<Shared>, store: StoreIndex) {
     }
 }
 
-/// Why it is time to look.
+/// Reason to look at the log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// It is, from time to time.
+    /// Regular look.
     Tick,
     /// Something was told, or is to be told.
     Told,
 }
 
-/// Keeps in step, and in the list of those that share the tier: one that is not listed is found by nobody.
+/// Keeps in step, and in the list of instances that share the tier: nobody finds one that isn't listed.
 async fn keep(
     shared: &Shared,
     (cache, log): (&Cache, &FleetLog),
@@ -91,7 +91,7 @@ async fn keep(
 ) -> Result<(), BackingError> {
     step(shared, (cache, log), told).await?;
     if !log.is_listed() {
-        // Purges were complete without this instance until now. They stand in the log, so that is read again before anything is used.
+        // Purges were complete without this instance until now. The log has them, so it is read again before anything is used.
         log.enlist().await?;
         *told = None;
         return step(shared, (cache, log), told).await;
@@ -104,7 +104,7 @@ async fn keep(
     Ok(())
 }
 
-/// Writes what is to be written, reads what is new, and tells the others how far that went.
+/// Writes pending records, reads new ones, and tells the others how far it has read.
 async fn step(
     shared: &Shared,
     (cache, log): (&Cache, &FleetLog),
@@ -120,7 +120,7 @@ async fn step(
             return Ok(());
         }
         *told = None;
-        // One that is not in the list yet reads on when it is.
+        // An instance that isn't listed yet reads on once it is.
         if log.beat(read).await? == Beat::Next || !log.is_listed() {
             *told = Some(read);
             return Ok(());

@@ -1,13 +1,12 @@
 //! The HTTP data plane: listener, exchange, route, collapse, origin, transform.
 //!
-//! Takes requests in, answers them from the cache or from origin servers, and keeps what may be kept. What may be
-//! stored and reused is decided in `caching`; what bytes mean is decided in `http1` and `h2`; where bytes are kept
-//! is decided in `store`. This crate acts. It never reads arguments, files or the environment: a checked
-//! [`config::Config`] comes in whole.
+//! Answers requests from the cache or from origin servers, and stores responses. `caching` decides what may be stored and reused;
+//! `http1` and `h2` decide what bytes mean; `store` decides where bytes are kept. This crate acts. It never reads arguments, files or
+//! the environment: it gets a checked [`config::Config`].
 //!
-//! A newcomer reads `request/exchange.rs` first: the life of a request as a list of steps. Then `cache/lookup.rs`
-//! (what is there?), `cache/publish/fetch.rs` (ask the origin), `cache/inflight/table.rs` (who waits for it), `cache/inflight/fill/`
-//! (a body on its way).
+//! Read `request/exchange.rs` first: the life of a request as a list of steps. Then `cache/lookup.rs` (look-up),
+//! `cache/publish/fetch.rs` (requests to the origin), `cache/inflight/table.rs` (requests that wait), `cache/inflight/fill/` (bodies on
+//! their way).
 //!
 //! Threads: one per worker, each with a `current_thread` runtime, its own listeners (`SO_REUSEPORT`) and its own
 //! connections; tasks never move. Workers share the memory tier, the table of forwards in progress, the pools of

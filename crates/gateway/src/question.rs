@@ -1,4 +1,4 @@
-//! What `larder explain` asks, and what it is told.
+//! Questions of `larder explain`, and their answers.
 
 use caching::explain::Finding;
 use http::{HeaderMap, Method, Uri};
@@ -6,7 +6,7 @@ use http1::Authority;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-/// A request that is made in order to see what becomes of it.
+/// Request that is made to see how it is handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The method.
@@ -17,16 +17,16 @@ pub struct Question {
     pub fields: HeaderMap,
 }
 
-/// What became of a [`Question`].
+/// Answer to a [`Question`].
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Explanation {
-    /// The status that a client would have got.
+    /// Status that a client would have got.
     pub status: u16,
-    /// The `Cache-Status` that a client would have got.
+    /// `Cache-Status` that a client would have got.
     pub cache_status: String,
-    /// Whether the response came to its end.
+    /// Whether the response was complete.
     pub complete: bool,
-    /// The decisions, in the order in which they were made.
+    /// Decisions, in the order in which they were made.
     pub findings: Vec<Finding>,
 }
 
@@ -38,7 +38,7 @@ pub enum ExplainError {
         "the URL must be absolute, with http or https, a host, a port from 1 to 65535 if any, and no user information"
     )]
     UrlUnusable,
-    /// No client gets so long a target through.
+    /// The target is longer than that of any client's request may be.
     #[error("path and query of the URL are longer than {bytes_max} bytes (`limits.target_bytes_max`)")]
     UrlTooLong {
         /// The limit for clients.
@@ -50,7 +50,7 @@ pub enum ExplainError {
     /// The process serves no site.
     #[error("there is no site")]
     NoSite,
-    /// Too many explanations are under way, or the process stops. The caller tries again.
+    /// Too many explanations are under way, or the process stops. Try again.
     #[error("too many explanations are in progress")]
     Busy,
 }
@@ -61,11 +61,11 @@ pub(crate) struct ExplainJob {
     pub(crate) answer: oneshot::Sender<Explanation>,
 }
 
-/// Questions that wait for the worker.
+/// Maximum number of questions that wait for the worker.
 pub(crate) const EXPLAIN_JOBS_MAX: usize = 16;
 
 impl Question {
-    /// Checks what no limit of a process decides.
+    /// Checks a question, except for limits of the process.
     ///
     /// # Errors
     /// [`ExplainError::MethodUnsafe`] or [`ExplainError::UrlUnusable`].

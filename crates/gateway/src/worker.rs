@@ -1,4 +1,4 @@
-//! What a worker thread has at hand: shared state, its own counters, the configuration in force, the time.
+//! State of a worker thread: shared state, its own counters, the configuration in force, the time.
 
 #[cfg(test)]
 pub(crate) mod sample;
@@ -38,25 +38,25 @@ pub(crate) struct Shared {
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) connections: AtomicUsize,
-    /// How this process knows what it forwarded.
+    /// Recognises requests that this process has forwarded.
     pub(crate) instance: Instance,
     pub(crate) doorway: Doorway,
     pub(crate) drain: Drain,
     pub(crate) compressor: Arc<Compressor>,
-    /// Where spans go.
+    /// Destination of spans.
     pub(crate) spans: Option<Arc<dyn SpanSink>>,
     /// Questions for the first worker.
     pub(crate) explain_jobs: mpsc::Sender<ExplainJob>,
 }
 
 impl Shared {
-    /// Where the responses of a site are stored.
+    /// Cache for the responses of a site.
     #[inline]
     pub(crate) fn cache(&self, site: &LiveSite) -> &Cache {
         &self.stores.of(&site.config).cache
     }
 
-    /// That of the site that replied, or the first.
+    /// Store of the site that replied, or the first store.
     pub(crate) fn store_of(&self, reply: &Account) -> &Store {
         match &reply.site {
             Some(site) => self.stores.of(&site.config),
@@ -64,31 +64,31 @@ impl Shared {
         }
     }
 
-    /// What counts the bytes that belong to no site.
+    /// Budget for bytes that belong to no site.
     pub(crate) fn memory(&self) -> &Arc<Budget> {
         self.stores.first().cache.budget()
     }
 }
 
 impl Worker {
-    /// Where the responses of a site are stored.
+    /// Cache for the responses of a site.
     #[inline]
     pub(crate) fn cache(&self, site: &LiveSite) -> &Cache {
         self.shared.cache(site)
     }
 
-    /// A response of a site found no room: a client that leaves too much unread gives some.
+    /// Makes room for a response of a site: a client that leaves too much unread loses a reader.
     pub(crate) fn make_room(&self, site: &LiveSite, limits: &ClientLimits) {
         let percent = limits.client_share_percent as u64;
         let Store { cache, readers, .. } = self.shared.stores.of(&site.config);
-        // Who may have all is above no share, also where small bodies got more than the half that fills may have.
+        // At 100 percent no client exceeds its share, even if small bodies took more than the half that fills may have.
         if percent < 100 {
             readers.make_room(cache.budget().filling_bytes_max() / 100 * percent);
         }
     }
 }
 
-/// The way to a stop: readiness is gone, then idle connections end, then those in use as their requests finish.
+/// Course of a stop: readiness ends, then idle connections, then those in use as their requests finish.
 #[derive(Default)]
 pub(crate) struct Drain {
     begun: AtomicBool,
@@ -135,24 +135,24 @@ impl Drain {
     }
 }
 
-/// One worker's view.
+/// State of one worker.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
-    /// Which of the workers.
+    /// Index among the workers.
     pub(crate) index: usize,
     pub(crate) recorder: WorkerRecorder,
     pub(crate) access: AccessRecorder,
-    /// Where bytes arrive, so that no connection that waits for some holds a buffer. Only this worker's thread locks it, and
-    /// never while it waits.
+    /// Buffer for arriving bytes, so that connections that wait for some hold none. Only this worker's thread locks it, and never while
+    /// it waits.
     pub(crate) arrivals: Mutex<Box<[u8]>>,
-    /// Where responses are gathered by the connection that has some to send. The same holds for it.
+    /// Buffer in which a connection gathers responses to send. Locked like `arrivals`.
     gathering: Mutex<Vec<u8>>,
 }
 
-/// What one read can bring: the first bytes of a request, a piece of a body or of a tunnel.
+/// Most that one read can bring: the first bytes of a request, a piece of a body or of a tunnel.
 const ARRIVALS_BYTES: usize = 64 * 1024;
 
-/// What is kept of a buffer in which responses were gathered.
+/// Largest buffer that is kept after responses were gathered in it.
 const GATHERING_BYTES_MAX: usize = 128 * 1024;
 
 impl Worker {
@@ -166,12 +166,12 @@ impl Worker {
         Self { shared, index, recorder, access, arrivals, gathering: Mutex::default() }
     }
 
-    /// An empty buffer for responses.
+    /// Takes an empty buffer for responses.
     pub(crate) fn take_buffer(&self) -> Vec<u8> {
         std::mem::take(&mut self.gathering.lock())
     }
 
-    /// Gives one back that is empty again, for whoever needs one next.
+    /// Gives back an empty buffer, for the next connection that needs one.
     pub(crate) fn give_back_buffer(&self, buffer: Vec<u8>) {
         debug_assert!(buffer.is_empty());
         if buffer.capacity() <= GATHERING_BYTES_MAX {
@@ -195,7 +195,7 @@ impl Worker {
         now()
     }
 
-    /// The value of `Date` for a response that is made now.
+    /// Value of `Date` for a response that is made now.
     pub(crate) fn date(&self) -> [u8; date::IMF_FIXDATE_BYTES] {
         date::format(now())
     }
@@ -205,11 +205,11 @@ impl Worker {
     }
 }
 
-/// Tells one connection when it is to close because it is idle. It asks with the first wait and stays registered:
-/// asking anew for each request would cost more than finding the response.
+/// Tells one connection when to close because it is idle. It registers with the first wait, and stays registered: to register for each
+/// request would cost more than to find the response.
 pub(crate) struct IdleEnd {
     shared: Arc<Shared>,
-    /// Asked for the task of the connection, which stays the same.
+    /// Registered for the task of the connection, which stays the same.
     asked: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -218,7 +218,7 @@ impl IdleEnd {
         Self { shared: Arc::clone(&worker.shared), asked: None }
     }
 
-    /// Ready when the process is asked to stop, and idle connections have had their grace.
+    /// Ready when the process is asked to stop, and the grace of idle connections is over.
     fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.asked.is_some() && !self.shared.drain.has_begun() {
             return Poll::Pending;
@@ -231,7 +231,7 @@ impl IdleEnd {
         over.as_mut().poll(context)
     }
 
-    /// Waits as `poll` says; `None` when the connection is to close before.
+    /// Waits as `poll` says; `None` if the connection must close before.
     pub(crate) async fn or<T>(&mut self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
         poll_fn(|context| match poll(context) {
             Poll::Pending => self.poll_over(context).map(|()| None),

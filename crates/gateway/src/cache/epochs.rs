@@ -1,9 +1,10 @@
-//! When stored responses were last taken out of use by other than their own key: purges by operators, and groups that unsafe
-//! requests invalidate (RFC 9875). Nobody looks for the responses; whoever finds one asks here.
+//! Invalidations by other than a response's own key: purges by operators, and groups that unsafe requests invalidate (RFC 9875). They
+//! don't search for the responses; a look-up that finds one asks here.
 //!
 //! Invalidations are numbered: the number is the place of a record in the log of purges, which is in this process for now
-//! (`docs/design/purge-log.md`). A stored response keeps the number up to which it is known to be good. If that is the last one, it is
-//! current: one comparison. If not, [`store::purge::PurgeIndex`] and a table of groups are asked, and if nothing takes it, the number moves on.
+//! (`docs/design/purge-log.md`). A stored response keeps the number up to which it is known to be good. If that is the last one, the
+//! response is current: one comparison. If not, [`store::purge::PurgeIndex`] and a table of groups are asked, and if nothing
+//! invalidates the response, its number moves on.
 
 mod log;
 pub(crate) mod membership;
@@ -31,18 +32,18 @@ use self::membership::{LookUp, Membership, Stamp};
 use crate::cache::record::stored::StoredHead;
 use crate::clock::now;
 
-/// What was taken out of use.
+/// Invalidations so far, by number.
 pub(crate) struct Epochs {
-    /// Names this list of invalidations among those of other processes, and of this one before it was started anew.
+    /// Identifies this list of invalidations among those of other processes, and of this one before a restart.
     log: LogId,
-    /// Moves only when all that it counts can be found.
+    /// Number of the last invalidation. Moves only when all that it counts can be found.
     count: AtomicU64,
-    /// Held by whoever adds to it.
+    /// Serialises additions.
     turn: Mutex<()>,
     purges: PurgeIndex,
     groups: NameTable,
     tags_seen: tags_seen::TagsSeen,
-    /// Whether anything depends on keys.
+    /// Whether any response depends on the keys of others.
     keys_watched: AtomicBool,
     /// Whether a URL may have had another key than it has now.
     urls_moved: AtomicBool,
@@ -52,25 +53,25 @@ pub(crate) struct Epochs {
     hasher: RandomState,
 }
 
-/// Who purges.
+/// Instances that purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purgers {
-    /// This instance alone. The records under the keys of a URL are changed when the URL is purged, unless it was asked for with a port.
+    /// This instance alone. The purge of a URL changes the records under its keys, unless the URL was asked for with a port.
     This,
-    /// Others too, and the tier has what was stored before. What lies under a key is judged by purges of its URL.
+    /// Several instances, and the tier has responses of earlier times. The entry under a key is judged by purges of its URL.
     Several,
 }
 
-/// What was done to a stored response since it was last looked at. The numbers are those of purges.
+/// Result of the invalidations of a stored response since it was last looked at. The numbers are those of purges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing.
+    /// No invalidation.
     Current,
-    /// It was purged softly: it is stale.
+    /// Purged softly: stale.
     Stale(u64),
-    /// An unsafe request has changed a group of its: it is used only after validation.
+    /// Invalidated by an unsafe request, through a group: used only after validation.
     Invalidated,
-    /// It was purged: no validation makes it usable, and no part completes it.
+    /// Purged: no validation makes it usable, and no part completes it.
     Removed(u64),
 }
 
@@ -93,53 +94,54 @@ impl Epochs {
         }
     }
 
-    /// To be taken before a request is sent: what is invalidated while it is under way is newer than its response.
+    /// Returns the stamp of now. Must be taken before a request is sent: invalidations while it is under way are newer than its
+    /// response.
     pub(crate) fn stamp(&self) -> Stamp {
         Stamp(self.count.load(Ordering::Acquire))
     }
 
-    /// A stamp as it is kept with a response.
+    /// Stamp in the form in which it is kept with a response.
     pub(crate) fn place_of(&self, stamp: Stamp) -> LogCursor {
         LogCursor { id: self.log, offset: LogOffset(stamp.0) }
     }
 
-    /// The same in the log that several share, as soon as that was read.
+    /// Place in the log that several instances share, once that has been read this far.
     pub(crate) fn shared_place(&self, place: LogCursor) -> LogCursor {
         let shared = if place.id == self.log { self.shared.place_of(place.offset.0) } else { None };
         shared.unwrap_or(place)
     }
 
-    /// The stamp of a response that was asked for at this place; all invalidations that came since have greater ones. `None` where nobody
-    /// here knows what came since: the place is in the list of another process, or in a part of the log that is gone.
+    /// Stamp of a response that was asked for at this place; all later invalidations have greater ones. `None` if later invalidations
+    /// aren't known here: the place is in the list of another process, or in a part of the log that is gone.
     pub(crate) fn stamp_at(&self, place: LogCursor) -> Option<Stamp> {
         match self.purgers {
             _ if place.id == self.log => Some(Stamp(place.offset.0)),
             Purgers::Several => self.shared.number_at(place).map(Stamp),
-            // What was written by an earlier run of this process; it is older than all that is known here.
+            // Written by an earlier run of this process, and older than everything known here.
             Purgers::This => Some(Stamp::OLDEST),
         }
     }
 
-    /// Whether nothing at all came since a response was last looked at.
+    /// Whether no invalidation at all came since a response was last looked at.
     #[inline]
     pub(crate) fn is_checked(&self, head: &StoredHead) -> bool {
         head.checked().stamp() >= self.stamp()
     }
 
-    /// What was done to the response under a key since it was last looked at. Allocates nothing.
+    /// Judges the response under a key by the invalidations since it was last looked at. Allocates nothing.
     #[inline]
     pub(crate) fn judge(&self, key: &[u8], head: &StoredHead) -> Verdict {
         if self.is_checked(head) { Verdict::Current } else { self.look_closer(key, head) }
     }
 
-    /// Whether a response is an answer to a request that began with this look-up: what was done to it since then is for requests that came later.
+    /// Whether a response answers a request that began with this look-up. Invalidations since then concern later requests.
     pub(crate) fn answers(&self, look_up: LookUp, key: &[u8], head: &StoredHead) -> bool {
         head.checked().stamp() >= look_up.stamp || self.judge(key, head) == Verdict::Current
     }
 
     #[cold]
     fn look_closer(&self, key: &[u8], head: &StoredHead) -> Verdict {
-        // What comes while it is being looked at counts next time.
+        // Invalidations that arrive meanwhile count next time.
         let (upto, since) = (self.stamp(), head.checked().stamp());
         let verdict = self.judge_since(key, head.membership(), since);
         if verdict == Verdict::Current {
@@ -162,7 +164,7 @@ impl Epochs {
         }
     }
 
-    /// What a response to a request for `target` belongs to; `None` where that is nothing.
+    /// Groups and tags of a response to a request for `target`; `None` if it has none.
     pub(crate) fn membership(
         &self,
         groups: &Groups,
@@ -187,7 +189,7 @@ impl Epochs {
         (!is_none).then_some(Membership { groups, tags, key: None })
     }
 
-    /// Whether no response that was stored here can have the tags that a purge names. What others have stored nobody here knows.
+    /// Whether no response stored here can have the tags that a purge names. `false` if other instances store responses too.
     pub(crate) fn lacks(&self, what: &What) -> bool {
         let What::Selected(Selection { tags, tags_match, .. }) = what else { return false };
         let is_absent = |tag: &String| !self.tags_seen.may_have(self.purges.tag(tag));
@@ -198,38 +200,38 @@ impl Epochs {
         self.purgers == Purgers::This && !tags.is_empty() && is_lacking
     }
 
-    /// With it, a response is outdated when what lies under this cache key is invalidated. For responses of the same
-    /// URI that lie under other keys, of which there is no list. [`Self::watch_keys`] comes first.
+    /// Adds a cache key to a membership: its invalidation outdates the response too. For responses of the same URI that lie under other
+    /// keys, of which there is no list. [`Self::watch_keys`] comes first.
     pub(crate) fn with_key(&self, membership: Option<Membership>, key: &[u8]) -> Membership {
         Membership { key: Some(self.name(key)), ..membership.unwrap_or_default() }
     }
 
-    /// A look-up under the cache key of a URL, or under one that has this one as a part. The stamp is one from before it.
+    /// Look-up under the cache key of a URL, or under one that has this one as a part. The stamp is one from before it.
     pub(crate) fn look_up(&self, url_key: &[u8], stamp: Stamp) -> LookUp {
         LookUp { url: self.name(url_key), stamp }
     }
 
-    /// Whether what the look-up found is to be as if it had never been stored.
+    /// Whether the entry that the look-up found counts as never stored.
     pub(crate) fn is_taken_away(&self, look_up: LookUp) -> bool {
         self.purges.last_of_key(look_up.url).hard > look_up.stamp.0
     }
 
-    /// Whether what the look-up found was invalidated by its key, and what was asked for then is.
+    /// Whether the key of the look-up was invalidated since, which outdates requests of that time.
     pub(crate) fn is_overtaken(&self, look_up: LookUp) -> bool {
         self.purges.last_of_key(look_up.url).last > look_up.stamp.0
     }
 
-    /// To be called before the stamp of the first response that depends on a key.
+    /// Notes that responses depend on keys. Must be called before the stamp of the first such response.
     pub(crate) fn watch_keys(&self) {
         self.keys_watched.store(true, Ordering::Release);
     }
 
-    /// Whether there can be anything that depends on a key beside its own.
+    /// Whether any response may depend on a key beside its own.
     pub(crate) fn watches_keys(&self) -> bool {
         self.keys_watched.load(Ordering::Acquire)
     }
 
-    /// Invalidates what depends on the cache key of a URL, by whatever scheme and port. With an id, others are to be told.
+    /// Invalidates responses that depend on the cache key of a URL, whatever its scheme and port. With an id, other instances are told.
     pub(crate) fn invalidate_key(&self, key: &[u8], force: Force, id: Option<PurgeId>) {
         if self.watches_keys() || force == Force::Hard {
             self.note(|number| {
@@ -239,20 +241,20 @@ impl Epochs {
         }
     }
 
-    /// What lay under a key that was invalidated is gone now. Look-ups that began after that was noted may have found it, unless they judge what
-    /// they find by its key.
+    /// Notes that the entry under an invalidated key is gone now. Look-ups since the invalidation was noted may have found it, unless
+    /// they judge entries by their key.
     pub(crate) fn key_is_removed(&self, key: &[u8]) {
         if self.purgers == Purgers::This {
             self.invalidate_key(key, Force::Hard, None);
         }
     }
 
-    /// Notes a purge. `keys` are those of a URL: what lies under them is the caller's to change.
+    /// Notes a purge. `keys` are those of a URL; the caller changes the entries under them.
     pub(crate) fn purge(&self, record: PurgeRecord, keys: &[&[u8]]) -> Arc<Kept> {
         self.purge_at(record, keys, None)
     }
 
-    /// The same, where its record ends at a place in the log that several share.
+    /// Like [`Self::purge`], for a record that may end at a place in the log that several instances share.
     fn purge_at(&self, record: PurgeRecord, keys: &[&[u8]], end: Option<LogOffset>) -> Arc<Kept> {
         let force = if record.mode == PurgeMode::Hard { Force::Hard } else { Force::Soft };
         let reach = self.reach(&record.what, keys);
@@ -277,12 +279,12 @@ impl Epochs {
         })
     }
 
-    /// What a purge would take.
+    /// Reach of a purge.
     pub(crate) fn reach(&self, what: &What, keys: &[&[u8]]) -> Reach {
         Reach::of(what, (keys, self.url_keys()), &self.purges)
     }
 
-    /// A reload gives URLs other keys: what is stored under those of before is still there if another one gives them back.
+    /// Notes that a reload gives URLs other keys. Entries under the earlier keys come back if another reload restores these.
     pub(crate) fn urls_move(&self) {
         self.urls_moved.store(true, Ordering::Release);
     }
@@ -291,18 +293,18 @@ impl Epochs {
         if self.urls_moved.load(Ordering::Acquire) { UrlKeys::Several } else { UrlKeys::One }
     }
 
-    /// The purge of a number, as long as it is remembered.
+    /// Purge with this number, as long as it is remembered.
     pub(crate) fn purge_of(&self, number: u64) -> Option<Arc<Kept>> {
         self.recent.numbered(number)
     }
 
-    /// The last purge that took whatever was under a key, as far as the key tells.
+    /// Last purge that took everything under a key, as far as the key tells.
     pub(crate) fn last_purge_of(&self, key: &[u8]) -> Option<Arc<Kept>> {
         self.recent.last(|kept| kept.reach.takes(key, Some(&[])))
     }
 
-    /// Since when a response is stale that a purge has made so: since the purge, or if that is forgotten, since ever. By the clock of an instance
-    /// that is ahead, the purge is still to come; to every request that begins after it took effect here, the response is stale all the same.
+    /// Time since when a softly purged response is stale: that of the purge, or of the response if the purge is forgotten. If the
+    /// purging instance's clock is ahead, the time at which the purge took effect here counts.
     pub(crate) fn stale_since(&self, number: u64, head: &StoredHead) -> Timestamp {
         let purged = self.purge_of(number).and_then(|kept| {
             let at_ms = i64::try_from(kept.record.at_ms).ok()?;
@@ -311,7 +313,7 @@ impl Epochs {
         purged.unwrap_or(head.facts.response_time).max(head.facts.response_time)
     }
 
-    /// Invalidates these groups of the target's origin. With an id, others are to be told.
+    /// Invalidates these groups of the target's origin. With an id, other instances are told.
     pub(crate) fn invalidate(&self, groups: &Groups, target: &Target<'_>, id: Option<PurgeId>) {
         let names: Vec<Name> = match groups {
             Groups::Named(names) if names.is_empty() => return,
@@ -335,12 +337,12 @@ impl Epochs {
         Name(self.hasher.hash_one(identity))
     }
 
-    /// A stored response as purges see it.
+    /// Stored response as purges see it.
     fn subject<'a>(&self, key: &'a [u8], membership: Option<&'a Membership>) -> Subject<'a> {
         let tags = membership.map_or(Some(&[][..]), Membership::tags);
         let of_url = membership.and_then(|membership| membership.key);
         let place = place_of_key(key);
-        // A purge of a URL can't list the ports that it may have been stored for.
+        // The purge of a URL can't list the ports for which the URL may have been stored.
         let has_port = place.authority.len() > place.host().len();
         let own = || (has_port || self.purgers == Purgers::Several).then(|| self.purges.key(&place));
         Subject { place, tags, key: of_url.or_else(own) }
@@ -350,8 +352,8 @@ impl Epochs {
         self.purges.key(&place_of_key(key))
     }
 
-    /// Gives the next number away. It counts once all that it stands for can be found: a response that is looked at
-    /// meanwhile stays where it is.
+    /// Assigns the next number. It counts once all that it stands for can be found; a response that is judged meanwhile keeps its
+    /// number.
     fn note<T>(&self, mark: impl FnOnce(u64) -> T) -> T {
         let _turn = self.turn.lock();
         let number = self.count.load(Ordering::Relaxed) + 1;

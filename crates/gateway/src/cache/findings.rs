@@ -1,4 +1,4 @@
-//! What the cache's steps have decided, in words, for `larder explain`. Nothing is decided here.
+//! Findings of the cache's steps, in words, for `larder explain`. Nothing is decided here.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::cache::using::Use;
 use crate::request::reply::Reply;
 use crate::rewrite::reading;
 
-/// The fields of the request that are part of its key. Credentials are named and not shown.
+/// Adds the request fields that are part of the key. Credentials are named, but not shown.
 pub(crate) fn keyed(finding: Finding, keyed: &[u8], rules: &Rules) -> Finding {
     reading::keyed_lines(keyed).into_iter().fold(finding, |finding, (name, value)| {
         let shown =
@@ -26,7 +26,7 @@ pub(crate) fn keyed(finding: Finding, keyed: &[u8], rules: &Rules) -> Finding {
     })
 }
 
-/// What is stored under the key, and which of it fits the request.
+/// Findings about the stored responses under the key: which one fits the request, or why none does.
 pub(crate) fn selection(
     entry: Option<&CacheEntry>,
     selected: Option<&Hit>,
@@ -63,7 +63,7 @@ pub(crate) fn selection(
     vec![explain::mismatch(finding, hit.head.nominated(), hit.head.nominated_values(), request, rules)]
 }
 
-/// What the tier behind memory had to say about the key.
+/// Finding about the tier's reply for the key.
 pub(crate) fn tier(said: Said, since_start: Duration) -> Finding {
     let says = match said {
         Said::Unasked => "what the shared store has is known already",
@@ -83,7 +83,7 @@ pub(crate) fn tier(said: Said, since_start: Duration) -> Finding {
     }
 }
 
-/// An operator has taken what was stored out of use.
+/// Finding about an operator's purge.
 pub(crate) fn purged(purge: &PurgeRecord) -> Finding {
     let at = Timestamp::from_ms(i64::try_from(purge.at_ms).unwrap_or(i64::MAX));
     let at = String::from_utf8_lossy(&date::format(at)).into_owned();
@@ -98,7 +98,7 @@ pub(crate) fn purged(purge: &PurgeRecord) -> Finding {
         .with("id", purge.id.to_string(), "")
 }
 
-/// Why the cache has no part in a request, or why it ended.
+/// Finding with the reason why the cache has no part in a request, or why its part ended.
 pub(crate) fn because(step: &'static str, says: &str, detail: Detail) -> Finding {
     Finding::new(step, format!("{says}: {}", explain::sentence(detail.meaning())), detail.section()).with(
         "reason",
@@ -107,7 +107,7 @@ pub(crate) fn because(step: &'static str, says: &str, detail: Detail) -> Finding
     )
 }
 
-/// Whether a response of the origin is stored.
+/// Finding about whether a response of the origin is stored.
 pub(crate) fn storing(outcome: Result<&Storable, Detail>, now: Timestamp) -> Finding {
     match outcome {
         Ok(storable) => explain::storing(Ok(storable), now),
@@ -116,7 +116,7 @@ pub(crate) fn storing(outcome: Result<&Storable, Detail>, now: Timestamp) -> Fin
     }
 }
 
-/// What became of the request for bytes that a stored response lacks.
+/// Finding about the answer to a request for bytes that a stored response lacks.
 pub(crate) fn missing_part(answer: HoleAnswer) -> Finding {
     let says = match answer {
         HoleAnswer::Splice(_) => "the origin's 206 is part of what is stored",
@@ -127,7 +127,7 @@ pub(crate) fn missing_part(answer: HoleAnswer) -> Finding {
     Finding::new("combine", says, "RFC 9111 section 3.4")
 }
 
-/// A 304 of the origin has made a stored response fresh.
+/// Finding about a 304 of the origin that freshened a stored response.
 pub(crate) fn freshened(hit: &Hit, storing: Result<(), Detail>, now: Timestamp) -> Finding {
     let says = match storing {
         Ok(()) => "the origin's 304 updates the stored response",
@@ -136,7 +136,7 @@ pub(crate) fn freshened(hit: &Hit, storing: Result<(), Detail>, now: Timestamp) 
     explain::with_freshness(Finding::new("freshen", says, "RFC 9111 section 4.3.4"), &hit.head.facts, now)
 }
 
-/// The origin failed, and whether a stale response may stand in.
+/// Finding about a failure of the origin, and whether a stale response may stand in.
 pub(crate) fn failure(stale: Option<&Hit>, has_stored: bool, cause: FailureCause, now: Timestamp) -> Finding {
     let (cause, section) = match cause.status {
         None => (cause.detail.as_str().to_owned(), "RFC 9111 section 4.2.4"),
@@ -155,7 +155,7 @@ pub(crate) fn failure(stale: Option<&Hit>, has_stored: bool, cause: FailureCause
     }
 }
 
-/// What the client gets from a stored response.
+/// Finding about a client's reply from a stored response.
 pub(crate) fn delivered(reply: &Reply, used: Use) -> Finding {
     let (says, section) = match reply.status {
         304 => ("the client's own copy is still good", "RFC 9111 section 4.3.2"),

@@ -68,10 +68,10 @@ fn invalidate_groups(worker: &Worker, plan: &Plan, groups: &Groups, changed: &mu
     }
 }
 
-/// What is invalidated: sites, with path and query as their keys have them.
+/// Sites that an invalidation concerns, with path and query as their keys have them.
 ///
-/// The response names URLs as clients know them, and those that rules rewrite are stored under others. An origin may also have named
-/// what it knows itself, so both are meant.
+/// The response names URLs as clients know them, but responses to URLs that rules rewrite are stored under others. An origin may also
+/// name URLs as it sees them, so both are meant.
 fn places(plan: &Plan, status: u16, lines: &[FieldLine<'_>]) -> Vec<(Arc<LiveSite>, String)> {
     let mut places = Vec::new();
     let mut add = |(site, place): (&Arc<LiveSite>, String)| {
@@ -87,7 +87,7 @@ fn places(plan: &Plan, status: u16, lines: &[FieldLine<'_>]) -> Vec<(Arc<LiveSit
         let site = site_of(place).filter(|site| !site.transforms(Phase::ClientRequest).is_empty());
         site.map(|site| (site, rewritten(plan, site, place))).into_iter().for_each(&mut add);
     }
-    // Rules may have written a path that belongs to another site, or to none. The origin means the same by it.
+    // Rules may have written a path that belongs to another site, or to none: the request's own site counts too.
     let own = plan.asked.is_some().then_some(&plan.site);
     for place in as_forwarded {
         site_of(&place).into_iter().chain(own).for_each(|site| add((site, place.clone())));
@@ -105,7 +105,7 @@ fn named(plan: &Plan, target: Target<'_>, status: u16, lines: &[FieldLine<'_>]) 
     .collect()
 }
 
-/// Path and query as a GET of this client would have them behind the rules of a site.
+/// Path and query that a GET of this client would have after the rules of a site.
 fn rewritten(plan: &Plan, site: &LiveSite, path_and_query: &str) -> String {
     let lines = plan.asked().fields.to_lines();
     let asked = plan.asked().borrow(&lines);
@@ -119,7 +119,7 @@ fn rewritten(plan: &Plan, site: &LiveSite, path_and_query: &str) -> String {
     }
 }
 
-/// Whatever lies in a place, by the rule that a GET for it would have.
+/// Invalidates all responses for a path and query at a site, by the rule that a GET for them would have.
 //= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
 async fn invalidate_place(
     (worker, plan): (&Worker, &Plan),
@@ -134,7 +134,7 @@ async fn invalidate_place(
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let cache = worker.cache(site);
     if plan.site.rule_at(plan.rule).caching.groups_invalidated == GroupsInvalidated::Shared {
-        // Who else is in its groups, only what is stored tells.
+        // Only the stored response tells which groups it belongs to.
         let rule = site.rule_at(site.rule("GET", path_and_query));
         let groups_max = plan.live.config.store(&site.config).groups_max;
         let loads = keys.iter().map(|key| cache.load(key, Asker { rule, groups_max, site_key: None }));
@@ -154,11 +154,11 @@ async fn invalidate_place(
 fn shared_groups(cache: &Cache, key: &[u8], groups_max: usize) -> Vec<Groups> {
     let Some(entry) = cache.look_up(key) else { return Vec::new() };
     let groups = entry.variants().iter().map(|variant| groups_of(&variant.head, groups_max));
-    // One that belongs to too many is in none that could be named.
+    // A response in too many groups has none that could be named.
     groups.filter(|groups| matches!(groups, Groups::Named(_))).collect()
 }
 
-/// The groups that a stored response says it belongs to, by the lines that others judge it by.
+/// Groups that a stored response belongs to, by the lines that other instances judge it by.
 fn groups_of(head: &StoredHead, max: usize) -> Groups {
     let judged: Vec<FieldLine<'_>> = head.inputs().into_iter().flat_map(Inputs::judged).collect();
     match fields::contains(&judged, "cache-groups") {

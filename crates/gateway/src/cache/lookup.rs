@@ -1,4 +1,4 @@
-//! What the cache has for a request, and what may be done with it.
+//! Looks up the stored response for a request, and decides how it may be used.
 
 use std::sync::Arc;
 
@@ -43,14 +43,14 @@ pub(crate) struct Lookup<'a> {
     pub(crate) now: Timestamp,
     /// Taken before anything is looked up.
     pub(crate) stamp: Stamp,
-    /// Of a QUERY, once it is read.
+    /// Content of a QUERY, once it is read.
     pub(crate) content: Option<&'a Bytes>,
     pub(crate) tier: Tier,
 }
 
-/// What a look-up comes to.
+/// Outcome of a look-up.
 pub(crate) enum Found {
-    /// The answer of the origin is for this client alone; what is stored may stand in for it.
+    /// The answer of the origin is for this client alone; a stored response may stand in for a failure.
     Forward(ForwardReason, Option<StandIn>),
     /// The content must be read first: it is part of the cache key.
     NeedContent,
@@ -58,14 +58,14 @@ pub(crate) enum Found {
     Use(Hit, Use),
     /// The origin must be asked; the answer may be stored.
     Fetch(Arc<Fetch>),
-    /// `only-if-cached`, and nothing can be used.
+    /// `only-if-cached`, and no stored response can be used.
     Unavailable,
-    /// The tier behind memory may have something.
+    /// The tier behind memory may have a record.
     Load,
 }
 
 impl Lookup<'_> {
-    /// That of its site.
+    /// Cache of the site.
     pub(crate) fn cache(&self) -> &Cache {
         self.worker.cache(self.site)
     }
@@ -100,7 +100,7 @@ impl Lookup<'_> {
         }
     }
 
-    /// Whether the tier is worth asking for what memory lacks, or may have otherwise than the tier.
+    /// Whether to ask the tier for a record that memory lacks, or may have in another version.
     fn may_load(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> bool {
         self.tier == Tier::Unasked
             && self.cache().may_load(entry, key)
@@ -108,7 +108,7 @@ impl Lookup<'_> {
             && self.site.rule_at(self.rule).caching.enabled
     }
 
-    /// What is at hand, what is decided about it, and what that comes to.
+    /// Selects a stored response, decides about it, and returns what that means for the request.
     fn decide(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Found {
         let selected = entry.and_then(|entry| entry.select(self.selecting()));
         let question = self.question(entry, key);
@@ -242,14 +242,14 @@ impl Lookup<'_> {
         }))
     }
 
-    /// This look-up, to be kept.
+    /// Record of this look-up, for later comparison with invalidations.
     fn look_up(&self, key: &[u8]) -> LookUp {
         let RequestHead { scheme, authority, path_and_query, keyed, .. } = *self.request;
         let epochs = self.cache().epochs();
         if self.facts.method != MethodClass::Query && keyed.is_empty() {
             return epochs.look_up(key, self.stamp);
         }
-        // What lies under such a key is taken away by the key of its URL alone.
+        // Entries under such a key are invalidated by the key of their URL alone.
         epochs.look_up(&key_of(self.site, scheme, authority, path_and_query), self.stamp)
     }
 
@@ -268,7 +268,7 @@ impl Lookup<'_> {
         self.site.rule_at(self.rule).selecting(sent)
     }
 
-    /// The variant that is asked for, as far as a stored response tells what it depends on.
+    /// Variant key of the request, as far as the newest stored response tells the nominated fields.
     fn variant_key(&self, entry: Option<&Arc<CacheEntry>>) -> Vec<u8> {
         let mut variant = Vec::new();
         if let Some(newest) = entry.and_then(|entry| entry.variants().first()) {
@@ -277,7 +277,7 @@ impl Lookup<'_> {
         variant
     }
 
-    /// What to do where a stored response lacks bytes of the answer; nothing, where the request wants nothing to be forwarded.
+    /// How to go on if a stored response lacks bytes of the answer; `None` if the request forbids forwarding.
     //= RFC 9111 section 3.3: an incomplete response answers ranges inside it only
     //= RFC 9111 section 3.3: completing by a range request
     pub(crate) fn mode_for_rest(
@@ -311,7 +311,7 @@ impl Lookup<'_> {
         Some(ForwardMode::Fetch(Arc::new(self.rest(scope, key))))
     }
 
-    /// How what memory lacks of a stored response is loaded. `cause` is the failure that it stands in for.
+    /// Mode that loads the bytes that memory lacks of a stored response. `cause` is the failure that the response stands in for.
     pub(crate) fn loading(
         &self,
         hit: &Hit,
@@ -323,7 +323,7 @@ impl Lookup<'_> {
         ForwardMode::Assemble(Arc::new(Assemble { hit: hit.clone(), used, cause, fetch }))
     }
 
-    /// What asks for bytes that a stored response lacks.
+    /// Fetch of the bytes that a stored response lacks.
     fn rest(&self, scope: FetchScope, key: &[u8]) -> Fetch {
         let cache = self.cache();
         let entry = cache.look_up(key);
@@ -342,7 +342,7 @@ impl Lookup<'_> {
         }
     }
 
-    /// What validates a stale response.
+    /// Fetch that validates a stale response.
     pub(crate) fn validation(&self, hit: &Hit, key: &[u8]) -> Fetch {
         let tags_max = self.live.config.store(&self.site.config).validation_tags_max;
         let cache = self.cache();
@@ -362,7 +362,7 @@ impl Lookup<'_> {
         }
     }
 
-    /// Requests whose content or purpose isn't part of a cache key.
+    /// Reason to bypass the cache: a purpose or content that isn't part of a cache key.
     fn why_pass(&self) -> Option<ForwardReason> {
         if self.request.upgrade.is_some() {
             return Some(ForwardReason { fwd: FwdReason::Bypass, detail: Reason::Upgrade.into() });
@@ -375,7 +375,7 @@ impl Lookup<'_> {
     }
 }
 
-/// Whether a look-up has to read the request first: its lines differ from what is sent in what this record's `Vary`
+/// Whether a look-up has to read the request first: its lines differ from those that are sent in fields that this record's `Vary`
 /// nominates.
 fn differs_for(record: &CacheEntry, request: &RequestHead<'_>, site: &Site) -> bool {
     let differs = || request.nominations == Nominations::Some || reading::changes_fields(site);

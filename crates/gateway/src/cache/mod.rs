@@ -1,4 +1,4 @@
-//! The cache of the gateway: what is stored, what is being fetched, and what changes either.
+//! The cache of the gateway: stored responses, fetches in progress, and changes to either.
 
 pub(crate) mod decide;
 pub(crate) mod epochs;
@@ -53,20 +53,20 @@ use self::tiers::{Left, StartTier, Tiers};
 use crate::clock::{self, now};
 use crate::config::FileUse;
 
-/// What all workers store, fetch and take out of use in one store: the one way to look up, publish, invalidate, purge and count.
+/// Cache of one store, shared by all workers: the one way to look up, publish, invalidate, purge and count.
 ///
-/// A record changes in [`Cache::update`] alone, under its key's turn; what is on its way is known to [`Cache::fetches`], and what
-/// was invalidated by other than its key to [`Cache::is_invalidated`].
+/// A record changes in [`Cache::update`] alone, under its key's turn. [`Cache::fetches`] has the fetches in progress, and
+/// [`Cache::is_invalidated`] tells what was invalidated by other than its key.
 pub(crate) struct Cache {
     memory: Memory<CacheEntry>,
-    /// What is behind memory, if anything.
+    /// Tier behind memory, if any.
     tiers: Option<Tiers>,
     epochs: Arc<Epochs>,
     fetches: Arc<FetchTable>,
     backoff: RevalidationBackoff,
 }
 
-/// From here on a body is cheaper to send from a file; see `docs/design/large-bodies.md`.
+/// Size from which a body is cheaper to send from a file; see `docs/design/large-bodies.md`.
 const FILE_SEGMENT_BYTES_MIN: usize = INLINE_BODY_BYTES_MAX + 1;
 /// Records looked at per step when expired ones are removed.
 const SWEEP_ENTRIES: usize = 1_000;
@@ -74,7 +74,7 @@ const SWEEP_STEP: Duration = Duration::from_millis(20);
 const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 
 impl Cache {
-    /// An empty one of this size.
+    /// Creates an empty cache of this size.
     pub(crate) fn new(memory_bytes_max: u64, files: FileUse, tier: Option<StartTier>) -> Self {
         let memory = memory(memory_bytes_max, files);
         let purgers = if tier.is_some() { Purgers::Several } else { Purgers::This };
@@ -89,7 +89,7 @@ impl Cache {
         }
     }
 
-    /// What lies under a key, as far as nobody has to be asked.
+    /// Returns the entry under a key, if it is at hand.
     pub(crate) fn look_up(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
         let entry = self.at_hand(key)?;
         if entry.variants().iter().all(|variant| self.epochs.is_checked(&variant.head)) {
@@ -102,7 +102,7 @@ impl Cache {
         self.memory.get(key).or_else(|| self.tiers.as_ref()?.known(key))
     }
 
-    /// Whether the tier behind memory may have what memory has not, or something else than `entry`, which memory has.
+    /// Whether the tier behind memory may have an entry that memory lacks, or another version of `entry`, which memory has.
     pub(crate) fn may_load(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> bool {
         self.tiers.as_ref().is_some_and(|tiers| match entry {
             None => tiers.may_have(key),
@@ -110,62 +110,61 @@ impl Cache {
         })
     }
 
-    /// Whether the origin is to be asked about what memory has, since nobody can say if another instance has changed it.
+    /// Whether the origin must be asked about an entry in memory, because another instance may have changed it unnoticed.
     pub(crate) fn needs_verification(&self, entry: &CacheEntry) -> bool {
         self.tiers.as_ref().is_some_and(|tiers| tiers.needs_verification(entry))
     }
 
-    /// The purges of all that share the tier behind memory.
+    /// Log of the purges by all instances that share the tier behind memory.
     pub(crate) fn fleet_log(&self) -> Option<&FleetLog> {
         self.tiers.as_ref().map(Tiers::log)
     }
 
-    /// All purges of this instance that were posted up to there were read in the log.
+    /// Notes that all purges of this instance up to this one were read in the log.
     pub(crate) fn own_purges_are_read(&self, upto: Posted) {
         self.epochs.own_are_read(upto);
     }
 
-    /// The tier behind memory can be asked: whoever rests because it could not goes on.
+    /// Notes that the tier behind memory can be asked: tasks that rest because it could not be go on.
     pub(crate) fn tier_answers(&self) {
         self.tiers.iter().for_each(Tiers::answers);
     }
 
-    /// Another instance has purged something.
+    /// Notes that another instance has purged something.
     pub(crate) fn heard_purge(&self) {
         self.tiers.iter().for_each(Tiers::heard_purge);
     }
 
-    /// By how much the arrival of a response is corrected, to tell how old it was then.
+    /// Correction of a response's time of arrival, for its age at that time.
     pub(crate) fn clock_ahead_ms(&self) -> i64 {
         self.tiers.as_ref().map_or(0, |tiers| clock::corrected_by_ms(tiers.clock_ahead_ms()))
     }
 
-    /// From now on `watcher` is told what the tier behind memory tells unasked.
+    /// Registers `watcher` for notices that the tier behind memory sends unasked.
     pub(crate) fn watch(&self, watcher: Weak<dyn Watcher>) {
         if let Some(tiers) = &self.tiers {
             tiers.watch(watcher);
         }
     }
 
-    /// The tier behind memory says that records with these names have changed.
+    /// Takes in a notice of the tier behind memory that records with these names have changed.
     pub(crate) fn suspect(&self, names: &[&[u8]]) {
         if let Some(tiers) = &self.tiers {
             tiers.suspect(&self.memory, names);
         }
     }
 
-    /// It says that everything may have changed.
+    /// Takes in a notice that everything may have changed.
     pub(crate) fn all_suspect(&self) {
         self.tiers.iter().for_each(Tiers::all_suspect);
     }
 
-    /// What lies under a key, to be held by who may change it, where memory may forget it meanwhile.
+    /// Entry under a key, held by a caller that may change it, since memory may evict it meanwhile. `None` without a tier.
     pub(crate) fn kept_in_use(&self, entry: Option<&Arc<CacheEntry>>) -> Option<Arc<CacheEntry>> {
         self.tiers.as_ref().and(entry).cloned()
     }
 
-    /// Asks the tier behind memory for what lies under a key, to be used by this rule. What comes is found by look-ups
-    /// as long as somebody holds it.
+    /// Asks the tier behind memory for the entry under a key, to be used by this rule. Look-ups find the entry as long as it is held.
     pub(crate) async fn load(&self, key: &[u8], asker: Asker<'_>) -> Answer {
         match &self.tiers {
             Some(tiers) => tiers.load(self.home(), key, asker).await,
@@ -173,7 +172,7 @@ impl Cache {
         }
     }
 
-    /// The same, as it is from now on.
+    /// Like [`Self::load`], but with the entry as it is from now on.
     pub(crate) async fn load_anew(&self, key: &[u8], asker: Asker<'_>) -> Answer {
         match &self.tiers {
             Some(tiers) => tiers.load_anew(self.home(), key, asker).await,
@@ -181,14 +180,14 @@ impl Cache {
         }
     }
 
-    /// Waits until the tier behind memory knows what has happened to a key, but not for long.
+    /// Waits a short time until the tier behind memory knows about the changes to a key.
     pub(crate) async fn written(&self, key: &[u8]) {
         if let Some(tiers) = &self.tiers {
             tiers.written(key).await;
         }
     }
 
-    /// Changes what lies under a key as `decide` says, who sees it as it is now: nobody else changes it meanwhile.
+    /// Changes the entry under a key as `decide` says, which sees the current entry. No other change happens meanwhile.
     pub(crate) fn update(
         &self,
         key: &[u8],
@@ -197,7 +196,7 @@ impl Cache {
         self.update_under((key, None), decide)
     }
 
-    /// The same for what was fetched under a lease.
+    /// Like [`Self::update`], for a response that was fetched under a lease.
     pub(crate) fn update_under(
         &self,
         (key, lease): (&[u8], Option<&Arc<Held>>),
@@ -222,7 +221,7 @@ impl Cache {
         }
     }
 
-    /// The same, and looks what lies there.
+    /// Takes the lease on a key, and looks up the key's entry.
     pub(crate) async fn take_lease_and_look(
         &self,
         wanted: Wanted<'_>,
@@ -234,7 +233,7 @@ impl Cache {
         }
     }
 
-    /// Waits for what another instance fetches, as long as the record in the tier is the one that was `seen`.
+    /// Waits for another instance's fetch, as long as the record in the tier is the one that was `seen`.
     pub(crate) async fn await_other(&self, key: &[u8], seen: Option<Version>, limit: Duration) -> Awaited {
         match &self.tiers {
             None => Awaited::Failed,
@@ -242,17 +241,17 @@ impl Cache {
         }
     }
 
-    /// Where what comes from the tier is put.
+    /// Destination of entries from the tier.
     pub(in crate::cache) fn home(&self) -> Home<'_> {
         Home { memory: &self.memory, epochs: &self.epochs }
     }
 
-    /// The longest wait for what another instance fetches.
+    /// Longest wait for another instance's fetch.
     pub(crate) fn lease_wait_max(&self) -> Duration {
         self.tiers.as_ref().map_or(Duration::ZERO, Tiers::lease_wait_max)
     }
 
-    /// Changes what lies under a key as a purge says that is noted already.
+    /// Changes the entry under a key for a purge that is already noted.
     fn purged(&self, key: &[u8], decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>) {
         match &self.tiers {
             None => _ = self.memory.update(key, decide),
@@ -260,7 +259,7 @@ impl Cache {
         }
     }
 
-    /// Puts a record under a key that says of responses what the one there says, and has another note: for memory alone.
+    /// Replaces the entry under a key with one that has the same responses and another note; in memory alone.
     pub(crate) fn annotate(
         &self,
         key: &[u8],
@@ -272,9 +271,8 @@ impl Cache {
         }
     }
 
-    /// Takes what lies under a key, or is on its way there, out of use; of the record stays what `change` says. `spared` is
-    /// a forward that may still store what it brings. Fetches come first: what they bring is delivered, but not stored. Returns how
-    /// many there were.
+    /// Invalidates the entry under a key and the fetches for it; `change` says what remains of the entry. `spared` is a forward that
+    /// may still store its response. Fetches come first: their responses are delivered, but not stored. Returns the number of fetches.
     //= RFC 9111 section 4.4: invalidating stored responses
     pub(crate) fn invalidate(
         &self,
@@ -287,7 +285,7 @@ impl Cache {
         fetches
     }
 
-    /// The same of what is known here. What else the tier has is judged by its key.
+    /// Like [`Self::invalidate`], for entries known here. Other entries of the tier are judged by their key.
     pub(crate) fn invalidate_known(
         &self,
         key: &[u8],
@@ -300,87 +298,86 @@ impl Cache {
         fetches
     }
 
-    /// Of what the tier behind memory has under a key, something is out of use; what nobody here knows goes as a whole.
+    /// Removes the tier's record under a key, after an invalidation of a part of it, if no version of it is known here.
     pub(crate) fn remove_unknown(&self, key: &[u8]) {
         if let Some(tiers) = &self.tiers {
             tiers.remove_unknown(key);
         }
     }
 
-    /// Notes a purge: what it takes is out of use for whoever looks it up. `keys` are those of a URL; what lies under them is
-    /// changed by [`Self::invalidate`].
+    /// Notes a purge, which takes effect when responses are looked up. `keys` are those of a URL; [`Self::invalidate`] changes the
+    /// entries under them.
     pub(crate) fn note_purge(&self, record: PurgeRecord, keys: &[&[u8]]) -> Arc<Kept> {
         self.epochs.purge(record, keys)
     }
 
-    /// To be called before a reload is in force that may give URLs other keys.
+    /// Prepares for a reload that may give URLs other keys. Must be called before the reload is in force.
     pub(crate) fn urls_move(&self) {
         self.epochs.urls_move();
     }
 
-    /// The purge that took what was under a key, as far as anybody knows. Before it is looked up: what is found out is not found
-    /// again.
+    /// Purge that took the entry under a key, if known. Must be called before the look-up, which applies the purge and so hides it.
     pub(crate) fn purge_behind(&self, key: &[u8]) -> Option<Arc<Kept>> {
         purged::purge_behind(self, key)
     }
 
-    /// A walk over all that is in memory.
+    /// Walk over all entries in memory.
     pub(crate) fn walk(&self) -> Walk<'_, CacheEntry> {
         self.memory.walk()
     }
 
-    /// Takes the responses of groups out of use.
+    /// Invalidates the responses of groups.
     pub(crate) fn invalidate_groups(&self, groups: &Groups, target: &Target<'_>, id: Option<PurgeId>) {
         self.epochs.invalidate(groups, target, id);
     }
 
-    /// Whether the stored response under a key was taken out of use, by other than its key, since it was found.
+    /// Whether the stored response under a key was invalidated, by other than its key, since it was found.
     pub(crate) fn is_invalidated(&self, key: &[u8], head: &StoredHead) -> bool {
         self.epochs.judge(key, head) != Verdict::Current
     }
 
-    /// Whether it is good for a request that began with this look-up, and waited for it.
+    /// Whether the response answers a request that began with this look-up, and waited for it.
     pub(crate) fn answers(&self, look_up: LookUp, key: &[u8], head: &StoredHead) -> bool {
         self.epochs.answers(look_up, key, head)
     }
 
-    /// What was done to it.
+    /// Verdict on the stored response under a key.
     pub(crate) fn verdict(&self, key: &[u8], head: &StoredHead) -> Verdict {
         self.epochs.judge(key, head)
     }
 
-    /// Whether it is to be as if it had never been stored.
+    /// Whether the response counts as never stored.
     pub(crate) fn is_removed(&self, key: &[u8], head: &StoredHead) -> bool {
         matches!(self.epochs.judge(key, head), Verdict::Removed(_))
     }
 
-    /// Whether what a look-up found may still stand in, stale, for an origin that fails.
+    /// Whether the response that a look-up found may still stand in, stale, for an origin that fails.
     pub(crate) fn may_stand_in(&self, key: &[u8], look_up: LookUp, head: &StoredHead) -> bool {
         matches!(self.epochs.judge(key, head), Verdict::Current | Verdict::Stale(_))
             && !self.is_taken_away(look_up)
     }
 
-    /// Whether what a look-up found was taken away since: it is not to be used, and not to be validated.
+    /// Whether the entry that a look-up found was removed since: it must be neither used nor validated.
     pub(crate) fn is_taken_away(&self, look_up: LookUp) -> bool {
         self.epochs.is_taken_away(look_up)
     }
 
-    /// Whether what was asked for then is older than an invalidation of its URL.
+    /// Whether a request with this look-up is older than an invalidation of its URL.
     pub(crate) fn is_overtaken(&self, look_up: LookUp) -> bool {
         self.epochs.is_overtaken(look_up)
     }
 
-    /// The time by which invalidations are ordered: to be taken before an origin is asked, and before a look-up.
+    /// Current place in the order of invalidations. Must be taken before an origin is asked, and before a look-up.
     pub(crate) fn stamp(&self) -> Stamp {
         self.epochs.stamp()
     }
 
-    /// From now on some responses lie under keys that are more than a URL's.
+    /// Notes that some responses lie under keys that have more than a URL.
     pub(crate) fn watch_keys(&self) {
         self.epochs.watch_keys();
     }
 
-    /// Whether what a response was judged by is kept with it.
+    /// Whether the inputs to the judgement of a response are kept with it.
     pub(crate) fn keeps_inputs(&self) -> KeepInputs {
         if self.tiers.is_some() { KeepInputs::Yes } else { KeepInputs::No }
     }
@@ -389,19 +386,19 @@ impl Cache {
         &self.epochs
     }
 
-    /// Where segments are put: what is stored in them is found by their group alone.
+    /// Memory, also for segments: these are found by their group alone.
     pub(in crate::cache) fn memory(&self) -> &Memory<CacheEntry> {
         &self.memory
     }
 
-    /// A body of a new representation, of which nothing is stored yet.
+    /// Creates the body of a new representation, of which nothing is stored yet.
     pub(in crate::cache) fn open_body(&self, complete_bytes: Option<u64>) -> Segmented {
         let group = Arc::new(self.memory.open_group());
         let body = Segmented::new(group, self.segment_bytes_max(), complete_bytes);
         if self.segments().is_some() { body.followed() } else { body }
     }
 
-    /// Puts a body that lies under no key of its own: it is held by what it is a form of, and goes with it. `None` where memory does not
+    /// Keeps a body without a key of its own: the response that it is a form of holds it, and takes it along. `None` if memory doesn't
     /// take all of it.
     pub(crate) fn keep_beside(&self, body: CompleteBody) -> Option<Segmented> {
         let segments = match body {
@@ -413,12 +410,12 @@ impl Cache {
         Segmented::new(group, self.segment_bytes_max(), Some(bytes)).filled(&segments)
     }
 
-    /// Where segments go that are to outlive memory.
+    /// Segments of the tier, for bodies that outlive memory.
     pub(crate) fn segments(&self) -> Option<&TierSegments> {
         self.tiers.as_ref().map(Tiers::segments)
     }
 
-    /// The waits after validations in vain.
+    /// Waits after validations in vain.
     pub(crate) fn backoff(&self) -> &RevalidationBackoff {
         &self.backoff
     }
@@ -428,7 +425,7 @@ impl Cache {
         &self.fetches
     }
 
-    /// What counts every live byte.
+    /// Budget that counts every live byte.
     pub(crate) fn budget(&self) -> &Arc<Budget> {
         self.memory.budget()
     }
@@ -445,7 +442,7 @@ impl Cache {
         self.memory.usage()
     }
 
-    /// Writes what is stored to the tier behind memory, for ever.
+    /// Writes stored entries to the tier behind memory, for ever.
     pub(crate) async fn write_behind(&self) {
         if let Some(tiers) = &self.tiers {
             tiers.write_behind().await;
@@ -462,22 +459,22 @@ impl Cache {
         } else if waiting > 0 {
             tracing::info!(store, keys = waiting, "the tier behind memory has all that was stored");
         }
-        // So that no purge waits for this instance.
+        // No purge should wait for this instance.
         if let Err(error) = tiers.log().leave().await {
             tracing::info!(store, %error, "other instances are not told of the end: purges wait for this one for a while");
         }
     }
 
-    /// What was asked of the tier behind memory.
+    /// Counts of the requests to the tier behind memory.
     pub(crate) fn tier_counts(&self) -> Option<TierCounts> {
-        // As many bits of the id as a floating-point number takes.
+        // As many bits of the id as a floating-point number holds.
         let number =
             |read: LogCursor| u64::from_be_bytes(*read.id.0.first_chunk().expect("it has 16 bytes")) >> 16;
         let log = self.epochs.log_read().map(number);
         self.tiers.as_ref().map(|tiers| TierCounts { log, ..tiers.counts() })
     }
 
-    /// How the tier behind memory does.
+    /// Health of the tier behind memory.
     pub(crate) fn tier_health(&self) -> Option<Health> {
         self.tiers.as_ref().map(Tiers::health)
     }

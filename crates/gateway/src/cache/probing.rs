@@ -1,5 +1,5 @@
-//! A stored response in place of an origin whose circuit breaker isn't closed. Nobody waits for such an origin who doesn't have to: where it is
-//! time to try it, a validation does behind the response.
+//! Stored responses in place of an origin whose circuit breaker isn't closed. Requests that can do without such an origin don't wait
+//! for it: when it is time to probe it, a validation behind the response does.
 
 use std::time::Duration;
 
@@ -33,18 +33,18 @@ pub(crate) struct Candidate<'a> {
 }
 
 impl<'a> Candidate<'a> {
-    /// That of a request whose answer could be stored, if it has one.
+    /// Candidate of a request whose answer could be stored, if it has one.
     pub(crate) fn of_fetch(fetch: &'a Fetch) -> Option<Self> {
         Some(Self { hit: fetch.stale.as_ref()?, look_up: fetch.look_up, fwd: fetch.reason.fwd() })
     }
 
-    /// That of one whose answer could not.
+    /// Candidate of a request whose answer could not be stored.
     pub(crate) fn of_stand_in(stand_in: &'a StandIn, fwd: FwdReason) -> Self {
         Self { hit: &stand_in.hit, look_up: stand_in.look_up, fwd }
     }
 }
 
-/// The reply, or how it is loaded; `None` where the request has to wait for the origin, or be refused.
+/// Returns the reply, or how to load it; `None` if the request has to wait for the origin, or be refused.
 pub(crate) fn instead(
     lookup: &Lookup<'_>,
     candidate: Option<Candidate<'_>>,
@@ -68,11 +68,11 @@ pub(crate) fn instead(
         None if serving.is_within_reach(hit) => Err(lookup.loading(hit, used, Some(cause), key)),
         None => return None,
     };
-    // The request counts as one that was refused.
+    // The request counts as refused.
     origin_call::count(lookup.worker, site, request.method, Err(&OPEN), Duration::ZERO);
     match leave {
         Ok(probe) => refresh::probe(lookup, probe, hit, key),
-        // Nobody was asked.
+        // The origin was not asked.
         Err(error) => {
             let event = Event::OriginFailed { error: &error, server: None };
             events::emit(site, request.path_and_query, &event);
@@ -87,7 +87,7 @@ fn may_stand_in(lookup: &Lookup<'_>, candidate: &Candidate<'_>, cause: FailureCa
         && lookup.cache().may_stand_in(key, candidate.look_up, head)
 }
 
-/// Whether something is sent behind the response, for people.
+/// Finding about whether the origin is probed behind the response.
 fn tried(lookup: &Lookup<'_>, leave: &Result<Probe, OriginError>) -> Finding {
     let says = match leave {
         Ok(_) => "the circuit breaker tries the origin behind the response".to_owned(),

@@ -1,7 +1,7 @@
-//! Takes stored responses out of use for operators.
+//! Purges stored responses for operators.
 //!
-//! A purge is a record that is noted in the log, and only of a URL is anything changed at once: the rest is found out by whoever looks it
-//! up. A purge wins against fetches in flight: what they bring is delivered but not used for others.
+//! A purge is a record in the log. Only the purge of a URL changes anything at once; others take effect when a look-up finds a
+//! response. A purge wins against fetches in flight: their responses are delivered, but not used for others.
 
 mod concerned;
 mod count;
@@ -44,28 +44,28 @@ use crate::config::Site;
 use crate::question::{ExplainJob, Question};
 use crate::worker::Shared;
 
-/// What a purge found.
+/// Outcome of a purge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeOutcome {
-    /// Cache keys that had something stored or on its way.
+    /// Cache keys with a stored response, or with one on its way.
     pub keys_matched: usize,
     /// Stored responses, all variants counted, that were removed or made stale.
     pub responses_purged: usize,
-    /// Forwards in progress whose responses won't be stored, or are joined by nobody any more.
+    /// Forwards in progress whose responses won't be stored, or that no request joins any more.
     pub fills_doomed: usize,
     /// Fetches that were begun anew.
     #[serde(skip_serializing_if = "is_zero")]
     pub refreshes: usize,
-    /// Whether keys and responses are not counted: whoever finds one finds out.
+    /// Whether keys and responses aren't counted, because the purge takes effect only when they are looked up.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub uncounted: bool,
-    /// Whether there is more in memory than was looked at.
+    /// Whether memory holds more than was looked at.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
-    /// Whether nothing was done: the numbers say what would go.
+    /// Whether nothing was done: the numbers say what a purge would remove.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// Whether responses for the URL may be out of use now that nobody has counted: they lie under keys with the content or the fields of their
+    /// Whether uncounted responses for the URL may be out of use now: those under keys with the content or the fields of their
     /// requests, of which there is no list.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub keyed_uncounted: bool,
@@ -87,7 +87,7 @@ pub struct PurgeOutcome {
 }
 
 impl PurgeOutcome {
-    /// With what was found under another key.
+    /// Adds the outcome under another key.
     fn and(self, other: &Self) -> Self {
         Self {
             keys_matched: self.keys_matched + other.keys_matched,
@@ -98,7 +98,7 @@ impl PurgeOutcome {
         }
     }
 
-    /// Tells operators who has purged what.
+    /// Logs the purge and its client for operators.
     pub fn log(&self, order: &PurgeOrder, client: IpAddr) {
         // Queries may hold secrets, and this log has no redaction.
         let url = order.url.as_deref().map(|url| match url.split_once('?') {
@@ -123,7 +123,7 @@ impl PurgeOutcome {
         );
     }
 
-    /// What metrics say of it.
+    /// Values for metrics.
     pub fn counted(&self, mode: PurgeMode, took: Duration) -> PurgeAnswer {
         let is_complete = self.fleet.as_ref().is_none_or(|fleet| fleet.complete);
         PurgeAnswer {
@@ -140,7 +140,7 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// Purges what an order says, in memory and behind it, or counts it.
+/// Carries out a purge order, in memory and behind it, or counts what it would remove.
 pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOutcome, PurgeError> {
     let live = shared.live.load_full();
     let what = what_of(order, &live)?;
@@ -160,7 +160,7 @@ pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOu
     Ok(PurgeOutcome { form, dry_run: order.dry_run, warnings, hints, ..outcome })
 }
 
-/// Costs the same whatever is stored.
+/// Purges a selection, at a cost that doesn't depend on what is stored.
 async fn purge_selected(stores: &[&Store], what: What, mode: PurgeMode) -> PurgeOutcome {
     let is_counted =
         stores.iter().all(|Store { cache, .. }| cache.fleet_log().is_none() && cache.epochs().lacks(&what));
@@ -197,7 +197,7 @@ fn record(what: What, mode: PurgeMode) -> PurgeRecord {
     PurgeRecord { id: PurgeId(id), at_ms: u64::try_from(now().as_ms()).unwrap_or(0), mode, what }
 }
 
-/// The purge of a URL with all its variants.
+/// Purge of a URL with all its variants.
 struct OfUrl<'a> {
     shared: &'a Shared,
     live: &'a ActiveConfig,
@@ -214,14 +214,14 @@ impl OfUrl<'_> {
         if places.is_empty() {
             return Err(PurgeError::SiteUnknown { sites: sites(live) });
         }
-        // What is made stale, and counted, is what there is.
+        // Only loaded responses can be made stale, and counted.
         let loads = join_all(places.iter().map(Place::load));
         let outcome = if order.dry_run {
             loads.await;
             self.count(&places)
         } else {
             let stores = concerned::of_url(&shared.stores, live, places.iter().map(|place| place.site));
-            // One does not depend on the other, and the store may be far away.
+            // The two are independent, and the store may be far away.
             let (_loaded, said) = tokio::join!(loads, heard::said(&stores));
             self.apply(&stores, &said, &places).await
         };
@@ -261,16 +261,16 @@ impl OfUrl<'_> {
         for Store { cache, .. } in stores {
             let here = places.iter().filter(|place| ptr::eq(place.cache, cache));
             let keys: Vec<&[u8]> = here.clone().map(|place| &place.key[..]).collect();
-            // A store that a reload has left may have it under any key of the URL.
+            // A store that a reload has left may have the response under any key of the URL.
             let any = [&places[0].key[..]];
             let kept = cache.note_purge(record.clone(), if keys.is_empty() { &any } else { &keys });
             for place in here {
                 let found = purge_key(cache, &place.key, mode, None);
-                // What rules have rewritten is asked for by another URL.
+                // Clients ask by another URL for responses whose URL rules have rewritten.
                 stale.extend(Some(&place.url).filter(|_| place.is_own && found.responses_purged > 0));
                 outcome = outcome.and(&found);
             }
-            // Those under keys that have this one as a part.
+            // Fetches under keys that have this one as a part.
             outcome.fills_doomed += cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head));
         }
         let fleet = heard::tell(stores, said, &record).await;
@@ -292,7 +292,8 @@ impl OfUrl<'_> {
         places.iter().map(count).fold(PurgeOutcome::default(), |all, found| all.and(&found))
     }
 
-    /// Has a worker ask for a URL as a client without fields would; whether one does. Without one the next client's request does the same.
+    /// Queues a request for a URL, without fields, for a worker, and returns whether that succeeded. If not, the next client's request
+    /// has the same effect.
     fn refresh(&self, url: &str) -> bool {
         let Ok(url) = url.parse() else { return false };
         let question = Question { method: Method::GET, url, fields: HeaderMap::new() };
@@ -301,12 +302,12 @@ impl OfUrl<'_> {
     }
 }
 
-/// Where something may be stored for a URL.
+/// Key under which a response for a URL may be stored.
 struct Place<'a> {
     site: &'a Site,
     cache: &'a Cache,
     key: Vec<u8>,
-    /// As clients ask for it.
+    /// URL as clients ask for it.
     url: String,
     asker: Asker<'a>,
     /// Whether a request for the URL, as it is written, belongs to this site.
@@ -319,7 +320,7 @@ impl Place<'_> {
     }
 }
 
-/// Takes what lies under the key of a URL, and is on its way there, out of use. `spared` is a forward that may still store what it brings.
+/// Purges the entry under the key of a URL, and the fetches for it. `spared` is a forward that may still store its response.
 pub(super) fn purge_key(cache: &Cache, key: &[u8], mode: PurgeMode, spared: Option<&Waiter>) -> PurgeOutcome {
     let mut responses_purged = 0;
     let fills_doomed = cache.invalidate(key, spared, |entry| {
@@ -335,26 +336,27 @@ pub(super) fn purge_key(cache: &Cache, key: &[u8], mode: PurgeMode, spared: Opti
     found((responses_purged, fills_doomed), cache)
 }
 
-/// What was found under one key, which counts as matched when it was anything.
+/// Outcome under one key, which counts as matched if there was anything.
 fn found((responses_purged, fills_doomed): (usize, usize), cache: &Cache) -> PurgeOutcome {
     let keyed_uncounted = cache.epochs().watches_keys();
     let keys_matched = usize::from(responses_purged + fills_doomed > 0);
     PurgeOutcome { keys_matched, responses_purged, fills_doomed, keyed_uncounted, ..PurgeOutcome::default() }
 }
 
-/// The same for the keys of an unsafe request's URL, its own first, which is no purge of an operator. Others know it by its id. There is seldom
-/// anything under the other keys, so the tier is told of none that it does not have here: requests would write several times as much.
+/// Invalidates the keys of an unsafe request's URL, its own first. This is no operator's purge; other instances know it by its id.
+/// There is seldom anything under the other keys, so the tier is told only of those known here: requests would write several times as
+/// much.
 pub(super) fn invalidate_keys(cache: &Cache, keys: &[&[u8]], id: PurgeId, spared: Option<&Waiter>) {
     let Some((own, others)) = keys.split_first() else { return };
     cache.epochs().invalidate_key(own, Force::Hard, Some(id));
     for key in others {
         cache.invalidate_known(key, spared, |_| Change::Remove);
     }
-    // It is noted once more that they are gone: all have one name.
+    // Notes once more that they are gone: all keys share one name.
     purge_key(cache, own, PurgeMode::Hard, spared);
 }
 
-/// The same record with every response stale.
+/// Copy of a record with every response stale.
 fn expired(cache: &Cache, entry: &Arc<CacheEntry>) -> Option<Arc<CacheEntry>> {
     let now = now();
     let variants = entry

@@ -1,4 +1,4 @@
-//! What purges leave of what was stored before them: found out by whoever looks it up.
+//! Applies purges to the entries that look-ups find.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::Cache;
 use crate::cache::epochs::{Kept, Verdict};
 use crate::cache::record::stored::{CacheEntry, StoredResponse};
 
-/// What is left of what was found under a key. The record is changed, so that this is done once.
+/// Returns what purges leave of an entry, and changes the record so that this is done once.
 #[cold]
 pub(super) fn look_up(cache: &Cache, key: &[u8], found: Arc<CacheEntry>) -> Option<Arc<CacheEntry>> {
     if !has_purged(cache, key, &found) {
@@ -22,7 +22,7 @@ pub(super) fn look_up(cache: &Cache, key: &[u8], found: Arc<CacheEntry>) -> Opti
             return Change::Keep;
         }
         let change = left_of(cache, key, entry);
-        // Held: a memory that keeps nothing would have forgotten it already.
+        // Held here: a memory that keeps nothing would have dropped it already.
         if let Change::Put(entry) = &change {
             left = Some(Arc::clone(entry));
         }
@@ -31,7 +31,7 @@ pub(super) fn look_up(cache: &Cache, key: &[u8], found: Arc<CacheEntry>) -> Opti
     left
 }
 
-/// As of [`Cache::purge_behind`].
+/// See [`Cache::purge_behind`].
 pub(super) fn purge_behind(cache: &Cache, key: &[u8]) -> Option<Arc<Kept>> {
     let entry = cache.at_hand(key);
     let heads = entry.iter().flat_map(|entry| entry.variants()).map(|variant| &variant.head);
@@ -42,7 +42,7 @@ pub(super) fn purge_behind(cache: &Cache, key: &[u8]) -> Option<Arc<Kept>> {
     if number.is_some() {
         return cache.epochs.purge_of(number?);
     }
-    // What was found out before is told by time: something newer was not purged.
+    // Purges applied before are told by time: a newer response was not purged.
     let newest_ms = heads.map(|head| head.facts.response_time.as_ms()).max().unwrap_or(i64::MIN);
     let last = cache.epochs.last_purge_of(key)?;
     i64::try_from(last.record.at_ms).is_ok_and(|at_ms| at_ms >= newest_ms).then_some(last)

@@ -1,9 +1,9 @@
-//! Clients that leave large responses unread, and the memory that they keep so.
+//! Clients that leave large responses unread, and the memory that they hold.
 //!
-//! What is evicted while somebody reads it stays in memory until he is done. A reader at the lowest rate allowed takes hours,
-//! and a few of them keep everything else from being stored. So those who make the gateway wait are noted here with what they
-//! hold, and where a response finds no room, the client that holds most of what is not stored any more, if that is more than
-//! its share, loses the reader that has waited longest.
+//! An evicted response stays in memory until its readers are done. A reader at the lowest permitted rate takes hours, and a few of them
+//! keep everything else from being stored. So readers that make the gateway wait are noted here with the memory that they hold. If a
+//! response finds no room, and the client that holds most unstored memory has more than its share, that client loses the reader that
+//! has waited longest.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use tokio::time::Instant;
 
 use crate::cache::inflight::fill::Fill;
 
-/// All who wait for their clients.
+/// All readers that wait for their clients.
 #[derive(Default)]
 pub(crate) struct Readers {
     waiting: Mutex<HashMap<u64, Waiting>>,
     next: AtomicU64,
-    /// When somebody was last looked for who could go.
+    /// Time of the last search for a reader to dismiss.
     searched: Mutex<Option<Instant>>,
 }
 
@@ -34,15 +34,15 @@ struct Waiting {
     leave: Arc<Notify>,
 }
 
-/// What a reader holds.
+/// Memory that a reader holds.
 pub(crate) enum HeldBody {
-    /// Segments, the last of them and how many bytes they have together: most of a body is evicted, or none.
+    /// Segments: the last of them, and the size of all. Either most of a body is evicted, or none of it.
     Segments { last: Slice, bytes: u64 },
-    /// All that a fill keeps.
+    /// Everything that a fill keeps.
     Fill(Arc<Fill>),
 }
 
-/// One reader that waits, until this is dropped.
+/// Registration of a waiting reader, until dropped.
 pub(crate) struct WaitingReader<'a> {
     readers: &'a Readers,
     number: u64,
@@ -50,7 +50,7 @@ pub(crate) struct WaitingReader<'a> {
 }
 
 impl HeldBody {
-    /// What would be free without its readers. What is stored could be evicted anyway.
+    /// Bytes that would be free without the readers. Stored bytes could be evicted anyway.
     fn unstored_bytes(&self) -> u64 {
         match self {
             Self::Segments { last, .. } if last.is_stored() => 0,
@@ -59,7 +59,7 @@ impl HeldBody {
         }
     }
 
-    /// Readers of one body hold it once.
+    /// Identity of the body: its readers hold it once.
     fn identity(&self) -> usize {
         match self {
             Self::Segments { last, .. } => last.identity(),
@@ -77,7 +77,7 @@ impl Readers {
         WaitingReader { readers: self, number, leave }
     }
 
-    /// Sends away one reader, and all others of the same client and body, if a client holds more than `share_bytes`.
+    /// Dismisses one reader, and all others of the same client and body, if a client holds more than `share_bytes`.
     pub(crate) fn make_room(&self, share_bytes: u64) {
         if !self.may_search() {
             return;
@@ -114,11 +114,11 @@ impl Readers {
     }
 }
 
-/// A search looks at all who wait, and those whom it finds need a moment to go.
+/// Time between searches: each looks at all waiting readers, and dismissed readers need a moment to go.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(10);
 
 impl WaitingReader<'_> {
-    /// Resolves when its memory is wanted for others.
+    /// Resolves when the memory is wanted for others.
     pub(crate) async fn dismissed(&self) {
         self.leave.notified().await;
     }

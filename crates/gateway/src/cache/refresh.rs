@@ -40,10 +40,10 @@ pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
     let limits = lookup.site.config.collapse.limits().unwrap_or(NOBODY_WAITS);
     let who = (Asker { client: client(lookup), ..Asker::default() }, limits);
     let joined = fetch_table.join(place, who, fetch.look_up.at(stamp), |began| cache.is_overtaken(began));
-    // Unless one is under way.
+    // Unless a fetch is under way.
     if let Join::Lead(waiter) = joined {
         let leader = LeaderGuard::new(&waiter, fetch_table);
-        // Or has ended between the look-up and the join.
+        // Another one may have ended between the look-up and the join.
         if let Some(newer) = stored_since(lookup, hit, key) {
             return leader.land(Answer::Found(newer));
         }
@@ -52,7 +52,7 @@ pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
     }
 }
 
-/// Where requests don't wait for each other.
+/// Limits where requests don't wait for each other.
 const NOBODY_WAITS: CollapseLimits = CollapseLimits {
     wait_max: Duration::ZERO,
     waiters_max: 0,
@@ -60,14 +60,14 @@ const NOBODY_WAITS: CollapseLimits = CollapseLimits {
     uncacheable_for: Duration::ZERO,
 };
 
-/// What has replaced a stored response since it was looked up.
+/// Response that has replaced a stored one since the look-up.
 fn stored_since(lookup: &Lookup<'_>, hit: &Hit, key: &[u8]) -> Option<Hit> {
     let newest = lookup.cache().look_up(key)?.select(lookup.selecting())?;
     (!Arc::ptr_eq(&newest.head, &hit.head)).then_some(newest)
 }
 
-/// Starts the validation that tries an origin whose circuit breaker isn't closed, behind a response that stands in for it. It is no forward
-/// that others can join: nobody is to wait for it.
+/// Starts the validation that probes an origin whose circuit breaker isn't closed, behind a response that stands in for it. No other
+/// request can join it, because none should wait for it.
 pub(crate) fn probe(lookup: &Lookup<'_>, probe: Probe, hit: &Hit, key: &[u8]) {
     let (cache, fetch) = (lookup.cache(), Arc::new(lookup.validation(hit, key)));
     let (fetch_table, stamp) = (cache.fetches(), cache.stamp());
@@ -77,13 +77,13 @@ pub(crate) fn probe(lookup: &Lookup<'_>, probe: Probe, hit: &Hit, key: &[u8]) {
     drop(tokio::spawn(run(job(lookup, fetch, stamp), leader, client(lookup), Some(probe))));
 }
 
-/// Whose request it is, unless it came by a trusted proxy that names nobody.
+/// Client of the request; `None` if it came by a trusted proxy that names none.
 pub(crate) fn client(lookup: &Lookup<'_>) -> Option<Client> {
     named_address_of(lookup.request, &lookup.live.config.trusted_proxies).map(Client::of)
 }
 
 fn job(lookup: &Lookup<'_>, fetch: Arc<Fetch>, stamp: Stamp) -> Job {
-    // It is no part of a request, which does not wait for it.
+    // The validation isn't part of the request, which doesn't wait for it.
     let timeline = lookup.request.timeline.and_then(|timeline| timeline.behind("larder.refresh"));
     let timeline = timeline.map(Arc::new);
     let request = RequestHead { timeline: timeline.as_ref(), ..*lookup.request };
@@ -105,7 +105,7 @@ async fn run(job: Job, leader: LeaderGuard, client: Option<Client>, probe: Optio
     let (worker, site, fetch) = (Arc::clone(&job.worker), Arc::clone(&job.site), Arc::clone(&job.fetch));
     let in_flight = Arc::clone(leader.shared_in_flight());
     match probe {
-        // Of each instance: what another one finds out says nothing to the circuit breaker of this one.
+        // Each instance probes for itself: the result of another one says nothing to this circuit breaker.
         Some(probe) => job.run_with(Some(probe), leader).await,
         None if job.takes_turn(Sharing::Joined, Awaiting::News) => {
             job.run_in_turn(leader, Awaiting::News).await;

@@ -1,4 +1,4 @@
-//! Backs off from validations behind responses that left what is stored as it was.
+//! Back-off from background validations that left the stored response as it was.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 
@@ -7,39 +7,40 @@ use parking_lot::Mutex;
 
 use message::client::Client;
 
-/// The waits after validations in vain. Hits begin such validations, thousands a second for a hot key: an origin that fails is not asked as often.
+/// Waits after validations in vain. Hits begin such validations, thousands a second for a hot key; an origin that fails is asked less
+/// often.
 ///
-/// A validation has the fields of the request that caused it, so it may be in vain because of that request alone. Its client waits longer than
-/// others do, which leaves the next attempt to somebody else; and a client that is refused for [`REFUSALS_MAX`] keys waits whatever the key.
+/// A validation has the fields of the request that caused it, so it may be in vain because of that request alone. Its client waits
+/// longer than others, which leaves the next attempt to another client. A client that is refused for [`REFUSALS_MAX`] keys waits
+/// whatever the key.
 ///
-/// Memory is bounded: a wait takes one of [`SLOTS`] slots and gives way to the next one there, so that an attempt may come sooner. A
-/// secret decides who meets in a slot, so nobody chooses keys whose waits end others, or hold for others.
+/// Memory is bounded: a wait takes one of [`SLOTS`] slots and gives way to the next one there, so that an attempt may come sooner. The
+/// hash has a secret, so that nobody can choose keys that share a slot.
 pub(crate) struct RevalidationBackoff {
     waits: Slots,
     refusals: Slots,
 }
 
-/// Why a validation left what is stored as it was.
+/// Why a validation left the stored response as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InVain {
-    /// The origin failed, or the client is not known.
+    /// The origin failed, or the client is unknown.
     ForAll,
-    /// The origin answered this client, but with nothing that replaces what is stored.
+    /// The origin answered this client, but with nothing that replaces the stored response.
     For(Client),
 }
 
-/// 128 KiB.
+/// Slots of a table: 128 KiB.
 const SLOTS: usize = 1 << 12;
-/// Long enough for an origin that is overloaded, and short beside the lifetimes that are worth a validation ahead.
+/// Wait after a failure: long enough for an overloaded origin, and short beside the lifetimes that are worth a validation ahead.
 const WAIT_MS: i64 = 500;
-/// For clients other than the one that was refused: the origin is able to answer, but not every client is to find out
-/// that it refuses everybody.
+/// Wait of other clients after a refusal: the origin is able to answer, but not every client should find out that it refuses everybody.
 const WAIT_OF_OTHERS_MS: i64 = 50;
-/// For the client that was refused: longer than several such clients in turn keep the origin busy with one key.
+/// Wait of the client that was refused: longer than several such clients in turn keep the origin busy with one key.
 const WAIT_OF_REFUSED_MS: i64 = 2_000;
-/// How many keys a client may be refused at once: as many as a crowd behind one address may not see.
+/// Keys that a client may be refused for at once; a crowd behind one address shouldn't reach it.
 const REFUSALS_MAX: i64 = 64;
-/// The time after which one refusal is forgotten.
+/// Time after which one refusal is forgotten.
 const REFUSAL_MS: i64 = 125;
 const REFUSALS_MAX_MS: i64 = REFUSALS_MAX * REFUSAL_MS;
 
@@ -48,14 +49,14 @@ impl RevalidationBackoff {
         Self { waits: Slots::new(), refusals: Slots::new() }
     }
 
-    /// Whether a client is to begin no validation of a key now.
+    /// Whether a client must not begin a validation of a key now.
     pub(crate) fn holds_back(&self, key: &[u8], client: Option<Client>, now: Timestamp) -> bool {
         let waits = |who: Option<Client>| self.waits.left_ms((key, who), now) > 0;
         let is_refused = |client| self.refusals.left_ms(client, now) > REFUSALS_MAX_MS;
         waits(None) || client.is_some_and(|client| waits(Some(client)) || is_refused(client))
     }
 
-    /// Takes in that a validation was in vain.
+    /// Notes a validation in vain.
     pub(crate) fn begin(&self, key: &[u8], why: InVain, now: Timestamp) {
         let none: Option<Client> = None;
         match why {
@@ -70,7 +71,7 @@ impl RevalidationBackoff {
     }
 }
 
-/// Times that are still to pass, each under the hash of what waits.
+/// Remaining waits, each under the hash of what waits.
 struct Slots {
     slots: Box<[Mutex<Slot>]>,
     hasher: RandomState,
@@ -88,7 +89,7 @@ impl Slots {
         Self { slots: (0..SLOTS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
     }
 
-    /// What is left of a wait: nothing where the clock was set back to before it.
+    /// Rest of a wait: zero if the clock was set back to before it began.
     fn left_ms(&self, who: impl Hash, now: Timestamp) -> i64 {
         let hash = self.hasher.hash_one(who);
         let slot = *self.slot(hash).lock();

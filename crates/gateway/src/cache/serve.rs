@@ -31,7 +31,7 @@ use crate::config::{CacheRule, Compression, PersonalResponses};
 use crate::request::reply::{Account, Body, BodySource, Length, Reply, ReplyHead, has_no_content, x_cache};
 use crate::routing::LiveSite;
 
-/// One request that is being answered from what is, or will be, stored.
+/// One request that is answered with a response that is stored, or will be.
 pub(crate) struct Serving<'a> {
     pub(crate) site: &'a Arc<LiveSite>,
     pub(crate) rule: &'a CacheRule,
@@ -41,7 +41,7 @@ pub(crate) struct Serving<'a> {
     pub(crate) started: Instant,
 }
 
-/// What the reply is made of.
+/// Basis of a reply.
 struct Representation<'a> {
     head: &'a Arc<StoredHead>,
     bytes: Option<u64>,
@@ -54,11 +54,11 @@ enum Source<'a> {
 }
 
 impl Serving<'_> {
-    /// A reply from a stored response; `None` when a part of its body was evicted.
+    /// Reply from a stored response; `None` if a part of its body was evicted.
     pub(crate) fn stored(&self, hit: &Hit, used: Use) -> Option<Reply> {
         let bytes = hit.body.complete_bytes();
         let representation = Representation { head: &hit.head, bytes, source: Source::Stored(hit) };
-        // Described where it stands: a reply has hundreds of bytes, and to move it is a part of what a hit costs.
+        // Described in place: a reply has hundreds of bytes, and moving it adds to the cost of a hit.
         let mut reply = self.represent(&representation);
         if let Some(reply) = &mut reply {
             self.describe(reply, &hit.head, used);
@@ -66,14 +66,14 @@ impl Serving<'_> {
         reply
     }
 
-    /// A reply from a stored response in place of a failure of the origin.
+    /// Reply from a stored response in place of a failure of the origin.
     pub(crate) fn stale(&self, hit: &Hit, cause: FailureCause, used: Use) -> Option<Reply> {
         let mut reply = self.stored(hit, used)?;
         reply.cache_status.detail = Some(cause.detail.as_str());
         Some(reply)
     }
 
-    /// A reply from a fill; `None` when its beginning is gone, or it brings another part than this request needs.
+    /// Reply from a fill; `None` if its beginning is gone, or it brings another part than this request needs.
     pub(crate) fn filling(&self, filling: &Filling, used: Use) -> Option<Reply> {
         let head = &filling.head;
         let representation =
@@ -83,8 +83,8 @@ impl Serving<'_> {
         Some(reply)
     }
 
-    /// The part that a fill brings, though it ends before the range that this request asked for: an origin may answer
-    /// with less, and says so. `None` when it is not the beginning of that range.
+    /// Reply with the part that a fill brings, although it ends before the range that this request asked for: an origin may answer with
+    /// less, and says so. `None` if the part isn't the beginning of that range.
     pub(crate) fn shorter_part(&self, filling: &Filling, used: Use) -> Option<Reply> {
         let (head, part) = (&filling.head, filling.part.as_ref()?);
         let is_beginning = match single_range(self.request.fields)? {
@@ -102,7 +102,7 @@ impl Serving<'_> {
         Some(reply)
     }
 
-    /// A reply whose body is put together from several parts of a representation of `bytes`.
+    /// Reply whose body is assembled from several parts of a representation of `bytes`.
     pub(crate) fn assembled(
         &self,
         head: &Arc<StoredHead>,
@@ -123,7 +123,7 @@ impl Serving<'_> {
         Some(reply)
     }
 
-    /// Which bytes of a stored response answer this request.
+    /// Bytes of a stored response that answer this request.
     pub(crate) fn extent(&self, hit: &Hit) -> Extent {
         let Some(bytes) = hit.body.complete_bytes() else { return Extent::Unknown };
         match self.asked_ranges(&hit.head, bytes) {
@@ -142,7 +142,7 @@ impl Serving<'_> {
         !wanted.is_empty() && wanted.iter().all(is_there)
     }
 
-    /// The bytes of a stored response that the answer is made of.
+    /// Ranges of a stored response that the answer consists of.
     pub(crate) fn wanted(&self, hit: &Hit) -> Vec<ByteRange> {
         let Some(bytes) = hit.body.complete_bytes() else {
             return match single_range(self.request.fields) {
@@ -188,8 +188,8 @@ impl Serving<'_> {
         }
     }
 
-    /// Whether the client has named a form in a coding of a response that it gets no more in that coding: it has another representation, and
-    /// gets the one of now.
+    /// Whether the client has named a form in a coding in which the response no longer goes out. The client then has another
+    /// representation, and gets the current one.
     fn names_lost_form(&self, head: &StoredHead, bytes: Option<u64>) -> bool {
         let Some(compression) = self.rule.compression.as_deref() else { return false };
         let Ok(coding) = compression.compressible.choose(self.facts, self.request.fields) else {
@@ -249,7 +249,7 @@ impl Serving<'_> {
         range: ByteRange,
         bytes: Option<u64>,
     ) -> Option<Reply> {
-        // Where the complete length is unknown, `last` is what the client wrote: any number.
+        // If the complete length is unknown, `last` is any number that the client wrote.
         let end = range.last.checked_add(1)?;
         let body = representation.body(range.first, Some(end))?;
         Some(self.part(representation.head, range, bytes, body))
@@ -264,8 +264,7 @@ impl Serving<'_> {
         reply
     }
 
-    /// A range of a part whose complete length is not known: only one that names both ends, and is held, can be
-    /// answered.
+    /// Reply with a range of a part whose complete length is unknown. Only a range that names both ends, and is held, can be answered.
     fn range_of_unknown(&self, representation: &Representation<'_>) -> Option<Reply> {
         let validators = representation.head.validators();
         let is_for_this = self.facts.method == MethodClass::Get
@@ -368,7 +367,7 @@ impl Serving<'_> {
     }
 }
 
-/// Whether a stored response is for those alone who have the credentials of this request.
+/// Whether a stored response is only for requests with the credentials of this one.
 pub(crate) fn is_for_one(site: &LiveSite, rule: &CacheRule, facts: &RequestFacts, head: &StoredHead) -> bool {
     let keyed = site.config.request_fields_keyed.iter().map(HeaderName::as_str);
     let vary = head.fields.view().values("vary");
@@ -376,7 +375,7 @@ pub(crate) fn is_for_one(site: &LiveSite, rule: &CacheRule, facts: &RequestFacts
 }
 
 impl Representation<'_> {
-    /// Whether the end of the body may be beyond what there is of it.
+    /// Whether the body may go on beyond the bytes that are there.
     fn is_part(&self) -> bool {
         match &self.source {
             Source::Stored(hit) => hit.body.complete_bytes().is_none(),
@@ -384,7 +383,7 @@ impl Representation<'_> {
         }
     }
 
-    /// `None` where bytes are missing, or do not come in the order of the ranges.
+    /// Multipart body; `None` if bytes are missing, or don't come in the order of the ranges.
     fn multipart(&self, multipart: &Multipart<'_>, ranges: &[ByteRange]) -> Option<Body> {
         let (parts, end) = frame(multipart, ranges);
         match &self.source {
@@ -423,7 +422,7 @@ impl Representation<'_> {
     }
 }
 
-/// The heads of the parts with their ranges, and what goes behind the last.
+/// Heads of the parts with their ranges, and the end that follows the last part.
 fn frame(multipart: &Multipart<'_>, ranges: &[ByteRange]) -> (VecDeque<(Bytes, ByteRange)>, Bytes) {
     let with_head = |range: &ByteRange| {
         let mut head = Vec::new();
@@ -445,8 +444,7 @@ fn fill_body(filling: &Filling, start: u64, end: Option<u64>) -> Option<FillRead
     is_inside.then(|| filling.fill.reader(start - first, Some(end - first)))?
 }
 
-/// A boundary that does not occur in the parts by any chance worth counting: 128 bits that a body's author
-/// can't know.
+/// Boundary that occurs in the parts only by negligible chance: 128 bits that a body's author can't know.
 fn boundary(head: &StoredHead, now: Timestamp) -> String {
     use std::hash::{BuildHasher, RandomState};
     let random = RandomState::new();

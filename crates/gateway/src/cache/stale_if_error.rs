@@ -1,4 +1,4 @@
-//! A stored response in place of a failure of the origin, for a request whose answer could not have been stored: a HEAD.
+//! Stored responses in place of a failure of the origin, for requests whose answers could not have been stored: HEAD.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::request::plan::{ForwardMode, Plan, StandIn};
 use crate::request::reply::Reply;
 use crate::worker::Worker;
 
-/// What is stored for a request that is passed on.
+/// Stored response for a request that is forwarded alone.
 pub(crate) fn candidate(plan: &Plan) -> Option<&Hit> {
     match &plan.mode {
         ForwardMode::Alone { stale, .. } => stale.as_ref().map(|stale| &stale.hit),
@@ -25,14 +25,14 @@ pub(crate) fn candidate(plan: &Plan) -> Option<&Hit> {
     }
 }
 
-/// For a response that says that the origin failed.
+/// Reply in place of a response that says that the origin failed.
 //= RFC 5861 section 4: stale-if-error
 pub(crate) fn for_response(worker: &Arc<Worker>, plan: &Plan, response: &OriginResponse) -> Option<Reply> {
     let status = response.status.as_u16();
     reply(worker, plan, FailureCause::of_status(status))
 }
 
-/// Where no response came.
+/// Reply in place of a response that didn't come.
 //= RFC 9111 section 4.2.4: serving stale responses
 pub(crate) fn for_error(worker: &Arc<Worker>, plan: &Plan, error: &OriginError) -> Option<Reply> {
     reply(worker, plan, FailureCause::of_error(error))

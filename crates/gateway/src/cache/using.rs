@@ -1,11 +1,11 @@
-//! How a stored response is used, and which of its bytes.
+//! Use of a stored response, and the bytes that it takes.
 
 use caching::{ByteRange, Outcome};
 use telemetry::CacheResult;
 
 use message::reason::Reason;
 
-/// How a stored response came to be used.
+/// Way in which a stored response came to be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Fresh,
@@ -13,18 +13,18 @@ pub(crate) enum Use {
     RefreshAhead,
     /// Stale, while a validation runs.
     StaleWhileRevalidate,
-    /// Stale, and why that is allowed.
+    /// Stale, with the reason that allows it.
     Stale(Reason),
     /// After the origin was asked, by this request or another.
     Asked {
         outcome: Outcome,
         result: CacheResult,
     },
-    /// After another instance has asked the origin.
+    /// After another instance asked the origin.
     FoundElsewhere(Outcome),
 }
 
-/// Which bytes of a stored response a request wants.
+/// Bytes of a stored response that a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// All bytes, for a 200.
@@ -33,12 +33,12 @@ pub(crate) enum Extent {
     Range(ByteRange),
     /// Several ranges.
     Several,
-    /// Its length is unknown, or it has no such bytes.
+    /// The length is unknown, or there are no such bytes.
     Unknown,
 }
 
 impl Extent {
-    /// The bytes of a reply with one part.
+    /// Bytes of a reply with one part.
     pub(crate) fn bytes(self) -> Option<ByteRange> {
         match self {
             Self::Whole(range) | Self::Range(range) => Some(range),

@@ -20,7 +20,7 @@ use crate::request::respond::{self, Problem};
 use crate::routing::LiveSite;
 use crate::worker::Worker;
 
-/// What went to the client and came from it.
+/// Status and amounts of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) status: u16,
@@ -43,14 +43,14 @@ pub(crate) enum Delivered {
 }
 
 impl Reply {
-    /// The account of a reply whose body is at hand and goes out whole.
+    /// Account of a reply whose body is at hand and goes out whole.
     pub(crate) fn sent(&self) -> Sent {
         let body_bytes = self.body.at_hand().map_or(0, |body| body.len() as u64);
         Sent { status: self.status, body_bytes, received_bytes: 0, delivered: Delivered::Whole }
     }
 }
 
-/// Counts and logs one request. Gives the time that it ended at, so that nobody needs to look at the clock again.
+/// Counts and logs one request. Returns the time at which it ended, which saves another look at the clock.
 pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, sent: Sent) -> Instant {
     let (ended, outcome) = count(worker, request.method, reply, sent);
     if let Some(timeline) = request.timeline {
@@ -62,7 +62,7 @@ pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, 
     ended
 }
 
-/// A request whose head is not in the buffer of its connection any more, as its client sent it, and where it went if it had to be forwarded.
+/// A request that outlives the buffer of its connection, as its client sent it, and the servers that were tried if it was forwarded.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     pub(crate) request: &'a OwnedRequest,
@@ -74,13 +74,13 @@ impl<'a> Asked<'a> {
         Self { request: plan.asked(), tried: Some(&plan.request.tried) }
     }
 
-    /// One that something at hand answers.
+    /// Request that is answered without a forward.
     pub(crate) fn at_once(request: &'a OwnedRequest) -> Self {
         Self { request, tried: None }
     }
 }
 
-/// The same of a request that outlives the buffer of its connection.
+/// Like [`record`], for a request that outlives the buffer of its connection.
 pub(crate) fn record_owned(worker: &Worker, asked: Asked<'_>, reply: &Reply, sent: Sent) -> Instant {
     let Asked { request, tried } = asked;
     let (ended, outcome) = count(worker, &request.method, reply, sent);
@@ -94,8 +94,8 @@ pub(crate) fn record_owned(worker: &Worker, asked: Asked<'_>, reply: &Reply, sen
     ended
 }
 
-/// Counts and logs a request whose client left before there was a response: nobody saw a status, so it gets the one that
-/// the logs of other proxies have for this.
+/// Counts and logs a request whose client left before there was a response. No status was sent, so it gets the one that the logs of
+/// other proxies have for this.
 pub(crate) fn record_left(
     worker: &Worker,
     plan: &Plan,
@@ -105,7 +105,7 @@ pub(crate) fn record_left(
     record_unanswered(worker, plan, &Problem::client_left(reason), received_bytes)
 }
 
-/// Counts and logs that the content of a request was broken off, by a limit that its client did not keep.
+/// Counts and logs that a limit cut off the content of a request.
 pub(crate) fn record_cut(
     worker: &Worker,
     live: &ActiveConfig,
@@ -126,7 +126,7 @@ fn record_unanswered(worker: &Worker, plan: &Plan, problem: &Problem, received_b
     record_owned(worker, Asked::of(plan), &reply, sent)
 }
 
-/// A request that waits for its response. Where it is dropped before that wait has ended, the drain limit has cut it off.
+/// A request that waits for its response. If the process drains and drops it before the wait ends, the drain limit has cut it off.
 pub(crate) struct Waiting<'a> {
     worker: Arc<Worker>,
     plan: &'a Plan,

@@ -1,4 +1,4 @@
-//! Answers the questions of `larder explain`: makes the exchange as a connection would, and tells what its steps noted.
+//! Answers the questions of `larder explain`: makes the exchange as a connection would, and returns the findings of its steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,15 +20,15 @@ use crate::request::plan::Step;
 use crate::request::reply::Reply;
 use crate::worker::Worker;
 
-/// How long the end of a forward is waited for after the response has ended.
+/// Longest wait for the end of a forward after the response has ended.
 const FORWARD_END_MAX: Duration = Duration::from_secs(2);
 
-/// Answers questions for as long as anybody can ask.
+/// Answers questions as long as any can be asked.
 pub(crate) async fn serve(worker: Arc<Worker>, mut explain_jobs: mpsc::Receiver<ExplainJob>) {
     while let Some(job) = explain_jobs.recv().await {
         let worker = Arc::clone(&worker);
         tokio::spawn(async move {
-            // Who asked may be gone; the answer is then nobody's.
+            // The asker may be gone.
             let _ = job.answer.send(answer(&worker, &job.question).await);
         });
     }

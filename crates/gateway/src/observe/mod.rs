@@ -1,4 +1,4 @@
-//! What is told of requests: metrics and the access log, spans, and the findings of `larder explain`.
+//! Reports about requests: metrics, the access log, spans, and the findings of `larder explain`.
 
 pub(crate) mod account;
 pub(crate) mod explain;

@@ -1,4 +1,4 @@
-//! Which requests have a timeline, which trace they belong to, and what is said of an exchange when it is over.
+//! Timelines of requests: which requests have one, the trace they belong to, and the attributes of exchanges.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::request::reply::Reply;
 use crate::request::respond::CLIENT_LEFT;
 use crate::worker::Worker;
 
-/// The timeline of a request that has begun, where there is to be one.
+/// Timeline of a request that has begun, if it gets one.
 pub(crate) fn begin(
     worker: &Worker,
     live: &ActiveConfig,
@@ -60,7 +60,7 @@ fn telling(live: &ActiveConfig, request: &RequestHead<'_>) -> Telling {
     if is_told { Telling::ServerTiming } else { Telling::Nothing }
 }
 
-/// Where a request belongs by what it says, as far as that is believed.
+/// Place of a request in a trace, by its fields as far as they are trusted.
 fn standing(tracing: &TracingConfig, request: &RequestHead<'_>) -> Standing {
     let said = parent_of(request);
     let is_believed = match tracing.accept_parent {
@@ -91,7 +91,7 @@ fn standing(tracing: &TracingConfig, request: &RequestHead<'_>) -> Standing {
     }
 }
 
-/// The one `traceparent` of a request: of several none can be relied on, and one that `Connection` names was not sent.
+/// `traceparent` of a request. Of several, none can be relied on, and one that `Connection` names counts as not sent.
 fn parent_of(request: &RequestHead<'_>) -> Option<TraceContext> {
     let is_nominated = || HopByHop::of(request.fields).contains(PARENT_FIELD);
     if request.nominations == Nominations::Some && is_nominated() {
@@ -106,7 +106,7 @@ fn values<'a>(lines: &'a [FieldLine<'a>], name: &'static str) -> impl Iterator<I
     lines.iter().filter(move |(line, _)| line.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
 }
 
-/// What is known of a request when it begins, by the semantic conventions.
+/// Attributes of a request that are known when it begins, by the semantic conventions.
 fn attributes(live: &ActiveConfig, tracing: &TracingConfig, request: &RequestHead<'_>) -> Vec<Attribute> {
     let mut attributes = method_attributes(request.method);
     let (path, query) = match request.path_and_query.split_once('?') {
@@ -121,7 +121,7 @@ fn attributes(live: &ActiveConfig, tracing: &TracingConfig, request: &RequestHea
     attributes.push(("network.protocol.version", request.version.of_protocol().into()));
     attributes.push(("client.address", client.to_string().into()));
     if let Some(query) = query {
-        // Parameters are told by what stands before them.
+        // Redaction recognises parameters by the character before them.
         let shown = tracing.redaction.shown(format!("?{query}").as_bytes());
         attributes.push(("url.query", shown[1..].to_owned().into()));
     }
@@ -141,7 +141,7 @@ fn host_and_port(authority: &str) -> (&str, Option<u16>) {
     }
 }
 
-/// The exchange is over, and so much was sent.
+/// Ends the timeline of an exchange, with the amounts that were sent.
 pub(crate) fn end(
     timeline: &Timeline,
     reply: &Reply,
@@ -175,14 +175,14 @@ pub(crate) fn end(
     timeline.end(ended, Ended { status, attributes });
 }
 
-/// Tells the client what took how long, if the first half of the exchange has brought the reply, and it wants to know.
+/// Adds the timings to the reply, if the first half of the exchange has made it, and its client wants them.
 pub(crate) fn tell(timeline: Option<&Arc<Timeline>>, step: &mut Step) {
     if let (Some(timeline), Step::Reply(reply)) = (timeline, step) {
         tell_in(timeline, reply);
     }
 }
 
-/// Tells the client what took how long, if it wants to know. A response that is stored never has this.
+/// Adds the timings to a reply, if its client wants them. Stored responses never have them.
 pub(crate) fn tell_in(timeline: &Timeline, reply: &mut Reply) {
     let told = timeline.server_timing(reply.account.result.as_str(), Instant::now());
     if let Some(value) = told {

@@ -88,7 +88,7 @@ fn content(
     }
     if let Some(bytes) = part_bytes {
         response.body.expect(bytes);
-        // The client's framing has room for the longer of the two, so that what breaks off is seen to.
+        // The longer of the two lengths is declared, so that the client notices a body that breaks off.
         let length = match response.body.framing() {
             BodyFraming::None => Length::Known(bytes),
             BodyFraming::Length(declared) => Length::Known(bytes.max(declared)),

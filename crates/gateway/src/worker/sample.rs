@@ -19,7 +19,7 @@ use crate::request::compression::Compressor;
 use crate::routing::{LiveSite, Routes};
 use crate::server::doorway::Doorway;
 
-/// A worker of a gateway that has this site alone.
+/// Worker of a gateway that has this site alone.
 pub(crate) fn of_site(site: Site, limits: ClientLimits, tier: Option<StartTier>) -> Arc<Worker> {
     let telemetry = Telemetry::new(1);
     let upstreams = Arc::new(Upstreams::new(Handle::current()));
