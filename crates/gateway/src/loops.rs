@@ -1,7 +1,7 @@
 //! Requests that come back to the gateway that forwarded them: an origin server is this gateway, or forwards to it.
 //!
-//! `CDN-Loop` (RFC 8586) tells at the first return, by a number that each process draws for itself: gateways in a row
-//! may have one name. `Via` tells after some rounds, where somebody on the way takes `CDN-Loop` out.
+//! `CDN-Loop` (RFC 8586) shows a loop at the first return, by a number that each process draws for itself: gateways in a row may have
+//! one name. `Via` shows it after some rounds, if a hop on the way removes `CDN-Loop`.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -10,10 +10,10 @@ use caching::fields::members;
 
 use message::head::OwnedRequest;
 
-/// Where a gateway finds its own name again.
+/// Field in which a gateway finds its own name again.
 pub(crate) const FIELD: &str = "cdn-loop";
 
-/// What tells this process from others of its name.
+/// Identity of this process among others of its name.
 #[derive(Debug)]
 pub(crate) struct Instance {
     /// `instance=` and a number.
@@ -26,13 +26,13 @@ impl Instance {
         Self { parameter: format!("instance={number:016x}").into() }
     }
 
-    /// The parts of its element.
+    /// Parts of its list element.
     pub(crate) fn element<'a>(&'a self, server_name: &'a str) -> [&'a [u8]; 3] {
         [server_name.as_bytes(), b"; ", self.parameter.as_bytes()]
     }
 
-    /// Whether this process has forwarded a request before, or gateways of its name have so often that it must be
-    /// going in circles: a chain of gateways that kept their default name is shorter.
+    /// Whether this process has forwarded a request before, or gateways of its name have so often that it must be going in circles: a
+    /// chain of gateways that kept their default name is shorter.
     //= RFC 9110 section 7.6: no message goes round without end
     pub(crate) fn goes_in_circles(&self, request: &OwnedRequest, server_name: &str) -> bool {
         // Most requests come straight from a client.
@@ -53,7 +53,7 @@ impl Instance {
     }
 }
 
-/// How often a request came through gateways of this name.
+/// Number of times that a request came through gateways of this name.
 fn has_passed(lines: &[FieldLine<'_>], server_name: &str) -> usize {
     let is_own = |element: &&[u8]| {
         let mut words = element.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
@@ -62,7 +62,7 @@ fn has_passed(lines: &[FieldLine<'_>], server_name: &str) -> usize {
     members(lines, "via").filter(is_own).count()
 }
 
-/// As many gateways of one name may stand in a row.
+/// Passes through gateways of one name from which on a request counts as looping.
 const OWN_PASSES_MAX: usize = 8;
 
 #[cfg(test)]

@@ -1,43 +1,43 @@
-//! How slow a client may be: a state without a clock.
+//! Limits on how slow a client may be: a state without a clock.
 //!
-//! A time limit between two pieces alone lets a client hold what it has for ever, with a byte now and then. So waiting uses
-//! up credit, and bytes earn it: a client of at least the lowest rate allowed never runs out, one of half of it does after
-//! twice the time limit.
+//! A time limit between two pieces alone lets a client hold its resources for ever, with a byte now and then. So waiting uses up
+//! credit, and bytes earn it: a client of at least the lowest permitted rate never runs out, and one of half that rate does after twice
+//! the time limit.
 
 use std::time::Duration;
 
-/// What a client may use, as configured.
+/// Limits on the pace of a client, as configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PaceLimits {
     /// Longest time without any progress.
     pub(crate) stall_max: Duration,
-    /// Bytes a second, over the time that was waited for the client; 0: any.
+    /// Lowest rate in bytes a second, over the time that was waited for the client; 0: none.
     pub(crate) rate_min: u64,
 }
 
-/// What the content of a request may take.
+/// Limits on the content of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyLimits {
     pub(crate) bytes_max: u64,
     pub(crate) pace: PaceLimits,
-    /// Without a byte in either direction, once the response has begun: what is answered while it is sent is as good as a tunnel, and its pauses
-    /// are not the client's alone.
+    /// Longest time without a byte in either direction, once the response has begun. Such an exchange is like a tunnel, and its pauses
+    /// aren't the client's alone.
     pub(crate) answered_idle_max: Duration,
 }
 
-/// The time that a client has used up, and not earned again.
+/// Time that a client has used up, and not earned again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pace {
     used: Duration,
 }
 
 impl Pace {
-    /// How long the next bytes may take.
+    /// Longest time that the next bytes may take.
     pub(crate) fn patience(self, limits: PaceLimits) -> Duration {
         limits.stall_max.saturating_sub(self.used)
     }
 
-    /// So much time was waited for so many bytes.
+    /// Counts the time that was waited for so many bytes.
     pub(crate) fn waited(&mut self, waited: Duration, bytes: u64, limits: PaceLimits) {
         self.used = match limits.rate_min {
             0 => Duration::ZERO,
@@ -58,7 +58,7 @@ mod tests {
 
     const LIMITS: PaceLimits = PaceLimits { stall_max: Duration::from_secs(30), rate_min: 500 };
 
-    /// How many pieces a client that needs `pause` for each gets through before its time is up, of 10,000.
+    /// Number of pieces, of 10,000, that a client that needs `pause` for each gets through before its time is up.
     fn pieces(pause: Duration, bytes: u64, limits: PaceLimits) -> usize {
         let mut pace = Pace::default();
         let in_time = |_: &usize| {

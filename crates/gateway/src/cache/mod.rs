@@ -172,7 +172,7 @@ impl Cache {
         }
     }
 
-    /// Like [`Self::load`], but with the entry as it is from now on.
+    /// Like [`Self::load`], with the entry as it is from now on: a question under way doesn't answer it.
     pub(crate) async fn load_anew(&self, key: &[u8], asker: Asker<'_>) -> Answer {
         match &self.tiers {
             Some(tiers) => tiers.load_anew(self.home(), key, asker).await,
@@ -298,7 +298,7 @@ impl Cache {
         fetches
     }
 
-    /// Removes the tier's record under a key, after an invalidation of a part of it, if no version of it is known here.
+    /// Removes the tier's record under a key, a part of which is out of use, if nothing is known of it here.
     pub(crate) fn remove_unknown(&self, key: &[u8]) {
         if let Some(tiers) = &self.tiers {
             tiers.remove_unknown(key);

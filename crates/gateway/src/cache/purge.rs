@@ -69,19 +69,19 @@ pub struct PurgeOutcome {
     /// requests, of which there is no list.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub keyed_uncounted: bool,
-    /// What decides most of it: `url`, `tag`, ...
+    /// Selector that decides most of the purge: `url`, `tag`, ...
     #[serde(skip_serializing_if = "str::is_empty")]
     pub form: &'static str,
-    /// How far the purge came among the instances that share a tier; none without one.
+    /// Reach of the purge among the instances that share a tier; `None` without a tier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fleet: Option<PurgeReach>,
-    /// Names the purge; none where nothing was purged.
+    /// Identifier of the purge; `None` if nothing was purged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What the operator should know: nothing can match, say.
+    /// Warnings for the operator, such as that nothing can match.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Only where nothing matched, or no site serves the host.
+    /// Present only if nothing matched, or no site serves the host.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub hints: Option<PurgeHints>,
 }

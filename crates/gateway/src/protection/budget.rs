@@ -1,4 +1,4 @@
-//! What the requests of a rule may cost the origin, all clients together.
+//! Limit on the forwards of a rule, for all clients together.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) struct Budget {
     spent: Arc<Spent>,
 }
 
-/// When the forwards so far would be over, had they come evenly.
+/// Time at which the forwards so far would be over, had they come evenly.
 struct Spent {
     expected: Mutex<Nanoseconds>,
     begun: Instant,
@@ -25,14 +25,14 @@ impl Budget {
         Self { rate, spent: Arc::new(Spent { expected: Mutex::default(), begun: Instant::now() }) }
     }
 
-    /// Goes on with what was spent of the same rate.
+    /// Takes over the forwards counted under the same rate.
     pub(crate) fn take_over(&mut self, before: &Self) {
         if self.rate == before.rate {
             self.spent = Arc::clone(&before.spent);
         }
     }
 
-    /// Counts a forward, if there is one left.
+    /// Counts a forward, if one is left.
     pub(crate) fn spend(&self, now: Instant) -> Verdict {
         let mut expected = self.spent.expected.lock();
         let now = nanoseconds(now.saturating_duration_since(self.spent.begun));

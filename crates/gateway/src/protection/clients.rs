@@ -1,11 +1,11 @@
-//! What each client has asked for, in a table of a fixed size that all workers share.
+//! Requests of each client, in a table of a fixed size that all workers share.
 //!
-//! A client has one of the places of its set, which a hash with a secret key chooses: nobody can choose addresses that meet in a set. Where
-//! all places are taken, a client that is not there takes the place of the one that is closest to having its whole burst again, *and counts as
-//! having asked for as much*. So nobody is ever taken for a client that has asked for less than it has: to be pushed out of the table by a crowd
-//! of other addresses gains nothing. What that costs: under a crowd of more addresses than there are places, each with requests that
-//! its rate has not made up for yet, a newcomer may be refused for what others did. A client whose burst is whole again is no different from one that is
-//! not there, so there is no time after which places are freed.
+//! A client has one of the places of its set. A hash with a secret key chooses the set, so nobody can choose addresses that meet in
+//! one. If all places are taken, a new client takes the place of the one that is closest to having its whole burst again, *and counts
+//! as having sent that one's requests*. So no client ever counts as having sent fewer requests than it has: nobody gains from being
+//! pushed out of the table by a crowd of other addresses. The cost: under a crowd of more addresses than there are places, each with
+//! requests that its rate has not made up for yet, a newcomer may be refused for the requests of others. A client whose burst is whole
+//! again is no different from one that isn't in the table, so places don't expire.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -16,10 +16,10 @@ use tokio::time::Instant;
 use crate::config::RateLimit;
 use crate::protection::rate::{Nanoseconds, Verdict, nanoseconds};
 
-/// Places of a set, which are compared one by one: with 16 bytes each they lie on two lines of the cache.
+/// Places of a set, which are compared one by one: with 16 bytes each, they take two cache lines.
 const PLACES: usize = 8;
 
-/// Clients with what they have asked for.
+/// Clients and their requests.
 pub(crate) struct Clients {
     sets: Box<[Mutex<Set>]>,
     hasher: RandomState,
@@ -29,7 +29,7 @@ pub(crate) struct Clients {
 #[derive(Clone, Copy, Debug, Default)]
 struct Set([Place; PLACES]);
 
-/// A client, and when its requests so far would be over, had they come evenly.
+/// A client, and the time at which its requests so far would be over, had they come evenly.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     client: u64,
@@ -42,7 +42,7 @@ impl Clients {
         Self { sets, hasher: RandomState::new(), begun: Instant::now() }
     }
 
-    /// Counts a request of a client, and says whether it is within the limit.
+    /// Counts a request of a client, and returns whether it is within the limit.
     pub(crate) fn count(&self, limit: &RateLimit, client: IpAddr, now: Instant) -> Verdict {
         let client = self.hasher.hash_one(limit.clients.network(client));
         let now = nanoseconds(now.saturating_duration_since(self.begun));
@@ -57,7 +57,7 @@ impl Clients {
 }
 
 impl Set {
-    /// The client's place, or the one that it may take.
+    /// Place of the client, or the one that it may take.
     fn place(&mut self, client: u64) -> &mut Place {
         let Self(places) = self;
         let own = places.iter().position(|place| place.client == client);
@@ -69,7 +69,7 @@ impl Set {
     }
 }
 
-/// One of so many, by the leading bits.
+/// Index below `count`, by the leading bits of a hash.
 fn place_of(hash: u64, count: usize) -> usize {
     let place = (u128::from(hash) * count as u128) >> 64;
     usize::try_from(place).unwrap_or(0)
@@ -117,7 +117,7 @@ mod tests {
         assert!(!is_admitted(clients.count(&limit, client(7), later)));
     }
 
-    /// Whoever is over its limit stays there, however many other addresses ask.
+    /// A client over its limit stays there, however many other addresses send requests.
     #[test]
     fn a_crowd_of_addresses_resets_nobody() {
         let (limit, clients) = (limit(1, 5), Clients::new(64));
@@ -127,13 +127,13 @@ mod tests {
             clients.count(&limit, client(number), now);
         }
         assert!(!is_admitted(clients.count(&limit, client(0), now)));
-        // The whole table lets no more through than its places have.
+        // The whole table admits no more than its places do.
         let admitted = (0..100_000).filter(|number| is_admitted(clients.count(&limit, client(*number), now)));
         assert_eq!(admitted.count(), 0, "all places are used up");
     }
 
     proptest::proptest! {
-        /// Of each client no more is admitted than if the table had room for all.
+        /// Admits no more of any client's requests than a table with room for all.
         #[test]
         fn a_small_table_is_never_more_generous(
             steps in proptest::collection::vec((0_u64..40, 0_u64..200), 1..400), burst in 1_u32..5,

@@ -1,4 +1,4 @@
-//! What protects a site, with what was counted: how fast each client may ask, and for how much.
+//! Protection of a site: limits on the requests of each client and on forwards, with their counts.
 //!
 //! [`rate`] decides, [`clients`] remembers, and [`crate::request::steps::admit`] answers.
 
@@ -17,27 +17,27 @@ use crate::protection::budget::Budget;
 use crate::protection::clients::Clients;
 use crate::protection::rate::{Nanoseconds, Verdict};
 
-/// What protects a site.
+/// Limits that protect a site.
 pub(crate) struct Protection {
     site: Option<Limiter>,
-    /// In the order of the rules.
+    /// Limits of the rules, in the order of the rules.
     rules: Vec<Option<Limiter>>,
-    /// What all clients together may cost the origin, in the order of the rules.
+    /// Forwards that each rule permits to all clients together, in the order of the rules.
     budgets: Vec<Option<Budget>>,
-    /// What the counts of the rules go by, in their order.
+    /// Names by which a reload finds the counts of the rules, in the order of the rules.
     counted_as: Vec<String>,
 }
 
-/// A limit for each client, and what they have asked for.
+/// Limit for each client, and the requests of clients.
 pub(crate) struct Limiter {
-    /// The name of its policy, for clients.
+    /// Name of the policy, for clients.
     pub(crate) policy: String,
     pub(crate) limit: RateLimit,
     clients: Arc<Clients>,
 }
 
 impl Protection {
-    /// `None` where nothing is limited.
+    /// `None` if nothing is limited.
     pub(crate) fn new(site: &Site, rules: &[CacheRule]) -> Option<Self> {
         let of_rule = |rule: &CacheRule| Some(Limiter::new(&rule.name, rule.protection.rate_limit.as_ref()?));
         let protection = Self {
@@ -53,7 +53,7 @@ impl Protection {
         has_any.then_some(protection)
     }
 
-    /// Goes on with what was counted under the same limits of the site, and of the same rules.
+    /// Takes over the counts under the same limits of the site, and of the same rules.
     pub(crate) fn take_over(&mut self, before: &Self) {
         self.site.iter_mut().zip(&before.site).for_each(|(limiter, before)| limiter.take_over(before));
         for (at, counted_as) in self.counted_as.iter().enumerate() {
@@ -69,7 +69,7 @@ impl Protection {
         }
     }
 
-    /// Those that hold for requests of some rules, each with the rule that it is of; that of the site has none.
+    /// Limits on requests of these rules, each with its rule; the limit of the site has none.
     pub(crate) fn limiters(
         &self,
         rules: impl Iterator<Item = usize>,
@@ -78,7 +78,7 @@ impl Protection {
         self.site.iter().map(|limiter| (None, limiter)).chain(rules.filter_map(of_rule))
     }
 
-    /// What a rule may cost the origin.
+    /// Forwards that a rule permits.
     pub(crate) fn budget(&self, rule: usize) -> Option<&Budget> {
         self.budgets.get(rule)?.as_ref()
     }
@@ -106,7 +106,7 @@ impl Limiter {
         is_for.then(|| self.clients.count(&self.limit, client, now))
     }
 
-    /// The members of `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10).
+    /// Members of `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10).
     pub(crate) fn fields(&self, verdict: Verdict) -> [(&'static str, String); 2] {
         let Self { policy, limit, .. } = self;
         let (remaining, after_ns) = match verdict {
@@ -121,7 +121,7 @@ impl Limiter {
     }
 }
 
-/// Whoever waits so long has waited long enough.
+/// Rounds up, so that a client that waits this long waits long enough.
 pub(crate) fn whole_seconds(time: Nanoseconds) -> u64 {
     time.div_ceil(1_000_000_000)
 }

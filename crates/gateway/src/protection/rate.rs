@@ -1,42 +1,43 @@
-//! How fast somebody may ask: a token bucket that is one number (the generic cell rate algorithm).
+//! Rate limit: a token bucket that is one number (the generic cell rate algorithm).
 //!
-//! All that is known is the time at which the requests so far would be over, had they come evenly. A request is admitted if that time is
-//! not further ahead than a burst allows, and moves it on by the share of one request. What lies behind `now` says the same as nothing.
+//! The number is the time at which the requests so far would be over, had they come evenly. A request is admitted if that time is not
+//! further ahead than a burst allows, and moves it on by the share of one request. Any time before `now` means the same.
 
 use std::time::Duration;
 
 use crate::config::Rate;
 
-/// Nanoseconds since whatever the owner counts from.
+/// Nanoseconds since a start that the owner chooses.
 pub(crate) type Nanoseconds = u64;
 
 pub(super) fn nanoseconds(time: Duration) -> Nanoseconds {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a limit says of one request.
+/// Verdict of a limit on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is within the limit.
+    /// Within the limit.
     Admitted(Quota),
-    /// It is beyond the limit.
+    /// Beyond the limit.
     Refused {
-        /// When the next one would be admitted.
+        /// Time until the next request would be admitted.
         retry_after_ns: Nanoseconds,
     },
 }
 
-/// What is left of a limit.
+/// Rest of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quota {
     /// Requests that would be admitted at once.
     pub(crate) remaining: u64,
-    /// When there will be a full burst again.
+    /// Time until there is a full burst again.
     pub(crate) full_after_ns: Nanoseconds,
 }
 
 impl Rate {
-    /// Whether one more request is within the limit at `now`, if those before are over at `expected`; and when they are over then.
+    /// Decides whether one more request is within the limit at `now`, if those before are over at `expected`, and when they are over
+    /// then.
     pub(crate) fn decide(&self, expected: Nanoseconds, now: Nanoseconds) -> (Verdict, Nanoseconds) {
         let (interval, burst) = (self.interval_ns(), self.burst_ns());
         let ahead = expected.saturating_sub(now);
@@ -48,13 +49,13 @@ impl Rate {
         (Verdict::Admitted(quota), now.saturating_add(after))
     }
 
-    /// The largest burst that a clock in nanoseconds can hold.
+    /// Largest burst that a clock in nanoseconds can hold.
     #[must_use]
     pub fn burst_max(&self) -> u64 {
         Nanoseconds::MAX / self.interval_ns()
     }
 
-    /// The share of one request.
+    /// Share of one request.
     fn interval_ns(&self) -> Nanoseconds {
         (nanoseconds(self.window) / u64::from(self.requests)).max(1)
     }
@@ -74,7 +75,7 @@ mod tests {
         Rate { requests, window: Duration::from_secs(window_s), burst }
     }
 
-    /// Requests at these milliseconds, and how many are left after each; `Err` has the milliseconds to wait.
+    /// Checks requests at these milliseconds: `Ok` has the requests left after each, `Err` the milliseconds to wait.
     #[track_caller]
     fn check(rate: Rate, requests: &[(u64, Result<u64, u64>)]) {
         let mut expected = 0;
@@ -98,7 +99,7 @@ mod tests {
         check(rate(10, 1, 1), &[(0, Ok(0)), (99, Err(1)), (100, Ok(0)), (300, Ok(0)), (300, Err(100))]);
         // A time without requests gives no more than a burst.
         check(rate(1, 1, 2), &[(0, Ok(1)), (100_000, Ok(1)), (100_000, Ok(0)), (100_000, Err(1000))]);
-        // What is refused does not count.
+        // Refused requests don't count.
         check(rate(1, 1, 1), &[(0, Ok(0)), (500, Err(500)), (900, Err(100)), (1000, Ok(0))]);
         // A clock that is behind another worker's by a moment.
         check(rate(1, 1, 2), &[(2000, Ok(1)), (1999, Err(1)), (2000, Ok(0)), (2999, Err(1)), (3000, Ok(0))]);
@@ -115,7 +116,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// However requests come: in no span of time more than its share and a burst.
+        /// However requests come, no span of time has more than its share and a burst.
         #[test]
         fn never_more_than_the_rate_and_a_burst(
             requests in 1_u32..50, window_s in 1_u64..10, burst in 1_u32..20,

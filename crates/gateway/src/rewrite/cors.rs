@@ -1,7 +1,7 @@
-//! Cross-origin resource sharing (Fetch): which other web origins may read what a site answers. Pure.
+//! Cross-origin resource sharing (Fetch): decides which other web origins may read the responses of a site. Pure.
 //!
-//! Preflights are answered here. Of other responses the fields are laid over what is delivered, stored or not, so that what
-//! one origin gets is never stored for another; `Vary: Origin` tells caches between here and the client the same.
+//! Preflights are answered here. Other responses, stored or not, get the fields when they are delivered, so that the fields for one
+//! origin are never stored for another; `Vary: Origin` tells the same to caches between here and the client.
 
 use super::edit::nominate;
 use crate::config::{Cors, CorsHeaders, CorsOrigins, Sharing};
@@ -9,13 +9,13 @@ use crate::config::{Cors, CorsHeaders, CorsOrigins, Sharing};
 use caching::{FieldLine, fields};
 use message::fields::PackedFields;
 
-/// The method of a preflight, and what makes an OPTIONS request one.
+/// Whether a request is a preflight, by its method and the fields of one.
 pub(crate) fn is_preflight(method: &str, lines: &[FieldLine<'_>]) -> bool {
     method == "OPTIONS"
         && ["origin", "access-control-request-method"].iter().all(|name| fields::contains(lines, name))
 }
 
-/// The fields of the answer to a preflight.
+/// Fields of the answer to a preflight.
 pub(crate) fn preflight(cors: &Cors, lines: &[FieldLine<'_>]) -> PackedFields {
     let mut out = PackedFields::with_capacity(6);
     out.push("vary", b"Origin, Access-Control-Request-Method, Access-Control-Request-Headers");
@@ -37,7 +37,7 @@ pub(crate) fn preflight(cors: &Cors, lines: &[FieldLine<'_>]) -> PackedFields {
     out
 }
 
-/// Puts the fields of a site in place of those of its origin.
+/// Replaces the fields of the origin with those of the site.
 pub(crate) fn lay_over(cors: &Cors, lines: &[FieldLine<'_>], out: &mut PackedFields) {
     out.retain(|name| !OF_RESPONSES.iter().any(|own| name.eq_ignore_ascii_case(own.as_bytes())));
     if is_told_apart(cors) {
@@ -48,12 +48,12 @@ pub(crate) fn lay_over(cors: &Cors, lines: &[FieldLine<'_>], out: &mut PackedFie
     }
 }
 
-/// Whether the answer depends on who asks.
+/// Whether the answer depends on the web origin that asks.
 fn is_told_apart(cors: &Cors) -> bool {
     !matches!((&cors.origins, cors.credentials), (CorsOrigins::Any, Sharing::Anonymous))
 }
 
-/// Whether the origin that asks may read the response; if so, the fields say it.
+/// Whether the web origin that asks may read the response; if so, writes the fields that say it.
 fn write_origin(cors: &Cors, lines: &[FieldLine<'_>], out: &mut PackedFields) -> bool {
     let allowed: &[u8] = match &cors.origins {
         CorsOrigins::Any => b"*",
@@ -71,7 +71,7 @@ fn write_origin(cors: &Cors, lines: &[FieldLine<'_>], out: &mut PackedFields) ->
     true
 }
 
-/// Those of preflights too: an origin that answers them in each response speaks for the site nowhere.
+/// Fields that the site sets, including those of preflights: an origin that sends them in each response must not speak for the site.
 const OF_RESPONSES: [&str; 6] = [
     "access-control-allow-origin",
     "access-control-allow-credentials",

@@ -1,7 +1,7 @@
-//! Carries the actions of transformation rules out on a header section. Pure: a section in, a section out.
+//! Applies the actions of transformation rules to a header section. Pure: a section in, a section out.
 //!
-//! Nothing that could split a message gets in: what a variable stands for was parsed as a part of a message, and a value is
-//! looked at once more before it is written.
+//! Nothing that could split a message gets in: the values of variables were parsed as parts of a message, and each value is checked
+//! once more before it is written.
 
 use std::net::IpAddr;
 
@@ -16,19 +16,19 @@ use super::way::address_text;
 use crate::config::{Action, CookieChange, Piece, PrefixChange, Template, TransformRule, Variable, path_of};
 use crate::routing::host_of;
 
-/// What rules are carried out for.
+/// Message that rules are applied to.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) seen: &'a Seen<'a>,
-    /// Status, and the one that is meant, of a response.
+    /// Status of a response, and the status that is meant by it.
     pub(crate) status: Option<(u16, u16)>,
 }
 
-/// The section has outgrown what a message may have.
+/// The section exceeds the limits of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLarge;
 
-/// A change for people: what was done, and to what.
+/// A change as text: the action, and its object.
 pub(crate) type Change = (&'static str, String);
 
 impl<'a> Context<'a> {
@@ -40,10 +40,10 @@ impl<'a> Context<'a> {
         Self { seen, status: Some((answer.status, answer.status_meant())) }
     }
 
-    /// Carries out what `matching` rules say, in their order.
+    /// Applies the `matching` rules, in their order.
     ///
     /// # Errors
-    /// Where the section becomes larger than any message may be.
+    /// If the section becomes too large for any message.
     pub(crate) fn apply(
         &self,
         rules: &[TransformRule],
@@ -74,7 +74,7 @@ impl<'a> Context<'a> {
                     fields.set(name.as_str(), &value);
                 }
             }
-            // What a 304 says of a field replaces all its lines, and it need not repeat those of the origin.
+            // A field in a 304 replaces all stored lines of its name, and a 304 need not repeat those of the origin.
             Action::Add(name, _) if self.is_304() && fields.value(name.as_str()).is_none() => {}
             Action::Add(name, template) => {
                 if let Some(value) = self.value(template, fields) {
@@ -93,13 +93,13 @@ impl<'a> Context<'a> {
             Action::Cookies(change) => {
                 change_values("set-cookie", fields, |value| changed_cookie(change, value))
             }
-            // These are no matter of fields: see `shape`.
+            // These don't concern fields: see `shape`.
             Action::Rewrite(_) | Action::Redirect(_) => {}
         }
     }
 
-    /// Whether an action is about the `Content-Type` that holds the parts of a 206 together: without its boundary nobody can
-    /// read them (RFC 9110 section 15.3.7.2).
+    /// Whether an action concerns the `Content-Type` that holds the parts of a 206 together: the parts can't be read without its
+    /// boundary (RFC 9110 section 15.3.7.2).
     fn frames_parts(&self, action: &Action, fields: &PackedFields) -> bool {
         let (Action::Copy { to: name, .. }
         | Action::Remove(name)
@@ -120,12 +120,12 @@ impl<'a> Context<'a> {
         self.status.is_some_and(|(status, _)| status == 304)
     }
 
-    /// The value of a template; `None` where it can't stand in a message.
+    /// Value of a template; `None` if it isn't a valid field value.
     pub(crate) fn value(&self, template: &Template, fields: &PackedFields) -> Option<Vec<u8>> {
         self.value_with(template, fields, |text, value| value.extend_from_slice(text))
     }
 
-    /// The same, with captures of path and query in its text. `None` also where the expression does not match them.
+    /// Like [`Self::value`], with captures of path and query in its text. `None` also if the expression doesn't match them.
     pub(crate) fn value_captured(
         &self,
         template: &Template,
@@ -195,7 +195,7 @@ fn copy(from: &str, to: &str, fields: &mut PackedFields) {
     values.iter().for_each(|value| fields.push(to, value));
 }
 
-/// Puts other values in place of those for which `change` has one.
+/// Replaces the values for which `change` returns another.
 fn change_values(name: &str, fields: &mut PackedFields, change: impl Fn(&[u8]) -> Option<Vec<u8>>) {
     if !fields.values(name).any(|value| change(value).is_some()) {
         return;
@@ -212,8 +212,8 @@ fn change_values(name: &str, fields: &mut PackedFields, change: impl Fn(&[u8]) -
 
 const BYTE_RANGES: &[u8] = b"multipart/byteranges";
 
-/// A value with another beginning, by the first of the changes that fits. One that would name a server by what followed the old
-/// beginning stays as it came.
+/// Value with another beginning, by the first of the changes that fits. `None` if the text that followed the old beginning would then
+/// name a server.
 fn changed_prefix(changes: &[PrefixChange], value: &[u8]) -> Option<Vec<u8>> {
     let (change, rest) =
         changes.iter().find_map(|change| Some((change, behind(value, change.from.as_bytes())?)))?;
@@ -223,8 +223,8 @@ fn changed_prefix(changes: &[PrefixChange], value: &[u8]) -> Option<Vec<u8>> {
     (names_server(to) || !names_server(&changed)).then_some(changed)
 }
 
-/// What follows the beginning of a URL or a path, with the slash where that ends in one. It ends where a component does, so that no
-/// other host and no longer name is taken for it; scheme and host have no case (RFC 3986 section 6.2.2.1).
+/// Text that follows the beginning of a URL or a path, including the slash if the beginning ends in one. The beginning must end where a
+/// component does, so that it matches no other host and no longer name; scheme and host have no case (RFC 3986 section 6.2.2.1).
 fn behind<'a>(value: &'a [u8], from: &[u8]) -> Option<&'a [u8]> {
     let (begin, rest) = value.split_at_checked(from.len())?;
     let caseless = authority_end(from);
@@ -239,14 +239,14 @@ fn behind<'a>(value: &'a [u8], from: &[u8]) -> Option<&'a [u8]> {
     (is_same && is_whole).then_some(rest)
 }
 
-/// Whether a URL without a scheme names a server: `//host`. To browsers `\` is a slash too, and tabs are not there.
+/// Whether a URL without a scheme names a server: `//host`. Browsers take `\` for a slash too, and skip tabs.
 fn names_server(url: &[u8]) -> bool {
     let mut bytes = url.iter().filter(|byte| **byte != b'\t');
     let mut is_slash = || bytes.next().is_some_and(|byte| b"/\\".contains(byte));
     is_slash() && is_slash()
 }
 
-/// Where scheme and authority of a URL, or of its beginning, end.
+/// End of scheme and authority in a URL, or in its beginning.
 fn authority_end(url: &[u8]) -> usize {
     let is_end = |byte: &u8| b"/?#".contains(byte);
     let scheme_end = url.iter().position(|byte| *byte == b':' || is_end(byte));
@@ -257,7 +257,7 @@ fn authority_end(url: &[u8]) -> usize {
     }
 }
 
-/// A `Set-Cookie` with other attributes (RFC 6265 section 4.1.1): those that it has not, it does not get.
+/// `Set-Cookie` with changed attributes (RFC 6265 section 4.1.1). Attributes that it lacks aren't added.
 fn changed_cookie(change: &CookieChange, value: &[u8]) -> Option<Vec<u8>> {
     let mut parts = value.split(|byte| *byte == b';');
     let mut changed = parts.next()?.to_vec();
@@ -287,7 +287,7 @@ fn changed_cookie(change: &CookieChange, value: &[u8]) -> Option<Vec<u8>> {
     (changed != value).then_some(changed)
 }
 
-/// Names a request field that a response depends on in its `Vary`.
+/// Adds a request field that a response depends on to its `Vary`.
 pub(crate) fn nominate(name: &str, fields: &mut PackedFields) {
     let is_listed = |member: &[u8]| member == b"*" || member.eq_ignore_ascii_case(name.as_bytes());
     if !caching::fields::members(&fields.to_lines(), "vary").any(is_listed) {
@@ -300,7 +300,7 @@ fn attribute(part: &[u8]) -> (&[u8], &[u8]) {
     (part[..at].trim_ascii(), part.get(at + 1..).unwrap_or_default().trim_ascii())
 }
 
-/// What the rules that match do, for people.
+/// Changes that a rule makes, as text.
 pub(crate) fn changes(rule: &TransformRule) -> Vec<Change> {
     rule.actions.iter().map(described).collect()
 }
@@ -319,7 +319,7 @@ fn described(action: &Action) -> Change {
     }
 }
 
-/// A field with its value, unless that may be a secret.
+/// Field with its value, unless that may be a secret.
 fn named(name: &str, template: &Template) -> String {
     match sharing::is_credential(name) || name == "set-cookie" {
         true => format!("{name}: (hidden)"),

@@ -1,6 +1,6 @@
-//! What a request becomes on its way to the origin, and a response on its way into the cache.
+//! Changes to a request on its way to the origin, and to a response on its way into the cache.
 //!
-//! Only end-to-end fields travel (RFC 9110 section 7.6.1). Which of a request's do is said in [`crate::rewrite::reading`].
+//! Only end-to-end fields travel (RFC 9110 section 7.6.1). [`crate::rewrite::reading`] decides which fields of a request do.
 
 pub(crate) mod cors;
 pub(crate) mod edit;
@@ -27,7 +27,7 @@ use crate::rewrite::way::via;
 pub(crate) enum Purpose {
     /// The answer may be stored: it must be complete.
     Store,
-    /// The answer is for this client: preconditions and ranges are the origin's to judge.
+    /// The answer is for this client: the origin judges preconditions and ranges.
     //= RFC 9110 section 13.2.1: preconditions of what is not answered from the cache are forwarded
     PassOn,
 }
@@ -44,7 +44,7 @@ fn is_precondition(name: &[u8]) -> bool {
     }
 }
 
-/// The field lines of a request to the origin.
+/// Field lines of a request to the origin.
 pub(crate) fn request_fields(request: &Inbound, instance: &Instance, purpose: Purpose) -> PackedFields {
     let mut fields = request.to_sent();
     reduce_codings(&mut fields, request.rule());
@@ -56,7 +56,7 @@ pub(crate) fn request_fields(request: &Inbound, instance: &Instance, purpose: Pu
     fields
 }
 
-/// Asks for the codings that the origin may have, in one form for all requests that mean the same.
+/// Reduces `Accept-Encoding` to the codings that the origin may have, in one form for all requests that mean the same.
 fn reduce_codings(fields: &mut PackedFields, rule: &CacheRule) {
     let is_reduced = !rule.codings.are_all() && rule.caching.negotiation != Negotiation::AsSent;
     if !is_reduced || fields.value("accept-encoding").is_none() {
@@ -67,7 +67,7 @@ fn reduce_codings(fields: &mut PackedFields, rule: &CacheRule) {
     }
 }
 
-/// `None` where the field has its form already.
+/// Reduced value; `None` if the field has that form already.
 fn reduced_codings(fields: &PackedFields, rule: &CacheRule) -> Option<String> {
     let lines: SmallVec<[FieldLine<'_>; 2]> =
         fields.values("accept-encoding").map(|value| ("accept-encoding", value)).collect();
@@ -75,7 +75,7 @@ fn reduced_codings(fields: &PackedFields, rule: &CacheRule) -> Option<String> {
     rule.codings.accept_encoding(&lines).filter(|form| !is_in_form(form))
 }
 
-/// The end-to-end fields of an origin's response, with this gateway's `Via` and, if the origin sent none, a `Date`.
+/// End-to-end fields of an origin's response, with this gateway's `Via` and, if the origin sent none, a `Date`.
 //= RFC 9110 section 5.1: unrecognized fields are forwarded
 //= RFC 9110 section 5.3: the order of lines of one name stays
 //= RFC 9110 section 11.6.1: WWW-Authenticate stays as it is
@@ -97,7 +97,7 @@ pub(crate) fn response_fields(
     let is_hidden = |name: &[u8]| hidden.iter().any(|hidden| hidden.as_str().as_bytes() == name);
     let mut fields = from_origin;
     let announced = trailers::announcing(fields.values("trailer"), hidden);
-    // Where this gateway says how it answered, nobody else does.
+    // Only this gateway tells how it answered.
     let is_written = |name: &[u8]| name == b"x-cache" && site.x_cache == XCache::On;
     fields.retain(|name| {
         name != b"content-length" && name != b"trailer" && !is_written(name) && !is_hidden(name)
@@ -114,7 +114,7 @@ pub(crate) fn response_fields(
     fields
 }
 
-/// The target that the origin sees.
+/// Target that the origin sees.
 //= RFC 9110 section 7.7: the target stays as it is
 pub(crate) fn origin_target(path_and_query: &str, site: &Site) -> String {
     match site.prefix {

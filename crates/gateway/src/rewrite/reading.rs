@@ -1,8 +1,8 @@
-//! One reading of a request: what the origin is sent.
+//! One reading of a request: the fields that the origin is sent.
 //!
-//! The cache key, the values of nominated fields (`Vary`) and what is said of the client's credentials come from the same
-//! reading. So what the origin sees and the key lacks does not change an answer that others get, and a field that was
-//! taken out on the way is one that was not sent.
+//! The cache key, the values of nominated fields (`Vary`) and the facts about the client's credentials come from the same reading. So a
+//! field that the origin sees and the key lacks doesn't change an answer that others get, and a field that was removed on the way
+//! counts as not sent.
 //!
 //! | field | from a trusted peer | from anybody else |
 //! |---|---|---|
@@ -17,8 +17,8 @@
 //! | any other | forwarded | forwarded |
 //! | set by rules of the phase `origin_request` | forwarded | likewise |
 //!
-//! Most requests have nothing of all that, and most stored responses nominate nothing that it would make a difference to:
-//! a hit looks at the lines as they came.
+//! Most requests have none of these fields, and most stored responses nominate none that would make a difference: a hit looks at the
+//! lines as they came.
 
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -53,13 +53,13 @@ pub(crate) struct Inbound {
     site: Arc<LiveSite>,
     rule: RuleIndex,
     sent: OnceLock<PackedFields>,
-    /// Where it went.
+    /// Servers that the request was sent to.
     pub(crate) tried: Tried,
-    /// Set when others wait for the place that it takes from the origin.
+    /// Set when others wait for its place among the requests to the origin.
     pub(crate) place_wanted: SetOnce<()>,
 }
 
-/// What a request is read by.
+/// Settings that a request is read by.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms<'a> {
     pub(crate) site: &'a Site,
@@ -69,7 +69,7 @@ pub(crate) struct Terms<'a> {
 impl Deref for Inbound {
     type Target = OwnedRequest;
 
-    /// As the client sent it.
+    /// Returns the request as the client sent it.
     fn deref(&self) -> &OwnedRequest {
         &self.client
     }
@@ -93,12 +93,12 @@ impl Inbound {
         }
     }
 
-    /// The field lines that the origin gets, before anything is left out or added to ask for less or more.
+    /// Field lines that the origin gets, before some are left out or added to ask for less or more.
     pub(crate) fn sent(&self) -> &PackedFields {
         self.sent.get_or_init(|| self.read())
     }
 
-    /// The same, to be changed.
+    /// Like [`Self::sent`], as a copy that can be changed.
     pub(crate) fn to_sent(&self) -> PackedFields {
         self.sent.get().cloned().unwrap_or_else(|| self.read())
     }
@@ -112,12 +112,12 @@ impl Inbound {
         self.site.rule_at(self.rule)
     }
 
-    /// The largest content that a response may have, as far as rules say.
+    /// Largest content that the rules permit in a response.
     pub(crate) fn response_body_bytes_max(&self) -> Option<u64> {
         self.site.response_body_bytes_max(self.rule)
     }
 
-    /// Whether fields that replace method, host or target reach the origin though the key does not have them.
+    /// Whether fields that replace method, host or target reach the origin although the key lacks them.
     pub(crate) fn has_unkeyed_overrides(&self) -> bool {
         self.with_fates(|fates, lines| {
             let is_override =
@@ -134,13 +134,13 @@ impl Inbound {
             let before = fields.clone();
             let lines = before.to_lines();
             let (seen, matching) = self.seen_sent(&lines);
-            // One that outgrows what origins take is refused where it would be sent.
+            // A request that outgrows what origins take is refused when it would be sent.
             let _ = Context::of_request(&seen).apply(rules, &matching, &mut fields);
         }
         fields
     }
 
-    /// The rules that the request to the origin matches.
+    /// Rules that the request to the origin matches.
     pub(crate) fn matching_sent(&self) -> Matching {
         if self.site.transforms(Phase::OriginRequest).is_empty() {
             return Matching::new();
@@ -149,7 +149,7 @@ impl Inbound {
         self.seen_sent(&before.to_lines()).1
     }
 
-    /// The request as rules for the origin see it, with what strangers must not say gone from it.
+    /// Request as rules for the origin see it, without the fields that strangers must not send.
     fn seen_sent<'a>(&'a self, lines: &'a [FieldLine<'a>]) -> (Seen<'a>, Matching) {
         let (request, trusted) = (self.client.fields.to_lines(), &self.live.config.trusted_proxies);
         let client = address_of(&self.client.borrow(&request), trusted);
@@ -166,17 +166,17 @@ impl Inbound {
     }
 }
 
-/// Whether the site says which fields are forwarded.
+/// Whether the site selects the fields that are forwarded.
 fn selects_fields(site: &Site) -> bool {
     !site.request_fields_hidden.is_empty() || !site.request_fields_forwarded.is_empty()
 }
 
-/// Whether what the origin is sent differs from what the client sent in more than a gateway always writes.
+/// Whether the fields that the origin gets differ from the client's in more than a gateway always writes.
 pub(crate) fn changes_fields(site: &Site) -> bool {
     selects_fields(site) || !site.transforms.origin_request.is_empty()
 }
 
-/// The facts of a request, its credentials as the origin sees them.
+/// Facts of a request, with its credentials as the origin sees them.
 pub(crate) fn facts(request: &RequestHead<'_>, site: &Site) -> RequestFacts {
     let facts = RequestFacts::parse(request.method, request.fields);
     if !selects_fields(site) && site.underscore_fields == UnderscoreFields::Drop {
@@ -193,7 +193,7 @@ pub(crate) fn facts(request: &RequestHead<'_>, site: &Site) -> RequestFacts {
     }
 }
 
-/// The same, with the credentials that only the operator knows as such.
+/// Adds the credentials that only the operator knows as such.
 pub(crate) fn with_credentials(
     facts: RequestFacts,
     request: &RequestHead<'_>,
@@ -207,7 +207,7 @@ pub(crate) fn with_credentials(
     RequestFacts { has_credentials: request.fields.iter().any(|(name, _)| is_seen(name)), ..facts }
 }
 
-/// The field lines that are part of the cache key, for [`caching::KeyParts::extra`]; empty for most requests.
+/// Field lines that are part of the cache key, for [`caching::KeyParts::extra`]; empty for most requests.
 pub(crate) fn keyed_fields(
     request: &RequestHead<'_>,
     method: MethodClass,
@@ -233,7 +233,7 @@ pub(crate) fn keyed_fields(
     keyed
 }
 
-/// With its lengths, so that no line can pretend to be two.
+/// Writes a line with its lengths, so that no line can pass for two.
 fn write_keyed(name: &str, value: &[u8], out: &mut Vec<u8>) {
     for length in [name.len(), value.len()] {
         out.extend_from_slice(&(length as u64).to_be_bytes());
@@ -244,7 +244,7 @@ fn write_keyed(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// The lines that [`keyed_fields`] wrote.
+/// Lines that [`keyed_fields`] wrote.
 pub(crate) fn keyed_lines(keyed: &[u8]) -> Vec<(String, &[u8])> {
     let mut rest = keyed;
     std::iter::from_fn(|| take_keyed(&mut rest)).collect()
@@ -260,14 +260,14 @@ fn take_keyed<'a>(rest: &mut &'a [u8]) -> Option<(String, &'a [u8])> {
     Some((String::from_utf8_lossy(name).into_owned(), value))
 }
 
-/// What becomes of a line.
+/// Treatment of a field line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// It ends here.
+    /// Not forwarded.
     Dropped,
-    /// It is forwarded, and part of the key.
+    /// Forwarded, and part of the key.
     Keyed,
-    /// It is forwarded.
+    /// Forwarded.
     Sent,
 }
 
@@ -283,7 +283,7 @@ impl<'a> Fates<'a> {
         Self { request, method, terms, hop_by_hop: HopByHop::of(request.fields) }
     }
 
-    /// The end-to-end fields that are forwarded, with those that the gateway writes.
+    /// End-to-end fields that are forwarded, with those that the gateway writes.
     fn sent_fields(&self, lines: &[FieldLine<'_>], config: &Config) -> PackedFields {
         let mut out = PackedFields::with_capacity(lines.len() + 8);
         for (name, value) in lines.iter().filter(|(name, _)| self.of(name) != Fate::Dropped) {
@@ -301,8 +301,8 @@ impl<'a> Fates<'a> {
         out
     }
 
-    /// Which trailers go on is known before they come: those that `Trailer` names, and that would be forwarded in the head. One that is part
-    /// of the key comes too late for that, and credentials for what was decided by them.
+    /// Announces the trailers that are forwarded, which must be known before they come: those that `Trailer` names, and that would be
+    /// forwarded in the head. Trailers that are part of the key, and credentials, would come too late for what they decide.
     //= RFC 9110 section 6.6.2: Trailer names what may come
     //= RFC 9110 section 6.5.1: limitations on use of trailers
     fn announce_trailers(&self, names: &[u8], out: &mut PackedFields) {
@@ -334,7 +334,7 @@ impl<'a> Fates<'a> {
                 Fate::Sent => Fate::Keyed,
                 fate => fate,
             },
-            // A stranger would choose what the origin does past all that rules say of the target.
+            // A stranger would choose what the origin does, past all rules about the target.
             FieldClass::Override
                 if !is_trusted && self.terms.rule.override_fields == OverrideFields::Drop =>
             {
@@ -346,7 +346,8 @@ impl<'a> Fates<'a> {
         }
     }
 
-    /// Next.js answers its own router otherwise than others, and only below one folder: elsewhere the field would have a page answered as data.
+    /// Whether the field asks Next.js for data, which it answers to its own router and only below one folder. Elsewhere a page would be
+    /// answered as data.
     fn asks_for_next_data(&self, name: &str) -> bool {
         name.eq_ignore_ascii_case("x-nextjs-data")
             && is_next_data(self.terms.site, self.request.path_and_query)
@@ -375,7 +376,7 @@ impl<'a> Fates<'a> {
     }
 }
 
-/// Whether a path is one that the router of Next.js asks for data.
+/// Whether a path is one from which the router of Next.js asks for data.
 #[inline]
 fn is_next_data(site: &Site, path_and_query: &str) -> bool {
     let prefix = &site.path_prefix[..];
@@ -383,9 +384,9 @@ fn is_next_data(site: &Site, path_and_query: &str) -> bool {
     path.is_some_and(|path| path.starts_with("/_next/data/"))
 }
 
-/// CGI and WSGI write `_` for `-` and other bytes, so that such a name stands for another one that may be known here. Where the site forwards
-/// such names, it drops those that stand for one that is read, written or dropped here under its right name, or that only trusted peers know:
-/// they overwrite what strangers say under the right name alone.
+/// Whether a name is an odd spelling that isn't forwarded. CGI and WSGI write `_` for `-` and other bytes, so such a name stands for
+/// another one that may be known here. A site that forwards such names drops those that stand for a field that is read, written or
+/// dropped here under its right name, or that only trusted peers know: these overwrite the right name alone in requests of strangers.
 fn is_dropped_spelling(site: &Site, name: &str) -> bool {
     unkeyed::is_spelled_oddly(name)
         && (site.underscore_fields == UnderscoreFields::Drop || {
@@ -402,8 +403,8 @@ fn is_dropped_spelling(site: &Site, name: &str) -> bool {
         })
 }
 
-/// Whether it stands for a field that rules read or write, or that the origin always gets: what these do is done to the field of the right name
-/// alone.
+/// Whether a name stands for a field that rules read or write, or that the origin always gets: these concern the field of the right
+/// name alone.
 fn stands_for_another(site: &Site, name: &str) -> bool {
     let fixed = site.origin.fixed_fields.iter().map(|(name, _)| name);
     let of_rules = site.transforms.request_fields_read().chain(site.transforms.request_fields_written());
@@ -426,14 +427,15 @@ pub(crate) fn is_forwarded_by(site: &Site, name: &str) -> bool {
         && !is_dropped_spelling(site, name)
 }
 
-/// What is said of traces is written for each request to the origin; the wish to be told of times is for this gateway.
+/// Whether a field concerns timelines: trace fields are written for each request to the origin, and the request for timings is for this
+/// gateway.
 fn is_for_timelines(site: &Site, name: &str) -> bool {
     let is_one_of = |fields: &[&str]| fields.iter().any(|field| name.eq_ignore_ascii_case(field));
     (site.trace_fields == TraceFields::Written && is_one_of(&[PARENT_FIELD, STATE_FIELD]))
         || (site.server_timing != ServerTiming::Off && is_one_of(&[ASKING_FIELD]))
 }
 
-/// Whether a field is part of the key, as far as the site says so.
+/// Whether the site lists a field as part of the key.
 pub(crate) fn is_keyed(site: &Site, name: &str) -> bool {
     is_listed(&site.request_fields_keyed, name)
 }
@@ -443,24 +445,24 @@ fn is_listed(names: &[HeaderName], name: &str) -> bool {
     names.iter().any(|listed| unkeyed::are_read_alike(listed.as_str(), name))
 }
 
-/// The origin client writes its own, and an expectation is met on this side.
+/// Whether the origin client writes the field itself, or the gateway meets it, as an expectation.
 fn is_written_later(name: &str) -> bool {
     hop_by_hop::is_written_by_sender(name) || name.eq_ignore_ascii_case("expect")
 }
 
-/// `Via`, `Forwarded` and the `X-Forwarded-*` family.
+/// Writes `Via`, `Forwarded` and the `X-Forwarded-*` family.
 fn describe_the_way(request: &RequestHead<'_>, (site, config): (&Site, &Config), out: &mut PackedFields) {
     let told = Told::read(request.peer.trust, request.fields, &config.trusted_proxies);
     let authority = told.authority(request);
     let scheme = request.scheme.as_str().as_bytes();
     let way: [&[u8]; 4] = [b";host=\"", authority.as_bytes(), b"\";proto=", scheme];
     match request.peer.trust {
-        // What it says itself is not forwarded.
+        // The peer's own fields about the way aren't forwarded.
         Trust::Untrusted => describe_client(request.peer.ip(), way, out),
         Trust::Trusted => describe_hops(request, (site, config), &way.concat(), out),
     }
     way::describe(request, &authority, &told, |name| is_forwarded_by(site, name), out);
-    // Written here or not, it is not for the origin. `Via` has to be (RFC 9110 section 7.6.3).
+    // Hidden fields aren't for the origin, even if written here. `Via` has to be (RFC 9110 section 7.6.3).
     if !site.request_fields_hidden.is_empty() {
         out.retain(|name| {
             !std::str::from_utf8(name).is_ok_and(|name| is_listed(&site.request_fields_hidden, name))
@@ -470,7 +472,7 @@ fn describe_the_way(request: &RequestHead<'_>, (site, config): (&Site, &Config),
     out.append_to_list("via", &way::via(request.version, &config.server_name).map(str::as_bytes));
 }
 
-/// A client that asks for itself.
+/// Describes an untrusted peer, which counts as the client.
 fn describe_client(client: IpAddr, way: [&[u8]; 4], out: &mut PackedFields) {
     let address = way::address_text(client);
     let (open, close): (&[u8], &[u8]) = if client.is_ipv6() { (b"\"[", b"]\"") } else { (b"", b"") };
@@ -480,7 +482,7 @@ fn describe_client(client: IpAddr, way: [&[u8]; 4], out: &mut PackedFields) {
     out.push_parts("forwarded", &[b"for=", open, address, close, host, authority, proto, scheme]);
 }
 
-/// The hops that a trusted proxy tells, and this proxy.
+/// Describes the hops that a trusted proxy tells, and the proxy itself.
 fn describe_hops(
     request: &RequestHead<'_>,
     (site, config): (&Site, &Config),
@@ -491,7 +493,7 @@ fn describe_hops(
     if is_listed(&site.request_fields_hidden, hops.source.name()) {
         hops.nearest.clear();
     } else if is_cut_off {
-        // Otherwise a proxy would stand where recipients look for the client.
+        // Otherwise recipients would take a proxy for the client.
         hops.nearest.push(Hop { node: Some(way::UNKNOWN.clone()), ..Hop::default() });
     }
     hops.nearest.reverse();

@@ -1,7 +1,7 @@
-//! Which transformation rules a message matches. Pure: a function of the message and the rules.
+//! Selects the transformation rules that a message matches. Pure: a function of the message and the rules.
 //!
-//! All rules of a phase are compared with the message as it is when the phase begins, whatever the rules before them
-//! change. So one rule can be read without the others.
+//! All rules of a phase are compared with the message as it is when the phase begins, whatever earlier rules change. So one rule can be
+//! read without the others.
 
 use std::ffi::OsStr;
 use std::net::IpAddr;
@@ -18,41 +18,40 @@ use smallvec::SmallVec;
 use crate::config::{Conditions, FieldPattern, Phase, Spelling, TransformRule, path_of};
 use crate::routing::host_of;
 
-/// The request that a message is, or answers.
+/// The request that a message is, or that it answers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'a> {
     pub(crate) method: &'a str,
     pub(crate) scheme: &'static str,
     pub(crate) authority: &'a str,
-    /// As far as rules may look at it.
+    /// Path and query, as far as rules may look at them.
     pub(crate) path_and_query: &'a str,
     pub(crate) fields: &'a [FieldLine<'a>],
     pub(crate) client: IpAddr,
 }
 
-/// The response, where the message is one.
+/// The response, if the message is one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer<'a> {
     pub(crate) status: u16,
     pub(crate) fields: Fields<'a>,
-    /// The stored response that a 304 is about, where one is known.
+    /// Stored response that a 304 is about, if known.
     pub(crate) validated: Option<Validated<'a>>,
 }
 
-/// What is known of a stored response.
+/// Status and fields of a stored response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Validated<'a> {
     pub(crate) status: u16,
     pub(crate) fields: Fields<'a>,
 }
 
-/// The rules that match, by their places.
+/// Positions of the rules that match.
 pub(crate) type Matching = SmallVec<[u16; 8]>;
 
 impl<'a> Seen<'a> {
-    /// A request as the rules of a phase see it. What the origin says is stored under the key, which has the path but may
-    /// lack parameters of the query, and no fields. An answer to HEAD brings news of what is stored for GET, so it is changed as
-    /// one to GET.
+    /// Request as the rules of a phase see it. The origin's response is stored under the key, which has the path, but may lack
+    /// parameters of the query, and has no fields. A response to HEAD updates the one stored for GET, so it is changed as one to GET.
     pub(crate) fn of(request: &RequestHead<'a>, client: IpAddr, phase: Phase) -> Self {
         let whole = request.path_and_query;
         let is_shared = phase == Phase::OriginResponse;
@@ -68,8 +67,8 @@ impl<'a> Seen<'a> {
 }
 
 impl Answer<'_> {
-    /// The status that rules go by: a 304 is about a response of another status, 200 if nobody knows better, and a 206 is a
-    /// part of a 200, stored under the head of the whole.
+    /// Status that rules go by. A 304 is about a response of another status, 200 if that isn't known; a 206 is a part of a 200, and
+    /// stored under the head of the whole.
     pub(crate) fn status_meant(&self) -> u16 {
         match self.status {
             206 => 200,
@@ -78,7 +77,7 @@ impl Answer<'_> {
         }
     }
 
-    /// The values of a field: a 304 leaves out what has not changed.
+    /// Values of a field. A 304 leaves out fields that have not changed.
     fn values<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b [u8]> {
         let own = self.fields.values(name);
         let is_absent = self.fields.value(name).is_none();
@@ -87,7 +86,7 @@ impl Answer<'_> {
     }
 }
 
-/// The rules that a message matches.
+/// Returns the rules that a message matches.
 pub(crate) fn matching(rules: &[TransformRule], seen: &Seen<'_>, answer: Option<&Answer<'_>>) -> Matching {
     let fits = |(_, rule): &(u16, &TransformRule)| fits(&rule.on, seen, answer);
     (0..).zip(rules).filter(fits).map(|(place, _)| place).collect()
@@ -109,8 +108,8 @@ fn fits_but_for_fields(on: &Conditions, seen: &Seen<'_>, answer: Option<&Answer<
         && answer.is_none_or(|answer| fits_answer(on, answer))
 }
 
-/// The request fields that an answer depends on because rules of the client's phases look at them: to see whether they
-/// apply, and for what they write into it.
+/// Request fields that an answer depends on through rules of the client's phases: in their conditions, and in the values that they
+/// write.
 pub(crate) fn deciding<'a>(
     rules: &'a [TransformRule],
     phase: Phase,
@@ -139,7 +138,7 @@ fn is_glob(pattern: &GlobMatcher, value: &[u8]) -> bool {
     pattern.is_match(Path::new(OsStr::from_bytes(value)))
 }
 
-/// A media type without its parameters, in lower case.
+/// Media type without its parameters, in lower case.
 fn media_type(value: &[u8]) -> Vec<u8> {
     let essence = value.split(|byte| *byte == b';').next().unwrap_or_default();
     essence.trim_ascii().to_ascii_lowercase()

@@ -1,7 +1,7 @@
-//! The client's request as rules change it: fields, path and query, or a redirection in place of an answer. Pure.
+//! Applies rules to the client's request: to its fields, path and query, or with a redirect in place of an answer. Pure.
 //!
-//! What comes out takes the place of what the client sent, for all that follows: facts, key, `Vary` and origin. What
-//! `Connection` names is gone before, so that a client can't have taken out on the way what a rule has put in.
+//! The result takes the place of the client's request for all that follows: facts, key, `Vary` and origin. Fields that `Connection`
+//! names are removed before, so that a client can't remove a field that a rule has added.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -16,19 +16,19 @@ use super::rules::{Matching, Seen, matching};
 use crate::config::{Action, Phase, Redirect, Rewrite, TransformRule};
 use crate::routing;
 
-/// What becomes of a request.
+/// Outcome of the rules for a request.
 pub(crate) enum Shape {
     /// The gateway answers, with this status and `Location`.
     Redirect { status: u16, location: Vec<u8> },
-    /// It goes on like this.
+    /// The request goes on in this form.
     Request(Shaped),
 }
 
-/// A request that takes the place of the client's.
+/// Replacement for a client's request.
 pub(crate) struct Shaped {
     pub(crate) fields: PackedFields,
     pub(crate) path_and_query: String,
-    /// The rules that did it.
+    /// Rules that made it.
     pub(crate) matching: Matching,
 }
 
@@ -48,7 +48,7 @@ impl Shaped {
     }
 }
 
-/// Which rules a client's request matches.
+/// Rules that a client's request matches.
 pub(crate) fn matching_client(
     rules: &[TransformRule],
     request: &RequestHead<'_>,
@@ -57,10 +57,10 @@ pub(crate) fn matching_client(
     matching(rules, &Seen::of(request, client, Phase::ClientRequest), None)
 }
 
-/// What the rules that match make of a request.
+/// Applies the matching rules to a request.
 ///
 /// # Errors
-/// Where it becomes larger than any request may be.
+/// If the request becomes too large for any.
 pub(crate) fn shape(
     rules: &[TransformRule],
     matching: &Matching,
@@ -90,12 +90,12 @@ pub(crate) fn shape(
     Ok(Shape::Request(Shaped { fields, path_and_query, matching: matching.clone() }))
 }
 
-/// What this side reads of the connection's fields.
+/// Whether the gateway itself reads a field of the connection.
 fn is_of_larder(name: &str) -> bool {
     name.eq_ignore_ascii_case("te")
 }
 
-/// `Location`; `None` where it could not be one, or the request is for no path: `OPTIONS *`.
+/// Value of `Location`; `None` if it would be invalid, or the request is for no path: `OPTIONS *`.
 fn location(redirect: &Redirect, context: &Context<'_>, fields: &PackedFields) -> Option<Vec<u8>> {
     if context.seen.path_and_query == "*" {
         return None;
@@ -119,14 +119,14 @@ fn location(redirect: &Redirect, context: &Context<'_>, fields: &PackedFields) -
             byte => location.push(*byte),
         }
     }
-    // `/a?` is what a template makes of a request without a query.
+    // A template turns a request without a query into `/a?`.
     if location.last() == Some(&b'?') && !has_query(context.seen.path_and_query) {
         location.pop();
     }
     (!location.is_empty()).then_some(location)
 }
 
-/// What `https://{host}{path}` becomes for a request without Host: browsers would take the path for a server.
+/// Whether a URL lacks a server, like `https://{host}{path}` for a request without Host: browsers would take the path for one.
 fn names_no_server(url: &[u8]) -> bool {
     let rest = url.strip_prefix(b"http://").or_else(|| url.strip_prefix(b"https://"));
     rest.is_some_and(|rest| rest.first().is_none_or(|first| b"/?#:".contains(first)))
@@ -136,7 +136,7 @@ fn has_query(path_and_query: &str) -> bool {
     path_and_query.split_once('?').is_some_and(|(_, query)| !query.is_empty())
 }
 
-/// Path and query after a rewrite. What is no path stays as it is.
+/// Path and query after a rewrite. A target without a path stays as it is.
 fn rewritten<'a>(path_and_query: Cow<'a, str>, rewrite: &Rewrite) -> Cow<'a, str> {
     if !path_and_query.starts_with('/') {
         return path_and_query;
@@ -174,7 +174,7 @@ fn is_below(path: &str, prefix: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A query in the text that takes the place of a path goes before the client's own.
+/// Applies the pattern of a rewrite. A query in its replacement goes before the client's own.
 fn with_pattern(rewrite: &Rewrite, path: &str, query: Option<String>) -> (String, Option<String>) {
     let Some((pattern, text)) = &rewrite.pattern else { return (path.to_owned(), query) };
     let replaced = pattern.replace(path, text.as_str());

@@ -1,4 +1,4 @@
-//! What is counted and noted of the transformation rules that messages match.
+//! Counts and findings about the transformation rules that messages match.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! Whether a request that rules have changed still tells whose it is: what a field with credentials said may stand in
-//! another field by then, or have decided what stands there. Pure.
+//! Follows credentials through a request that rules have changed: the value of a field with credentials may be in another field by
+//! then, or may have decided its value. Pure.
 //!
-//! Fields that are part of the cache key don't count: who has another value has another key. Nor does a path that was
-//! chosen by credentials, because the key has it. What is only taken out leaves no trail: the origin answers without it.
+//! Fields that are part of the cache key don't count: another value has another key. Nor does a path that was chosen by credentials,
+//! because the key has it. A field that is only removed leaves no trail: the origin answers without it.
 
 use caching::{FieldLine, RequestFacts};
 use smallvec::SmallVec;
@@ -11,8 +11,8 @@ use super::reading::{Terms, is_forwarded_by, is_keyed};
 use super::rules::Matching;
 use crate::config::{Action, Rewrite, Template, TransformRule, Variable};
 
-/// The facts of a request, with the credentials that its client sent and that rules have put elsewhere. `asked` is what it
-/// said before the rules that `matching` names.
+/// Adds the credentials that the client sent, and that rules have moved, to the facts of a request. `asked` are its fields before the
+/// rules that `matching` names.
 pub(crate) fn with_credentials(
     facts: RequestFacts,
     asked: &[FieldLine<'_>],
@@ -29,7 +29,7 @@ pub(crate) fn with_credentials(
     }
 }
 
-/// The fields that say something of what certain fields of the client said.
+/// Fields whose values depend on certain fields of the client.
 struct Trail<'a> {
     names: SmallVec<[&'a str; 4]>,
 }
@@ -40,7 +40,7 @@ impl<'a> Trail<'a> {
         Self { names: names.filter(|name| is_source(name)).collect() }
     }
 
-    /// Whether the origin sees anything of it that the key lacks.
+    /// Whether the origin sees any of these fields that the key lacks.
     fn goes_on(mut self, matching: &Matching, terms: Terms<'a>, is_source: &dyn Fn(&str) -> bool) -> bool {
         if self.names.is_empty() {
             return false;
@@ -56,14 +56,14 @@ impl<'a> Trail<'a> {
         self.names.iter().any(|name| is_forwarded_by(terms.site, name) && !is_keyed(terms.site, name))
     }
 
-    /// `is_chosen` says that the action is carried out because of what the fields said.
+    /// Follows an action. `is_chosen` tells that it is carried out because of the fields' values.
     fn follow(&mut self, action: &'a Action, is_chosen: bool) {
         match action {
             Action::Copy { from, to } if is_chosen || self.has(from.as_str()) => self.names.push(to.as_str()),
             Action::Set(name, value) | Action::Add(name, value) if is_chosen || self.is_in(value) => {
                 self.names.push(name.as_str());
             }
-            // One with variables may come to nothing, and then the field stays as it is.
+            // A template with variables may come to nothing, and then the field stays as it is.
             Action::Set(name, value) if value.variables().next().is_none() => self.remove(name.as_str()),
             Action::Remove(name) => self.remove(name.as_str()),
             _ => {}
@@ -85,7 +85,7 @@ impl<'a> Trail<'a> {
     }
 }
 
-/// Whether a rule changes the query, of which the key may lack parameters.
+/// Whether a rule changes the query, whose parameters the key may lack.
 fn rewrites_query(rule: &TransformRule) -> bool {
     let changes = |rewrite: &Rewrite| {
         rewrite.query.is_some() || rewrite.pattern.as_ref().is_some_and(|(_, text)| text.contains('?'))

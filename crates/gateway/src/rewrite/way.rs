@@ -1,16 +1,16 @@
-//! What a trusted peer says of the way of a request: by which scheme, and for which host and port, its client asked.
+//! Way of a request, as a trusted peer tells it: the scheme, host and port by which its client asked.
 //!
-//! There is one reading for the cache key and for the origin, which is sent what was read and nothing else:
+//! There is one reading for the cache key and for the origin, which is sent exactly this:
 //!
 //! - of a list, the first element counts: it is the nearest to the client;
 //! - `X-Forwarded-Proto`, `-Host` and `-Port` go before `Forwarded` (RFC 7239), and this before other names of the
 //!   scheme;
-//! - of `Forwarded`, the elements count that trusted proxies have written ([`Route`]), and none where there is `X-Forwarded-For`;
-//! - what is no scheme, host or port counts as not there.
+//! - of `Forwarded`, the elements count that trusted proxies have written ([`Route`]), and none if there is `X-Forwarded-For`;
+//! - a value that isn't a scheme, host or port counts as absent.
 //!
-//! Trusted peers are trusted to overwrite what strangers send them in all these fields but `Forwarded` and `X-Forwarded-For`.
+//! Trusted peers must overwrite all these fields of strangers except `Forwarded` and `X-Forwarded-For`.
 //!
-//! The hops go to the origin as they were read too, and the same in both fields.
+//! The hops, too, go to the origin as they were read, and alike in both fields.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ use message::client::TrustedProxies;
 use message::fields::PackedFields;
 use message::head::{Peer, RequestHead, Scheme, Trust, Version};
 
-/// The scheme of a request: of the connection, or what a trusted peer says.
+/// Scheme of a request: that of the connection, or the one that a trusted peer tells.
 pub(crate) fn scheme(peer: Peer, lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Scheme {
     match peer.trust {
         Trust::Untrusted => peer.scheme,
@@ -33,7 +33,7 @@ pub(crate) fn scheme(peer: Peer, lines: &[FieldLine<'_>], trusted: &TrustedProxi
     }
 }
 
-/// Host and port for which a trusted peer's client asked, as far as the peer says so.
+/// Host and port for which a trusted peer's client asked, as far as the peer tells them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
     host: Option<String>,
@@ -51,7 +51,7 @@ impl Told {
         }
     }
 
-    /// The authority that the client asked, in its one form, which that of the request has.
+    /// Authority that the client asked, in the normal form that the request's own has.
     pub(crate) fn authority<'b>(&self, request: &RequestHead<'b>) -> Cow<'b, str> {
         match &self.host {
             Some(host) => authority::normalised(request.scheme.as_str(), host).into(),
@@ -59,7 +59,7 @@ impl Told {
         }
     }
 
-    /// Gives `sink` what of it the cache key lacks, as field lines.
+    /// Passes the parts that the cache key lacks to `sink`, as field lines.
     pub(crate) fn each_unkeyed(&self, request: &RequestHead<'_>, mut sink: impl FnMut(&str, &[u8])) {
         let normalised = |authority| authority::normalised(request.scheme.as_str(), authority);
         let other = self.host.as_deref().filter(|host| *host != request.authority).map(normalised);
@@ -75,8 +75,8 @@ impl Told {
     }
 }
 
-/// Writes what the origin is told about scheme, host and port, of the fields that describe the way of a request: our own
-/// ones, and those that a trusted peer has sent, as far as the site forwards them.
+/// Writes the fields about scheme, host and port that the origin gets: the gateway's own, and those that a trusted peer has sent, if
+/// the site forwards them.
 pub(crate) fn describe(
     request: &RequestHead<'_>,
     authority: &str,
@@ -101,9 +101,9 @@ pub(crate) fn describe(
     }
 }
 
-/// Writes the hops that a trusted peer has told and the peer itself, the same in `X-Forwarded-For` and in `Forwarded`. `way` is
-/// the host and the scheme behind a node: they stand at both ends, because recipients read one or the other, and nowhere
-/// between, or each hop would repeat what may be long.
+/// Writes the hops that a trusted peer has told, and the peer itself, alike in `X-Forwarded-For` and in `Forwarded`. `way` is the host
+/// and the scheme behind a node. They stand at both ends, because recipients read one or the other, and not in between, because each
+/// hop would repeat a text that may be long.
 pub(crate) fn write_hops(hops: &[Hop<'_>], way: &[u8], out: &mut PackedFields) {
     let (mut addresses, mut elements) = (Vec::new(), Vec::new());
     for (index, hop) in hops.iter().enumerate() {
@@ -126,7 +126,7 @@ pub(crate) fn write_hops(hops: &[Hop<'_>], way: &[u8], out: &mut PackedFields) {
     out.push("forwarded", &elements);
 }
 
-/// Somebody of whom nothing is known.
+/// Node of which nothing is known.
 pub(crate) static UNKNOWN: Node = Node { name: NodeName::Unknown, port: None };
 
 fn told_scheme(lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Option<Scheme> {
@@ -179,13 +179,12 @@ fn default_port(scheme: Scheme) -> u16 {
     }
 }
 
-/// The parts of a `Via` element (RFC 9110 section 7.6.3).
+/// Parts of a `Via` element (RFC 9110 section 7.6.3).
 pub(crate) fn via(received: Version, server_name: &str) -> [&str; 3] {
     [received.received_protocol(), " ", server_name]
 }
 
-/// An address as text. The numbers of IPv4 are written one by one: the formatting machinery costs more than all other
-/// fields together.
+/// Address as text. The numbers of IPv4 are written one by one: the formatting machinery costs more than all other fields together.
 pub(crate) fn address_text(address: IpAddr) -> String {
     let IpAddr::V4(address) = address else { return address.to_string() };
     let mut text = String::with_capacity(15);

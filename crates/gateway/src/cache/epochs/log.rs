@@ -1,4 +1,4 @@
-//! The last purges, for those who ask what became of a response.
+//! The last purges, which explain what became of a response.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,37 +10,37 @@ use store::purge::{Clause, Name, Place, PurgeIndex, PurgeRecord, What};
 /// A purge that was noted.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    /// Its place in the log.
+    /// Number among the invalidations of this process.
     pub(crate) number: u64,
-    /// When it took effect here, by the clock of this process: the record has that of whoever purged.
+    /// Time at which it took effect here, by the clock of this process. The record has the time by the clock of the purging instance.
     pub(crate) noted_at: Timestamp,
     pub(crate) record: PurgeRecord,
     pub(crate) reach: Reach,
 }
 
-/// How many keys a URL has had since the process began.
+/// Number of keys that a URL has had since the process began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UrlKeys {
     /// One, beside those with more than the URL.
     One,
-    /// A reload may have given it another site, or other rules for its query.
+    /// A reload may have given the URL another site, or other rules for its query.
     Several,
 }
 
-/// What a purge takes, by what this process has at hand.
+/// Reach of a purge, in terms of this process.
 #[derive(Debug)]
 pub(crate) enum Reach {
-    /// What lies under these cache keys, and under those that differ in scheme and port alone: several, where rules of several sites may have
-    /// written the URL.
+    /// Entries under these cache keys, and under those that differ in scheme and port alone. There are several if rules of several
+    /// sites may have written the URL.
     Keys(Box<[Box<[u8]>]>),
-    /// What lies under it, and under those that are of the same URL in another site or with another query.
+    /// Entries under this key, and under those of the same URL in another site or with another query.
     Url(Box<[u8]>),
-    /// What one of these takes.
+    /// Entries that one of these clauses takes.
     Clauses(Vec<Clause>),
 }
 
 impl Reach {
-    /// `keys` are those of the URL: one without a site stands for those of all sites.
+    /// Reach of a purge. `keys` are those of the URL: one without a site stands for those of all sites.
     pub(super) fn of(what: &What, (keys, known): (&[&[u8]], UrlKeys), index: &PurgeIndex) -> Self {
         match what {
             What::Url(_) => {
@@ -56,7 +56,7 @@ impl Reach {
         }
     }
 
-    /// Whether it takes a response with these tags under this key; `None`: those that any purge wants.
+    /// Whether the purge takes a response with these tags under this key. `None` stands for the tags of any purge.
     pub(crate) fn takes(&self, key: &[u8], tags: Option<&[Name]>) -> bool {
         match self {
             Self::Keys(all) => {
@@ -72,13 +72,13 @@ impl Reach {
     }
 }
 
-/// Whether a key has that of a URL as a part, by whatever scheme and port: method and more end it.
+/// Whether a key begins with that of a URL, whatever its scheme and port. Method and more follow the URL in a key.
 fn is_of_url(own: &Place<'_>, other: &Place<'_>) -> bool {
     let query = own.rest.strip_suffix(b"\x03GET\0").unwrap_or(own.rest);
     own.site == other.site && own.is_same_url(other) && other.rest.starts_with(query)
 }
 
-/// What a key says. Bytes that are none have no place, and only a purge of everything takes them.
+/// Parts of a key. Bytes that aren't a key have no place, and only a purge of everything takes them.
 pub(super) fn place_of_key(key: &[u8]) -> Place<'_> {
     let Some(place) = caching::key::place(key) else { return Place { rest: key, ..Place::default() } };
     Place {
@@ -96,7 +96,7 @@ pub(super) struct Recent {
     kept: Mutex<VecDeque<Arc<Kept>>>,
 }
 
-/// So that memory for it stays small: a purge has 16 KiB for the longest URL, and usually a hundred bytes.
+/// Limits that keep the memory for it small: a purge has 16 KiB for the longest URL, and usually a hundred bytes.
 const KEPT_MAX: usize = 256;
 const KEPT_BYTES_MAX: usize = 256 << 10;
 

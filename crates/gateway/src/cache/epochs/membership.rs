@@ -1,10 +1,10 @@
-//! What a stored response keeps for those who ask whether it was taken out of use.
+//! Data of a stored response that tells whether it was invalidated.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use store::purge::Name;
 
-/// How many invalidations there had been.
+/// Number of invalidations so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stamp(pub(super) u64);
 
@@ -13,7 +13,7 @@ impl Stamp {
     pub(crate) const OLDEST: Self = Self(0);
 }
 
-/// A look-up: under the key of which URL, and when. What was taken away since is to be as if it had not been found.
+/// Key and time of a look-up. Entries that were removed since count as not found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LookUp {
     pub(super) url: Name,
@@ -21,13 +21,13 @@ pub(crate) struct LookUp {
 }
 
 impl LookUp {
-    /// The same, at another time.
+    /// Copy of this look-up at another time.
     pub(crate) fn at(self, stamp: Stamp) -> Self {
         Self { stamp, ..self }
     }
 }
 
-/// Up to where a stored response is known to be good. Moves on as it is looked at.
+/// Stamp up to which a stored response is known to be good. Moves on as the response is looked at.
 #[derive(Debug)]
 pub(crate) struct Checked(pub(super) AtomicU64);
 
@@ -47,12 +47,12 @@ impl Clone for Checked {
     }
 }
 
-/// What a stored response belongs to.
+/// Groups, tags and key of a stored response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Membership {
-    /// Those that a response names itself, and before them the one for all, or any, of its origin.
+    /// Groups that the response names, and before them the one for all, or any, of its origin.
     pub(super) groups: Box<[Name]>,
-    /// `None`: more than are told apart.
+    /// `None` if there are more than are told apart.
     pub(super) tags: Option<Box<[Name]>>,
     pub(super) key: Option<Name>,
 }
@@ -64,7 +64,7 @@ impl Default for Membership {
 }
 
 impl Membership {
-    /// With what `other` belongs to as well, where that says more.
+    /// Adds the tags of `other`. More than `tags_max` are no longer told apart.
     #[must_use]
     pub(crate) fn with_tags_of(mut self, other: &Self, tags_max: usize) -> Self {
         self.tags = self.tags.zip(other.tags.as_deref()).and_then(|(own, others)| {
@@ -75,13 +75,13 @@ impl Membership {
         self
     }
 
-    /// With the groups of `other` in place of its own.
+    /// Replaces the groups with those of `other`.
     #[must_use]
     pub(crate) fn with_groups_of(self, other: &Self) -> Self {
         Self { groups: other.groups.clone(), ..self }
     }
 
-    /// `None`: more than are told apart.
+    /// Tags; `None` if there are more than are told apart.
     pub(crate) fn tags(&self) -> Option<&[Name]> {
         self.tags.as_deref()
     }

@@ -1,13 +1,13 @@
-//! Which numbers of this process stand for which places in the log that several share.
+//! Relation between the numbers of this process and places in the log that several instances share.
 //!
-//! Each process numbers what it takes out of use in its own order. What it reads in the log gets a number when it is read, and what others are told
-//! of a number is a place in the log. Both ways err to the older side: too much may be taken for purged.
+//! Each process numbers invalidations in its own order. A record of the log gets a number when it is read, and other instances get a
+//! place in the log for a number. Both ways err to the older side: too much may count as purged.
 
 use std::collections::VecDeque;
 
 use store::backing::{LogCursor, LogId, LogOffset};
 
-/// See the module.
+/// Numbers and places; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     log: Option<Log>,
@@ -18,34 +18,34 @@ pub(crate) struct Places {
 #[derive(Debug)]
 struct Log {
     id: LogId,
-    /// Below it nobody here knows what was purged.
+    /// Start of the known part: purges before it aren't known here.
     known_from: LogOffset,
-    /// Up to where it was read.
+    /// End of the part that was read.
     read: LogOffset,
-    /// What was known when it was read first, as of a point; 0 where points were forgotten.
+    /// As in a [`Point`], for the time when the log was first read; 0 once points were forgotten.
     after: u64,
     before: u64,
-    /// Nothing in it ever falls.
+    /// Points in order: none of their values ever falls.
     points: VecDeque<Point>,
 }
 
-/// Where a record ends.
+/// End of a record.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     end: LogOffset,
-    /// At least the number of every record up to here: what was asked for at this number was asked for after them.
+    /// At least the number of every record up to here: requests at this number came after them.
     after: u64,
-    /// Less than the number of every record behind it: what was asked for here may be taken by them.
+    /// Less than the number of every record behind it: these may take responses that were asked for here.
     before: u64,
 }
 
-/// What is further back is judged by the oldest number there is.
+/// Points that are kept. Older places are judged by the oldest number.
 const POINTS_MAX: usize = 4096;
-/// A log is left when it was lost.
+/// Earlier logs that are remembered. A log is left when it was lost.
 const LEFT_MAX: usize = 64;
 
 impl Places {
-    /// A log is read from `from` on; `number` is that of the last invalidation here. `outstanding` is as of [`Self::note`].
+    /// Begins to read a log at `from`; `number` is that of the last invalidation here. `outstanding` is as in [`Self::note`].
     pub(crate) fn begin(&mut self, from: LogCursor, number: u64, outstanding: Option<u64>) {
         let LogCursor { id, offset } = from;
         let before = before_outstanding(number, outstanding);
@@ -61,12 +61,13 @@ impl Places {
         }
     }
 
-    /// Whether a log was read before, and another one in its place. If it is there again, it was set back.
+    /// Whether a log was left for another one. If it is there again, it was set back.
     pub(crate) fn has_left(&self, id: LogId) -> bool {
         self.left.contains(&id)
     }
 
-    /// The record that ends here has this number. `outstanding` is the least number of those that are still to come, if they have one already.
+    /// Notes the number of the record that ends here. `outstanding` is the least number of the own records that are still to come, if
+    /// any.
     pub(crate) fn note(&mut self, end: LogOffset, number: u64, outstanding: Option<u64>) {
         let Some(log) = &mut self.log else { return };
         log.read = end;
@@ -75,19 +76,19 @@ impl Places {
         let after = number.max(last_after);
         let before = before_outstanding(after, outstanding).max(last_before);
         if log.points.len() == POINTS_MAX {
-            // Whatever was asked for before it is older than all numbers.
+            // Requests before it are older than all numbers.
             log.points.pop_front();
             (log.after, log.before) = (0, 0);
         }
         log.points.push_back(Point { end, after, before });
     }
 
-    /// Up to where the log was read.
+    /// End of the part of the log that was read.
     pub(crate) fn read(&self) -> Option<LogCursor> {
         self.log.as_ref().map(|log| LogCursor { id: log.id, offset: log.read })
     }
 
-    /// The place of what was asked for when this was the last number. `None` where that was before the log was read.
+    /// Place for requests at the time when this was the last number. `None` if that was before the log was read.
     pub(crate) fn place_of(&self, number: u64) -> Option<LogCursor> {
         let log = self.log.as_ref()?;
         let count = log.points.partition_point(|point| point.after <= number);
@@ -99,7 +100,7 @@ impl Places {
         Some(LogCursor { id: log.id, offset })
     }
 
-    /// A number such that whatever was purged after that place has a greater one. `None`: nobody here knows what was.
+    /// Number that is less than that of any purge after the place. `None` if these purges aren't known here.
     pub(crate) fn number_at(&self, place: LogCursor) -> Option<u64> {
         let log = self.log.as_ref().filter(|log| log.id == place.id && log.known_from <= place.offset)?;
         let count = log.points.partition_point(|point| point.end <= place.offset);
@@ -114,7 +115,8 @@ impl Log {
     }
 }
 
-/// What was asked for at a place where this was the last number may be taken by what is still to come behind it.
+/// Number for requests at a place where `number` was the last: less than those of records that are still to come, which may take their
+/// responses.
 fn before_outstanding(number: u64, outstanding: Option<u64>) -> u64 {
     outstanding.map_or(number, |next| number.min(next - 1))
 }
@@ -131,7 +133,7 @@ mod tests {
         let mut places = Places::default();
         places.begin(at(100), 5, None);
         places.note(LogOffset(110), 6, None);
-        // Number 7 was given to something that is in no log.
+        // Number 7 was given to an invalidation that is in no log.
         places.note(LogOffset(120), 8, None);
         places
     }
@@ -166,7 +168,7 @@ mod tests {
         assert_eq!(Places::default().number_at(at(1)), None);
     }
 
-    /// Records of this instance may be read in another order than that of their numbers.
+    /// Own records may be read in another order than that of their numbers.
     #[test]
     fn what_is_still_to_come_is_not_behind() {
         let mut places = Places::default();
@@ -179,7 +181,7 @@ mod tests {
         assert_eq!(found, [100, 100, 120].map(|offset| Some(at(offset))));
     }
 
-    /// A log is begun while purges of this instance wait to be written into it.
+    /// A log begins while own purges wait to be written into it.
     #[test]
     fn what_is_still_to_come_is_not_behind_the_beginning() {
         let mut places = Places::default();
@@ -202,7 +204,7 @@ mod tests {
         assert!(places.has_left(at(0).id) && !places.has_left(other.id));
     }
 
-    /// Of many records, all in order, each place is judged by no later number than it should be.
+    /// In a long log in order, no place is judged by a later number than it should be.
     #[test]
     fn a_long_log_is_judged_by_older_numbers() {
         let mut places = Places::default();

@@ -1,5 +1,5 @@
-//! Which tags stored responses have ever had, so that a purge can say that it found nothing. A set of bits: it may take a tag for one that was seen,
-//! and never one that was seen for another.
+//! Tags that stored responses have ever had, so that a purge can tell that it found nothing. A set of bits: it may take an unseen tag
+//! for a seen one, but never the reverse.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,17 +8,17 @@ use store::purge::Name;
 
 #[derive(Debug, Default)]
 pub(super) struct TagsSeen {
-    /// There once a response has a tag.
+    /// Allocated once a response has a tag.
     bits: OnceLock<Box<[AtomicU64]>>,
     /// Whether a response has had more tags than are told apart: any tag takes it.
     has_any: AtomicBool,
 }
 
-/// 128 KiB: of a hundred thousand tags, one unknown tag in a hundred is taken for one of them.
+/// Size of the set: 128 KiB. After a hundred thousand tags, about 3 % of unseen tags are taken for seen.
 const WORDS: usize = 1 << 14;
 
 impl TagsSeen {
-    /// `None`: more than are told apart.
+    /// Adds tags. `None` stands for more than are told apart.
     pub(super) fn see(&self, tags: Option<&[Name]>) {
         match tags {
             None => self.has_any.store(true, Ordering::Relaxed),
@@ -41,7 +41,7 @@ impl TagsSeen {
     }
 }
 
-/// Names are hashes.
+/// Bits of a name, which is a hash already.
 fn places(Name(hash): Name) -> [(usize, u64); 2] {
     [hash, hash >> 32].map(|part| {
         let place = part as usize % (WORDS * 64);

@@ -1,4 +1,4 @@
-//! Groups, keys and purges against what a stored response belongs to.
+//! Groups, keys and purges against the membership of stored responses.
 
 use caching::{
     CacheKey, ExchangeTimes, KeyParts, KeyRules, NominatedFields, NominatedValues, RequestFacts,
@@ -95,7 +95,7 @@ fn purge(epochs: &Epochs, mode: PurgeMode, what: What) -> u64 {
     epochs.purge(PurgeRecord { id: PurgeId([0; 16]), at_ms: 1_900_000_000_000, mode, what }, &[]).number
 }
 
-/// By whatever clock a purge was timed, what it makes stale is stale to those who come after it.
+/// A purge makes responses stale for all later requests, whatever clock it was timed by.
 #[tokio::test(start_paused = true)]
 async fn a_purge_makes_stale_whatever_its_time() {
     const ARRIVED_MS: i64 = 1_800_000_000_000;
@@ -213,7 +213,7 @@ fn purges_of_others_take_what_was_asked_for_before() {
     let kept = epochs.hear(url, &[&key], LogOffset(120)).unwrap();
     assert_eq!(epochs.judge(&key, &before), Verdict::Removed(kept.number));
     assert_eq!(epochs.judge(&key, &stored(&epochs)), Verdict::Current);
-    // What the tier has is judged by where in the log it was asked for.
+    // Responses from the tier are judged by the place in the log at which they were asked for.
     let loaded = |offset| head(None, epochs.stamp_at(in_log(offset)).unwrap());
     assert_eq!(epochs.judge(&key, &loaded(119)), Verdict::Removed(kept.number));
     assert_eq!(epochs.judge(&key, &loaded(120)), Verdict::Current);
@@ -229,7 +229,7 @@ fn a_purge_of_this_instance_counts_once() {
     assert!(epochs.hear(of_everything(1), &[], LogOffset(110)).is_none());
     assert!(matches!(epochs.judge(&key, &before), Verdict::Removed(_)));
     assert_eq!(epochs.judge(&key, &after), Verdict::Current);
-    // Something of another instance came in between, and stands before it in the log: what was asked for there is taken by both.
+    // A purge of another instance came in between, and is before it in the log: both take a response that was asked for there.
     epochs.purge(of_everything(2), &[]);
     epochs.hear(of_everything(3), &[], LogOffset(120)).unwrap();
     assert!(epochs.hear(of_everything(2), &[], LogOffset(130)).is_none());
@@ -252,7 +252,7 @@ fn what_was_asked_for_in_another_log_is_unknown() {
     assert_eq!(epochs.judge(KEY, &head(None, epochs.stamp_at(other).unwrap())), Verdict::Current);
 }
 
-/// A reload may have taken the site away that a URL had, or changed what of a query is part of its key.
+/// A reload may have removed the site of a URL, or changed the part of a query that belongs to its key.
 #[test]
 fn a_url_that_may_have_moved_is_purged_in_all_sites_and_with_any_query() {
     let key = |site: &str, path: &str, query: Option<&'static str>| {

@@ -1,4 +1,4 @@
-//! Whose stores a purge is for: those of the sites that it takes something from. The others, and their servers, hear nothing of it.
+//! Stores that a purge concerns: those of the sites that it takes something from. Other stores, and their servers, aren't told of it.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use crate::active::ActiveConfig;
 use crate::cache::stores::{Store, Stores};
 use crate::config::{Site, StoreIndex};
 
-/// All of them, where no site has what is purged any more: it may have been stored when one had it. For the same reason those that no site
-/// uses, and those whose sites a reload has changed.
+/// Stores that a purge concerns. If no current site is selected, these are all stores: one may have had such a site. For the same
+/// reason, stores that no site uses, and those whose sites a reload has changed, are always included.
 pub(super) fn concerned<'a>(stores: &'a Stores, live: &ActiveConfig, what: &What) -> Vec<&'a Store> {
     let of_sites = of_sites(live, what);
     let is_concerned = |index: &StoreIndex| {
@@ -30,7 +30,7 @@ fn of_sites(live: &ActiveConfig, what: &What) -> BTreeSet<StoreIndex> {
     }
 }
 
-/// Those that a purge of a URL is for: where these sites store, and where those did that a reload has changed.
+/// Stores that the purge of a URL concerns: those of these sites, and those of sites that a reload has changed.
 pub(super) fn of_url<'a, 's>(
     stores: &'a Stores,
     live: &ActiveConfig,

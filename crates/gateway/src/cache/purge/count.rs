@@ -1,4 +1,4 @@
-//! What a purge would take, counted by a walk over memory.
+//! Counts the responses that a purge would take, by a walk over memory.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::cache::epochs::{Reach, Verdict};
 use crate::cache::inflight::table::Doom;
 use crate::cache::record::stored::{CacheEntry, StoredHead};
 
-/// What was counted.
+/// Result of a count.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     pub(super) keys: usize,
@@ -19,12 +19,12 @@ pub(super) struct Counted {
 
 /// Entries looked at in one step: a fraction of a millisecond.
 const STEP_ENTRIES: usize = 500;
-/// So that requests have the processor meanwhile.
+/// Pause between steps, so that requests have the processor meanwhile.
 const STEP_PAUSE: Duration = Duration::from_millis(1);
-/// Some seconds: as long as somebody waits for an answer.
+/// Steps of a count: some seconds, as long as an operator waits for an answer.
 const STEPS_MAX: usize = 4_000;
 
-/// Counts what is in memory. Away from what answers requests.
+/// Counts entries in memory. Meant for a thread that answers no requests.
 pub(super) async fn count(cache: &Cache, reach: &Reach) -> Counted {
     let mut counted = Counted::default();
     let mut walk = cache.walk();
@@ -51,7 +51,7 @@ fn responses(cache: &Cache, reach: &Reach, key: &[u8], entry: &CacheEntry) -> us
     entry.variants().iter().filter(|variant| taken(&variant.head)).count()
 }
 
-/// What a purge makes of a forward in progress.
+/// Effect of a purge on a forward in progress.
 pub(super) fn doom(reach: &Reach, key: &[u8], head: Option<&StoredHead>) -> Doom {
     let is_taken = match head {
         Some(head) => reach.takes(key, tags_of(head)),

@@ -1,4 +1,4 @@
-//! Purges in the log that several instances share: those of the others take effect here, and those of this one there.
+//! Purges in the log that several instances share: those of other instances take effect here, and those of this one there.
 
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ use crate::config::path_of;
 use crate::routing::host_of;
 use crate::worker::Shared;
 
-/// How far a purge came among the instances that share a tier.
+/// Reach of a purge among the instances that share a tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeReach {
-    /// Whether all instances have reached it, and these are all.
+    /// Whether all instances have reached it, and all are listed.
     pub complete: bool,
-    /// Each of them.
+    /// Reach of each instance.
     pub instances: Vec<InstanceReach>,
-    /// The stores whose servers do not answer: others are told when they do.
+    /// Stores whose servers don't answer. Other instances are told once they do.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub silent_stores: Vec<String>,
 }
@@ -48,7 +48,7 @@ impl PurgeReach {
         Self { complete: is_complete && all && !instances.is_empty(), instances, ..Self::default() }
     }
 
-    /// That of two stores.
+    /// Combines the reach in two stores.
     fn and(mut self, other: Self) -> Self {
         self.complete &= other.complete;
         self.instances.extend(other.instances);
@@ -57,17 +57,17 @@ impl PurgeReach {
     }
 }
 
-/// One instance.
+/// Reach of a purge in one instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InstanceReach {
-    /// What its operator calls it.
+    /// Name that its operator gave it.
     pub name: String,
-    /// Of this run of it.
+    /// Identifier of its run.
     pub id: String,
-    /// The store that it shares; none: the one of sites that name none.
+    /// Store that it shares; `None` for that of sites that name none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
-    /// After how long it was known to have reached the purge; none: it was not, in time.
+    /// Time until it was known to have reached the purge; `None` if it did not in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reached_ms: Option<u64>,
 }
@@ -80,10 +80,10 @@ impl InstanceReach {
     }
 }
 
-/// Reads the log to its end, and applies what is new. Up to where that was.
+/// Reads the log to its end, applies new records, and returns the place of the end.
 ///
 /// # Errors
-/// What the tier answered.
+/// If the tier fails.
 pub(crate) async fn read_on(
     shared: &Shared,
     (cache, log): (&Cache, &FleetLog),
@@ -101,7 +101,7 @@ pub(crate) async fn read_on(
         };
         let (LogPart { state, records }, continuity) = read_behind(log, from, epochs.last_record()).await?;
         if continuity != Continuity::Whole {
-            // What others have written at places of what is gone is judged by none of what comes in its place.
+            // Responses with places in the lost log must not be judged by records that come in its place, so the log gets a new name.
             let state = match continuity {
                 Continuity::Lost => log.rename(epochs.read_before(state.id, from)).await?,
                 Continuity::Trimmed | Continuity::Whole => state,
@@ -122,8 +122,8 @@ pub(crate) async fn read_on(
     }
 }
 
-/// The records behind a place, and how the log relates to what was read of it. The record before that place is read once more: a log that was
-/// set back, and has grown as long again, is told apart by nothing else.
+/// Reads the records behind a place, and compares the log with the part that was read before. The record before that place is read once
+/// more: nothing else reveals a log that was set back and has grown as long again.
 async fn read_behind(
     log: &FleetLog,
     from: LogCursor,
@@ -166,13 +166,13 @@ fn heard(cache: &Cache, record: PurgeRecord, keys: &[&[u8]], end: LogOffset) {
     cache.fetches().purge(|key, head| doom(&kept.reach, key, head));
 }
 
-/// Something was purged, and nobody here understands what.
+/// Purge of everything, for a record that can't be understood here.
 fn unknown() -> PurgeRecord {
     let at_ms = u64::try_from(now().as_ms()).unwrap_or(0);
     PurgeRecord { id: PurgeId([0; 16]), at_ms, mode: PurgeMode::Hard, what: What::Everything }
 }
 
-/// Of a URL that belongs to no site here the key has none: a reload may have taken it away, and may give it back.
+/// Keys of a URL. The key of a URL that belongs to no site here has none: a reload may have removed the site, and may restore it.
 fn keys_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<Vec<u8>>> {
     let (scheme, authority, path_and_query) = split_url(url)?;
     let sites = live.routes.sites_storing(authority, &path_and_query);
@@ -182,7 +182,7 @@ fn keys_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<Vec<u8>>> {
     Some(sites.into_iter().map(|site| key_of(site, scheme, authority, &path_and_query)).collect())
 }
 
-/// How far all instances say that they have read, in each of these stores; to be asked before a purge is told.
+/// Places up to which all instances say that they have read, in each of these stores. Must be asked before a purge is told.
 pub(super) async fn said(stores: &[&Store]) -> Vec<Vec<LogCursor>> {
     let said = stores.iter().map(async |store| match store.cache.fleet_log() {
         Some(log) => log.said().await.unwrap_or_default(),
@@ -191,8 +191,8 @@ pub(super) async fn said(stores: &[&Store]) -> Vec<Vec<LogCursor>> {
     join_all(said).await
 }
 
-/// Tells the others of a purge that has taken effect here, and waits until they have read it, in all of these stores at once. What they have
-/// `said` before was asked for in the same order.
+/// Tells other instances of a purge that has taken effect here, and waits until they have read it, in all of these stores at once.
+/// `said` are their places from before, in the order of the stores.
 pub(super) async fn tell(
     stores: &[&Store],
     said: &[Vec<LogCursor>],
@@ -205,7 +205,7 @@ pub(super) async fn tell(
     join_all(told).await.into_iter().flatten().reduce(PurgeReach::and)
 }
 
-/// How far it came. What can't be written now is written later.
+/// Tells the instances of one store, and returns the reach. A record that can't be written now is written later.
 async fn tell_in(
     (cache, log): (&Cache, &FleetLog),
     said: &[LogCursor],
@@ -215,7 +215,7 @@ async fn tell_in(
     let posted = log.post(record);
     cache.epochs().is_posted(record.id, posted);
     let reached = match log.send().await? {
-        // The log is shorter than it was, and somebody had read more: what others say that they have read of it means nothing.
+        // The log is shorter than it was, and somebody had read more: the places that other instances report mean nothing.
         Some(place)
             if before.is_some_and(|before| before.id != place.id || before.offset >= place.offset)
                 || said.iter().any(|read| read.id == place.id && read.offset >= place.offset) =>
@@ -223,21 +223,21 @@ async fn tell_in(
             Reached { is_complete: false, ..log.reach(place).await }
         }
         Some(place) => log.reach(place).await,
-        // Somebody else has written it, in the meantime.
+        // Another task has written it in the meantime.
         None => log.reach(log.state().await?.cursor()).await,
     };
     let is_complete = reached.is_complete && log.is_sent(posted);
     Ok(Reached { is_complete, ..reached })
 }
 
-/// For the others: what lies under a URL was changed by a request.
+/// Record for other instances: a request has changed the entries of a URL.
 pub(in crate::cache) fn of_url(scheme: Scheme, authority: &str, path_and_query: &str) -> PurgeRecord {
     let url = format!("{}://{authority}{path_and_query}", scheme.as_str());
     record(What::Url(url), PurgeMode::Hard)
 }
 
-/// For the others: what of a request's host has one of these groups was changed by it; all of it where there are none, or more than a
-/// purge has.
+/// Record for other instances: a request has changed the responses of its host in these groups; all of them if there are no groups, or
+/// more than a purge can have.
 pub(in crate::cache) fn of_host(groups: Vec<String>, authority: &str) -> PurgeRecord {
     let host = host_of(authority).to_ascii_lowercase();
     let selection = Selection { host: Some(host), ..Selection::default() };
@@ -248,10 +248,11 @@ pub(in crate::cache) fn of_host(groups: Vec<String>, authority: &str) -> PurgeRe
     }
 }
 
-/// Takes out of use here what a record says, and puts that on its way to the others.
+/// Applies an invalidation here, and posts its record for other instances.
 ///
-/// Both in one turn: the log has what requests invalidate in the order of their numbers here. In another order, no place in the log would be behind
-/// the invalidation by a POST and not behind the next one, and the stored response to that POST, which is as old as its place, would be lost.
+/// Both happen in one turn, so that the log has the invalidations by requests in the order of their numbers here. In another order, no
+/// place in the log would be behind the invalidation by a POST and not behind the next one, and the stored response to that POST, which
+/// is as old as its place, would be lost.
 pub(in crate::cache) fn in_turn(cache: &Cache, record: &PurgeRecord, take: impl FnOnce()) {
     let Some(log) = cache.fleet_log() else { return take() };
     let _turn = log.numbered();
@@ -259,12 +260,12 @@ pub(in crate::cache) fn in_turn(cache: &Cache, record: &PurgeRecord, take: impl 
     cache.epochs().is_posted(record.id, log.post(record));
 }
 
-/// The client of an unsafe request waits until the log has what it has invalidated, but not for long, and not for the others.
+/// Waits until the log has the invalidations of an unsafe request, but not for long, and not for other instances.
 pub(in crate::cache) async fn tell_briefly(stores: &[&Store]) {
     let sends = stores.iter().filter_map(|store| Some(store.cache.fleet_log()?.send()));
-    // What is not written in time is written by whoever waits for it always.
+    // Records that aren't written in time are written by the task that keeps in step.
     let _ = tokio::time::timeout(TELL_WAIT_MAX, join_all(sends)).await;
 }
 
-/// How long the client of an unsafe request waits.
+/// Longest wait of an unsafe request's client.
 const TELL_WAIT_MAX: Duration = Duration::from_millis(20);

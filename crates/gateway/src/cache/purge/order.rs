@@ -1,4 +1,4 @@
-//! What operators ask for, and what can be made of it.
+//! Orders of operators to purge, and how they are understood.
 
 use std::sync::Arc;
 
@@ -12,59 +12,59 @@ use super::url::split_url;
 use crate::active::ActiveConfig;
 use crate::config::Site;
 
-/// What to purge: one URL, everything, or what fits all that is said otherwise.
+/// Order to purge one URL, everything, or all that matches every other selector.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PurgeOrder {
     /// A URL as clients ask for it.
     pub url: Option<String>,
     /// Tags, within a site or a host.
     pub tags: Vec<String>,
-    /// Which of them.
+    /// Whether one of the tags suffices, or all are required.
     pub tags_match: TagsMatch,
-    /// The name of a site.
+    /// Name of a site.
     pub site: Option<String>,
-    /// A host, with a port to mean that port alone.
+    /// Host; with a port, that port alone.
     pub host: Option<String>,
-    /// With what URLs begin: `https://host/path`, `host/path`, or a path.
+    /// Beginning of URLs: `https://host/path`, `host/path`, or a path.
     pub prefix: Option<String>,
-    /// Whether all there is.
+    /// Whether to purge everything.
     pub everything: bool,
-    /// What stays.
+    /// Mode, which decides what remains of responses.
     pub mode: PurgeMode,
-    /// Whether it is only counted what would go.
+    /// Whether only to count what would be purged.
     pub dry_run: bool,
 }
 
-/// Why nothing can be purged. Not `#[non_exhaustive]`: the admin API has a status for each.
+/// Reason why nothing can be purged. Not `#[non_exhaustive]`: the admin API has a status for each.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PurgeError {
     /// Not an absolute http or https URL without user information and fragment. The caller corrects it.
     #[error("invalid URL: {url:?} is not an absolute http or https URL")]
     UrlInvalid {
-        /// What was given.
+        /// URL that was given.
         url: String,
     },
-    /// What is asked for is no purge. The caller corrects it.
+    /// The order is invalid. The caller corrects it.
     #[error("{0}")]
     OrderInvalid(String),
     /// No site takes requests for this URL.
     #[error("no site serves this URL")]
     SiteUnknown {
-        /// The sites there are, up to `SITES_SHOWN_MAX`.
+        /// Existing sites, up to `SITES_SHOWN_MAX`.
         sites: Vec<SiteUrls>,
     },
     /// No site has this name.
     #[error("no site is named {name:?}")]
     SiteNameUnknown {
-        /// What was given.
+        /// Name that was given.
         name: String,
-        /// As above.
+        /// Existing sites, up to `SITES_SHOWN_MAX`.
         sites: Vec<SiteUrls>,
     },
-    /// A tag is one of a site, and there are several.
+    /// A tag belongs to a site, and there are several.
     #[error("give a site or a host with the tag: there are several sites")]
     SiteMissing {
-        /// As above.
+        /// Existing sites, up to `SITES_SHOWN_MAX`.
         sites: Vec<SiteUrls>,
     },
 }
@@ -75,25 +75,25 @@ impl From<PurgeInvalid> for PurgeError {
     }
 }
 
-/// Which URLs belong to a site.
+/// URLs that belong to a site.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SiteUrls {
-    /// Its name.
+    /// Name of the site.
     pub name: String,
-    /// None where it takes what no other site wants.
+    /// Hosts; none if the site takes requests that no other site does.
     pub hosts: Vec<String>,
-    /// `/` for all paths.
+    /// Path prefix; `/` for all paths.
     pub path_prefix: String,
 }
 
-/// What an operator may have meant whose URL or host matches nothing.
+/// Hints for an operator whose URL or host matches nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeHints {
-    /// The sites, up to fifty.
+    /// Sites, up to fifty.
     pub sites: Vec<SiteUrls>,
 }
 
-/// So that an answer stays readable.
+/// Sites in an answer, so that it stays readable.
 const SITES_SHOWN_MAX: usize = 50;
 
 pub(super) fn sites(live: &ActiveConfig) -> Vec<SiteUrls> {
@@ -106,7 +106,7 @@ pub(super) fn sites(live: &ActiveConfig) -> Vec<SiteUrls> {
 }
 
 impl PurgeOrder {
-    /// Checks what no configuration decides: the form of a URL.
+    /// Checks the form of a URL, which doesn't depend on the configuration.
     ///
     /// # Errors
     /// [`PurgeError::UrlInvalid`].
@@ -115,7 +115,7 @@ impl PurgeOrder {
     }
 }
 
-/// What goes by an order.
+/// Selection of responses that an order describes.
 pub(super) fn what_of(order: &PurgeOrder, live: &ActiveConfig) -> Result<What, PurgeError> {
     let PurgeOrder { url, tags, site, host, prefix, everything, .. } = order;
     let has_selection = !tags.is_empty() || site.is_some() || host.is_some() || prefix.is_some();
@@ -129,7 +129,7 @@ pub(super) fn what_of(order: &PurgeOrder, live: &ActiveConfig) -> Result<What, P
         }
     };
     match what.check() {
-        // Told as before there was anything but URLs.
+        // Reported as it was when only URLs could be purged.
         Err(_) if url.is_some() => Err(PurgeError::UrlInvalid { url: url.clone().unwrap_or_default() }),
         checked => checked.map(|()| what).map_err(PurgeError::from),
     }
@@ -152,7 +152,8 @@ fn selection(order: &PurgeOrder, live: &ActiveConfig) -> Result<Selection, Purge
     })
 }
 
-/// That of a tag where it is not said and there is only one. A site is told from others by name: it must be one.
+/// Site of an order. Tags without a site or host belong to the only site, if there is just one. A named site must exist, because sites
+/// are told apart by name.
 fn site(order: &PurgeOrder, has_host: bool, live: &ActiveConfig) -> Result<Option<String>, PurgeError> {
     let sites_there = &live.config.sites;
     match (&order.site, &sites_there[..]) {
@@ -164,7 +165,7 @@ fn site(order: &PurgeOrder, has_host: bool, live: &ActiveConfig) -> Result<Optio
     }
 }
 
-/// What is purged by tags goes only where a site says which fields have them; `Cache-Groups` has some without.
+/// Warnings about a purge by tags, if no site names the fields that have them: then only `Cache-Groups` is read.
 pub(super) fn warnings(what: &What, live: &ActiveConfig) -> Vec<String> {
     let What::Selected(Selection { tags, site, host, .. }) = what else { return Vec::new() };
     let is_asked = |named: &&Arc<Site>| site.as_ref().is_none_or(|site| named.name == *site);
@@ -173,7 +174,7 @@ pub(super) fn warnings(what: &What, live: &ActiveConfig) -> Vec<String> {
         None => live.config.sites.iter().filter(is_asked).collect(),
     };
     let has_no_tags = |site: &&Arc<Site>| site.tags.fields.is_empty();
-    // Where there is no site, that is what is said.
+    // If there is no site, another warning says so.
     if tags.is_empty() || asked.is_empty() || !asked.iter().all(has_no_tags) {
         return Vec::new();
     }
@@ -182,14 +183,14 @@ pub(super) fn warnings(what: &What, live: &ActiveConfig) -> Vec<String> {
     vec![format!("only `Cache-Groups` is read for tags: set `tags` in the site {names}")]
 }
 
-/// What a purge misses that takes nothing from any site of now: its host is probably misspelt.
+/// Warnings and hints for a purge that takes nothing from any current site: its host is probably misspelt.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Miss {
     pub(super) warnings: Vec<String>,
     pub(super) hints: Option<PurgeHints>,
 }
 
-/// Compares the host of an order, and the path where it names a site, with those of the sites.
+/// Compares the host of an order, and the path if it names a site, with those of the sites.
 pub(super) fn miss(order: &PurgeOrder, what: &What, live: &ActiveConfig) -> Miss {
     let What::Selected(Selection { host, prefix, site, .. }) = what else { return Miss::default() };
     let path = prefix.as_deref().unwrap_or("/");
@@ -220,7 +221,7 @@ pub(super) fn miss(order: &PurgeOrder, what: &What, live: &ActiveConfig) -> Miss
     Miss { warnings, hints }
 }
 
-/// A prefix without a slash may be meant as a path.
+/// Warning that a prefix without a slash may be meant as a path.
 fn taken_as_host(order: &PurgeOrder, host: &str, live: &ActiveConfig) -> Option<String> {
     let is_path_alike = |text: &&str| !text.starts_with('/') && !text.contains("://");
     let may_be_path = is_bare_word(host) && !live.routes.is_named(host);
@@ -228,12 +229,12 @@ fn taken_as_host(order: &PurgeOrder, host: &str, live: &ActiveConfig) -> Option<
     Some(format!("`{host}` is taken as a host; write `/{bare}` for a path"))
 }
 
-/// Names of hosts on the internet have a dot.
+/// Whether a host is a bare word: names of hosts on the internet have a dot.
 fn is_bare_word(host: &str) -> bool {
     !host.contains(['.', ':']) && host != "localhost"
 }
 
-/// With what URLs begin.
+/// Beginning of URLs, in its parts.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Prefix {
     scheme: Option<UrlScheme>,
@@ -260,7 +261,7 @@ fn prefix(text: &str) -> Result<Prefix, PurgeError> {
     Ok(Prefix { scheme: None, host: Some(host_name(host)?), path: below(&normal(path)) })
 }
 
-/// As hosts are compared: without a default port, of whatever scheme.
+/// Normalises a host for comparison: without the default port of either scheme.
 fn host_name(text: &str) -> Result<String, PurgeError> {
     let parsed = text.parse().ok().filter(|parsed: &Authority| {
         let has_port = parsed.port_u16().is_some();
@@ -276,7 +277,7 @@ fn host_name(text: &str) -> Result<String, PurgeError> {
     }
 }
 
-/// All of a host is below `/`.
+/// Path prefix; `None` for `/`, below which is all of a host.
 fn below(path: &str) -> Option<String> {
     (!matches!(path, "" | "/")).then(|| path.to_owned())
 }
