@@ -43,7 +43,7 @@ pub(crate) struct Epochs {
     purges: PurgeIndex,
     groups: NameTable,
     tags_seen: tags_seen::TagsSeen,
-    /// Whether any response depends on the keys of others.
+    /// Whether any response may depend on a key other than its own.
     keys_watched: AtomicBool,
     /// Whether a URL may have had another key than it has now.
     urls_moved: AtomicBool,

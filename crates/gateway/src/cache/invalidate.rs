@@ -1,4 +1,4 @@
-//! Takes stored responses out of use after unsafe requests (RFC 9111 section 4.4, RFC 9875).
+//! Invalidates stored responses after unsafe requests (RFC 9111 section 4.4, RFC 9875).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -131,7 +131,7 @@ impl Lookup<'_> {
         }
     }
 
-    /// What is used stays where others come.
+    /// Notes the use of a response, so that it keeps its place among the variants of its key.
     #[inline]
     fn note_use(&self, hit: &Hit) {
         let Some(usage) = hit.head.usage() else { return };

@@ -58,7 +58,7 @@ pub(crate) enum ForwardMode {
     Assemble(Arc<Assemble>),
     /// A QUERY: looked up once its content is read.
     Query,
-    /// Looked up again once the tier behind memory has said what it has under this key.
+    /// Looked up again once the tier behind memory has answered for this key.
     Load(Box<[u8]>),
 }
 

@@ -242,7 +242,7 @@ fn show(page: &Page, reply: &mut Reply) {
     }
 }
 
-/// Error reply, with the site's error page for its status, if there is one.
+/// Generated reply, with the site's error page for its status, if there is one.
 pub(crate) fn reply(
     problem: &Problem,
     site: Option<&Arc<LiveSite>>,
@@ -260,7 +260,7 @@ pub(crate) fn reply(
     reply
 }
 
-/// Error reply as plain text.
+/// Generated reply, as plain text.
 fn plain(problem: &Problem, site: Option<&Arc<LiveSite>>, started: Instant, worker: &Worker) -> Reply {
     // Hosts without a site are no secret: the status tells.
     let exposure = site.map_or(ErrorExposure::Expose, |site| site.config.expose_errors);

@@ -304,7 +304,7 @@ mod tests {
         check("/a%252Fb", &["encoded-slash", "double-encoding"], &["/a/b"]);
     }
 
-    /// No rule allows these.
+    /// Rules can allow some of these spellings, and never the others.
     #[test]
     fn some_spellings_are_never_allowed() {
         let all = PathSpelling::ALLOWABLE.into_iter().fold(PathSpellings::default(), PathSpellings::with);

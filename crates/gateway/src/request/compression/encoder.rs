@@ -94,7 +94,7 @@ impl Encoder {
         Ok(Self { inner, pending_bytes: 0 })
     }
 
-    /// Bytes that went in and may not have come out.
+    /// Bytes written that may not have come out yet.
     pub(crate) fn pending_bytes(&self) -> usize {
         self.pending_bytes
     }
@@ -109,7 +109,7 @@ impl Encoder {
         Ok(self.take())
     }
 
-    /// Returns the output for all data so far.
+    /// Flushes the encoder, and returns the rest of the output for all data so far.
     ///
     /// # Errors
     /// As for [`Self::write`].

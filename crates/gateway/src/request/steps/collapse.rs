@@ -213,7 +213,7 @@ impl CollapsedRequest<'_> {
     fn begin(&self, leader: LeaderGuard, sharing: Sharing) -> Option<Driven> {
         let timeline = self.plan.request.timeline.as_ref();
         leader.in_flight().is_led_by(timeline.and_then(|timeline| timeline.recorded_context()));
-        // Between the look-up and the join another forward may have ended and stored what we want.
+        // Between the look-up and the join, another forward may have stored the response.
         if let Some(hit) = self.stored_meanwhile() {
             self.tell("another request has just stored what this one wants");
             leader.land(Answer::Found(hit));
