@@ -66,7 +66,7 @@ impl Stage {
         self
     }
 
-    /// What is under way becomes late by the next change.
+    /// Makes the call under way late by the next change.
     fn opened(mut self) -> Self {
         self.late = self.breaker.admit(Anyone, self.now_ms).ok();
         self.reports(&[Failure; 4])
@@ -95,7 +95,7 @@ impl Stage {
 /// How a state is reached.
 type Reach = fn() -> Stage;
 
-/// What happens in it, and the cell that shows what follows.
+/// An event of a state, and the cell that shows its result.
 type Happen = fn(Stage) -> String;
 
 const STATES: [(&str, Reach); 18] = [
@@ -232,10 +232,10 @@ fn other_settings_keep_the_state() {
     assert_eq!(breaker.counts(0).failures, 0, "another window begins at zero");
 }
 
-/// Who reports what, and what comes of the last report.
+/// Reports of callers, and the effect of the last one.
 type Story<'a> = (&'a [(u64, Outcome)], Effect);
 
-/// What fails for one caller alone opens nothing, however often it calls; nor do its successes keep anything closed.
+/// Failures of one caller alone open nothing, however often it calls; nor do its successes keep anything closed.
 #[test]
 fn a_known_caller_counts_once() {
     let opened = Effect::Opened { reset_ms: OPTIONS.reset_ms };

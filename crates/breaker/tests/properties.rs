@@ -1,10 +1,10 @@
-//! What holds in every order of calls, reports and times.
+//! Properties that hold in every order of calls, reports and times.
 
 use breaker::{Breaker, Caller, Counts, Effect, Options, Outcome, Permit, Settings, State};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// What happens next; an index chooses among the calls under way.
+/// Next event; an index chooses among the calls under way.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Ask(Caller),
@@ -62,7 +62,7 @@ struct Watched {
     changes: usize,
     /// Every result of the present closed state that counts, with its time.
     results: Vec<(u64, Caller, Outcome)>,
-    /// Whose probe failed since it was closed, and until when they let others go first.
+    /// Callers whose probe failed since it was closed, and until when they let others go first.
     suspects: Vec<Caller>,
     suspects_until_ms: u64,
     open_until_ms: u64,

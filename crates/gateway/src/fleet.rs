@@ -114,7 +114,7 @@ async fn step(
     loop {
         let (sent, source) = (log.sent(), log.source());
         let read = heard::read_on(shared, (cache, log)).await?;
-        log.has_read_over(source);
+        log.record_read_over(source);
         cache.own_purges_are_read(sent);
         if *told == Some(read) {
             return Ok(());

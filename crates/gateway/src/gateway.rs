@@ -33,7 +33,7 @@ use crate::observe::explain;
 use crate::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
 use crate::request::compression::Compressor;
 use crate::routing::{LiveSite, Routes};
-use crate::server::doorway::Doorway;
+use crate::server::connection_table::ConnectionTable;
 use crate::server::listener::{self, Claim, InheritedSockets, Listener, OpenConnections, SocketOwner};
 use crate::server::tls::{self, ServedCertificate};
 use crate::worker::{Drain, Shared, Worker};
@@ -149,7 +149,7 @@ impl Gateway {
             telemetry,
             connections: AtomicUsize::new(0),
             instance: Instance::new(),
-            doorway: Doorway::new(workers),
+            doorway: ConnectionTable::new(workers),
             drain: Drain::default(),
             compressor: Compressor::new(background.clone(), workers),
             spans,

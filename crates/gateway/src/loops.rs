@@ -41,7 +41,7 @@ impl Instance {
             return false;
         }
         let lines = request.fields.to_lines();
-        self.is_returned(&lines) || has_passed(&lines, server_name) >= OWN_PASSES_MAX
+        self.is_returned(&lines) || passes(&lines, server_name) >= OWN_PASSES_MAX
     }
 
     fn is_returned(&self, lines: &[FieldLine<'_>]) -> bool {
@@ -54,7 +54,7 @@ impl Instance {
 }
 
 /// Number of times that a request came through gateways of this name.
-fn has_passed(lines: &[FieldLine<'_>], server_name: &str) -> usize {
+fn passes(lines: &[FieldLine<'_>], server_name: &str) -> usize {
     let is_own = |element: &&[u8]| {
         let mut words = element.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         words.nth(1).is_some_and(|received_by| received_by.eq_ignore_ascii_case(server_name.as_bytes()))
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn passes_are_counted_by_name() {
         let check = |value: &str, expected: usize| {
-            assert_eq!(has_passed(&[("via", value.as_bytes())], "larder"), expected, "{value}");
+            assert_eq!(passes(&[("via", value.as_bytes())], "larder"), expected, "{value}");
         };
         check("1.1 larder, 2 other, 1.0 LARDER (comment)", 2);
         check("1.1 larder2, larder", 0);

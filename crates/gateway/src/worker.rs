@@ -29,7 +29,7 @@ use crate::question::ExplainJob;
 use crate::request::compression::Compressor;
 use crate::request::reply::Account;
 use crate::routing::LiveSite;
-use crate::server::doorway::Doorway;
+use crate::server::connection_table::ConnectionTable;
 
 /// State of all workers.
 pub(crate) struct Shared {
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     pub(crate) connections: AtomicUsize,
     /// Recognises requests that this process has forwarded.
     pub(crate) instance: Instance,
-    pub(crate) doorway: Doorway,
+    pub(crate) doorway: ConnectionTable,
     pub(crate) drain: Drain,
     pub(crate) compressor: Arc<Compressor>,
     /// Destination of spans.

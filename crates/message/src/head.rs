@@ -6,9 +6,9 @@ use std::sync::Arc;
 use caching::invalidation::Target;
 use caching::{FieldLine, authority};
 
+use crate::explain_record::Record;
 use crate::fields::PackedFields;
 use crate::timeline::Timeline;
-use crate::trace::Record;
 
 /// URI scheme of the target, by the connection or a trusted proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,11 +4,11 @@
 //! Nothing here opens a connection or reads a configuration.
 
 pub mod client;
+pub mod explain_record;
 pub mod fields;
 pub mod head;
 pub mod piece;
 pub mod read_ahead;
 pub mod reason;
 pub mod timeline;
-pub mod trace;
 pub mod trailers;

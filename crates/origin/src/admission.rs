@@ -16,14 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use message::client::Client;
+use message::explain_record::Record;
 use message::timeline::{Stage, Timeline, measure};
-use message::trace::Record;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use super::error::OriginError;
-use super::line::{Line, Obstacle, Rules};
+use super::fair_queue::{FairQueue, Obstacle, Rules};
 use super::stats::{Counters, Gauged};
 use super::tried::Tried;
 use crate::settings::AdmissionConfig;
@@ -73,7 +73,7 @@ pub(super) struct Permit {
 /// A line with its gauge.
 #[derive(Debug)]
 struct Gate {
-    line: Mutex<Line<oneshot::Sender<Held>>>,
+    line: Mutex<FairQueue<oneshot::Sender<Held>>>,
     /// Notified when a request starts to wait: exchanges that only wait for their clients may have to end.
     wanted: Notify,
     counters: Arc<Counters>,
@@ -101,7 +101,7 @@ pub(super) struct Held {
 impl Admission {
     pub(super) fn new(config: AdmissionConfig, counters: &Arc<Counters>) -> Self {
         let gate = |limit: Limit, gauge| {
-            let line = Mutex::new(Line::new(limit.rules(&config)));
+            let line = Mutex::new(FairQueue::new(limit.rules(&config)));
             let counters = Arc::clone(counters);
             Arc::new(Gate { line, wanted: Notify::new(), counters, gauge, limit })
         };

@@ -50,7 +50,7 @@ impl Circuit {
         let State::Open { until_ms } = self.breaker.lock().state() else { return Ok(()) };
         match until_ms.saturating_sub(self.now_ms()) {
             0 => Ok(()),
-            retry_ms => Err(is_open(retry_ms)),
+            retry_ms => Err(open_error(retry_ms)),
         }
     }
 
@@ -81,7 +81,7 @@ impl Circuit {
             State::HalfOpen => {
                 OriginError::CircuitHalfOpen { retry: Duration::from_millis(refusal.retry_ms) }
             }
-            State::Open { .. } | State::Closed => is_open(refusal.retry_ms),
+            State::Open { .. } | State::Closed => open_error(refusal.retry_ms),
         })
     }
 
@@ -122,7 +122,7 @@ impl Circuit {
     }
 }
 
-fn is_open(retry_ms: u64) -> OriginError {
+fn open_error(retry_ms: u64) -> OriginError {
     OriginError::CircuitOpen { retry: Duration::from_millis(retry_ms) }
 }
 

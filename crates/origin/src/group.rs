@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use caching::explain::Finding;
 use message::client::Client;
-use message::trace::{Record, note};
+use message::explain_record::{Record, note};
 use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
 use store::Budget;

@@ -8,9 +8,9 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::Scheme;
 use http1::encode;
 use message::client::Client;
+use message::explain_record::Record;
 use message::fields::PackedFields;
 use message::timeline::Timeline;
-use message::trace::Record;
 use smallvec::SmallVec;
 
 use super::binding::Binding;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use caching::explain::Finding;
-use message::trace::{Record, note};
+use message::explain_record::{Record, note};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

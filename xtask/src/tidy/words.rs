@@ -8,20 +8,22 @@ use super::problem::Problem;
 use super::source::{Kind, Source};
 
 /// Crates whose doc comments name the thing first.
-const DOC_CRATES: [&str; 2] = ["mock-origin", "store"];
+const DOC_CRATES: [&str; 7] = ["breaker", "gateway", "message", "mock-origin", "origin", "store", "testkit"];
 
 /// Openings of a riddle: a person, or a clause in place of a noun.
 const RIDDLES: [&str; 8] = ["It", "Of", "That", "Those", "What", "Who", "Whoever", "Whose"];
 
 /// Crates whose predicates answer yes or no.
-const PREDICATE_CRATES: [&str; 13] = [
+const PREDICATE_CRATES: [&str; 15] = [
     "admin",
     "breaker",
     "caching",
+    "gateway",
     "http1",
     "larder-bench",
     "message",
     "mock-origin",
+    "origin",
     "otlp",
     "resp",
     "store",
@@ -34,7 +36,7 @@ const PREDICATE_CRATES: [&str; 13] = [
 const PREDICATES: [&str; 3] = ["can_", "has_", "is_"];
 
 /// Crates in which a type name means one thing.
-const TYPE_NAME_CRATES: [&str; 3] = ["message", "origin", "store"];
+const TYPE_NAME_CRATES: [&str; 4] = ["gateway", "message", "origin", "store"];
 
 /// A type and a part of it in a private module may share a name; a third has no excuse.
 const DECLARATIONS_MAX: usize = 2;

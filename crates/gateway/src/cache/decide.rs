@@ -11,7 +11,7 @@ use caching::{
 use message::reason::Reason;
 use twox_hash::XxHash3_64;
 
-use crate::cache::inflight::wanted::Sharing;
+use crate::cache::inflight::fetch_spec::Sharing;
 use crate::cache::record::stored::{CacheEntry, Hit, Uncacheable};
 use crate::cache::using::Use;
 use crate::config::{CacheRule, PreconditionMiss};
@@ -19,7 +19,7 @@ use crate::request::plan::ForwardReason;
 
 /// A request, and the entry under its key.
 #[derive(Clone, Copy)]
-pub(crate) struct Question<'a> {
+pub(crate) struct ReuseInput<'a> {
     pub(crate) facts: &'a RequestFacts,
     pub(crate) rule: &'a CacheRule,
     pub(crate) entry: Option<&'a Arc<CacheEntry>>,
@@ -108,7 +108,7 @@ fn draw(key: &[u8]) -> u16 {
     (XxHash3_64::oneshot(key) >> 48) as u16
 }
 
-impl Question<'_> {
+impl ReuseInput<'_> {
     /// Applies the policy to the stored response that the request selected.
     pub(crate) fn reuse(&self, selected: Option<(&Hit, Standing)>) -> Reuse {
         let rules = &self.rule.caching;

@@ -7,8 +7,8 @@
 //! invalidates the response, its number moves on.
 
 mod log;
+mod log_positions;
 pub(crate) mod membership;
-mod places;
 pub(crate) mod shared;
 mod tags_seen;
 
@@ -25,7 +25,7 @@ use store::purge::{
     Force, Name, NameTable, PurgeId, PurgeIndex, PurgeMode, PurgeRecord, Selection, Subject, TagsMatch, What,
 };
 
-pub(crate) use self::log::{Kept, Reach, UrlKeys};
+pub(crate) use self::log::{PurgeEntry, Reach, UrlKeys};
 
 use self::log::{Recent, place_of_key};
 use self::membership::{LookUp, Membership, Stamp};
@@ -33,7 +33,7 @@ use crate::cache::record::stored::StoredHead;
 use crate::clock::now;
 
 /// Invalidations so far, by number.
-pub(crate) struct Epochs {
+pub(crate) struct Invalidations {
     /// Identifies this list of invalidations among those of other processes, and of this one before a restart.
     log: LogId,
     /// Number of the last invalidation. Moves only when all that it counts can be found.
@@ -75,7 +75,7 @@ pub(crate) enum Verdict {
     Removed(u64),
 }
 
-impl Epochs {
+impl Invalidations {
     pub(crate) fn new(purgers: Purgers) -> Self {
         let drawn = || u128::from(RandomState::new().hash_one(0));
         Self {
@@ -217,7 +217,7 @@ impl Epochs {
     }
 
     /// Whether the key of the look-up was invalidated since, which outdates requests of that time.
-    pub(crate) fn is_overtaken(&self, look_up: LookUp) -> bool {
+    pub(crate) fn record_overtaken(&self, look_up: LookUp) -> bool {
         self.purges.last_of_key(look_up.url).last > look_up.stamp.0
     }
 
@@ -250,12 +250,12 @@ impl Epochs {
     }
 
     /// Notes a purge. `keys` are those of a URL; the caller changes the entries under them.
-    pub(crate) fn purge(&self, record: PurgeRecord, keys: &[&[u8]]) -> Arc<Kept> {
+    pub(crate) fn purge(&self, record: PurgeRecord, keys: &[&[u8]]) -> Arc<PurgeEntry> {
         self.purge_at(record, keys, None)
     }
 
     /// Like [`Self::purge`], for a record that may end at a place in the log that several instances share.
-    fn purge_at(&self, record: PurgeRecord, keys: &[&[u8]], end: Option<LogOffset>) -> Arc<Kept> {
+    fn purge_at(&self, record: PurgeRecord, keys: &[&[u8]], end: Option<LogOffset>) -> Arc<PurgeEntry> {
         let force = if record.mode == PurgeMode::Hard { Force::Hard } else { Force::Soft };
         let reach = self.reach(&record.what, keys);
         self.note(|number| {
@@ -275,7 +275,7 @@ impl Epochs {
                 Some(_) => self.note_place(end, number),
                 None => self.begin_own(Some(record.id), number),
             }
-            self.recent.keep(Kept { number, noted_at: now(), record, reach })
+            self.recent.keep(PurgeEntry { number, noted_at: now(), record, reach })
         })
     }
 
@@ -294,12 +294,12 @@ impl Epochs {
     }
 
     /// Purge with this number, as long as it is remembered.
-    pub(crate) fn purge_of(&self, number: u64) -> Option<Arc<Kept>> {
+    pub(crate) fn purge_of(&self, number: u64) -> Option<Arc<PurgeEntry>> {
         self.recent.numbered(number)
     }
 
     /// Last purge that took everything under a key, as far as the key tells.
-    pub(crate) fn last_purge_of(&self, key: &[u8]) -> Option<Arc<Kept>> {
+    pub(crate) fn last_purge_of(&self, key: &[u8]) -> Option<Arc<PurgeEntry>> {
         self.recent.last(|kept| kept.reach.takes(key, Some(&[])))
     }
 

@@ -15,7 +15,7 @@ use crate::cache::Cache;
 use crate::cache::inflight::table::Waiter;
 use crate::cache::key::key_of;
 use crate::cache::purge::{asked_as, heard, invalidate_keys};
-use crate::cache::record::inputs::Inputs;
+use crate::cache::record::provenance::Provenance;
 use crate::cache::record::stored::StoredHead;
 use crate::cache::tiers::load::Asker;
 use crate::config::path_of;
@@ -160,7 +160,7 @@ fn shared_groups(cache: &Cache, key: &[u8], groups_max: usize) -> Vec<Groups> {
 
 /// Groups that a stored response belongs to, by the lines that other instances judge it by.
 fn groups_of(head: &StoredHead, max: usize) -> Groups {
-    let judged: Vec<FieldLine<'_>> = head.inputs().into_iter().flat_map(Inputs::judged).collect();
+    let judged: Vec<FieldLine<'_>> = head.inputs().into_iter().flat_map(Provenance::judged).collect();
     match fields::contains(&judged, "cache-groups") {
         true => groups::of_response(&judged, max),
         false => groups::of_response(&head.fields.to_lines(), max),

@@ -9,18 +9,18 @@ use caching::{
     key::write_key, on_miss, query, sharing,
 };
 use message::client::{Client, named_address_of};
+use message::explain_record::{Record, note};
 use message::head::{Content, Nominations, RequestHead};
 use message::reason::Reason;
-use message::trace::{Record, note};
 
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
-use crate::cache::decide::{AskedFor, Asking, Decision, Question, Standing};
+use crate::cache::decide::{AskedFor, Asking, Decision, ReuseInput, Standing};
 use crate::cache::epochs::membership::{LookUp, Stamp};
 use crate::cache::failure::FailureCause;
 use crate::cache::findings;
+use crate::cache::inflight::fetch_spec::{Fetch, Sharing, Tier};
 use crate::cache::inflight::scope::FetchScope;
-use crate::cache::inflight::wanted::{Fetch, Sharing, Tier};
 use crate::cache::key::{Keyed, key_of, write_site_key};
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::record::usage::Owner;
@@ -29,7 +29,7 @@ use crate::cache::using::Use;
 use crate::config::Site;
 use crate::request::plan::{Assemble, ForwardMode, ForwardReason, StandIn};
 use crate::rewrite::reading::{self, Inbound};
-use crate::routing::{LiveSite, RuleIndex};
+use crate::routing::{LiveSite, RuleMatch};
 use crate::worker::Worker;
 
 /// One look-up.
@@ -37,7 +37,7 @@ pub(crate) struct Lookup<'a> {
     pub(crate) worker: &'a Arc<Worker>,
     pub(crate) live: &'a Arc<ActiveConfig>,
     pub(crate) site: &'a Arc<LiveSite>,
-    pub(crate) rule: RuleIndex,
+    pub(crate) rule: RuleMatch,
     pub(crate) request: &'a RequestHead<'a>,
     pub(crate) facts: &'a RequestFacts,
     pub(crate) now: Timestamp,
@@ -140,10 +140,10 @@ impl Lookup<'_> {
         });
     }
 
-    fn question<'b>(&'b self, entry: Option<&'b Arc<CacheEntry>>, key: &'b [u8]) -> Question<'b> {
+    fn question<'b>(&'b self, entry: Option<&'b Arc<CacheEntry>>, key: &'b [u8]) -> ReuseInput<'b> {
         let rule = self.site.rule_at(self.rule);
         let lately_ms = self.site.config.collapse.uncacheable_for_ms().unsigned_abs();
-        Question { facts: self.facts, rule, entry, key, lately_ms, now: self.now }
+        ReuseInput { facts: self.facts, rule, entry, key, lately_ms, now: self.now }
     }
 
     fn standing(&self, entry: &CacheEntry, hit: &Hit, key: &[u8]) -> Standing {

@@ -35,21 +35,21 @@ use store::purge::{PurgeId, PurgeRecord};
 use store::{Applied, Budget, Change, Memory, MemoryConfig, Place, Segment, Usage, Walk};
 
 use self::epochs::membership::{LookUp, Stamp};
-use self::epochs::{Epochs, Kept, Purgers, Verdict};
+use self::epochs::{Invalidations, PurgeEntry, Purgers, Verdict};
 use self::inflight::fill::{CompleteBody, INLINE_BODY_BYTES_MAX};
 use self::inflight::table::{FetchTable, Waiter};
-use self::record::inputs::KeepInputs;
+use self::record::provenance::KeepInputs;
 use self::record::segmented::Segmented;
 use self::record::stored::{CacheEntry, StoredHead};
 use self::revalidation_backoff::RevalidationBackoff;
 use self::tiers::answer::Answer;
 use self::tiers::counts::TierCounts;
 use self::tiers::fleet::{FleetLog, Posted};
-use self::tiers::leases::{Held, Wanted};
+use self::tiers::leases::{HeldLease, WantedLease};
 use self::tiers::load::{Asker, Home};
 use self::tiers::segments::TierSegments;
-use self::tiers::taking::{Awaited, Taking};
-use self::tiers::{Left, StartTier, Tiers};
+use self::tiers::taking::{LeaseWaited, Taking};
+use self::tiers::{Left, RemoteTier, StartTier};
 use crate::clock::{self, now};
 use crate::config::FileUse;
 
@@ -60,8 +60,8 @@ use crate::config::FileUse;
 pub(crate) struct Cache {
     memory: Memory<CacheEntry>,
     /// Tier behind memory, if any.
-    tiers: Option<Tiers>,
-    epochs: Arc<Epochs>,
+    tiers: Option<RemoteTier>,
+    epochs: Arc<Invalidations>,
     fetches: Arc<FetchTable>,
     backoff: RevalidationBackoff,
 }
@@ -78,8 +78,8 @@ impl Cache {
     pub(crate) fn new(memory_bytes_max: u64, files: FileUse, tier: Option<StartTier>) -> Self {
         let memory = memory(memory_bytes_max, files);
         let purgers = if tier.is_some() { Purgers::Several } else { Purgers::This };
-        let epochs = Arc::new(Epochs::new(purgers));
-        let tiers = tier.map(|tier| Tiers::new(tier, memory.budget(), Arc::clone(&epochs)));
+        let epochs = Arc::new(Invalidations::new(purgers));
+        let tiers = tier.map(|tier| RemoteTier::new(tier, memory.budget(), Arc::clone(&epochs)));
         Self {
             memory,
             tiers,
@@ -117,7 +117,7 @@ impl Cache {
 
     /// Log of the purges by all instances that share the tier behind memory.
     pub(crate) fn fleet_log(&self) -> Option<&FleetLog> {
-        self.tiers.as_ref().map(Tiers::log)
+        self.tiers.as_ref().map(RemoteTier::log)
     }
 
     /// Notes that all purges of this instance up to this one were read in the log.
@@ -127,12 +127,12 @@ impl Cache {
 
     /// Notes that the tier behind memory can be asked: tasks that rest because it could not be go on.
     pub(crate) fn tier_answers(&self) {
-        self.tiers.iter().for_each(Tiers::answers);
+        self.tiers.iter().for_each(RemoteTier::answers);
     }
 
     /// Notes that another instance has purged something.
     pub(crate) fn heard_purge(&self) {
-        self.tiers.iter().for_each(Tiers::heard_purge);
+        self.tiers.iter().for_each(RemoteTier::heard_purge);
     }
 
     /// Correction of a response's time of arrival, for its age at that time.
@@ -156,7 +156,7 @@ impl Cache {
 
     /// Takes in a notice that everything may have changed.
     pub(crate) fn all_suspect(&self) {
-        self.tiers.iter().for_each(Tiers::all_suspect);
+        self.tiers.iter().for_each(RemoteTier::all_suspect);
     }
 
     /// Entry under a key, held by a caller that may change it, since memory may evict it meanwhile. `None` without a tier.
@@ -199,7 +199,7 @@ impl Cache {
     /// Like [`Self::update`], for a response that was fetched under a lease.
     pub(crate) fn update_under(
         &self,
-        (key, lease): (&[u8], Option<&Arc<Held>>),
+        (key, lease): (&[u8], Option<&Arc<HeldLease>>),
         decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
     ) -> Applied {
         match &self.tiers {
@@ -214,7 +214,7 @@ impl Cache {
     }
 
     /// Takes the lease on a key in the tier behind memory.
-    pub(crate) async fn take_lease(&self, wanted: Wanted<'_>) -> Taking {
+    pub(crate) async fn take_lease(&self, wanted: WantedLease<'_>) -> Taking {
         match &self.tiers {
             None => Taking::Failed,
             Some(tiers) => tiers.take_lease(wanted).await,
@@ -224,7 +224,7 @@ impl Cache {
     /// Takes the lease on a key, and looks up the key's entry.
     pub(crate) async fn take_lease_and_look(
         &self,
-        wanted: Wanted<'_>,
+        wanted: WantedLease<'_>,
         asker: Asker<'_>,
     ) -> (Taking, Option<Answer>) {
         match &self.tiers {
@@ -234,9 +234,14 @@ impl Cache {
     }
 
     /// Waits for another instance's fetch, as long as the record in the tier is the one that was `seen`.
-    pub(crate) async fn await_other(&self, key: &[u8], seen: Option<Version>, limit: Duration) -> Awaited {
+    pub(crate) async fn await_other(
+        &self,
+        key: &[u8],
+        seen: Option<Version>,
+        limit: Duration,
+    ) -> LeaseWaited {
         match &self.tiers {
-            None => Awaited::Failed,
+            None => LeaseWaited::Failed,
             Some(tiers) => tiers.await_other(key, seen, limit).await,
         }
     }
@@ -248,7 +253,7 @@ impl Cache {
 
     /// Longest wait for another instance's fetch.
     pub(crate) fn lease_wait_max(&self) -> Duration {
-        self.tiers.as_ref().map_or(Duration::ZERO, Tiers::lease_wait_max)
+        self.tiers.as_ref().map_or(Duration::ZERO, RemoteTier::lease_wait_max)
     }
 
     /// Changes the entry under a key for a purge that is already noted.
@@ -307,7 +312,7 @@ impl Cache {
 
     /// Notes a purge, which takes effect when responses are looked up. `keys` are those of a URL; [`Self::invalidate`] changes the
     /// entries under them.
-    pub(crate) fn note_purge(&self, record: PurgeRecord, keys: &[&[u8]]) -> Arc<Kept> {
+    pub(crate) fn note_purge(&self, record: PurgeRecord, keys: &[&[u8]]) -> Arc<PurgeEntry> {
         self.epochs.purge(record, keys)
     }
 
@@ -317,7 +322,7 @@ impl Cache {
     }
 
     /// Purge that took the entry under a key, if known. Must be called before the look-up, which applies the purge and so hides it.
-    pub(crate) fn purge_behind(&self, key: &[u8]) -> Option<Arc<Kept>> {
+    pub(crate) fn purge_behind(&self, key: &[u8]) -> Option<Arc<PurgeEntry>> {
         purged::purge_behind(self, key)
     }
 
@@ -363,8 +368,8 @@ impl Cache {
     }
 
     /// Whether a request with this look-up is older than an invalidation of its URL.
-    pub(crate) fn is_overtaken(&self, look_up: LookUp) -> bool {
-        self.epochs.is_overtaken(look_up)
+    pub(crate) fn record_overtaken(&self, look_up: LookUp) -> bool {
+        self.epochs.record_overtaken(look_up)
     }
 
     /// Current place in the order of invalidations. Must be taken before an origin is asked, and before a look-up.
@@ -382,7 +387,7 @@ impl Cache {
         if self.tiers.is_some() { KeepInputs::Yes } else { KeepInputs::No }
     }
 
-    pub(in crate::cache) fn epochs(&self) -> &Epochs {
+    pub(in crate::cache) fn epochs(&self) -> &Invalidations {
         &self.epochs
     }
 
@@ -412,7 +417,7 @@ impl Cache {
 
     /// Segments of the tier, for bodies that outlive memory.
     pub(crate) fn segments(&self) -> Option<&TierSegments> {
-        self.tiers.as_ref().map(Tiers::segments)
+        self.tiers.as_ref().map(RemoteTier::segments)
     }
 
     /// Waits after validations in vain.
@@ -476,7 +481,7 @@ impl Cache {
 
     /// Health of the tier behind memory.
     pub(crate) fn tier_health(&self) -> Option<Health> {
-        self.tiers.as_ref().map(Tiers::health)
+        self.tiers.as_ref().map(RemoteTier::health)
     }
 
     /// Removes expired records, a few at a time, for ever.

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use caching::explain::Finding;
 use caching::{FwdReason, Outcome, may_serve_stale};
-use message::trace::note;
+use message::explain_record::note;
 use origin::{OriginError, Probe};
 use telemetry::CacheResult;
 use tokio::time::Instant;
 
 use crate::cache::epochs::membership::LookUp;
 use crate::cache::failure::FailureCause;
-use crate::cache::inflight::wanted::Fetch;
+use crate::cache::inflight::fetch_spec::Fetch;
 use crate::cache::lookup::Lookup;
 use crate::cache::record::stored::Hit;
 use crate::cache::serve::Serving;

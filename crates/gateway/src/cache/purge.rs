@@ -215,7 +215,7 @@ impl OfUrl<'_> {
             return Err(PurgeError::SiteUnknown { sites: sites(live) });
         }
         // Only loaded responses can be made stale, and counted.
-        let loads = join_all(places.iter().map(Place::load));
+        let loads = join_all(places.iter().map(UrlLocation::load));
         let outcome = if order.dry_run {
             loads.await;
             self.count(&places)
@@ -230,14 +230,14 @@ impl OfUrl<'_> {
         Ok(PurgeOutcome { hints, ..outcome })
     }
 
-    fn places(&self, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<Place<'_>> {
+    fn places(&self, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<UrlLocation<'_>> {
         let routes = &self.live.routes;
         let own = routes.site(authority, path_and_query);
         let sites = routes.sites_storing(authority, path_and_query);
         let asked = asked_as(scheme, authority, &self.live.config);
         let mut places = Vec::with_capacity(sites.len() * asked.len());
         for site in sites {
-            places.extend(asked.iter().map(|(scheme, authority)| Place {
+            places.extend(asked.iter().map(|(scheme, authority)| UrlLocation {
                 site: &site.config,
                 cache: self.shared.cache(site),
                 key: key_of(site, *scheme, authority, path_and_query),
@@ -253,7 +253,12 @@ impl OfUrl<'_> {
         places
     }
 
-    async fn apply(&self, stores: &[&Store], said: &[Vec<LogCursor>], places: &[Place<'_>]) -> PurgeOutcome {
+    async fn apply(
+        &self,
+        stores: &[&Store],
+        said: &[Vec<LogCursor>],
+        places: &[UrlLocation<'_>],
+    ) -> PurgeOutcome {
         let mode = self.order.mode;
         let record = record(What::Url(self.url.to_owned()), mode);
         let mut outcome = PurgeOutcome { id: Some(record.id.to_string()), ..PurgeOutcome::default() };
@@ -281,9 +286,9 @@ impl OfUrl<'_> {
         PurgeOutcome { fleet, refreshes, ..outcome }
     }
 
-    fn count(&self, places: &[Place<'_>]) -> PurgeOutcome {
+    fn count(&self, places: &[UrlLocation<'_>]) -> PurgeOutcome {
         let what = What::Url(self.url.to_owned());
-        let count = |Place { cache, key, .. }: &Place<'_>| {
+        let count = |UrlLocation { cache, key, .. }: &UrlLocation<'_>| {
             let reach = cache.epochs().reach(&what, &[key]);
             let responses_purged = cache.look_up(key).map_or(0, |entry| entry.variants().len());
             let fills_doomed = cache.fetches().count(|key, head| count::doom(&reach, key, head));
@@ -303,7 +308,7 @@ impl OfUrl<'_> {
 }
 
 /// Key under which a response for a URL may be stored.
-struct Place<'a> {
+struct UrlLocation<'a> {
     site: &'a Site,
     cache: &'a Cache,
     key: Vec<u8>,
@@ -314,7 +319,7 @@ struct Place<'a> {
     is_own: bool,
 }
 
-impl Place<'_> {
+impl UrlLocation<'_> {
     async fn load(&self) {
         let _answer = self.cache.load(&self.key, self.asker).await;
     }

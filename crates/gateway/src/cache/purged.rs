@@ -5,7 +5,7 @@ use std::sync::Arc;
 use store::Change;
 
 use super::Cache;
-use crate::cache::epochs::{Kept, Verdict};
+use crate::cache::epochs::{PurgeEntry, Verdict};
 use crate::cache::record::stored::{CacheEntry, StoredResponse};
 
 /// Returns what purges leave of an entry, and changes the record so that this is done once.
@@ -32,7 +32,7 @@ pub(super) fn look_up(cache: &Cache, key: &[u8], found: Arc<CacheEntry>) -> Opti
 }
 
 /// See [`Cache::purge_behind`].
-pub(super) fn purge_behind(cache: &Cache, key: &[u8]) -> Option<Arc<Kept>> {
+pub(super) fn purge_behind(cache: &Cache, key: &[u8]) -> Option<Arc<PurgeEntry>> {
     let entry = cache.at_hand(key);
     let heads = entry.iter().flat_map(|entry| entry.variants()).map(|variant| &variant.head);
     let number = heads.clone().find_map(|head| match cache.epochs.judge(key, head) {

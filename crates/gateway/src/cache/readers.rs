@@ -21,13 +21,13 @@ use crate::cache::inflight::fill::Fill;
 /// All readers that wait for their clients.
 #[derive(Default)]
 pub(crate) struct Readers {
-    waiting: Mutex<HashMap<u64, Waiting>>,
+    waiting: Mutex<HashMap<u64, ReaderEntry>>,
     next: AtomicU64,
     /// Time of the last search for a reader to dismiss.
     searched: Mutex<Option<Instant>>,
 }
 
-struct Waiting {
+struct ReaderEntry {
     client: Client,
     body: HeldBody,
     since: Instant,
@@ -72,7 +72,7 @@ impl Readers {
     /// Notes that a client keeps the gateway waiting.
     pub(crate) fn wait(&self, client: Client, body: HeldBody) -> WaitingReader<'_> {
         let (number, leave) = (self.next.fetch_add(1, Relaxed), Arc::new(Notify::new()));
-        let waiting = Waiting { client, body, since: Instant::now(), leave: Arc::clone(&leave) };
+        let waiting = ReaderEntry { client, body, since: Instant::now(), leave: Arc::clone(&leave) };
         self.waiting.lock().insert(number, waiting);
         WaitingReader { readers: self, number, leave }
     }
@@ -97,7 +97,7 @@ impl Readers {
         }
         let of_client = bodies.iter().filter(|((whose, _), (bytes, _))| *whose == client && *bytes > 0);
         let Some(((_, body), _)) = of_client.min_by_key(|(_, (_, since))| *since) else { return };
-        let is_chosen = |reader: &Waiting| reader.client == client && reader.body.identity() == *body;
+        let is_chosen = |reader: &ReaderEntry| reader.client == client && reader.body.identity() == *body;
         waiting.extract_if(|_, reader| is_chosen(reader)).for_each(|(_, reader)| reader.leave.notify_one());
     }
 }

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use message::client::{Client, named_address_of};
+use message::explain_record::Record;
 use message::head::RequestHead;
-use message::trace::Record;
 use origin::Probe;
 
 use crate::cache::epochs::membership::Stamp;
 use crate::cache::inflight::answer::Answer;
+use crate::cache::inflight::fetch_spec::{Fetch, Sharing};
 use crate::cache::inflight::table::{Asker, Join, LeaderGuard};
-use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::lookup::Lookup;
-use crate::cache::publish::in_turn::Awaiting;
+use crate::cache::publish::fleet_fetch::Awaiting;
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Hit;
 use crate::cache::revalidation_backoff::InVain;
@@ -39,7 +39,7 @@ pub(crate) fn behind(lookup: &Lookup<'_>, used: Use, hit: &Hit, key: &[u8]) {
     let place = (&*fetch.key, &*fetch.variant);
     let limits = lookup.site.config.collapse.limits().unwrap_or(NOBODY_WAITS);
     let who = (Asker { client: client(lookup), ..Asker::default() }, limits);
-    let joined = fetch_table.join(place, who, fetch.look_up.at(stamp), |began| cache.is_overtaken(began));
+    let joined = fetch_table.join(place, who, fetch.look_up.at(stamp), |began| cache.record_overtaken(began));
     // Unless a fetch is under way.
     if let Join::Lead(waiter) = joined {
         let leader = LeaderGuard::new(&waiter, fetch_table);

@@ -13,10 +13,10 @@ use caching::{
     fields,
 };
 use http::HeaderName;
+use message::explain_record::note;
 use message::fields::PackedFields;
 use message::head::RequestHead;
 use message::reason::Reason;
-use message::trace::note;
 use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
@@ -211,7 +211,7 @@ impl Serving<'_> {
         compression.compressible.may_encode(status, lines, bytes, &self.rule.caching).is_ok()
             && !(compression.personal == PersonalResponses::AsTheyCame
                 && is_for_one(self.site, self.rule, self.facts, head))
-            && !head.has_no_gain(coding)
+            && !head.record_no_gain(coding)
     }
 
     //= RFC 9111 section 3.3: an incomplete response answers ranges inside it only

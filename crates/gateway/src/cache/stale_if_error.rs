@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use caching::{Outcome, may_serve_stale};
-use message::trace::note;
+use message::explain_record::note;
 use origin::{OriginError, OriginResponse};
 use telemetry::CacheResult;
 

@@ -92,7 +92,7 @@ impl Template {
         for piece in std::iter::once(Ok(begin.into())).chain(rest) {
             match piece {
                 Ok(text) => match text.find(['/', '?', '#']) {
-                    Some(end) => return is_server(&(authority + &text[..end])),
+                    Some(end) => return check_server(&(authority + &text[..end])),
                     None => authority.push_str(&text),
                 },
                 Err(Variable::Host) => authority.push_str("host"),
@@ -105,7 +105,7 @@ impl Template {
                 }
             }
         }
-        is_server(&authority)
+        check_server(&authority)
     }
 
     /// Variables in the template.
@@ -127,7 +127,7 @@ impl fmt::Display for Template {
     }
 }
 
-fn is_server(authority: &str) -> Result<(), String> {
+fn check_server(authority: &str) -> Result<(), String> {
     let parsed = authority.parse::<http::uri::Authority>().ok();
     match parsed.is_some_and(|parsed| !parsed.host().is_empty() && !authority.contains('@')) {
         true => Ok(()),

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::active::ActiveConfig;
 use crate::clock::now;
 use crate::events::{self, Event};
-use crate::observe::traces;
+use crate::observe::otel;
 use crate::request::plan::Plan;
 use crate::request::reply::Reply;
 use crate::request::respond::{self, Problem};
@@ -64,12 +64,12 @@ pub(crate) fn record(worker: &Worker, request: &RequestHead<'_>, reply: &Reply, 
 
 /// A request that outlives the buffer of its connection, as its client sent it, and the servers that were tried if it was forwarded.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct LoggedRequest<'a> {
     pub(crate) request: &'a OwnedRequest,
     pub(crate) tried: Option<&'a Tried>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> LoggedRequest<'a> {
     pub(crate) fn of(plan: &'a Plan) -> Self {
         Self { request: plan.asked(), tried: Some(&plan.request.tried) }
     }
@@ -81,8 +81,8 @@ impl<'a> Asked<'a> {
 }
 
 /// Like [`record`], for a request that outlives the buffer of its connection.
-pub(crate) fn record_owned(worker: &Worker, asked: Asked<'_>, reply: &Reply, sent: Sent) -> Instant {
-    let Asked { request, tried } = asked;
+pub(crate) fn record_owned(worker: &Worker, asked: LoggedRequest<'_>, reply: &Reply, sent: Sent) -> Instant {
+    let LoggedRequest { request, tried } = asked;
     let (ended, outcome) = count(worker, &request.method, reply, sent);
     if let Some(timeline) = &request.timeline {
         end(worker, timeline, reply, (sent, &outcome, ended));
@@ -123,17 +123,17 @@ fn record_unanswered(worker: &Worker, plan: &Plan, problem: &Problem, received_b
     let mut reply = respond::reply(problem, Some(&plan.site), plan.started, worker);
     reply.account.rule = plan.site.rule_metrics(plan.rule);
     let sent = reply.sent().with_bytes(0, received_bytes, Delivered::Broken);
-    record_owned(worker, Asked::of(plan), &reply, sent)
+    record_owned(worker, LoggedRequest::of(plan), &reply, sent)
 }
 
 /// A request that waits for its response. If the process drains and drops it before the wait ends, the drain limit has cut it off.
-pub(crate) struct Waiting<'a> {
+pub(crate) struct AwaitedReply<'a> {
     worker: Arc<Worker>,
     plan: &'a Plan,
     has_ended: bool,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> AwaitedReply<'a> {
     pub(crate) fn new(worker: &Arc<Worker>, plan: &'a Plan) -> Self {
         Self { worker: Arc::clone(worker), plan, has_ended: false }
     }
@@ -143,7 +143,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for AwaitedReply<'_> {
     fn drop(&mut self) {
         if !self.has_ended && self.worker.is_draining() {
             record_unanswered(&self.worker, self.plan, &Problem::cut_off(), 0);
@@ -181,7 +181,7 @@ fn end(
     reply: &Reply,
     (sent, outcome, ended): (Sent, &RequestOutcome, Instant),
 ) {
-    traces::end(timeline, reply, (&sent, outcome.cache), (ended, &worker.shared.live.load()));
+    otel::end(timeline, reply, (&sent, outcome.cache), (ended, &worker.shared.live.load()));
 }
 
 fn log(

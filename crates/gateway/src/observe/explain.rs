@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use caching::target;
 use http::Uri;
+use message::explain_record::Record;
 use message::fields::map_lines;
 use message::head::{Content, Nominations, Peer, RequestHead, Scheme, Trust, Version};
 use message::piece::PieceMax;
-use message::trace::Record;
 use origin::RequestBody;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};

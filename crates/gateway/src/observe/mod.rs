@@ -2,4 +2,4 @@
 
 pub(crate) mod account;
 pub(crate) mod explain;
-pub(crate) mod traces;
+pub(crate) mod otel;

@@ -27,11 +27,11 @@ pub(crate) struct Clients {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Set([Place; PLACES]);
+struct Set([RateState; PLACES]);
 
 /// A client, and the time at which its requests so far would be over, had they come evenly.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct RateState {
     client: u64,
     expected: Nanoseconds,
 }
@@ -50,7 +50,7 @@ impl Clients {
         let place = set.place(client);
         let (verdict, expected) = limit.rate.decide(place.expected, now);
         if matches!(verdict, Verdict::Admitted(_)) {
-            *place = Place { client, expected };
+            *place = RateState { client, expected };
         }
         verdict
     }
@@ -58,7 +58,7 @@ impl Clients {
 
 impl Set {
     /// Place of the client, or the one that it may take.
-    fn place(&mut self, client: u64) -> &mut Place {
+    fn place(&mut self, client: u64) -> &mut RateState {
         let Self(places) = self;
         let own = places.iter().position(|place| place.client == client);
         let at = own.unwrap_or_else(|| {

@@ -28,32 +28,33 @@ use std::sync::Arc;
 use caching::explain::Finding;
 use caching::{MaxForwards, MethodClass, RequestFacts};
 use message::client::{UnknownClient, address_of, known_address_of};
+use message::explain_record::note;
 use message::fields::PackedFields;
 use message::head::RequestHead;
-use message::trace::note;
 use origin::RequestBody;
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
-use crate::cache::inflight::wanted::Tier;
+use crate::cache::inflight::fetch_spec::Tier;
 use crate::cache::lookup::Lookup;
 use crate::config::{Site, StoreIndex};
 use crate::events::{self, Event};
 use crate::observe::account;
-use crate::observe::traces;
+use crate::observe::otel;
 use crate::request::interims::Interims;
 use crate::request::plan::{Next, Plan, Step};
 use crate::request::reply::Reply;
 use crate::request::respond::{self, Problem};
-use crate::request::steps::admit::Asking;
+use crate::request::steps::admit::Admission;
 use crate::request::steps::compress::{self, Compressing};
 use crate::request::steps::hit_for_miss::HitForMiss;
 use crate::request::steps::shape::{self, Shaping};
+use crate::request::steps::stand_in::FailedRequest;
 use crate::request::steps::{admit, assemble, collapse, forward, load, look_up, purge, query, stand_in};
+use crate::rewrite::credential_taint;
 use crate::rewrite::reading::{self, Inbound, Terms};
 use crate::rewrite::rules::Matching;
-use crate::rewrite::trail;
-use crate::routing::{Ambiguity, LiveSite, Readings, Routed, RuleIndex, spelled_part};
+use crate::routing::{Ambiguity, LiveSite, Readings, Routed, RuleMatch, spelled_part};
 use crate::worker::Worker;
 
 /// Routes a request, looks it up, and replies if that needs no waiting. `key` is scratch space of the connection, `started` is when the
@@ -154,21 +155,22 @@ fn begin_at_site(
 #[inline]
 fn begin_by_rule(
     worker: &Arc<Worker>,
-    (live, site, rule): (&Arc<ActiveConfig>, &Arc<LiveSite>, RuleIndex),
+    (live, site, rule): (&Arc<ActiveConfig>, &Arc<LiveSite>, RuleMatch),
     (request, facts): (&RequestHead<'_>, RequestFacts),
     asked: Option<(&RequestHead<'_>, &Matching)>,
     key: &mut Vec<u8>,
     started: Instant,
 ) -> Step {
-    let asking = Asking { worker, live, site, rule, request, started };
+    let asking = Admission { worker, live, site, rule, request, started };
     let mut quota = match asking.admit_request() {
         Ok(quota) => quota,
         Err(refusal) => return Step::Reply(*refusal),
     };
     let terms = Terms { site: &site.config, rule: site.rule_at(rule) };
     let facts = reading::with_credentials(facts, request, terms);
-    let facts = asked
-        .map_or(facts, |(asked, matching)| trail::with_credentials(facts, asked.fields, matching, terms));
+    let facts = asked.map_or(facts, |(asked, matching)| {
+        credential_taint::with_credentials(facts, asked.fields, matching, terms)
+    });
     let keyed = reading::keyed_fields(request, facts.method, terms, &live.config.trusted_proxies);
     if !keyed.is_empty() {
         // Entries under such a key are invalidated by the key of their URL alone.
@@ -187,16 +189,15 @@ fn begin_by_rule(
         content: None,
         tier: Tier::Unasked,
     };
-    let counted_as = site.rule_metrics(rule);
     let mode = match look_up::settle(&lookup, key, started) {
         Ok(mut reply) => {
             let by_rule = site.rule_at(rule);
-            reply.account.rule = counted_as;
+            reply.account.rule = site.rule_metrics(rule);
             if quota.is_empty() && reply.status < 400 && by_rule.compression.is_none() {
                 // Returned by value: if its address were taken, the reply would be copied once more with each hit.
                 return Step::Reply(reply);
             }
-            let asked = stand_in::Asked { rule: by_rule, method: facts.method, record: request.record };
+            let asked = FailedRequest { rule: by_rule, method: facts.method, record: request.record };
             let mut reply = stand_in::replace_failure(worker, &asked, reply);
             if let Some(compression) = by_rule.compression.as_deref() {
                 Compressing { worker, live, site, rule: by_rule, compression, request, facts: &facts }
@@ -223,7 +224,7 @@ fn begin_by_rule(
     }))
 }
 
-fn note_route(live: &ActiveConfig, site: &LiveSite, index: RuleIndex, request: &RequestHead<'_>) {
+fn note_route(live: &ActiveConfig, site: &LiveSite, index: RuleMatch, request: &RequestHead<'_>) {
     let rule = site.rule_at(index);
     note(request.record, || {
         Finding::new("route", "the first site and rule that fit", "")
@@ -323,7 +324,7 @@ pub(crate) async fn finish(
     let mut quota = plan.quota.clone();
     let reply = carry_out(worker, plan, body, interims, &mut quota).await;
     let rule = plan.site.rule_at(plan.rule);
-    let asked = stand_in::Asked { rule, method: plan.facts.method, record: plan.request.record.as_ref() };
+    let asked = FailedRequest { rule, method: plan.facts.method, record: plan.request.record.as_ref() };
     let mut reply = stand_in::replace_failure(worker, &asked, reply);
     if let Some(compression) = rule.compression.as_deref() {
         let (live, site, facts) = (&plan.live, &plan.site, &plan.facts);
@@ -406,7 +407,7 @@ async fn carry_out(
 
 /// Adds the timings to a reply, if its client wants them.
 fn told(plan: &Plan, mut reply: Reply) -> Reply {
-    plan.request.timeline.iter().for_each(|timeline| traces::tell_in(timeline, &mut reply));
+    plan.request.timeline.iter().for_each(|timeline| otel::tell_in(timeline, &mut reply));
     reply
 }
 

@@ -8,12 +8,12 @@ use caching::explain::{Finding, seconds};
 use futures_util::future::{self, Either};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use message::client::{Client, address_of};
+use message::explain_record::note;
 use message::fields::PackedFields;
 use message::head::Version;
 use message::timeline::{
     Measuring, PARENT_FIELD, STATE_FIELD, Stage, Timeline, measure, method_attributes, span_name,
 };
-use message::trace::note;
 use origin::settings::{Balance, OriginAddress, OriginConfig, ServerConfig};
 use origin::{
     FIELDS_MAX, HEAD_BYTES_MAX, Interim, OriginError, OriginRequest, OriginResponse, Probe, RequestBody,
@@ -31,7 +31,7 @@ use crate::request::overlay;
 use crate::rewrite::edit::TooLarge;
 use crate::rewrite::reading::Inbound;
 use crate::rewrite::rules::Seen;
-use crate::rewrite::{self, Purpose, told};
+use crate::rewrite::{self, Purpose, rule_log};
 use crate::routing::LiveSite;
 use crate::worker::Worker;
 
@@ -102,12 +102,12 @@ impl OriginCall<'_> {
         let client = address_of(&request, &self.request.config().trusted_proxies);
         let recorder = &self.worker.recorder;
         let sent = self.request.matching_sent();
-        told::tell(recorder, record, site, Phase::OriginRequest, &sent);
+        rule_log::tell(recorder, record, site, Phase::OriginRequest, &sent);
         let seen = Seen::of(&request, client, Phase::OriginResponse);
         let rules = site.transforms(Phase::OriginResponse);
         let matching = overlay::of_origin(rules, &seen, &mut response, self.validated)
             .map_err(|TooLarge| OriginError::protocol("rules make the header section too large"))?;
-        told::tell(recorder, record, site, Phase::OriginResponse, &matching);
+        rule_log::tell(recorder, record, site, Phase::OriginResponse, &matching);
         Ok(response)
     }
 

@@ -11,7 +11,7 @@ use crate::config::{Phase, TransformRule};
 use crate::request::reply::{OwnHead, Reply, ReplyHead};
 use crate::rewrite::cors;
 use crate::rewrite::edit::{Context, TooLarge, nominate};
-use crate::rewrite::rules::{self, Answer, Matching, Seen, Validated, matching};
+use crate::rewrite::rules::{self, Matching, Seen, SeenAnswer, Validated, matching};
 use crate::routing::LiveSite;
 
 /// Applies the rules to a response of the origin, and returns those that matched.
@@ -27,7 +27,7 @@ pub(crate) fn of_origin(
     let validated = validated.map(|head| Validated { status: head.facts.status, fields: head.fields.view() });
     let status = response.status.as_u16();
     let mut fields = std::mem::take(&mut response.fields);
-    let answer = Answer { status, fields: fields.view(), validated };
+    let answer = SeenAnswer { status, fields: fields.view(), validated };
     let matching = matching(rules, seen, Some(&answer));
     let context = Context::of_answer(seen, &answer);
     let applied = context.apply(rules, &matching, &mut fields);
@@ -57,7 +57,7 @@ pub(crate) fn of_reply(
         }
         _ => None,
     };
-    let answer = Answer { status: reply.status, fields: own.fields.view(), validated };
+    let answer = SeenAnswer { status: reply.status, fields: own.fields.view(), validated };
     let matching = matching(rules, &seen, Some(&answer));
     let deciding = match site.answers_by_fields() {
         true => deciding(site, &seen, &answer),
@@ -76,7 +76,7 @@ pub(crate) fn of_reply(
 }
 
 /// Request fields that the reply depends on at this site, for `Vary`: caches between here and the client keep such replies apart.
-fn deciding<'a>(site: &'a LiveSite, seen: &Seen<'_>, answer: &Answer<'_>) -> Vec<&'a HeaderName> {
+fn deciding<'a>(site: &'a LiveSite, seen: &Seen<'_>, answer: &SeenAnswer<'_>) -> Vec<&'a HeaderName> {
     let of_requests =
         rules::deciding(site.transforms(Phase::ClientRequest), Phase::ClientRequest, seen, None);
     let of_answers =

@@ -14,14 +14,14 @@ use tokio::time::Instant;
 use crate::active::ActiveConfig;
 use crate::cache::epochs::membership::LookUp;
 use crate::cache::failure::FailureCause;
+use crate::cache::inflight::fetch_spec::Fetch;
 use crate::cache::inflight::table::Waiter;
-use crate::cache::inflight::wanted::Fetch;
 use crate::cache::record::stored::{CacheEntry, Hit};
 use crate::cache::using::Use;
 use crate::pace::BodyLimits;
 use crate::request::reply::Reply;
 use crate::rewrite::reading::Inbound;
-use crate::routing::{LiveSite, RuleIndex};
+use crate::routing::{LiveSite, RuleMatch};
 
 /// Outcome of the first half of an exchange. A reply is not boxed: a hit allocates nothing.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation per hit")]
@@ -34,7 +34,7 @@ pub(crate) enum Step {
 pub(crate) struct Plan {
     pub(crate) live: Arc<ActiveConfig>,
     pub(crate) site: Arc<LiveSite>,
-    pub(crate) rule: RuleIndex,
+    pub(crate) rule: RuleMatch,
     pub(crate) request: Arc<Inbound>,
     pub(crate) facts: RequestFacts,
     pub(crate) started: Instant,

@@ -11,8 +11,8 @@ use message::fields::PackedFields;
 use origin::{FIELDS_MAX, HEAD_BYTES_MAX};
 use regex::Regex;
 
-use super::rules::{Answer, Matching, Seen};
-use super::way::address_text;
+use super::forwarding::address_text;
+use super::rules::{Matching, Seen, SeenAnswer};
 use crate::config::{Action, CookieChange, Piece, PrefixChange, Template, TransformRule, Variable, path_of};
 use crate::routing::host_of;
 
@@ -36,7 +36,7 @@ impl<'a> Context<'a> {
         Self { seen, status: None }
     }
 
-    pub(crate) fn of_answer(seen: &'a Seen<'a>, answer: &Answer<'_>) -> Self {
+    pub(crate) fn of_answer(seen: &'a Seen<'a>, answer: &SeenAnswer<'_>) -> Self {
         Self { seen, status: Some((answer.status, answer.status_meant())) }
     }
 

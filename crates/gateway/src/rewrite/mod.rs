@@ -3,13 +3,13 @@
 //! Only end-to-end fields travel (RFC 9110 section 7.6.1). [`crate::rewrite::reading`] decides which fields of a request do.
 
 pub(crate) mod cors;
+pub(crate) mod credential_taint;
 pub(crate) mod edit;
+pub(crate) mod forwarding;
 pub(crate) mod reading;
+pub(crate) mod rule_log;
 pub(crate) mod rules;
 pub(crate) mod shape;
-pub(crate) mod told;
-pub(crate) mod trail;
-pub(crate) mod way;
 
 use caching::{FieldLine, Negotiation, Timestamp};
 use message::fields::PackedFields;
@@ -19,8 +19,8 @@ use smallvec::SmallVec;
 
 use crate::config::{CacheRule, Site, XCache};
 use crate::loops::{self, Instance};
+use crate::rewrite::forwarding::via;
 use crate::rewrite::reading::Inbound;
-use crate::rewrite::way::via;
 
 /// Whether the origin's answer is meant for the cache or for this client alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

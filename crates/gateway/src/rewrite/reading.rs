@@ -42,16 +42,16 @@ use crate::config::{
 };
 use crate::loops;
 use crate::rewrite::edit::Context;
+use crate::rewrite::forwarding::{self, RequestedHost};
 use crate::rewrite::rules::{self, Matching, Seen};
-use crate::rewrite::way::{self, Told};
-use crate::routing::{LiveSite, RuleIndex};
+use crate::routing::{LiveSite, RuleMatch};
 
 /// A request as it goes inbound.
 pub(crate) struct Inbound {
     client: OwnedRequest,
     live: Arc<ActiveConfig>,
     site: Arc<LiveSite>,
-    rule: RuleIndex,
+    rule: RuleMatch,
     sent: OnceLock<PackedFields>,
     /// Servers that the request was sent to.
     pub(crate) tried: Tried,
@@ -80,7 +80,7 @@ impl Inbound {
         request: &RequestHead<'_>,
         live: &Arc<ActiveConfig>,
         site: &Arc<LiveSite>,
-        rule: RuleIndex,
+        rule: RuleMatch,
     ) -> Self {
         Self {
             client: request.into_owned(),
@@ -222,7 +222,7 @@ pub(crate) fn keyed_fields(
     if !may_have_any {
         return keyed;
     }
-    let told = Told::read(request.peer.trust, request.fields, trusted);
+    let told = RequestedHost::read(request.peer.trust, request.fields, trusted);
     told.each_unkeyed(request, |name, value| write_keyed(name, value, &mut keyed));
     let fates = Fates::new(request, method, terms);
     for (name, value) in request.fields {
@@ -452,7 +452,7 @@ fn is_written_later(name: &str) -> bool {
 
 /// Writes `Via`, `Forwarded` and the `X-Forwarded-*` family.
 fn describe_the_way(request: &RequestHead<'_>, (site, config): (&Site, &Config), out: &mut PackedFields) {
-    let told = Told::read(request.peer.trust, request.fields, &config.trusted_proxies);
+    let told = RequestedHost::read(request.peer.trust, request.fields, &config.trusted_proxies);
     let authority = told.authority(request);
     let scheme = request.scheme.as_str().as_bytes();
     let way: [&[u8]; 4] = [b";host=\"", authority.as_bytes(), b"\";proto=", scheme];
@@ -461,7 +461,7 @@ fn describe_the_way(request: &RequestHead<'_>, (site, config): (&Site, &Config),
         Trust::Untrusted => describe_client(request.peer.ip(), way, out),
         Trust::Trusted => describe_hops(request, (site, config), &way.concat(), out),
     }
-    way::describe(request, &authority, &told, |name| is_forwarded_by(site, name), out);
+    forwarding::describe(request, &authority, &told, |name| is_forwarded_by(site, name), out);
     // Hidden fields aren't for the origin, even if written here. `Via` has to be (RFC 9110 section 7.6.3).
     if !site.request_fields_hidden.is_empty() {
         out.retain(|name| {
@@ -469,12 +469,12 @@ fn describe_the_way(request: &RequestHead<'_>, (site, config): (&Site, &Config),
         });
     }
     //= RFC 9110 section 7.6.3: Via
-    out.append_to_list("via", &way::via(request.version, &config.server_name).map(str::as_bytes));
+    out.append_to_list("via", &forwarding::via(request.version, &config.server_name).map(str::as_bytes));
 }
 
 /// Describes an untrusted peer, which counts as the client.
 fn describe_client(client: IpAddr, way: [&[u8]; 4], out: &mut PackedFields) {
-    let address = way::address_text(client);
+    let address = forwarding::address_text(client);
     let (open, close): (&[u8], &[u8]) = if client.is_ipv6() { (b"\"[", b"]\"") } else { (b"", b"") };
     let [host, authority, proto, scheme] = way;
     out.push("x-forwarded-for", address.as_bytes());
@@ -494,9 +494,9 @@ fn describe_hops(
         hops.nearest.clear();
     } else if is_cut_off {
         // Otherwise recipients would take a proxy for the client.
-        hops.nearest.push(Hop { node: Some(way::UNKNOWN.clone()), ..Hop::default() });
+        hops.nearest.push(Hop { node: Some(forwarding::UNKNOWN.clone()), ..Hop::default() });
     }
     hops.nearest.reverse();
     hops.nearest.push(Hop { node: Some(Node::of(request.peer.ip())), ..Hop::default() });
-    way::write_hops(&hops.nearest, way, out);
+    forwarding::write_hops(&hops.nearest, way, out);
 }

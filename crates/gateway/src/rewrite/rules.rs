@@ -32,7 +32,7 @@ pub(crate) struct Seen<'a> {
 
 /// The response, if the message is one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answer<'a> {
+pub(crate) struct SeenAnswer<'a> {
     pub(crate) status: u16,
     pub(crate) fields: Fields<'a>,
     /// Stored response that a 304 is about, if known.
@@ -66,7 +66,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-impl Answer<'_> {
+impl SeenAnswer<'_> {
     /// Status that rules go by. A 304 is about a response of another status, 200 if that isn't known; a 206 is a part of a 200, and
     /// stored under the head of the whole.
     pub(crate) fn status_meant(&self) -> u16 {
@@ -87,12 +87,16 @@ impl Answer<'_> {
 }
 
 /// Returns the rules that a message matches.
-pub(crate) fn matching(rules: &[TransformRule], seen: &Seen<'_>, answer: Option<&Answer<'_>>) -> Matching {
+pub(crate) fn matching(
+    rules: &[TransformRule],
+    seen: &Seen<'_>,
+    answer: Option<&SeenAnswer<'_>>,
+) -> Matching {
     let fits = |(_, rule): &(u16, &TransformRule)| fits(&rule.on, seen, answer);
     (0..).zip(rules).filter(fits).map(|(place, _)| place).collect()
 }
 
-fn fits(on: &Conditions, seen: &Seen<'_>, answer: Option<&Answer<'_>>) -> bool {
+fn fits(on: &Conditions, seen: &Seen<'_>, answer: Option<&SeenAnswer<'_>>) -> bool {
     fits_but_for_fields(on, seen, answer)
         && on
             .request_fields
@@ -100,7 +104,7 @@ fn fits(on: &Conditions, seen: &Seen<'_>, answer: Option<&Answer<'_>>) -> bool {
             .all(|field| has_value(field, caching::fields::values(seen.fields, field.name.as_str())))
 }
 
-fn fits_but_for_fields(on: &Conditions, seen: &Seen<'_>, answer: Option<&Answer<'_>>) -> bool {
+fn fits_but_for_fields(on: &Conditions, seen: &Seen<'_>, answer: Option<&SeenAnswer<'_>>) -> bool {
     on.methods.contains(seen.method)
         && on.scheme.is_none_or(|scheme| scheme == seen.scheme)
         && (on.hosts.is_empty() || on.hosts.iter().any(|pattern| is_host(pattern, seen.authority)))
@@ -114,13 +118,13 @@ pub(crate) fn deciding<'a>(
     rules: &'a [TransformRule],
     phase: Phase,
     seen: &Seen<'_>,
-    answer: Option<&Answer<'_>>,
+    answer: Option<&SeenAnswer<'_>>,
 ) -> impl Iterator<Item = &'a HeaderName> {
     let fitting = rules.iter().filter(move |rule| fits_but_for_fields(&rule.on, seen, answer));
     fitting.flat_map(move |rule| rule.deciding_fields(phase))
 }
 
-fn fits_answer(on: &Conditions, answer: &Answer<'_>) -> bool {
+fn fits_answer(on: &Conditions, answer: &SeenAnswer<'_>) -> bool {
     let (status, meant) = (answer.status, answer.status_meant());
     let is_type = |pattern: &GlobMatcher| {
         answer.values("content-type").next().is_some_and(|value| is_glob(pattern, &media_type(value)))
@@ -224,7 +228,7 @@ mod tests {
             PackedFields::from_lines([("content-type", &b"Text/HTML; charset=utf-8"[..]), ("x-b", b"old")]);
         let validated = Some(Validated { status: 404, fields: stored.view() });
         let check = |status: u16, validated: Option<Validated<'_>>, on: Conditions, expected: bool| {
-            let answer = Answer { status, fields: own.view(), validated };
+            let answer = SeenAnswer { status, fields: own.view(), validated };
             assert_eq!(fits(&on, &seen(), Some(&answer)), expected, "{status} {on:?}");
         };
         let statuses = |status| Conditions { statuses: vec![status], ..Conditions::default() };

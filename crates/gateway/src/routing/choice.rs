@@ -10,7 +10,7 @@ use crate::config::{Action, CacheRule, Conditions, Imprint, PathSpellings, Phase
 
 /// Position of a request's rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RuleIndex {
+pub(crate) struct RuleMatch {
     /// Position in the list of all rules.
     place: u32,
     /// Rules whose limits apply, in the first part of that list: the rule of the path as it is written, and those of its other
@@ -18,7 +18,7 @@ pub(crate) struct RuleIndex {
     limiting: [u32; READINGS_MAX],
 }
 
-impl RuleIndex {
+impl RuleMatch {
     fn certain(rule: usize) -> Self {
         Self { place: compact(rule), limiting: [compact(rule); READINGS_MAX] }
     }
@@ -111,13 +111,13 @@ impl Chooser {
     }
 
     /// Chooses the rule for a request among those that [`Self::all_rules`] lists.
-    pub(super) fn choose(self, site: &Site, rules: &[CacheRule], request: &Routed<'_>) -> RuleIndex {
+    pub(super) fn choose(self, site: &Site, rules: &[CacheRule], request: &Routed<'_>) -> RuleMatch {
         let Routed { method, path_and_query, readings, asked } = *request;
         let rules = self.distinct(rules);
         let written = fit(rules, method, path_and_query);
         let is_plain = readings.is_none() && asked.is_none();
         if is_plain || !self.has_uncertain {
-            return RuleIndex::certain(written);
+            return RuleMatch::certain(written);
         }
         let others = others_of(readings).iter().map(|read| fit(rules, method, read));
         let asked = asked.and_then(|(_, readings)| readings);
@@ -126,8 +126,8 @@ impl Chooser {
             && others.clone().all(|rule| rule == written)
             && !(self.transforms_paths && is_transformed_otherwise(site, request));
         match is_certain {
-            true => RuleIndex::certain(written),
-            false => RuleIndex::uncertain(written, others, self.count),
+            true => RuleMatch::certain(written),
+            false => RuleMatch::uncertain(written, others, self.count),
         }
     }
 

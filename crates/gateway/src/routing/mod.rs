@@ -13,10 +13,10 @@ use telemetry::{OriginId, RuleId, SiteId, Telemetry, WorkerRecorder};
 use tokio::time::Instant;
 
 use self::choice::Chooser;
-pub(crate) use self::choice::{Routed, RuleIndex};
+pub(crate) use self::choice::{Routed, RuleMatch};
 use self::sites::SiteIndex;
 pub(crate) use self::spelling::{Readings, spelled_part};
-use message::trace::{Record, note};
+use message::explain_record::{Record, note};
 use origin::{OriginError, Upstream};
 
 use crate::allowances::Allowances;
@@ -143,12 +143,12 @@ impl LiveSite {
     }
 
     /// First rule that fits, in file order, for a path as it is written.
-    pub(crate) fn rule(&self, method: &str, path_and_query: &str) -> RuleIndex {
+    pub(crate) fn rule(&self, method: &str, path_and_query: &str) -> RuleMatch {
         self.rule_for(&Routed::plain(method, path_and_query))
     }
 
     /// Chooses the rule of a request.
-    pub(crate) fn rule_for(&self, request: &Routed<'_>) -> RuleIndex {
+    pub(crate) fn rule_for(&self, request: &Routed<'_>) -> RuleMatch {
         self.chooser.choose(&self.config, &self.rules, request)
     }
 
@@ -170,22 +170,22 @@ impl LiveSite {
         (!rule.spellings_allowed.permit(spellings)).then_some(spellings)
     }
 
-    pub(crate) fn rule_at(&self, index: RuleIndex) -> &CacheRule {
+    pub(crate) fn rule_at(&self, index: RuleMatch) -> &CacheRule {
         &self.rules[index.place()]
     }
 
     /// Rules whose limits apply: those of all readings of the path.
-    pub(crate) fn limiting_rules(&self, index: RuleIndex) -> impl Iterator<Item = &CacheRule> {
+    pub(crate) fn limiting_rules(&self, index: RuleMatch) -> impl Iterator<Item = &CacheRule> {
         index.limiting().map(|rule| &self.rules[rule])
     }
 
     /// Largest content that the site and its rules permit in a request.
-    pub(crate) fn request_body_bytes_max(&self, index: RuleIndex) -> Option<u64> {
+    pub(crate) fn request_body_bytes_max(&self, index: RuleMatch) -> Option<u64> {
         self.limiting_rules(index).filter_map(|rule| rule.protection.request_body_bytes_max).min()
     }
 
     /// Limits on the content of a request, by the strictest of its rules. `limits` are those of all clients.
-    pub(crate) fn body_limits(&self, index: RuleIndex, limits: BodyLimits) -> BodyLimits {
+    pub(crate) fn body_limits(&self, index: RuleMatch, limits: BodyLimits) -> BodyLimits {
         let rules = || self.limiting_rules(index).map(|rule| &rule.protection);
         let stall_max = rules().map(|rule| rule.body_read_timeout.unwrap_or(limits.pace.stall_max)).min();
         let rate_min = rules().map(|rule| rule.body_rate_min.unwrap_or(limits.pace.rate_min)).max();
@@ -202,12 +202,12 @@ impl LiveSite {
     }
 
     /// Largest content that the rules permit in a response.
-    pub(crate) fn response_body_bytes_max(&self, index: RuleIndex) -> Option<u64> {
+    pub(crate) fn response_body_bytes_max(&self, index: RuleMatch) -> Option<u64> {
         self.limiting_rules(index).filter_map(|rule| rule.protection.response_body_bytes_max).min()
     }
 
     /// Rate limits of the rules, each with the metrics label of its rule.
-    pub(crate) fn limiters(&self, rule: RuleIndex) -> impl Iterator<Item = (RuleId, &Limiter)> {
+    pub(crate) fn limiters(&self, rule: RuleMatch) -> impl Iterator<Item = (RuleId, &Limiter)> {
         let limiters =
             self.protection.iter().flat_map(move |protection| protection.limiters(rule.limiting()));
         limiters.map(|(rule, limiter)| (rule.map_or(RuleId::NONE, |place| self.rule_metrics[place]), limiter))
@@ -219,7 +219,7 @@ impl LiveSite {
     /// [`OriginError::MissBudget`], if nothing is left.
     pub(crate) fn spend(
         &self,
-        rule: RuleIndex,
+        rule: RuleMatch,
         recorder: &WorkerRecorder,
         record: Option<&Arc<Record>>,
     ) -> Result<(), OriginError> {
@@ -258,7 +258,7 @@ impl LiveSite {
     }
 
     /// Metrics label of a rule.
-    pub(crate) fn rule_metrics(&self, index: RuleIndex) -> RuleId {
+    pub(crate) fn rule_metrics(&self, index: RuleMatch) -> RuleId {
         self.rule_metrics[index.place()]
     }
 }

@@ -156,15 +156,15 @@ mod tests {
     use super::*;
 
     type Pattern<'a> = (&'a [&'a str], &'a str);
-    type Place = (Vec<String>, String, bool);
+    type SitePlace = (Vec<String>, String, bool);
 
     /// Parses a pattern. A prefix that begins with `~` matches leniently.
-    fn place((hosts, prefix): Pattern<'_>) -> Place {
+    fn place((hosts, prefix): Pattern<'_>) -> SitePlace {
         let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
         (hosts, prefix.trim_start_matches('~').to_owned(), prefix.starts_with('~'))
     }
 
-    fn index(sites: &[Place]) -> SiteIndex {
+    fn index(sites: &[SitePlace]) -> SiteIndex {
         let mut index = SiteIndex::default();
         for (at, (hosts, prefix, is_lenient)) in sites.iter().enumerate() {
             let spelling = if *is_lenient { Spelling::Lenient } else { Spelling::AsWritten };
@@ -175,7 +175,7 @@ mod tests {
 
     /// Specification, as a search of all sites: by how closely a site names the host, then the length of its prefix, then whether the
     /// prefix is written exactly so, then its position.
-    fn closest_of_all(sites: &[Place], host: &str, path_and_query: &str) -> Option<usize> {
+    fn closest_of_all(sites: &[SitePlace], host: &str, path_and_query: &str) -> Option<usize> {
         let host = host.to_ascii_lowercase();
         let path = path_and_query.split('?').next().unwrap();
         let closeness = |hosts: &[String]| {

@@ -62,7 +62,7 @@ fn closer(path_and_query: &str) -> Option<Box<Readings>> {
     let (path, query) = path_and_query.split_at(path_bytes);
     let once = decoded(path.as_bytes());
     let twice = decoded(&once);
-    let (cut_off, _) = End::FragmentOrQuery.split(&twice);
+    let (cut_off, _) = ReadingEnd::FragmentOrQuery.split(&twice);
     let of_segments = of_segments(&twice).and(of_segments(cut_off));
     let mut spellings = of_escapes(path.as_bytes()).and(of_escapes(&once)).and(of_segments);
     if has_escape(&once) {
@@ -72,10 +72,10 @@ fn closer(path_and_query: &str) -> Option<Box<Readings>> {
         spellings = spellings.with(PathSpelling::Never);
     }
     let mut others = Vec::new();
-    let in_segments = [End::Whole, End::Query, End::FragmentOrQuery]
+    let in_segments = [ReadingEnd::Whole, ReadingEnd::Query, ReadingEnd::FragmentOrQuery]
         .into_iter()
         .flat_map(|end| [whole, without_parameters].map(|name_of| (end, name_of)));
-    for (end, name_of) in in_segments.chain([(End::Parameters, whole as NameOf)]) {
+    for (end, name_of) in in_segments.chain([(ReadingEnd::Parameters, whole as NameOf)]) {
         let read = written_out(&twice, end, name_of) + query;
         if read != path_and_query && !others.contains(&read) {
             others.push(read);
@@ -171,7 +171,7 @@ fn without_parameters(segment: &[u8]) -> &[u8] {
 
 /// End of a decoded path, as an origin sees it.
 #[derive(Clone, Copy, Debug)]
-enum End {
+enum ReadingEnd {
     /// At its last byte.
     Whole,
     /// At a `?`, where a query begins.
@@ -182,7 +182,7 @@ enum End {
     Parameters,
 }
 
-impl End {
+impl ReadingEnd {
     /// Returns the path, and the query that begins in it.
     fn split(self, path: &[u8]) -> (&[u8], Option<&[u8]>) {
         let cut = |byte: &u8| match self {
@@ -200,7 +200,7 @@ impl End {
 }
 
 /// Writes a decoded path as rules are written: without dot segments and empty ones.
-fn written_out(path: &[u8], end: End, name_of: NameOf) -> String {
+fn written_out(path: &[u8], end: ReadingEnd, name_of: NameOf) -> String {
     let (path, query) = end.split(path);
     let mut kept: Vec<&[u8]> = Vec::new();
     let mut ends_open = true;

@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 
 use super::client_socket::ClientSocket;
-use super::doorway::{Holder, Place, Seat, WaitingAtDoor};
+use super::connection_table::{Holder, OpenConnection, SlotKey, WaitingAtDoor};
 use super::prefixed::Prefixed;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use super::{http1, http2, tls};
@@ -383,7 +383,7 @@ impl Newcomer {
             }
             drop((slot, guard));
         }));
-        seat.is_served_by(task.abort_handle());
+        seat.set_server(task.abort_handle());
     }
 }
 
@@ -394,7 +394,7 @@ async fn connection(
     socket: ClientSocket,
     address: SocketAddr,
     index: usize,
-    seat: &Arc<Seat>,
+    seat: &Arc<OpenConnection>,
 ) -> Result<(), WireError> {
     let listener = live.listener(index);
     let limit = live.config.limits.head_read_timeout;
@@ -431,7 +431,7 @@ async fn secured<S: Stream + 'static>(
     limits: &ClientLimits,
     (config, io): (&Arc<ServerConfig>, S),
     peer: Peer,
-    seat: &Arc<Seat>,
+    seat: &Arc<OpenConnection>,
 ) -> Result<(), WireError> {
     let _gauge = worker.recorder.connection(ConnectionKind::Tls);
     let limit = limits.head_read_timeout;
@@ -505,7 +505,7 @@ async fn cleartext<S: Stream + 'static>(
     worker: &Arc<Worker>,
     io: S,
     client: ClientEnd,
-    seat: &Arc<Seat>,
+    seat: &Arc<OpenConnection>,
     (http2, limit): (Http2, Duration),
 ) -> Result<(), WireError> {
     let (mut wire, mut input) = (Wire::new(io, limit), Input::with_capacity(0));
@@ -559,13 +559,18 @@ async fn speak_http1<S: Stream>(
     wire: Wire<S>,
     input: Input,
     client: ClientEnd,
-    seat: &Arc<Seat>,
+    seat: &Arc<OpenConnection>,
 ) {
     let _gauge = worker.recorder.connection(ConnectionKind::Http1);
     http1::Connection::new(wire, input, Arc::clone(worker), client, Arc::clone(seat)).serve().await;
 }
 
-async fn speak_http2<S: Stream + 'static>(worker: &Arc<Worker>, io: S, client: ClientEnd, seat: &Arc<Seat>) {
+async fn speak_http2<S: Stream + 'static>(
+    worker: &Arc<Worker>,
+    io: S,
+    client: ClientEnd,
+    seat: &Arc<OpenConnection>,
+) {
     let _gauge = worker.recorder.connection(ConnectionKind::Http2);
     http2::serve(io, Arc::clone(worker), client, Arc::clone(seat)).await;
 }
@@ -620,8 +625,8 @@ fn trust(config: &Config, address: SocketAddr) -> Trust {
 struct ConnectionSlot {
     worker: Arc<Worker>,
     taken_before: usize,
-    seat: Arc<Seat>,
-    place: Place,
+    seat: Arc<OpenConnection>,
+    place: SlotKey,
 }
 
 impl ConnectionSlot {
@@ -636,7 +641,7 @@ impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.worker.shared.doorway.leave(self.place);
         self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        self.worker.shared.doorway.has_left();
+        self.worker.shared.doorway.mark_left();
     }
 }
 

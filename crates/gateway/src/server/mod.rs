@@ -1,8 +1,8 @@
 //! The client side: connections in, responses out.
 
 mod client_socket;
+pub(crate) mod connection_table;
 mod deadline;
-pub(crate) mod doorway;
 mod http1;
 mod http2;
 pub(crate) mod listener;

@@ -218,7 +218,7 @@ impl<S: Stream> Wire<S> {
     /// Writes all `parts` in as few system calls as the kernel allows. `limits` keep a client that stops reading, or nearly so,
     /// from holding its response for ever.
     pub(crate) async fn write_all(&mut self, parts: &[&[u8]], limits: PaceLimits) -> Result<(), WireError> {
-        let mut progress = Progress { part: 0, offset: 0 };
+        let mut progress = WriteProgress { part: 0, offset: 0 };
         let total = parts.iter().map(|part| part.len()).sum();
         self.push(total, limits, |io, context, step_before| {
             progress.advance(parts, step_before);
@@ -355,12 +355,12 @@ impl<S: Stream> Wire<S> {
 /// Size of the input buffer that an idle connection may keep.
 const IDLE_BYTES_MAX: usize = 2 * 1024;
 
-struct Progress {
+struct WriteProgress {
     part: usize,
     offset: usize,
 }
 
-impl Progress {
+impl WriteProgress {
     /// Moves to the next part with bytes left; there is one.
     fn skip_empty(&mut self, parts: &[&[u8]]) {
         while self.offset >= parts[self.part].len() {

@@ -17,7 +17,7 @@ use crate::config::{ClientLimits, Site, sample};
 use crate::loops::Instance;
 use crate::request::compression::Compressor;
 use crate::routing::{LiveSite, Routes};
-use crate::server::doorway::Doorway;
+use crate::server::connection_table::ConnectionTable;
 
 /// Worker of a gateway that has this site alone.
 pub(crate) fn of_site(site: Site, limits: ClientLimits, tier: Option<StartTier>) -> Arc<Worker> {
@@ -40,7 +40,7 @@ pub(crate) fn of_site(site: Site, limits: ClientLimits, tier: Option<StartTier>)
         telemetry,
         connections: AtomicUsize::new(0),
         instance: Instance::new(),
-        doorway: Doorway::new(1),
+        doorway: ConnectionTable::new(1),
         drain: Drain::default(),
         compressor: Compressor::new(Handle::current(), 1),
         spans: None,

@@ -9,7 +9,7 @@ use store::purge::{Clause, Name, Place, PurgeIndex, PurgeRecord, What};
 
 /// A purge that was noted.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct PurgeEntry {
     /// Number among the invalidations of this process.
     pub(crate) number: u64,
     /// Time at which it took effect here, by the clock of this process. The record has the time by the clock of the purging instance.
@@ -93,7 +93,7 @@ pub(super) fn place_of_key(key: &[u8]) -> Place<'_> {
 /// The last purges, the newest last.
 #[derive(Default)]
 pub(super) struct Recent {
-    kept: Mutex<VecDeque<Arc<Kept>>>,
+    kept: Mutex<VecDeque<Arc<PurgeEntry>>>,
 }
 
 /// Limits that keep the memory for it small: a purge has 16 KiB for the longest URL, and usually a hundred bytes.
@@ -101,7 +101,7 @@ const KEPT_MAX: usize = 256;
 const KEPT_BYTES_MAX: usize = 256 << 10;
 
 impl Recent {
-    pub(super) fn keep(&self, kept: Kept) -> Arc<Kept> {
+    pub(super) fn keep(&self, kept: PurgeEntry) -> Arc<PurgeEntry> {
         let kept = Arc::new(kept);
         let mut list = self.kept.lock();
         list.push_back(Arc::clone(&kept));
@@ -111,22 +111,22 @@ impl Recent {
         kept
     }
 
-    pub(super) fn numbered(&self, number: u64) -> Option<Arc<Kept>> {
+    pub(super) fn numbered(&self, number: u64) -> Option<Arc<PurgeEntry>> {
         let list = self.kept.lock();
         let index = list.binary_search_by_key(&number, |kept| kept.number).ok()?;
         list.get(index).cloned()
     }
 
-    pub(super) fn last(&self, is_it: impl Fn(&Kept) -> bool) -> Option<Arc<Kept>> {
+    pub(super) fn last(&self, is_it: impl Fn(&PurgeEntry) -> bool) -> Option<Arc<PurgeEntry>> {
         self.kept.lock().iter().rev().find(|kept| is_it(kept)).cloned()
     }
 }
 
-fn bytes(list: &VecDeque<Arc<Kept>>) -> usize {
+fn bytes(list: &VecDeque<Arc<PurgeEntry>>) -> usize {
     list.iter().map(|kept| kept.bytes()).sum()
 }
 
-impl Kept {
+impl PurgeEntry {
     fn bytes(&self) -> usize {
         let of_what = match &self.record.what {
             What::Url(url) => 2 * url.len(),

@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 use store::backing::{LastRecord, LogCursor, LogId, LogOffset};
 use store::purge::{Clause, Force, PurgeId, PurgeRecord};
 
-use super::places::Places;
-use super::{Epochs, Kept, Purgers};
+use super::log_positions::LogPositions;
+use super::{Invalidations, PurgeEntry, Purgers};
 use crate::cache::tiers::fleet::Posted;
 
 /// Places in the log, and the records that this instance has written there itself.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    places: Mutex<Places>,
+    places: Mutex<LogPositions>,
     own: Mutex<VecDeque<Own>>,
     last: Mutex<Option<LastRecord>>,
 }
@@ -53,7 +53,7 @@ impl Shared {
     }
 
     /// Notes that an own purge was read. It stays known, because the log may have it twice.
-    fn is_read(&self, id: PurgeId) {
+    fn mark_read(&self, id: PurgeId) {
         self.own.lock().iter_mut().filter(|own| own.id == id).for_each(|own| own.is_read = true);
     }
 
@@ -64,9 +64,9 @@ impl Shared {
     }
 }
 
-impl Epochs {
+impl Invalidations {
     /// Notes that an own purge is on its way to the log.
-    pub(crate) fn is_posted(&self, id: PurgeId, posted: Posted) {
+    pub(crate) fn record_posted(&self, id: PurgeId, posted: Posted) {
         let mut own = self.shared.own.lock();
         own.iter_mut().filter(|own| own.id == id).for_each(|own| own.posted = Some(posted));
     }
@@ -92,14 +92,14 @@ impl Epochs {
     }
 
     /// Notes the last record that was read and applied.
-    pub(crate) fn has_read(&self, record: LastRecord) {
+    pub(crate) fn record_read(&self, record: LastRecord) {
         *self.shared.last.lock() = Some(record);
     }
 
     /// Place up to which the current log was read before it was set back: farther than it goes. Otherwise `from`, which is in another
     /// log.
     pub(crate) fn read_before(&self, there: LogId, from: LogCursor) -> LogCursor {
-        match there == from.id || self.shared.places.lock().has_left(there) {
+        match there == from.id || self.shared.places.lock().mark_left(there) {
             true => LogCursor { id: there, offset: LogOffset(u64::MAX) },
             false => from,
         }
@@ -121,7 +121,12 @@ impl Epochs {
 
     /// Applies a record that ends at `end`, and returns the purge. `None` for an own purge, which took effect when it was made. `keys`
     /// are those of a URL.
-    pub(crate) fn hear(&self, record: PurgeRecord, keys: &[&[u8]], end: LogOffset) -> Option<Arc<Kept>> {
+    pub(crate) fn hear(
+        &self,
+        record: PurgeRecord,
+        keys: &[&[u8]],
+        end: LogOffset,
+    ) -> Option<Arc<PurgeEntry>> {
         if self.is_known_already(record.id, end) {
             return None;
         }
@@ -140,7 +145,7 @@ impl Epochs {
         let outstanding = self.shared.outstanding(Some(id));
         self.shared.places.lock().note(end, number, outstanding);
         // It is no longer outstanding: places from now on include it.
-        self.shared.is_read(id);
+        self.shared.mark_read(id);
         true
     }
 

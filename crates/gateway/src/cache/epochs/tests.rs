@@ -10,7 +10,7 @@ use store::purge::{PurgeId, Selection, What};
 use tokio::time::Instant;
 
 use super::*;
-use crate::cache::record::particulars::Particulars;
+use crate::cache::record::cold_fields::ColdFields;
 use crate::clock::test::{WALL, Wall};
 
 const TARGET: Target<'_> = Target { scheme: b"http", authority: b"a.example", path: b"/", query: None };
@@ -27,11 +27,11 @@ fn head(membership: Option<Membership>, asked_at: Stamp) -> StoredHead {
     let rules = Rules::default();
     let response = ResponseFacts::parse(200, &[], times, &rules);
     let facts = StoredFacts::new(&RequestFacts::parse("GET", &[]), &response, &rules);
-    let particulars = Particulars::new(NominatedFields::default(), NominatedValues::default(), None);
+    let particulars = ColdFields::new(NominatedFields::default(), NominatedValues::default(), None);
     StoredHead::new(facts, PackedFields::default(), None, particulars.with_membership(membership), asked_at)
 }
 
-impl Epochs {
+impl Invalidations {
     fn asked(&self, groups: &Groups, tags: &Groups) -> StoredHead {
         head(self.membership(groups, tags, &TARGET), self.stamp())
     }
@@ -46,7 +46,7 @@ impl Epochs {
 }
 
 fn check(member_of: &Groups, invalidated: &Groups, target: &Target<'_>, expected: bool) {
-    let epochs = Epochs::new(Purgers::This);
+    let epochs = Invalidations::new(Purgers::This);
     let before = epochs.asked(member_of, &named(&[]));
     assert!(!epochs.is_outdated(&before));
     epochs.invalidate(invalidated, target, None);
@@ -70,7 +70,7 @@ fn what_was_asked_for_before_is_outdated() {
 
 #[test]
 fn groups_of_a_response_are_invalidated_and_no_others() {
-    let epochs = Epochs::new(Purgers::This);
+    let epochs = Invalidations::new(Purgers::This);
     let [own, shares, apart] = [&["x"][..], &["x", "y"], &["y"]].map(|names| epochs.of_groups(names));
     let any = epochs.asked(&Groups::TooMany, &named(&[]));
     epochs.invalidate(&named(&["x"]), &TARGET, None);
@@ -79,7 +79,7 @@ fn groups_of_a_response_are_invalidated_and_no_others() {
 
 #[test]
 fn keys_count_once_they_are_watched() {
-    let epochs = Epochs::new(Purgers::This);
+    let epochs = Invalidations::new(Purgers::This);
     epochs.watch_keys();
     let of_key = |key: &[u8]| head(Some(epochs.with_key(None, key)), epochs.stamp());
     let [own, other] = [b"a", b"b"].map(|key| of_key(key));
@@ -91,7 +91,7 @@ fn keys_count_once_they_are_watched() {
     assert_eq!(epochs.judge(KEY, &own), Verdict::Removed(2));
 }
 
-fn purge(epochs: &Epochs, mode: PurgeMode, what: What) -> u64 {
+fn purge(epochs: &Invalidations, mode: PurgeMode, what: What) -> u64 {
     epochs.purge(PurgeRecord { id: PurgeId([0; 16]), at_ms: 1_900_000_000_000, mode, what }, &[]).number
 }
 
@@ -101,7 +101,7 @@ async fn a_purge_makes_stale_whatever_its_time() {
     const ARRIVED_MS: i64 = 1_800_000_000_000;
     let began_at = Timestamp::from_ms(ARRIVED_MS + 5_000);
     let stale_since = |at_ms: u64| {
-        let epochs = Epochs::new(Purgers::Several);
+        let epochs = Invalidations::new(Purgers::Several);
         let head = epochs.of_groups(&[]);
         let (id, mode) = (PurgeId([0; 16]), PurgeMode::Soft);
         let number = epochs.purge(PurgeRecord { id, at_ms, mode, what: What::Everything }, &[]).number;
@@ -141,7 +141,7 @@ fn key_of_site(site: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_response_is_looked_at_once_after_a_purge_that_does_not_take_it() {
-    let (epochs, key) = (Epochs::new(Purgers::This), key_of_site(b"s"));
+    let (epochs, key) = (Invalidations::new(Purgers::This), key_of_site(b"s"));
     let [own, other] = [&["x"], &["y"]].map(|tags| epochs.asked(&named(&[]), &named(tags)));
     let of_other_site = epochs.asked(&named(&[]), &named(&["x"]));
     assert!(epochs.is_checked(&other), "nothing was purged yet");
@@ -158,7 +158,7 @@ fn a_response_is_looked_at_once_after_a_purge_that_does_not_take_it() {
 
 #[test]
 fn the_hardest_of_several_counts() {
-    let (epochs, key) = (Epochs::new(Purgers::This), key_of_site(b"s"));
+    let (epochs, key) = (Invalidations::new(Purgers::This), key_of_site(b"s"));
     let response = epochs.asked(&named(&["g"]), &named(&["x"]));
     let soft = purge(&epochs, PurgeMode::Soft, tag("x"));
     assert_eq!(epochs.judge(&key, &response), Verdict::Stale(soft));
@@ -171,7 +171,7 @@ fn the_hardest_of_several_counts() {
 
 #[test]
 fn purges_are_remembered_for_a_while() {
-    let (epochs, key) = (Epochs::new(Purgers::This), key_of_site(b"s"));
+    let (epochs, key) = (Invalidations::new(Purgers::This), key_of_site(b"s"));
     assert!(epochs.last_purge_of(&key).is_none());
     let first = purge(&epochs, PurgeMode::Hard, What::Everything);
     assert_eq!(epochs.last_purge_of(&key).unwrap().number, first);
@@ -196,8 +196,8 @@ fn of_everything(id: u8) -> PurgeRecord {
     PurgeRecord { id: PurgeId([id; 16]), at_ms: 0, mode: PurgeMode::Hard, what: What::Everything }
 }
 
-fn shared() -> Epochs {
-    let epochs = Epochs::new(Purgers::Several);
+fn shared() -> Invalidations {
+    let epochs = Invalidations::new(Purgers::Several);
     epochs.log_begins(in_log(100));
     epochs
 }
@@ -205,7 +205,7 @@ fn shared() -> Epochs {
 #[test]
 fn purges_of_others_take_what_was_asked_for_before() {
     let (epochs, key) = (shared(), key_of_site(b"s"));
-    let stored = |epochs: &Epochs| epochs.asked(&named(&[]), &named(&[]));
+    let stored = |epochs: &Invalidations| epochs.asked(&named(&[]), &named(&[]));
     let before = stored(&epochs);
     let url = PurgeRecord { what: What::Url("http://a/".to_owned()), ..of_everything(1) };
     assert!(epochs.hear(url.clone(), &[&key_of_site(b"t")], LogOffset(110)).is_some());
@@ -274,7 +274,7 @@ fn a_url_that_may_have_moved_is_purged_in_all_sites_and_with_any_query() {
         (1, &stored[0], [true, true, true, false]),
         (0, &key("", "/x", None), [true, true, true, false]),
     ] {
-        let epochs = Epochs::new(Purgers::Several);
+        let epochs = Invalidations::new(Purgers::Several);
         let heads = stored.each_ref().map(|_| head(None, epochs.stamp()));
         (0..moves).for_each(|_| epochs.urls_move());
         let what = What::Url("http://a.example/x?q".into());

@@ -22,11 +22,11 @@ use message::piece::PieceMax;
 use store::{Segment, Slice};
 
 use crate::cache::inflight::answer::{Answer, Filling};
+use crate::cache::inflight::fetch_spec::Fetch;
 use crate::cache::inflight::fill::FillReader;
 use crate::cache::inflight::joining::{Part, join_or_lead};
 use crate::cache::inflight::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::cache::inflight::table::{LeaderGuard, Learned, News, Waiter, Waiting};
-use crate::cache::inflight::wanted::Fetch;
 use crate::cache::publish::job::Job;
 use crate::cache::readers::HeldBody;
 use crate::cache::record::segmented::{Absent, Segmented};

@@ -31,7 +31,7 @@ pub(crate) fn join_or_lead(job: &Job, variant: &[u8]) -> Part {
             let place = (&*job.fetch.key, &*variant_and_scope);
             let client = Client::of_request(&job.request, &job.live.config.trusted_proxies);
             let asker = Asker { client, request: Some(Arc::clone(&job.request)) };
-            fetch_table.join(place, (asker, limits), now, |began| cache.is_overtaken(began))
+            fetch_table.join(place, (asker, limits), now, |began| cache.record_overtaken(began))
         }
     };
     match joined {

@@ -4,16 +4,16 @@
 use caching::NotReused;
 use message::reason::{Detail, Reason};
 
+use crate::cache::inflight::fetch_spec::Sharing;
 use crate::cache::inflight::joining::Role;
 use crate::cache::inflight::scope::ScopeKind;
-use crate::cache::inflight::wanted::Sharing;
 
 /// Most forwards that one request may take part in before it is forwarded alone.
 const ATTEMPTS_MAX: usize = 4;
 
 /// Result of a forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum OutcomeKind {
     /// A response whose body is on its way.
     Filling,
     /// A part of a response, whose body is on its way.
@@ -108,20 +108,20 @@ pub(crate) enum Ask {
 pub(crate) const NO_REST: Again = Again::Forward(Detail::Reuse(NotReused::Partial));
 
 /// Returns the move of a request in `role` that asked for a scope of this kind.
-pub(crate) fn next_move(role: Role, scope: ScopeKind, came: Came, facts: &Facts) -> Move {
+pub(crate) fn next_move(role: Role, scope: ScopeKind, came: OutcomeKind, facts: &Facts) -> Move {
     match came {
-        Came::Filling => filling(role, facts, Again::Alone),
+        OutcomeKind::Filling => filling(role, facts, Again::Alone),
         // If the reply can't be a part, the client gets the whole: its If-Range does not hold.
-        Came::FillingPart => filling(role, facts, Again::Ask(Ask::Whole)),
-        Came::Stored => stored(role, facts),
-        Came::Elsewhere => elsewhere(role, facts),
+        OutcomeKind::FillingPart => filling(role, facts, Again::Ask(Ask::Whole)),
+        OutcomeKind::Stored => stored(role, facts),
+        OutcomeKind::Elsewhere => elsewhere(role, facts),
         // A waiter looks for a stale response of its own.
-        Came::Stale if role == Role::Waiter => Move::Failed,
-        Came::Stale => Move::Reply(Again::Forward(Reason::SegmentEvicted.into())),
-        Came::Private(status, reason) => private((role, scope), facts, status, reason),
-        Came::Discarded => Move::Again(Again::Ask(Ask::Anew)),
-        Came::Failed => Move::Failed,
-        Came::GivenUp => Move::GivenUp,
+        OutcomeKind::Stale if role == Role::Waiter => Move::Failed,
+        OutcomeKind::Stale => Move::Reply(Again::Forward(Reason::SegmentEvicted.into())),
+        OutcomeKind::Private(status, reason) => private((role, scope), facts, status, reason),
+        OutcomeKind::Discarded => Move::Again(Again::Ask(Ask::Anew)),
+        OutcomeKind::Failed => Move::Failed,
+        OutcomeKind::GivenUp => Move::GivenUp,
     }
 }
 
@@ -198,7 +198,7 @@ enum Renewal {
 
 /// Result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum RetryDecision {
     /// Try again.
     Attempt,
     /// No attempts are left.
@@ -217,17 +217,17 @@ impl Attempts {
         self.sharing
     }
 
-    pub(crate) fn after(&mut self, again: Again) -> Next {
+    pub(crate) fn after(&mut self, again: Again) -> RetryDecision {
         match again {
-            Again::Forward(detail) => return Next::Forward(detail),
-            Again::Anew(detail) if self.renewal == Renewal::Used => return Next::Forward(detail),
+            Again::Forward(detail) => return RetryDecision::Forward(detail),
+            Again::Anew(detail) if self.renewal == Renewal::Used => return RetryDecision::Forward(detail),
             Again::Newer if self.renewal == Renewal::Used => self.sharing = Sharing::Alone,
             Again::Anew(_) | Again::Newer => self.renewal = Renewal::Used,
             Again::Alone => self.sharing = Sharing::Alone,
             Again::Join | Again::Ask(_) => {}
         }
         self.left = self.left.saturating_sub(1);
-        if self.left == 0 { Next::GivenUp } else { Next::Attempt }
+        if self.left == 0 { RetryDecision::GivenUp } else { RetryDecision::Attempt }
     }
 }
 
@@ -240,20 +240,20 @@ mod tests {
     use crate::cache::record::stored::Uncacheable;
 
     const WHY: Detail = Detail::Here(Reason::TooLarge);
-    const CAME: [(&str, Came); 13] = [
-        ("Filling", Came::Filling),
-        ("FillingPart", Came::FillingPart),
-        ("Stored", Came::Stored),
-        ("Elsewhere", Came::Elsewhere),
-        ("Stale", Came::Stale),
-        ("Private 200", Came::Private(Status::Whole, WHY)),
-        ("Private 206", Came::Private(Status::Part, WHY)),
-        ("Private 416", Came::Private(Status::Unsatisfiable, WHY)),
-        ("Private 5xx", Came::Private(Status::ServerError, WHY)),
-        ("Private other", Came::Private(Status::Other, WHY)),
-        ("Discarded", Came::Discarded),
-        ("Failed", Came::Failed),
-        ("GivenUp", Came::GivenUp),
+    const CAME: [(&str, OutcomeKind); 13] = [
+        ("Filling", OutcomeKind::Filling),
+        ("FillingPart", OutcomeKind::FillingPart),
+        ("Stored", OutcomeKind::Stored),
+        ("Elsewhere", OutcomeKind::Elsewhere),
+        ("Stale", OutcomeKind::Stale),
+        ("Private 200", OutcomeKind::Private(Status::Whole, WHY)),
+        ("Private 206", OutcomeKind::Private(Status::Part, WHY)),
+        ("Private 416", OutcomeKind::Private(Status::Unsatisfiable, WHY)),
+        ("Private 5xx", OutcomeKind::Private(Status::ServerError, WHY)),
+        ("Private other", OutcomeKind::Private(Status::Other, WHY)),
+        ("Discarded", OutcomeKind::Discarded),
+        ("Failed", OutcomeKind::Failed),
+        ("GivenUp", OutcomeKind::GivenUp),
     ];
     const ROLES: [Role; 2] = [Role::Leader, Role::Waiter];
     const SCOPES: [ScopeKind; 4] =
@@ -360,9 +360,9 @@ mod tests {
         let outcome = |at: &[usize]| {
             let mut attempts = state(at[2], at[3], at[1]);
             match attempts.after(AGAIN[at[0]]) {
-                Next::GivenUp => "given up".to_owned(),
-                Next::Forward(detail) => shown(&Again::Forward(detail)),
-                Next::Attempt => {
+                RetryDecision::GivenUp => "given up".to_owned(),
+                RetryDecision::Forward(detail) => shown(&Again::Forward(detail)),
+                RetryDecision::Attempt => {
                     assert_eq!(attempts.left, at[2], "one less");
                     format!("attempt, {}, {:?}", sharing_shown(&attempts.sharing), attempts.renewal)
                 }
@@ -375,7 +375,7 @@ mod tests {
     fn longest(attempts: Attempts) -> usize {
         let follows = AGAIN.iter().map(|again| {
             let mut next = attempts;
-            if next.after(*again) == Next::Attempt { longest(next) } else { 0 }
+            if next.after(*again) == RetryDecision::Attempt { longest(next) } else { 0 }
         });
         1 + follows.max().unwrap_or_default()
     }

@@ -2,13 +2,13 @@
 
 /// Position in the order in which forwards begin and are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Turn(u64);
+pub(crate) struct Sequence(u64);
 
 /// Turns at which a request was sent and, if it has been, answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exchanged {
-    pub(crate) began: Turn,
-    pub(crate) answered: Option<Turn>,
+    pub(crate) began: Sequence,
+    pub(crate) answered: Option<Sequence>,
 }
 
 /// Order in which the origin made two responses.
@@ -21,7 +21,7 @@ pub(crate) enum Order {
     Unknown,
 }
 
-impl Turn {
+impl Sequence {
     pub(crate) const fn new(number: u64) -> Self {
         Self(number)
     }
@@ -52,8 +52,8 @@ mod tests {
         #[track_caller]
         fn check(own: (u64, Option<u64>), other: (u64, Option<u64>), expected: Order) {
             let exchanged = |(began, answered): (u64, Option<u64>)| Exchanged {
-                began: Turn::new(began),
-                answered: answered.map(Turn::new),
+                began: Sequence::new(began),
+                answered: answered.map(Sequence::new),
             };
             assert_eq!(exchanged(own).order(exchanged(other)), expected, "{own:?} {other:?}");
         }

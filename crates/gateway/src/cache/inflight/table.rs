@@ -27,7 +27,7 @@ use origin::Interim;
 use crate::cache::epochs::membership::LookUp;
 use crate::cache::inflight::answer::{Answer, Filling};
 use crate::cache::inflight::fill::Fill;
-use crate::cache::inflight::order::{Exchanged, Order, Turn};
+use crate::cache::inflight::order::{Exchanged, Order, Sequence};
 use crate::cache::inflight::turns::{Effect, Ended};
 use crate::cache::record::stored::StoredHead;
 use crate::config::CollapseLimits;
@@ -49,7 +49,7 @@ type Shard = Mutex<Listed>;
 #[derive(Default)]
 struct Listed {
     /// Forwards whose answer may be stored, listed so that they can be invalidated.
-    forwards: HashMap<Turn, Arc<InFlight>>,
+    forwards: HashMap<Sequence, Arc<InFlight>>,
     /// Crowds that can be joined, by cache key, variant and scope.
     crowds: HashMap<Box<[u8]>, Arc<Crowd>>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct InFlight {
     /// Cache key.
     primary: Box<[u8]>,
     /// Turn at which the forward began; unique.
-    began: Turn,
+    began: Sequence,
     /// Its waiters; `None` if requests can't join.
     crowd: Option<Arc<Crowd>>,
     /// Trace of the leading request, if recorded.
@@ -75,7 +75,7 @@ pub(crate) struct InFlight {
 struct Progress {
     interims: Vec<Arc<Interim>>,
     answer: Option<Answer>,
-    answered: Turn,
+    answered: Sequence,
     rival: Option<Arc<StoredHead>>,
 }
 
@@ -105,8 +105,8 @@ impl FetchTable {
     }
 
     /// Takes the next turn. If a forward is listed only once its response has arrived, take the turn before sending the request.
-    pub(crate) fn turn(&self) -> Turn {
-        Turn::new(self.turns.fetch_add(1, Ordering::AcqRel))
+    pub(crate) fn turn(&self) -> Sequence {
+        Sequence::new(self.turns.fetch_add(1, Ordering::AcqRel))
     }
 
     /// Joins the waiters for `primary` + `variant`, or becomes the leader of a new forward. A forward makes room if an invalidation of
@@ -116,11 +116,12 @@ impl FetchTable {
         (primary, variant): (&[u8], &[u8]),
         (asker, limits): (Asker, CollapseLimits),
         now: LookUp,
-        is_overtaken: impl Fn(LookUp) -> bool,
+        record_overtaken: impl Fn(LookUp) -> bool,
     ) -> Join {
         let key = [primary, variant].concat();
         let mut shard = self.shard(primary).lock();
-        if let Some(crowd) = shard.crowds.get(key.as_slice()).filter(|crowd| !crowd.makes_room(&is_overtaken))
+        if let Some(crowd) =
+            shard.crowds.get(key.as_slice()).filter(|crowd| !crowd.makes_room(&record_overtaken))
         {
             return match crowd.is_full() {
                 true => Join::Full,
@@ -192,7 +193,7 @@ impl FetchTable {
         self.list_alone(primary, self.turn())
     }
 
-    fn list_alone(&self, primary: &[u8], began: Turn) -> Waiter {
+    fn list_alone(&self, primary: &[u8], began: Sequence) -> Waiter {
         let in_flight = Arc::new(InFlight::new(primary, began));
         self.shard(primary).lock().forwards.insert(began, Arc::clone(&in_flight));
         Waiter::new(&in_flight)
@@ -205,7 +206,12 @@ impl FetchTable {
     }
 
     /// Lists a forward that can't be joined and that began at this turn. It is invalidated if the count has changed since.
-    pub(crate) fn alone_since(&self, primary: &[u8], began: Turn, invalidations: Invalidations) -> Waiter {
+    pub(crate) fn alone_since(
+        &self,
+        primary: &[u8],
+        began: Sequence,
+        invalidations: Invalidations,
+    ) -> Waiter {
         let waiter = self.list_alone(primary, began);
         if self.invalidations(primary) != invalidations {
             waiter.in_flight.invalidated.store(true, Ordering::Release);
@@ -336,7 +342,7 @@ fn close(crowds: &mut HashMap<Box<[u8]>, Arc<Crowd>>, crowd: &Arc<Crowd>) {
 }
 
 impl InFlight {
-    fn new(primary: &[u8], began: Turn) -> Self {
+    fn new(primary: &[u8], began: Sequence) -> Self {
         Self {
             primary: primary.into(),
             began,
@@ -351,7 +357,7 @@ impl InFlight {
     }
 
     /// Sets the trace of the leading request, if it is recorded.
-    pub(crate) fn is_led_by(&self, trace: Option<TraceContext>) {
+    pub(crate) fn set_leader(&self, trace: Option<TraceContext>) {
         if let Some(trace) = trace {
             let _ = self.trace.set(trace);
         }
@@ -455,7 +461,7 @@ impl InFlight {
         }
     }
 
-    fn settle(&self, answer: Answer, turn: Turn) {
+    fn settle(&self, answer: Answer, turn: Sequence) {
         let mut progress = self.progress.lock();
         if progress.answer.is_none() {
             (progress.answer, progress.answered) = (Some(answer), turn);

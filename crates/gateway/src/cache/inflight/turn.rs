@@ -5,7 +5,7 @@
 
 /// An event of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Happened {
+pub(crate) enum LeaseEvent {
     /// This instance got the lease.
     Taken,
     /// Another instance has the lease.
@@ -42,7 +42,7 @@ pub(crate) enum Patience {
 
 /// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum LeaseAction {
     /// Try to take the lease.
     Take,
     /// Wait for the other instance.
@@ -55,18 +55,18 @@ pub(crate) enum Step {
     AskAlone,
 }
 
-pub(crate) fn next(happened: Happened, found: Found, patience: Patience) -> Step {
+pub(crate) fn next(happened: LeaseEvent, found: Found, patience: Patience) -> LeaseAction {
     match (happened, found, patience) {
-        (Happened::Failed, ..) => Step::AskAlone,
-        (_, Found::Answer, _) => Step::Use,
-        (_, Found::NotShared, _) => Step::AskAlone,
-        (Happened::Taken, ..) => Step::Ask,
-        (Happened::StillHeld, ..) | (_, _, Patience::Over) => Step::AskAlone,
-        (Happened::Held, ..) => Step::Wait,
+        (LeaseEvent::Failed, ..) => LeaseAction::AskAlone,
+        (_, Found::Answer, _) => LeaseAction::Use,
+        (_, Found::NotShared, _) => LeaseAction::AskAlone,
+        (LeaseEvent::Taken, ..) => LeaseAction::Ask,
+        (LeaseEvent::StillHeld, ..) | (_, _, Patience::Over) => LeaseAction::AskAlone,
+        (LeaseEvent::Held, ..) => LeaseAction::Wait,
         // Asking again would bring another response that this request can't use.
-        (Happened::Changed | Happened::Free, Found::Another, _) => Step::AskAlone,
+        (LeaseEvent::Changed | LeaseEvent::Free, Found::Another, _) => LeaseAction::AskAlone,
         // One of the waiting instances takes the lease, and the others wait for it.
-        (Happened::Changed | Happened::Free, Found::Same, _) => Step::Take,
+        (LeaseEvent::Changed | LeaseEvent::Free, Found::Same, _) => LeaseAction::Take,
     }
 }
 
@@ -76,13 +76,13 @@ mod tests {
 
     use super::*;
 
-    const HAPPENED: [Happened; 6] = [
-        Happened::Taken,
-        Happened::Held,
-        Happened::Changed,
-        Happened::Free,
-        Happened::StillHeld,
-        Happened::Failed,
+    const HAPPENED: [LeaseEvent; 6] = [
+        LeaseEvent::Taken,
+        LeaseEvent::Held,
+        LeaseEvent::Changed,
+        LeaseEvent::Free,
+        LeaseEvent::StillHeld,
+        LeaseEvent::Failed,
     ];
     const FOUND: [Found; 4] = [Found::Answer, Found::NotShared, Found::Another, Found::Same];
     const PATIENCE: [Patience; 2] = [Patience::Left, Patience::Over];
@@ -104,7 +104,10 @@ mod tests {
         for happened in HAPPENED {
             for found in FOUND {
                 let step = next(happened, found, Patience::Over);
-                assert!(matches!(step, Step::Use | Step::Ask | Step::AskAlone), "{happened:?}, {found:?}");
+                assert!(
+                    matches!(step, LeaseAction::Use | LeaseAction::Ask | LeaseAction::AskAlone),
+                    "{happened:?}, {found:?}"
+                );
             }
         }
     }

@@ -17,9 +17,9 @@ use super::origin::{Answered, Origin, body};
 use super::process::Process;
 use super::urls::{HOST, URLS, key};
 use crate::active::ActiveConfig;
+use crate::cache::inflight::fetch_spec::{Fetch, Tier};
 use crate::cache::inflight::fill::CompleteBody;
 use crate::cache::inflight::table::LeaderGuard;
-use crate::cache::inflight::wanted::{Fetch, Tier};
 use crate::cache::invalidate;
 use crate::cache::lookup::{Found, Lookup};
 use crate::cache::publish::job::Job;
@@ -28,7 +28,7 @@ use crate::cache::tiers::load::Asker;
 use crate::clock::now;
 use crate::request::plan::{ForwardMode, Plan};
 use crate::rewrite::reading::{self, Inbound, Terms};
-use crate::routing::{LiveSite, RuleIndex};
+use crate::routing::{LiveSite, RuleMatch};
 
 /// Time that the origin takes.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ pub(super) struct Client {
 struct Read {
     live: Arc<ActiveConfig>,
     site: Arc<LiveSite>,
-    rule: RuleIndex,
+    rule: RuleMatch,
     facts: RequestFacts,
 }
 

@@ -15,27 +15,27 @@ use origin::{FIELDS_MAX, HEAD_BYTES_MAX, OriginResponse};
 use smallvec::SmallVec;
 
 use crate::active::ActiveConfig;
-use crate::cache::epochs::Epochs;
+use crate::cache::epochs::Invalidations;
 use crate::cache::epochs::membership::{Membership, Stamp};
 use crate::cache::key::key_of;
-use crate::cache::record::inputs::{self, Inputs, KeepInputs, SeenRequest};
-use crate::cache::record::particulars::Particulars;
+use crate::cache::record::cold_fields::ColdFields;
 use crate::cache::record::portable;
+use crate::cache::record::provenance::{self, KeepInputs, Provenance, SeenRequest};
 use crate::cache::record::stored::StoredHead;
 use crate::config::Imprint;
 use crate::rewrite;
 use crate::rewrite::reading::Inbound;
-use crate::routing::{LiveSite, RuleIndex};
+use crate::routing::{LiveSite, RuleMatch};
 
 /// Exchange with the origin that updates a stored response.
-pub(crate) struct Freshening<'a> {
+pub(crate) struct FreshenedHead<'a> {
     pub(crate) live: &'a ActiveConfig,
     pub(crate) site: &'a Arc<LiveSite>,
-    pub(crate) rule: RuleIndex,
+    pub(crate) rule: RuleMatch,
     pub(crate) request: &'a Inbound,
     /// Facts of the request, as a GET.
     pub(crate) facts: &'a RequestFacts,
-    pub(crate) epochs: &'a Epochs,
+    pub(crate) epochs: &'a Invalidations,
     /// Stamp of the request.
     pub(crate) stamp: Stamp,
     pub(crate) inputs: KeepInputs,
@@ -51,7 +51,7 @@ pub(crate) struct Freshened {
     pub(crate) storable: Result<Storable, NotStored>,
 }
 
-impl Freshening<'_> {
+impl FreshenedHead<'_> {
     /// Makes a stored head with the fields of `response` in place of its own.
     pub(crate) fn freshen(
         &self,
@@ -158,9 +158,9 @@ impl Freshening<'_> {
         if self.inputs == KeepInputs::No {
             return head;
         }
-        let judged = inputs::judged(received, &head.fields, self.rules());
-        let judged = inputs::with_imprint(judged, self.imprint());
-        self.with_inputs(head, sent_at, |request| Inputs::new(request, judged))
+        let judged = provenance::judged(received, &head.fields, self.rules());
+        let judged = provenance::with_imprint(judged, self.imprint());
+        self.with_inputs(head, sent_at, |request| Provenance::new(request, judged))
     }
 
     /// Adds the inputs to a head that was `before` until this update.
@@ -175,10 +175,10 @@ impl Freshening<'_> {
             return head;
         }
         let before = before.inputs();
-        let judged = inputs::judged_after(before, lines, &head.fields, self.rules());
-        let judged = inputs::with_imprint(judged, self.imprint());
+        let judged = provenance::judged_after(before, lines, &head.fields, self.rules());
+        let judged = provenance::with_imprint(judged, self.imprint());
         self.with_inputs(head, sent_at, |request| {
-            let inputs = Inputs::new(request, judged);
+            let inputs = Provenance::new(request, judged);
             match before {
                 Some(before) => inputs.of_same_body(before),
                 None => inputs,
@@ -190,7 +190,7 @@ impl Freshening<'_> {
         &self,
         head: StoredHead,
         sent_at: Timestamp,
-        inputs: impl FnOnce(&SeenRequest<'_>) -> Inputs,
+        inputs: impl FnOnce(&SeenRequest<'_>) -> Provenance,
     ) -> StoredHead {
         let request = SeenRequest {
             method: &self.request.method,
@@ -212,14 +212,14 @@ impl Freshening<'_> {
         self.site.rule_at(self.rule).imprint
     }
 
-    fn particulars(&self, nominated: NominatedFields, reason: Option<&[u8]>) -> Particulars {
+    fn particulars(&self, nominated: NominatedFields, reason: Option<&[u8]>) -> ColdFields {
         let nominated_values = if nominated.is_empty() {
             NominatedValues::default()
         } else {
             let request = self.request.sent().to_lines();
             nominated.capture(self.site.rule_at(self.rule).selecting(&request))
         };
-        Particulars::new(nominated, nominated_values, reason)
+        ColdFields::new(nominated, nominated_values, reason)
     }
 }
 

@@ -7,13 +7,13 @@ use caching::{ExchangeTimes, HeadUpdate, MethodClass, RequestFacts, ResponseFact
 use origin::OriginResponse;
 use store::Change;
 
-use crate::cache::epochs::Epochs;
+use crate::cache::epochs::Invalidations;
 use crate::cache::epochs::membership::Stamp;
-use crate::cache::inflight::order::{Exchanged, Turn};
+use crate::cache::inflight::order::{Exchanged, Sequence};
 use crate::cache::inflight::table::FetchTable;
 use crate::cache::key::{Keyed, write_site_key};
-use crate::cache::publish::freshen::Freshening;
-use crate::cache::record::inputs::KeepInputs;
+use crate::cache::publish::freshen::FreshenedHead;
+use crate::cache::record::provenance::KeepInputs;
 use crate::cache::record::stored::{CacheEntry, StoredHead, StoredResponse};
 use crate::clock::now;
 use crate::request::plan::Plan;
@@ -21,15 +21,15 @@ use crate::worker::Worker;
 
 /// A HEAD on its way to the origin, with the responses stored when it was sent. A purge or an invalidation that comes meanwhile may be
 /// newer than the origin's answer, which therefore doesn't freshen the responses it made stale.
-pub(crate) struct Asked {
+pub(crate) struct HeadExchange {
     key: Vec<u8>,
-    began: Turn,
+    began: Sequence,
     /// Record held until the answer is applied. If memory forgot a record that the tier has, it would not be found, and would be removed
     /// as an unknown one.
     stored: Option<Arc<CacheEntry>>,
 }
 
-impl Asked {
+impl HeadExchange {
     /// Notes the stored responses. `None` for other methods, and for a HEAD that asks for something other than its target, by content or
     /// by fields outside the cache key: its answer says nothing about stored responses.
     pub(crate) fn begin(worker: &Worker, plan: &Plan) -> Option<Self> {
@@ -99,9 +99,9 @@ impl Asked {
 }
 
 struct Update<'a> {
-    epochs: &'a Epochs,
+    epochs: &'a Invalidations,
     inputs: KeepInputs,
-    asked: &'a Asked,
+    asked: &'a HeadExchange,
     plan: &'a Plan,
     facts: &'a RequestFacts,
     response: &'a OriginResponse,
@@ -125,9 +125,9 @@ impl Update<'_> {
         });
     }
 
-    fn freshening(&self, stamp: Stamp) -> Freshening<'_> {
+    fn freshening(&self, stamp: Stamp) -> FreshenedHead<'_> {
         let plan = self.plan;
-        Freshening {
+        FreshenedHead {
             live: &plan.live,
             site: &plan.site,
             rule: plan.rule,

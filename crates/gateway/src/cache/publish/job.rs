@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use caching::explain::Finding;
 use caching::{RefusalScope, RequestFacts};
+use message::explain_record::{OpenRecord, Record, note};
 use message::head::{Scheme, Version};
 use message::reason::Detail;
-use message::trace::{OpenRecord, Record, note};
 use origin::OriginError;
 use store::Place;
 
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
 use crate::cache::epochs::membership::Stamp;
+use crate::cache::inflight::fetch_spec::Fetch;
 use crate::cache::inflight::fill::FillLimits;
-use crate::cache::inflight::wanted::Fetch;
-use crate::cache::tiers::leases::Held;
+use crate::cache::tiers::leases::HeldLease;
 use crate::config::CacheRule;
 use crate::request::plan::Plan;
 use crate::rewrite::reading::Inbound;
-use crate::routing::{LiveSite, RuleIndex};
+use crate::routing::{LiveSite, RuleMatch};
 use crate::worker::Worker;
 
 /// A fetch with all it needs to run on its own.
@@ -28,7 +28,7 @@ pub(crate) struct Job {
     pub(crate) worker: Arc<Worker>,
     pub(crate) live: Arc<ActiveConfig>,
     pub(crate) site: Arc<LiveSite>,
-    pub(crate) rule: RuleIndex,
+    pub(crate) rule: RuleMatch,
     pub(crate) request: Arc<Inbound>,
     /// Keeps the record of the exchange open to the end of the job, if one is kept.
     #[expect(dead_code, reason = "its end is what counts")]
@@ -38,7 +38,7 @@ pub(crate) struct Job {
     /// Stamp taken before the origin is asked.
     pub(crate) stamp: Stamp,
     /// Lease under which the origin is asked, for all instances that share the tier behind memory.
-    pub(crate) lease: Option<Arc<Held>>,
+    pub(crate) lease: Option<Arc<HeldLease>>,
 }
 
 impl Job {

@@ -1,9 +1,9 @@
 //! Turns an origin's answer into a stored response under its key: fetch, judge, fill, put.
 
 pub(crate) mod fetch;
+pub(crate) mod fleet_fetch;
 pub(crate) mod freshen;
 pub(crate) mod head_update;
-pub(crate) mod in_turn;
 pub(crate) mod job;
 pub(crate) mod part;
 pub(crate) mod post;

@@ -7,9 +7,9 @@ use caching::post::may_store_for_get;
 use caching::{ExchangeTimes, NotReused, ResponseFacts};
 use origin::OriginResponse;
 
+use crate::cache::inflight::fetch_spec::{Fetch, Sharing, Tier};
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::{LeaderGuard, Waiter};
-use crate::cache::inflight::wanted::{Fetch, Sharing, Tier};
 use crate::cache::key::key_of;
 use crate::cache::publish::job::Job;
 use crate::config::OverrideFields;

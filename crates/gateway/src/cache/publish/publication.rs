@@ -13,7 +13,7 @@ use store::{Applied, Change};
 use crate::cache::inflight::answer::Filling;
 use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
 use crate::cache::inflight::table::InFlight;
-use crate::cache::publish::freshen::Freshening;
+use crate::cache::publish::freshen::FreshenedHead;
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse, Uncacheable};
 use crate::cache::record::usage::{self, Mark, Owner};
@@ -246,7 +246,7 @@ impl Publication<'_> {
     }
 
     /// Stores the response with the fields of a 304 in its place. If the 304 forbids storing, the response answers this once and is
-    /// removed; if the request does, it answers this once and stays as it was. No other request gets it then ([`Freshening::freshen`]).
+    /// removed; if the request does, it answers this once and stays as it was. No other request gets it then ([`FreshenedHead::freshen`]).
     /// Returns the reason, too, if it isn't stored.
     //= RFC 9111 section 5.2.1.5: no-store of the request
     fn freshen(
@@ -300,9 +300,9 @@ impl Publication<'_> {
         }
     }
 
-    pub(crate) fn freshening(&self) -> Freshening<'_> {
+    pub(crate) fn freshening(&self) -> FreshenedHead<'_> {
         let job = self.job;
-        Freshening {
+        FreshenedHead {
             live: &job.live,
             site: &job.site,
             rule: job.rule,

@@ -113,7 +113,7 @@ pub(crate) async fn read_on(
         let mut begins = from.offset;
         for record in &records {
             apply((shared, cache), record);
-            epochs.has_read(LastRecord::new(begins, record));
+            epochs.record_read(LastRecord::new(begins, record));
             begins = record.end;
         }
         if end >= state.end || records.is_empty() {
@@ -213,7 +213,7 @@ async fn tell_in(
 ) -> Result<Reached, BackingError> {
     let before = cache.epochs().log_read();
     let posted = log.post(record);
-    cache.epochs().is_posted(record.id, posted);
+    cache.epochs().record_posted(record.id, posted);
     let reached = match log.send().await? {
         // The log is shorter than it was, and somebody had read more: the places that other instances report mean nothing.
         Some(place)
@@ -257,7 +257,7 @@ pub(in crate::cache) fn in_turn(cache: &Cache, record: &PurgeRecord, take: impl 
     let Some(log) = cache.fleet_log() else { return take() };
     let _turn = log.numbered();
     take();
-    cache.epochs().is_posted(record.id, log.post(record));
+    cache.epochs().record_posted(record.id, log.post(record));
 }
 
 /// Waits until the log has the invalidations of an unsafe request, but not for long, and not for other instances.

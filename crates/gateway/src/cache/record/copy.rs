@@ -33,7 +33,7 @@ pub(crate) enum Reliance {
 pub(crate) struct Flush(u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum CopyState {
     Own,
     Followed,
     Alone,
@@ -55,9 +55,9 @@ impl TierCopy {
         let word = self.word.load(Ordering::Acquire);
         let is_marked = word & SUSPECT != 0 || flush_of(word) != flush;
         match state_of(word) {
-            State::Own => Reliance::Trusted,
-            State::Alone if !is_marked => Reliance::Trusted,
-            State::Followed | State::Alone => match standing(source_of(word)) {
+            CopyState::Own => Reliance::Trusted,
+            CopyState::Alone if !is_marked => Reliance::Trusted,
+            CopyState::Followed | CopyState::Alone => match standing(source_of(word)) {
                 Standing::Verified if !is_marked => Reliance::Trusted,
                 Standing::Verified | Standing::Ended => Reliance::Suspect,
                 Standing::Unverified => Reliance::Unverified,
@@ -68,12 +68,12 @@ impl TierCopy {
     /// Marks the copy as followed: the tier has this record, and will report its next change.
     pub(crate) fn follow(&self, source: Source, flush: Flush, version: Version) {
         self.version.store(version.0, Ordering::Release);
-        self.set(State::Followed, source, flush);
+        self.set(CopyState::Followed, source, flush);
     }
 
     /// Marks the copy as alone: the tier has no record for the key.
     pub(crate) fn leave_alone(&self, source: Source, flush: Flush) {
-        self.set(State::Alone, source, flush);
+        self.set(CopyState::Alone, source, flush);
     }
 
     /// Marks the copy as suspect, because the tier has a newer record.
@@ -85,7 +85,7 @@ impl TierCopy {
 
     /// Marks a copy that the tier will not get, so that nobody will report when the tier has another record.
     pub(crate) fn give_up(&self) {
-        self.word.store(SUSPECT | State::Alone as u64, Ordering::Release);
+        self.word.store(SUSPECT | CopyState::Alone as u64, Ordering::Release);
     }
 
     /// Marks the copy as suspect, because the tier has reported a change.
@@ -101,21 +101,21 @@ impl TierCopy {
 
     /// Version of the tier's record, if the copy is followed.
     pub(crate) fn version(&self) -> Option<Version> {
-        let is_followed = state_of(self.word.load(Ordering::Acquire)) == State::Followed;
+        let is_followed = state_of(self.word.load(Ordering::Acquire)) == CopyState::Followed;
         is_followed.then(|| Version(self.version.load(Ordering::Acquire)))
     }
 
-    fn set(&self, state: State, source: Source, flush: Flush) {
+    fn set(&self, state: CopyState, source: Source, flush: Flush) {
         let word = u64::from(source.generation) << 32 | u64::from(flush.0) << 8 | state as u64;
         self.word.store(word, Ordering::Release);
     }
 }
 
-fn state_of(word: u64) -> State {
+fn state_of(word: u64) -> CopyState {
     match word & STATE {
-        0 => State::Own,
-        1 => State::Followed,
-        _ => State::Alone,
+        0 => CopyState::Own,
+        1 => CopyState::Followed,
+        _ => CopyState::Alone,
     }
 }
 

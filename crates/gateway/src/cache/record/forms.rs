@@ -115,7 +115,7 @@ impl Forms {
     }
 
     /// Notes that a form would be no smaller.
-    pub(crate) fn has_no_gain(&self, coding: Coding) {
+    pub(crate) fn record_no_gain(&self, coding: Coding) {
         self.put(coding, Slot::NoGain);
     }
 

@@ -19,10 +19,10 @@ use store::backing::LogCursor;
 use store::{ARC_HEADER_BYTES, Budget, Charge, OverBudget, Record, Slice, allocated_bytes};
 
 use crate::cache::epochs::membership::{Checked, Membership, Stamp};
+use crate::cache::record::cold_fields::ColdFields;
 use crate::cache::record::copy::TierCopy;
 use crate::cache::record::forms::{Form, Forms, FormsCell};
-use crate::cache::record::inputs::Inputs;
-use crate::cache::record::particulars::Particulars;
+use crate::cache::record::provenance::Provenance;
 use crate::cache::record::segmented::Segmented;
 use crate::cache::record::usage::{Mark, Owner, Usage};
 
@@ -40,7 +40,7 @@ pub(crate) struct StoredHead {
     /// Latest stamp up to which no invalidation has taken the response out of use; at first, that of its request.
     checked: Checked,
     /// `None` if there are none.
-    particulars: Option<Box<Particulars>>,
+    particulars: Option<Box<ColdFields>>,
     /// Forms in other codings that were requested.
     forms: FormsCell,
 }
@@ -52,7 +52,7 @@ impl StoredHead {
         facts: StoredFacts,
         fields: PackedFields,
         declared_bytes: Option<u64>,
-        particulars: Particulars,
+        particulars: ColdFields,
         asked_at: Stamp,
     ) -> Self {
         let validators = Validators::parse(&fields.to_lines(), facts.response_time).into();
@@ -76,7 +76,7 @@ impl StoredHead {
     }
 
     /// Whether this coding is known to make the body no smaller.
-    pub(crate) fn has_no_gain(&self, coding: Coding) -> bool {
+    pub(crate) fn record_no_gain(&self, coding: Coding) -> bool {
         self.forms.known().is_some_and(|forms| matches!(forms.find(coding), Form::NoGain))
     }
 
@@ -85,12 +85,12 @@ impl StoredHead {
         Self { forms: other.forms.clone(), ..self }
     }
 
-    fn particulars(&self) -> &Particulars {
-        static NONE: LazyLock<Particulars> = LazyLock::new(Particulars::default);
+    fn particulars(&self) -> &ColdFields {
+        static NONE: LazyLock<ColdFields> = LazyLock::new(ColdFields::default);
         self.particulars.as_deref().unwrap_or_else(|| &NONE)
     }
 
-    fn with_particulars(self, change: impl FnOnce(Particulars) -> Particulars) -> Self {
+    fn with_particulars(self, change: impl FnOnce(ColdFields) -> ColdFields) -> Self {
         let particulars = self.particulars.map(|boxed| *boxed).unwrap_or_default();
         Self { particulars: change(particulars).boxed(), ..self }
     }
@@ -99,7 +99,7 @@ impl StoredHead {
         self.with_particulars(|particulars| particulars.with_membership(membership))
     }
 
-    pub(crate) fn with_inputs(self, inputs: Option<Inputs>) -> Self {
+    pub(crate) fn with_inputs(self, inputs: Option<Provenance>) -> Self {
         self.with_particulars(|particulars| particulars.with_inputs(inputs))
     }
 
@@ -145,13 +145,13 @@ impl StoredHead {
     /// Whether a nominated field may reach the origin in another form than the client sent; `None` if none is nominated.
     pub(crate) fn nominates_rewritten(&self) -> Option<bool> {
         let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
-        particulars.map(Particulars::nominates_rewritten)
+        particulars.map(ColdFields::nominates_rewritten)
     }
 
     /// Use of the variant; `None` for a response that nominates no fields, which answers every request.
     pub(crate) fn usage(&self) -> Option<&Usage> {
         let particulars = self.particulars.as_deref().filter(|particulars| !particulars.nominated.is_empty());
-        particulars.map(Particulars::usage)
+        particulars.map(ColdFields::usage)
     }
 
     /// Mark of the use, for comparison with others under the same key.
@@ -174,7 +174,7 @@ impl StoredHead {
     }
 
     /// Inputs of the decision to store it, if they are kept.
-    pub(crate) fn inputs(&self) -> Option<&Inputs> {
+    pub(crate) fn inputs(&self) -> Option<&Provenance> {
         self.particulars.as_ref()?.inputs()
     }
 
@@ -208,7 +208,7 @@ impl StoredHead {
     pub(super) fn heap_bytes(&self) -> usize {
         allocated_bytes(size_of::<Self>() + ARC_HEADER_BYTES)
             + self.fields.heap_bytes()
-            + self.particulars.as_deref().map_or(0, Particulars::heap_bytes)
+            + self.particulars.as_deref().map_or(0, ColdFields::heap_bytes)
     }
 
     /// Whether the request's nominated fields select this response.
@@ -216,7 +216,7 @@ impl StoredHead {
     //= RFC 9111 section 4: nominated fields match
     pub(crate) fn is_selected_by(&self, request: Selecting<'_>) -> bool {
         let Some(particulars) = &self.particulars else { return true };
-        let Particulars { nominated, nominated_values, .. } = &**particulars;
+        let ColdFields { nominated, nominated_values, .. } = &**particulars;
         nominated.is_empty() || nominated.matches(nominated_values, request)
     }
 
@@ -584,7 +584,7 @@ mod tests {
         let response = ResponseFacts::parse(200, lines, times, &rules);
         let facts = StoredFacts::new(&RequestFacts::parse("GET", &[]), &response, &rules);
         let nominated = NominatedFields::parse(lines).unwrap();
-        let particulars = Particulars::new(nominated, NominatedValues::default(), None);
+        let particulars = ColdFields::new(nominated, NominatedValues::default(), None);
         let fields = PackedFields::from_lines(lines.iter().copied());
         let head = Arc::new(StoredHead::new(facts, fields, Some(1024), particulars, Stamp::OLDEST));
         let body = StoredBody::Inline(Bytes::copy_from_slice(&[0; 1024]));

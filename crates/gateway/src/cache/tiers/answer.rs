@@ -11,12 +11,12 @@ use crate::cache::record::stored::CacheEntry;
 pub(crate) struct Answer {
     pub(crate) entry: Option<Arc<CacheEntry>>,
     pub(crate) said: Said,
-    pub(crate) there: There,
+    pub(crate) there: RemoteState,
 }
 
 /// Record of the tier, as it was read.
 #[derive(Clone, Debug)]
-pub(crate) enum There {
+pub(crate) enum RemoteState {
     Unread,
     Nothing,
     Record(Loaded),
@@ -54,5 +54,5 @@ impl Said {
 }
 
 impl Answer {
-    pub(crate) const UNASKED: Self = Self { entry: None, said: Said::Unasked, there: There::Unread };
+    pub(crate) const UNASKED: Self = Self { entry: None, said: Said::Unasked, there: RemoteState::Unread };
 }

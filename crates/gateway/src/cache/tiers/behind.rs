@@ -13,14 +13,14 @@ use store::{Record as _, Refusal};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
-use super::answer::There;
+use super::answer::RemoteState;
 use super::counts::Event;
-use super::doubt::LATE_MAX;
-use super::leases::{Held, Right};
-use super::queue::{Pause, Turn};
+use super::late_write_guard::LATE_MAX;
+use super::leases::{HeldLease, Right};
+use super::queue::{Pause, QueueTurn};
 use super::segments::Unavailable;
-use super::working::{Claim, Covers, Numbered, Pending, Theirs};
-use super::{Tiers, names};
+use super::write_behind::{Claim, Covers, Numbered, Pending, Theirs};
+use super::{RemoteTier, names};
 use crate::cache::record::portable::{self, Encoded, Merge, Ours, SegmentBytes, Writing};
 use crate::cache::record::stored::CacheEntry;
 use crate::clock::now;
@@ -52,19 +52,19 @@ const TTL_OF_ANY: Duration = Duration::from_secs(24 * 3600);
 /// Time by which segments outlive the record that names them.
 const MARGIN: Duration = Duration::from_secs(10);
 
-impl Tiers {
+impl RemoteTier {
     /// Runs one writer, for ever. Several run, so that one slow write delays few others.
     pub(crate) async fn write_behind(&self) {
         loop {
             self.rest.ended().await;
             match self.working.next(Instant::now()) {
-                Turn::Key(key) => self.settle(key).await,
-                Turn::At(time) => tokio::select! {
+                QueueTurn::Key(key) => self.settle(key).await,
+                QueueTurn::At(time) => tokio::select! {
                     biased;
                     () = self.wanted.notified() => {}
                     () = sleep_until(time) => {}
                 },
-                Turn::Nobody => self.wanted.notified().await,
+                QueueTurn::Nobody => self.wanted.notified().await,
             }
         }
     }
@@ -88,7 +88,7 @@ impl Tiers {
             }
             End::Overtaken => {
                 if let Pending::Put { entry, .. } = &pending {
-                    self.is_overtaken(entry);
+                    self.record_overtaken(entry);
                 }
                 self.done(key, (&pending, number));
             }
@@ -166,7 +166,7 @@ impl Tiers {
     }
 }
 
-impl Tiers {
+impl RemoteTier {
     async fn remove(&self, key: &[u8], name: &[u8]) -> Result<End, Unavailable> {
         if !self.doubt.holds(Instant::now()) || !self.bury(key, name).await? {
             self.backing.remove(name).await?;
@@ -182,7 +182,7 @@ impl Tiers {
     }
 }
 
-impl Tiers {
+impl RemoteTier {
     /// Writes a record, together with the responses that other instances have stored under the key.
     async fn put(
         &self,
@@ -231,10 +231,10 @@ impl Tiers {
 
     /// Record in the tier that the write replaces.
     async fn beneath(&self, name: &[u8], claim: Option<&Claim>) -> Result<Option<Loaded>, BackingError> {
-        match claim.map_or(There::Unread, |claim| claim.held.take_beneath()) {
-            There::Unread => self.record(name, Tracking::Off).await,
-            There::Nothing => Ok(None),
-            There::Record(record) => Ok(Some(record)),
+        match claim.map_or(RemoteState::Unread, |claim| claim.held.take_beneath()) {
+            RemoteState::Unread => self.record(name, Tracking::Off).await,
+            RemoteState::Nothing => Ok(None),
+            RemoteState::Record(record) => Ok(Some(record)),
         }
     }
 
@@ -274,10 +274,10 @@ impl Tiers {
     }
 }
 
-impl Tiers {
+impl RemoteTier {
     /// Writes a record, and frees the lease under which it was fetched. A tier without memory for the record frees the lease all the
     /// same.
-    async fn release(&self, held: &Held, write: Write<'_>) -> Result<Put, BackingError> {
+    async fn release(&self, held: &HeldLease, write: Write<'_>) -> Result<Put, BackingError> {
         let put = self.backing.release_lease(held.lease(), write).await;
         match put {
             Ok(Put::Stored(_) | Put::NotStored(Refusal::OverBudget)) => held.becomes(Right::Freed),
@@ -323,7 +323,7 @@ fn ttl(entry: &CacheEntry) -> Option<Duration> {
     Some(Duration::from_millis(left_ms))
 }
 
-impl Tiers {
+impl RemoteTier {
     /// Writes the segments of all bodies of a record. Returns which of them the tier has then.
     async fn put_segments(&self, entry: &CacheEntry, ttl: Duration) -> Result<Vec<Layout>, Unavailable> {
         let mut given = Vec::new();

@@ -11,8 +11,8 @@ use store::Memory;
 use store::backing::{Loaded, Source, Standing, Tracking, Version, Watcher};
 
 use super::counts::Event;
-use super::working::{Asking, Known};
-use super::{Coherence, Tiers, names};
+use super::write_behind::{KeyWatch, KnownRecord};
+use super::{Coherence, RemoteTier, names};
 use crate::cache::record::copy::{Flush, Reliance};
 use crate::cache::record::stored::CacheEntry;
 
@@ -46,7 +46,7 @@ impl Flushes {
     }
 }
 
-impl Tiers {
+impl RemoteTier {
     /// Whether the tier may have a newer record than the one in memory, and can be asked.
     pub(crate) fn is_suspect(&self, entry: &CacheEntry) -> bool {
         match entry.copy().reliance(self.flushes.now(), |source| self.standing(source)) {
@@ -109,9 +109,9 @@ impl Tiers {
 
     pub(super) fn held(&self, memory: &Memory<CacheEntry>, key: &[u8]) -> Held {
         let entry = match self.working.known(key) {
-            Known::Nothing => return Held::Sure(None),
-            Known::Entry(entry) => Some(entry),
-            Known::Unknown => memory.get(key).filter(|entry| self.is_suspect(entry)),
+            KnownRecord::Nothing => return Held::Sure(None),
+            KnownRecord::Entry(entry) => Some(entry),
+            KnownRecord::Unknown => memory.get(key).filter(|entry| self.is_suspect(entry)),
         };
         match entry {
             None => Held::Nothing,
@@ -121,7 +121,7 @@ impl Tiers {
     }
 
     /// Marks a copy that is older than the tier's record: its next use reads that.
-    pub(super) fn is_overtaken(&self, entry: &CacheEntry) {
+    pub(super) fn record_overtaken(&self, entry: &CacheEntry) {
         entry.copy().overtaken(self.moment().source, self.flushes.now());
     }
 
@@ -148,7 +148,7 @@ impl Tiers {
 
 impl Moment {
     /// Marks a copy with the version that was read. Returns whether nothing has changed since the look-up was sent.
-    pub(super) fn follow(self, asking: &Asking<'_>, copy: &Arc<CacheEntry>, read: &Loaded) -> bool {
+    pub(super) fn follow(self, asking: &KeyWatch<'_>, copy: &Arc<CacheEntry>, read: &Loaded) -> bool {
         asking.found(copy, |mark| {
             mark.follow(read.source, self.flush, read.version);
             if read.tracking == Tracking::Off {
@@ -158,7 +158,7 @@ impl Moment {
     }
 
     /// Marks a copy whose key has no record in the tier, so that nobody has changed it there.
-    pub(super) fn leave_alone(self, asking: &Asking<'_>, copy: &Arc<CacheEntry>) -> bool {
+    pub(super) fn leave_alone(self, asking: &KeyWatch<'_>, copy: &Arc<CacheEntry>) -> bool {
         asking.found(copy, |mark| mark.leave_alone(self.source, self.flush))
     }
 }

@@ -119,7 +119,7 @@ impl FleetLog {
     }
 
     /// Notes that the log was read to its end over this connection, or a later one.
-    pub(crate) fn has_read_over(&self, source: Source) {
+    pub(crate) fn record_read_over(&self, source: Source) {
         self.read_over.store(source.generation, Ordering::Release);
         if self.is_listed() {
             self.is_read.store(true, Ordering::Release);

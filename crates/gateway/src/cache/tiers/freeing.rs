@@ -12,11 +12,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::answer::There;
+use super::answer::RemoteState;
 use super::counts::Event;
 use super::leases::Leases;
 use super::names;
-use crate::cache::record::portable::{self, LastWord};
+use crate::cache::record::portable::{self, ReleaseNote};
 use crate::cache::record::stored::CacheEntry;
 use crate::clock::now;
 
@@ -24,10 +24,10 @@ use crate::clock::now;
 pub(super) struct Unneeded {
     pub(super) lease: Lease,
     /// Record that was read under the lease.
-    pub(super) there: There,
+    pub(super) there: RemoteState,
     /// Time for which that record is of use, as far as this instance knows.
     pub(super) useful: Duration,
-    pub(super) word: LastWord,
+    pub(super) word: ReleaseNote,
 }
 
 /// Limits on leases that are being returned: in all, and at a time.
@@ -102,11 +102,13 @@ impl Leases {
                 Ok(Put::NotStored(Refusal::OverBudget)) => return Freed::Yes,
                 Ok(Put::NotStored(_)) => return Freed::No,
                 Ok(Put::LeaseLost) => return lost,
-                Ok(Put::Conflict(other)) => unneeded.there = other.map_or(There::Nothing, There::Record),
+                Ok(Put::Conflict(other)) => {
+                    unneeded.there = other.map_or(RemoteState::Nothing, RemoteState::Record)
+                }
                 Err(_) => {
                     lost = Freed::Unknown;
                     // A lease that waits for long keeps no record in memory.
-                    unneeded.there = There::Unread;
+                    unneeded.there = RemoteState::Unread;
                     sleep(PAUSE).await;
                 }
             }
@@ -117,11 +119,11 @@ impl Leases {
     fn written<'a>(&self, unneeded: &'a Unneeded) -> Option<Write<'a>> {
         let key = names::key_of(&unneeded.lease.key)?;
         let there = match &unneeded.there {
-            There::Unread | There::Nothing => None,
-            There::Record(record) => Some(record),
+            RemoteState::Unread | RemoteState::Nothing => None,
+            RemoteState::Record(record) => Some(record),
         };
         let bytes = match (unneeded.word, there) {
-            (LastWord::Unchanged, Some(there)) => there.bytes.clone(),
+            (ReleaseNote::Unchanged, Some(there)) => there.bytes.clone(),
             (word, there) => {
                 let at = (now(), self.backing.clock_ahead_ms().unwrap_or(0));
                 Bytes::from(portable::with_word(key, there.map(|there: &Loaded| &there.bytes[..]), word, at)?)

@@ -15,11 +15,11 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use twox_hash::XxHash3_64;
 
-use super::answer::There;
+use super::answer::RemoteState;
 use super::counts::{Counts, Event};
-use super::doubt::Doubt;
 use super::freeing::{self, Rooms, Unneeded};
-use crate::cache::record::portable::LastWord;
+use super::late_write_guard::LateWriteGuard;
+use crate::cache::record::portable::ReleaseNote;
 use crate::cache::record::stored::{CacheEntry, Uncacheable};
 
 /// Lifetime of leases, and the longest wait for one.
@@ -34,7 +34,7 @@ pub struct LeaseLimits {
 /// Means to take and free leases.
 pub(super) struct Leases {
     pub(super) backing: Arc<dyn Backing>,
-    pub(super) doubt: Arc<Doubt>,
+    pub(super) doubt: Arc<LateWriteGuard>,
     pub(super) counts: Arc<Counts>,
     pub(super) limits: LeaseLimits,
     pub(super) rooms: Rooms,
@@ -44,7 +44,7 @@ pub(super) struct Leases {
 
 /// Purpose of a lease.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct WantedLease<'a> {
     pub(crate) key: &'a [u8],
     /// Variant key: the part of the request that the response depends on, as far as that is known.
     pub(crate) variant: &'a [u8],
@@ -55,15 +55,15 @@ pub(crate) struct Wanted<'a> {
 }
 
 /// A lease that this instance holds, or has held.
-pub(crate) struct Held {
+pub(crate) struct HeldLease {
     leases: Arc<Leases>,
     lease: Lease,
     /// Record known under the key.
     known: Option<Arc<CacheEntry>>,
     /// Record that was read under the lease: most probably the one that a write finds.
-    beneath: Mutex<There>,
+    beneath: Mutex<RemoteState>,
     /// Note for other instances if nothing is written.
-    last_word: Mutex<LastWord>,
+    last_word: Mutex<ReleaseNote>,
     right: Arc<Mutex<Right>>,
     renewing: AbortHandle,
     runtime: Handle,
@@ -89,7 +89,7 @@ const BENEATH_BYTES_MAX: usize = 16 * 1024;
 impl Leases {
     pub(super) fn new(
         backing: Arc<dyn Backing>,
-        doubt: Arc<Doubt>,
+        doubt: Arc<LateWriteGuard>,
         counts: Arc<Counts>,
         (limits, holder): (LeaseLimits, &str),
     ) -> Self {
@@ -102,7 +102,7 @@ impl Leases {
 
     /// Note beside a lease for other instances: a hash of the variant in 16 digits, which reveals nothing else, a word that older
     /// versions read, the `traceparent` of the forward if it is recorded, and the name of the holder.
-    pub(super) fn note(&self, wanted: &Wanted<'_>) -> String {
+    pub(super) fn note(&self, wanted: &WantedLease<'_>) -> String {
         let variant = XxHash3_64::oneshot(wanted.variant);
         let trace = wanted.trace.map(|trace| format!("{} ", trace.to_traceparent())).unwrap_or_default();
         format!("{variant:016x} {NO_FORWARD} {trace}{}", self.holder)
@@ -130,8 +130,8 @@ impl Leases {
     }
 }
 
-impl Held {
-    pub(super) fn new(leases: &Arc<Leases>, lease: Lease, wanted: Wanted<'_>) -> Self {
+impl HeldLease {
+    pub(super) fn new(leases: &Arc<Leases>, lease: Lease, wanted: WantedLease<'_>) -> Self {
         let right = Arc::new(Mutex::new(Right::Held));
         let renewing = Arc::clone(leases).renew(lease.clone(), Arc::clone(&right));
         let renewing = tokio::spawn(renewing).abort_handle();
@@ -139,8 +139,8 @@ impl Held {
             leases: Arc::clone(leases),
             lease,
             known: wanted.known.cloned(),
-            beneath: Mutex::new(There::Unread),
-            last_word: Mutex::new(LastWord::GaveUp),
+            beneath: Mutex::new(RemoteState::Unread),
+            last_word: Mutex::new(ReleaseNote::GaveUp),
             right,
             renewing,
             runtime: Handle::current(),
@@ -157,14 +157,15 @@ impl Held {
     }
 
     /// Sets the record that was read under the lease.
-    pub(crate) fn is_upon(&self, there: There) {
-        let is_large = matches!(&there, There::Record(record) if record.bytes.len() > BENEATH_BYTES_MAX);
-        *self.beneath.lock() = if is_large { There::Unread } else { there };
+    pub(crate) fn attach(&self, there: RemoteState) {
+        let is_large =
+            matches!(&there, RemoteState::Record(record) if record.bytes.len() > BENEATH_BYTES_MAX);
+        *self.beneath.lock() = if is_large { RemoteState::Unread } else { there };
     }
 
     /// Takes the record that was read under the lease, for the first write.
-    pub(super) fn take_beneath(&self) -> There {
-        std::mem::replace(&mut self.beneath.lock(), There::Unread)
+    pub(super) fn take_beneath(&self) -> RemoteState {
+        std::mem::replace(&mut self.beneath.lock(), RemoteState::Unread)
     }
 
     /// Sets the state, and ends the renewals.
@@ -175,12 +176,12 @@ impl Held {
 
     /// Sets the note that the lease is freed with: other instances get no response from this fetch.
     pub(crate) fn note(&self, note: Uncacheable) {
-        *self.last_word.lock() = LastWord::NotShared(note);
+        *self.last_word.lock() = ReleaseNote::NotShared(note);
     }
 
     /// Marks the lease as not needed: the record under the key is good enough, and nothing is fetched.
-    pub(crate) fn is_not_needed(&self) {
-        *self.last_word.lock() = LastWord::Unchanged;
+    pub(crate) fn give_back_unused(&self) {
+        *self.last_word.lock() = ReleaseNote::Unchanged;
     }
 
     /// Frees the lease now, although the fetch goes on, because nothing will be written.
@@ -202,7 +203,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldLease {
     fn drop(&mut self) {
         self.free();
     }

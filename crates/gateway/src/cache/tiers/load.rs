@@ -8,12 +8,12 @@ use store::backing::{BackingError, Loaded, Tracking};
 use store::format::{FormatError, Meaning};
 use store::{Change, FillId, Memory, Place};
 
-use super::answer::{Answer, Said, There};
+use super::answer::{Answer, RemoteState, Said};
 use super::copies::{Held, Moment};
 use super::counts::Event;
-use super::working::Asking;
-use super::{MemoryUse, Tiers, names};
-use crate::cache::epochs::Epochs;
+use super::write_behind::KeyWatch;
+use super::{MemoryUse, RemoteTier, names};
+use crate::cache::epochs::Invalidations;
 use crate::cache::record::portable::{self, Decoded, Reader};
 use crate::cache::record::segmented::Absent;
 use crate::cache::record::stored::CacheEntry;
@@ -33,7 +33,7 @@ pub(crate) struct Asker<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Home<'a> {
     pub(crate) memory: &'a Memory<CacheEntry>,
-    pub(crate) epochs: &'a Epochs,
+    pub(crate) epochs: &'a Invalidations,
 }
 
 /// Result of reading a key in the tier.
@@ -62,18 +62,18 @@ impl Read {
         }
     }
 
-    fn there(&self) -> There {
+    fn there(&self) -> RemoteState {
         match self {
-            Self::Failed => There::Unread,
-            Self::Nothing => There::Nothing,
+            Self::Failed => RemoteState::Unread,
+            Self::Nothing => RemoteState::Nothing,
             Self::Same(record) | Self::Unusable(record) | Self::Found(_, record) => {
-                There::Record(record.clone())
+                RemoteState::Record(record.clone())
             }
         }
     }
 }
 
-impl Tiers {
+impl RemoteTier {
     /// Looks a key up in memory and in the tier.
     pub(crate) async fn load(&self, home: Home<'_>, key: &[u8], asker: Asker<'_>) -> Answer {
         self.log.in_touch().await;
@@ -122,7 +122,7 @@ impl Tiers {
     fn answer(
         &self,
         memory: &Memory<CacheEntry>,
-        (asking, moment): (&Asking<'_>, Moment),
+        (asking, moment): (&KeyWatch<'_>, Moment),
         held: Option<Arc<CacheEntry>>,
         read: Read,
     ) -> Option<Answer> {
@@ -151,7 +151,7 @@ impl Tiers {
     fn take(
         &self,
         memory: &Memory<CacheEntry>,
-        asking: &Asking<'_>,
+        asking: &KeyWatch<'_>,
         entry: &Arc<CacheEntry>,
         found: impl FnOnce() -> bool,
     ) -> bool {
@@ -171,7 +171,7 @@ impl Tiers {
 
     /// Removes the copy in memory, which is outdated, because the tier's record is of no use here. Returns whether that is still
     /// current.
-    fn drop_copy(&self, memory: &Memory<CacheEntry>, asking: &Asking<'_>) -> bool {
+    fn drop_copy(&self, memory: &Memory<CacheEntry>, asking: &KeyWatch<'_>) -> bool {
         let mut is_current = false;
         memory.update(asking.key(), |_| {
             is_current = asking.gone();

@@ -5,22 +5,22 @@
 //! (`working.rs`). A failure of the tier is a miss.
 
 pub(crate) mod answer;
+mod backoff;
 mod behind;
 mod copies;
 pub(crate) mod counts;
-mod doubt;
 pub(crate) mod fleet;
 mod freeing;
+mod late_write_guard;
 pub(crate) mod leases;
 pub(crate) mod load;
 mod names;
 mod queue;
-mod rest;
 pub(crate) mod segments;
+mod single_flight;
 pub(crate) mod taking;
-mod together;
 mod touch;
-mod working;
+mod write_behind;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,16 +33,16 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::answer::Answer;
+use self::backoff::Backoff;
 use self::copies::Flushes;
 use self::counts::{Counts, Event, TierCounts};
-use self::doubt::Doubt;
 use self::fleet::FleetLog;
-use self::leases::{Held, LeaseLimits, Leases};
-use self::rest::Rest;
+use self::late_write_guard::LateWriteGuard;
+use self::leases::{HeldLease, LeaseLimits, Leases};
 use self::segments::TierSegments;
-use self::together::Together;
-use self::working::{Claim, Known, Limits, Noted, Pending, Theirs, Working};
-use crate::cache::epochs::Epochs;
+use self::single_flight::SingleFlight;
+use self::write_behind::{Claim, KnownRecord, Limits, Noted, Pending, Theirs, WriteBehind};
+use crate::cache::epochs::Invalidations;
 use crate::cache::record::stored::CacheEntry;
 use crate::clock::now;
 
@@ -81,23 +81,23 @@ pub struct StartTier {
 }
 
 /// The tier behind memory, with its pending writes, leases and purge log.
-pub(crate) struct Tiers {
+pub(crate) struct RemoteTier {
     backing: Arc<dyn Backing>,
     segments: TierSegments,
     memory_use: MemoryUse,
     coherence: Coherence,
-    working: Working,
+    working: WriteBehind,
     limits: Limits,
     /// Look-ups in progress, by key.
-    loads: Together<Box<[u8]>, Answer>,
-    rest: Rest,
-    doubt: Arc<Doubt>,
+    loads: SingleFlight<Box<[u8]>, Answer>,
+    rest: Backoff,
+    doubt: Arc<LateWriteGuard>,
     /// Whether the last look-up got no answer. A request that has just waited for one must not wait for a lease too.
     is_silent: AtomicBool,
     leases: Arc<Leases>,
     flushes: Flushes,
     log: FleetLog,
-    epochs: Arc<Epochs>,
+    epochs: Arc<Invalidations>,
     counts: Arc<Counts>,
     /// Signals that a write has settled.
     settled: Notify,
@@ -118,10 +118,10 @@ const WRITTEN_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Most keys with a pending change. Beyond them, everything that the tier has counts as outdated.
 const PENDING_KEYS_MAX: usize = 10_000;
 
-impl Tiers {
-    pub(crate) fn new(tier: StartTier, budget: &Arc<Budget>, epochs: Arc<Epochs>) -> Self {
+impl RemoteTier {
+    pub(crate) fn new(tier: StartTier, budget: &Arc<Budget>, epochs: Arc<Invalidations>) -> Self {
         let StartTier { backing, memory_use, coherence, name, verification, leases } = tier;
-        let (counts, doubt) = (Arc::new(Counts::default()), Arc::new(Doubt::default()));
+        let (counts, doubt) = (Arc::new(Counts::default()), Arc::new(LateWriteGuard::default()));
         let leases =
             Leases::new(Arc::clone(&backing), Arc::clone(&doubt), Arc::clone(&counts), (leases, &name));
         Self {
@@ -131,10 +131,10 @@ impl Tiers {
             memory_use,
             coherence,
             epochs,
-            working: Working::default(),
+            working: WriteBehind::default(),
             limits: Limits { keys_max: PENDING_KEYS_MAX, bytes_max: pending_bytes_max(budget) },
-            loads: Together::default(),
-            rest: Rest::default(),
+            loads: SingleFlight::default(),
+            rest: Backoff::default(),
             doubt,
             is_silent: AtomicBool::new(false),
             leases: Arc::new(leases),
@@ -246,7 +246,7 @@ impl Tiers {
 
     /// Whether the tier may have a record under a key.
     pub(crate) fn may_have(&self, key: &[u8]) -> bool {
-        !matches!(self.working.known(key), Known::Nothing)
+        !matches!(self.working.known(key), KnownRecord::Nothing)
     }
 
     /// Changes the record under a key, in memory and in the tier. `decide` sees a pending record even if memory has lost it. A record
@@ -254,7 +254,7 @@ impl Tiers {
     pub(crate) fn update(
         &self,
         memory: &Memory<CacheEntry>,
-        (key, lease): (&[u8], Option<&Arc<Held>>),
+        (key, lease): (&[u8], Option<&Arc<HeldLease>>),
         decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
     ) -> Applied {
         let mut applied = Applied::Kept;
@@ -324,14 +324,14 @@ impl Tiers {
 
     /// Removes the record of a key from the tier, unless this instance knows a record there or has a pending change.
     pub(crate) fn remove_unknown(&self, key: &[u8]) {
-        if matches!(self.working.known(key), Known::Unknown) {
+        if matches!(self.working.known(key), KnownRecord::Unknown) {
             self.note(key, Pending::Removed);
         }
     }
 
     fn note_change(
         &self,
-        (key, lease): (&[u8], Option<&Arc<Held>>),
+        (key, lease): (&[u8], Option<&Arc<HeldLease>>),
         current: Option<&Arc<CacheEntry>>,
         change: &Change<CacheEntry>,
     ) -> Applied {

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// Next key to write.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum QueueTurn {
     /// This key, which has left the queue.
     Key(Box<[u8]>),
     /// No key before this time.
@@ -66,14 +66,14 @@ impl Queue {
     }
 
     /// Takes out the next key. Keys whose pause has ended go behind those that wait.
-    pub(super) fn next(&self, now: Instant) -> Turn {
+    pub(super) fn next(&self, now: Instant) -> QueueTurn {
         let mut lists = self.0.lock();
         lists.end_pauses(now);
         let next = [&lists.failed, &lists.early].into_iter().filter_map(Paused::next).min();
         match (lists.waiting.pop_front(), next) {
-            (Some(key), _) => Turn::Key(key),
-            (None, Some(until)) => Turn::At(until),
-            (None, None) => Turn::Nobody,
+            (Some(key), _) => QueueTurn::Key(key),
+            (None, Some(until)) => QueueTurn::At(until),
+            (None, None) => QueueTurn::Nobody,
         }
     }
 
@@ -109,10 +109,10 @@ mod tests {
         queue.pause((*b"failed").into(), Pause::Failed, now);
         queue.pause((*b"early").into(), Pause::Early, now);
         let after = |ms| now + Duration::from_millis(ms);
-        assert_eq!(queue.next(now), Turn::At(after(2)));
-        assert_eq!(queue.next(after(2)), Turn::Key((*b"early").into()));
-        assert_eq!(queue.next(after(2)), Turn::At(after(250)));
-        assert_eq!(queue.next(after(250)), Turn::Key((*b"failed").into()));
-        assert_eq!(queue.next(after(250)), Turn::Nobody);
+        assert_eq!(queue.next(now), QueueTurn::At(after(2)));
+        assert_eq!(queue.next(after(2)), QueueTurn::Key((*b"early").into()));
+        assert_eq!(queue.next(after(2)), QueueTurn::At(after(250)));
+        assert_eq!(queue.next(after(250)), QueueTurn::Key((*b"failed").into()));
+        assert_eq!(queue.next(after(250)), QueueTurn::Nobody);
     }
 }

@@ -17,7 +17,7 @@ use store::format::{Fragment, Layout, Meaning, Run, SegmentFrame, TagKeys, decod
 use store::{Budget, FillId, OverBudget, Place, Segment, SegmentId, SegmentPut};
 
 use super::counts::{Counts, Event};
-use super::together::Together;
+use super::single_flight::SingleFlight;
 use crate::cache::record::segmented::{Absent, Segmented};
 
 /// Most bytes that one load requests, unless a single segment is larger: they must arrive within the deadline of one operation.
@@ -38,7 +38,7 @@ pub(crate) struct TierSegments {
     budget: Arc<Budget>,
     keys: Option<TagKeys>,
     counts: Arc<Counts>,
-    loads: Together<(Absent, Place), Option<Vec<Option<Segment>>>>,
+    loads: SingleFlight<(Absent, Place), Option<Vec<Option<Segment>>>>,
     written: AtomicU64,
 }
 
@@ -59,7 +59,7 @@ impl TierSegments {
         keys: Option<TagKeys>,
         counts: Arc<Counts>,
     ) -> Self {
-        Self { backing, budget, keys, counts, loads: Together::default(), written: AtomicU64::new(0) }
+        Self { backing, budget, keys, counts, loads: SingleFlight::default(), written: AtomicU64::new(0) }
     }
 
     /// Number of segments that the tier has taken.

@@ -12,13 +12,13 @@ use tokio::time::Instant;
 
 use super::answer::Answer;
 use super::counts::Event;
-use super::leases::{Held, VARIANT_DIGITS, Wanted};
+use super::leases::{HeldLease, VARIANT_DIGITS, WantedLease};
 use super::load::{Asker, Home};
-use super::{Tiers, names};
+use super::{RemoteTier, names};
 
 /// Result of taking a lease.
 pub(crate) enum Taking {
-    Taken(Arc<Held>),
+    Taken(Arc<HeldLease>),
     /// Another instance holds it.
     Held(Holder),
     /// The tier gave no answer, or was not asked.
@@ -43,7 +43,7 @@ pub(crate) enum Variant {
 
 /// Result of waiting for another instance's fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Awaited {
+pub(crate) enum LeaseWaited {
     /// The record has changed; the version that is there now, if any.
     Changed(Option<Version>),
     /// The tier reported a change; the record was not read.
@@ -56,9 +56,9 @@ pub(crate) enum Awaited {
     Failed,
 }
 
-impl Tiers {
+impl RemoteTier {
     /// Takes the lease on a key if nobody holds it.
-    pub(crate) async fn take_lease(&self, wanted: Wanted<'_>) -> Taking {
+    pub(crate) async fn take_lease(&self, wanted: WantedLease<'_>) -> Taking {
         let name = names::of_record(wanted.key).filter(|_| self.may_give_leases());
         let Some(name) = name else { return Taking::Failed };
         let leases = &self.leases;
@@ -68,7 +68,7 @@ impl Tiers {
         match self.backing.take_lease(&name, request).await {
             Ok(Taken::Taken(lease)) => {
                 self.counts.add(Event::LeaseTaken);
-                Taking::Taken(Arc::new(Held::new(leases, lease, wanted)))
+                Taking::Taken(Arc::new(HeldLease::new(leases, lease, wanted)))
             }
             Ok(Taken::Held { note: theirs, .. }) => Taking::Held(holder_of(&theirs, &note)),
             Err(_) => {
@@ -84,7 +84,7 @@ impl Tiers {
     pub(crate) async fn take_lease_and_look(
         &self,
         home: Home<'_>,
-        wanted: Wanted<'_>,
+        wanted: WantedLease<'_>,
         asker: Asker<'_>,
     ) -> (Taking, Option<Answer>) {
         if !self.may_give_leases() {
@@ -103,24 +103,29 @@ impl Tiers {
     }
 
     /// Waits for another instance's fetch, as long as the record is the one that was `seen`.
-    pub(crate) async fn await_other(&self, key: &[u8], seen: Option<Version>, limit: Duration) -> Awaited {
-        let Some(name) = names::of_record(key) else { return Awaited::Failed };
+    pub(crate) async fn await_other(
+        &self,
+        key: &[u8],
+        seen: Option<Version>,
+        limit: Duration,
+    ) -> LeaseWaited {
+        let Some(name) = names::of_record(key) else { return LeaseWaited::Failed };
         let began = Instant::now();
         self.counts.add(Event::LeaseWaited);
         let waited = self.backing.wait(&name, seen, limit).await;
         self.counts.add_ms(Event::LeaseWaitedMs, began.elapsed());
         match waited {
-            Ok(Waited::Changed(there)) => Awaited::Changed(there.map(|there| there.version)),
-            Ok(Waited::Told) => Awaited::Told,
-            Ok(Waited::Free) => Awaited::Free,
+            Ok(Waited::Changed(there)) => LeaseWaited::Changed(there.map(|there| there.version)),
+            Ok(Waited::Told) => LeaseWaited::Told,
+            Ok(Waited::Free) => LeaseWaited::Free,
             Ok(Waited::Expired) => {
                 self.counts.add(Event::LeaseExpired);
-                Awaited::Free
+                LeaseWaited::Free
             }
-            Ok(Waited::StillHeld) => Awaited::StillHeld,
+            Ok(Waited::StillHeld) => LeaseWaited::StillHeld,
             Err(_) => {
                 self.counts.add(Event::LeaseFailed);
-                Awaited::Failed
+                LeaseWaited::Failed
             }
         }
     }

@@ -32,7 +32,7 @@ struct Taken {
 }
 
 /// Right to compress one response; given back on drop.
-pub(crate) struct Place {
+pub(crate) struct EncoderPermit {
     compressor: Arc<Compressor>,
     client: Option<Client>,
 }
@@ -44,9 +44,13 @@ impl Compressor {
     }
 
     /// Returns a place, if one is free and the client has not taken its share. The share applies to known clients only.
-    pub(crate) fn place(self: &Arc<Self>, limits: &ClientLimits, client: Option<Client>) -> Option<Place> {
+    pub(crate) fn place(
+        self: &Arc<Self>,
+        limits: &ClientLimits,
+        client: Option<Client>,
+    ) -> Option<EncoderPermit> {
         let is_free = self.taken.lock().take(limits, client);
-        is_free.then(|| Place { compressor: Arc::clone(self), client })
+        is_free.then(|| EncoderPermit { compressor: Arc::clone(self), client })
     }
 }
 
@@ -78,7 +82,7 @@ impl Taken {
     }
 }
 
-impl Place {
+impl EncoderPermit {
     /// Runs processor-bound work on a background thread. `None` if the process is ending.
     async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let Compressor { background, processors, .. } = &*self.compressor;
@@ -87,7 +91,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for EncoderPermit {
     fn drop(&mut self) {
         self.compressor.taken.lock().give_back(self.client);
     }

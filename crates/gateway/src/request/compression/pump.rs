@@ -14,7 +14,7 @@ use http::HeaderMap;
 use origin::{OriginBody, Pacing};
 use tokio::time::sleep;
 
-use super::Place;
+use super::EncoderPermit;
 use super::encoder::{Encoder, Task};
 use crate::cache::inflight::fill::{Fill, Writer, Written};
 use crate::cache::record::forms::Forms;
@@ -38,7 +38,7 @@ pub(crate) struct Pump {
     pub(crate) writer: Writer,
     /// Keeps the encoded body once it is complete; `None` if the body isn't kept.
     pub(crate) forms: Option<Arc<Forms>>,
-    pub(crate) place: Place,
+    pub(crate) place: EncoderPermit,
 }
 
 /// Encoding ended early: the source or the encoder failed, or no reader was left. Readers see an aborted body.
@@ -55,12 +55,12 @@ struct Sink {
     /// `None` while another thread works with it.
     encoder: Option<Encoder>,
     fill: Arc<Fill>,
-    place: Place,
+    place: EncoderPermit,
     input_bytes: u64,
     output_bytes: u64,
 }
 
-enum Step {
+enum PumpStep {
     Write(Bytes),
     Flush,
 }
@@ -84,7 +84,7 @@ impl Pump {
         if let Some(forms) = forms {
             // Kept before the fill completes, so that its readers find it afterwards.
             match writer.0.body() {
-                _ if sink.output_bytes >= sink.input_bytes => forms.has_no_gain(coding),
+                _ if sink.output_bytes >= sink.input_bytes => forms.record_no_gain(coding),
                 Some(body) => {
                     let kept = worker.cache(&site).keep_beside(body);
                     kept.into_iter().for_each(|kept| forms.keep(coding, kept));
@@ -126,7 +126,7 @@ async fn pass(
         let purpose = if is_stored { Purpose::Kept } else { Purpose::Readers };
         let Some(data) = sink.next(source.bytes(trailers), purpose).await? else { break };
         sink.input_bytes += data.len() as u64;
-        let out = sink.step(Step::Write(data)).await?;
+        let out = sink.step(PumpStep::Write(data)).await?;
         let origin = if let Body::Origin(response) = &*source { Some(&response.body) } else { None };
         let putting = sink.put(out, || origin.map_or(Pacing::Allowed, OriginBody::wait_for_client));
         match origin {
@@ -157,19 +157,19 @@ impl Sink {
                 () = self.fill.nobody_reads(), if purpose == Purpose::Readers => return Err(Stopped),
                 () = sleep(FLUSH_AFTER), if is_pending => {}
             }
-            let out = self.step(Step::Flush).await?;
+            let out = self.step(PumpStep::Flush).await?;
             self.put(out, || Pacing::Allowed).await?;
         }
     }
 
-    async fn step(&mut self, step: Step) -> Result<Vec<u8>, Stopped> {
+    async fn step(&mut self, step: PumpStep) -> Result<Vec<u8>, Stopped> {
         let mut encoder = self.encoder.take().ok_or(Stopped)?;
-        let new_bytes = if let Step::Write(data) = &step { data.len() } else { 0 };
+        let new_bytes = if let PumpStep::Write(data) = &step { data.len() } else { 0 };
         let is_small = encoder.pending_bytes() + new_bytes < SMALL_BYTES_MAX;
         let run = move || {
             let out = match &step {
-                Step::Write(data) => encoder.write(data),
-                Step::Flush => encoder.flush(),
+                PumpStep::Write(data) => encoder.write(data),
+                PumpStep::Flush => encoder.flush(),
             };
             (encoder, out)
         };

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use caching::explain::{Finding, seconds};
 use message::client::named_address_of;
+use message::explain_record::note;
 use message::fields::PackedFields;
 use message::head::{Content, RequestHead};
-use message::trace::note;
 use telemetry::RuleId;
 use tokio::time::Instant;
 
@@ -17,15 +17,15 @@ use crate::protection::{Limiter, whole_seconds};
 use crate::request::plan::{ForwardMode, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond::{self, Problem};
-use crate::routing::{LiveSite, RuleIndex};
+use crate::routing::{LiveSite, RuleMatch};
 use crate::worker::Worker;
 
 /// A request to be admitted.
-pub(crate) struct Asking<'a> {
+pub(crate) struct Admission<'a> {
     pub(crate) worker: &'a Worker,
     pub(crate) live: &'a ActiveConfig,
     pub(crate) site: &'a Arc<LiveSite>,
-    pub(crate) rule: RuleIndex,
+    pub(crate) rule: RuleMatch,
     pub(crate) request: &'a RequestHead<'a>,
     pub(crate) started: Instant,
 }
@@ -33,10 +33,10 @@ pub(crate) struct Asking<'a> {
 /// Counts the request of a plan that turns out to need the origin.
 ///
 /// # Errors
-/// As for [`Asking::admit_forward`].
+/// As for [`Admission::admit_forward`].
 pub(crate) fn late(worker: &Worker, plan: &Plan, quota: &mut PackedFields) -> Result<(), Box<Reply>> {
     let lines = plan.request.fields.to_lines();
-    let asking = Asking {
+    let asking = Admission {
         worker,
         live: &plan.live,
         site: &plan.site,
@@ -48,7 +48,7 @@ pub(crate) fn late(worker: &Worker, plan: &Plan, quota: &mut PackedFields) -> Re
     Ok(())
 }
 
-impl Asking<'_> {
+impl Admission<'_> {
     /// Admits the request before the look-up, and returns the rate limit fields for its response.
     ///
     /// # Errors

@@ -9,8 +9,8 @@ use caching::{MethodClass, Miss, NotReused, Reuse, on_miss};
 use message::reason::{Detail, Reason};
 
 use crate::cache::inflight::assemble::Assembly;
+use crate::cache::inflight::fetch_spec::{Fetch, Tier};
 use crate::cache::inflight::scope::{FetchScope, MissingRange, ReplyOfParts};
-use crate::cache::inflight::wanted::{Fetch, Tier};
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Hit;
 use crate::cache::serve::Serving;

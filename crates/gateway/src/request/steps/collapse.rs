@@ -1,25 +1,25 @@
 //! One request among those that want the same response: it leads a forward, or waits for others until its turn comes.
 
-mod arrived;
+mod participant;
 
 use std::sync::Arc;
 
 use caching::explain::Finding;
 use caching::{NotReused, Outcome};
+use message::explain_record::note;
 use message::reason::{Detail, Reason};
 use message::timeline::{Stage, measure};
-use message::trace::note;
 use telemetry::CacheResult;
 
 use crate::cache::findings;
 use crate::cache::inflight::answer::{Answer, Failed};
-use crate::cache::inflight::driven::Driven;
+use crate::cache::inflight::fetch_spec::{Fetch, Sharing};
 use crate::cache::inflight::joining::{Part, Role, join_or_lead};
+use crate::cache::inflight::leader_task::LeaderTask;
 use crate::cache::inflight::next_move::{self, Again, Ask, Attempts};
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::{LeaderGuard, Learned, News, Waiter, Waiting};
-use crate::cache::inflight::wanted::{Fetch, Sharing};
-use crate::cache::publish::in_turn::Awaiting;
+use crate::cache::publish::fleet_fetch::Awaiting;
 use crate::cache::record::stored::Hit;
 use crate::cache::using::Use;
 use crate::request::interims::Interims;
@@ -29,14 +29,14 @@ use crate::request::reply::Reply;
 use crate::request::respond::{self, Problem};
 use crate::worker::Worker;
 
-use self::arrived::{CollapsedRequest, Step, Wanted};
+use self::participant::{Participant, WaiterAction, WantedAnswer};
 
 /// Why an attempt brought no reply, and the target of the next one.
-type Retry = (Again, Wanted);
+type Retry = (Again, WantedAnswer);
 
 /// Gets a response for `plan` that may be shared with others.
 pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, interims: &Interims) -> Next {
-    let mut seeking = CollapsedRequest::new(worker, plan, fetch, interims);
+    let mut seeking = Participant::new(worker, plan, fetch, interims);
     let mut attempts = Attempts::new(fetch.sharing);
     let mut variant = fetch.variant.clone();
     let detail = loop {
@@ -45,11 +45,11 @@ pub(crate) async fn run(worker: &Arc<Worker>, plan: &Plan, fetch: &Arc<Fetch>, i
             Err(retry) => retry,
         };
         let next = attempts.after(again);
-        if let next_move::Next::Forward(detail) = next {
+        if let next_move::RetryDecision::Forward(detail) = next {
             break detail;
         }
         seeking.prepare(again, wanted, &mut variant);
-        if next == next_move::Next::GivenUp {
+        if next == next_move::RetryDecision::GivenUp {
             break Reason::CollapseGivenUp.into();
         }
     };
@@ -68,13 +68,13 @@ pub(crate) async fn follow(
     mut waiter: Waiter,
     interims: &Interims,
 ) -> Next {
-    let seeking = CollapsedRequest::new(worker, plan, fetch, interims);
+    let seeking = Participant::new(worker, plan, fetch, interims);
     let answer = seeking.answer(&mut waiter, None).await;
     // The waiter keeps its place until its reader exists, so that nothing is released before.
     seeking.reply(&answer).unwrap_or_else(|_| Next::Reply(seeking.given_up()))
 }
 
-impl CollapsedRequest<'_> {
+impl Participant<'_> {
     async fn attempt(&self, sharing: Sharing, variant: &[u8]) -> Result<Next, Retry> {
         match self.take_part(sharing, variant) {
             Part::Leads(waiter) => {
@@ -96,10 +96,10 @@ impl CollapsedRequest<'_> {
     /// Reply to the request that leads.
     fn reply(&self, answer: &Answer) -> Result<Next, Retry> {
         match self.next_step(answer, Role::Leader) {
-            Step::Reply(next) => Ok(next),
-            Step::Failed(failed) => Ok(Next::Reply(self.failure(&failed, Role::Leader))),
-            Step::GivenUp => Ok(Next::Reply(self.given_up())),
-            Step::Again(again, wanted) => Err((again, wanted)),
+            WaiterAction::Reply(next) => Ok(next),
+            WaiterAction::Failed(failed) => Ok(Next::Reply(self.failure(&failed, Role::Leader))),
+            WaiterAction::GivenUp => Ok(Next::Reply(self.given_up())),
+            WaiterAction::Again(again, wanted) => Err((again, wanted)),
         }
     }
 
@@ -113,15 +113,15 @@ impl CollapsedRequest<'_> {
             match waiting.learn().await {
                 Learned::Interim(interim) => self.interims.push(interim),
                 Learned::Answer(answer) => match self.next_step(&answer, Role::Waiter) {
-                    Step::Reply(next) => {
+                    WaiterAction::Reply(next) => {
                         if waiting.is_kept(&answer).await {
                             return Ok(next);
                         }
                         self.tell("its body does not come: others go in turn");
                     }
-                    Step::Failed(failed) => break failed,
-                    Step::GivenUp => return Ok(Next::Reply(self.given_up())),
-                    Step::Again(again, wanted) => {
+                    WaiterAction::Failed(failed) => break failed,
+                    WaiterAction::GivenUp => return Ok(Next::Reply(self.given_up())),
+                    WaiterAction::Again(again, wanted) => {
                         if again == Again::Newer {
                             waiting.make_room();
                         }
@@ -179,7 +179,7 @@ impl CollapsedRequest<'_> {
     }
 
     /// Adapts the next attempt to what is wanted now.
-    fn prepare(&mut self, again: Again, wanted: Wanted, variant: &mut Vec<u8>) {
+    fn prepare(&mut self, again: Again, wanted: WantedAnswer, variant: &mut Vec<u8>) {
         match again {
             Again::Join => self.tell("the other request's answer is no answer to this one: once more"),
             Again::Newer => self.tell("the other request's answer is too old for this one: once more"),
@@ -194,8 +194,8 @@ impl CollapsedRequest<'_> {
             Again::Forward(_) => {}
         }
         match (again, wanted) {
-            (_, Wanted::Variant(known)) => *variant = known,
-            (_, Wanted::Scope(scope)) => self.ask(scope),
+            (_, WantedAnswer::Variant(known)) => *variant = known,
+            (_, WantedAnswer::Scope(scope)) => self.ask(scope),
             (Again::Ask(Ask::Whole), _) => self.ask(FetchScope::Whole),
             (Again::Ask(Ask::Anew), _) => self.ask(self.ask_anew()),
             _ => {}
@@ -210,9 +210,9 @@ impl CollapsedRequest<'_> {
     }
 
     /// Job of a forward that this request leads; `None` if a usable response has been stored meanwhile.
-    fn begin(&self, leader: LeaderGuard, sharing: Sharing) -> Option<Driven> {
+    fn begin(&self, leader: LeaderGuard, sharing: Sharing) -> Option<LeaderTask> {
         let timeline = self.plan.request.timeline.as_ref();
-        leader.in_flight().is_led_by(timeline.and_then(|timeline| timeline.recorded_context()));
+        leader.in_flight().set_leader(timeline.and_then(|timeline| timeline.recorded_context()));
         // Between the look-up and the join, another forward may have stored the response.
         if let Some(hit) = self.stored_meanwhile() {
             self.tell("another request has just stored what this one wants");
@@ -221,8 +221,8 @@ impl CollapsedRequest<'_> {
         }
         let job = self.job();
         Some(match job.takes_turn(sharing, Awaiting::Answer) {
-            false => Driven::new(job, leader),
-            true => Driven::in_turn(job, leader),
+            false => LeaderTask::new(job, leader),
+            true => LeaderTask::in_turn(job, leader),
         })
     }
 
@@ -243,7 +243,7 @@ impl CollapsedRequest<'_> {
     }
 
     /// Answer of the forward that this request leads.
-    async fn answer(&self, waiter: &mut Waiter, job: Option<Driven>) -> Answer {
+    async fn answer(&self, waiter: &mut Waiter, job: Option<LeaderTask>) -> Answer {
         let mut news = match job {
             Some(job) => job.first_news(waiter).await,
             None => waiter.news().await,

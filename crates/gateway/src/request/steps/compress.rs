@@ -17,9 +17,9 @@ use caching::explain::Finding;
 use caching::{MethodClass, Outcome, RequestFacts, fields};
 use http::HeaderName;
 use message::client::{Client, named_address_of};
+use message::explain_record::note;
 use message::fields::{Fields, PackedFields};
 use message::head::RequestHead;
-use message::trace::note;
 use message::trailers;
 use store::Place as SegmentPlace;
 
@@ -249,7 +249,7 @@ impl Compressing<'_> {
             None => Fill::window(Arc::clone(budget)),
         };
         let reader = fill.reader(0, None).ok_or(NotEncoded::Busy)?;
-        fill.has_encoder(charge);
+        fill.attach_encoder(charge);
         forms.iter().for_each(|forms| forms.begin(coding, &fill));
         let source = std::mem::replace(&mut reply.body, Body::Empty);
         let writer = Writer(fill);

@@ -44,7 +44,7 @@ pub(crate) async fn run(
         return Next::Reply(failed(worker, plan, &error, reason));
     }
     let written = PostStore::begin(worker, plan);
-    let updating = head_update::Asked::begin(worker, plan);
+    let updating = head_update::HeadExchange::begin(worker, plan);
     let (asked, sent) = (Asked::by(|name| fields.value(name).is_some()), now());
     match call.send(fields, body, &mut interim).await {
         Ok(response) => {

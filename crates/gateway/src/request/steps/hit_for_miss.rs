@@ -9,10 +9,10 @@ use origin::{OriginError, OriginResponse};
 
 use crate::cache::failure::FailureCause;
 use crate::cache::findings;
-use crate::cache::inflight::order::Turn;
+use crate::cache::inflight::fetch_spec::{Fetch, Sharing};
+use crate::cache::inflight::order::Sequence;
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::{Invalidations, LeaderGuard};
-use crate::cache::inflight::wanted::{Fetch, Sharing};
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Uncacheable;
 use crate::clock::now;
@@ -31,7 +31,7 @@ pub(crate) struct HitForMiss<'a> {
     job: Job,
     known: Uncacheable,
     /// When the origin was asked, and how often the key had been invalidated by then.
-    began: Turn,
+    began: Sequence,
     invalidations: Invalidations,
 }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use caching::Outcome;
+use message::explain_record::note;
 use message::reason::Reason;
 use message::timeline::{Stage, measure};
-use message::trace::note;
 
 use crate::cache::findings;
-use crate::cache::inflight::wanted::Tier;
+use crate::cache::inflight::fetch_spec::Tier;
 use crate::cache::key::site_key;
 use crate::cache::tiers::answer::{Answer, Said};
 use crate::cache::tiers::load::Asker;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use caching::FwdReason;
+use message::explain_record::note;
 use message::head::RequestHead;
 use message::reason::Reason;
 use message::timeline::{Stage, measure};
-use message::trace::note;
 use origin::RequestBody;
 use tokio::time::Instant;
 
-use crate::cache::inflight::wanted::Tier;
+use crate::cache::inflight::fetch_spec::Tier;
 use crate::cache::lookup::{Found, Lookup};
 use crate::cache::probing::{self, Candidate};
 use crate::cache::serve::Serving;

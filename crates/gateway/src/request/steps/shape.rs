@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use caching::explain::Finding;
 use message::client::known_address_of;
+use message::explain_record::note;
 use message::head::RequestHead;
-use message::trace::note;
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
@@ -16,7 +16,7 @@ use crate::request::reply::Reply;
 use crate::request::respond::{self, Problem};
 use crate::rewrite::edit::TooLarge;
 use crate::rewrite::shape::{self, Shape, Shaped};
-use crate::rewrite::{cors, told};
+use crate::rewrite::{cors, rule_log};
 use crate::routing::LiveSite;
 use crate::worker::Worker;
 
@@ -45,7 +45,7 @@ pub(crate) fn run(
     if matching.is_empty() {
         return Shaping::AsSent;
     }
-    told::tell(&worker.recorder, request.record, site, Phase::ClientRequest, &matching);
+    rule_log::tell(&worker.recorder, request.record, site, Phase::ClientRequest, &matching);
     let refused = |status| {
         let problem = Problem::transformed(status);
         Shaping::Reply(Box::new(respond::reply(&problem, Some(site), started, worker).locally()))
@@ -110,7 +110,7 @@ pub(crate) fn overlay(worker: &Worker, asked: (&RequestHead<'_>, IpAddr), reply:
     let (request, _) = asked;
     match overlays::of_reply(&site, asked, reply) {
         Ok(matching) => {
-            told::tell(&worker.recorder, request.record, &site, Phase::ClientResponse, &matching);
+            rule_log::tell(&worker.recorder, request.record, &site, Phase::ClientResponse, &matching);
         }
         Err(TooLarge) => {
             let (rule, started) = (reply.account.rule, reply.account.started);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use caching::explain::Finding;
 use caching::{MethodClass, Outcome};
+use message::explain_record::{Record, note};
 use message::fields::PackedFields;
 use message::reason::Reason;
-use message::trace::{Record, note};
 use telemetry::CacheResult;
 
 use crate::config::{CacheRule, DefaultResponse};
@@ -15,7 +15,7 @@ use crate::request::reply::{Body, Length, Reply, ReplyHead, has_no_content};
 use crate::worker::Worker;
 
 /// Facts about a request that decide about its default response.
-pub(crate) struct Asked<'a> {
+pub(crate) struct FailedRequest<'a> {
     pub(crate) rule: &'a CacheRule,
     pub(crate) method: MethodClass,
     pub(crate) record: Option<&'a Arc<Record>>,
@@ -23,7 +23,7 @@ pub(crate) struct Asked<'a> {
 
 /// Replaces a failure, whatever its source, with the default response of the rule. Only for methods that retrieve: a request that
 /// changes something must see that it failed.
-pub(crate) fn replace_failure(worker: &Worker, asked: &Asked<'_>, mut reply: Reply) -> Reply {
+pub(crate) fn replace_failure(worker: &Worker, asked: &FailedRequest<'_>, mut reply: Reply) -> Reply {
     // Covers all failures, and few hits.
     if reply.status >= 400 {
         replace(worker, asked, &mut reply);
@@ -31,7 +31,7 @@ pub(crate) fn replace_failure(worker: &Worker, asked: &Asked<'_>, mut reply: Rep
     reply
 }
 
-fn replace(worker: &Worker, asked: &Asked<'_>, reply: &mut Reply) {
+fn replace(worker: &Worker, asked: &FailedRequest<'_>, reply: &mut Reply) {
     let Some(default) = asked.rule.protection.default_response.as_deref() else { return };
     if asked.method.is_reusing() && stands_in_for(default, reply) {
         note(asked.record, || {

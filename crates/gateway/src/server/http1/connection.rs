@@ -9,7 +9,7 @@ use message::head::ClientEnd;
 use super::response::{Chunking, Wanted};
 use crate::active::ActiveConfig;
 use crate::request::plan::Plan;
-use crate::server::doorway::Seat;
+use crate::server::connection_table::OpenConnection;
 use crate::server::wire::{Farewell, Input, Stream, Wire, WireError};
 use crate::worker::{IdleEnd, Worker};
 
@@ -31,7 +31,7 @@ pub(crate) struct Connection<S> {
     pub(super) answered: u64,
     /// How to close it after the last request read.
     pub(super) farewell: Farewell,
-    pub(super) seat: Arc<Seat>,
+    pub(super) seat: Arc<OpenConnection>,
 }
 
 /// Facts of a request that outlive its head in the buffer.

@@ -14,7 +14,7 @@ use super::request_body::{BodyProblem, BodyPump, CLIENT_CLOSED, Pumped, Rest};
 use super::response::{BodyFraming, Chunk, Chunking, Http1Head, Wanted, write_framing};
 use crate::active::ActiveConfig;
 use crate::cache::readers::WaitingReader;
-use crate::observe::account::{self, Asked, Delivered};
+use crate::observe::account::{self, Delivered, LoggedRequest};
 use crate::request::reply::{Body, BrokenBody, Reply};
 use crate::server::at_once;
 use crate::server::tunnel::{self, TunnelEnd};
@@ -26,7 +26,7 @@ const TURN_BYTES_MAX: usize = 256 << 10;
 /// A response that is being sent.
 pub(super) struct Delivery<'a, S> {
     connection: &'a mut Connection<S>,
-    asked: Asked<'a>,
+    asked: LoggedRequest<'a>,
     traits: Traits,
     pump: Option<BodyPump>,
     reply: Box<Reply>,
@@ -52,7 +52,7 @@ enum Moved {
 impl<'a, S: Stream> Delivery<'a, S> {
     pub(super) fn new(
         connection: &'a mut Connection<S>,
-        asked: Asked<'a>,
+        asked: LoggedRequest<'a>,
         traits: Traits,
         pump: Option<BodyPump>,
         reply: Box<Reply>,
@@ -262,7 +262,7 @@ impl<'a, S: Stream> Delivery<'a, S> {
         if self.traits.has_no_body() || pump.is_complete() {
             return Ok(Persistence::KeepAlive);
         }
-        pump.is_drained();
+        pump.mark_drained();
         let limit = pump.received_bytes() + DRAINED_BYTES_MAX;
         while pump.received_bytes() < limit {
             match pump.step(&mut connection.wire, &mut connection.input, &connection.worker).await {

@@ -25,18 +25,18 @@ use self::connection::{Next, Traits};
 use self::delivery::Delivery;
 use self::request_body::{BodyProblem, BodyPump, CLIENT_CLOSED, Pumped};
 use self::response::{Http1Head, Wanted};
-use super::doorway::Seat;
+use super::connection_table::OpenConnection;
 use super::wire::{Farewell, Input, Stream, Wire, WireError};
 use crate::active::ActiveConfig;
 use crate::config::Config;
-use crate::observe::account::{self, Asked};
-use crate::observe::traces;
+use crate::observe::account::{self, LoggedRequest};
+use crate::observe::otel;
 use crate::request::exchange;
 use crate::request::interims::{Awaited, Coming, Interims};
 use crate::request::plan::{Plan, Step};
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
-use crate::rewrite::way;
+use crate::rewrite::forwarding;
 use crate::routing::Routes;
 use crate::worker::{IdleEnd, Worker};
 
@@ -71,7 +71,7 @@ impl<S: Stream> Connection<S> {
         input: Input,
         worker: Arc<Worker>,
         client: ClientEnd,
-        seat: Arc<Seat>,
+        seat: Arc<OpenConnection>,
     ) -> Self {
         let live = worker.live();
         let limits = &live.config.limits;
@@ -188,10 +188,10 @@ impl<S: Stream> Connection<S> {
         let normal = normal_target(&head);
         let path_and_query = normal.as_deref().unwrap_or(head.path_and_query);
         let mut request = request_head(&head, path_and_query, (&self.client, &self.live.config));
-        let timeline = traces::begin(&self.worker, &self.live, &request, self.wire.seen());
+        let timeline = otel::begin(&self.worker, &self.live, &request, self.wire.seen());
         request.timeline = timeline.as_ref();
         let mut step = exchange::begin(&self.worker, &self.live, &request, &mut self.key, self.wire.seen());
-        traces::tell(request.timeline, &mut step);
+        otel::tell(request.timeline, &mut step);
         let head_bytes = head.bytes;
         // Used in place: moving a reply is a part of the cost of a hit.
         if let Step::Reply(reply) = &step
@@ -283,11 +283,13 @@ impl<S: Stream> Connection<S> {
             Some(_) => plan.body_limits(),
         };
         let mut pump = BodyPump::new(traits.framing, &self.codec, limits, sender);
-        let waiting = account::Waiting::new(&self.worker, &plan);
+        let waiting = account::AwaitedReply::new(&self.worker, &plan);
         let answered = self.answer(&plan, body, &mut pump, traits).await;
         waiting.end();
         match answered {
-            Ok(Ok(reply)) => Delivery::new(self, Asked::of(&plan), traits, Some(pump), reply).run().await,
+            Ok(Ok(reply)) => {
+                Delivery::new(self, LoggedRequest::of(&plan), traits, Some(pump), reply).run().await
+            }
             Ok(Err(problem)) => self.refuse_content(&plan, &problem, traits, &pump).await,
             Err(error) => {
                 self.left(&plan, &pump);
@@ -364,7 +366,7 @@ impl<S: Stream> Connection<S> {
         let _in_flight = self.worker.recorder.in_flight();
         let limits = self.live.config.limits.body_limits();
         let pump = BodyPump::new(traits.framing, &self.codec, limits, None);
-        Delivery::new(self, Asked::at_once(request), traits, Some(pump), reply).run().await
+        Delivery::new(self, LoggedRequest::at_once(request), traits, Some(pump), reply).run().await
     }
 
     /// Answers a request whose content can't be read to its end, if its client is there, and ends the connection.
@@ -383,7 +385,7 @@ impl<S: Stream> Connection<S> {
         self.farewell = Farewell::Lingering;
         let problem = Problem::new(status, problem.reason(), problem.to_string());
         let reply = exchange::refuse_content(&self.worker, plan, &problem);
-        Delivery::new(self, Asked::of(plan), traits.closing(), None, Box::new(reply)).run().await
+        Delivery::new(self, LoggedRequest::of(plan), traits.closing(), None, Box::new(reply)).run().await
     }
 
     /// Answers a request whose head is malformed or over a limit, and ends the connection.
@@ -463,7 +465,7 @@ fn request_head<'a>(
 ) -> RequestHead<'a> {
     RequestHead {
         method: head.method,
-        scheme: way::scheme(client.peer, head.fields, &config.trusted_proxies),
+        scheme: forwarding::scheme(client.peer, head.fields, &config.trusted_proxies),
         authority: head.authority.as_str(),
         path_and_query,
         version: match head.version {

@@ -185,7 +185,7 @@ impl BodyPump {
     }
 
     /// Switches to reading the rest after the response.
-    pub(super) fn is_drained(&mut self) {
+    pub(super) fn mark_drained(&mut self) {
         self.awaited = Awaited::NextRequest;
         self.waits_anew();
     }

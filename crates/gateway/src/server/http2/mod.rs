@@ -50,13 +50,13 @@ use self::response::Wanted;
 use self::send_memory::SendMemory;
 use self::stall::StallGuard;
 use self::stream::{Exchange, Responder};
+use super::connection_table::OpenConnection;
 use super::deadline::Deadline;
-use super::doorway::Seat;
 use super::wire::Stream;
 use crate::active::ActiveConfig;
 use crate::config::ClientLimits;
-use crate::observe::account::{self, Asked, Delivered};
-use crate::observe::traces;
+use crate::observe::account::{self, Delivered, LoggedRequest};
+use crate::observe::otel;
 use crate::request::exchange::{self};
 use crate::request::plan::Step;
 use crate::request::reply::Reply;
@@ -80,7 +80,7 @@ pub(crate) async fn serve<S: Stream + 'static>(
     io: S,
     worker: Arc<Worker>,
     client: ClientEnd,
-    seat: Arc<Seat>,
+    seat: Arc<OpenConnection>,
 ) {
     let live = worker.live();
     let limits = &live.config.limits;
@@ -140,7 +140,7 @@ struct Connection<S> {
     /// Scratch space for cache keys.
     key: Vec<u8>,
     answered: u64,
-    seat: Arc<Seat>,
+    seat: Arc<OpenConnection>,
     memory: Arc<SendMemory>,
 }
 
@@ -156,7 +156,7 @@ enum Phase {
     clippy::large_enum_variant,
     reason = "made and taken apart at once; a box would cost more than the move"
 )]
-enum Event {
+enum StreamEvent {
     Request(Request<RecvStream>, SendResponse<Bytes>),
     /// No stream for the time limit.
     Idle,
@@ -171,7 +171,7 @@ impl<S: Stream + 'static> Connection<S> {
         worker: Arc<Worker>,
         live: Arc<ActiveConfig>,
         client: ClientEnd,
-        seat: Arc<Seat>,
+        seat: Arc<OpenConnection>,
     ) -> Self {
         let limits = &live.config.limits;
         let idle = IdleClock::new(limits.idle_timeout);
@@ -207,15 +207,15 @@ impl<S: Stream + 'static> Connection<S> {
                 }
             };
             match event {
-                Event::Request(request, respond) => self.request(request, respond),
-                Event::Idle if self.phase == Phase::Open => self.leave(),
-                Event::Idle | Event::Closed => return,
-                Event::Broken(error) => return self.broken(&error),
+                StreamEvent::Request(request, respond) => self.request(request, respond),
+                StreamEvent::Idle if self.phase == Phase::Open => self.leave(),
+                StreamEvent::Idle | StreamEvent::Closed => return,
+                StreamEvent::Broken(error) => return self.broken(&error),
             }
         }
     }
 
-    async fn next(&mut self) -> Event {
+    async fn next(&mut self) -> StreamEvent {
         poll_fn(|context| {
             let mut accepted = poll_accept(&mut self.h2, context);
             if accepted.is_pending() && self.cork.pull() {
@@ -223,20 +223,20 @@ impl<S: Stream + 'static> Connection<S> {
                 accepted = poll_accept(&mut self.h2, context);
             }
             match accepted {
-                Poll::Ready(Some(Ok(_))) if !self.seat.begins() => Poll::Ready(Event::Closed),
+                Poll::Ready(Some(Ok(_))) if !self.seat.begins() => Poll::Ready(StreamEvent::Closed),
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     self.cork.push();
-                    Poll::Ready(Event::Request(request, respond))
+                    Poll::Ready(StreamEvent::Request(request, respond))
                 }
-                Poll::Ready(Some(Err(error))) => Poll::Ready(Event::Broken(error)),
-                Poll::Ready(None) => Poll::Ready(Event::Closed),
+                Poll::Ready(Some(Err(error))) => Poll::Ready(StreamEvent::Broken(error)),
+                Poll::Ready(None) => Poll::Ready(StreamEvent::Closed),
                 Poll::Pending if self.h2.has_streams() => {
                     self.idle.stop();
                     Poll::Pending
                 }
                 Poll::Pending => {
                     self.seat.waits();
-                    self.idle.poll_passed(context).map(|()| Event::Idle)
+                    self.idle.poll_passed(context).map(|()| StreamEvent::Idle)
                 }
             }
         })
@@ -292,10 +292,10 @@ impl<S: Stream + 'static> Connection<S> {
             Err(problem) => return responder.refuse(&problem, wanted),
         };
         let started = Instant::now();
-        let timeline = traces::begin(&self.worker, &self.live, &head, started);
+        let timeline = otel::begin(&self.worker, &self.live, &head, started);
         head.timeline = timeline.as_ref();
         let mut step = exchange::begin(&self.worker, &self.live, &head, &mut self.key, started);
-        traces::tell(head.timeline, &mut step);
+        otel::tell(head.timeline, &mut step);
         match step {
             Step::Reply(reply) => self.reply(reply, &head, responder),
             Step::Forward(plan) => {
@@ -326,7 +326,7 @@ impl<S: Stream + 'static> Connection<S> {
                 let request = head.into_owned();
                 let in_flight = self.worker.recorder.in_flight();
                 drop(tokio::spawn(async move {
-                    open.deliver(Asked::at_once(&request), BodyPump::idle()).await;
+                    open.deliver(LoggedRequest::at_once(&request), BodyPump::idle()).await;
                     drop(in_flight);
                 }));
             }

@@ -50,7 +50,7 @@ struct Reader {
     stream: RecvStream,
     /// Whether all of the body has arrived.
     has_ended: bool,
-    held: Held,
+    held: UnsentData,
     limits: BodyLimits,
     pace: Pace,
     progress: Arc<Progress>,
@@ -65,13 +65,13 @@ struct Quiet {
 
 /// Bytes of a body that the origin has not taken, in one buffer: frames may be of one byte. They are taken from `h2`, where they
 /// are not counted, and charged; the client's window bounds them.
-struct Held {
+struct UnsentData {
     bytes: BytesMut,
     charge: Option<Charge>,
     budget: Arc<Budget>,
 }
 
-enum Step {
+enum TakenData {
     /// The origin's side has taken a piece of this many bytes.
     Taken(usize),
     Arrived(Result<Option<Bytes>, BodyProblem>),
@@ -99,7 +99,7 @@ impl BodyPump {
         let reader = Reader {
             stream,
             has_ended: false,
-            held: Held { bytes: BytesMut::new(), charge: None, budget: Arc::clone(budget) },
+            held: UnsentData { bytes: BytesMut::new(), charge: None, budget: Arc::clone(budget) },
             limits,
             pace: Pace::default(),
             progress: Arc::clone(&progress),
@@ -159,18 +159,18 @@ impl Reader {
     async fn run(mut self, mut sender: RequestBodySender) -> Result<(), (BodyProblem, RequestBodySender)> {
         while !self.has_ended || !self.held.bytes.is_empty() {
             let taken = match self.step(&mut sender).await {
-                Step::Taken(bytes) => bytes,
-                Step::NotNeeded => return Ok(()),
-                Step::Waits => continue,
-                Step::Arrived(Ok(Some(data))) => match self.held.pass(&data, &mut sender) {
+                TakenData::Taken(bytes) => bytes,
+                TakenData::NotNeeded => return Ok(()),
+                TakenData::Waits => continue,
+                TakenData::Arrived(Ok(Some(data))) => match self.held.pass(&data, &mut sender) {
                     Ok(taken) => taken,
                     Err(OverBudget { .. }) => return Err((BodyProblem::Refused(no_memory()), sender)),
                 },
-                Step::Arrived(Ok(None)) => {
+                TakenData::Arrived(Ok(None)) => {
                     self.has_ended = true;
                     0
                 }
-                Step::Arrived(Err(problem)) => return Err((problem, sender)),
+                TakenData::Arrived(Err(problem)) => return Err((problem, sender)),
             };
             // The window opens as the origin takes the data, not as it arrives.
             if self.stream.flow_control().release_capacity(taken).is_err() {
@@ -186,7 +186,7 @@ impl Reader {
         }
     }
 
-    async fn step(&mut self, sender: &mut RequestBodySender) -> Step {
+    async fn step(&mut self, sender: &mut RequestBodySender) -> TakenData {
         let (waits, held) = (!self.held.bytes.is_empty(), &mut self.held);
         // A client whose window the origin keeps closed is not late.
         let since = Instant::now();
@@ -197,13 +197,13 @@ impl Reader {
         };
         let arrived = tokio::select! {
             biased;
-            room = sender.room(), if waits => return room.map_or(Step::NotNeeded, |room| Step::Taken(held.fill(room))),
+            room = sender.room(), if waits => return room.map_or(TakenData::NotNeeded, |room| TakenData::Taken(held.fill(room))),
             arrived = timeout(patience, self.stream.data()), if !self.has_ended => arrived,
-            () = sender.closed() => return Step::NotNeeded,
+            () = sender.closed() => return TakenData::NotNeeded,
         };
         let waited = if waits { Duration::ZERO } else { since.elapsed() };
-        Step::Arrived(match arrived {
-            Err(_) if self.has_moved() => return Step::Waits,
+        TakenData::Arrived(match arrived {
+            Err(_) if self.has_moved() => return TakenData::Waits,
             Err(_) => Err(BodyProblem::Refused(Problem::new(
                 408,
                 "request-body-timeout",
@@ -237,7 +237,7 @@ impl Reader {
     }
 }
 
-impl Held {
+impl UnsentData {
     /// Hands data over if there is room and nothing before it, and keeps it otherwise. Returns the number of bytes handed over.
     fn pass(&mut self, data: &[u8], sender: &mut RequestBodySender) -> Result<usize, OverBudget> {
         if self.bytes.is_empty()

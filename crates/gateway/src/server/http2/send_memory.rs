@@ -47,10 +47,10 @@ impl Counted {
 /// A piece with its room and charge.
 struct Piece {
     data: Bytes,
-    _place: Place,
+    _place: MemoryPlace,
 }
 
-struct Place {
+struct MemoryPlace {
     _room: OwnedSemaphorePermit,
     _charge: Option<Charge>,
 }
@@ -75,7 +75,7 @@ impl SendMemory {
         }
         let room = Arc::clone(&self.room).try_acquire_many_owned(self.permits(data.len())).ok()?;
         let charge = self.budget.reserve(data.len()).ok()?;
-        Some(Place { _room: room, _charge: Some(charge) }.hold(data))
+        Some(MemoryPlace { _room: room, _charge: Some(charge) }.hold(data))
     }
 
     /// Cuts off a piece of at most `bytes`; waits while there is no room for it.
@@ -83,15 +83,15 @@ impl SendMemory {
         let bytes = bytes.min(data.len()).min(PIECE_BYTES_MAX).min(self.bytes_max as usize);
         let room = self.acquire(self.permits(bytes)).await;
         if counted == Counted::Yes {
-            return Place { _room: room, _charge: None }.take(data, bytes);
+            return MemoryPlace { _room: room, _charge: None }.take(data, bytes);
         }
         if let Ok(charge) = self.budget.reserve(bytes) {
-            return Place { _room: room, _charge: Some(charge) }.take(data, bytes);
+            return MemoryPlace { _room: room, _charge: Some(charge) }.take(data, bytes);
         }
         drop(room);
         // With all of the room: nothing else is held at the same time.
         let room = self.acquire(self.bytes_max).await;
-        Place { _room: room, _charge: None }.take(data, bytes.min(UNCHARGED_BYTES_MAX))
+        MemoryPlace { _room: room, _charge: None }.take(data, bytes.min(UNCHARGED_BYTES_MAX))
     }
 
     async fn acquire(&self, bytes: u32) -> OwnedSemaphorePermit {
@@ -104,7 +104,7 @@ impl SendMemory {
     }
 }
 
-impl Place {
+impl MemoryPlace {
     fn take(self, data: &mut Slice, bytes: usize) -> io::Result<Bytes> {
         Ok(self.hold(data.split_to(bytes).into_bytes()?))
     }

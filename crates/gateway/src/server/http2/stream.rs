@@ -26,7 +26,7 @@ use super::response::{self, Follows, Http2Head, Wanted, follows};
 use super::send_memory::{Counted, SendMemory};
 use crate::active::ActiveConfig;
 use crate::config::ErrorExposure;
-use crate::observe::account::{self, Asked, Delivered, Sent};
+use crate::observe::account::{self, Delivered, LoggedRequest, Sent};
 use crate::pace::Pace;
 use crate::request::exchange;
 use crate::request::interims::{Awaited, Coming, Interims};
@@ -69,7 +69,7 @@ pub(super) struct Exchange {
 /// A response that is being sent. Accounted for however it ends: the drain limit drops it while it waits.
 struct Delivery<'a> {
     open: Open,
-    asked: Asked<'a>,
+    asked: LoggedRequest<'a>,
     pump: BodyPump,
     delivered: Delivered,
 }
@@ -180,7 +180,7 @@ impl Exchange {
             Err(BodyProblem::ClientLeft) => return self.left(),
         };
         self.resets.answered();
-        let asked = Asked::of(&self.plan);
+        let asked = LoggedRequest::of(&self.plan);
         let wanted = Wanted::by(&asked.request.method);
         let worker = Arc::clone(&self.responder.worker);
         match self.responder.open(reply, wanted) {
@@ -217,7 +217,7 @@ impl Exchange {
     async fn answer(&mut self, body: RequestBody) -> Result<Reply, BodyProblem> {
         let interims = Interims::default();
         let Responder { respond, worker, .. } = &mut self.responder;
-        let waiting = account::Waiting::new(worker, &self.plan);
+        let waiting = account::AwaitedReply::new(worker, &self.plan);
         let reply = pin!(exchange::finish(worker, &self.plan, body, &interims));
         let mut awaited = Awaited::new(reply, &interims);
         let wanted = self.plan.site.config.interim_responses;
@@ -262,7 +262,7 @@ impl Open {
     }
 
     /// Sends the body, then accounts for the exchange.
-    pub(super) async fn deliver(self, asked: Asked<'_>, pump: BodyPump) {
+    pub(super) async fn deliver(self, asked: LoggedRequest<'_>, pump: BodyPump) {
         let mut delivery = Delivery { open: self, asked, pump, delivered: Delivered::Broken };
         let Delivery { open, pump, .. } = &mut delivery;
         let ended = match open.follows {
@@ -283,7 +283,7 @@ impl Open {
     }
 
     //= RFC 9113 section 8.1: an incomplete response ends in RST_STREAM
-    fn break_off(&mut self, broken: Broken, asked: Asked<'_>) {
+    fn break_off(&mut self, broken: Broken, asked: LoggedRequest<'_>) {
         let reason = match broken {
             Broken::Body(reason) => {
                 self.worker.recorder.fill_aborted(reason);

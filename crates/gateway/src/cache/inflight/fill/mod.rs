@@ -28,7 +28,7 @@ use store::{Budget, Charge, Place};
 use tokio::sync::{Notify, SetOnce};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use self::state::{End, Reading, Retention, Room, State};
+use self::state::{End, FillState, Reading, Retention, Room};
 
 pub(crate) use self::reader::{Aborted, FillReader};
 pub(crate) use self::state::{CompleteBody, FillLimits, INLINE_BODY_BYTES_MAX, NotKept};
@@ -48,7 +48,7 @@ pub(crate) struct Fill {
     began_as: Retention,
     /// Requests that were promised this body and have not begun to read.
     promised: Arc<AtomicUsize>,
-    state: Mutex<State>,
+    state: Mutex<FillState>,
     arrived: Notify,
     read: Notify,
 }
@@ -91,7 +91,7 @@ impl Fill {
             promised,
             arrived: Notify::new(),
             read: Notify::new(),
-            state: Mutex::new(State {
+            state: Mutex::new(FillState {
                 pieces: VecDeque::new(),
                 segments: Vec::new(),
                 tail: Vec::with_capacity(tail_bytes),
@@ -230,7 +230,7 @@ impl Fill {
     }
 
     /// Returns whether no bytes have arrived and all readers are requests that were promised the body.
-    fn is_left_to_the_promised(&self, state: &State) -> bool {
+    fn is_left_to_the_promised(&self, state: &FillState) -> bool {
         state.total_bytes == 0 && state.followers().count() <= self.promised.load(Ordering::Acquire)
     }
 
@@ -331,7 +331,7 @@ impl Fill {
     }
 
     /// Counts the memory of the encoder of this body, which exists as long as readers keep it waiting.
-    pub(crate) fn has_encoder(&self, charge: Charge) {
+    pub(crate) fn attach_encoder(&self, charge: Charge) {
         self.state.lock().encoder_charge = Some(charge);
     }
 

@@ -37,9 +37,9 @@ pub(crate) struct FillLimits {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct FillState {
     /// Finished pieces, in order, without gaps.
-    pub(super) pieces: VecDeque<Piece>,
+    pub(super) pieces: VecDeque<FillPiece>,
     /// Sealed segments, to be stored.
     pub(super) segments: Vec<Segment>,
     /// Unfinished segment (only while the whole body is kept), and the charge for it.
@@ -84,7 +84,7 @@ impl Reading {
 }
 
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct FillPiece {
     pub(super) start: u64,
     pub(super) data: Slice,
 }
@@ -170,7 +170,7 @@ const HELD_UP_MS_MAX: i64 = 30_000;
 /// Most credit of a reader: a whole window read at once pays for the waiting time that follows.
 const CREDIT_MS_MAX: i64 = WINDOW_BYTES_MAX as i64 * 1000 / SHARED_RATE_MIN;
 
-impl State {
+impl FillState {
     /// Notes the arrival of bytes.
     pub(super) fn note_progress(&mut self, bytes: usize) {
         self.bytes_since += bytes;
@@ -299,7 +299,7 @@ impl State {
     /// Seals the tail as a segment.
     pub(super) fn seal(&mut self, budget: &Arc<Budget>, place: Place) -> Result<(), store::OverBudget> {
         let segment = Segment::copy(budget, place, &self.tail)?;
-        self.pieces.push_back(Piece { start: self.tail_start(), data: segment.slice(0, segment.len()) });
+        self.pieces.push_back(FillPiece { start: self.tail_start(), data: segment.slice(0, segment.len()) });
         self.segments.push(segment);
         self.tail.clear();
         self.tail_charge = None;
@@ -316,7 +316,7 @@ impl State {
                 Some(charge) => charge.hold(tail),
                 None => Bytes::from(tail),
             };
-            self.pieces.push_back(Piece { start, data: data.into() });
+            self.pieces.push_back(FillPiece { start, data: data.into() });
         }
         self.segments.clear();
         self.tail_charge = None;
@@ -342,7 +342,7 @@ impl State {
                 }
             },
         };
-        self.pieces.push_back(Piece { start, data: data.into() });
+        self.pieces.push_back(FillPiece { start, data: data.into() });
     }
 
     pub(super) fn finish(&mut self, budget: &Arc<Budget>, place: Place) -> Option<CompleteBody> {

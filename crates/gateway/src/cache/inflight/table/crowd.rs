@@ -36,12 +36,12 @@ pub(super) struct Crowd {
     /// Look-up at which the crowd opened; its answer serves look-ups from then on.
     open_since: LookUp,
     limits: CollapseLimits,
-    state: Mutex<State>,
+    state: Mutex<CrowdState>,
     changed: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct CrowdState {
     /// Waiters in the order of arrival.
     waiting: BTreeMap<u64, Entry>,
     tickets: u64,
@@ -126,8 +126,8 @@ impl Crowd {
 
     /// Returns whether a request that wants to join starts a new crowd instead. The responses of this crowd's forwards are not stored
     /// then.
-    pub(super) fn makes_room(&self, is_overtaken: impl Fn(LookUp) -> bool) -> bool {
-        let makes_room = is_overtaken(self.open_since);
+    pub(super) fn makes_room(&self, record_overtaken: impl Fn(LookUp) -> bool) -> bool {
+        let makes_room = record_overtaken(self.open_since);
         if makes_room {
             self.forwards().iter().for_each(|in_flight| in_flight.doom());
         }
@@ -263,7 +263,7 @@ impl Crowd {
     }
 }
 
-impl State {
+impl CrowdState {
     fn begins(&mut self, in_flight: &Arc<InFlight>, asker: Asker, wait_max: Duration) {
         let late_at = Instant::now().checked_add(wait_max);
         self.under_way.push(UnderWay { in_flight: Arc::clone(in_flight), asker, late_at });
@@ -399,7 +399,7 @@ impl Waiting {
     }
 
     /// Returns the time at which the request stops waiting for a turn.
-    fn leaves_at(&self, state: &State) -> Option<Instant> {
+    fn leaves_at(&self, state: &CrowdState) -> Option<Instant> {
         self.since.max(state.failed_at?).checked_add(self.crowd.limits.wait_max)
     }
 

@@ -9,7 +9,7 @@ use store::format::{
 use store::{FillId, Memory};
 
 use super::{bodies, encode, judge};
-use crate::cache::epochs::Epochs;
+use crate::cache::epochs::Invalidations;
 use crate::cache::record::segmented::Absent;
 use crate::cache::record::stored::{CacheEntry, StoredResponse, Uncacheable};
 use crate::config::CacheRule;
@@ -27,12 +27,12 @@ pub(crate) struct Decoded<'a> {
 pub(crate) struct Reader<'a> {
     /// Memory for the body's segments.
     pub(crate) memory: &'a Memory<CacheEntry>,
-    pub(crate) epochs: &'a Epochs,
+    pub(crate) epochs: &'a Invalidations,
     /// Rule of the request that asks for the key.
     pub(crate) rule: &'a CacheRule,
     pub(crate) groups_max: usize,
     /// Cache key of the target URI alone, if the requested key has more parts: for QUERY, and if fields are part of it. Keys are
-    /// watched then ([`Epochs::watch_keys`]).
+    /// watched then ([`Invalidations::watch_keys`]).
     pub(crate) site_key: Option<&'a [u8]>,
     /// Lead of the tier's clock over the clock of this process.
     pub(crate) clock_ahead_ms: i64,

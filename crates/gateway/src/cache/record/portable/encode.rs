@@ -12,8 +12,8 @@ use store::format::{
 use store::{FillId, SegmentId};
 
 use super::bodies;
-use crate::cache::epochs::Epochs;
-use crate::cache::record::inputs::Inputs;
+use crate::cache::epochs::Invalidations;
+use crate::cache::record::provenance::Provenance;
 use crate::cache::record::stored::{CacheEntry, StoredBody, StoredHead, StoredResponse, Uncacheable};
 
 /// Context of an encoding.
@@ -26,7 +26,7 @@ pub(crate) struct Writing<'a> {
     /// Layouts of segmented bodies that the tier has. A response whose body has none here is left out.
     pub(crate) given: &'a [Layout],
     /// Translates positions in this process's log to the shared log; `None` leaves them as they are.
-    pub(crate) epochs: Option<&'a Epochs>,
+    pub(crate) epochs: Option<&'a Invalidations>,
     /// Current time by the clock of this process.
     pub(crate) now: Timestamp,
     /// Lead of the tier's clock over the clock of this process.
@@ -91,10 +91,10 @@ pub(crate) fn encode(writing: &Writing<'_>, entry: &CacheEntry, merge: Merge<'_>
     let theirs: Vec<_> = theirs.filter(|their| !merge.dropped.contains(&their.id)).collect();
     let count = variants.len();
     variants.retain(|our| !theirs.iter().any(|their| overtakes(their, our, writing.tier_ms(writing.now))));
-    let is_overtaken = variants.len() < count;
+    let record_overtaken = variants.len() < count;
     let kept: Vec<_> =
         theirs.into_iter().filter(|their| !variants.iter().any(|our| is_same(their, our))).cloned().collect();
-    let ours = match (is_overtaken, kept.is_empty()) {
+    let ours = match (record_overtaken, kept.is_empty()) {
         (true, _) => Ours::Overtaken,
         (false, false) => Ours::Joined,
         (false, true) => Ours::Written,
@@ -153,7 +153,7 @@ fn body_bytes(head: &StoredHead) -> usize {
 
 /// Note on a fetch that brought no response to share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LastWord {
+pub(crate) enum ReleaseNote {
     /// Another instance should try.
     GaveUp,
     /// Other instances get no response from it, either.
@@ -167,7 +167,7 @@ pub(crate) enum LastWord {
 pub(crate) fn with_word(
     key: &[u8],
     theirs: Option<&[u8]>,
-    word: LastWord,
+    word: ReleaseNote,
     (now, clock_ahead_ms): (Timestamp, i64),
 ) -> Option<Vec<u8>> {
     let writing = Writing { key, keys: None, given: &[], epochs: None, now, clock_ahead_ms };
@@ -178,8 +178,8 @@ pub(crate) fn with_word(
         Some(Err(_)) => Vec::new(),
     };
     let note = match &word {
-        LastWord::NotShared(note) => written_note(note, &writing),
-        LastWord::GaveUp | LastWord::Unchanged => Note {
+        ReleaseNote::NotShared(note) => written_note(note, &writing),
+        ReleaseNote::GaveUp | ReleaseNote::Unchanged => Note {
             kind: NoteKind::GaveUp,
             scope: scope_number(RefusalScope::All),
             until_ms: writing.tier_ms(now),
@@ -225,7 +225,7 @@ impl Writing<'_> {
 /// A stored response with everything that a record needs of it.
 struct Known<'a> {
     stored: &'a StoredResponse,
-    inputs: &'a Inputs,
+    inputs: &'a Provenance,
     content_length: Option<String>,
     body: Body<'a>,
 }

@@ -13,8 +13,8 @@ use store::format::{Content, FieldLine as RawLine, NamedValue, Response, Variant
 use super::decode::Reader;
 use super::encode::CONTENT_LENGTH;
 use crate::cache::epochs::membership::{Membership, Stamp};
-use crate::cache::record::inputs::{self, IMPRINT, Inputs, ReadInputs, has_public_value};
-use crate::cache::record::particulars::Particulars;
+use crate::cache::record::cold_fields::ColdFields;
+use crate::cache::record::provenance::{self, IMPRINT, Provenance, ReadInputs, has_public_value};
 use crate::cache::record::stored::StoredHead;
 use crate::clock;
 use crate::config::Imprint;
@@ -31,7 +31,7 @@ pub(super) fn head(
     let nominated = NominatedFields::parse(&fields.to_lines()).ok()?;
     let values = nominated_values(&nominated, &variant.nominated, reader)?;
     let reason = response.reason.filter(|reason| is_text(reason));
-    let particulars = Particulars::new(nominated, values, reason)
+    let particulars = ColdFields::new(nominated, values, reason)
         .with_membership(seen.membership(reader))
         .with_inputs(Some(seen.inputs(variant.id, reader)));
     let asked_at = response.log.and_then(|place| reader.epochs.stamp_at(place));
@@ -150,12 +150,12 @@ impl<'a> Seen<'a> {
         std::str::from_utf8(fields::only(&self.judged, CONTENT_LENGTH)?).ok()?.parse().ok()
     }
 
-    fn inputs(&self, id: FillId, reader: &Reader<'_>) -> Inputs {
+    fn inputs(&self, id: FillId, reader: &Reader<'_>) -> Provenance {
         let response = self.response;
         let of_request = self.request.iter().copied();
         let judged =
             self.judged.iter().copied().filter(|(name, _)| !name.eq_ignore_ascii_case(CONTENT_LENGTH));
-        Inputs::read(ReadInputs {
+        Provenance::read(ReadInputs {
             id,
             body: match &response.body.content {
                 Content::Inline(_) => FillId::next(),
@@ -170,7 +170,7 @@ impl<'a> Seen<'a> {
             request: PackedFields::from_lines(
                 of_request.map(|(name, value)| (name, if has_public_value(name) { value } else { b"" })),
             ),
-            judged: inputs::with_imprint(PackedFields::from_lines(judged), reader.rule.imprint),
+            judged: provenance::with_imprint(PackedFields::from_lines(judged), reader.rule.imprint),
         })
     }
 }

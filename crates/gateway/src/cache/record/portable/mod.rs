@@ -19,7 +19,7 @@ mod judge;
 
 pub(crate) use self::decode::{Decoded, Reader, decode};
 pub(crate) use self::encode::{
-    Encoded, LastWord, Merge, Ours, SegmentBytes, Writing, encode, may_hold, nothing, with_word,
+    Encoded, Merge, Ours, ReleaseNote, SegmentBytes, Writing, encode, may_hold, nothing, with_word,
 };
 
 #[cfg(test)]

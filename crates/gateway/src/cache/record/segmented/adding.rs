@@ -70,7 +70,7 @@ impl Segmented {
             self.put(index, segment);
         } else if self.group.segment(index).is_none() {
             let (held, absent): (Vec<_>, Vec<_>) = neighbours.into_iter().partition(Fragment::is_held);
-            let joined = join(memory, held, Piece { range, segment });
+            let joined = join(memory, held, AddedPiece { range, segment });
             match &joined[..] {
                 [whole] if whole.range == cell => {
                     self.put(index, whole.segment.clone());
@@ -86,9 +86,9 @@ impl Segmented {
     }
 
     /// Absent fragments that a tier may have and that nothing has replaced.
-    fn still_known(&self, absent: Vec<Fragment>, held: &[Piece]) -> Vec<Fragment> {
+    fn still_known(&self, absent: Vec<Fragment>, held: &[AddedPiece]) -> Vec<Fragment> {
         let is_apart = |fragment: &Fragment| {
-            let overlaps = |piece: &Piece| {
+            let overlaps = |piece: &AddedPiece| {
                 piece.range.first <= fragment.range.last && fragment.range.first <= piece.range.last
             };
             self.is_followed() && !held.iter().any(overlaps)
@@ -99,12 +99,12 @@ impl Segmented {
 
 /// Piece of a cell while fragments are joined.
 #[derive(Clone)]
-struct Piece {
+struct AddedPiece {
     range: ByteRange,
     segment: Segment,
 }
 
-impl Piece {
+impl AddedPiece {
     fn into_fragment(self, memory: &Memory<impl Record>) -> Option<Fragment> {
         let group = Arc::new(memory.open_group());
         match group.put(0, self.segment) {
@@ -122,14 +122,16 @@ impl Piece {
 
 /// Fragments of one cell with one more, in order. Those that overlap or touch it are joined with it, by copying, which never makes more
 /// than a cell. If there is no room for the copy, or one of them can't be read, only the new one is kept.
-fn join(memory: &Memory<impl Record>, held: Vec<Fragment>, added: Piece) -> Vec<Piece> {
-    let mut pieces: Vec<Piece> = held
+fn join(memory: &Memory<impl Record>, held: Vec<Fragment>, added: AddedPiece) -> Vec<AddedPiece> {
+    let mut pieces: Vec<AddedPiece> = held
         .into_iter()
-        .filter_map(|fragment| Some(Piece { range: fragment.range, segment: fragment.group.segment(0)? }))
+        .filter_map(|fragment| {
+            Some(AddedPiece { range: fragment.range, segment: fragment.group.segment(0)? })
+        })
         .collect();
     let mut extents: Extents = pieces.iter().map(|piece| piece.range).collect();
     let joined = extents.insert(added.range);
-    let mut sources: Vec<Piece> = pieces.drain(joined.replaced.clone()).collect();
+    let mut sources: Vec<AddedPiece> = pieces.drain(joined.replaced.clone()).collect();
     let union = match sources.is_empty() {
         true => added,
         false => {
@@ -142,19 +144,19 @@ fn join(memory: &Memory<impl Record>, held: Vec<Fragment>, added: Piece) -> Vec<
 }
 
 /// Copies the bytes of several pieces, which cover `union` without a gap, into one.
-fn gather(memory: &Memory<impl Record>, sources: &[Piece], union: ByteRange) -> Option<Piece> {
+fn gather(memory: &Memory<impl Record>, sources: &[AddedPiece], union: ByteRange) -> Option<AddedPiece> {
     let place = sources.iter().map(|source| source.segment.place()).find(|place| *place == Place::File);
     let place = place.unwrap_or(Place::Heap);
     let mut parts: Vec<Bytes> = Vec::new();
     let mut position = union.first;
     while position <= union.last {
-        let covers = |source: &&Piece| source.range.first <= position && position <= source.range.last;
+        let covers = |source: &&AddedPiece| source.range.first <= position && position <= source.range.last;
         let source = sources.iter().filter(covers).max_by_key(|source| source.range.last)?;
         parts.push(source.rest(position).ok()?);
         position = source.range.last + 1;
     }
     let segment = Segment::gather(memory.budget(), place, &parts).ok()?;
-    Some(Piece { range: union, segment })
+    Some(AddedPiece { range: union, segment })
 }
 
 /// Removes the shortest fragments beyond [`FRAGMENTS_MAX`].

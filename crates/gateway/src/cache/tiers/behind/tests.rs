@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
 use super::*;
-use crate::cache::epochs::{Epochs, Purgers};
+use crate::cache::epochs::{Invalidations, Purgers};
 use crate::cache::record::portable::tests::world::{Asked, KEY, NOW, World, at, inline};
 use crate::cache::record::segmented::sample;
 use crate::cache::record::stored::{StoredBody, StoredHead, StoredResponse, Uncacheable};
@@ -30,7 +30,7 @@ pub(in crate::cache::tiers) struct Bench {
     pub(in crate::cache::tiers) world: World,
     pub(in crate::cache::tiers) server: DoubleServer,
     pub(in crate::cache::tiers) double: Double,
-    pub(in crate::cache::tiers) tiers: Arc<Tiers>,
+    pub(in crate::cache::tiers) tiers: Arc<RemoteTier>,
     pub(in crate::cache::tiers) runtime: Runtime,
 }
 
@@ -57,7 +57,7 @@ impl Bench {
             verification: VERIFICATION,
             leases: LEASES,
         };
-        let tiers = Arc::new(Tiers::new(tier, world.memory.budget(), Arc::clone(&world.epochs)));
+        let tiers = Arc::new(RemoteTier::new(tier, world.memory.budget(), Arc::clone(&world.epochs)));
         tiers.log().pretend_to_be_in_step();
         for _ in 0..TIER_WRITERS {
             let tiers = Arc::clone(&tiers);
@@ -153,7 +153,7 @@ fn many_who_wait_for_a_purge_leave_turns_to_who_reads_of_it() {
     // On a thread of its own, because the test would never end if the other tasks got no turns.
     thread::spawn(move || {
         let mut world = World::new(Rules::default());
-        world.epochs = Arc::new(Epochs::new(Purgers::Several));
+        world.epochs = Arc::new(Invalidations::new(Purgers::Several));
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         let bench = Bench::with(world, MemoryUse::Kept, runtime);
         bench.runtime.block_on(async {
@@ -162,7 +162,7 @@ fn many_who_wait_for_a_purge_leave_turns_to_who_reads_of_it() {
                 PurgeRecord { id: PurgeId([1; 16]), at_ms: 1, mode: PurgeMode::Hard, what: What::Everything };
             epochs.purge(record.clone(), &[]);
             let posted = log.post(&record);
-            epochs.is_posted(record.id, posted);
+            epochs.record_posted(record.id, posted);
             let keys = (0..KEYS).map(|key| [KEY, key.to_string().as_bytes()].concat());
             let keys: Vec<_> = keys.collect();
             keys.iter().for_each(|key| bench.put_at(key, inline(bench.head(), b"body")));
@@ -255,7 +255,7 @@ fn what_was_asked_for_later_stays() {
         let end = bench.tiers.carry_out(KEY, &pending).await;
         assert!(matches!(end, End::Overtaken));
         assert_eq!(bench.there().await.unwrap(), newer);
-        bench.tiers.is_overtaken(&older);
+        bench.tiers.record_overtaken(&older);
         assert!(bench.tiers.is_suspect(&older), "its next use reads what the tier has");
         let newest = bench.world.entry(vec![inline(bench.head_at(before(0)), b"newest")]);
         let pending = put(Arc::new(newest));

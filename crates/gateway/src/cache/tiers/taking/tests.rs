@@ -13,7 +13,7 @@ use super::*;
 use crate::cache::record::portable::tests::world::{KEY, inline};
 use crate::cache::record::stored::CacheEntry;
 use crate::cache::record::stored::Uncacheable;
-use crate::cache::tiers::answer::There;
+use crate::cache::tiers::answer::RemoteState;
 use crate::cache::tiers::behind::tests::Bench;
 use crate::clock::now;
 
@@ -24,18 +24,18 @@ const UNREACHABLE: Behaviour = Behaviour { unreachable_permille: 1000, ..Behavio
 impl Bench {
     async fn take(&self) -> Taking {
         let known = self.tiers.known(KEY);
-        let wanted = Wanted { key: KEY, variant: b"", known: known.as_ref(), trace: None };
+        let wanted = WantedLease { key: KEY, variant: b"", known: known.as_ref(), trace: None };
         self.tiers.take_lease(wanted).await
     }
 
-    async fn taken(&self) -> Arc<Held> {
+    async fn taken(&self) -> Arc<HeldLease> {
         match self.take().await {
             Taking::Taken(held) => held,
             Taking::Held(_) | Taking::Failed => panic!("nobody else wants it"),
         }
     }
 
-    fn put_under(&self, held: &Arc<Held>, body: &'static [u8]) -> Arc<CacheEntry> {
+    fn put_under(&self, held: &Arc<HeldLease>, body: &'static [u8]) -> Arc<CacheEntry> {
         let entry = Arc::new(self.world.entry(vec![inline(self.head(), body)]));
         let put = Arc::clone(&entry);
         self.tiers.update(&self.world.memory, (KEY, Some(held)), |_| Change::Put(put));
@@ -87,20 +87,20 @@ fn a_response_frees_the_lease_and_news_of_it_are_written_as_anything_else() {
 fn what_was_read_under_a_lease_is_not_read_again_to_write() {
     let bench = Bench::new();
     bench.runtime.block_on(async {
-        let written_upon = async |there: There| {
+        let written_upon = async |there: RemoteState| {
             let held = bench.taken().await;
-            held.is_upon(there);
+            held.attach(there);
             let before = bench.double.operations();
             bench.put_under(&held, b"stored");
             bench.tiers.written(KEY).await;
             assert_eq!(bench.note().await, Some((None, 1)));
             bench.double.operations() - before
         };
-        let unread = written_upon(There::Unread).await;
+        let unread = written_upon(RemoteState::Unread).await;
         let record =
             bench.tiers.record(&names::of_record(KEY).unwrap(), Tracking::Off).await.unwrap().unwrap();
-        assert_eq!(written_upon(There::Record(record.clone())).await, unread - 1);
-        for outdated in [There::Nothing, There::Record(record)] {
+        assert_eq!(written_upon(RemoteState::Record(record.clone())).await, unread - 1);
+        for outdated in [RemoteState::Nothing, RemoteState::Record(record)] {
             assert_eq!(written_upon(outdated).await, unread, "one write in vain, and no reading");
         }
     });
@@ -167,7 +167,7 @@ fn a_lease_that_is_dropped_is_freed_with_a_word() {
 
         let before = bench.there().await;
         let held = bench.taken().await;
-        held.is_not_needed();
+        held.give_back_unused();
         drop(held);
         awaited(&bench, &other).await;
         assert_eq!(bench.there().await, before);
@@ -222,13 +222,13 @@ fn a_lease_comes_with_what_lies_there_in_one_round_trip() {
         sleep(Duration::from_millis(100)).await;
         bench.double.behave(far);
         let began = Instant::now();
-        let wanted = Wanted { key: KEY, variant: b"", known: None, trace: None };
+        let wanted = WantedLease { key: KEY, variant: b"", known: None, trace: None };
         let home = Home { memory: &bench.world.memory, epochs: &bench.world.epochs };
         let asker = Asker { rule: bench.world.rule(), groups_max: 128, site_key: None };
         let (taking, looked) = bench.tiers.take_lease_and_look(home, wanted, asker).await;
         assert!(began.elapsed() <= ROUND_TRIP + Duration::from_millis(2), "{:?}", began.elapsed());
         let looked = looked.expect("the tier answers");
-        assert!(matches!(looked.there, There::Record(_)), "{looked:?}");
+        assert!(matches!(looked.there, RemoteState::Record(_)), "{looked:?}");
         assert!(matches!(taking, Taking::Taken(_)));
     });
 }
@@ -258,7 +258,7 @@ fn a_tier_in_trouble_costs_one_deadline() {
             assert!(matches!(bench.take().await, Taking::Failed));
             assert!(began.elapsed() <= DEADLINE + Duration::from_millis(2), "{:?}", began.elapsed());
             let (began, limit) = (Instant::now(), Duration::from_secs(1));
-            assert_eq!(bench.tiers.await_other(KEY, None, limit).await, Awaited::Failed);
+            assert_eq!(bench.tiers.await_other(KEY, None, limit).await, LeaseWaited::Failed);
             assert!(began.elapsed() <= limit + DEADLINE + Duration::from_millis(2), "{:?}", began.elapsed());
         });
     }
@@ -270,8 +270,8 @@ fn a_lease_tells_for_which_variant_it_is_and_who_asks() {
     let bench = Bench::new();
     bench.runtime.block_on(async {
         let trace = Some(TraceContext::root(TraceFlags::SAMPLED));
-        let wanted = |variant| Wanted { key: KEY, variant, known: None, trace: None };
-        let leader = Wanted { trace, ..wanted(b"en") };
+        let wanted = |variant| WantedLease { key: KEY, variant, known: None, trace: None };
+        let leader = WantedLease { trace, ..wanted(b"en") };
         let Taking::Taken(_held) = bench.tiers.take_lease(leader).await else {
             panic!("nobody else wants it");
         };

@@ -21,7 +21,7 @@ pub(in crate::server::http2) use crate::config::sample::limits;
 use message::head::{ClientEnd, Peer, Scheme, Trust};
 
 use crate::config::sample::site;
-use crate::server::doorway::{Holder, Seat};
+use crate::server::connection_table::{Holder, OpenConnection};
 use crate::server::wire::Stream;
 use crate::worker::{self, Worker};
 
@@ -133,7 +133,7 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     String::from_utf8(read).unwrap()
 }
 
-pub(super) fn seat(worker: &Worker) -> Arc<Seat> {
+pub(super) fn seat(worker: &Worker) -> Arc<OpenConnection> {
     worker.shared.doorway.enter(0, Holder::Client(message::client::Client::of(client().peer.ip()))).0
 }
 

@@ -20,16 +20,16 @@ use tokio::runtime::{Builder, Runtime};
 use super::super::{Decoded, Encoded, Merge, Reader, Writing, decode, encode};
 use crate::active::ActiveConfig;
 use crate::cache::epochs::membership::Stamp;
-use crate::cache::epochs::{Epochs, Purgers};
+use crate::cache::epochs::{Invalidations, Purgers};
 use crate::cache::key::key_of;
-use crate::cache::publish::freshen::Freshening;
-use crate::cache::record::inputs::KeepInputs;
+use crate::cache::publish::freshen::FreshenedHead;
+use crate::cache::record::provenance::KeepInputs;
 use crate::cache::record::segmented::Segmented;
 use crate::cache::record::stored::{CacheEntry, StoredBody, StoredHead, StoredResponse};
 use crate::clock::corrected_by_ms;
 use crate::config::{CacheRule, Site, sample};
 use crate::rewrite::reading::{self, Inbound, Terms};
-use crate::routing::{LiveSite, Routes, RuleIndex};
+use crate::routing::{LiveSite, Routes, RuleMatch};
 
 pub(crate) const KEY: &[u8] = b"site\0http\0a.example\0/x?y=1";
 pub(crate) const NOW: Timestamp = Timestamp::from_ms(1_800_000_000_123);
@@ -38,8 +38,8 @@ const URL: (&str, &str) = ("a.example", "/x?y=1");
 pub(crate) struct World {
     live: Arc<ActiveConfig>,
     site: Arc<LiveSite>,
-    rule: RuleIndex,
-    pub(crate) epochs: Arc<Epochs>,
+    rule: RuleMatch,
+    pub(crate) epochs: Arc<Invalidations>,
     pub(crate) memory: Memory<CacheEntry>,
     _runtime: Runtime,
 }
@@ -71,7 +71,7 @@ impl World {
             has_timelines: false,
             tls: Vec::new(),
         };
-        let epochs = Arc::new(Epochs::new(Purgers::This));
+        let epochs = Arc::new(Invalidations::new(Purgers::This));
         epochs.watch_keys();
         Self {
             live: Arc::new(live),
@@ -113,9 +113,9 @@ impl World {
         request: &'a Inbound,
         facts: &'a RequestFacts,
         stamp: Stamp,
-    ) -> Freshening<'a> {
+    ) -> FreshenedHead<'a> {
         let (live, site, epochs, rule) = (&self.live, &self.site, &self.epochs, self.rule);
-        Freshening { live, site, rule, request, facts, epochs, stamp, inputs: KeepInputs::Yes }
+        FreshenedHead { live, site, rule, request, facts, epochs, stamp, inputs: KeepInputs::Yes }
     }
 
     /// Head that is stored of a response.

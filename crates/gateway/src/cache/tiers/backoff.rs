@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// End of the back-off, if one is running.
 #[derive(Default)]
-pub(super) struct Rest {
+pub(super) struct Backoff {
     until: Mutex<Option<Instant>>,
     over: Notify,
 }
@@ -16,7 +16,7 @@ pub(super) struct Rest {
 /// Shortest back-off. Short enough to notice soon that one of several probes was enough.
 const REST_MIN: Duration = Duration::from_millis(20);
 
-impl Rest {
+impl Backoff {
     /// Begins or extends the back-off to `retry` from now. Returns whether none was running.
     pub(super) fn begin(&self, retry: Duration, now: Instant) -> bool {
         let end = now + retry.max(REST_MIN);

@@ -16,10 +16,10 @@ pub(super) const LATE_MAX: Duration = Duration::from_secs(300);
 
 /// Doubt about earlier puts. One for all keys: few puts are in doubt, or many.
 #[derive(Debug, Default)]
-pub(super) struct Doubt(Mutex<State>);
+pub(super) struct LateWriteGuard(Mutex<GuardState>);
 
 #[derive(Debug, Default)]
-enum State {
+enum GuardState {
     #[default]
     None,
     /// A put got no answer, and neither did any later request.
@@ -27,25 +27,25 @@ enum State {
     Until(Instant),
 }
 
-impl Doubt {
+impl LateWriteGuard {
     /// Notes a put without an answer.
     pub(super) fn begin(&self) {
-        *self.0.lock() = State::Silent;
+        *self.0.lock() = GuardState::Silent;
     }
 
     /// Notes an answer of the tier: the doubt ends [`LATE_MAX`] after the first one.
     pub(super) fn answered(&self, now: Instant) {
         let mut state = self.0.lock();
-        if matches!(*state, State::Silent) {
-            *state = State::Until(now + LATE_MAX);
+        if matches!(*state, GuardState::Silent) {
+            *state = GuardState::Until(now + LATE_MAX);
         }
     }
 
     pub(super) fn holds(&self, now: Instant) -> bool {
         match *self.0.lock() {
-            State::None => false,
-            State::Silent => true,
-            State::Until(end) => now < end,
+            GuardState::None => false,
+            GuardState::Silent => true,
+            GuardState::Until(end) => now < end,
         }
     }
 
@@ -62,7 +62,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_ends_some_time_after_the_tier_has_answered_again() {
-        let (doubt, begun) = (Doubt::default(), Instant::now());
+        let (doubt, begun) = (LateWriteGuard::default(), Instant::now());
         let at = |seconds| begun + Duration::from_secs(seconds);
         doubt.answered(at(0));
         assert!(!doubt.holds(at(0)));
@@ -75,6 +75,6 @@ mod tests {
         assert!(doubt.holds(at(1300)));
         let second = Duration::from_secs(1);
         assert_eq!(doubt.outlasted(second, at(1300)), LATE_MAX);
-        assert_eq!(Doubt::default().outlasted(second, at(0)), second);
+        assert_eq!(LateWriteGuard::default().outlasted(second, at(0)), second);
     }
 }

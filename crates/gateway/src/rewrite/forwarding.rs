@@ -35,12 +35,12 @@ pub(crate) fn scheme(peer: Peer, lines: &[FieldLine<'_>], trusted: &TrustedProxi
 
 /// Host and port for which a trusted peer's client asked, as far as the peer tells them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct RequestedHost {
     host: Option<String>,
     port: Option<u16>,
 }
 
-impl Told {
+impl RequestedHost {
     pub(crate) fn read(trust: Trust, lines: &[FieldLine<'_>], trusted: &TrustedProxies) -> Self {
         match trust {
             Trust::Untrusted => Self::default(),
@@ -80,7 +80,7 @@ impl Told {
 pub(crate) fn describe(
     request: &RequestHead<'_>,
     authority: &str,
-    told: &Told,
+    told: &RequestedHost,
     is_forwarded: impl Fn(&str) -> bool,
     out: &mut PackedFields,
 ) {
@@ -203,7 +203,7 @@ mod tests {
 
     fn told_of(lines: &[FieldLine<'_>]) -> (Option<Scheme>, Option<String>, Option<u16>) {
         let trusted = TrustedProxies { networks: vec!["10.0.0.0/8".parse().unwrap()], hops_max: 3 };
-        let told = Told::read(Trust::Trusted, lines, &trusted);
+        let told = RequestedHost::read(Trust::Trusted, lines, &trusted);
         (told_scheme(lines, &trusted), told.host, told.port)
     }
 

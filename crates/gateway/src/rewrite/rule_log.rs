@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use caching::explain::Finding;
-use message::trace::{Record, note};
+use message::explain_record::{Record, note};
 use telemetry::WorkerRecorder;
 
 use super::edit;

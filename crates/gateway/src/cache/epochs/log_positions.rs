@@ -9,7 +9,7 @@ use store::backing::{LogCursor, LogId, LogOffset};
 
 /// Numbers and places; see the module.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct LogPositions {
     log: Option<Log>,
     /// Logs that were read before, the last one first.
     left: VecDeque<LogId>,
@@ -44,7 +44,7 @@ const POINTS_MAX: usize = 4096;
 /// Earlier logs that are remembered. A log is left when it was lost.
 const LEFT_MAX: usize = 64;
 
-impl Places {
+impl LogPositions {
     /// Begins to read a log at `from`; `number` is that of the last invalidation here. `outstanding` is as in [`Self::note`].
     pub(crate) fn begin(&mut self, from: LogCursor, number: u64, outstanding: Option<u64>) {
         let LogCursor { id, offset } = from;
@@ -62,7 +62,7 @@ impl Places {
     }
 
     /// Whether a log was left for another one. If it is there again, it was set back.
-    pub(crate) fn has_left(&self, id: LogId) -> bool {
+    pub(crate) fn mark_left(&self, id: LogId) -> bool {
         self.left.contains(&id)
     }
 
@@ -129,8 +129,8 @@ mod tests {
         LogCursor { id: LogId([1; 16]), offset: LogOffset(offset) }
     }
 
-    fn read() -> Places {
-        let mut places = Places::default();
+    fn read() -> LogPositions {
+        let mut places = LogPositions::default();
         places.begin(at(100), 5, None);
         places.note(LogOffset(110), 6, None);
         // Number 7 was given to an invalidation that is in no log.
@@ -146,7 +146,7 @@ mod tests {
         {
             assert_eq!(places.place_of(number), expected.map(at), "{number}");
         }
-        assert_eq!(Places::default().place_of(9), None);
+        assert_eq!(LogPositions::default().place_of(9), None);
     }
 
     #[test]
@@ -165,13 +165,13 @@ mod tests {
         }
         let other = LogCursor { id: LogId([2; 16]), ..at(110) };
         assert_eq!(places.number_at(other), None);
-        assert_eq!(Places::default().number_at(at(1)), None);
+        assert_eq!(LogPositions::default().number_at(at(1)), None);
     }
 
     /// Own records may be read in another order than that of their numbers.
     #[test]
     fn what_is_still_to_come_is_not_behind() {
-        let mut places = Places::default();
+        let mut places = LogPositions::default();
         places.begin(at(100), 5, None);
         // Numbers 6 and 7 were given, and 7 is read first.
         places.note(LogOffset(110), 7, Some(6));
@@ -184,7 +184,7 @@ mod tests {
     /// A log begins while own purges wait to be written into it.
     #[test]
     fn what_is_still_to_come_is_not_behind_the_beginning() {
-        let mut places = Places::default();
+        let mut places = LogPositions::default();
         places.begin(at(100), 8, Some(6));
         assert_eq!((places.number_at(at(100)), places.place_of(8)), (Some(5), Some(at(100))));
         places.note(LogOffset(110), 9, Some(6));
@@ -201,13 +201,13 @@ mod tests {
         assert_eq!((places.number_at(at(110)), places.number_at(other)), (None, Some(8)));
         assert_eq!((places.place_of(7), places.place_of(8)), (None, Some(other)));
         assert_eq!(places.read(), Some(other));
-        assert!(places.has_left(at(0).id) && !places.has_left(other.id));
+        assert!(places.mark_left(at(0).id) && !places.mark_left(other.id));
     }
 
     /// In a long log in order, no place is judged by a later number than it should be.
     #[test]
     fn a_long_log_is_judged_by_older_numbers() {
-        let mut places = Places::default();
+        let mut places = LogPositions::default();
         places.begin(at(0), 0, None);
         let count = 3 * POINTS_MAX as u64;
         (1..=count).for_each(|number| places.note(LogOffset(10 * number), number, None));

@@ -4,19 +4,19 @@ use caching::{NominatedFields, NominatedValues};
 use store::allocated_bytes;
 
 use crate::cache::epochs::membership::Membership;
-use crate::cache::record::inputs::Inputs;
+use crate::cache::record::provenance::Provenance;
 use crate::cache::record::usage::Usage;
 
 /// Parts of a stored response that many lack.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Particulars {
+pub(crate) struct ColdFields {
     /// Request fields that select the response, beyond the cache key (RFC 9111 section 4.1).
     pub(crate) nominated: NominatedFields,
     pub(crate) nominated_values: NominatedValues,
     /// `None` for the usual phrase of the status.
     pub(crate) reason: Option<Box<[u8]>>,
     /// Boxed apart: a response without `Vary` has this more often than the rest, or neither.
-    provenance: Option<Box<Provenance>>,
+    provenance: Option<Box<RecordedProvenance>>,
     /// Whether a nominated field may reach the origin in another form than the client sent. Computed once, not with every look-up.
     nominates_rewritten: bool,
     /// Use of the variant.
@@ -25,14 +25,14 @@ pub(crate) struct Particulars {
 
 /// Membership and inputs of a stored response.
 #[derive(Clone, Debug, Default)]
-struct Provenance {
+struct RecordedProvenance {
     /// Groups, tags and key by which it can be invalidated, if any.
     membership: Option<Membership>,
     /// Inputs of the decision to store it, if they are kept.
-    inputs: Option<Box<Inputs>>,
+    inputs: Option<Box<Provenance>>,
 }
 
-impl Particulars {
+impl ColdFields {
     pub(crate) fn new(
         nominated: NominatedFields,
         nominated_values: NominatedValues,
@@ -54,7 +54,7 @@ impl Particulars {
     }
 
     /// Inputs of the decision to store it, if they are kept.
-    pub(crate) fn inputs(&self) -> Option<&Inputs> {
+    pub(crate) fn inputs(&self) -> Option<&Provenance> {
         self.provenance.as_deref()?.inputs.as_deref()
     }
 
@@ -72,11 +72,11 @@ impl Particulars {
     }
 
     #[must_use]
-    pub(crate) fn with_inputs(self, inputs: Option<Inputs>) -> Self {
+    pub(crate) fn with_inputs(self, inputs: Option<Provenance>) -> Self {
         self.with_provenance(|provenance| provenance.inputs = inputs.map(Box::new))
     }
 
-    fn with_provenance(self, change: impl FnOnce(&mut Provenance)) -> Self {
+    fn with_provenance(self, change: impl FnOnce(&mut RecordedProvenance)) -> Self {
         let mut provenance = self.provenance.map(|boxed| *boxed).unwrap_or_default();
         change(&mut provenance);
         let has_any = provenance.membership.is_some() || provenance.inputs.is_some();
@@ -89,12 +89,12 @@ impl Particulars {
             size_of::<Self>(),
             self.nominated.as_str().len(),
             self.reason.as_deref().map_or(0, <[u8]>::len),
-            self.provenance.as_ref().map_or(0, |_| size_of::<Provenance>()),
+            self.provenance.as_ref().map_or(0, |_| size_of::<RecordedProvenance>()),
             membership.map_or(0, Membership::heap_bytes),
-            inputs.map_or(0, |_| size_of::<Inputs>()),
+            inputs.map_or(0, |_| size_of::<Provenance>()),
         ];
         let own =
             boxed.into_iter().chain(self.nominated_values.heap_bytes()).map(allocated_bytes).sum::<usize>();
-        own + inputs.map_or(0, Inputs::heap_bytes)
+        own + inputs.map_or(0, Provenance::heap_bytes)
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Part {
 
 /// Shares of all clients that have any.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Parts {
+pub(super) struct ClientShares {
     /// Unordered. None of them is in `others` too.
     few: SmallVec<[(Client, Part); FEW]>,
     others: HashMap<Client, Part>,
@@ -25,7 +25,7 @@ pub(super) struct Parts {
 
 const FEW: usize = 8;
 
-impl Parts {
+impl ClientShares {
     /// Returns the share of a client, which may be empty.
     pub(super) fn of(&self, client: Client) -> Part {
         match self.few.iter().find(|(known, _)| *known == client) {
@@ -75,7 +75,7 @@ mod tests {
         fn every_client_has_its_part(
             changes in prop::collection::vec((0..3 * FEW as u8, 0..3_usize, 0..2_usize), 1..200),
         ) {
-            let (mut parts, mut expected) = (Parts::default(), BTreeMap::new());
+            let (mut parts, mut expected) = (ClientShares::default(), BTreeMap::new());
             let client = |number| Client::of(IpAddr::V4(Ipv4Addr::new(192, 0, 2, number)));
             for (number, used, waiting) in changes {
                 parts.change(client(number), |part| *part = Part { used, waiting });

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use message::client::Client;
 
-use super::parts::{Part, Parts};
+use super::client_shares::{ClientShares, Part};
 
 /// Limits of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +20,10 @@ pub(super) struct Rules {
 
 /// A limited number of places with a queue of `W`.
 #[derive(Debug)]
-pub(super) struct Line<W> {
+pub(super) struct FairQueue<W> {
     rules: Rules,
     used: usize,
-    clients: Parts,
+    clients: ClientShares,
     /// In the order of their numbers.
     waiting: VecDeque<Waiting<W>>,
     next_number: u64,
@@ -51,9 +51,9 @@ impl Rules {
     }
 }
 
-impl<W> Line<W> {
+impl<W> FairQueue<W> {
     pub(super) fn new(rules: Rules) -> Self {
-        Self { rules, used: 0, clients: Parts::default(), waiting: VecDeque::new(), next_number: 0 }
+        Self { rules, used: 0, clients: ClientShares::default(), waiting: VecDeque::new(), next_number: 0 }
     }
 
     /// Takes a place. Requests without a client have no share.
@@ -163,7 +163,7 @@ mod tests {
             (3, 50, &[0, 0, 0, 1], &[None, None, None, Some(Full)]),
         ];
         for (places_max, client_share_percent, clients, expected) in cases {
-            let mut line = Line::<()>::new(Rules { places_max, queue_max: 0, client_share_percent });
+            let mut line = FairQueue::<()>::new(Rules { places_max, queue_max: 0, client_share_percent });
             let got: Vec<_> = clients.iter().map(|number| line.enter(client(*number)).err()).collect();
             assert_eq!(got, expected, "{places_max} places, {client_share_percent} %, {clients:?}");
         }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     impl Model {
-        fn apply(&mut self, line: &mut Line<u8>, step: Step) {
+        fn apply(&mut self, line: &mut FairQueue<u8>, step: Step) {
             match step {
                 Step::FetchScope(number) if line.enter(client(number)).is_ok() => self.inside.push(number),
                 Step::FetchScope(number) => {
@@ -230,7 +230,7 @@ mod tests {
         }
 
         /// Checks the invariants. After a change of limits there may be too many members, but none are added above the limit.
-        fn check(&self, line: &Line<u8>, before: &[u8]) {
+        fn check(&self, line: &FairQueue<u8>, before: &[u8]) {
             let of = |inside: &[u8], number: u8| inside.iter().filter(|inside| **inside == number).count();
             assert_eq!((line.used, line.waiting.len()), (self.inside.len(), self.waiting.len()));
             assert!(line.used <= line.rules.places_max.max(before.len()));
@@ -252,7 +252,7 @@ mod tests {
             client_share_percent in 1_usize..=100,
             steps in proptest::collection::vec(step(), 0..200),
         ) {
-            let mut line = Line::new(Rules { places_max, queue_max, client_share_percent });
+            let mut line = FairQueue::new(Rules { places_max, queue_max, client_share_percent });
             let mut model = Model::default();
             for step in steps {
                 let before = model.inside.clone();
@@ -264,7 +264,7 @@ mod tests {
                 model.apply(&mut line, Step::Leave(0));
                 model.check(&line, &before);
             }
-            prop_assert!(line.clients == Parts::default() && line.waiting.is_empty() && line.used == 0);
+            prop_assert!(line.clients == ClientShares::default() && line.waiting.is_empty() && line.used == 0);
         }
     }
 }

@@ -15,12 +15,12 @@ use tokio::runtime::Handle;
 
 use crate::cache::inflight::answer::Answer;
 use crate::cache::inflight::table::{InFlight, LeaderGuard, News, Waiter};
-use crate::cache::publish::in_turn::Awaiting;
+use crate::cache::publish::fleet_fetch::Awaiting;
 use crate::cache::publish::job::Job;
 use crate::rewrite::reading::Inbound;
 
 /// A job driven by its leader instead of a task.
-pub(crate) struct Driven {
+pub(crate) struct LeaderTask {
     left: Option<Running>,
     permit: HeldPermit,
 }
@@ -36,7 +36,7 @@ struct HeldPermit {
     request: Arc<Inbound>,
 }
 
-impl Driven {
+impl LeaderTask {
     pub(crate) fn new(job: Job, leader: LeaderGuard) -> Self {
         let permit = HeldPermit::of(&job, &leader);
         Self { left: Some(Box::pin(job.run(leader))), permit }
@@ -82,7 +82,7 @@ impl HeldPermit {
     }
 }
 
-impl Drop for Driven {
+impl Drop for LeaderTask {
     fn drop(&mut self) {
         // The waiters of a job that panicked have been told already.
         let left = self.left.take().filter(|_| !std::thread::panicking());

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use store::{FillId, Record as _};
 use tokio::time::Instant;
 
-use super::leases::Held;
-use super::queue::{Pause, Queue, Turn};
+use super::leases::HeldLease;
+use super::queue::{Pause, Queue, QueueTurn};
 use crate::cache::record::copy::TierCopy;
 use crate::cache::record::stored::CacheEntry;
 
@@ -34,7 +34,7 @@ pub(crate) enum Pending {
 /// Lease under which a record is written.
 #[derive(Clone)]
 pub(crate) struct Claim {
-    pub(super) held: Arc<Held>,
+    pub(super) held: Arc<HeldLease>,
     pub(super) covers: Covers,
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum Theirs {
 
 /// State of a key, as far as it is known without asking the tier.
 #[derive(Clone, Debug)]
-pub(crate) enum Known {
+pub(crate) enum KnownRecord {
     /// The key has this record.
     Entry(Arc<CacheEntry>),
     /// The key has no record.
@@ -88,7 +88,7 @@ pub(crate) struct Numbered {
 }
 
 #[derive(Default)]
-struct Slot {
+struct KeySlot {
     pending: Option<Pending>,
     in_use: Weak<CacheEntry>,
     /// Number of the last operation. A record that was requested before it is outdated.
@@ -102,7 +102,7 @@ struct Slot {
 }
 
 /// Pending changes and records in use, by key.
-pub(crate) struct Working {
+pub(crate) struct WriteBehind {
     shards: Box<[Mutex<Slots>]>,
     hasher: RandomState,
     /// Number of keys with a pending change.
@@ -115,14 +115,14 @@ pub(crate) struct Working {
 
 #[derive(Default)]
 struct Slots {
-    by_key: HashMap<Box<[u8]>, Slot>,
+    by_key: HashMap<Box<[u8]>, KeySlot>,
     /// Number of slots at which idle ones are swept: nothing tells when a record goes out of use.
     sweep_at: usize,
 }
 
 /// A look-up in progress. Notices any change to the key meanwhile.
-pub(crate) struct Asking<'a> {
-    working: &'a Working,
+pub(crate) struct KeyWatch<'a> {
+    working: &'a WriteBehind,
     key: &'a [u8],
     number: u64,
     doubts: u64,
@@ -132,7 +132,7 @@ pub(crate) struct Asking<'a> {
 const SHARDS: usize = 64;
 const SWEEP_SLOTS_MIN: usize = 64;
 
-impl Default for Working {
+impl Default for WriteBehind {
     fn default() -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         Self {
@@ -145,17 +145,17 @@ impl Default for Working {
     }
 }
 
-impl Working {
+impl WriteBehind {
     /// State of a key, as far as it is known without asking the tier.
-    pub(crate) fn known(&self, key: &[u8]) -> Known {
-        self.shard(key).lock().by_key.get(key).map_or(Known::Unknown, Slot::known)
+    pub(crate) fn known(&self, key: &[u8]) -> KnownRecord {
+        self.shard(key).lock().by_key.get(key).map_or(KnownRecord::Unknown, KeySlot::known)
     }
 
     /// Record under a key, as far as it is known here.
     pub(crate) fn entry(&self, key: &[u8]) -> Option<Arc<CacheEntry>> {
         match self.known(key) {
-            Known::Entry(entry) => Some(entry),
-            Known::Nothing | Known::Unknown => None,
+            KnownRecord::Entry(entry) => Some(entry),
+            KnownRecord::Nothing | KnownRecord::Unknown => None,
         }
     }
 
@@ -168,7 +168,7 @@ impl Working {
         let slot = shard.slot(key);
         slot.number += 1;
         if is_full && slot.pending.is_none() {
-            next.is_given_up();
+            next.mark_given_up();
             slot.in_use = Weak::new();
             shard.let_go(key);
             return Noted::Refused;
@@ -195,7 +195,7 @@ impl Working {
         if waiting.saturating_add(next.bytes()) <= limits.bytes_max {
             return next;
         }
-        next.is_given_up();
+        next.mark_given_up();
         Pending::Removed
     }
 
@@ -225,7 +225,7 @@ impl Working {
     }
 
     /// Next key for a writer. The writer puts it back, unless no change is pending any more.
-    pub(crate) fn next(&self, now: Instant) -> Turn {
+    pub(crate) fn next(&self, now: Instant) -> QueueTurn {
         self.queue.next(now)
     }
 
@@ -252,7 +252,7 @@ impl Working {
 
     /// Number of pending removals.
     pub(crate) fn removals(&self) -> usize {
-        let is_removal = |slot: &&Slot| matches!(slot.pending, Some(Pending::Removed));
+        let is_removal = |slot: &&KeySlot| matches!(slot.pending, Some(Pending::Removed));
         self.shards.iter().map(|shard| shard.lock().by_key.values().filter(is_removal).count()).sum()
     }
 
@@ -302,18 +302,18 @@ impl Working {
         let of_shard = |shard: &Mutex<Slots>| {
             let mut shard = shard.lock();
             let expired = shard.by_key.values_mut().filter(|slot| slot.has_expired(now_ms));
-            let bytes = expired.map(Slot::give_up);
+            let bytes = expired.map(KeySlot::give_up);
             bytes.map(|bytes| _ = self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed)).count()
         };
         self.shards.iter().map(of_shard).sum()
     }
 
     /// Begins a look-up in the tier; the guard is held until its answer is used.
-    pub(crate) fn ask<'a>(&'a self, key: &'a [u8]) -> Asking<'a> {
+    pub(crate) fn ask<'a>(&'a self, key: &'a [u8]) -> KeyWatch<'a> {
         let mut shard = self.shard(key).lock();
         let slot = shard.slot(key);
         slot.asking += 1;
-        Asking { working: self, key, number: slot.number, doubts: slot.doubts }
+        KeyWatch { working: self, key, number: slot.number, doubts: slot.doubts }
     }
 
     /// Notes that the tier has reported a change to a key. Returns the record in use, if any.
@@ -334,7 +334,7 @@ impl Working {
     }
 }
 
-impl Asking<'_> {
+impl KeyWatch<'_> {
     pub(crate) fn key(&self) -> &[u8] {
         self.key
     }
@@ -361,7 +361,7 @@ impl Asking<'_> {
         true
     }
 
-    fn is_about(&self, slot: &Slot) -> bool {
+    fn is_about(&self, slot: &KeySlot) -> bool {
         slot.number == self.number && slot.doubts == self.doubts
     }
 
@@ -372,7 +372,7 @@ impl Asking<'_> {
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for KeyWatch<'_> {
     fn drop(&mut self) {
         let mut shard = self.working.shard(self.key).lock();
         if let Some(slot) = shard.by_key.get_mut(self.key) {
@@ -383,7 +383,7 @@ impl Drop for Asking<'_> {
 }
 
 impl Slots {
-    fn slot(&mut self, key: &[u8]) -> &mut Slot {
+    fn slot(&mut self, key: &[u8]) -> &mut KeySlot {
         if self.by_key.len() >= self.sweep_at.max(SWEEP_SLOTS_MIN) {
             self.by_key.retain(|_, slot| !slot.is_idle());
             self.sweep_at = 2 * self.by_key.len();
@@ -392,18 +392,18 @@ impl Slots {
     }
 
     fn let_go(&mut self, key: &[u8]) {
-        if self.by_key.get(key).is_some_and(Slot::is_idle) {
+        if self.by_key.get(key).is_some_and(KeySlot::is_idle) {
             self.by_key.remove(key);
         }
     }
 }
 
-impl Slot {
-    fn known(&self) -> Known {
+impl KeySlot {
+    fn known(&self) -> KnownRecord {
         match &self.pending {
-            Some(Pending::Put { entry, .. }) => Known::Entry(Arc::clone(entry)),
-            Some(Pending::Removed) => Known::Nothing,
-            None => self.in_use.upgrade().map_or(Known::Unknown, Known::Entry),
+            Some(Pending::Put { entry, .. }) => KnownRecord::Entry(Arc::clone(entry)),
+            Some(Pending::Removed) => KnownRecord::Nothing,
+            None => self.in_use.upgrade().map_or(KnownRecord::Unknown, KnownRecord::Entry),
         }
     }
 
@@ -413,7 +413,7 @@ impl Slot {
         self.failures = 0;
         self.in_use = Weak::new();
         let given_up = self.pending.replace(Pending::Removed);
-        given_up.iter().for_each(Pending::is_given_up);
+        given_up.iter().for_each(Pending::mark_given_up);
         given_up.as_ref().map_or(0, Pending::bytes)
     }
 
@@ -436,7 +436,7 @@ impl Pending {
     }
 
     /// Marks a record that will not reach the tier: its next use asks the tier.
-    fn is_given_up(&self) {
+    fn mark_given_up(&self) {
         if let Self::Put { entry, .. } = self {
             entry.copy().give_up();
         }
@@ -463,7 +463,7 @@ impl Pending {
 }
 
 impl Claim {
-    pub(super) fn of(held: &Arc<Held>) -> Self {
+    pub(super) fn of(held: &Arc<HeldLease>) -> Self {
         Self { held: Arc::clone(held), covers: Covers::All }
     }
 

@@ -15,10 +15,10 @@ use crate::cache::Cache;
 use crate::cache::failure::FailureCause;
 use crate::cache::inflight::answer::{Answer, Failed, Filling, PrivateAnswer};
 use crate::cache::inflight::assemble::{Arriving, Assembly};
+use crate::cache::inflight::fetch_spec::{Fetch, Tier};
 use crate::cache::inflight::joining::Role;
-use crate::cache::inflight::next_move::{Again, Ask, Came, Facts, Move, NO_REST, Status, next_move};
+use crate::cache::inflight::next_move::{Again, Ask, Facts, Move, NO_REST, OutcomeKind, Status, next_move};
 use crate::cache::inflight::scope::{FetchScope, MissingRange};
-use crate::cache::inflight::wanted::{Fetch, Tier};
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{Hit, StoredHead};
 use crate::cache::serve::Serving;
@@ -38,7 +38,7 @@ enum Storing {
 }
 
 /// A request on its way to a shared response.
-pub(super) struct CollapsedRequest<'a> {
+pub(super) struct Participant<'a> {
     pub(super) worker: &'a Arc<Worker>,
     pub(super) plan: &'a Plan,
     pub(super) fetch: Arc<Fetch>,
@@ -48,30 +48,30 @@ pub(super) struct CollapsedRequest<'a> {
 }
 
 /// Next step of a request after an answer.
-pub(super) enum Step {
+pub(super) enum WaiterAction {
     Reply(Next),
     Failed(Failed),
     GivenUp,
-    Again(Again, Wanted),
+    Again(Again, WantedAnswer),
 }
 
 /// Target of the next attempt.
-pub(super) enum Wanted {
+pub(super) enum WantedAnswer {
     Same,
     Variant(Vec<u8>),
     Scope(FetchScope),
 }
 
 /// An answer, as the request sees it.
-pub(super) struct Arrived<'a> {
-    seeking: &'a CollapsedRequest<'a>,
+pub(super) struct ParticipantView<'a> {
+    seeking: &'a Participant<'a>,
     answer: &'a Answer,
     role: Role,
     /// Response of a private answer; for the leader only.
     response: Option<Box<OriginResponse>>,
 }
 
-impl<'a> CollapsedRequest<'a> {
+impl<'a> Participant<'a> {
     pub(super) fn new(
         worker: &'a Arc<Worker>,
         plan: &'a Plan,
@@ -83,18 +83,18 @@ impl<'a> CollapsedRequest<'a> {
     }
 }
 
-impl CollapsedRequest<'_> {
+impl Participant<'_> {
     /// Cache of the site.
     pub(super) fn cache(&self) -> &Cache {
         self.worker.cache(&self.plan.site)
     }
 
-    pub(super) fn next_step(&self, answer: &Answer, role: Role) -> Step {
+    pub(super) fn next_step(&self, answer: &Answer, role: Role) -> WaiterAction {
         let response = match answer {
             Answer::Private(answer) if role == Role::Leader => answer.response.lock().take(),
             _ => None,
         };
-        Arrived { seeking: self, answer, role, response }.step()
+        ParticipantView { seeking: self, answer, role, response }.step()
     }
 
     /// When the request began, or just before.
@@ -159,25 +159,25 @@ impl CollapsedRequest<'_> {
     }
 }
 
-impl Arrived<'_> {
-    fn step(mut self) -> Step {
+impl ParticipantView<'_> {
+    fn step(mut self) -> WaiterAction {
         let kind = self.seeking.fetch.scope.kind();
         let again = match next_move(self.role, kind, came(self.answer), &self.facts()) {
             Move::Reply(otherwise) => match self.reply() {
-                Some(next) => return Step::Reply(next),
+                Some(next) => return WaiterAction::Reply(next),
                 None => otherwise,
             },
-            Move::Failed => return self.answer.failed().map_or(Step::GivenUp, Step::Failed),
-            Move::GivenUp => return Step::GivenUp,
+            Move::Failed => return self.answer.failed().map_or(WaiterAction::GivenUp, WaiterAction::Failed),
+            Move::GivenUp => return WaiterAction::GivenUp,
             Move::Again(again) => again,
         };
         match again {
-            Again::Join => Step::Again(again, Wanted::Variant(self.variant())),
+            Again::Join => WaiterAction::Again(again, WantedAnswer::Variant(self.variant())),
             Again::Ask(Ask::Rest) => match self.rest() {
-                Some(scope) => Step::Again(again, Wanted::Scope(scope)),
-                None => Step::Again(NO_REST, Wanted::Same),
+                Some(scope) => WaiterAction::Again(again, WantedAnswer::Scope(scope)),
+                None => WaiterAction::Again(NO_REST, WantedAnswer::Same),
             },
-            _ => Step::Again(again, Wanted::Same),
+            _ => WaiterAction::Again(again, WantedAnswer::Same),
         }
     }
 
@@ -270,7 +270,7 @@ impl Arrived<'_> {
     /// Whether the response was fresh when this request came, apart from the time that the request had to wait. A response purged
     /// meanwhile answers only the requests that waited for it.
     fn is_fresh(&self, head: &StoredHead) -> bool {
-        let CollapsedRequest { worker, fetch, .. } = self.seeking;
+        let Participant { worker, fetch, .. } = self.seeking;
         let waited_ms = head.facts.response_time.ms_since(self.seeking.came()).max(0).unsigned_abs();
         self.seeking.is_fresh_at(worker.now(), &head.facts.awaited(waited_ms))
             && self.seeking.cache().answers(fetch.look_up, &fetch.key, head)
@@ -362,17 +362,17 @@ impl Arrived<'_> {
     }
 }
 
-fn came(answer: &Answer) -> Came {
+fn came(answer: &Answer) -> OutcomeKind {
     match answer {
-        Answer::Filling(filling) if filling.part.is_some() => Came::FillingPart,
-        Answer::Filling(_) => Came::Filling,
-        Answer::Found(_) | Answer::Freshened(..) => Came::Stored,
-        Answer::FoundElsewhere(_) => Came::Elsewhere,
-        Answer::Stale(..) => Came::Stale,
-        Answer::Private(answer) => Came::Private(status(answer.status), answer.reason),
-        Answer::Discarded => Came::Discarded,
-        Answer::Failed(_) => Came::Failed,
-        Answer::GivenUp => Came::GivenUp,
+        Answer::Filling(filling) if filling.part.is_some() => OutcomeKind::FillingPart,
+        Answer::Filling(_) => OutcomeKind::Filling,
+        Answer::Found(_) | Answer::Freshened(..) => OutcomeKind::Stored,
+        Answer::FoundElsewhere(_) => OutcomeKind::Elsewhere,
+        Answer::Stale(..) => OutcomeKind::Stale,
+        Answer::Private(answer) => OutcomeKind::Private(status(answer.status), answer.reason),
+        Answer::Discarded => OutcomeKind::Discarded,
+        Answer::Failed(_) => OutcomeKind::Failed,
+        Answer::GivenUp => OutcomeKind::GivenUp,
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) enum KeepInputs {
 
 /// Inputs that are not in the stored head.
 #[derive(Clone, Debug)]
-pub(crate) struct Inputs {
+pub(crate) struct Provenance {
     /// Id of this response in tiers, where the content under a name never changes: drawn whenever a head is made.
     pub(crate) id: FillId,
     /// Id of the body, for one that is part of the record in memory and too large for that in a tier.
@@ -54,7 +54,7 @@ pub(crate) struct SeenRequest<'a> {
     pub(crate) sent_at: Timestamp,
 }
 
-impl Inputs {
+impl Provenance {
     /// Creates inputs of a response to this request that brings a body of its own.
     pub(crate) fn new(request: &SeenRequest<'_>, judged: PackedFields) -> Self {
         Self {
@@ -129,7 +129,7 @@ impl Inputs {
     }
 }
 
-/// Parts of [`Inputs`] that were read from a tier.
+/// Parts of [`Provenance`] that were read from a tier.
 pub(super) struct ReadInputs<'a> {
     pub(super) id: FillId,
     pub(super) body: FillId,
@@ -182,7 +182,7 @@ pub(crate) fn with_imprint(mut judged: PackedFields, imprint: Option<Imprint>) -
 /// Lines of a stored response that decisions depend on, after it was freshened. Judgement then goes by the fields that are stored now
 /// and by the `Age` of the news. Earlier lines stay if they neither bear on that judgement nor were received again.
 pub(crate) fn judged_after(
-    before: Option<&Inputs>,
+    before: Option<&Provenance>,
     (received, news): (&[FieldLine<'_>], &[FieldLine<'_>]),
     stored: &KeptFields,
     rules: &Rules,
@@ -193,7 +193,7 @@ pub(crate) fn judged_after(
     let groups = received.iter().filter(|(name, _)| names_tags(name) && !is_same(received, &stored, name));
     ages.chain(groups).for_each(|(name, value)| judged.push(name, value));
     let is_of_others = |name: &str| names_tags(name) || (is_targeted(name) && !is_one_of(rules, name));
-    for (name, value) in before.into_iter().flat_map(Inputs::judged) {
+    for (name, value) in before.into_iter().flat_map(Provenance::judged) {
         if is_of_others(name) && !fields::contains(received, name) {
             judged.push(name, value);
         }

@@ -11,24 +11,24 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
 /// Questions in progress, each with the cell that holds its answer.
-pub(super) struct Together<K: Eq + Hash, V> {
+pub(super) struct SingleFlight<K: Eq + Hash, V> {
     by_key: Mutex<HashMap<K, Weak<OnceCell<V>>>>,
 }
 
 /// One caller that waits for an answer. Dropping the last one removes the question, however the wait ended.
 struct Waiting<'a, K: Eq + Hash, V> {
-    together: &'a Together<K, V>,
+    together: &'a SingleFlight<K, V>,
     key: K,
     answer: Option<Arc<OnceCell<V>>>,
 }
 
-impl<K: Eq + Hash, V> Default for Together<K, V> {
+impl<K: Eq + Hash, V> Default for SingleFlight<K, V> {
     fn default() -> Self {
         Self { by_key: Mutex::default() }
     }
 }
 
-impl<K: Eq + Hash + Clone, V: Clone> Together<K, V> {
+impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
     /// Returns the answer to the question in progress, or asks it. If the caller that asks is dropped before the answer, the next one
     /// asks. To be polled without long pauses: others may wait for it.
     pub(super) async fn get(&self, key: K, ask: impl Future<Output = V>) -> V {

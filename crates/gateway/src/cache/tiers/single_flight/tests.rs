@@ -6,7 +6,7 @@ use tokio::task::{JoinSet, yield_now};
 
 use super::*;
 
-type Questions = Together<u8, u32>;
+type Questions = SingleFlight<u8, u32>;
 
 fn left(together: &Questions) -> usize {
     together.by_key.lock().len()

@@ -23,7 +23,7 @@ enum Step {
 use Step::{Done, DoneBefore, GivenUp, Put, PutAlone, Removed};
 
 struct Bench {
-    working: Working,
+    working: WriteBehind,
     entries: [Arc<CacheEntry>; 2],
 }
 
@@ -34,7 +34,7 @@ impl Bench {
     fn new() -> Self {
         let memory = Memory::<CacheEntry>::new(MemoryConfig::with_bytes_max(1 << 20));
         let entry = || Arc::new(CacheEntry::new(memory.budget(), Vec::new(), None).unwrap());
-        Self { working: Working::default(), entries: [entry(), entry()] }
+        Self { working: WriteBehind::default(), entries: [entry(), entry()] }
     }
 
     fn put(&self, index: usize, theirs: Theirs) {
@@ -44,8 +44,8 @@ impl Bench {
 
     fn next(&self) -> Option<Box<[u8]>> {
         match self.working.next(Instant::now()) {
-            Turn::Key(key) => Some(key),
-            Turn::At(_) | Turn::Nobody => None,
+            QueueTurn::Key(key) => Some(key),
+            QueueTurn::At(_) | QueueTurn::Nobody => None,
         }
     }
 
@@ -68,12 +68,12 @@ impl Bench {
     /// State that a look-up sees.
     fn seen(&self) -> String {
         match self.working.known(KEY) {
-            Known::Entry(entry) => {
+            KnownRecord::Entry(entry) => {
                 let index = self.entries.iter().position(|known| Arc::ptr_eq(known, &entry));
                 format!("entry {}", index.expect("one of the two"))
             }
-            Known::Nothing => "nothing".to_owned(),
-            Known::Unknown => "unknown".to_owned(),
+            KnownRecord::Nothing => "nothing".to_owned(),
+            KnownRecord::Unknown => "unknown".to_owned(),
         }
     }
 
@@ -152,7 +152,7 @@ fn what_failed_waits_behind_the_others() {
     let note = |key: &[u8]| assert_eq!(bench.working.note(key, Pending::Removed, limits), Noted::Taken);
     let (now, pause) = (Instant::now(), std::time::Duration::from_millis(250));
     let next = |now| bench.working.next(now);
-    let key = |key: &[u8]| Turn::Key(key.into());
+    let key = |key: &[u8]| QueueTurn::Key(key.into());
     note(b"fails");
     note(b"other");
     assert_eq!(next(now), key(b"fails"));
@@ -161,11 +161,11 @@ fn what_failed_waits_behind_the_others() {
     assert_eq!(bench.working.failed(b"fails", number - 1), 0, "that is nothing new");
     bench.working.pause(b"fails"[..].into(), Pause::Failed, now);
     assert_eq!(next(now), key(b"other"));
-    assert_eq!(next(now), Turn::At(now + pause));
+    assert_eq!(next(now), QueueTurn::At(now + pause));
     note(b"third");
     assert_eq!((next(now + pause), next(now + pause)), (key(b"third"), key(b"fails")));
     note(b"fails");
-    assert_eq!(next(now + pause), Turn::Nobody, "who has it will see what is to happen now");
+    assert_eq!(next(now + pause), QueueTurn::Nobody, "who has it will see what is to happen now");
     let number = bench.working.pending(b"fails").unwrap().number;
     assert_eq!(bench.working.failed(b"fails", number), 1, "it is another operation");
 }
@@ -243,7 +243,7 @@ fn no_more_bytes_wait_than_may() {
     let put = |key: &[u8], entry: &Arc<CacheEntry>| {
         let put = Pending::Put { entry: Arc::clone(entry), theirs: Theirs::Gone, claim: None };
         assert_eq!(bench.working.note(key, put, limits), Noted::Taken);
-        matches!(bench.working.known(key), Known::Entry(_))
+        matches!(bench.working.known(key), KnownRecord::Entry(_))
     };
     assert!(put(KEY, first) && !put(b"second", second));
     bench.take(Done);

@@ -15,17 +15,17 @@ use telemetry::trace::TraceContext;
 use tokio::time::Instant;
 
 use crate::cache::inflight::answer::Answer;
+use crate::cache::inflight::fetch_spec::Sharing;
 use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::{InFlight, LeaderGuard};
-use crate::cache::inflight::turn::{self, Found, Happened, Patience, Step};
-use crate::cache::inflight::wanted::Sharing;
+use crate::cache::inflight::turn::{self, Found, LeaseAction, LeaseEvent, Patience};
 use crate::cache::key::site_key;
 use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
 use crate::cache::tiers::answer::Answer as Looked;
-use crate::cache::tiers::leases::{Held, Wanted};
+use crate::cache::tiers::leases::{HeldLease, WantedLease};
 use crate::cache::tiers::load::Asker;
-use crate::cache::tiers::taking::{Awaited, Holder, Taking, Variant};
+use crate::cache::tiers::taking::{Holder, LeaseWaited, Taking, Variant};
 use crate::clock::now;
 use crate::config::Collapse;
 
@@ -39,15 +39,15 @@ pub(crate) enum Awaiting {
 }
 
 /// Turn to ask the origin.
-enum Turn {
+enum LeaseOutcome {
     /// This instance's turn, with the lease if the tier has granted one.
-    Own(Option<Arc<Held>>),
+    Own(Option<Arc<HeldLease>>),
     /// No turn: another instance has stored this response meanwhile.
     Over(Hit),
 }
 
 /// A forward that waits for its turn.
-struct Seeking<'a> {
+struct LeaseWait<'a> {
     job: &'a Job,
     awaiting: Awaiting,
     end: Instant,
@@ -55,7 +55,7 @@ struct Seeking<'a> {
     seen: Option<Version>,
     /// Record held in use: memory may forget it at any time.
     loaded: Option<Arc<CacheEntry>>,
-    lease: Option<Arc<Held>>,
+    lease: Option<Arc<HeldLease>>,
     /// Contents of the key when the lease was taken.
     looked: Option<Looked>,
     /// Trace of the forward that this one waits for, or waited for last.
@@ -102,9 +102,9 @@ impl Job {
 
     /// Runs as [`Self::run`] does, once it is this instance's turn.
     pub(crate) async fn run_in_turn(mut self, leader: LeaderGuard, awaiting: Awaiting) {
-        match Seeking::new(&self, awaiting).turn().await {
-            Turn::Over(hit) => leader.land(Answer::FoundElsewhere(hit)),
-            Turn::Own(lease) => {
+        match LeaseWait::new(&self, awaiting).turn().await {
+            LeaseOutcome::Over(hit) => leader.land(Answer::FoundElsewhere(hit)),
+            LeaseOutcome::Own(lease) => {
                 // The origin has not been asked yet, so purges during the wait don't concern its response.
                 leader.begins_now();
                 self.stamp = self.cache().stamp();
@@ -121,7 +121,7 @@ impl Job {
 }
 
 /// Frees the lease once a purge dooms the fetch: later requests may ask at once, at any instance.
-async fn freed_once_doomed(in_flight: &InFlight, lease: Option<Arc<Held>>) -> Infallible {
+async fn freed_once_doomed(in_flight: &InFlight, lease: Option<Arc<HeldLease>>) -> Infallible {
     in_flight.doomed().await;
     lease.iter().for_each(|lease| lease.free());
     pending().await
@@ -131,7 +131,7 @@ fn is_never_fresh(facts: &StoredFacts) -> bool {
     facts.no_cache || facts.freshness_lifetime_ms() == 0
 }
 
-impl<'a> Seeking<'a> {
+impl<'a> LeaseWait<'a> {
     fn new(job: &'a Job, awaiting: Awaiting) -> Self {
         let loaded = job.fetch.in_use.clone();
         let seen = loaded.as_ref().and_then(|entry| entry.copy().version());
@@ -152,7 +152,7 @@ impl<'a> Seeking<'a> {
         }
     }
 
-    async fn turn(mut self) -> Turn {
+    async fn turn(mut self) -> LeaseOutcome {
         // A request that has waited here for another variant knows the variants by now; naming its own lets other instances tell them
         // apart.
         if let Some(entry) = self.job.cache().look_up(&self.job.fetch.key) {
@@ -162,16 +162,16 @@ impl<'a> Seeking<'a> {
         loop {
             let (found, hit) = if self.read(happened).await { self.look() } else { (Found::Same, None) };
             happened = match (turn::next(happened, found, self.patience()), hit) {
-                (Step::Take, _) => self.take().await,
-                (Step::Wait, _) => self.wait().await,
-                (Step::Use, Some(hit)) => {
+                (LeaseAction::Take, _) => self.take().await,
+                (LeaseAction::Wait, _) => self.wait().await,
+                (LeaseAction::Use, Some(hit)) => {
                     self.let_go();
-                    return Turn::Over(hit);
+                    return LeaseOutcome::Over(hit);
                 }
-                (Step::Ask, _) => return Turn::Own(self.lease.take()),
-                (Step::AskAlone | Step::Use, _) => {
+                (LeaseAction::Ask, _) => return LeaseOutcome::Own(self.lease.take()),
+                (LeaseAction::AskAlone | LeaseAction::Use, _) => {
                     self.let_go();
-                    return Turn::Own(None);
+                    return LeaseOutcome::Own(None);
                 }
             };
         }
@@ -181,11 +181,11 @@ impl<'a> Seeking<'a> {
         if Instant::now() < self.end { Patience::Left } else { Patience::Over }
     }
 
-    async fn take(&mut self) -> Happened {
+    async fn take(&mut self) -> LeaseEvent {
         let job = self.job;
         let (variant, known) = (&*self.variant, self.loaded.as_ref());
         let trace = job.request.timeline.as_ref().and_then(|timeline| timeline.recorded_context());
-        let wanted = Wanted { key: &job.fetch.key, variant, known, trace };
+        let wanted = WantedLease { key: &job.fetch.key, variant, known, trace };
         let (taking, looked) = match self.awaiting {
             Awaiting::Answer => {
                 let site_key = self.site_key();
@@ -197,27 +197,27 @@ impl<'a> Seeking<'a> {
         match taking {
             Taking::Taken(lease) => {
                 (self.lease, self.looked) = (Some(lease), looked);
-                Happened::Taken
+                LeaseEvent::Taken
             }
             Taking::Held(Holder { variant, trace }) => {
                 self.awaited_trace = trace;
                 match variant {
-                    Variant::This => Happened::Held,
+                    Variant::This => LeaseEvent::Held,
                     Variant::Another => self.held_for_others(),
                 }
             }
-            Taking::Failed => Happened::Failed,
+            Taking::Failed => LeaseEvent::Failed,
         }
     }
 
-    fn held_for_others(&mut self) -> Happened {
+    fn held_for_others(&mut self) -> LeaseEvent {
         match std::mem::replace(&mut self.others, OtherVariants::Passed) {
-            OtherVariants::Awaited => Happened::Held,
-            OtherVariants::Passed => Happened::StillHeld,
+            OtherVariants::Awaited => LeaseEvent::Held,
+            OtherVariants::Passed => LeaseEvent::StillHeld,
         }
     }
 
-    async fn wait(&mut self) -> Happened {
+    async fn wait(&mut self) -> LeaseEvent {
         let says = "another instance fetches it: its response is waited for";
         self.job.note(|| Finding::new("collapse", says, "RFC 9111 section 4"));
         let limit = self.end.saturating_duration_since(Instant::now());
@@ -225,14 +225,14 @@ impl<'a> Seeking<'a> {
         let mut waiting = measure(job.request.timeline.as_ref(), Stage::Lease);
         waiting.iter_mut().for_each(|waiting| waiting.linked(self.awaited_trace));
         match job.cache().await_other(&job.fetch.key, self.seen, limit).await {
-            Awaited::Changed(version) => {
+            LeaseWaited::Changed(version) => {
                 self.seen = version;
-                Happened::Changed
+                LeaseEvent::Changed
             }
-            Awaited::Told => Happened::Changed,
-            Awaited::Free => Happened::Free,
-            Awaited::StillHeld => Happened::StillHeld,
-            Awaited::Failed => Happened::Failed,
+            LeaseWaited::Told => LeaseEvent::Changed,
+            LeaseWaited::Free => LeaseEvent::Free,
+            LeaseWaited::StillHeld => LeaseEvent::StillHeld,
+            LeaseWaited::Failed => LeaseEvent::Failed,
         }
     }
 
@@ -249,9 +249,9 @@ impl<'a> Seeking<'a> {
     }
 
     /// Reads the tier again, if its contents may have changed. Returns whether it did.
-    async fn read(&mut self, happened: Happened) -> bool {
+    async fn read(&mut self, happened: LeaseEvent) -> bool {
         // An instance that has freed the lease may have written before; the record also shows the variants.
-        let may_differ = [Happened::Taken, Happened::Changed, Happened::Free, Happened::StillHeld];
+        let may_differ = [LeaseEvent::Taken, LeaseEvent::Changed, LeaseEvent::Free, LeaseEvent::StillHeld];
         if !may_differ.contains(&happened) {
             return false;
         }
@@ -263,7 +263,7 @@ impl<'a> Seeking<'a> {
             }
         };
         if let Some(lease) = &self.lease {
-            lease.is_upon(loaded.there);
+            lease.attach(loaded.there);
         }
         if loaded.entry.is_some() {
             self.loaded = loaded.entry;
@@ -337,7 +337,7 @@ impl<'a> Seeking<'a> {
     /// Gives the lease back without a write, so that waiting instances go on.
     fn let_go(&mut self) {
         if let Some(lease) = self.lease.take() {
-            lease.is_not_needed();
+            lease.give_back_unused();
         }
     }
 }

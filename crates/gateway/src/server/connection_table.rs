@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 use message::client::Client;
 
 /// All connections, by worker.
-pub(crate) struct Doorway {
+pub(crate) struct ConnectionTable {
     rooms: Box<[Mutex<Room>]>,
     /// Number of open connections of each holder.
     held: Mutex<HashMap<Holder, usize>>,
@@ -32,7 +32,7 @@ pub(crate) struct Doorway {
 }
 
 /// Guard of a newcomer that waits for a place.
-pub(crate) struct WaitingAtDoor<'a>(&'a Doorway);
+pub(crate) struct WaitingAtDoor<'a>(&'a ConnectionTable);
 
 /// Owner that a connection counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,13 +61,13 @@ struct Own {
 /// The connections of one worker.
 #[derive(Default)]
 struct Room {
-    seats: Vec<Option<Arc<Seat>>>,
+    seats: Vec<Option<Arc<OpenConnection>>>,
     free: Vec<usize>,
 }
 
 /// A connection to be closed, unless something has happened on it since.
 struct Choice {
-    seat: Arc<Seat>,
+    seat: Arc<OpenConnection>,
     standing: Standing,
     since: u64,
 }
@@ -89,7 +89,7 @@ struct Candidate {
 }
 
 /// A connection.
-pub(crate) struct Seat {
+pub(crate) struct OpenConnection {
     peer: Holder,
     /// Holder named by the peer (PROXY protocol).
     named: OnceLock<Holder>,
@@ -99,9 +99,9 @@ pub(crate) struct Seat {
     task: OnceLock<AbortHandle>,
 }
 
-/// A position in the table; given back with [`Doorway::leave`].
+/// A position in the table; given back with [`ConnectionTable::leave`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SlotKey {
     worker: usize,
     index: usize,
 }
@@ -128,7 +128,7 @@ fn next_in_order() -> u64 {
     })
 }
 
-impl Doorway {
+impl ConnectionTable {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
             rooms: (0..workers.max(1)).map(|_| Mutex::default()).collect(),
@@ -147,13 +147,13 @@ impl Doorway {
     }
 
     /// Wakes the waiting newcomers, because a place is free.
-    pub(crate) fn has_left(&self) {
+    pub(crate) fn mark_left(&self) {
         self.left.notify_waiters();
     }
 
     /// Adds a connection that waits for its first request.
-    pub(crate) fn enter(&self, worker: usize, peer: Holder) -> (Arc<Seat>, Place) {
-        let seat = Arc::new(Seat {
+    pub(crate) fn enter(&self, worker: usize, peer: Holder) -> (Arc<OpenConnection>, SlotKey) {
+        let seat = Arc::new(OpenConnection {
             peer,
             named: OnceLock::new(),
             state: AtomicU8::new(WAITING),
@@ -167,10 +167,10 @@ impl Doorway {
             room.seats.push(None);
         }
         room.seats[index] = Some(Arc::clone(&seat));
-        (seat, Place { worker, index })
+        (seat, SlotKey { worker, index })
     }
 
-    pub(crate) fn leave(&self, place: Place) {
+    pub(crate) fn leave(&self, place: SlotKey) {
         let mut room = self.rooms[place.worker].lock();
         let seat = room.seats[place.index].take();
         room.free.push(place.index);
@@ -183,7 +183,7 @@ impl Doorway {
     }
 
     /// Moves a connection to the holder that its peer has named.
-    pub(crate) fn name(&self, seat: &Seat, holder: Holder) {
+    pub(crate) fn name(&self, seat: &OpenConnection, holder: Holder) {
         // Closing a connection counts it out under the same lock.
         let mut held = self.held.lock();
         if seat.state.load(Ordering::Acquire) != CLOSED && seat.named.set(holder).is_ok() {
@@ -194,7 +194,7 @@ impl Doorway {
 
     /// Closes a connection to make room for this new one, where a client's share is `share_max`. Returns whether there was one to
     /// close.
-    pub(crate) fn make_room(&self, newcomer: &Seat, share_max: usize) -> bool {
+    pub(crate) fn make_room(&self, newcomer: &OpenConnection, share_max: usize) -> bool {
         let holder = newcomer.holder();
         let closed = match self.has_more(holder, share_max) {
             true => self.close_own(holder),
@@ -211,7 +211,7 @@ impl Doorway {
             && self.held.lock().get(&holder).is_some_and(|count| *count > share_max)
     }
 
-    fn close_any(&self, share_max: usize) -> Option<Arc<Seat>> {
+    fn close_any(&self, share_max: usize) -> Option<Arc<OpenConnection>> {
         let mut chosen = self.chosen.lock();
         if let Some(closed) = self.close_first(&mut chosen.next, share_max) {
             return Some(closed);
@@ -220,7 +220,7 @@ impl Doorway {
         self.close_first(&mut chosen.next, share_max)
     }
 
-    fn close_own(&self, holder: Holder) -> Option<Arc<Seat>> {
+    fn close_own(&self, holder: Holder) -> Option<Arc<OpenConnection>> {
         let mut chosen = self.chosen.lock();
         // At most as many as there are shares in a whole, plus holders that were above theirs earlier.
         if chosen.own.len() > CHOSEN_MAX && !chosen.own.contains_key(&holder) {
@@ -243,7 +243,7 @@ impl Doorway {
         closed
     }
 
-    fn close_first(&self, chosen: &mut Vec<Choice>, share_max: usize) -> Option<Arc<Seat>> {
+    fn close_first(&self, chosen: &mut Vec<Choice>, share_max: usize) -> Option<Arc<OpenConnection>> {
         while let Some(Choice { seat, standing, since }) = chosen.pop() {
             let may_close = seat.since.load(Ordering::Relaxed) == since
                 && (standing == Standing::Waiting || self.has_more(seat.holder(), share_max));
@@ -263,7 +263,7 @@ impl Doorway {
         order.into_iter().rev().filter_map(|index| choices[index].take()).collect()
     }
 
-    fn count_out(&self, seat: &Seat) {
+    fn count_out(&self, seat: &OpenConnection) {
         let mut held = self.held.lock();
         count_out(&mut held, seat.holder());
     }
@@ -293,7 +293,7 @@ impl Drop for WaitingAtDoor<'_> {
 impl Room {
     /// Connections that may be closed, the oldest first.
     fn choices(&self) -> Vec<Choice> {
-        let choice = |seat: &Arc<Seat>| {
+        let choice = |seat: &Arc<OpenConnection>| {
             let since = seat.since.load(Ordering::Relaxed);
             seat.standing().map(|standing| Choice { seat: Arc::clone(seat), standing, since })
         };
@@ -346,9 +346,9 @@ fn in_order<K: Ord>(
     order
 }
 
-impl Seat {
+impl OpenConnection {
     /// Sets the task that serves the connection.
-    pub(crate) fn is_served_by(&self, task: AbortHandle) {
+    pub(crate) fn set_server(&self, task: AbortHandle) {
         let _ = self.task.set(task);
     }
 
@@ -448,18 +448,18 @@ mod tests {
         assert_eq!(choose_own(&connections, holder(3)), [0; 0]);
     }
 
-    fn enter(doorway: &Doorway, worker: usize, number: u8) -> (Arc<Seat>, Place) {
+    fn enter(doorway: &ConnectionTable, worker: usize, number: u8) -> (Arc<OpenConnection>, SlotKey) {
         let (seat, place) = doorway.enter(worker, holder(number));
-        seat.is_served_by(tokio::spawn(std::future::pending::<()>()).abort_handle());
+        seat.set_server(tokio::spawn(std::future::pending::<()>()).abort_handle());
         (seat, place)
     }
 
-    fn is_closed(seat: &Seat) -> bool {
+    fn is_closed(seat: &OpenConnection) -> bool {
         seat.state.load(Ordering::Relaxed) == CLOSED
     }
 
     /// Whether a new connection of this client gets in.
-    fn gets_in(doorway: &Doorway, number: u8, share_max: usize) -> bool {
+    fn gets_in(doorway: &ConnectionTable, number: u8, share_max: usize) -> bool {
         let (seat, place) = doorway.enter(0, holder(number));
         let gets_in = doorway.make_room(&seat, share_max);
         doorway.leave(place);
@@ -469,7 +469,7 @@ mod tests {
     /// The only connection of its worker belongs to a client that has no other.
     #[tokio::test]
     async fn a_client_with_few_connections_keeps_them_whoever_serves_them() {
-        let doorway = Doorway::new(2);
+        let doorway = ConnectionTable::new(2);
         let (rare, _) = enter(&doorway, 1, 2);
         for _ in 0..10 {
             let many: Vec<_> = (0..7).map(|_| enter(&doorway, 0, 1).0).collect();
@@ -481,7 +481,7 @@ mod tests {
 
     #[tokio::test]
     async fn those_that_wait_are_closed_and_each_once() {
-        let doorway = Doorway::new(2);
+        let doorway = ConnectionTable::new(2);
         let seats: Vec<_> = (0..6).map(|number| enter(&doorway, number % 2, 1)).collect();
         assert!(seats[0].0.begins() && seats[0].0.begins() && seats[1].0.begins());
         // Busy ones stay; one that waits again has waited for the shortest time.
@@ -501,7 +501,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_uses_more_than_a_share_makes_room_for_others_only() {
-        let doorway = Doorway::new(1);
+        let doorway = ConnectionTable::new(1);
         let busy: Vec<_> = (0..4).map(|_| enter(&doorway, 0, 1)).collect();
         busy.iter().for_each(|(seat, _)| assert!(seat.begins()));
         assert!(!gets_in(&doorway, 1, 2));
