@@ -37,7 +37,7 @@ const WAIT_MS: i64 = 500;
 /// Wait of other clients after a refusal: the origin is able to answer, but not every client should find out that it refuses everybody.
 const WAIT_OF_OTHERS_MS: i64 = 50;
 /// Wait of the client that was refused: longer than several such clients in turn keep the origin busy with one key.
-const WAIT_OF_REFUSED_MS: i64 = 2_000;
+const WAIT_OF_REFUSED_MS: i64 = 1_500;
 /// Keys that a client may be refused for at once; a crowd behind one address shouldn't reach it.
 const REFUSALS_MAX: i64 = 64;
 /// Time after which one refusal is forgotten.
@@ -144,7 +144,7 @@ mod tests {
             (None, [true, true, false, false, false]),
         ] {
             let after = |ms| backoff.holds_back(b"key", who, BEGAN.plus_ms(ms));
-            assert_eq!([0, 49, 50, 1_999, 2_000].map(after), expected, "{who:?}");
+            assert_eq!([0, 49, 50, 1_499, 1_500].map(after), expected, "{who:?}");
         }
     }
 
