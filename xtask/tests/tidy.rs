@@ -326,7 +326,7 @@ fn doc_comments_name_the_thing() {
                 "crates/mock-origin/src/answer.rs:3: doc-words",
             ],
         );
-        check(&[("crates/gateway/src/answer.rs", &text)], &[]);
+        check(&[("crates/kv/src/answer.rs", &text)], &[]);
     }
     let fine = "//! Its answers.\n//! What follows is a second line.\n\n/// Often empty.\n/// It has no end.\n\
                 // What is no doc comment.\n//// Of four slashes.\n/// The sameness of `What`.\nfn f() {}\n";
@@ -344,7 +344,7 @@ fn predicates_answer_yes_or_no() {
     for text in broken {
         let line = if text.starts_with("trait") { 2 } else { 1 };
         check(&[(ANSWER, text)], &[&format!("{ANSWER}:{line}: predicates")]);
-        check(&[("crates/gateway/src/answer.rs", text)], &[]);
+        check(&[("crates/kv/src/answer.rs", text)], &[]);
     }
     let fine = "fn is_open(&self) -> bool { true }\nfn has_room<F: Fn(u8) -> u8>(f: F) -> Option<u8> where F: Clone { None }\n\
                 trait Peer { async fn can_wait(&self) -> bool; }\nfn issue() {}\n#[test]\nfn is_empty_at_first() {}\n";
