@@ -1,9 +1,8 @@
 //! Limits on the warnings about a site. Clients can cause some kinds at will, so each kind has its own allowance: refused purges leave
 //! room for failures of the origin.
 
-use telemetry::Warnings;
-
 use origin::OriginError;
+use telemetry::Warnings;
 
 /// Warnings that may still be written about one site.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The HTTP data plane: listener, exchange, route, collapse, origin, transform.
+//! The HTTP data plane: listeners, requests, the cache, rewriting and routing. The crate `origin` asks origin servers.
 //!
 //! Answers requests from the cache or from origin servers, and stores responses. `caching` decides what may be stored and reused;
 //! `http1` and `h2` decide what bytes mean; `store` decides where bytes are kept. This crate acts. It never reads arguments, files or

@@ -7,7 +7,6 @@ use std::hash::{BuildHasher, RandomState};
 
 use caching::FieldLine;
 use caching::fields::members;
-
 use message::head::OwnedRequest;
 
 /// Field in which a gateway finds its own name again.

@@ -5,7 +5,6 @@
 //! own next request isn't either, so a handshake of several requests (always with NTLM) can't succeed here.
 
 use http1::elements;
-
 use message::fields::PackedFields;
 
 /// Owner of a connection after an exchange.

@@ -4,9 +4,8 @@
 
 use std::collections::HashMap;
 
-use smallvec::SmallVec;
-
 use message::client::Client;
+use smallvec::SmallVec;
 
 /// Places and queue entries of one client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! A room is a folder, or a file beside `lib.rs`. `xtask/floors.txt` has the floors of each crate from the top down, with the rooms of each.
 //! Imports that still run upwards are listed there one by one, so that they only become fewer.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -58,46 +58,51 @@ fn houses(text: &str) -> Vec<House<'_>> {
 
 impl House<'_> {
     fn check(&self, imports: &Imports, root: &str) -> Vec<Problem> {
-        let room = |file: usize| room_of(&imports.files[file], root);
-        let mut used: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-        let mut problems = Vec::new();
-        for (file, uses) in imports.uses.iter().enumerate() {
-            for (target, paths) in uses {
-                let (from, to) = (room(file), room(*target));
-                if from == to || !self.is_upwards(from, to) {
-                    continue;
-                }
-                *used.entry((from, to)).or_default() += 1;
-                if !self.upwards.iter().any(|(known, above, _)| (*known, *above) == (from, to)) {
-                    let paths = paths.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-                    let what = format!("`{from}` imports `{to}`, which isn't below it: {paths}");
-                    problems.push(problem(
-                        &imports.files[file],
-                        1,
-                        what,
-                        "rooms of lower floors, as in xtask/floors.txt",
-                    ));
-                }
-            }
-        }
-        let missing = |file: usize| !self.rooms.iter().any(|(name, _)| *name == room(file));
-        let missing = (0..imports.files.len()).filter(|file| missing(*file));
-        problems.extend(missing.map(|file| {
-            let what = format!("the room `{}` has no floor", room(file));
-            problem(&imports.files[file], 1, what, "write it into xtask/floors.txt")
-        }));
-        let is_used = |from: &str, to: &str| used.contains_key(&(from, to));
-        let outdated = self.upwards.iter().filter(|(from, to, _)| !is_used(from, to));
-        problems.extend(outdated.map(|(from, to, line)| {
-            problem(WRITTEN, *line, format!("`{from}` doesn't import `{to}`"), "take the line out")
-        }));
-        let has_files = |name: &str| (0..imports.files.len()).any(|file| room(file) == name);
-        let empty = self.rooms.iter().filter(|(name, _)| !has_files(name));
+        let found: BTreeSet<&str> = imports.files.iter().map(|file| room_of(file, root)).collect();
+        let mut problems = self.unlisted(imports, root);
+        let empty = self.rooms.iter().filter(|(name, _)| !found.contains(name));
         problems.extend(
             empty.map(|(name, line)| {
                 problem(WRITTEN, *line, format!("no room `{name}`"), "take the line out")
             }),
         );
+        problems.extend(self.upward_imports(imports, root));
+        problems
+    }
+
+    /// Files in rooms without a floor.
+    fn unlisted(&self, imports: &Imports, root: &str) -> Vec<Problem> {
+        let is_listed = |file: &String| self.rooms.iter().any(|(name, _)| *name == room_of(file, root));
+        let unlisted = imports.files.iter().filter(|file| !is_listed(file));
+        unlisted
+            .map(|file| {
+                let what = format!("the room `{}` has no floor", room_of(file, root));
+                problem(file, 1, what, "write it into xtask/floors.txt")
+            })
+            .collect()
+    }
+
+    /// Imports that run upwards and are not written down, and lines that are written for none.
+    fn upward_imports(&self, imports: &Imports, root: &str) -> Vec<Problem> {
+        let mut unused = self.upwards.clone();
+        let mut problems = Vec::new();
+        for (file, uses) in imports.files.iter().zip(&imports.uses) {
+            for (target, paths) in uses {
+                let (from, to) = (room_of(file, root), room_of(&imports.files[*target], root));
+                if from == to || !self.is_upwards(from, to) {
+                    continue;
+                }
+                unused.retain(|(known, above, _)| (*known, *above) != (from, to));
+                if !self.upwards.iter().any(|(known, above, _)| (*known, *above) == (from, to)) {
+                    let paths = paths.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+                    let what = format!("`{from}` imports `{to}`, which isn't below it: {paths}");
+                    problems.push(problem(file, 1, what, "rooms of lower floors, as in xtask/floors.txt"));
+                }
+            }
+        }
+        problems.extend(unused.iter().map(|(from, to, line)| {
+            problem(WRITTEN, *line, format!("`{from}` doesn't import `{to}`"), "take the line out")
+        }));
         problems
     }
 

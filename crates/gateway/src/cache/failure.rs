@@ -2,7 +2,6 @@
 
 use caching::Failure;
 use message::reason::{Detail, Reason};
-
 use origin::{OriginError, OriginErrorKind};
 
 /// Failure that a stale response stands in for.

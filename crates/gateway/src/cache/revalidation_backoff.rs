@@ -3,9 +3,8 @@
 use std::hash::{BuildHasher, Hash, RandomState};
 
 use caching::Timestamp;
-use parking_lot::Mutex;
-
 use message::client::Client;
+use parking_lot::Mutex;
 
 /// Waits after validations in vain. Hits begin such validations, thousands a second for a hot key; an origin that fails is asked less
 /// often.

@@ -1,9 +1,8 @@
 //! Use of a stored response, and the bytes that it takes.
 
 use caching::{ByteRange, Outcome};
-use telemetry::CacheResult;
-
 use message::reason::Reason;
+use telemetry::CacheResult;
 
 /// Way in which a stored response came to be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

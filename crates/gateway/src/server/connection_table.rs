@@ -13,12 +13,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use message::client::Client;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::task::AbortHandle;
-
-use message::client::Client;
 
 /// All connections, by worker.
 pub(crate) struct ConnectionTable {

@@ -9,7 +9,6 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use caching::Timestamp;
-
 use message::client::Client;
 
 /// Use of a variant. Part of its head, and changed while it is shared: 8 bytes.

@@ -7,10 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use message::reason::Reason;
+use origin::UNCHARGED_PIECE_BYTES_MAX;
 use store::{Budget, Charge, Place, Segment, Slice};
 use tokio::time::Instant;
-
-use origin::UNCHARGED_PIECE_BYTES_MAX;
 
 /// Most bytes between the writer and the slowest reader of a body that isn't stored.
 const WINDOW_BYTES_MAX: u64 = 512 * 1024;
