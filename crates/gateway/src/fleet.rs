@@ -8,9 +8,9 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::cache::Cache;
-use crate::cache::purge::heard;
 use crate::cache::tiers::fleet::{Beat, FleetLog};
 use crate::config::StoreIndex;
+use crate::purge::heard;
 use crate::worker::Shared;
 
 /// Receives notices of the tier, on the thread that reads its connection.

@@ -21,8 +21,6 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::active::ActiveConfig;
-use crate::cache::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
-use crate::cache::stores::Stores;
 use crate::cache::tiers::counts::TierCounts;
 use crate::cache::tiers::{StartTier, TIER_WRITERS};
 use crate::clock::now;
@@ -30,12 +28,14 @@ use crate::config::{CacheRule, Config, ListenerConfig, ServerTiming, Site, Store
 use crate::fleet;
 use crate::loops::Instance;
 use crate::observe::explain;
+use crate::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
 use crate::question::{self, EXPLAIN_JOBS_MAX, ExplainError, ExplainJob, Explanation, Question};
 use crate::request::compression::Compressor;
 use crate::routing::{LiveSite, Routes};
 use crate::server::connection_table::ConnectionTable;
 use crate::server::listener::{self, Claim, InheritedSockets, Listener, OpenConnections, SocketOwner};
 use crate::server::tls::{self, ServedCertificate};
+use crate::stores::Stores;
 use crate::worker::{Drain, Shared, Worker};
 
 /// Everything that a gateway is started with.

@@ -23,24 +23,28 @@ pub mod events;
 mod fleet;
 mod gateway;
 mod loops;
+#[cfg(test)]
+mod model;
 mod observe;
 mod pace;
 mod protection;
+mod purge;
 mod question;
+#[cfg(test)]
+mod record_tests;
 mod request;
 mod rewrite;
 mod routing;
 mod server;
+mod stores;
 mod worker;
 
-pub use cache::purge::{
-    InstanceReach, PurgeError, PurgeHints, PurgeOrder, PurgeOutcome, PurgeReach, SiteUrls,
-};
 pub use cache::tiers::counts::TierCounts;
 pub use cache::tiers::leases::LeaseLimits;
 pub use cache::tiers::{Coherence, MemoryUse, StartTier};
 pub use gateway::{Gateway, GatewayControl, NotReloaded, Start, StartError, StoreMeasures};
 pub use http1::{BodyError, RequestError};
+pub use purge::{InstanceReach, PurgeError, PurgeHints, PurgeOrder, PurgeOutcome, PurgeReach, SiteUrls};
 pub use question::{ExplainError, Explanation, Question};
 pub use routing::{path_spellings, route_of};
 pub use server::listener::SocketOwner;

@@ -21,7 +21,6 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::active::ActiveConfig;
 use crate::cache::Cache;
-use crate::cache::stores::{Store, Stores};
 use crate::clock::now;
 use crate::config::ClientLimits;
 use crate::loops::Instance;
@@ -30,6 +29,7 @@ use crate::request::compression::Compressor;
 use crate::request::reply::Account;
 use crate::routing::LiveSite;
 use crate::server::connection_table::ConnectionTable;
+use crate::stores::{Store, Stores};
 
 /// State of all workers.
 pub(crate) struct Shared {

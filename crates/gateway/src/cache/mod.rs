@@ -1,28 +1,13 @@
 //! The cache of the gateway: stored responses, fetches in progress, and changes to either.
 
-pub(crate) mod decide;
 pub(crate) mod epochs;
 pub(crate) mod failure;
-pub(crate) mod findings;
 pub(crate) mod inflight;
-pub(crate) mod invalidate;
-pub(crate) mod key;
-pub(crate) mod lookup;
-#[cfg(test)]
-pub(crate) mod model;
-pub(crate) mod probing;
-pub(crate) mod publish;
-pub(crate) mod purge;
 pub(crate) mod purged;
 pub(crate) mod readers;
 pub(crate) mod record;
-pub(crate) mod refresh;
 pub(crate) mod revalidation_backoff;
-pub(crate) mod serve;
-pub(crate) mod stale_if_error;
-pub(crate) mod stores;
 pub(crate) mod tiers;
-pub(crate) mod using;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -60,7 +45,7 @@ use crate::config::FileUse;
 pub(crate) struct Cache {
     memory: Memory<CacheEntry>,
     /// Tier behind memory, if any.
-    tiers: Option<RemoteTier>,
+    pub(crate) tiers: Option<RemoteTier>,
     epochs: Arc<Invalidations>,
     fetches: Arc<FetchTable>,
     backoff: RevalidationBackoff,
@@ -247,7 +232,7 @@ impl Cache {
     }
 
     /// Destination of entries from the tier.
-    pub(in crate::cache) fn home(&self) -> Home<'_> {
+    pub(crate) fn home(&self) -> Home<'_> {
         Home { memory: &self.memory, epochs: &self.epochs }
     }
 
@@ -387,17 +372,17 @@ impl Cache {
         if self.tiers.is_some() { KeepInputs::Yes } else { KeepInputs::No }
     }
 
-    pub(in crate::cache) fn epochs(&self) -> &Invalidations {
+    pub(crate) fn epochs(&self) -> &Invalidations {
         &self.epochs
     }
 
     /// Memory, also for segments: these are found by their group alone.
-    pub(in crate::cache) fn memory(&self) -> &Memory<CacheEntry> {
+    pub(crate) fn memory(&self) -> &Memory<CacheEntry> {
         &self.memory
     }
 
     /// Creates the body of a new representation, of which nothing is stored yet.
-    pub(in crate::cache) fn open_body(&self, complete_bytes: Option<u64>) -> Segmented {
+    pub(crate) fn open_body(&self, complete_bytes: Option<u64>) -> Segmented {
         let group = Arc::new(self.memory.open_group());
         let body = Segmented::new(group, self.segment_bytes_max(), complete_bytes);
         if self.segments().is_some() { body.followed() } else { body }

@@ -35,13 +35,13 @@ use origin::RequestBody;
 use tokio::time::Instant;
 
 use crate::active::ActiveConfig;
-use crate::cache::inflight::fetch_spec::Tier;
-use crate::cache::lookup::Lookup;
 use crate::config::{Site, StoreIndex};
 use crate::events::{self, Event};
 use crate::observe::account;
 use crate::observe::otel;
+use crate::request::fetch::fetch_spec::Tier;
 use crate::request::interims::Interims;
+use crate::request::lookup::Lookup;
 use crate::request::plan::{Next, Plan, Step};
 use crate::request::reply::Reply;
 use crate::request::respond::{self, Problem};

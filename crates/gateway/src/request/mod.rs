@@ -1,12 +1,22 @@
 //! A request on its way: the loop and its steps, the call to its origin, replies and their bodies.
 
 pub(crate) mod compression;
+pub(crate) mod decide;
 pub(crate) mod exchange;
+pub(crate) mod fetch;
+pub(crate) mod findings;
 pub(crate) mod interims;
+pub(crate) mod invalidate;
+pub(crate) mod lookup;
 pub(crate) mod origin_call;
 pub(crate) mod overlay;
 pub(crate) mod plan;
 pub(crate) mod private;
+pub(crate) mod probing;
+pub(crate) mod refresh;
 pub(crate) mod reply;
 pub(crate) mod respond;
+pub(crate) mod serve;
+pub(crate) mod stale_if_error;
 pub(crate) mod steps;
+pub(crate) mod using;

@@ -23,7 +23,6 @@ use telemetry::OriginAnswer;
 use telemetry::trace::{TraceContext, TraceFlags};
 use tokio::time::Instant;
 
-use crate::cache::key::key_of;
 use crate::cache::record::stored::StoredHead;
 use crate::config::{Phase, TraceFields};
 use crate::events::{self, Event};
@@ -33,6 +32,7 @@ use crate::rewrite::reading::Inbound;
 use crate::rewrite::rules::Seen;
 use crate::rewrite::{self, Purpose, rule_log};
 use crate::routing::LiveSite;
+use crate::routing::key::key_of;
 use crate::worker::Worker;
 
 /// One request to an origin.

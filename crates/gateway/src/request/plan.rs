@@ -14,12 +14,12 @@ use tokio::time::Instant;
 use crate::active::ActiveConfig;
 use crate::cache::epochs::membership::LookUp;
 use crate::cache::failure::FailureCause;
-use crate::cache::inflight::fetch_spec::Fetch;
 use crate::cache::inflight::table::Waiter;
 use crate::cache::record::stored::{CacheEntry, Hit};
-use crate::cache::using::Use;
 use crate::pace::BodyLimits;
+use crate::request::fetch::fetch_spec::Fetch;
 use crate::request::reply::Reply;
+use crate::request::using::Use;
 use crate::rewrite::reading::Inbound;
 use crate::routing::{LiveSite, RuleMatch};
 

@@ -1,6 +1,7 @@
 //! Finds the site of a request, and its cache rule.
 
 mod choice;
+pub(crate) mod key;
 mod sites;
 mod spelling;
 

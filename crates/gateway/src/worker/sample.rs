@@ -11,13 +11,13 @@ use tokio::runtime::Handle;
 
 use super::{Drain, Shared, Worker};
 use crate::active::ActiveConfig;
-use crate::cache::stores::Stores;
 use crate::cache::tiers::StartTier;
 use crate::config::{ClientLimits, Site, sample};
 use crate::loops::Instance;
 use crate::request::compression::Compressor;
 use crate::routing::{LiveSite, Routes};
 use crate::server::connection_table::ConnectionTable;
+use crate::stores::Stores;
 
 /// Worker of a gateway that has this site alone.
 pub(crate) fn of_site(site: Site, limits: ClientLimits, tier: Option<StartTier>) -> Arc<Worker> {

@@ -52,11 +52,7 @@ impl RemoteTier {
         match entry.copy().reliance(self.flushes.now(), |source| self.standing(source)) {
             Reliance::Trusted => false,
             #[cfg(test)]
-            Reliance::Suspect
-                if crate::cache::model::is_planted(crate::cache::model::Rule::SuspectsAreReadAgain) =>
-            {
-                false
-            }
+            Reliance::Suspect if crate::model::is_planted(crate::model::Rule::SuspectsAreReadAgain) => false,
             Reliance::Suspect => true,
             Reliance::Unverified => {
                 self.counts.add(Event::Unverified);

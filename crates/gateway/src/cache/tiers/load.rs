@@ -96,7 +96,7 @@ impl RemoteTier {
         Reader { memory, epochs, rule, groups_max, site_key, clock_ahead_ms, outdated_to_ms }
     }
 
-    pub(in crate::cache) fn clock_ahead_ms(&self) -> i64 {
+    pub(crate) fn clock_ahead_ms(&self) -> i64 {
         self.backing.clock_ahead_ms().unwrap_or(0)
     }
 

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use caching::{MethodClass, Miss, NotReused, Reuse, on_miss};
 use message::reason::{Detail, Reason};
 
-use crate::cache::inflight::assemble::Assembly;
-use crate::cache::inflight::fetch_spec::{Fetch, Tier};
-use crate::cache::inflight::scope::{FetchScope, MissingRange, ReplyOfParts};
-use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Hit;
-use crate::cache::serve::Serving;
-use crate::cache::using::Extent;
+use crate::request::fetch::assembly::Assembly;
+use crate::request::fetch::fetch_spec::{Fetch, Tier};
+use crate::request::fetch::job::Job;
+use crate::request::fetch::scope::{FetchScope, MissingRange, ReplyOfParts};
 use crate::request::plan::{Assemble, ForwardReason, Next, Plan};
 use crate::request::reply::Reply;
 use crate::request::respond;
+use crate::request::serve::Serving;
+use crate::request::using::Extent;
 use crate::worker::Worker;
 
 /// A request for such a response.

@@ -1,5 +1,6 @@
 //! One request among those that want the same response: it leads a forward, or waits for others until its turn comes.
 
+mod next_move;
 mod participant;
 
 use std::sync::Arc;
@@ -11,22 +12,22 @@ use message::reason::{Detail, Reason};
 use message::timeline::{Stage, measure};
 use telemetry::CacheResult;
 
-use crate::cache::findings;
+use self::next_move::{Again, Ask, Attempts};
 use crate::cache::inflight::answer::{Answer, Failed};
-use crate::cache::inflight::fetch_spec::{Fetch, Sharing};
-use crate::cache::inflight::joining::{Part, Role, join_or_lead};
-use crate::cache::inflight::leader_task::LeaderTask;
-use crate::cache::inflight::next_move::{self, Again, Ask, Attempts};
-use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::{LeaderGuard, Learned, News, Waiter, Waiting};
-use crate::cache::publish::fleet_fetch::Awaiting;
 use crate::cache::record::stored::Hit;
-use crate::cache::using::Use;
+use crate::request::fetch::fetch_spec::{Fetch, Sharing};
+use crate::request::fetch::fleet_fetch::Awaiting;
+use crate::request::fetch::joining::{Part, Role, join_or_lead};
+use crate::request::fetch::leader_task::LeaderTask;
+use crate::request::fetch::scope::FetchScope;
+use crate::request::findings;
 use crate::request::interims::Interims;
 use crate::request::plan::{ForwardReason, Next, Plan};
 use crate::request::private;
 use crate::request::reply::Reply;
 use crate::request::respond::{self, Problem};
+use crate::request::using::Use;
 use crate::worker::Worker;
 
 use self::participant::{Participant, WaiterAction, WantedAnswer};

@@ -27,11 +27,11 @@ use crate::active::ActiveConfig;
 use crate::cache::inflight::fill::{Fill, FillLimits, FillReader, Writer};
 use crate::cache::record::forms::{Form, Forms};
 use crate::cache::record::stored::StoredHead;
-use crate::cache::serve::is_for_one;
 use crate::config::{CacheRule, Compression, PersonalResponses};
 use crate::request::compression::encoder::{Encoder, Task};
 use crate::request::compression::pump::Pump;
 use crate::request::reply::{Body, Length, Reply, ReplyHead};
+use crate::request::serve::is_for_one;
 use crate::routing::LiveSite;
 use crate::worker::Worker;
 

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use caching::{Asked, ExchangeTimes, MethodClass};
 use origin::{Interim, OriginError, RequestBody};
 
-use crate::cache::publish::head_update;
-use crate::cache::publish::post::PostStore;
-use crate::cache::{invalidate, stale_if_error};
 use crate::clock::now;
+use crate::request::fetch::head_update;
+use crate::request::fetch::post::PostStore;
 use crate::request::interims::Interims;
 use crate::request::origin_call::{OriginCall, unasked};
 use crate::request::plan::{ForwardReason, Next, Plan};
 use crate::request::private;
 use crate::request::reply::Reply;
 use crate::request::respond::Problem;
+use crate::request::{invalidate, stale_if_error};
 use crate::rewrite::Purpose;
 use crate::worker::Worker;
 

@@ -8,14 +8,14 @@ use message::reason::Detail;
 use origin::{OriginError, OriginResponse};
 
 use crate::cache::failure::FailureCause;
-use crate::cache::findings;
-use crate::cache::inflight::fetch_spec::{Fetch, Sharing};
 use crate::cache::inflight::order::Sequence;
-use crate::cache::inflight::scope::FetchScope;
 use crate::cache::inflight::table::{Invalidations, LeaderGuard};
-use crate::cache::publish::job::Job;
 use crate::cache::record::stored::Uncacheable;
 use crate::clock::now;
+use crate::request::fetch::fetch_spec::{Fetch, Sharing};
+use crate::request::fetch::job::Job;
+use crate::request::fetch::scope::FetchScope;
+use crate::request::findings;
 use crate::request::interims::Interims;
 use crate::request::origin_call::{OriginCall, unasked};
 use crate::request::plan::{ForwardReason, Next, Plan};

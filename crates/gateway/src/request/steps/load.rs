@@ -7,13 +7,13 @@ use message::explain_record::note;
 use message::reason::Reason;
 use message::timeline::{Stage, measure};
 
-use crate::cache::findings;
-use crate::cache::inflight::fetch_spec::Tier;
-use crate::cache::key::site_key;
 use crate::cache::tiers::answer::{Answer, Said};
 use crate::cache::tiers::load::Asker;
+use crate::request::fetch::fetch_spec::Tier;
+use crate::request::findings;
 use crate::request::plan::{Content, ForwardMode, Next, Plan};
 use crate::request::steps::look_up;
+use crate::routing::key::site_key;
 use crate::worker::Worker;
 
 /// Asks the tier, and returns the next step with the plan for it.

@@ -11,14 +11,14 @@ use message::timeline::{Stage, measure};
 use origin::RequestBody;
 use tokio::time::Instant;
 
-use crate::cache::inflight::fetch_spec::Tier;
-use crate::cache::lookup::{Found, Lookup};
-use crate::cache::probing::{self, Candidate};
-use crate::cache::serve::Serving;
-use crate::cache::{findings, refresh};
+use crate::request::fetch::fetch_spec::Tier;
+use crate::request::lookup::{Found, Lookup};
 use crate::request::plan::{Content, ForwardMode, ForwardReason, Next, Plan};
+use crate::request::probing::{self, Candidate};
 use crate::request::reply::Reply;
 use crate::request::respond;
+use crate::request::serve::Serving;
+use crate::request::{findings, refresh};
 use crate::worker::Worker;
 
 /// Looks a request up, and replies if a stored response answers.

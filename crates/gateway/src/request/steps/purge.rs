@@ -12,9 +12,9 @@ use store::purge::PurgeMode;
 use telemetry::{CacheResult, RuleId};
 use tokio::time::Instant;
 
-use crate::cache::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
 use crate::config::PurgeMethod;
 use crate::events::{self, Event};
+use crate::purge::{self, PurgeError, PurgeOrder, PurgeOutcome};
 use crate::request::plan::Plan;
 use crate::request::reply::{Account, Body, Length, Reply, ReplyHead};
 use crate::request::respond::{self, Problem};

@@ -21,6 +21,3 @@ pub(crate) use self::decode::{Decoded, Reader, decode};
 pub(crate) use self::encode::{
     Encoded, Merge, Ours, ReleaseNote, SegmentBytes, Writing, encode, may_hold, nothing, with_word,
 };
-
-#[cfg(test)]
-pub(crate) mod tests;

@@ -15,12 +15,12 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::cache::epochs::{Invalidations, Purgers};
-use crate::cache::record::portable::tests::world::{Asked, KEY, NOW, World, at, inline};
 use crate::cache::record::segmented::sample;
 use crate::cache::record::stored::{StoredBody, StoredHead, StoredResponse, Uncacheable};
 use crate::cache::tiers::counts::TierCounts;
 use crate::cache::tiers::leases::LeaseLimits;
 use crate::cache::tiers::{Coherence, MemoryUse, StartTier, TIER_WRITERS};
+use crate::record_tests::world::{Asked, KEY, NOW, World, at, inline};
 
 const VERIFICATION: Duration = Duration::from_secs(2);
 const LEASES: LeaseLimits = LeaseLimits { time: Duration::from_secs(3), wait_max: Duration::from_secs(5) };

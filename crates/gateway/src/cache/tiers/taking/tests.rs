@@ -10,12 +10,12 @@ use telemetry::trace::TraceFlags;
 use tokio::time::sleep;
 
 use super::*;
-use crate::cache::record::portable::tests::world::{KEY, inline};
 use crate::cache::record::stored::CacheEntry;
 use crate::cache::record::stored::Uncacheable;
 use crate::cache::tiers::answer::RemoteState;
 use crate::cache::tiers::behind::tests::Bench;
 use crate::clock::now;
+use crate::record_tests::world::{KEY, inline};
 
 const DEADLINE: Duration = Duration::from_millis(50);
 const SILENT: Behaviour = Behaviour { silent_permille: 1000, ..Behaviour::GOOD };

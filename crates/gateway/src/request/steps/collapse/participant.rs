@@ -14,20 +14,22 @@ use telemetry::CacheResult;
 use crate::cache::Cache;
 use crate::cache::failure::FailureCause;
 use crate::cache::inflight::answer::{Answer, Failed, Filling, PrivateAnswer};
-use crate::cache::inflight::assemble::{Arriving, Assembly};
-use crate::cache::inflight::fetch_spec::{Fetch, Tier};
-use crate::cache::inflight::joining::Role;
-use crate::cache::inflight::next_move::{Again, Ask, Facts, Move, NO_REST, OutcomeKind, Status, next_move};
-use crate::cache::inflight::scope::{FetchScope, MissingRange};
-use crate::cache::publish::job::Job;
 use crate::cache::record::stored::{Hit, StoredHead};
-use crate::cache::serve::Serving;
-use crate::cache::using::Use;
 use crate::clock::now;
+use crate::request::fetch::assembly::{Arriving, Assembly};
+use crate::request::fetch::fetch_spec::{Fetch, Tier};
+use crate::request::fetch::job::Job;
+use crate::request::fetch::joining::Role;
+use crate::request::fetch::scope::{FetchScope, MissingRange};
 use crate::request::interims::Interims;
 use crate::request::plan::{Assemble, ForwardReason, Next, Plan};
 use crate::request::private;
 use crate::request::reply::Reply;
+use crate::request::serve::Serving;
+use crate::request::steps::collapse::next_move::{
+    Again, Ask, Facts, Move, NO_REST, OutcomeKind, Status, next_move,
+};
+use crate::request::using::Use;
 use crate::worker::Worker;
 
 /// Whether a response is stored, or on its way there, as known when its head is sent.

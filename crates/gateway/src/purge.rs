@@ -1,0 +1,376 @@
+//! Purges stored responses for operators.
+//!
+//! A purge is a record in the log. Only the purge of a URL changes anything at once; others take effect when a look-up finds a
+//! response. A purge wins against fetches in flight: their responses are delivered, but not used for others.
+
+mod concerned;
+mod count;
+pub(crate) mod heard;
+mod order;
+mod url;
+
+use std::net::IpAddr;
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::{HeaderMap, Method};
+use serde::Serialize;
+use store::backing::LogCursor;
+use store::purge::{Force, PurgeId, PurgeMode, PurgeRecord, What};
+use store::{Change, FillId};
+use telemetry::PurgeAnswer;
+use tokio::sync::oneshot;
+
+pub use self::heard::{InstanceReach, PurgeReach};
+pub use self::order::{PurgeError, PurgeHints, PurgeOrder, SiteUrls};
+
+use self::concerned::concerned;
+use self::order::{Miss, miss, sites, warnings, what_of};
+pub(crate) use self::url::asked_as;
+use message::head::Scheme;
+
+use self::url::split_url;
+use crate::active::ActiveConfig;
+use crate::cache::Cache;
+use crate::cache::inflight::table::Waiter;
+use crate::cache::record::stored::{CacheEntry, StoredResponse};
+use crate::cache::tiers::load::Asker;
+use crate::clock::now;
+use crate::config::Site;
+use crate::question::{ExplainJob, Question};
+use crate::routing::key::key_of;
+use crate::stores::Store;
+use crate::worker::Shared;
+
+/// Outcome of a purge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PurgeOutcome {
+    /// Cache keys with a stored response, or with one on its way.
+    pub keys_matched: usize,
+    /// Stored responses, all variants counted, that were removed or made stale.
+    pub responses_purged: usize,
+    /// Forwards in progress whose responses won't be stored, or that no request joins any more.
+    pub fills_doomed: usize,
+    /// Fetches that were begun anew.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub refreshes: usize,
+    /// Whether keys and responses aren't counted, because the purge takes effect only when they are looked up.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub uncounted: bool,
+    /// Whether memory holds more than was looked at.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
+    /// Whether nothing was done: the numbers say what a purge would remove.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+    /// Whether uncounted responses for the URL may be out of use now: those under keys with the content or the fields of their
+    /// requests, of which there is no list.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub keyed_uncounted: bool,
+    /// Selector that decides most of the purge: `url`, `tag`, ...
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub form: &'static str,
+    /// Reach of the purge among the instances that share a tier; `None` without a tier.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<PurgeReach>,
+    /// Identifier of the purge; `None` if nothing was purged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Warnings for the operator, such as that nothing can match.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// Present only if nothing matched, or no site serves the host.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub hints: Option<PurgeHints>,
+}
+
+impl PurgeOutcome {
+    /// Adds the outcome under another key.
+    fn and(self, other: &Self) -> Self {
+        Self {
+            keys_matched: self.keys_matched + other.keys_matched,
+            responses_purged: self.responses_purged + other.responses_purged,
+            fills_doomed: self.fills_doomed + other.fills_doomed,
+            keyed_uncounted: self.keyed_uncounted || other.keyed_uncounted,
+            ..self
+        }
+    }
+
+    /// Logs the purge and its client for operators.
+    pub fn log(&self, order: &PurgeOrder, client: IpAddr) {
+        // Queries may hold secrets, and this log has no redaction.
+        let url = order.url.as_deref().map(|url| match url.split_once('?') {
+            Some((url, _)) => format!("{url}?..."),
+            None => url.to_owned(),
+        });
+        let Self { keys_matched, responses_purged, fills_doomed, id, .. } = self;
+        tracing::info!(
+            %client,
+            url,
+            tags = ?order.tags,
+            site = order.site,
+            host = order.host,
+            prefix = order.prefix,
+            everything = order.everything,
+            mode = order.mode.as_str(),
+            id,
+            keys_matched,
+            responses_purged,
+            fills_doomed,
+            "purged"
+        );
+    }
+
+    /// Values for metrics.
+    pub fn counted(&self, mode: PurgeMode, took: Duration) -> PurgeAnswer {
+        let is_complete = self.fleet.as_ref().is_none_or(|fleet| fleet.complete);
+        PurgeAnswer {
+            form: self.form,
+            mode: mode.as_str(),
+            reach: if is_complete { "complete" } else { "partial" },
+            duration_ns: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// Carries out a purge order, in memory and behind it, or counts what it would remove.
+pub(crate) async fn purge(shared: &Shared, order: &PurgeOrder) -> Result<PurgeOutcome, PurgeError> {
+    let live = shared.live.load_full();
+    let what = what_of(order, &live)?;
+    let form = what.form();
+    let warnings = warnings(&what, &live);
+    if let What::Url(url) = &what {
+        let outcome = OfUrl { shared, live: &live, url, order }.purge().await?;
+        return Ok(PurgeOutcome { form, dry_run: order.dry_run, warnings, ..outcome });
+    }
+    let stores = concerned(&shared.stores, &live, &what);
+    let Miss { warnings: missed, hints } = miss(order, &what, &live);
+    let warnings = warnings.into_iter().chain(missed).collect();
+    let outcome = match order.dry_run {
+        true => count_selected(&stores, &what).await,
+        false => purge_selected(&stores, what, order.mode).await,
+    };
+    Ok(PurgeOutcome { form, dry_run: order.dry_run, warnings, hints, ..outcome })
+}
+
+/// Purges a selection, at a cost that doesn't depend on what is stored.
+async fn purge_selected(stores: &[&Store], what: What, mode: PurgeMode) -> PurgeOutcome {
+    let is_counted =
+        stores.iter().all(|Store { cache, .. }| cache.fleet_log().is_none() && cache.epochs().lacks(&what));
+    let record = record(what, mode);
+    let doomed = stores.iter().map(|Store { cache, .. }| {
+        let kept = cache.note_purge(record.clone(), &[]);
+        cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head))
+    });
+    let fills_doomed = doomed.sum();
+    let said = heard::said(stores).await;
+    let fleet = heard::tell(stores, &said, &record).await;
+    let id = Some(record.id.to_string());
+    PurgeOutcome { id, fills_doomed, fleet, uncounted: !is_counted, ..PurgeOutcome::default() }
+}
+
+async fn count_selected(stores: &[&Store], what: &What) -> PurgeOutcome {
+    let mut outcome = PurgeOutcome::default();
+    for Store { cache, .. } in stores {
+        let reach = cache.epochs().reach(what, &[]);
+        outcome.fills_doomed += cache.fetches().count(|key, head| count::doom(&reach, key, head));
+        let count::Counted { keys, responses, is_cut } = count::count(cache, &reach).await;
+        outcome.keys_matched += keys;
+        outcome.responses_purged += responses;
+        outcome.cut |= is_cut;
+    }
+    outcome
+}
+
+fn record(what: What, mode: PurgeMode) -> PurgeRecord {
+    let FillId { process, sequence } = FillId::next();
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&process.to_be_bytes());
+    id[8..].copy_from_slice(&sequence.to_be_bytes());
+    PurgeRecord { id: PurgeId(id), at_ms: u64::try_from(now().as_ms()).unwrap_or(0), mode, what }
+}
+
+/// Purge of a URL with all its variants.
+struct OfUrl<'a> {
+    shared: &'a Shared,
+    live: &'a ActiveConfig,
+    url: &'a str,
+    order: &'a PurgeOrder,
+}
+
+impl OfUrl<'_> {
+    async fn purge(&self) -> Result<PurgeOutcome, PurgeError> {
+        let Self { shared, live, url, order } = *self;
+        let invalid = || PurgeError::UrlInvalid { url: url.to_owned() };
+        let (scheme, authority, path_and_query) = split_url(url).ok_or_else(invalid)?;
+        let places = self.places(scheme, authority, &path_and_query);
+        if places.is_empty() {
+            return Err(PurgeError::SiteUnknown { sites: sites(live) });
+        }
+        // Only loaded responses can be made stale, and counted.
+        let loads = join_all(places.iter().map(UrlLocation::load));
+        let outcome = if order.dry_run {
+            loads.await;
+            self.count(&places)
+        } else {
+            let stores = concerned::of_url(&shared.stores, live, places.iter().map(|place| place.site));
+            // The two are independent, and the store may be far away.
+            let (_loaded, said) = tokio::join!(loads, heard::said(&stores));
+            self.apply(&stores, &said, &places).await
+        };
+        join_all(places.iter().map(|place| place.cache.written(&place.key))).await;
+        let hints = (outcome.keys_matched == 0).then(|| PurgeHints { sites: sites(live) });
+        Ok(PurgeOutcome { hints, ..outcome })
+    }
+
+    fn places(&self, scheme: Scheme, authority: &str, path_and_query: &str) -> Vec<UrlLocation<'_>> {
+        let routes = &self.live.routes;
+        let own = routes.site(authority, path_and_query);
+        let sites = routes.sites_storing(authority, path_and_query);
+        let asked = asked_as(scheme, authority, &self.live.config);
+        let mut places = Vec::with_capacity(sites.len() * asked.len());
+        for site in sites {
+            places.extend(asked.iter().map(|(scheme, authority)| UrlLocation {
+                site: &site.config,
+                cache: self.shared.cache(site),
+                key: key_of(site, *scheme, authority, path_and_query),
+                url: format!("{}://{authority}{path_and_query}", scheme.as_str()),
+                asker: Asker {
+                    rule: site.rule_at(site.rule("GET", path_and_query)),
+                    groups_max: self.live.config.store(&site.config).groups_max,
+                    site_key: None,
+                },
+                is_own: own.is_some_and(|own| Arc::ptr_eq(own, site)),
+            }));
+        }
+        places
+    }
+
+    async fn apply(
+        &self,
+        stores: &[&Store],
+        said: &[Vec<LogCursor>],
+        places: &[UrlLocation<'_>],
+    ) -> PurgeOutcome {
+        let mode = self.order.mode;
+        let record = record(What::Url(self.url.to_owned()), mode);
+        let mut outcome = PurgeOutcome { id: Some(record.id.to_string()), ..PurgeOutcome::default() };
+        let mut stale = Vec::new();
+        for Store { cache, .. } in stores {
+            let here = places.iter().filter(|place| ptr::eq(place.cache, cache));
+            let keys: Vec<&[u8]> = here.clone().map(|place| &place.key[..]).collect();
+            // A store that a reload has left may have the response under any key of the URL.
+            let any = [&places[0].key[..]];
+            let kept = cache.note_purge(record.clone(), if keys.is_empty() { &any } else { &keys });
+            for place in here {
+                let found = purge_key(cache, &place.key, mode, None);
+                // Clients ask by another URL for responses whose URL rules have rewritten.
+                stale.extend(Some(&place.url).filter(|_| place.is_own && found.responses_purged > 0));
+                outcome = outcome.and(&found);
+            }
+            // Fetches under keys that have this one as a part.
+            outcome.fills_doomed += cache.fetches().purge(|key, head| count::doom(&kept.reach, key, head));
+        }
+        let fleet = heard::tell(stores, said, &record).await;
+        let refreshes = match mode {
+            PurgeMode::Refresh => stale.into_iter().filter(|url| self.refresh(url)).count(),
+            PurgeMode::Hard | PurgeMode::Soft => 0,
+        };
+        PurgeOutcome { fleet, refreshes, ..outcome }
+    }
+
+    fn count(&self, places: &[UrlLocation<'_>]) -> PurgeOutcome {
+        let what = What::Url(self.url.to_owned());
+        let count = |UrlLocation { cache, key, .. }: &UrlLocation<'_>| {
+            let reach = cache.epochs().reach(&what, &[key]);
+            let responses_purged = cache.look_up(key).map_or(0, |entry| entry.variants().len());
+            let fills_doomed = cache.fetches().count(|key, head| count::doom(&reach, key, head));
+            found((responses_purged, fills_doomed), cache)
+        };
+        places.iter().map(count).fold(PurgeOutcome::default(), |all, found| all.and(&found))
+    }
+
+    /// Queues a request for a URL, without fields, for a worker, and returns whether that succeeded. If not, the next client's request
+    /// has the same effect.
+    fn refresh(&self, url: &str) -> bool {
+        let Ok(url) = url.parse() else { return false };
+        let question = Question { method: Method::GET, url, fields: HeaderMap::new() };
+        let job = ExplainJob { question, answer: oneshot::channel().0 };
+        self.shared.explain_jobs.try_send(job).is_ok()
+    }
+}
+
+/// Key under which a response for a URL may be stored.
+struct UrlLocation<'a> {
+    site: &'a Site,
+    cache: &'a Cache,
+    key: Vec<u8>,
+    /// URL as clients ask for it.
+    url: String,
+    asker: Asker<'a>,
+    /// Whether a request for the URL, as it is written, belongs to this site.
+    is_own: bool,
+}
+
+impl UrlLocation<'_> {
+    async fn load(&self) {
+        let _answer = self.cache.load(&self.key, self.asker).await;
+    }
+}
+
+/// Purges the entry under the key of a URL, and the fetches for it. `spared` is a forward that may still store its response.
+pub(super) fn purge_key(cache: &Cache, key: &[u8], mode: PurgeMode, spared: Option<&Waiter>) -> PurgeOutcome {
+    let mut responses_purged = 0;
+    let fills_doomed = cache.invalidate(key, spared, |entry| {
+        responses_purged = entry.variants().len();
+        match mode {
+            PurgeMode::Hard => Change::Remove,
+            PurgeMode::Soft | PurgeMode::Refresh => expired(cache, entry).map_or(Change::Remove, Change::Put),
+        }
+    });
+    if mode == PurgeMode::Hard {
+        cache.epochs().key_is_removed(key);
+    }
+    found((responses_purged, fills_doomed), cache)
+}
+
+/// Outcome under one key, which counts as matched if there was anything.
+fn found((responses_purged, fills_doomed): (usize, usize), cache: &Cache) -> PurgeOutcome {
+    let keyed_uncounted = cache.epochs().watches_keys();
+    let keys_matched = usize::from(responses_purged + fills_doomed > 0);
+    PurgeOutcome { keys_matched, responses_purged, fills_doomed, keyed_uncounted, ..PurgeOutcome::default() }
+}
+
+/// Invalidates the keys of an unsafe request's URL, its own first. This is no operator's purge; other instances know it by its id.
+/// There is seldom anything under the other keys, so the tier is told only of those known here: requests would write several times as
+/// much.
+pub(super) fn invalidate_keys(cache: &Cache, keys: &[&[u8]], id: PurgeId, spared: Option<&Waiter>) {
+    let Some((own, others)) = keys.split_first() else { return };
+    cache.epochs().invalidate_key(own, Force::Hard, Some(id));
+    for key in others {
+        cache.invalidate_known(key, spared, |_| Change::Remove);
+    }
+    // Notes once more that they are gone: all keys share one name.
+    purge_key(cache, own, PurgeMode::Hard, spared);
+}
+
+/// Copy of a record with every response stale.
+fn expired(cache: &Cache, entry: &Arc<CacheEntry>) -> Option<Arc<CacheEntry>> {
+    let now = now();
+    let variants = entry
+        .variants()
+        .iter()
+        .map(|variant| StoredResponse {
+            head: Arc::new(variant.head.expired(now)),
+            body: variant.body.clone(),
+        })
+        .collect();
+    CacheEntry::new(cache.budget(), variants, entry.uncacheable()).ok().map(Arc::new)
+}

@@ -1,0 +1,271 @@
+//! Purges in the log that several instances share: those of other instances take effect here, and those of this one there.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use message::head::Scheme;
+use serde::Serialize;
+use store::backing::{BackingError, Continuity, LastRecord, LogCursor, LogOffset, LogPart, LogRecord};
+use store::fleet::{Reach, Reached};
+use store::purge::{PurgeId, PurgeMode, PurgeRecord, Selection, What};
+
+use super::count::doom;
+use super::record;
+use super::url::split_url;
+use crate::active::ActiveConfig;
+use crate::cache::Cache;
+use crate::cache::tiers::fleet::FleetLog;
+use crate::clock::now;
+use crate::config::path_of;
+use crate::routing::host_of;
+use crate::routing::key::{key_of, key_without_site};
+use crate::stores::Store;
+use crate::worker::Shared;
+
+/// Reach of a purge among the instances that share a tier.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PurgeReach {
+    /// Whether all instances have reached it, and all are listed.
+    pub complete: bool,
+    /// Reach of each instance.
+    pub instances: Vec<InstanceReach>,
+    /// Stores whose servers don't answer. Other instances are told once they do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub silent_stores: Vec<String>,
+}
+
+impl PurgeReach {
+    fn of(store: &Store, reached: Result<Reached, BackingError>) -> Self {
+        let Reached { instances, is_complete } = match reached {
+            Ok(reached) => reached,
+            Err(error) => {
+                tracing::warn!(store = store.name, %error, "purge not yet written to the shared store; other instances apply it when the store answers");
+                return Self { silent_stores: vec![store.name.clone()], ..Self::default() };
+            }
+        };
+        let instances: Vec<_> = instances.into_iter().map(|reach| InstanceReach::of(store, reach)).collect();
+        let all = instances.iter().all(|instance| instance.reached_ms.is_some());
+        Self { complete: is_complete && all && !instances.is_empty(), instances, ..Self::default() }
+    }
+
+    /// Combines the reach in two stores.
+    fn and(mut self, other: Self) -> Self {
+        self.complete &= other.complete;
+        self.instances.extend(other.instances);
+        self.silent_stores.extend(other.silent_stores);
+        self
+    }
+}
+
+/// Reach of a purge in one instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InstanceReach {
+    /// Name that its operator gave it.
+    pub name: String,
+    /// Identifier of its run.
+    pub id: String,
+    /// Store that it shares; `None` for that of sites that name none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+    /// Time until it was known to have reached the purge; `None` if it did not in time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reached_ms: Option<u64>,
+}
+
+impl InstanceReach {
+    fn of(store: &Store, reach: Reach) -> Self {
+        let reached_ms = reach.after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+        let store = store.given_name().map(str::to_owned);
+        Self { name: reach.name.into(), id: reach.id.to_string(), store, reached_ms }
+    }
+}
+
+/// Reads the log to its end, applies new records, and returns the place of the end.
+///
+/// # Errors
+/// If the tier fails.
+pub(crate) async fn read_on(
+    shared: &Shared,
+    (cache, log): (&Cache, &FleetLog),
+) -> Result<LogCursor, BackingError> {
+    let epochs = cache.epochs();
+    loop {
+        let from = match epochs.log_read() {
+            Some(from) => from,
+            None => {
+                let state = log.state().await?;
+                let from = LogCursor { id: state.id, offset: state.floor };
+                epochs.log_begins(from);
+                from
+            }
+        };
+        let (LogPart { state, records }, continuity) = read_behind(log, from, epochs.last_record()).await?;
+        if continuity != Continuity::Whole {
+            // Responses with places in the lost log must not be judged by records that come in its place, so the log gets a new name.
+            let state = match continuity {
+                Continuity::Lost => log.rename(epochs.read_before(state.id, from)).await?,
+                Continuity::Trimmed | Continuity::Whole => state,
+            };
+            epochs.log_was_lost(LogCursor { id: state.id, offset: state.floor });
+            continue;
+        }
+        let end = records.last().map_or(from.offset, |record| record.end);
+        let mut begins = from.offset;
+        for record in &records {
+            apply((shared, cache), record);
+            epochs.record_read(LastRecord::new(begins, record));
+            begins = record.end;
+        }
+        if end >= state.end || records.is_empty() {
+            return Ok(LogCursor { id: state.id, offset: end });
+        }
+    }
+}
+
+/// Reads the records behind a place, and compares the log with the part that was read before. The record before that place is read once
+/// more: nothing else reveals a log that was set back and has grown as long again.
+async fn read_behind(
+    log: &FleetLog,
+    from: LogCursor,
+    last: Option<LastRecord>,
+) -> Result<(LogPart, Continuity), BackingError> {
+    if let Some(last) = last {
+        let mut part = log.read(LogCursor { offset: last.begins, ..from }).await?;
+        let continuity = part.continues(&from, &last);
+        part.records.retain(|record| record.end > from.offset);
+        // One record may be as much as is read at once.
+        if continuity != Continuity::Whole || !part.records.is_empty() || part.state.end <= from.offset {
+            return Ok((part, continuity));
+        }
+    }
+    let part = log.read(from).await?;
+    let continuity = part.state.continues(&from);
+    Ok((part, continuity))
+}
+
+fn apply((shared, cache): (&Shared, &Cache), LogRecord { bytes, end }: &LogRecord) {
+    let record = PurgeRecord::decode(bytes).unwrap_or_else(|error| {
+        tracing::warn!(%error, "a record of the purge log can't be read: everything older counts as purged");
+        unknown()
+    });
+    match &record.what {
+        What::Url(url) => match keys_of_url(&shared.live.load(), url) {
+            Some(keys) => {
+                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                heard(cache, record, &keys, *end);
+            }
+            None => cache.epochs().hear_nothing(*end),
+        },
+        What::Selected(_) | What::Everything => heard(cache, record, &[], *end),
+    }
+}
+
+fn heard(cache: &Cache, record: PurgeRecord, keys: &[&[u8]], end: LogOffset) {
+    let Some(kept) = cache.epochs().hear(record, keys, end) else { return };
+    cache.heard_purge();
+    cache.fetches().purge(|key, head| doom(&kept.reach, key, head));
+}
+
+/// Purge of everything, for a record that can't be understood here.
+fn unknown() -> PurgeRecord {
+    let at_ms = u64::try_from(now().as_ms()).unwrap_or(0);
+    PurgeRecord { id: PurgeId([0; 16]), at_ms, mode: PurgeMode::Hard, what: What::Everything }
+}
+
+/// Keys of a URL. The key of a URL that belongs to no site here has none: a reload may have removed the site, and may restore it.
+fn keys_of_url(live: &ActiveConfig, url: &str) -> Option<Vec<Vec<u8>>> {
+    let (scheme, authority, path_and_query) = split_url(url)?;
+    let sites = live.routes.sites_storing(authority, &path_and_query);
+    if sites.is_empty() {
+        return Some(vec![key_without_site(scheme, authority, path_of(&path_and_query))]);
+    }
+    Some(sites.into_iter().map(|site| key_of(site, scheme, authority, &path_and_query)).collect())
+}
+
+/// Places up to which all instances say that they have read, in each of these stores. Must be asked before a purge is told.
+pub(super) async fn said(stores: &[&Store]) -> Vec<Vec<LogCursor>> {
+    let said = stores.iter().map(async |store| match store.cache.fleet_log() {
+        Some(log) => log.said().await.unwrap_or_default(),
+        None => Vec::new(),
+    });
+    join_all(said).await
+}
+
+/// Tells other instances of a purge that has taken effect here, and waits until they have read it, in all of these stores at once.
+/// `said` are their places from before, in the order of the stores.
+pub(super) async fn tell(
+    stores: &[&Store],
+    said: &[Vec<LogCursor>],
+    record: &PurgeRecord,
+) -> Option<PurgeReach> {
+    let told = stores.iter().zip(said).map(async |(store, said)| {
+        let log = store.cache.fleet_log()?;
+        Some(PurgeReach::of(store, tell_in((&store.cache, log), said, record).await))
+    });
+    join_all(told).await.into_iter().flatten().reduce(PurgeReach::and)
+}
+
+/// Tells the instances of one store, and returns the reach. A record that can't be written now is written later.
+async fn tell_in(
+    (cache, log): (&Cache, &FleetLog),
+    said: &[LogCursor],
+    record: &PurgeRecord,
+) -> Result<Reached, BackingError> {
+    let before = cache.epochs().log_read();
+    let posted = log.post(record);
+    cache.epochs().record_posted(record.id, posted);
+    let reached = match log.send().await? {
+        // The log is shorter than it was, and somebody had read more: the places that other instances report mean nothing.
+        Some(place)
+            if before.is_some_and(|before| before.id != place.id || before.offset >= place.offset)
+                || said.iter().any(|read| read.id == place.id && read.offset >= place.offset) =>
+        {
+            Reached { is_complete: false, ..log.reach(place).await }
+        }
+        Some(place) => log.reach(place).await,
+        // Another task has written it in the meantime.
+        None => log.reach(log.state().await?.cursor()).await,
+    };
+    let is_complete = reached.is_complete && log.is_sent(posted);
+    Ok(Reached { is_complete, ..reached })
+}
+
+/// Record for other instances: a request has changed the entries of a URL.
+pub(crate) fn of_url(scheme: Scheme, authority: &str, path_and_query: &str) -> PurgeRecord {
+    let url = format!("{}://{authority}{path_and_query}", scheme.as_str());
+    record(What::Url(url), PurgeMode::Hard)
+}
+
+/// Record for other instances: a request has changed the responses of its host in these groups; all of them if there are no groups, or
+/// more than a purge can have.
+pub(crate) fn of_host(groups: Vec<String>, authority: &str) -> PurgeRecord {
+    let host = host_of(authority).to_ascii_lowercase();
+    let selection = Selection { host: Some(host), ..Selection::default() };
+    let named = record(What::Selected(Selection { tags: groups, ..selection.clone() }), PurgeMode::Hard);
+    match named.what.check() {
+        Ok(()) => named,
+        Err(_) => record(What::Selected(selection), PurgeMode::Hard),
+    }
+}
+
+/// Applies an invalidation here, and posts its record for other instances.
+///
+/// Both happen in one turn, so that the log has the invalidations by requests in the order of their numbers here. In another order, no
+/// place in the log would be behind the invalidation by a POST and not behind the next one, and the stored response to that POST, which
+/// is as old as its place, would be lost.
+pub(crate) fn in_turn(cache: &Cache, record: &PurgeRecord, take: impl FnOnce()) {
+    let Some(log) = cache.fleet_log() else { return take() };
+    let _turn = log.numbered();
+    take();
+    cache.epochs().record_posted(record.id, log.post(record));
+}
+
+/// Waits until the log has the invalidations of an unsafe request, but not for long, and not for other instances.
+pub(crate) async fn tell_briefly(stores: &[&Store]) {
+    let sends = stores.iter().filter_map(|store| Some(store.cache.fleet_log()?.send()));
+    // Records that aren't written in time are written by the task that keeps in step.
+    let _ = tokio::time::timeout(TELL_WAIT_MAX, join_all(sends)).await;
+}
+
+/// Longest wait of an unsafe request's client.
+const TELL_WAIT_MAX: Duration = Duration::from_millis(20);

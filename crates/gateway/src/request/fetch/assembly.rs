@@ -1,0 +1,271 @@
+//! Bodies of replies whose bytes lie in several places: in memory, in the tier behind it, and at the origin. They are read in order, each
+//! when the reply gets there.
+//!
+//! The first part to be fetched is requested before the head of the reply is sent, so that a changed representation is found in time; and
+//! if the tier may have bytes that memory lacks, the first of them are loaded by then. Each later part is requested when the client gets
+//! there, and not at all if it leaves before. If a part belongs to another representation, the reply breaks off: half of one and half of
+//! another must never look like a response.
+//!
+//! Nothing is held for the client beyond the piece that it is receiving and the result of one load: bytes evicted before their turn are
+//! absent or missing like any others.
+
+mod from_tier;
+#[cfg(test)]
+mod tests;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use caching::partial::{Description, is_described_alike, may_combine, same_complete_length};
+use caching::{ByteRange, ContentRange};
+use message::piece::PieceMax;
+use store::{Segment, Slice};
+
+use crate::cache::inflight::answer::{Answer, Filling};
+use crate::cache::inflight::fill::FillReader;
+use crate::cache::inflight::table::{LeaderGuard, Learned, News, Waiter, Waiting};
+use crate::cache::readers::HeldBody;
+use crate::cache::record::segmented::{Absent, Segmented};
+use crate::cache::record::stored::Hit;
+use crate::request::fetch::fetch_spec::Fetch;
+use crate::request::fetch::job::Job;
+use crate::request::fetch::joining::{Part, join_or_lead};
+use crate::request::fetch::scope::{FetchScope, MissingRange, ReplyOfParts};
+use crate::request::reply::{BodySource, BrokenBody, NextData, RestFailed};
+use crate::request::using::Extent;
+
+use self::from_tier::{FromTier, Turn};
+
+/// A body in parts.
+pub(crate) struct Assembly {
+    /// Job to fetch missing parts with.
+    job: Job,
+    hit: Hit,
+    position: u64,
+    end: u64,
+    /// Missing part that was requested ahead, if any.
+    ahead: Option<Arriving>,
+    from_tier: FromTier,
+    now: Now,
+}
+
+/// A missing part that is being read.
+pub(crate) struct Arriving {
+    range: ByteRange,
+    reader: FillReader,
+}
+
+/// Source of the byte at the position.
+enum Now {
+    /// Not known yet.
+    Next,
+    /// The tier has been asked.
+    Loading(Absent, Load),
+    /// The origin has been asked.
+    Asked(Waiter),
+    /// Another request has asked the origin; this one would otherwise.
+    Waiting(Waiting, Box<Job>),
+    Arriving(Arriving),
+}
+
+/// Segments from the tier, in the order requested; `None` without an answer. Kept here, so that the load continues if the client stops
+/// waiting for a moment.
+type Load = Pin<Box<dyn Future<Output = Option<Vec<Option<Segment>>>> + Send>>;
+
+impl Arriving {
+    /// Creates a reader of the part that `filling` brings, up to `end`.
+    pub(crate) fn new(filling: &Filling, part: &ContentRange, end: u64) -> Option<Self> {
+        let last = part.range.last.min(end.checked_sub(1)?);
+        let range = ByteRange { first: part.range.first, last };
+        let reader = filling.fill.reader(0, Some(range.len_bytes()))?;
+        Some(Self { range, reader })
+    }
+}
+
+impl BodySource for Assembly {
+    /// Returns the next bytes.
+    ///
+    /// # Errors
+    /// Returns an error if a missing part breaks off or can't be fetched.
+    fn data(&mut self, piece_max: PieceMax) -> NextData<'_> {
+        Box::pin(self.next_data(piece_max))
+    }
+
+    fn held(&self) -> Option<HeldBody> {
+        self.from_tier.held().map(|(last, bytes)| HeldBody::Segments { last, bytes })
+    }
+}
+
+impl Assembly {
+    /// Creates a body with the bytes of `extent`. `first` is a part of them that is arriving; `job` requested it, or fetches further
+    /// parts. `None` if the extent is not a single range.
+    pub(crate) fn new(job: Job, hit: Hit, extent: Extent, first: Option<Arriving>) -> Option<Self> {
+        let wanted = extent.bytes()?;
+        let (position, end) = (wanted.first, wanted.last + 1);
+        let from_tier = FromTier::new();
+        Some(Self { job, hit, position, end, ahead: first, from_tier, now: Now::Next })
+    }
+
+    /// Loads the first bytes that are not in memory, before the head of the reply is sent.
+    ///
+    /// # Errors
+    /// Returns the range that is missing there if the tier lacks it: fetch it first.
+    pub(crate) async fn begin(&mut self) -> Result<(), ByteRange> {
+        let Some(body) = self.hit.body.segmented() else { return Ok(()) };
+        let Some(position) = body.first_not_held(self.position, self.end) else { return Ok(()) };
+        if let Some(Turn::Absent(absent)) = self.from_tier.turn(body, position, self.end) {
+            let answer = load(&self.job, absent.clone()).await;
+            self.from_tier.take(body, &absent, answer);
+        }
+        match self.from_tier.turn(body, position, self.end) {
+            Some(Turn::Missing(range)) => Err(range),
+            Some(Turn::Held(_) | Turn::Absent(_)) | None => Ok(()),
+        }
+    }
+
+    async fn next_data(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, BrokenBody> {
+        loop {
+            match &mut self.now {
+                Now::Next if self.position >= self.end => return Ok(None),
+                Now::Next => {
+                    if let Some(piece) = self.next(piece_max)? {
+                        return Ok(Some(piece));
+                    }
+                }
+                Now::Loading(absent, load) => {
+                    let answer = load.await;
+                    if let Some(body) = self.hit.body.segmented() {
+                        self.from_tier.take(body, absent, answer);
+                    }
+                    self.now = Now::Next;
+                }
+                Now::Asked(waiter) => {
+                    let answer = loop {
+                        if let News::Answer(answer) = waiter.news().await {
+                            break answer;
+                        }
+                    };
+                    self.now = Now::Arriving(self.arriving(&answer).ok_or(RestFailed)?);
+                }
+                Now::Waiting(waiting, job) => match waiting.learn().await {
+                    Learned::Answer(answer) => {
+                        if waiting.is_kept(&answer).await {
+                            self.now = Now::Arriving(self.arriving(&answer).ok_or(RestFailed)?);
+                        }
+                    }
+                    Learned::Turn(leader) => {
+                        leader.begins_now();
+                        let waiter = leader.waiter();
+                        tokio::spawn(Job::clone(job).run(leader));
+                        self.now = Now::Asked(waiter);
+                    }
+                    Learned::NoTurn(_) => return Err(RestFailed.into()),
+                    Learned::Interim(_) | Learned::Failure(_) => {}
+                },
+                Now::Arriving(arriving) => match arriving.reader.chunk(piece_max).await? {
+                    Some(data) => {
+                        self.position += data.len() as u64;
+                        return Ok(Some(data));
+                    }
+                    None => self.now = Now::Next,
+                },
+            }
+        }
+    }
+
+    /// Returns the piece at the position if it is held; otherwise starts getting it.
+    fn next(&mut self, piece_max: PieceMax) -> Result<Option<Slice>, RestFailed> {
+        if let Some(ahead) = self.ahead.take_if(|ahead| ahead.range.first <= self.position) {
+            self.now = Now::Arriving(ahead);
+            return Ok(None);
+        }
+        let turn = match self.turn()? {
+            Some(Turn::Held(piece)) => Some(Turn::Held(piece)),
+            _ => {
+                self.look_again();
+                self.turn()?
+            }
+        };
+        match turn {
+            Some(Turn::Held(piece)) => {
+                let piece = piece_max.limit(piece);
+                self.position += piece.len() as u64;
+                return Ok(Some(piece));
+            }
+            Some(Turn::Absent(absent)) => {
+                let load = Box::pin(load(&self.job, absent.clone()));
+                self.now = Now::Loading(absent, load);
+            }
+            Some(Turn::Missing(range)) => self.now = self.ask(range),
+            None => {}
+        }
+        Ok(None)
+    }
+
+    fn turn(&mut self) -> Result<Option<Turn>, RestFailed> {
+        let end = self.ahead.as_ref().map_or(self.end, |ahead| ahead.range.first);
+        let body: &Segmented = self.hit.body.segmented().ok_or(RestFailed)?;
+        Ok(self.from_tier.turn(body, self.position, end))
+    }
+
+    /// Looks the response up again: other requests may have stored more of the same representation.
+    fn look_again(&mut self) {
+        let entry = self.job.cache().look_up(&self.job.fetch.key);
+        let request = self.job.request.sent().to_lines();
+        let newest = entry.and_then(|entry| entry.select(self.job.rule().selecting(&request)));
+        let is_same = |hit: &Hit| match (hit.body.segmented(), self.hit.body.segmented()) {
+            (Some(newest), Some(own)) => newest.is_same_representation(own),
+            _ => false,
+        };
+        if let Some(newest) = newest.filter(is_same) {
+            self.hit = newest;
+        }
+    }
+
+    /// Joins the forward for a missing part, or starts it.
+    fn ask(&self, range: ByteRange) -> Now {
+        let hole = MissingRange { hit: self.hit.clone(), range, reply: ReplyOfParts::Begun };
+        let fetch = self.job.fetch.with_scope(FetchScope::MissingRange(hole));
+        // The reply goes on with the response it began with, whatever is purged meanwhile.
+        let look_up = fetch.look_up.at(self.job.cache().stamp());
+        let job = Job { fetch: Arc::new(Fetch { look_up, ..fetch }), ..self.job.clone() };
+        match join_or_lead(&job, &job.fetch.variant) {
+            Part::Leads(waiter) => {
+                let leader = LeaderGuard::new(&waiter, job.cache().fetches());
+                tokio::spawn(job.run(leader));
+                Now::Asked(waiter)
+            }
+            Part::Waits(waiting) => Now::Waiting(waiting, Box::new(job)),
+        }
+    }
+
+    fn arriving(&self, answer: &Answer) -> Option<Arriving> {
+        let Answer::Filling(filling) = answer else { return None };
+        match &filling.part {
+            Some(part) if part.range.first == self.position => Arriving::new(filling, part, self.end),
+            Some(_) => None,
+            None => self.arriving_in_whole(filling),
+        }
+    }
+
+    /// Reads from a whole response: an origin may answer a range request with one. Bytes before the position are skipped.
+    //= RFC 9111 section 3.4: the same strong validator
+    fn arriving_in_whole(&self, whole: &Filling) -> Option<Arriving> {
+        let (own, new) = (&self.hit.head, &whole.head);
+        let is_same = new.facts.status == 200
+            && may_combine(&own.validators(), &new.validators())
+            && is_described_alike(&own.fields.to_lines(), &new.fields.to_lines(), Description::Full)
+            && same_complete_length(self.hit.body.complete_bytes(), new.declared_bytes());
+        let range = ByteRange { first: self.position, last: self.end.checked_sub(1)? };
+        let reader = whole.fill.reader(self.position, Some(self.end)).filter(|_| is_same)?;
+        Some(Arriving { range, reader })
+    }
+}
+
+/// Loads segments from the tier, in a task of its own: other requests may wait for the same segments, and this client may pause.
+fn load(job: &Job, absent: Absent) -> impl Future<Output = Option<Vec<Option<Segment>>>> + Send + use<> {
+    let (worker, site, place) = (Arc::clone(&job.worker), Arc::clone(&job.site), job.place());
+    let load =
+        tokio::spawn(async move { worker.cache(&site).segments()?.load_together(&absent, place).await });
+    async move { load.await.ok().flatten() }
+}

@@ -1,0 +1,76 @@
+//! A fetch, as a look-up leaves it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use caching::NotReused;
+use origin::RequestBody;
+
+use crate::cache::epochs::membership::LookUp;
+use crate::cache::record::stored::{CacheEntry, Hit, Uncacheable};
+use crate::request::fetch::scope::FetchScope;
+
+/// A fetch to make.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(crate) key: Box<[u8]>,
+    /// Distinguishes forwards for different variants of one key, once the nominated fields are known.
+    pub(crate) variant: Vec<u8>,
+    /// Look-up that the stored responses below come from. While the request waits for others, they may be purged or invalidated, so each
+    /// use checks them against this look-up first.
+    pub(crate) look_up: LookUp,
+    /// Stored response that the request selected, to fall back on.
+    pub(crate) stale: Option<Hit>,
+    /// Responses that a validation names: the selected one, and others under the key that the origin may turn out to select.
+    pub(crate) candidates: Vec<Hit>,
+    pub(crate) reason: NotReused,
+    pub(crate) sharing: Sharing,
+    pub(crate) scope: FetchScope,
+    /// Content of the request; only a QUERY has some.
+    pub(crate) content: Bytes,
+    /// State of the tier look-up for bytes that memory lacks of a stored response.
+    pub(crate) tier: Tier,
+    /// Record under the key, held so that it stays in use even if memory forgets it: a new response then changes this record instead of
+    /// starting a new one.
+    pub(crate) in_use: Option<Arc<CacheEntry>>,
+}
+
+/// Whether the tier behind memory has been asked for the missing bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tier {
+    Unasked,
+    Asked,
+}
+
+/// Whether other requests may wait for the same forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    Joined,
+    Alone,
+    /// Not listed among the forwards: a note says that the answer won't be stored.
+    Unlikely(Uncacheable),
+}
+
+impl Fetch {
+    /// Copies the fetch for another scope, without the stored responses to validate or fall back on.
+    pub(crate) fn with_scope(&self, scope: FetchScope) -> Self {
+        Self {
+            key: self.key.clone(),
+            variant: self.variant.clone(),
+            look_up: self.look_up,
+            stale: None,
+            candidates: Vec::new(),
+            reason: self.reason,
+            sharing: self.sharing,
+            scope,
+            content: self.content.clone(),
+            tier: self.tier,
+            in_use: self.in_use.clone(),
+        }
+    }
+
+    /// Returns the content of the request as a body to send.
+    pub(crate) fn body(&self) -> RequestBody {
+        RequestBody::from(self.content.clone())
+    }
+}

@@ -1,0 +1,343 @@
+//! Forwards of instances that share a tier: one asks the origin, and the others wait for the response that it writes there.
+//!
+//! A forward takes the lease on its key before it asks, and stores its response under the lease. If the tier fails or takes too long, the
+//! forward becomes an ordinary one, known to this process only.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::Arc;
+
+use caching::explain::Finding;
+use caching::{Reuse, StoredFacts, reuse, sharing};
+use message::timeline::{Stage, measure};
+use store::backing::Version;
+use telemetry::trace::TraceContext;
+use tokio::time::Instant;
+
+use crate::cache::inflight::answer::Answer;
+use crate::cache::inflight::table::{InFlight, LeaderGuard};
+use crate::cache::inflight::turn::{self, Found, LeaseAction, LeaseEvent, Patience};
+use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
+use crate::cache::tiers::answer::Answer as Looked;
+use crate::cache::tiers::leases::{HeldLease, WantedLease};
+use crate::cache::tiers::load::Asker;
+use crate::cache::tiers::taking::{Holder, LeaseWaited, Taking, Variant};
+use crate::clock::now;
+use crate::config::Collapse;
+use crate::request::fetch::fetch_spec::Sharing;
+use crate::request::fetch::job::Job;
+use crate::request::fetch::scope::FetchScope;
+use crate::routing::key::site_key;
+
+/// Purpose of a forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaiting {
+    /// A client waits for an answer that is fresh for it.
+    Answer,
+    /// No client waits: any update of the stored response will do.
+    News,
+}
+
+/// Turn to ask the origin.
+enum LeaseOutcome {
+    /// This instance's turn, with the lease if the tier has granted one.
+    Own(Option<Arc<HeldLease>>),
+    /// No turn: another instance has stored this response meanwhile.
+    Over(Hit),
+}
+
+/// A forward that waits for its turn.
+struct LeaseWait<'a> {
+    job: &'a Job,
+    awaiting: Awaiting,
+    end: Instant,
+    /// Version of the record that turned out useless.
+    seen: Option<Version>,
+    /// Record held in use: memory may forget it at any time.
+    loaded: Option<Arc<CacheEntry>>,
+    lease: Option<Arc<HeldLease>>,
+    /// Contents of the key when the lease was taken.
+    looked: Option<Looked>,
+    /// Trace of the forward that this one waits for, or waited for last.
+    awaited_trace: Option<TraceContext>,
+    /// Values of the nominated fields, as far as known.
+    variant: Vec<u8>,
+    /// Whether a forward for another variant has been waited for.
+    others: OtherVariants,
+}
+
+/// Limit on waits for forwards of other variants: one lease covers all variants of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OtherVariants {
+    /// Once: then this one's turn may come.
+    Awaited,
+    /// No more: with many variants, no request should wait for all of them.
+    Passed,
+}
+
+impl Job {
+    /// Returns whether this forward takes its turn among those of other instances.
+    pub(crate) fn takes_turn(&self, sharing: Sharing, awaiting: Awaiting) -> bool {
+        let is_shared = matches!(self.site.config.collapse, Collapse::Fleet(_))
+            && self.cache().has_tier()
+            && matches!(self.fetch.scope, FetchScope::Whole)
+            && self.may_be_for_all();
+        let is_never_fresh = || self.fetch.stale.as_ref().is_some_and(|hit| is_never_fresh(&hit.head.facts));
+        match sharing {
+            // A response of another instance would not be fresh either: the waiter would have to ask anyway.
+            Sharing::Joined => is_shared && !(awaiting == Awaiting::Answer && is_never_fresh()),
+            // This includes reloads, which ask whatever others bring; they must not wait for one another.
+            Sharing::Alone | Sharing::Unlikely(_) => false,
+        }
+    }
+
+    /// Returns whether the answer may serve other requests. An answer to credentials is personal unless it says otherwise; the stored
+    /// response has said so, and the next one is expected to. Each response then decides for itself.
+    fn may_be_for_all(&self) -> bool {
+        let (facts, rules) = (&self.facts, &self.rule().caching);
+        let is_open =
+            |stale: &Hit| sharing::may_name(facts, &stale.head.facts, stale.head.nominated(), rules);
+        !sharing::is_personal(facts, rules) || self.fetch.stale.as_ref().is_some_and(is_open)
+    }
+
+    /// Runs as [`Self::run`] does, once it is this instance's turn.
+    pub(crate) async fn run_in_turn(mut self, leader: LeaderGuard, awaiting: Awaiting) {
+        match LeaseWait::new(&self, awaiting).turn().await {
+            LeaseOutcome::Over(hit) => leader.land(Answer::FoundElsewhere(hit)),
+            LeaseOutcome::Own(lease) => {
+                // The origin has not been asked yet, so purges during the wait don't concern its response.
+                leader.begins_now();
+                self.stamp = self.cache().stamp();
+                self.lease = lease.clone();
+                let in_flight = Arc::clone(leader.shared_in_flight());
+                tokio::select! {
+                    biased;
+                    () = self.run(leader) => {}
+                    never = freed_once_doomed(&in_flight, lease) => match never {},
+                }
+            }
+        }
+    }
+}
+
+/// Frees the lease once a purge dooms the fetch: later requests may ask at once, at any instance.
+async fn freed_once_doomed(in_flight: &InFlight, lease: Option<Arc<HeldLease>>) -> Infallible {
+    in_flight.doomed().await;
+    lease.iter().for_each(|lease| lease.free());
+    pending().await
+}
+
+fn is_never_fresh(facts: &StoredFacts) -> bool {
+    facts.no_cache || facts.freshness_lifetime_ms() == 0
+}
+
+impl<'a> LeaseWait<'a> {
+    fn new(job: &'a Job, awaiting: Awaiting) -> Self {
+        let loaded = job.fetch.in_use.clone();
+        let seen = loaded.as_ref().and_then(|entry| entry.copy().version());
+        let end = Instant::now() + job.cache().lease_wait_max();
+        let variant = job.fetch.variant.clone();
+        let others = OtherVariants::Awaited;
+        Self {
+            job,
+            awaiting,
+            end,
+            seen,
+            loaded,
+            lease: None,
+            looked: None,
+            awaited_trace: None,
+            variant,
+            others,
+        }
+    }
+
+    async fn turn(mut self) -> LeaseOutcome {
+        // A request that has waited here for another variant knows the variants by now; naming its own lets other instances tell them
+        // apart.
+        if let Some(entry) = self.job.cache().look_up(&self.job.fetch.key) {
+            self.name_variant(&entry);
+        }
+        let mut happened = self.take().await;
+        loop {
+            let (found, hit) = if self.read(happened).await { self.look() } else { (Found::Same, None) };
+            happened = match (turn::next(happened, found, self.patience()), hit) {
+                (LeaseAction::Take, _) => self.take().await,
+                (LeaseAction::Wait, _) => self.wait().await,
+                (LeaseAction::Use, Some(hit)) => {
+                    self.let_go();
+                    return LeaseOutcome::Over(hit);
+                }
+                (LeaseAction::Ask, _) => return LeaseOutcome::Own(self.lease.take()),
+                (LeaseAction::AskAlone | LeaseAction::Use, _) => {
+                    self.let_go();
+                    return LeaseOutcome::Own(None);
+                }
+            };
+        }
+    }
+
+    fn patience(&self) -> Patience {
+        if Instant::now() < self.end { Patience::Left } else { Patience::Over }
+    }
+
+    async fn take(&mut self) -> LeaseEvent {
+        let job = self.job;
+        let (variant, known) = (&*self.variant, self.loaded.as_ref());
+        let trace = job.request.timeline.as_ref().and_then(|timeline| timeline.recorded_context());
+        let wanted = WantedLease { key: &job.fetch.key, variant, known, trace };
+        let (taking, looked) = match self.awaiting {
+            Awaiting::Answer => {
+                let site_key = self.site_key();
+                job.cache().take_lease_and_look(wanted, self.asker(site_key.as_deref())).await
+            }
+            // The response there may be fresh; refreshing it must not make others doubt it.
+            Awaiting::News => (job.cache().take_lease(wanted).await, None),
+        };
+        match taking {
+            Taking::Taken(lease) => {
+                (self.lease, self.looked) = (Some(lease), looked);
+                LeaseEvent::Taken
+            }
+            Taking::Held(Holder { variant, trace }) => {
+                self.awaited_trace = trace;
+                match variant {
+                    Variant::This => LeaseEvent::Held,
+                    Variant::Another => self.held_for_others(),
+                }
+            }
+            Taking::Failed => LeaseEvent::Failed,
+        }
+    }
+
+    fn held_for_others(&mut self) -> LeaseEvent {
+        match std::mem::replace(&mut self.others, OtherVariants::Passed) {
+            OtherVariants::Awaited => LeaseEvent::Held,
+            OtherVariants::Passed => LeaseEvent::StillHeld,
+        }
+    }
+
+    async fn wait(&mut self) -> LeaseEvent {
+        let says = "another instance fetches it: its response is waited for";
+        self.job.note(|| Finding::new("collapse", says, "RFC 9111 section 4"));
+        let limit = self.end.saturating_duration_since(Instant::now());
+        let job = self.job;
+        let mut waiting = measure(job.request.timeline.as_ref(), Stage::Lease);
+        waiting.iter_mut().for_each(|waiting| waiting.linked(self.awaited_trace));
+        match job.cache().await_other(&job.fetch.key, self.seen, limit).await {
+            LeaseWaited::Changed(version) => {
+                self.seen = version;
+                LeaseEvent::Changed
+            }
+            LeaseWaited::Told => LeaseEvent::Changed,
+            LeaseWaited::Free => LeaseEvent::Free,
+            LeaseWaited::StillHeld => LeaseEvent::StillHeld,
+            LeaseWaited::Failed => LeaseEvent::Failed,
+        }
+    }
+
+    fn site_key(&self) -> Option<Vec<u8>> {
+        site_key(&self.job.site, &self.job.request, &self.job.facts)
+    }
+
+    fn asker<'b>(&'b self, site_key: Option<&'b [u8]>) -> Asker<'b> {
+        Asker {
+            rule: self.job.rule(),
+            groups_max: self.job.live.config.store(&self.job.site.config).groups_max,
+            site_key,
+        }
+    }
+
+    /// Reads the tier again, if its contents may have changed. Returns whether it did.
+    async fn read(&mut self, happened: LeaseEvent) -> bool {
+        // An instance that has freed the lease may have written before; the record also shows the variants.
+        let may_differ = [LeaseEvent::Taken, LeaseEvent::Changed, LeaseEvent::Free, LeaseEvent::StillHeld];
+        if !may_differ.contains(&happened) {
+            return false;
+        }
+        let loaded = match self.looked.take() {
+            Some(looked) => looked,
+            None => {
+                let site_key = self.site_key();
+                self.job.cache().load_anew(&self.job.fetch.key, self.asker(site_key.as_deref())).await
+            }
+        };
+        if let Some(lease) = &self.lease {
+            lease.attach(loaded.there);
+        }
+        if loaded.entry.is_some() {
+            self.loaded = loaded.entry;
+        }
+        true
+    }
+
+    /// Returns the contents of the key as seen by this request.
+    fn look(&mut self) -> (Found, Option<Hit>) {
+        let job = self.job;
+        let found = job.cache().look_up(&job.fetch.key);
+        found.map_or((Found::Same, None), |entry| self.judge(&entry))
+    }
+
+    fn judge(&mut self, entry: &Arc<CacheEntry>) -> (Found, Option<Hit>) {
+        let (job, now) = (self.job, now());
+        let request = job.request.sent().to_lines();
+        self.name_variant(entry);
+        let hit = entry.select(job.rule().selecting(&request));
+        if let Some(hit) = hit.as_ref().filter(|hit| self.is_answer(hit)) {
+            return (Found::Answer, Some(hit.clone()));
+        }
+        let found = match hit {
+            _ if entry.uncacheable_for(&job.facts, now).is_some() => Found::NotShared,
+            // The response had expired by the time of this look: the next forward is for all again.
+            Some(hit) if self.is_another(&hit) && !self.has_expired(&hit) => Found::Another,
+            Some(_) | None => Found::Same,
+        };
+        (found, None)
+    }
+
+    /// Names the variant by the fields that the newest response nominates.
+    fn name_variant(&mut self, entry: &CacheEntry) {
+        let Some(newest) = entry.variants().first() else { return };
+        let request = self.job.request.sent().to_lines();
+        self.variant.clear();
+        newest.head.nominated().write_variant_key(self.job.rule().selecting(&request), &mut self.variant);
+    }
+
+    fn is_answer(&self, hit: &Hit) -> bool {
+        self.is_another(hit)
+            && hit.body.complete_bytes().is_some()
+            && self.is_good(&hit.head)
+            && (self.awaiting == Awaiting::News || self.is_fresh(hit))
+    }
+
+    /// Returns whether the response may answer. One purged while this forward waited still answers the requests that wait here: they came
+    /// before.
+    fn is_good(&self, head: &StoredHead) -> bool {
+        let fetch = &self.job.fetch;
+        self.job.cache().answers(fetch.look_up, &fetch.key, head)
+    }
+
+    fn is_fresh(&self, hit: &Hit) -> bool {
+        let job = self.job;
+        reuse(&job.facts, &hit.head.facts, &job.rule().caching, now()) == Reuse::Fresh
+    }
+
+    /// Returns whether the response was fresh for a time and no longer is.
+    fn has_expired(&self, hit: &Hit) -> bool {
+        !is_never_fresh(&hit.head.facts) && !hit.head.facts.is_fresh(now())
+    }
+
+    /// Returns whether the response was stored after this forward was decided on: earlier ones were found to be no answer.
+    fn is_another(&self, hit: &Hit) -> bool {
+        let id = |head: &StoredHead| head.inputs().map(|inputs| inputs.id);
+        let known = self.job.fetch.in_use.as_ref().map(|entry| entry.variants()).unwrap_or_default();
+        !known.iter().any(|variant| id(&variant.head) == id(&hit.head))
+    }
+
+    /// Gives the lease back without a write, so that waiting instances go on.
+    fn let_go(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            lease.give_back_unused();
+        }
+    }
+}

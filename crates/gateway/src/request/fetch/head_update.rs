@@ -1,0 +1,199 @@
+//! Updates of stored GET responses by the response to a forwarded HEAD (RFC 9111 section 4.3.5).
+
+use std::sync::Arc;
+
+use caching::head_update::{self, Stored};
+use caching::{ExchangeTimes, HeadUpdate, MethodClass, RequestFacts, ResponseFacts, StoredFacts, sharing};
+use origin::OriginResponse;
+use store::Change;
+
+use crate::cache::epochs::Invalidations;
+use crate::cache::epochs::membership::Stamp;
+use crate::cache::inflight::order::{Exchanged, Sequence};
+use crate::cache::inflight::table::FetchTable;
+use crate::cache::record::provenance::KeepInputs;
+use crate::cache::record::stored::{CacheEntry, StoredHead, StoredResponse};
+use crate::clock::now;
+use crate::request::fetch::freshen::FreshenedHead;
+use crate::request::plan::Plan;
+use crate::routing::key::{Keyed, write_site_key};
+use crate::worker::Worker;
+
+/// A HEAD on its way to the origin, with the responses stored when it was sent. A purge or an invalidation that comes meanwhile may be
+/// newer than the origin's answer, which therefore doesn't freshen the responses it made stale.
+pub(crate) struct HeadExchange {
+    key: Vec<u8>,
+    began: Sequence,
+    /// Record held until the answer is applied. If memory forgot a record that the tier has, it would not be found, and would be removed
+    /// as an unknown one.
+    stored: Option<Arc<CacheEntry>>,
+}
+
+impl HeadExchange {
+    /// Notes the stored responses. `None` for other methods, and for a HEAD that asks for something other than its target, by content or
+    /// by fields outside the cache key: its answer says nothing about stored responses.
+    pub(crate) fn begin(worker: &Worker, plan: &Plan) -> Option<Self> {
+        let request = &plan.request;
+        let is_about_target = !plan.facts.has_content && !request.has_unkeyed_overrides();
+        if plan.facts.method != MethodClass::Head || !is_about_target {
+            return None;
+        }
+        let mut key = Vec::new();
+        let of_get = Keyed {
+            site: &plan.site,
+            scheme: request.scheme,
+            authority: &request.authority,
+            fields: &request.keyed,
+        };
+        write_site_key(&of_get, &request.path_and_query, &plan.site.rule_at(plan.rule).query, &mut key);
+        let cache = worker.cache(&plan.site);
+        let began = cache.fetches().turn();
+        let stored = cache.look_up(&key);
+        Some(Self { key, began, stored })
+    }
+
+    /// Updates or invalidates each stored response that could have answered this HEAD. The response to the HEAD itself is never stored:
+    /// it has no content. A response that may be personal changes nothing for others.
+    pub(crate) fn apply(
+        &self,
+        worker: &Worker,
+        plan: &Plan,
+        response: &OriginResponse,
+        times: ExchangeTimes,
+    ) {
+        let facts = RequestFacts { method: MethodClass::Get, ..plan.facts };
+        let rules = &plan.site.rule_at(plan.rule).caching;
+        let lines = response.fields.to_lines();
+        let news = ResponseFacts::parse(response.status.as_u16(), &lines, times, rules);
+        if !sharing::may_inform(&facts, &news, rules) {
+            return;
+        }
+        let cache = worker.cache(&plan.site);
+        let (epochs, inputs) = (cache.epochs(), cache.keeps_inputs());
+        let update = Update { epochs, inputs, asked: self, plan, facts: &facts, response, times };
+        if response.status == http::StatusCode::OK {
+            update.supersede(cache.fetches(), &news);
+        }
+        let mut is_known = true;
+        cache.update(&self.key, |current| {
+            is_known = current.is_some_and(|entry| !entry.variants().is_empty());
+            let Some(entry) = current else { return Change::Keep };
+            let Some(variants) = update.variants(entry) else { return Change::Keep };
+            if variants.is_empty() && entry.uncacheable().is_none() {
+                return Change::Remove;
+            }
+            let updated = CacheEntry::new(cache.budget(), variants, entry.uncacheable());
+            updated.map_or(Change::Remove, |updated| Change::Put(Arc::new(updated)))
+        });
+        // The tier may have failed when it was asked, and still have the responses that this updates.
+        if !is_known {
+            cache.remove_unknown(&self.key);
+        }
+    }
+
+    /// Returns whether this response was stored when the HEAD was sent.
+    fn is_about(&self, head: &Arc<StoredHead>) -> bool {
+        let mut known = self.stored.iter().flat_map(|entry| entry.variants());
+        known.any(|known| Arc::ptr_eq(&known.head, head))
+    }
+}
+
+struct Update<'a> {
+    epochs: &'a Invalidations,
+    inputs: KeepInputs,
+    asked: &'a HeadExchange,
+    plan: &'a Plan,
+    facts: &'a RequestFacts,
+    response: &'a OriginResponse,
+    times: ExchangeTimes,
+}
+
+impl Update<'_> {
+    /// Keeps running fetches from storing responses that are older than this answer and of another representation.
+    fn supersede(&self, fetches: &FetchTable, news: &ResponseFacts) {
+        let rules = &self.plan.site.rule_at(self.plan.rule).caching;
+        let freshening = self.freshening(self.epochs.stamp());
+        let fields = freshening.end_to_end(self.response, self.times.response);
+        let facts = StoredFacts::new(self.facts, news, rules);
+        let Ok(head) = freshening.head(facts, fields, None, None) else { return };
+        let head = Arc::new(head);
+        let request = self.plan.request.sent().to_lines();
+        let selecting = self.plan.site.rule_at(self.plan.rule).selecting(&request);
+        let exchanged = Exchanged { began: self.asked.began, answered: Some(fetches.turn()) };
+        fetches.supersede((&self.asked.key, exchanged), &head, |other| {
+            other.is_selected_by(selecting) && !other.is_same_representation(&head)
+        });
+    }
+
+    fn freshening(&self, stamp: Stamp) -> FreshenedHead<'_> {
+        let plan = self.plan;
+        FreshenedHead {
+            live: &plan.live,
+            site: &plan.site,
+            rule: plan.rule,
+            request: &plan.request,
+            facts: self.facts,
+            epochs: self.epochs,
+            stamp,
+            inputs: self.inputs,
+        }
+    }
+
+    /// Returns all variants under the key, updated; `None` if nothing changes.
+    fn variants(&self, entry: &CacheEntry) -> Option<Vec<StoredResponse>> {
+        let request = self.plan.request.sent().to_lines();
+        let selecting = self.plan.site.rule_at(self.plan.rule).selecting(&request);
+        let mut changes = 0;
+        let mut updated = Vec::with_capacity(entry.variants().len());
+        for variant in entry.variants() {
+            let change = match variant.head.is_selected_by(selecting) {
+                true => self.change(variant),
+                false => Changed::No,
+            };
+            changes += usize::from(!matches!(change, Changed::No));
+            match change {
+                Changed::No => updated.push(variant.clone()),
+                Changed::To(head) => {
+                    updated.push(StoredResponse { head, body: variant.body.clone() });
+                }
+                Changed::Gone => {}
+            }
+        }
+        (changes > 0).then_some(updated)
+    }
+
+    //= RFC 9111 section 4.3.5: fields of the HEAD response
+    fn change(&self, variant: &StoredResponse) -> Changed {
+        let head = &variant.head;
+        let answer = self.response.fields.to_lines();
+        let stored = Stored {
+            facts: &head.facts,
+            validators: &head.validators(),
+            content_bytes: variant.body.complete_bytes(),
+        };
+        match head_update::judge(self.response.status.as_u16(), &answer, &stored, self.times) {
+            HeadUpdate::Keep => Changed::No,
+            HeadUpdate::Invalidate => Changed::To(Arc::new(head.expired(now()))),
+            HeadUpdate::Freshen if self.asked.is_about(head) => self.freshened(head),
+            HeadUpdate::Freshen => Changed::No,
+        }
+    }
+
+    fn freshened(&self, stored: &StoredHead) -> Changed {
+        // A HEAD without validators says little: an invalidated response stays so until a GET is answered.
+        let freshening = self.freshening(stored.checked().stamp());
+        let freshened = freshening.freshen(stored, self.response, self.times);
+        match freshened.storable {
+            Ok(_) => Changed::To(Arc::new(freshened.head)),
+            Err(reason) if reason.is_of_request() => Changed::No,
+            Err(_) => Changed::Gone,
+        }
+    }
+}
+
+/// Change of one variant.
+enum Changed {
+    No,
+    To(Arc<StoredHead>),
+    Gone,
+}

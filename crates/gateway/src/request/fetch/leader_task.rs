@@ -1,0 +1,122 @@
+//! Runs the job of a forward within the request that leads it.
+//!
+//! A forward belongs to no connection. But while the request that caused it only waits for the answer, a separate task would just add
+//! wake-ups: most forwards end at once with their answer. So the leader drives the job, and lets go of it when it has news to pass on or
+//! goes away; the rest of the job then becomes a task.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use message::client::Client;
+use origin::Upstream;
+use tokio::runtime::Handle;
+
+use crate::cache::inflight::answer::Answer;
+use crate::cache::inflight::table::{InFlight, LeaderGuard, News, Waiter};
+use crate::request::fetch::fleet_fetch::Awaiting;
+use crate::request::fetch::job::Job;
+use crate::rewrite::reading::Inbound;
+
+/// A job driven by its leader instead of a task.
+pub(crate) struct LeaderTask {
+    left: Option<Running>,
+    permit: HeldPermit,
+}
+
+type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Permit that a job holds while it waits for the origin, with the handles to give it up.
+#[derive(Clone)]
+struct HeldPermit {
+    in_flight: Arc<InFlight>,
+    upstream: Arc<Upstream>,
+    client: Option<Client>,
+    request: Arc<Inbound>,
+}
+
+impl LeaderTask {
+    pub(crate) fn new(job: Job, leader: LeaderGuard) -> Self {
+        let permit = HeldPermit::of(&job, &leader);
+        Self { left: Some(Box::pin(job.run(leader))), permit }
+    }
+
+    /// Creates a job that asks the origin when it is this instance's turn.
+    pub(crate) fn in_turn(job: Job, leader: LeaderGuard) -> Self {
+        let permit = HeldPermit::of(&job, &leader);
+        Self { left: Some(Box::pin(job.run_in_turn(leader, Awaiting::Answer))), permit }
+    }
+
+    /// Returns the first news of the fetch. If the job isn't over by then, it goes on in a task: the leader may pass the news on as
+    /// slowly as its client reads, and others wait for this job.
+    pub(crate) async fn first_news(mut self, waiter: &mut Waiter) -> News {
+        poll_fn(|context| {
+            let polled = self.poll(context);
+            match waiter.poll_news() {
+                Some(news) => Poll::Ready(news),
+                None => polled.map(|()| News::Answer(Answer::GivenUp)),
+            }
+        })
+        .await
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(job) = &mut self.left else { return Poll::Ready(()) };
+        let polled = job.as_mut().poll(context);
+        if polled.is_ready() {
+            self.left = None;
+        }
+        polled
+    }
+}
+
+impl HeldPermit {
+    fn of(job: &Job, leader: &LeaderGuard) -> Self {
+        Self {
+            in_flight: Arc::clone(leader.shared_in_flight()),
+            upstream: Arc::clone(&job.site.upstream),
+            client: Client::of_request(&job.request, &job.live.config.trusted_proxies),
+            request: Arc::clone(&job.request),
+        }
+    }
+}
+
+impl Drop for LeaderTask {
+    fn drop(&mut self) {
+        // The waiters of a job that panicked have been told already.
+        let left = self.left.take().filter(|_| !std::thread::panicking());
+        if let (Some(job), Ok(runtime)) = (left, Handle::try_current()) {
+            let permit = self.permit.clone();
+            drop(runtime.spawn(go_on(job, permit)));
+        }
+    }
+}
+
+/// Runs a job to its end. A job without waiters may bring a response to store, but a request that waits is worth more.
+async fn go_on(mut job: Running, permit: HeldPermit) {
+    let HeldPermit { in_flight, upstream, client, request } = permit;
+    let given_up = async {
+        loop {
+            in_flight.nobody_waits().await;
+            tokio::select! {
+                () = upstream.permit_wanted(client) => return,
+                () = in_flight.somebody_waits() => {}
+            }
+        }
+    };
+    // Nor is it worth the place of a request that waits for the same key.
+    let left = async {
+        request.place_wanted.wait().await;
+        in_flight.client_left().await;
+    };
+    tokio::select! {
+        biased;
+        () = &mut job => return,
+        () = given_up => {}
+        () = left => {}
+    }
+    // Frees the place before another request is offered one.
+    drop(job);
+    upstream.permit_given_up(client);
+}

@@ -1,0 +1,15 @@
+//! Turns an origin's answer into a stored response under its key: fetch, judge, fill, put.
+
+pub(crate) mod assembly;
+pub(crate) mod fetch_spec;
+pub(crate) mod fleet_fetch;
+pub(crate) mod freshen;
+pub(crate) mod head_update;
+pub(crate) mod job;
+pub(crate) mod joining;
+pub(crate) mod leader_task;
+pub(crate) mod part;
+pub(crate) mod post;
+pub(crate) mod publication;
+pub(crate) mod run;
+pub(crate) mod scope;

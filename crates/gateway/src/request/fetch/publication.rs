@@ -1,0 +1,337 @@
+//! Puts responses under their key: new, freshened, or only a note that responses are not stored.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use caching::partial::may_combine;
+use caching::{ExchangeTimes, FieldLine, NotStored, Storable, Timestamp, VaryUnusable};
+use message::client::Client;
+use message::reason::{Detail, Reason};
+use origin::OriginResponse;
+use store::{Applied, Change};
+
+use crate::cache::inflight::answer::Filling;
+use crate::cache::inflight::fill::{CompleteBody, Fill, FillLimits};
+use crate::cache::inflight::table::InFlight;
+use crate::cache::record::stored::{CacheEntry, Hit, StoredBody, StoredHead, StoredResponse, Uncacheable};
+use crate::cache::record::usage::{self, Mark, Owner};
+use crate::clock::now;
+use crate::request::fetch::freshen::FreshenedHead;
+use crate::request::fetch::job::Job;
+
+/// Right to change the record under one key, on behalf of one forward.
+pub(crate) struct Publication<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) in_flight: &'a InFlight,
+}
+
+/// Stored responses that a new response replaces.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Replaced<'a> {
+    /// Stored response of the same variant.
+    Variant,
+    /// Stored response of the same variant, and the response from before a 304, if this request selects it.
+    Former(&'a Hit),
+    /// Stored response of the same variant, and all that could have answered this request.
+    Selected,
+}
+
+/// A stored response is gone: updates have made its head too large, or it was purged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Outgrown;
+
+/// Nothing was stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotTaken;
+
+impl Publication<'_> {
+    /// Prepares head and fill of a response that may be stored.
+    pub(crate) fn filling(
+        &self,
+        storable: &Storable,
+        (lines, times): (&[FieldLine<'_>], ExchangeTimes),
+        response: &OriginResponse,
+        promised: &Arc<AtomicUsize>,
+        limits: FillLimits,
+    ) -> Result<Filling, VaryUnusable> {
+        let (head, unshared) = self.freshening().made(storable, (lines, times), response)?;
+        let budget = Arc::clone(self.job.cache().budget());
+        let fill = Fill::new(budget, limits, response.body.content_length(), Arc::clone(promised));
+        let status = response.status.as_u16();
+        let refused = (!self.has_room_for(&head)).then_some(Reason::VariantsMax);
+        let (head, unshared) = (Arc::new(head), Arc::new(unshared));
+        Ok(Filling { head, status, fill, refused, unshared, part: None })
+    }
+
+    /// Stores a complete response as the newest variant. All responses that could have answered this request before are removed: the
+    /// origin has just given the new answer.
+    pub(crate) fn store(&self, head: &Arc<StoredHead>, body: CompleteBody) -> Result<(), NotTaken> {
+        let body = match body {
+            CompleteBody::Inline(data) => StoredBody::Inline(data),
+            CompleteBody::Segments(segments) => self.store_segments(&segments)?,
+        };
+        self.put(StoredResponse { head: Arc::clone(head), body }, Replaced::Selected).map(drop)
+    }
+
+    fn store_segments(&self, segments: &[store::Segment]) -> Result<StoredBody, NotTaken> {
+        let bytes = segments.iter().map(|segment| segment.len() as u64).sum();
+        let body = self.job.cache().open_body(Some(bytes)).filled(segments);
+        body.map(|body| StoredBody::Segments(Box::new(body))).ok_or(NotTaken)
+    }
+
+    fn put(&self, response: StoredResponse, replaced: Replaced<'_>) -> Result<Hit, NotTaken> {
+        let mut stored = None;
+        let applied = self.update(|current| {
+            // Checked under the key's turn, too: a purged response does not come back.
+            if matches!(replaced, Replaced::Former(_)) && self.job.is_taken_away() {
+                return Change::Keep;
+            }
+            if let Some(rival) =
+                self.in_flight.rival().filter(|rival| self.rivals(rival, &response.head, replaced))
+            {
+                return self.contested(current, &response.head, &rival, replaced);
+            }
+            let Some(entry) = self.with_variant(current, response, replaced) else { return Change::Keep };
+            let entry = Arc::new(entry);
+            stored = Hit::newest(Arc::clone(&entry));
+            Change::Put(entry)
+        });
+        match (applied, stored) {
+            (Applied::Stored, Some(hit)) => Ok(hit),
+            _ => Err(NotTaken),
+        }
+    }
+
+    /// Returns whether a response that may be newer has the place of this one and is of another representation.
+    fn rivals(&self, rival: &Arc<StoredHead>, head: &Arc<StoredHead>, replaced: Replaced<'_>) -> bool {
+        self.is_replaced(rival, head, replaced) && !rival.is_same_representation(head)
+    }
+
+    /// Resolves two responses of unknown order by the origin's clock. If that doesn't tell them apart, neither counts as newer: the next
+    /// request goes to the origin.
+    //= RFC 9111 section 4: the most recent of several
+    fn contested(
+        &self,
+        current: Option<&Arc<CacheEntry>>,
+        head: &Arc<StoredHead>,
+        rival: &StoredHead,
+        replaced: Replaced<'_>,
+    ) -> Change<CacheEntry> {
+        let Some(entry) = current.filter(|_| rival.date() <= head.date()) else { return Change::Keep };
+        let now = now();
+        let of_unknown_age = |variant: &StoredResponse| match self.is_replaced(&variant.head, head, replaced)
+        {
+            true => StoredResponse { head: Arc::new(variant.head.expired(now)), body: variant.body.clone() },
+            false => variant.clone(),
+        };
+        let variants = entry.variants().iter().map(of_unknown_age).collect();
+        let expired = CacheEntry::new(self.job.cache().budget(), variants, entry.uncacheable());
+        expired.map_or(Change::Remove, |entry| Change::Put(Arc::new(entry)))
+    }
+
+    /// Returns whether a response to be stored replaces another.
+    fn is_replaced(&self, other: &Arc<StoredHead>, head: &StoredHead, replaced: Replaced<'_>) -> bool {
+        let request = self.job.request.sent().to_lines();
+        let selecting = self.job.rule().selecting(&request);
+        let is_in_place = match replaced {
+            Replaced::Variant => false,
+            // Another request's stored response stays for the requests that select it: it now answers one more.
+            Replaced::Former(former) => Arc::ptr_eq(&former.head, other) && other.is_selected_by(selecting),
+            Replaced::Selected => other.is_selected_by(selecting) || other.is_covered_by(head, selecting),
+        };
+        other.is_same_variant(head) || is_in_place
+    }
+
+    /// Makes the record with a response as its newest variant. `None` if there is no room for it beside the others, or none in the memory
+    /// budget.
+    pub(crate) fn with_variant(
+        &self,
+        current: Option<&Arc<CacheEntry>>,
+        response: StoredResponse,
+        replaced: Replaced<'_>,
+    ) -> Option<CacheEntry> {
+        let new_head = Arc::clone(&response.head);
+        let is_replaced = |other: &Arc<StoredHead>| self.is_replaced(other, &new_head, replaced);
+        let others = self.beside(&new_head, current, replaced)?;
+        let place = (&*self.job.fetch.key, self.in_flight.exchanged());
+        self.job.cache().fetches().supersede(place, &new_head, |other| {
+            is_replaced(other) && !may_combine(&other.validators(), &new_head.validators())
+        });
+        let variants = std::iter::once(response).chain(others).collect();
+        // The note about other requests stays.
+        let note = current.and_then(|entry| entry.uncacheable());
+        let note = note.filter(|note| !note.scope.has(&self.job.facts));
+        CacheEntry::new(self.job.cache().budget(), variants, note).ok()
+    }
+
+    /// Returns whether there is room for a new response beside the variants in use.
+    pub(crate) fn has_room_for(&self, new: &StoredHead) -> bool {
+        let known = new.usage().and_then(|_| self.job.cache().look_up(&self.job.fetch.key));
+        let before = known.as_ref().map(|entry| entry.variants()).unwrap_or_default();
+        let variants_max = self.variants_max();
+        if before.len() < variants_max {
+            return true;
+        }
+        let others =
+            before.iter().filter(|variant| !self.is_replaced(&variant.head, new, Replaced::Selected));
+        let marks: Vec<Mark> = others.map(|variant| variant.head.mark()).collect();
+        let new = Mark::of_new(now(), self.owner());
+        marks.len() < before.len() || usage::makes_room(&marks, new, variants_max).is_some()
+    }
+
+    fn variants_max(&self) -> usize {
+        self.job.live.config.store(&self.job.site.config).variants_max
+    }
+
+    fn owner(&self) -> Owner {
+        Owner::of(Client::of_request(&self.job.request, &self.job.live.config.trusted_proxies))
+    }
+
+    /// Returns the variants that stay beside a new one; `None` if it finds no room.
+    fn beside(
+        &self,
+        new: &Arc<StoredHead>,
+        current: Option<&Arc<CacheEntry>>,
+        replaced: Replaced<'_>,
+    ) -> Option<Vec<StoredResponse>> {
+        let before = current.map(|entry| entry.variants()).unwrap_or_default().iter().cloned();
+        let (replaced, mut others): (Vec<_>, Vec<_>) =
+            before.partition(|variant| self.is_replaced(&variant.head, new, replaced));
+        let variants_max = self.variants_max();
+        if let Some(usage) = new.usage() {
+            usage.begin(now(), self.owner());
+            let replaced = replaced.iter().filter_map(|variant| variant.head.usage());
+            replaced.for_each(|before| usage.take_over(before));
+        }
+        while others.len() >= variants_max {
+            let marks: Vec<Mark> = others.iter().map(|variant| variant.head.mark()).collect();
+            others.remove(usage::makes_room(&marks, new.mark(), variants_max)?);
+        }
+        Some(others)
+    }
+
+    pub(crate) fn update(
+        &self,
+        decide: impl FnOnce(Option<&Arc<CacheEntry>>) -> Change<CacheEntry>,
+    ) -> Applied {
+        let place = (&*self.job.fetch.key, self.job.lease.as_ref());
+        self.job.cache().update_under(place, |current| {
+            // Checked under the key's turn: a purge that invalidates this fetch afterwards removes the response put now.
+            if self.in_flight.is_invalidated() {
+                return Change::Keep;
+            }
+            decide(current)
+        })
+    }
+
+    /// Freshens the stored responses that a 304 identifies, and returns the first for the request that asked. The first may be one that
+    /// this request had not selected: the origin says that it answers this request too. Others change only if they could have answered
+    /// the request. `None` if updates have made the head of the first too large: it is removed, and only a full response helps.
+    //= RFC 9111 section 4.3.4: responses that could have been chosen
+    pub(crate) fn freshen_all<'a>(
+        &self,
+        mut identified: impl DoubleEndedIterator<Item = &'a Hit>,
+        response: &OriginResponse,
+        times: ExchangeTimes,
+    ) -> Option<(Hit, Result<(), Detail>)> {
+        let first = identified.next()?;
+        let request = self.job.request.sent().to_lines();
+        // The first is freshened last, so that it is the most recent.
+        let selecting = self.job.rule().selecting(&request);
+        for other in identified.rev().filter(|other| other.head.is_selected_by(selecting)) {
+            let _ = self.freshen(other, response, times);
+        }
+        let (freshened, storing) = self.freshen(first, response, times).ok()?;
+        Some((freshened.unwrap_or_else(|| first.clone()), storing))
+    }
+
+    /// Stores the response with the fields of a 304 in its place. If the 304 forbids storing, the response answers this once and is
+    /// removed; if the request does, it answers this once and stays as it was. No other request gets it then ([`FreshenedHead::freshen`]).
+    /// Returns the reason, too, if it isn't stored.
+    //= RFC 9111 section 5.2.1.5: no-store of the request
+    fn freshen(
+        &self,
+        stale: &Hit,
+        response: &OriginResponse,
+        times: ExchangeTimes,
+    ) -> Result<(Option<Hit>, Result<(), Detail>), Outgrown> {
+        let cache = self.job.cache();
+        // Purged while the origin was asked: the 304 is about a response that is gone.
+        if cache.is_removed(&self.job.fetch.key, &stale.head) {
+            return Err(Outgrown);
+        }
+        let freshened = self.freshening().freshen(&stale.head, response, times);
+        let response = StoredResponse { head: Arc::new(freshened.head), body: stale.body.clone() };
+        match freshened.storable {
+            Ok(_) => {
+                let stored = self.put(response, Replaced::Former(stale));
+                let storing = stored.as_ref().map(|_| ()).map_err(|_| Reason::StoreFull.into());
+                return Ok((stored.ok(), storing));
+            }
+            // This request has no say about the stored response: it stays as it was.
+            //= RFC 9111 section 5.2.1.5: no-store does not reach what is stored already
+            Err(reason) if reason.is_of_request() => {}
+            Err(_) => self.keep_only(|variant| !variant.head.is_same_variant(&stale.head)),
+        }
+        if freshened.storable == Err(NotStored::HeadTooLarge) {
+            return Err(Outgrown);
+        }
+        let alone = CacheEntry::new(cache.budget(), vec![response], None);
+        let alone = alone.ok().and_then(|entry| Hit::newest(Arc::new(entry)));
+        Ok((alone, freshened.storable.map(drop).map_err(Detail::from)))
+    }
+
+    /// Removes the stored responses under the key except those `kept`.
+    pub(crate) fn keep_only(&self, kept: impl Fn(&StoredResponse) -> bool) {
+        let mut is_known = true;
+        self.update(|current| {
+            is_known = current.is_some();
+            let Some(entry) = current else { return Change::Keep };
+            let others: Vec<_> = entry.variants().iter().filter(|variant| kept(variant)).cloned().collect();
+            if others.is_empty() {
+                return Change::Remove;
+            }
+            let budget = self.job.cache().budget();
+            let rest = CacheEntry::new(budget, others, entry.uncacheable());
+            rest.map_or(Change::Remove, |entry| Change::Put(Arc::new(entry)))
+        });
+        if !is_known {
+            self.job.cache().remove_unknown(&self.job.fetch.key);
+        }
+    }
+
+    pub(crate) fn freshening(&self) -> FreshenedHead<'_> {
+        let job = self.job;
+        FreshenedHead {
+            live: &job.live,
+            site: &job.site,
+            rule: job.rule,
+            request: &job.request,
+            facts: &job.facts,
+            epochs: job.cache().epochs(),
+            stamp: job.stamp,
+            inputs: job.cache().keeps_inputs(),
+        }
+    }
+}
+
+/// Notes that responses for this key are not stored, so that requests for it don't wait for each other.
+pub(crate) fn mark_uncacheable(
+    job: &Job,
+    note: Uncacheable,
+    now: Timestamp,
+    is_outdated: impl FnOnce() -> bool,
+) {
+    let cache = job.cache();
+    cache.annotate(&job.fetch.key, |current| {
+        let known = current.and_then(|entry| entry.uncacheable());
+        // Checked under the key's turn: a purge that comes afterwards removes the note put now.
+        let is_known =
+            |known: Uncacheable| known.is_renewed_enough(&note, now) || known.says_more_than(&note, now);
+        if is_outdated() || known.is_some_and(is_known) {
+            return None;
+        }
+        let variants = current.map(|entry| entry.variants().to_vec()).unwrap_or_default();
+        CacheEntry::new(cache.budget(), variants, Some(note)).ok().map(Arc::new)
+    });
+}

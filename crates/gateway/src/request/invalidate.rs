@@ -1,0 +1,168 @@
+//! Invalidates stored responses after unsafe requests (RFC 9111 section 4.4, RFC 9875).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use caching::groups::Groups;
+use caching::invalidation::{SameOrigin, Target, invalidated};
+use caching::{FieldLine, GroupsInvalidated, fields, groups, target};
+use futures_util::future::join_all;
+use message::client::address_of;
+use message::head::RequestHead;
+use origin::OriginResponse;
+
+use crate::cache::Cache;
+use crate::cache::inflight::table::Waiter;
+use crate::cache::record::provenance::Provenance;
+use crate::cache::record::stored::StoredHead;
+use crate::cache::tiers::load::Asker;
+use crate::config::path_of;
+use crate::config::{Phase, StoreIndex};
+use crate::purge::{asked_as, heard, invalidate_keys};
+use crate::request::plan::Plan;
+use crate::rewrite::shape::{self, Shape};
+use crate::routing::LiveSite;
+use crate::routing::key::key_of;
+use crate::worker::Worker;
+
+/// Invalidates stored responses that an unsafe request has changed, as far as its response tells. `spared` is the forward of the
+/// request itself, whose response is newer than the invalidation.
+//= RFC 9111 section 4.4: invalidating stored responses
+pub(crate) async fn apply(worker: &Worker, plan: &Plan, response: &OriginResponse, spared: Option<&Waiter>) {
+    let method = plan.facts.method;
+    let lines = response.fields.to_lines();
+    let status = response.status.as_u16();
+    let mut changed = BTreeSet::new();
+    for (site, path_and_query) in places(plan, status, &lines) {
+        invalidate_place((worker, plan), (&site, &path_and_query), spared, &mut changed).await;
+    }
+    //= RFC 9875 section 3: invalidation of the listed groups
+    let groups_max = plan.live.config.store(&plan.site.config).groups_max;
+    let groups = groups::invalidated(method, status, &lines, groups_max);
+    invalidate_groups(worker, plan, &groups, &mut changed);
+    let named = match &groups {
+        Groups::Named(names) => names.len(),
+        Groups::TooMany => groups_max,
+    };
+    (0..named).for_each(|_| worker.recorder.invalidation("group"));
+    let changed: Vec<_> = changed.into_iter().map(|index| worker.shared.stores.at(index)).collect();
+    heard::tell_briefly(&changed).await;
+}
+
+/// Invalidates the responses of groups, here and elsewhere.
+fn invalidate_groups(worker: &Worker, plan: &Plan, groups: &Groups, changed: &mut BTreeSet<StoreIndex>) {
+    let tags = match groups {
+        Groups::Named(names) if names.is_empty() => return,
+        Groups::Named(names) => names.clone(),
+        // Covers all responses of the host.
+        Groups::TooMany => Vec::new(),
+    };
+    let request = plan.request();
+    let record = heard::of_host(tags, &request.authority);
+    for index in plan.live.routes.stores_of_host(&request.authority) {
+        let cache = &worker.shared.stores.at(index).cache;
+        heard::in_turn(cache, &record, || {
+            cache.invalidate_groups(groups, &plan.request.target(), Some(record.id));
+        });
+        changed.insert(index);
+    }
+}
+
+/// Sites that an invalidation concerns, with path and query as their keys have them.
+///
+/// The response names URLs as clients know them, but responses to URLs that rules rewrite are stored under others. An origin may also
+/// name URLs as it sees them, so both are meant.
+fn places(plan: &Plan, status: u16, lines: &[FieldLine<'_>]) -> Vec<(Arc<LiveSite>, String)> {
+    let mut places = Vec::new();
+    let mut add = |(site, place): (&Arc<LiveSite>, String)| {
+        let is_known = |(other, known): &(_, String)| Arc::ptr_eq(other, site) && *known == place;
+        if !places.iter().any(is_known) {
+            places.push((Arc::clone(site), place));
+        }
+    };
+    let site_of = |place: &str| plan.live.routes.site(&plan.request.authority, path_of(place));
+    let as_forwarded = named(plan, plan.request.target(), status, lines);
+    let as_sent = plan.asked.as_ref().map(|asked| named(plan, asked.target(), status, lines));
+    for place in as_sent.as_ref().unwrap_or(&as_forwarded) {
+        let site = site_of(place).filter(|site| !site.transforms(Phase::ClientRequest).is_empty());
+        site.map(|site| (site, rewritten(plan, site, place))).into_iter().for_each(&mut add);
+    }
+    // Rules may have written a path that belongs to another site, or to none: the request's own site counts too.
+    let own = plan.asked.is_some().then_some(&plan.site);
+    for place in as_forwarded {
+        site_of(&place).into_iter().chain(own).for_each(|site| add((site, place.clone())));
+    }
+    places
+}
+
+fn named(plan: &Plan, target: Target<'_>, status: u16, lines: &[FieldLine<'_>]) -> Vec<String> {
+    let uris = invalidated(plan.facts.method, status, &target, lines).into_iter();
+    uris.filter_map(|SameOrigin { path, query }| {
+        let query = query.map(|query| [b"?", &query[..]].concat()).unwrap_or_default();
+        let named = String::from_utf8([path, query].concat()).ok()?;
+        Some(target::normal_form(&named).unwrap_or(named))
+    })
+    .collect()
+}
+
+/// Path and query that a GET of this client would have after the rules of a site.
+fn rewritten(plan: &Plan, site: &LiveSite, path_and_query: &str) -> String {
+    let lines = plan.asked().fields.to_lines();
+    let asked = plan.asked().borrow(&lines);
+    let client = address_of(&asked, &plan.live.config.trusted_proxies);
+    let request = RequestHead { method: "GET", path_and_query, ..asked };
+    let rules = site.transforms(Phase::ClientRequest);
+    let matching = shape::matching_client(rules, &request, client);
+    match shape::shape(rules, &matching, &request, client) {
+        Ok(Shape::Request(shaped)) => shaped.path_and_query,
+        _ => path_and_query.to_owned(),
+    }
+}
+
+/// Invalidates all responses for a path and query at a site, by the rule that a GET for them would have.
+//= RFC 9111 section 4.4: to invalidate is to remove, or to mark as in need of validation
+async fn invalidate_place(
+    (worker, plan): (&Worker, &Plan),
+    (site, path_and_query): (&LiveSite, &str),
+    spared: Option<&Waiter>,
+    changed: &mut BTreeSet<StoreIndex>,
+) {
+    let request = plan.request();
+    let asked = asked_as(request.scheme, &request.authority, &plan.live.config);
+    let keys: Vec<_> =
+        asked.iter().map(|(scheme, authority)| key_of(site, *scheme, authority, path_and_query)).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let cache = worker.cache(site);
+    if plan.site.rule_at(plan.rule).caching.groups_invalidated == GroupsInvalidated::Shared {
+        // Only the stored response tells which groups it belongs to.
+        let rule = site.rule_at(site.rule("GET", path_and_query));
+        let groups_max = plan.live.config.store(&site.config).groups_max;
+        let loads = keys.iter().map(|key| cache.load(key, Asker { rule, groups_max, site_key: None }));
+        let _loaded = join_all(loads).await;
+        for groups in keys.iter().flat_map(|key| shared_groups(cache, key, groups_max)) {
+            invalidate_groups(worker, plan, &groups, changed);
+        }
+    }
+    let record = heard::of_url(request.scheme, &request.authority, path_and_query);
+    heard::in_turn(cache, &record, || invalidate_keys(cache, &keys, record.id, spared));
+    changed.insert(site.config.store);
+    worker.recorder.invalidation("url");
+}
+
+//= RFC 9875 section 2.2.1: invalidation of a group
+//= RFC 9875 section 2.2.1: no cascade
+fn shared_groups(cache: &Cache, key: &[u8], groups_max: usize) -> Vec<Groups> {
+    let Some(entry) = cache.look_up(key) else { return Vec::new() };
+    let groups = entry.variants().iter().map(|variant| groups_of(&variant.head, groups_max));
+    // A response in too many groups has none that could be named.
+    groups.filter(|groups| matches!(groups, Groups::Named(_))).collect()
+}
+
+/// Groups that a stored response belongs to, by the lines that other instances judge it by.
+fn groups_of(head: &StoredHead, max: usize) -> Groups {
+    let judged: Vec<FieldLine<'_>> = head.inputs().into_iter().flat_map(Provenance::judged).collect();
+    match fields::contains(&judged, "cache-groups") {
+        true => groups::of_response(&judged, max),
+        false => groups::of_response(&head.fields.to_lines(), max),
+    }
+}

@@ -1,0 +1,385 @@
+//! Looks up the stored response for a request, and decides how it may be used.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use caching::explain::{self, Finding};
+use caching::{
+    FwdReason, KeyParts, MethodClass, Miss, NotReused, RequestFacts, Reuse, Selecting, Timestamp,
+    key::write_key, on_miss, query, sharing,
+};
+use message::client::{Client, named_address_of};
+use message::explain_record::{Record, note};
+use message::head::{Content, Nominations, RequestHead};
+use message::reason::Reason;
+
+use crate::active::ActiveConfig;
+use crate::cache::Cache;
+use crate::cache::epochs::membership::{LookUp, Stamp};
+use crate::cache::failure::FailureCause;
+use crate::cache::record::stored::{CacheEntry, Hit, StoredHead};
+use crate::cache::record::usage::Owner;
+use crate::config::Site;
+use crate::request::decide::{AskedFor, Asking, Decision, ReuseInput, Standing};
+use crate::request::fetch::fetch_spec::{Fetch, Sharing, Tier};
+use crate::request::fetch::scope::FetchScope;
+use crate::request::findings;
+use crate::request::plan::{Assemble, ForwardMode, ForwardReason, StandIn};
+use crate::request::serve::Serving;
+use crate::request::using::Use;
+use crate::rewrite::reading::{self, Inbound};
+use crate::routing::key::{Keyed, key_of, write_site_key};
+use crate::routing::{LiveSite, RuleMatch};
+use crate::worker::Worker;
+
+/// One look-up.
+pub(crate) struct Lookup<'a> {
+    pub(crate) worker: &'a Arc<Worker>,
+    pub(crate) live: &'a Arc<ActiveConfig>,
+    pub(crate) site: &'a Arc<LiveSite>,
+    pub(crate) rule: RuleMatch,
+    pub(crate) request: &'a RequestHead<'a>,
+    pub(crate) facts: &'a RequestFacts,
+    pub(crate) now: Timestamp,
+    /// Taken before anything is looked up.
+    pub(crate) stamp: Stamp,
+    /// Content of a QUERY, once it is read.
+    pub(crate) content: Option<&'a Bytes>,
+    pub(crate) tier: Tier,
+}
+
+/// Outcome of a look-up.
+pub(crate) enum Found {
+    /// The answer of the origin is for this client alone; a stored response may stand in for a failure.
+    Forward(ForwardReason, Option<StandIn>),
+    /// The content must be read first: it is part of the cache key.
+    NeedContent,
+    /// A stored response answers.
+    Use(Hit, Use),
+    /// The origin must be asked; the answer may be stored.
+    Fetch(Arc<Fetch>),
+    /// `only-if-cached`, and no stored response can be used.
+    Unavailable,
+    /// The tier behind memory may have a record.
+    Load,
+}
+
+impl Lookup<'_> {
+    /// Cache of the site.
+    pub(crate) fn cache(&self) -> &Cache {
+        self.worker.cache(self.site)
+    }
+
+    #[inline]
+    pub(crate) fn run(&self, key: &mut Vec<u8>) -> Found {
+        if let Some(reason) = self.why_pass() {
+            return Found::Forward(reason, None);
+        }
+        let rule = self.site.rule_at(self.rule);
+        match (self.facts.method, self.content) {
+            (MethodClass::Query, Some(content)) => self.write_query_key(content, key),
+            (MethodClass::Query, None) if rule.caching.enabled => return Found::NeedContent,
+            _ => self.write_key(key),
+        }
+        if let Some(record) = self.request.record {
+            let purge = self.cache().purge_behind(key);
+            purge.iter().for_each(|purge| record.note(findings::purged(&purge.record)));
+        }
+        let entry = self.cache().look_up(key);
+        if self.may_load(entry.as_ref(), key) {
+            return Found::Load;
+        }
+        let (site, request) = (&self.site.config, self.request);
+        match &entry {
+            Some(record) if request.sent.is_none() && differs_for(record, request, site) => {
+                let inbound = Inbound::new(request, self.live, self.site, self.rule);
+                let request = RequestHead { sent: Some(&inbound.sent().to_lines()), ..*request };
+                Lookup { request: &request, ..*self }.decide(entry.as_ref(), key)
+            }
+            _ => self.decide(entry.as_ref(), key),
+        }
+    }
+
+    /// Whether to ask the tier for a record that memory lacks, or may have in another version.
+    fn may_load(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> bool {
+        self.tier == Tier::Unasked
+            && self.cache().may_load(entry, key)
+            && self.facts.method.is_reusing()
+            && self.site.rule_at(self.rule).caching.enabled
+    }
+
+    /// Selects a stored response, decides about it, and returns what that means for the request.
+    fn decide(&self, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Found {
+        let selected = entry.and_then(|entry| entry.select(self.selecting()));
+        let question = self.question(entry, key);
+        let reuse = question
+            .reuse(selected.as_ref().zip(entry).map(|(hit, entry)| (hit, self.standing(entry, hit, key))));
+        if let Some(record) = self.request.record {
+            self.tell(record, key, entry.map(Arc::as_ref), selected.as_ref(), reuse);
+        }
+        match question.decide(reuse, selected) {
+            Decision::Use(hit, used) => {
+                self.note_use(&hit);
+                Found::Use(hit, used)
+            }
+            Decision::Unavailable => Found::Unavailable,
+            Decision::Forward(reason, stale) => {
+                let stale = stale.map(|hit| StandIn { hit, look_up: self.look_up(key) });
+                self.forward(reason, stale, entry)
+            }
+            Decision::Fetch(asking) => self.fetch(asking, entry, key),
+        }
+    }
+
+    /// Notes the use of a response, so that it keeps its place among the variants of its key.
+    #[inline]
+    fn note_use(&self, hit: &Hit) {
+        let Some(usage) = hit.head.usage() else { return };
+        usage.note(self.now, || {
+            Owner::of(named_address_of(self.request, &self.live.config.trusted_proxies).map(Client::of))
+        });
+    }
+
+    fn question<'b>(&'b self, entry: Option<&'b Arc<CacheEntry>>, key: &'b [u8]) -> ReuseInput<'b> {
+        let rule = self.site.rule_at(self.rule);
+        let lately_ms = self.site.config.collapse.uncacheable_for_ms().unsigned_abs();
+        ReuseInput { facts: self.facts, rule, entry, key, lately_ms, now: self.now }
+    }
+
+    fn standing(&self, entry: &CacheEntry, hit: &Hit, key: &[u8]) -> Standing {
+        let cache = self.cache();
+        match cache.is_invalidated(key, &hit.head) {
+            true => Standing::Invalidated,
+            false if cache.needs_verification(entry) => Standing::Unverified,
+            false => Standing::Valid,
+        }
+    }
+
+    fn write_key(&self, key: &mut Vec<u8>) {
+        write_site_key(&self.keyed(), self.request.path_and_query, &self.site.rule_at(self.rule).query, key);
+    }
+
+    fn keyed(&self) -> Keyed<'_> {
+        let RequestHead { scheme, authority, keyed, .. } = *self.request;
+        Keyed { site: self.site, scheme, authority, fields: keyed }
+    }
+
+    //= RFC 10008 section 2.7: the cache key has the content
+    fn write_query_key(&self, content: &Bytes, key: &mut Vec<u8>) {
+        let RequestHead { path_and_query, fields, .. } = *self.request;
+        let metadata = query::metadata(fields);
+        let keyed = self.keyed();
+        let extra = [keyed.fields, &metadata, content];
+        let parts = KeyParts { method: query::METHOD, extra: &extra, ..keyed.parts(path_and_query) };
+        write_key(&parts, &self.site.rule_at(self.rule).query, key);
+    }
+
+    fn tell(
+        &self,
+        record: &Record,
+        key: &[u8],
+        entry: Option<&CacheEntry>,
+        selected: Option<&Hit>,
+        decision: Reuse,
+    ) {
+        let shown = caching::key::describe(key).unwrap_or_default();
+        let rules = &self.site.rule_at(self.rule).caching;
+        let finding = Finding::new("key", "the cache key", "RFC 9111 section 2").with("key", shown, "");
+        record.note(findings::keyed(finding, self.request.keyed, rules));
+        let selection = findings::selection(entry, selected, self.selecting(), rules);
+        selection.into_iter().for_each(|finding| record.note(finding));
+        let facts = selected.map(|hit| &hit.head.facts);
+        record.note(explain::reuse(decision, facts, self.now));
+    }
+
+    fn forward(
+        &self,
+        reason: ForwardReason,
+        stale: Option<StandIn>,
+        entry: Option<&Arc<CacheEntry>>,
+    ) -> Found {
+        if reason.detail == Reason::KnownUncacheable.into() {
+            let known = entry.and_then(|entry| entry.uncacheable());
+            known.into_iter().for_each(|known| {
+                note(self.request.record, || {
+                    findings::because("store", "not stored, a short while ago", known.because)
+                });
+            });
+        }
+        Found::Forward(reason, stale)
+    }
+
+    fn fetch(&self, asking: Asking<Hit>, entry: Option<&Arc<CacheEntry>>, key: &[u8]) -> Found {
+        let Asking { reason, stale, sharing, asked_for } = asking;
+        let max = self.live.config.store(&self.site.config).validation_tags_max;
+        let may_name = |head: &StoredHead| self.may_name(head);
+        let candidates = entry.map(|entry| entry.candidates(stale.as_ref(), max, may_name));
+        let candidates = candidates.unwrap_or_default();
+        let variant = self.variant_key(entry);
+        let range_miss = self.site.rule_at(self.rule).range_miss;
+        let scope = match asked_for {
+            AskedFor::AsAsked => FetchScope::AsAsked,
+            AskedFor::Whole => FetchScope::Whole,
+            AskedFor::OnMiss => FetchScope::on_miss(self.facts, self.request.fields, range_miss, || {
+                self.arrived_bytes(key, &variant)
+            }),
+        };
+        let look_up = self.look_up(key);
+        let (key, content) = (key.into(), self.content.cloned().unwrap_or_default());
+        let in_use = self.cache().kept_in_use(entry);
+        Found::Fetch(Arc::new(Fetch {
+            key,
+            variant,
+            look_up,
+            stale,
+            candidates,
+            reason,
+            sharing,
+            scope,
+            content,
+            tier: Tier::Unasked,
+            in_use,
+        }))
+    }
+
+    /// Record of this look-up, for later comparison with invalidations.
+    fn look_up(&self, key: &[u8]) -> LookUp {
+        let RequestHead { scheme, authority, path_and_query, keyed, .. } = *self.request;
+        let epochs = self.cache().epochs();
+        if self.facts.method != MethodClass::Query && keyed.is_empty() {
+            return epochs.look_up(key, self.stamp);
+        }
+        // Entries under such a key are invalidated by the key of their URL alone.
+        epochs.look_up(&key_of(self.site, scheme, authority, path_and_query), self.stamp)
+    }
+
+    /// Whether a validation may name a stored response that this request did not select.
+    fn may_name(&self, head: &StoredHead) -> bool {
+        let rules = &self.site.rule_at(self.rule).caching;
+        sharing::may_name(self.facts, &head.facts, head.nominated(), rules)
+    }
+
+    fn arrived_bytes(&self, key: &[u8], variant: &[u8]) -> Option<u64> {
+        self.cache().fetches().arrived_bytes(key, variant)
+    }
+
+    pub(crate) fn selecting(&self) -> Selecting<'_> {
+        let sent = self.request.sent.unwrap_or(self.request.fields);
+        self.site.rule_at(self.rule).selecting(sent)
+    }
+
+    /// Variant key of the request, as far as the newest stored response tells the nominated fields.
+    fn variant_key(&self, entry: Option<&Arc<CacheEntry>>) -> Vec<u8> {
+        let mut variant = Vec::new();
+        if let Some(newest) = entry.and_then(|entry| entry.variants().first()) {
+            newest.head.nominated().write_variant_key(self.selecting(), &mut variant);
+        }
+        variant
+    }
+
+    /// How to go on if a stored response lacks bytes of the answer; `None` if the request forbids forwarding.
+    //= RFC 9111 section 3.3: an incomplete response answers ranges inside it only
+    //= RFC 9111 section 3.3: completing by a range request
+    pub(crate) fn mode_for_rest(
+        &self,
+        serving: &Serving<'_>,
+        hit: &Hit,
+        used: Use,
+        key: &[u8],
+    ) -> Option<ForwardMode> {
+        let rule = self.site.rule_at(self.rule);
+        let reason = NotReused::Partial;
+        if serving.is_within_reach(hit) {
+            note(self.request.record, || {
+                Finding::new("reuse", "what memory lacks is loaded from the tier behind it", "")
+            });
+            return Some(self.loading(hit, used, None, key));
+        }
+        let outcome = on_miss(self.facts, &rule.caching, Miss::Bytes);
+        if matches!(outcome, Reuse::Unavailable(_)) {
+            note(self.request.record, || explain::reuse(outcome, None, self.now));
+            return None;
+        }
+        let scope = FetchScope::for_rest(serving, hit, rule);
+        let Some(scope) = scope.filter(|_| self.facts.method == MethodClass::Get) else {
+            let reason = ForwardReason { fwd: reason.fwd(), detail: reason.into() };
+            return Some(ForwardMode::Alone { reason, stale: None });
+        };
+        note(self.request.record, || {
+            findings::because("reuse", "only what is missing is fetched", reason.into())
+        });
+        Some(ForwardMode::Fetch(Arc::new(self.rest(scope, key))))
+    }
+
+    /// Mode that loads the bytes that memory lacks of a stored response. `cause` is the failure that the response stands in for.
+    pub(crate) fn loading(
+        &self,
+        hit: &Hit,
+        used: Use,
+        cause: Option<FailureCause>,
+        key: &[u8],
+    ) -> ForwardMode {
+        let fetch = Arc::new(self.rest(FetchScope::Whole, key));
+        ForwardMode::Assemble(Arc::new(Assemble { hit: hit.clone(), used, cause, fetch }))
+    }
+
+    /// Fetch of the bytes that a stored response lacks.
+    fn rest(&self, scope: FetchScope, key: &[u8]) -> Fetch {
+        let cache = self.cache();
+        let entry = cache.look_up(key);
+        Fetch {
+            key: key.into(),
+            variant: self.variant_key(entry.as_ref()),
+            look_up: self.look_up(key),
+            stale: None,
+            candidates: Vec::new(),
+            reason: NotReused::Partial,
+            sharing: Sharing::Joined,
+            scope,
+            content: self.content.cloned().unwrap_or_default(),
+            tier: Tier::Unasked,
+            in_use: cache.kept_in_use(entry.as_ref()),
+        }
+    }
+
+    /// Fetch that validates a stale response.
+    pub(crate) fn validation(&self, hit: &Hit, key: &[u8]) -> Fetch {
+        let tags_max = self.live.config.store(&self.site.config).validation_tags_max;
+        let cache = self.cache();
+        let entry = cache.look_up(key);
+        Fetch {
+            key: key.into(),
+            variant: self.variant_key(entry.as_ref()),
+            look_up: self.look_up(key),
+            stale: Some(hit.clone()),
+            candidates: hit.with_candidates(tags_max, |head| self.may_name(head)),
+            reason: NotReused::Expired,
+            sharing: Sharing::Joined,
+            scope: FetchScope::Whole,
+            content: self.content.cloned().unwrap_or_default(),
+            tier: Tier::Unasked,
+            in_use: cache.kept_in_use(entry.as_ref()),
+        }
+    }
+
+    /// Reason to bypass the cache: a purpose or content that isn't part of a cache key.
+    fn why_pass(&self) -> Option<ForwardReason> {
+        if self.request.upgrade.is_some() {
+            return Some(ForwardReason { fwd: FwdReason::Bypass, detail: Reason::Upgrade.into() });
+        }
+        let has_content = self.request.content != Content::None;
+        if matches!(self.facts.method, MethodClass::Get | MethodClass::Head) && has_content {
+            return Some(ForwardReason { fwd: FwdReason::Bypass, detail: Reason::RequestContent.into() });
+        }
+        None
+    }
+}
+
+/// Whether a look-up has to read the request first: its lines differ from those that are sent in fields that this record's `Vary`
+/// nominates.
+fn differs_for(record: &CacheEntry, request: &RequestHead<'_>, site: &Site) -> bool {
+    let differs = || request.nominations == Nominations::Some || reading::changes_fields(site);
+    record.variants().iter().any(|variant| {
+        variant.head.nominates_rewritten().is_some_and(|nominates_rewritten| nominates_rewritten || differs())
+    })
+}
